@@ -1,0 +1,14 @@
+//! Kubernetes controllers the client-go way.
+//!
+//! An event travels through the modules in the order in which they stand here, and each knows only
+//! those before it:
+//!
+//! ```text
+//! source ─► reflector ─► delta_fifo ─► cache ─► informer ─► queue ─► controller
+//! ```
+
+#![deny(missing_docs)]
+
+pub mod chance;
+pub mod clock;
+pub mod metrics;
