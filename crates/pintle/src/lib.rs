@@ -12,3 +12,6 @@
 pub mod chance;
 pub mod clock;
 pub mod metrics;
+mod object;
+
+pub mod cache;
