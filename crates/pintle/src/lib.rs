@@ -9,6 +9,9 @@
 
 #![deny(missing_docs)]
 
+pub mod source;
+
 pub mod chance;
+pub mod client;
 pub mod clock;
 pub mod metrics;
