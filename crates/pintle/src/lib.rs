@@ -15,3 +15,6 @@ pub mod chance;
 pub mod client;
 pub mod clock;
 pub mod metrics;
+mod object;
+
+pub mod cache;
