@@ -9,7 +9,10 @@
 
 #![deny(missing_docs)]
 
+pub mod source;
+
 pub mod chance;
+pub mod client;
 pub mod clock;
 pub mod metrics;
 mod object;
