@@ -9,12 +9,12 @@
 
 #![deny(missing_docs)]
 
+mod object;
 pub mod source;
+pub mod cache;
+pub mod queue;
 
 pub mod chance;
 pub mod client;
 pub mod clock;
 pub mod metrics;
-mod object;
-
-pub mod cache;
