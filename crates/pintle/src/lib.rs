@@ -11,4 +11,5 @@
 
 pub mod chance;
 pub mod clock;
+pub mod events;
 pub mod metrics;
