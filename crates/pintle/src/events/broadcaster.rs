@@ -1,7 +1,7 @@
 //! Takes occurrences from every recorder and hands each to every sink.
 
 use std::{
-    fmt, mem,
+    env, fmt, fs, mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Weak,
@@ -11,7 +11,8 @@ use std::{
 };
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::{core::v1::Event, events};
+use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
@@ -20,9 +21,10 @@ use super::{
     log,
     metrics::{EventMetrics, SinkCounters},
     occurrence::{Occurrence, event_name},
-    persist::{Ending, Inbox},
+    persist::{Ending, Inbox, Jitter, Patience},
     recorder::EventRecorder,
-    sink::EventSink,
+    series_writer::SeriesWriter,
+    sink::{ApiSink, EventSink, SinkError},
     writer::Writer,
 };
 use crate::{chance::Chance, clock::Clock, metrics::Metrics};
@@ -195,6 +197,49 @@ impl EventBroadcaster {
         self.start("core/v1", |inbox| Writer::new(sink, inbox).run())
     }
 
+    /// Starts writing events.k8s.io/v1 events to `sink`: repeats, whatever their message, become
+    /// series.
+    pub fn start_recording_series_to_sink(
+        &self,
+        sink: impl EventSink<events::v1::Event>,
+    ) -> SinkHandle {
+        self.start("events.k8s.io/v1", |inbox| {
+            SeriesWriter::new(sink, inbox, machine()).run()
+        })
+    }
+
+    /// Starts writing events to the API server in the newest form it knows: events.k8s.io/v1, or
+    /// core/v1 if discovery does not show that. Until the server has been asked, events wait.
+    pub fn start_recording(&self, client: Client) -> SinkHandle {
+        let sink = ApiSink::new(client);
+        let asked = sink.clone();
+        self.start_by_discovery(sink, move || {
+            let sink = asked.clone();
+            async move { sink.knows_events_v1().await }
+        })
+    }
+
+    pub(super) fn start_by_discovery<S, F>(
+        &self,
+        sink: S,
+        discover: impl FnMut() -> F + Send + 'static,
+    ) -> SinkHandle
+    where
+        S: EventSink<Event> + EventSink<events::v1::Event>,
+        F: Future<Output = Result<(), SinkError>> + Send,
+    {
+        self.start("api", |mut inbox| async move {
+            match inbox.patience.persist(Jitter::EveryWait, discover).await {
+                Some(Ok(())) => SeriesWriter::new(sink, inbox, machine()).run().await,
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "no events.k8s.io/v1 here, events go to core/v1");
+                    Writer::new(sink, inbox).run().await;
+                }
+                None => inbox.leave(0),
+            }
+        })
+    }
+
     /// Starts telling every event to the log (`tracing`, level info).
     pub fn start_logging(&self) -> SinkHandle {
         self.start("log", |inbox| watch(inbox, log::write))
@@ -249,9 +294,11 @@ impl EventBroadcaster {
         let counters = shared.metrics.sink(name);
         let inbox = Inbox {
             queue,
-            counters: counters.clone(),
-            ending: shared.ending.clone(),
-            chance: shared.chance.clone(),
+            patience: Patience {
+                counters: counters.clone(),
+                ending: shared.ending.clone(),
+                chance: shared.chance.clone(),
+            },
             left: Arc::clone(&shared.left),
         };
         let (id, open) = {
@@ -302,16 +349,28 @@ impl fmt::Debug for EventBroadcaster {
 
 /// The task of a sink that is a function.
 async fn watch(mut inbox: Inbox, mut watcher: impl FnMut(&Occurrence)) {
+    let counters = inbox.patience.counters.clone();
     while let Some(occurrence) = inbox.next().await {
         match catch_unwind(AssertUnwindSafe(|| watcher(&occurrence))) {
-            Ok(()) => inbox.counters.written.inc(),
+            Ok(()) => counters.written.inc(),
             Err(_panic) => {
                 tracing::error!(reason = occurrence.reason, "an event watcher panicked");
-                inbox.counters.failed.inc()
+                counters.failed.inc()
             }
         };
     }
     inbox.leave(0);
+}
+
+/// The name of this machine, as far as it can be told without asking the system.
+fn machine() -> String {
+    let told = env::var("HOSTNAME")
+        .ok()
+        .or_else(|| fs::read_to_string("/etc/hostname").ok());
+    let told = told
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty());
+    told.unwrap_or_else(|| "unknown".to_owned())
 }
 
 // === impl SinkHandle ===

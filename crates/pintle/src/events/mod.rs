@@ -16,8 +16,12 @@ mod log;
 mod metrics;
 mod occurrence;
 mod persist;
+#[cfg(test)]
+mod properties;
 mod recorder;
 mod reference;
+mod series;
+mod series_writer;
 mod sink;
 #[cfg(test)]
 mod testing;

@@ -4,11 +4,19 @@ use std::{collections::BTreeMap, fmt};
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{Event, EventSource, ObjectReference},
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    api::{
+        core::v1::{Event, EventSource, ObjectReference},
+        events,
+    },
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time},
 };
 
 use crate::chance::Chance;
+
+/// The longest reason, action or instance the events.k8s.io/v1 API takes.
+const LONGEST_WORD: usize = 128;
+/// The longest message the events.k8s.io/v1 API takes.
+const LONGEST_NOTE: usize = 1024;
 
 /// How an event is meant: things go as they should, or somebody should look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,12 +76,7 @@ impl Occurrence {
     /// The event as the core/v1 API stores it when it is seen for the first time.
     pub fn to_core_v1(&self) -> Event {
         Event {
-            metadata: ObjectMeta {
-                name: Some(self.name.clone()),
-                namespace: Some(self.namespace.clone()),
-                annotations: (!self.annotations.is_empty()).then(|| self.annotations.clone()),
-                ..ObjectMeta::default()
-            },
+            metadata: self.metadata(),
             involved_object: self.regarding.clone(),
             related: self.related.clone(),
             action: self.action.clone(),
@@ -92,6 +95,41 @@ impl Occurrence {
             ..Event::default()
         }
     }
+
+    /// The event as the events.k8s.io/v1 API stores it when it is seen for the first time. What is
+    /// longer than that API allows is cut. `machine` is named if no host was told.
+    pub(super) fn to_events_v1(&self, machine: &str) -> events::v1::Event {
+        let host = self.host.as_deref().unwrap_or(machine);
+        let instance = format!("{}-{host}", self.component);
+        let action = self.action.as_ref().unwrap_or(&self.reason);
+        events::v1::Event {
+            metadata: self.metadata(),
+            regarding: Some(self.regarding.clone()),
+            related: self.related.clone(),
+            type_: Some(self.event_type.as_str().to_owned()),
+            reason: Some(cut(&self.reason, LONGEST_WORD)),
+            action: Some(cut(action, LONGEST_WORD)),
+            note: Some(cut(&self.message, LONGEST_NOTE)),
+            event_time: Some(MicroTime(self.at)),
+            reporting_controller: Some(self.component.clone()),
+            reporting_instance: Some(cut(&instance, LONGEST_WORD)),
+            ..events::v1::Event::default()
+        }
+    }
+
+    fn metadata(&self) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(self.name.clone()),
+            namespace: Some(self.namespace.clone()),
+            annotations: (!self.annotations.is_empty()).then(|| self.annotations.clone()),
+            ..ObjectMeta::default()
+        }
+    }
+}
+
+/// The first `most` bytes of `text`, not splitting a character.
+fn cut(text: &str, most: usize) -> String {
+    text[..text.floor_char_boundary(most)].to_owned()
 }
 
 /// The name of an event about `object`: its name and the time in hexadecimal, or a random

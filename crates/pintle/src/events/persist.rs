@@ -39,7 +39,6 @@ pub(super) enum Jitter {
     /// The first wait is anything up to the full one.
     FirstWait,
     /// Every wait is up to a quarter longer.
-    #[allow(dead_code)]
     EveryWait,
 }
 
@@ -53,14 +52,21 @@ impl Jitter {
     }
 }
 
-/// A sink's end of its queue, with the accounts of what came in.
+/// A sink's end of its queue.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) queue: mpsc::Receiver<Arc<Occurrence>>,
+    pub(super) patience: Patience,
+    /// How many occurrences stayed behind, over all sinks.
+    pub(super) left: Arc<AtomicUsize>,
+}
+
+/// How long a sink keeps trying, and where it counts that.
+#[derive(Clone, Debug)]
+pub(super) struct Patience {
     pub(super) counters: SinkCounters,
     pub(super) ending: Ending,
     pub(super) chance: Chance,
-    pub(super) left: Arc<AtomicUsize>,
 }
 
 impl Inbox {
@@ -69,7 +75,7 @@ impl Inbox {
         tokio::select! {
             // The end comes first: a full queue must not put it off.
             biased;
-            () = self.ending.cut.cancelled() => None,
+            () = self.patience.ending.cut.cancelled() => None,
             next = self.queue.recv() => next,
         }
     }
@@ -78,10 +84,12 @@ impl Inbox {
     pub(super) fn leave(&mut self, held: usize) {
         self.queue.close();
         let left = held + self.queue.len();
-        self.counters.dropped.inc_by(left as u64);
+        self.patience.counters.dropped.inc_by(left as u64);
         self.left.fetch_add(left, Ordering::Relaxed);
     }
+}
 
+impl Patience {
     /// Tries `attempt` until it succeeds, cannot succeed, or was tried often enough. `None` when
     /// time was up before there was an answer.
     pub(super) async fn persist<T, F>(

@@ -14,7 +14,10 @@ use kube::{
     api::{Patch, PatchParams, PostParams, Request},
     core::Status,
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{
+    Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::Value;
 
 /// Stores events of one API's type `E` (core/v1 or events.k8s.io/v1).
@@ -126,6 +129,15 @@ impl ApiSink {
             client: ApiClient(client),
             plain_merge: Arc::new(AtomicBool::new(false)),
         }
+    }
+
+    /// Whether the server has the events.k8s.io/v1 API.
+    pub(super) async fn knows_events_v1(&self) -> Result<(), SinkError> {
+        let request = http::Request::get("/apis/events.k8s.io/v1")
+            .body(Vec::new())
+            .map_err(|error| SinkError::Unwritable(error.into()))?;
+        self.client.0.request::<IgnoredAny>(request).await?;
+        Ok(())
     }
 
     async fn send_patch<E, P>(

@@ -176,7 +176,7 @@ impl FakeServer {
     }
 }
 
-fn refused(code: u16, reason: &str) -> SinkError {
+pub(super) fn refused(code: u16, reason: &str) -> SinkError {
     SinkError::Refused(Status::failure("no", reason).with_code(code).boxed())
 }
 

@@ -34,7 +34,7 @@ impl<S: EventSink<Event>> Writer<S> {
         let mut held = 0;
         while let Some(occurrence) = self.inbox.next().await {
             let Some(write) = self.correlator.correlate(&occurrence, Instant::now()) else {
-                self.inbox.counters.filtered.inc();
+                self.inbox.patience.counters.filtered.inc();
                 continue;
             };
             if !self.write(&write).await {
@@ -47,25 +47,31 @@ impl<S: EventSink<Event>> Writer<S> {
 
     /// Whether the write came to an end, good or bad, before time was up.
     async fn write(&mut self, write: &Write) -> bool {
-        let Self { sink, inbox, .. } = self;
-        let counters = inbox.counters.clone();
-        match inbox
-            .persist(Jitter::FirstWait, || attempt(sink, write))
-            .await
-        {
+        let Self {
+            sink,
+            inbox: Inbox { patience, .. },
+            correlator,
+        } = self;
+        let counters = &patience.counters;
+        let answer = patience.persist(Jitter::FirstWait, || attempt(sink, write));
+        match answer.await {
             None => return false,
             Some(Ok(answer)) => {
-                self.correlator.stored(write, &answer);
-                let counter = if write.combined {
-                    counters.aggregated
+                correlator.stored(write, &answer);
+                if write.combined {
+                    counters.aggregated.inc();
                 } else {
-                    counters.written
-                };
-                counter.inc();
+                    counters.written.inc();
+                }
             }
             Some(Err(error)) => {
                 counters.failed.inc();
-                report(&error, &write.event);
+                let object = &write.event.involved_object;
+                report(
+                    &error,
+                    object.name.as_deref(),
+                    write.event.reason.as_deref(),
+                );
             }
         }
         true
@@ -88,9 +94,8 @@ async fn attempt(sink: &impl EventSink<Event>, write: &Write) -> Result<Event, S
     sink.create(&event).await
 }
 
-fn report(error: &SinkError, event: &Event) {
-    let about = event.involved_object.name.as_deref().unwrap_or_default();
-    let reason = event.reason.as_deref().unwrap_or_default();
+/// Tells the log of an event that was given up: loudly, unless that is part of normal life.
+pub(super) fn report(error: &SinkError, about: Option<&str>, reason: Option<&str>) {
     if error.is_expected() {
         tracing::debug!(%error, about, reason, "event not written");
     } else {
