@@ -17,4 +17,5 @@ pub mod queue;
 pub mod chance;
 pub mod client;
 pub mod clock;
+pub mod events;
 pub mod metrics;
