@@ -11,6 +11,7 @@
 
 mod object;
 pub mod source;
+pub mod reflector;
 pub mod cache;
 pub mod queue;
 
