@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand};
 
 /// Developer tasks of the Pintle workspace.
 #[derive(Parser)]
-#[command(name = "cargo xtask", arg_required_else_help = true)]
+#[command(bin_name = "cargo xtask", arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     task: Task,
@@ -30,7 +30,7 @@ enum Task {
     RealCluster(real_cluster::Command),
     /// Run the tests that need a real control plane, with one of their own
     TestReal(test_real::Args),
-    /// Check that every promise in docs/guarantees.md has a test, and every cited promise exists
+    /// Check that every promise has a test, and that tests cite real promises
     Guarantees,
     /// Check the house rules that clippy cannot see
     Lint,

@@ -2,7 +2,7 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -12,8 +12,12 @@ use crate::interrupt::Interrupt;
 use crate::real_cluster::{self, ControlPlane, KUBECONFIG_VARIABLE, Options, RunDir};
 use crate::workspace::{self, ChildFailed};
 
-/// The feature under which such tests are compiled. A package that has it has such tests.
+/// The feature that compiles such tests: their test target requires it.
 const FEATURE: &str = "real-cluster";
+
+/// Each run works in a directory of its own and holds its lock. The logs of a failed run stay until
+/// the next one.
+const RUN_PREFIX: &str = "test-";
 
 /// How long the tests may take to end after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(5);
@@ -28,18 +32,17 @@ pub(crate) struct Args {
 /// Brings the control plane up, runs the tests, and takes it down whatever happened to them.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let interrupt = Interrupt::install()?;
-    let packages = packages()?;
+    let targets = targets()?;
     let runs = real_cluster::cache_dir()?.join("run");
-    real_cluster::down_abandoned(&runs)?;
+    real_cluster::down_abandoned(&runs, RUN_PREFIX)?;
 
     // First of all: a compile error needs no control plane.
-    cargo_test(&packages, &["--no-run".to_owned()], None, &interrupt)?;
+    cargo_test(&targets, &["--no-run".to_owned()], None, &interrupt)?;
 
-    let dir = RunDir::open(&runs.join(format!("test-{}", std::process::id())))?;
+    let dir = RunDir::open(&runs.join(format!("{RUN_PREFIX}{}", std::process::id())))?;
     let options = Options {
         controller_manager: true,
         api_server_port: None,
-        attended: true,
     };
     let started = Instant::now();
     let cluster = ControlPlane::up(dir, options, &interrupt)?;
@@ -49,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     );
 
     let kubeconfig = cluster.dir().kubeconfig();
-    let outcome = cargo_test(&packages, &args.cargo_test, Some(&kubeconfig), &interrupt);
+    let outcome = cargo_test(&targets, &args.cargo_test, Some(&kubeconfig), &interrupt);
     real_cluster::down(cluster.dir())?;
     if outcome.is_ok() {
         cluster.dir().remove()?;
@@ -62,42 +65,49 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     outcome
 }
 
-/// The packages of the workspace with tests of this kind.
-fn packages() -> Result<Vec<String>> {
-    let out = Command::new(env!("CARGO"))
+/// The names of the workspace's test targets of this kind.
+fn targets() -> Result<Vec<String>> {
+    let out = workspace::cargo()
         .args(["metadata", "--no-deps", "--format-version=1"])
-        .current_dir(workspace::root())
         .stderr(Stdio::inherit())
         .output()
         .context("cannot run cargo metadata")?;
     let metadata: serde_json::Value =
         serde_json::from_slice(&out.stdout).context("cannot read cargo metadata")?;
-    let packages = metadata["packages"].as_array().into_iter().flatten();
-    let names: Vec<String> = packages
-        .filter(|package| package["features"].get(FEATURE).is_some())
-        .filter_map(|package| package["name"].as_str().map(str::to_owned))
+    let each = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
+    let targets = each(&metadata["packages"])
+        .into_iter()
+        .flat_map(|p| each(&p["targets"]));
+    let names: Vec<String> = targets
+        .filter(|target| each(&target["kind"]).iter().any(|kind| kind == "test"))
+        .filter(|target| {
+            each(&target["required-features"])
+                .iter()
+                .any(|f| f == FEATURE)
+        })
+        .filter_map(|target| target["name"].as_str().map(str::to_owned))
         .collect();
     if names.is_empty() {
-        bail!("no package of the workspace has the feature {FEATURE}");
+        bail!("no test target of the workspace requires the feature {FEATURE}");
     }
     Ok(names)
 }
 
 fn cargo_test(
-    packages: &[String],
+    targets: &[String],
     args: &[String],
     kubeconfig: Option<&Path>,
     interrupt: &Interrupt,
 ) -> Result<()> {
-    let mut command = Command::new(env!("CARGO"));
+    let mut command = workspace::cargo();
+    // The whole workspace is named, so that dependencies are compiled as for a plain `cargo test`.
     command
-        .arg("test")
-        .current_dir(workspace::root())
+        .args(["test", "--workspace", "--features", FEATURE])
         .stdin(Stdio::null());
-    for package in packages {
-        command.args(["--package", package]);
+    for target in targets {
+        command.args(["--test", target]);
     }
-    command.args(["--features", FEATURE]).args(args);
+    command.args(args);
     if let Some(path) = kubeconfig {
         command.env(KUBECONFIG_VARIABLE, path);
     }
