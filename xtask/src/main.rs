@@ -3,11 +3,13 @@
 // A command line tool for people: it prints, and it waits in real time for real processes.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
+mod ci;
 mod guarantees;
 mod interrupt;
 mod lint;
 mod real_cluster;
 mod source;
+mod test_output;
 mod test_real;
 mod workspace;
 
@@ -34,14 +36,17 @@ enum Task {
     Guarantees,
     /// Check the house rules that clippy cannot see
     Lint,
+    /// Run everything that CI runs
+    Ci,
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::RealCluster(command) => real_cluster::run(&command),
-        Task::TestReal(args) => test_real::run(&args),
+        Task::TestReal(args) => test_real::run(&args, &mut test_output::Totals::default()),
         Task::Guarantees => guarantees::run(),
         Task::Lint => lint::run(),
+        Task::Ci => ci::run_all(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,7 @@
 //! `cargo xtask test-real`: the tests that need a real control plane, with one of their own.
 
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::interrupt::Interrupt;
 use crate::real_cluster::{self, ControlPlane, KUBECONFIG_VARIABLE, Options, RunDir};
+use crate::test_output::Totals;
 use crate::workspace::{self, ChildFailed};
 
 /// The feature that compiles such tests: their test target requires it.
@@ -22,22 +23,28 @@ const RUN_PREFIX: &str = "test-";
 /// How long the tests may take to end after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(5);
 
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub(crate) struct Args {
     /// Passed on to `cargo test`: the name of a test, or `-- --nocapture`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     cargo_test: Vec<String>,
 }
 
-/// Brings the control plane up, runs the tests, and takes it down whatever happened to them.
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Brings the control plane up, runs the tests, takes it down whatever happened to them, and adds
+/// their results to `totals`.
+pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
     let interrupt = Interrupt::install()?;
-    let targets = targets()?;
     let runs = real_cluster::cache_dir()?.join("run");
     real_cluster::down_abandoned(&runs, RUN_PREFIX)?;
 
     // First of all: a compile error needs no control plane.
-    cargo_test(&targets, &["--no-run".to_owned()], None, &interrupt)?;
+    let mut tests = Tests {
+        targets: targets()?,
+        kubeconfig: None,
+        interrupt,
+        totals,
+    };
+    tests.cargo_test(&["--no-run".to_owned()])?;
 
     let dir = RunDir::open(&runs.join(format!("{RUN_PREFIX}{}", std::process::id())))?;
     let options = Options {
@@ -45,14 +52,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         api_server_port: None,
     };
     let started = Instant::now();
-    let cluster = ControlPlane::up(dir, options, &interrupt)?;
+    let cluster = ControlPlane::up(dir, options, &tests.interrupt)?;
     println!(
         "control plane ready after {:.1} s",
         started.elapsed().as_secs_f32()
     );
 
-    let kubeconfig = cluster.dir().kubeconfig();
-    let outcome = cargo_test(&targets, &args.cargo_test, Some(&kubeconfig), &interrupt);
+    tests.kubeconfig = Some(cluster.dir().kubeconfig());
+    let outcome = tests.cargo_test(&args.cargo_test);
     real_cluster::down(cluster.dir())?;
     if outcome.is_ok() {
         cluster.dir().remove()?;
@@ -93,41 +100,55 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn cargo_test(
-    targets: &[String],
-    args: &[String],
-    kubeconfig: Option<&Path>,
-    interrupt: &Interrupt,
-) -> Result<()> {
-    let mut command = workspace::cargo();
-    // The whole workspace is named, so that dependencies are compiled as for a plain `cargo test`.
-    command
-        .args(["test", "--workspace", "--features", FEATURE])
-        .stdin(Stdio::null());
-    for target in targets {
-        command.args(["--test", target]);
-    }
-    command.args(args);
-    if let Some(path) = kubeconfig {
-        command.env(KUBECONFIG_VARIABLE, path);
-    }
-    // A group of its own: whoever is asked to stop, cargo, the tests or we, all of them stop.
-    let mut child = command
-        .process_group(0)
-        .spawn()
-        .context("cannot run cargo test")?;
-    loop {
-        if interrupt.is_raised() {
-            stop(&mut child)?;
-            return Err(ChildFailed::interrupted("interrupted").into());
+struct Tests<'a> {
+    targets: Vec<String>,
+    kubeconfig: Option<PathBuf>,
+    interrupt: Interrupt,
+    totals: &'a mut Totals,
+}
+
+impl Tests<'_> {
+    fn cargo_test(&mut self, args: &[String]) -> Result<()> {
+        // The whole workspace is named, so that dependencies are compiled as for a plain
+        // `cargo test`.
+        let mut command = workspace::cargo();
+        command.args(["test", "--workspace", "--features", FEATURE]);
+        for target in &self.targets {
+            command.args(["--test", target]);
         }
-        if let Some(status) = child.try_wait()? {
-            if status.success() {
-                return Ok(());
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        if let Some(path) = &self.kubeconfig {
+            command.env(KUBECONFIG_VARIABLE, path);
+        }
+        // A group of its own: whoever is asked to stop, cargo, the tests or we, all of them stop.
+        let mut child = command
+            .process_group(0)
+            .spawn()
+            .context("cannot run cargo test")?;
+        let output = child.stdout.take().context("no output of cargo test")?;
+        let echo = std::thread::spawn(move || Totals::echo(output));
+        let outcome = self.wait(&mut child);
+        self.totals.add(echo.join().unwrap_or_default());
+        outcome
+    }
+
+    fn wait(&self, child: &mut Child) -> Result<()> {
+        loop {
+            if self.interrupt.is_raised() {
+                stop(child)?;
+                return Err(ChildFailed::interrupted("interrupted").into());
             }
-            return Err(ChildFailed::new("the tests failed", status).into());
+            if let Some(status) = child.try_wait()? {
+                if status.success() {
+                    return Ok(());
+                }
+                return Err(ChildFailed::new("the tests failed", status).into());
+            }
+            std::thread::sleep(Duration::from_millis(50));
         }
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
