@@ -9,6 +9,13 @@
 
 #![deny(missing_docs)]
 
+mod object;
+pub mod source;
+pub mod cache;
+pub mod queue;
+
 pub mod chance;
+pub mod client;
 pub mod clock;
+pub mod events;
 pub mod metrics;
