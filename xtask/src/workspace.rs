@@ -1,7 +1,7 @@
 //! Where the workspace is, which files it has, and how a child's exit code becomes ours.
 
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, ExitStatus};
+use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::{Context, Result};
 
@@ -9,6 +9,14 @@ use anyhow::{Context, Result};
 pub(crate) fn root() -> &'static Path {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask)
+}
+
+/// The cargo that runs this task.
+pub(crate) fn cargo() -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    command
 }
 
 /// `path` as people write it: relative to the root.

@@ -22,8 +22,6 @@ pub(crate) struct Options {
     pub(crate) controller_manager: bool,
     /// `None` for any free port.
     pub(crate) api_server_port: Option<u16>,
-    /// This task stays, and stops the control plane before it ends.
-    pub(crate) attended: bool,
 }
 
 /// A running control plane. Dropping this value leaves it running: [`down`] stops it.
@@ -116,16 +114,15 @@ pub(crate) fn down(dir: &RunDir) -> Result<Vec<String>> {
     Ok(stopped)
 }
 
-/// Stops what was left running by attending tasks that were killed before they could.
-pub(crate) fn down_abandoned(parent: &Path) -> Result<()> {
-    for dir in RunDir::idle(parent)? {
-        if dir.state()?.is_some_and(|state| state.attended) {
-            let stopped = down(&dir)?;
-            println!(
-                "stopped {} of a test run that was killed",
-                stopped.join(", ")
-            );
+/// Stops what was left running by attending tasks that were killed before they could, and clears
+/// away what ended tasks left below `parent` under a name that begins with `prefix`.
+pub(crate) fn down_abandoned(parent: &Path, prefix: &str) -> Result<()> {
+    for dir in RunDir::idle(parent, prefix)? {
+        let stopped = down(&dir)?;
+        if !stopped.is_empty() {
+            println!("stopped {} of a task that was killed", stopped.join(", "));
         }
+        dir.remove()?;
     }
     Ok(())
 }
@@ -186,7 +183,6 @@ impl<'a> Start<'a> {
         let credentials = Credentials::create(&dir.credentials())?;
         credentials.write_kubeconfigs(&dir.kubeconfig(), api_server_port)?;
         let state = State {
-            attended: options.attended,
             api_server_port,
             bin: bin.to_owned(),
             processes: Vec::new(),

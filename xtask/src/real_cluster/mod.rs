@@ -82,7 +82,6 @@ pub(crate) fn run(command: &Command) -> Result<()> {
             let options = Options {
                 controller_manager: !no_controller_manager,
                 api_server_port: *port,
-                attended: false,
             };
             let cluster = ControlPlane::up(place.open()?, options, &Interrupt::install()?)?;
             println!("{}", cluster.describe());

@@ -13,9 +13,6 @@ use super::process::Process;
 /// What `up` left running.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct State {
-    /// Started by a task that holds the directory's lock until it has stopped it again. If nobody
-    /// holds the lock, that task was killed.
-    pub(crate) attended: bool,
     pub(crate) api_server_port: u16,
     /// The folder of the binaries, kubectl among them.
     pub(crate) bin: PathBuf,
@@ -43,15 +40,17 @@ impl RunDir {
         Ok(Self { path, _lock: lock })
     }
 
-    /// The directories below `parent` that no task works in now.
-    pub(crate) fn idle(parent: &Path) -> Result<Vec<Self>> {
+    /// The directories below `parent` with this beginning of a name, that no task works in now.
+    pub(crate) fn idle(parent: &Path, prefix: &str) -> Result<Vec<Self>> {
         let Ok(entries) = std::fs::read_dir(parent) else {
             return Ok(Vec::new());
         };
         let mut idle = Vec::new();
         for entry in entries {
-            let path = entry?.path();
-            if let Ok(file) = File::open(path.join("lock"))
+            let entry = entry?;
+            let path = entry.path();
+            if entry.file_name().to_string_lossy().starts_with(prefix)
+                && let Ok(file) = File::open(path.join("lock"))
                 && file.try_lock().is_ok()
             {
                 idle.push(Self { path, _lock: file });
