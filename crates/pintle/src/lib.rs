@@ -9,9 +9,15 @@
 
 #![deny(missing_docs)]
 
-pub mod chance;
-pub mod clock;
-pub mod metrics;
 mod object;
 
+pub mod source;
+
+pub mod reflector;
+
 pub mod cache;
+
+pub mod chance;
+pub mod client;
+pub mod clock;
+pub mod metrics;
