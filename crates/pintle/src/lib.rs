@@ -15,9 +15,16 @@ pub mod source;
 
 pub mod reflector;
 
+pub mod delta_fifo;
+
 pub mod cache;
+
+pub mod informer;
 
 pub mod chance;
 pub mod client;
 pub mod clock;
 pub mod metrics;
+
+#[cfg(test)]
+mod testing;
