@@ -12,7 +12,9 @@
 mod object;
 pub mod source;
 pub mod reflector;
+pub mod delta_fifo;
 pub mod cache;
+pub mod informer;
 pub mod queue;
 
 pub mod chance;
@@ -20,3 +22,6 @@ pub mod client;
 pub mod clock;
 pub mod events;
 pub mod metrics;
+
+#[cfg(test)]
+mod testing;
