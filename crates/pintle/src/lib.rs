@@ -12,4 +12,5 @@
 pub mod chance;
 pub mod clock;
 pub mod events;
+pub mod limits;
 pub mod metrics;
