@@ -21,6 +21,7 @@ pub mod chance;
 pub mod client;
 pub mod clock;
 pub mod events;
+pub mod limits;
 pub mod metrics;
 
 #[cfg(test)]
