@@ -126,7 +126,7 @@ async fn a_taken_name_is_not_accepted() {
     http.post(DEFINITIONS, &foo_definition()).await;
     let mut other = foo_definition();
     other["metadata"]["name"] = "bars.example.com".into();
-    other["spec"]["names"] = json!({"plural": "bars", "kind": "Foo"});
+    other["spec"]["names"] = json!({"plural": "bars", "singular": "bar", "kind": "Foo"});
     http.post(DEFINITIONS, &other).await;
     let (_, stored) = http.get(&format!("{DEFINITIONS}/bars.example.com")).await;
     assert_eq!(stored["status"]["conditions"][0]["reason"], "KindConflict");
