@@ -29,8 +29,10 @@ mod chance;
 #[cfg(feature = "client")]
 mod client;
 mod clock;
+
 mod meta;
 mod registry;
+mod serve;
 mod server;
 mod service;
 mod store;
@@ -38,6 +40,7 @@ mod store;
 pub use self::{
     api::Body,
     clock::Clock,
+    serve::{Bound, ServeError},
     server::{ApiServer, Builder, PodDeletion},
     service::ApiService,
 };

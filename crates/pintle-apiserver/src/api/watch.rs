@@ -102,7 +102,7 @@ impl Api {
             bookmarks,
             next_bookmark: next_bookmark(Instant::now(), end),
             end,
-            closing: self.closing.clone(),
+            closing: call.closing.clone(),
             over: false,
         };
         let stream = stream::unfold(watcher, |mut watcher| async move {
