@@ -29,9 +29,10 @@ mod chance;
 #[cfg(feature = "client")]
 mod client;
 mod clock;
-
 mod meta;
+pub mod patch;
 mod registry;
+pub mod schema;
 mod serve;
 mod server;
 mod service;

@@ -27,7 +27,7 @@ use http::{HeaderMap, Method, Response, StatusCode, request::Parts};
 use tokio_util::sync::CancellationToken;
 
 pub use self::body::Body;
-pub(crate) use self::error::{ApiError, Cause, CauseKind};
+pub(crate) use self::error::ApiError;
 pub(crate) use self::respond::error as refusal;
 use self::{
     query::Query,
