@@ -33,6 +33,7 @@ mod meta;
 pub mod patch;
 mod registry;
 pub mod schema;
+mod serve;
 mod server;
 mod service;
 mod store;
@@ -40,6 +41,7 @@ mod store;
 pub use self::{
     api::Body,
     clock::Clock,
+    serve::{Bound, ServeError},
     server::{ApiServer, Builder, PodDeletion},
     service::ApiService,
 };
