@@ -1,4 +1,5 @@
 //! server
 
+pub mod codec;
 pub mod patch;
 pub mod schema;
