@@ -107,6 +107,9 @@ pub(crate) enum Write<K> {
     Reached(String),
 }
 
+/// Changes with what each replaced.
+pub(crate) type Applied<K> = Vec<(Write<K>, Option<Object<K>>)>;
+
 /// Changes with their index values, ready to be applied.
 pub(crate) struct Prepared<K> {
     writes: Vec<Write<K>>,
@@ -271,7 +274,7 @@ impl<K: Kind> Indexer<K> {
         }
     }
 
-    fn apply(&self, writes: Vec<Write<K>>) -> Vec<(Write<K>, Option<Object<K>>)> {
+    fn apply(&self, writes: Vec<Write<K>>) -> Applied<K> {
         let mut writes = writes;
         loop {
             match self.commit(self.prepare(writes)) {
@@ -301,10 +304,7 @@ impl<K: Kind> Indexer<K> {
 
     /// Applies changes under one lock, and says what each replaced. If an index was added since
     /// they were prepared, nothing happens and they come back.
-    pub(crate) fn commit(
-        &self,
-        prepared: Prepared<K>,
-    ) -> Result<Vec<(Write<K>, Option<Object<K>>)>, Vec<Write<K>>> {
+    pub(crate) fn commit(&self, prepared: Prepared<K>) -> Result<Applied<K>, Vec<Write<K>>> {
         let mut state = self.shared.state.write();
         if state.definitions.len() != prepared.definitions {
             return Err(prepared.writes);
