@@ -9,13 +9,13 @@
 
 #![deny(missing_docs)]
 
-mod object;
-pub mod source;
-pub mod reflector;
-pub mod delta_fifo;
 pub mod cache;
+pub mod delta_fifo;
 pub mod informer;
+mod object;
 pub mod queue;
+pub mod reflector;
+pub mod source;
 
 pub mod chance;
 pub mod client;
