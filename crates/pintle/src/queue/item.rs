@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::{
     Key, Priority,
     shared::{Done, Shared},
+    slab::NIL,
     state::Taken,
 };
 
@@ -24,10 +25,10 @@ use super::{
 pub struct Item<T: Key> {
     shared: Arc<Shared<T>>,
     key: T,
+    /// `NIL` once it is handed back: dropping it means nothing any more. Not a flag of its own, which
+    /// would make moving an item cost more than the queue's lock.
     slot: u32,
     priority: i32,
-    /// Handed back: dropping it means nothing any more.
-    settled: bool,
 }
 
 impl<T: Key> Item<T> {
@@ -42,7 +43,6 @@ impl<T: Key> Item<T> {
             key,
             slot,
             priority,
-            settled: false,
         }
     }
 
@@ -88,14 +88,14 @@ impl<T: Key> Item<T> {
     }
 
     fn settle(&mut self, done: Done) {
-        self.settled = true;
-        self.shared.done(self.slot, done);
+        let slot = std::mem::replace(&mut self.slot, NIL);
+        self.shared.done(slot, done);
     }
 }
 
 impl<T: Key> Drop for Item<T> {
     fn drop(&mut self) {
-        if self.settled {
+        if self.slot == NIL {
             return;
         }
         let delay = self.shared.limit(&self.key);
