@@ -12,7 +12,9 @@
 mod object;
 pub mod source;
 pub mod reflector;
+pub mod delta_fifo;
 pub mod cache;
+pub mod informer;
 pub mod queue;
 
 pub mod chance;
@@ -21,3 +23,6 @@ pub mod clock;
 pub mod events;
 pub mod limits;
 pub mod metrics;
+
+#[cfg(test)]
+mod testing;
