@@ -20,9 +20,12 @@ pub mod source;
 pub mod chance;
 pub mod client;
 pub mod clock;
+pub mod conditions;
 pub mod events;
+pub mod finalizer;
 pub mod limits;
 pub mod metrics;
+pub mod owner;
 
 #[cfg(test)]
 mod testing;
