@@ -8,6 +8,7 @@ use super::{
     rate_limit::{self, RateLimiter},
     shared::Shared,
     state::{Merge, State},
+    sync::timeout,
 };
 use crate::metrics::Metrics;
 
@@ -173,7 +174,7 @@ impl<T: Key> WorkQueue<T> {
     pub async fn drain(&self, deadline: Duration) -> Left<T> {
         self.shut_down();
         // The answer comes from the state either way, so it does not matter who wins.
-        let _ = tokio::time::timeout(deadline, self.shared.idle()).await;
+        let _ = timeout(deadline, self.shared.idle()).await;
         self.shared.look(|state, _| {
             let (ready, in_process, delayed) = state.snapshot();
             Left {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use hashbrown::DefaultHashBuilder;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::{
     Key,
@@ -19,7 +19,7 @@ use super::{
     metrics::{QueueMetrics, Readable, Reading},
     rate_limit::RateLimiter,
     state::{Merge, State, Tick, Verdict},
-    sync::Mutex,
+    sync::{Mutex, Sleep, sleep},
 };
 
 /// The longest single sleep: timers need not cope with more.
@@ -267,7 +267,7 @@ impl<T: Key> Shared<T> {
             return Poll::Pending;
         };
         let left = Duration::from_nanos(until.saturating_sub(self.tick())).min(LONGEST_SLEEP);
-        timer.set(Some(tokio::time::sleep(left)));
+        timer.set(Some(sleep(left)));
         timer
             .as_pin_mut()
             .map_or(Poll::Pending, |sleep| sleep.poll(cx))

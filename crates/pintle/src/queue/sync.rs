@@ -1,6 +1,7 @@
-//! The one lock the queue's hand-offs are built on.
+//! The lock and the timers that the queue's hand-offs are built on.
 //!
-//! Every file beside this one takes its lock from here, so that the model checks can compile the
-//! same files against a lock whose scheduling they control.
+//! Every file beside this one takes them from here, so that `tests/queue_interleavings.rs` can
+//! compile the same files against a lock whose scheduling it controls.
 
 pub(super) use parking_lot::Mutex;
+pub(super) use tokio::time::{Sleep, sleep, timeout};

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use super::{ApiError, BodyError, WatchEvent, scan::Members};
+use crate::object::ObjectKey;
 
 /// The annotation by which a server marks the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -135,6 +136,20 @@ pub(crate) fn peek_resource_version(object: &[u8]) -> Option<String> {
     }
     let outer: Outer = serde_json::from_slice(object).ok()?;
     Some(outer.metadata.resource_version).filter(|version| !version.is_empty())
+}
+
+/// The key of an object that could not be read as a whole, or is only the beginning of one.
+pub(crate) fn peek_key(object: &[u8]) -> Option<ObjectKey> {
+    let (_, metadata) = Members::of(object).find(|(key, _)| *key == b"metadata")?;
+    let (mut name, mut namespace) = (None, None);
+    for (key, value) in Members::of(metadata) {
+        match key {
+            b"name" => name = plain(value),
+            b"namespace" => namespace = plain(value),
+            _ => {}
+        }
+    }
+    Some(ObjectKey::new(namespace, name?))
 }
 
 /// The `apiVersion` and `kind` of an object, as far as it states them as plain strings.
@@ -280,7 +295,7 @@ mod tests {
             lines in prop::collection::vec("[a-z\"{}]{1,9}", 0..8),
             size in 1usize..12,
         ) {
-            let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            let body = lines.join("\n") + "\n";
             let mut splitter = Lines::new(100);
             let mut found = Vec::new();
             for chunk in body.as_bytes().chunks(size) {
