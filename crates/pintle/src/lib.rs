@@ -9,9 +9,13 @@
 
 #![deny(missing_docs)]
 
-pub mod chance;
-pub mod clock;
-pub mod metrics;
 mod object;
-
+pub mod source;
 pub mod cache;
+pub mod queue;
+
+pub mod chance;
+pub mod client;
+pub mod clock;
+pub mod events;
+pub mod metrics;

@@ -1,6 +1,7 @@
 //! The compact form in which an object is kept.
 
 use super::{
+    field::FieldId,
     owner::OwnerRef,
     scan::{Literal, Malformed, Span},
     skim::Skim,
@@ -21,6 +22,7 @@ pub(crate) struct Body {
     being_deleted: bool,
     labels: Box<[(Span, Span)]>,
     owners: Box<[OwnerRef]>,
+    fields: Box<[Span]>,
 }
 
 /// What makes an object the one it is: not a transform's to change.
@@ -49,6 +51,10 @@ impl Body {
         };
         let uid = optional(&mut out, skim.uid)?;
         let resource_version = optional(&mut out, skim.resource_version)?;
+        let mut fields = skim.fields;
+        for field in &mut fields {
+            *field = out.shift_if_kept(*field);
+        }
         let mut labels = Vec::with_capacity(skim.labels.len());
         for (key, value) in skim.labels {
             labels.push((out.place(key)?, out.place(value)?));
@@ -65,6 +71,7 @@ impl Body {
             being_deleted: skim.being_deleted,
             labels: labels.into_boxed_slice(),
             owners: skim.owners.into_boxed_slice(),
+            fields: fields.into_boxed_slice(),
         })
     }
 
@@ -106,6 +113,12 @@ impl Body {
 
     pub(crate) fn owners(&self) -> &[OwnerRef] {
         &self.owners
+    }
+
+    /// The JSON of a field that was looked for while reading: empty if it is not there, none if
+    /// nobody looked.
+    pub(crate) fn field(&self, id: FieldId) -> Option<&str> {
+        id.of(&self.fields).map(|span| span.of(&self.text))
     }
 
     pub(crate) fn labels(&self) -> Labels<'_> {
@@ -189,6 +202,16 @@ impl<'a> Composer<'a> {
         Span {
             start: shift(span.start),
             end: shift(span.end),
+        }
+    }
+
+    /// As [`shift`](Self::shift), for a place that may be absent or within what was cut.
+    fn shift_if_kept(&self, span: Span) -> Span {
+        let cut = span.start < self.cut.end && span.end > self.cut.start;
+        if span == Span::default() || cut {
+            Span::default()
+        } else {
+            self.shift(span)
         }
     }
 

@@ -9,6 +9,7 @@
 //! does not end the watch that brought it.
 
 mod body;
+mod field;
 mod key;
 mod owner;
 mod reader;
@@ -16,6 +17,7 @@ mod scan;
 mod skim;
 
 use std::{
+    borrow::Cow,
     fmt::{self, Debug},
     sync::{Arc, Weak},
 };
@@ -25,12 +27,16 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use self::body::Body;
-pub(crate) use self::reader::panic_message;
 pub use self::{
     body::Labels,
+    field::InvalidPointer,
     key::{InvalidKey, ObjectKey},
     owner::OwnerRef,
     reader::{BoxError, Of, ReadError, Reader},
+};
+pub(crate) use self::{
+    field::{FieldId, Fields, Pointer},
+    reader::panic_message,
 };
 
 /// A Kubernetes kind that can be cached: typed, dynamic, metadata only, or a user's own struct
@@ -136,6 +142,20 @@ impl<K> Object<K> {
             "" => Ok(ObjectMeta::default()),
             metadata => serde_json::from_str(metadata).map_err(|source| self.undecodable(source)),
         }
+    }
+
+    /// The text of a field that was looked for while reading, if it is there and plain.
+    pub(crate) fn field_text(&self, id: FieldId) -> Option<&str> {
+        self.inner.body.field(id).and_then(field::plain)
+    }
+
+    /// The values of a field; found where the skim noted it, or searched for now.
+    pub(crate) fn field(&self, id: Option<FieldId>, pointer: &Pointer) -> Vec<Cow<'_, str>> {
+        let body = &self.inner.body;
+        field::values(
+            id.and_then(|id| body.field(id))
+                .unwrap_or_else(|| field::search(body.json(), pointer)),
+        )
     }
 
     /// Whether both are the same state in memory, not merely equal.

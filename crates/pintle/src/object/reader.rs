@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::{
     Kind, Object, ObjectKey,
     body::{Body, Identity},
+    field::Fields,
     scan::Malformed,
     skim::Skim,
 };
@@ -43,6 +44,7 @@ pub struct Reader<K: Kind> {
     transform: Option<Arc<Transform>>,
     known: Option<Arc<Known<K>>>,
     types: Option<Arc<str>>,
+    fields: Fields,
     keep_managed_fields: bool,
     eager: bool,
 }
@@ -54,6 +56,7 @@ impl<K: Kind> Reader<K> {
             transform: None,
             known: None,
             types: None,
+            fields: Fields::default(),
             keep_managed_fields: false,
             eager: false,
         }
@@ -110,6 +113,11 @@ impl<K: Kind> Reader<K> {
         self
     }
 
+    /// The fields to read while skimming, for whoever wants to add some.
+    pub(crate) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
     /// Reads one object.
     pub fn read(&self, json: &[u8]) -> Result<Object<K>, ReadError> {
         let text = std::str::from_utf8(json).map_err(|error| ReadError::NotUtf8 {
@@ -119,7 +127,8 @@ impl<K: Kind> Reader<K> {
             return Err(ReadError::TooLarge { size: text.len() });
         }
         let mut skim = Skim::default();
-        let outcome = skim.run(text);
+        let wanted = self.fields.wanted();
+        let outcome = skim.run(text, &wanted);
         let part = |literal: Option<super::scan::Literal>| {
             literal
                 .and_then(|literal| literal.text(text).ok())
@@ -154,7 +163,7 @@ impl<K: Kind> Reader<K> {
         if let Some(transform) = &self.transform {
             let changed = apply(transform.as_ref(), body.json(), &key)?;
             let mut skim = Skim::default();
-            skim.run(&changed).map_err(malformed)?;
+            skim.run(&changed, &wanted).map_err(malformed)?;
             body = Body::compose(&changed, skim, None, true).map_err(malformed)?;
             body.identify(Identity {
                 uid: &uid,

@@ -4,6 +4,7 @@
 //! Everything outside `metadata` is passed over.
 
 use super::{
+    field::Wanted,
     owner::OwnerRef,
     scan::{Literal, Malformed, Scanner, Span},
 };
@@ -26,11 +27,14 @@ pub(crate) struct Skim {
     pub(crate) owners: Vec<OwnerRef>,
     /// `managedFields` with the comma that belongs to it.
     pub(crate) managed_fields: Option<Span>,
+    /// Where the wanted fields stand, by their numbers; an empty span where there is none.
+    pub(crate) fields: Vec<Span>,
 }
 
 impl Skim {
-    /// Fills the skim from `text`. After an error it holds what was found until then.
-    pub(crate) fn run(&mut self, text: &str) -> Result<(), Malformed> {
+    /// Fills the skim from `text`, looking for the `wanted` fields too. After an error it holds what was found until then.
+    pub(crate) fn run(&mut self, text: &str, wanted: &Wanted) -> Result<(), Malformed> {
+        self.fields.resize(wanted.len(), Span::default());
         let mut scanner = Scanner::new(text);
         scanner.peek();
         let start = scanner.position();
@@ -42,13 +46,20 @@ impl Skim {
                 "metadata" if scanner.peek() == Some(b'{') => {
                     let from = scanner.position();
                     self.metadata(text, &mut scanner)?;
+                    if let Some(wanted) = wanted.tree().child("metadata") {
+                        let mut again = Scanner::starting_at(text, from);
+                        wanted.find(text, &mut again, &mut self.fields)?;
+                    }
                     self.metadata = Some(Span::new(from, scanner.position()));
                 }
                 "apiVersion" => api_version = !scanner.skip()?.of(text).is_empty(),
                 "kind" => kind = !scanner.skip()?.of(text).is_empty(),
-                _ => {
-                    scanner.skip()?;
-                }
+                key => match wanted.tree().child(key) {
+                    Some(wanted) => wanted.find(text, &mut scanner, &mut self.fields)?,
+                    None => {
+                        scanner.skip()?;
+                    }
+                },
             }
             more = scanner.more_members()?;
         }
