@@ -13,6 +13,7 @@ mod object;
 pub mod source;
 pub mod cache;
 pub mod queue;
+pub mod controller;
 
 pub mod chance;
 pub mod client;

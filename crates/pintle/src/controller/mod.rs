@@ -365,12 +365,12 @@ impl Wiring {
         }
         let lister = informer.lister();
         self.views.insert(TypeId::of::<K>(), Box::new(lister.clone()));
-        self.advanced.push(Box::new(move || lister.advanced().boxed()));
+        self.advanced.push(Box::new(move || lister.changed().boxed()));
     }
 }
 
 impl<K: Kind> View for Lister<K> {
-    fn version(&self) -> Option<String> {
+    fn version(&self) -> String {
         self.resource_version()
     }
 

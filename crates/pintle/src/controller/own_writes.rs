@@ -14,7 +14,7 @@ use crate::cache::{self, ObjectKey};
 /// What one cache can say about itself.
 pub(super) trait View {
     /// The version up to which the cache has followed its server.
-    fn version(&self) -> Option<String>;
+    fn version(&self) -> String;
     /// Whether the object `uid` is (still) in the cache as `key`.
     fn holds(&self, key: &ObjectKey, uid: &str) -> bool;
 }
@@ -49,12 +49,12 @@ impl OwnWrites {
     ///
     /// A version that cannot be compared is not remembered: nobody could say when it is seen.
     pub(super) fn wrote(&mut self, key: &ObjectKey, kind: TypeId, version: &str) {
-        if cache::compare_versions(version, version).is_none() {
+        if cache::compare_versions(version, version).is_err() {
             return;
         }
         let versions = &mut self.by_key.entry(key.clone()).or_default().versions;
         match versions.get_mut(&kind) {
-            Some(newest) if cache::compare_versions(version, newest) != Some(Ordering::Greater) => {}
+            Some(newest) if cache::compare_versions(version, newest) != Ok(Ordering::Greater) => {}
             Some(newest) => version.clone_into(newest),
             None => drop(versions.insert(kind, version.to_owned())),
         }
@@ -81,8 +81,8 @@ impl OwnWrites {
             return true;
         };
         record.versions.retain(|kind, version| {
-            views.get(kind).and_then(|view| view.version()).is_some_and(|seen| {
-                cache::compare_versions(&seen, version) == Some(Ordering::Less)
+            views.get(kind).is_some_and(|view| {
+                cache::compare_versions(&view.version(), version) == Ok(Ordering::Less)
             })
         });
         record.deletions.retain(|deletion| {
@@ -115,10 +115,10 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct FakeCache(Arc<Mutex<(Option<String>, Vec<(ObjectKey, String)>)>>);
+    struct FakeCache(Arc<Mutex<(String, Vec<(ObjectKey, String)>)>>);
 
     impl View for FakeCache {
-        fn version(&self) -> Option<String> {
+        fn version(&self) -> String {
             self.0.lock().unwrap().0.clone()
         }
 
@@ -145,15 +145,15 @@ mod tests {
     fn a_key_waits_for_its_newest_write_and_no_other_key_does() {
         let (pods, mut writes) = (FakeCache::default(), OwnWrites::default());
         let views = views(&pods);
-        pods.0.lock().unwrap().0 = Some("9".into());
+        pods.0.lock().unwrap().0 = "9".into();
         writes.wrote(&key("a"), TypeId::of::<Pods>(), "10");
         writes.wrote(&key("a"), TypeId::of::<Pods>(), "12");
         writes.wrote(&key("a"), TypeId::of::<Pods>(), "11");
         assert!(writes.are_seen(&key("b"), &views));
         assert!(!writes.are_seen(&key("a"), &views));
-        pods.0.lock().unwrap().0 = Some("11".into());
+        pods.0.lock().unwrap().0 = "11".into();
         assert!(!writes.are_seen(&key("a"), &views), "12 is not in the cache yet");
-        pods.0.lock().unwrap().0 = Some("12".into());
+        pods.0.lock().unwrap().0 = "12".into();
         assert!(writes.are_seen(&key("a"), &views));
         assert!(writes.by_key.is_empty(), "what is seen is forgotten");
     }
@@ -163,12 +163,12 @@ mod tests {
     fn an_opaque_version_or_a_kind_without_cache_holds_nobody_up() {
         let (pods, mut writes) = (FakeCache::default(), OwnWrites::default());
         let views = views(&pods);
-        pods.0.lock().unwrap().0 = Some("9".into());
+        pods.0.lock().unwrap().0 = "9".into();
         writes.wrote(&key("a"), TypeId::of::<Pods>(), "opaque");
         writes.wrote(&key("a"), TypeId::of::<Maps>(), "10");
         assert!(writes.are_seen(&key("a"), &views));
         writes.wrote(&key("a"), TypeId::of::<Pods>(), "10");
-        pods.0.lock().unwrap().0 = Some("opaque".into());
+        pods.0.lock().unwrap().0 = "opaque".into();
         assert!(writes.are_seen(&key("a"), &views));
     }
 
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn giving_up_frees_the_record() {
         let (pods, mut writes) = (FakeCache::default(), OwnWrites::default());
-        pods.0.lock().unwrap().0 = Some("1".into());
+        pods.0.lock().unwrap().0 = "1".into();
         writes.wrote(&key("a"), TypeId::of::<Pods>(), "10");
         writes.forget(&key("a"));
         assert!(writes.are_seen(&key("a"), &views(&pods)));
