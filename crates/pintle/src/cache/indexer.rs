@@ -9,6 +9,7 @@ use std::{
 };
 
 use parking_lot::RwLock;
+use tokio::sync::{Notify, futures::OwnedNotified};
 
 use super::{
     define::{Definition, Extract, Values},
@@ -68,6 +69,8 @@ pub(super) struct Shared<K> {
     /// What the reader of the objects looks for; none if objects come from anywhere.
     fields: Option<Fields>,
     unindexed: AtomicU64,
+    /// Wakes whoever waits for the cache to move on.
+    changed: Arc<Notify>,
 }
 
 pub(super) struct State<K> {
@@ -94,6 +97,10 @@ impl<K> State<K> {
 impl<K> Shared<K> {
     pub(super) fn read<T>(&self, ask: impl FnOnce(&State<K>) -> T) -> T {
         ask(&self.state.read())
+    }
+
+    pub(super) fn changed(&self) -> OwnedNotified {
+        Arc::clone(&self.changed).notified_owned()
     }
 }
 
@@ -154,6 +161,7 @@ impl<K: Kind> Indexer<K> {
             state: RwLock::new(state),
             fields,
             unindexed: AtomicU64::new(0),
+            changed: Arc::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -331,6 +339,8 @@ impl<K: Kind> Indexer<K> {
             };
             applied.push((write, old));
         }
+        drop(state);
+        self.shared.changed.notify_waiters();
         Ok(applied)
     }
 
@@ -378,6 +388,7 @@ impl<K: Kind> Indexer<K> {
             }
             std::mem::replace(&mut state.store, store)
         };
+        self.shared.changed.notify_waiters();
         // The old generation is ours alone now: what is left of it after the list is gone.
         let mut old = old;
         let items = items

@@ -2,59 +2,56 @@
 
 use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use tokio::{
-    sync::watch,
     task::consume_budget,
     time::{Instant, Sleep, sleep, sleep_until, timeout},
 };
 
 use super::{
-    Patience, Phase, Reflector, Sink, Status,
+    Patience, Phase, Reflector, Sink,
     backoff::Delays,
     collect::Collection,
+    intake::{Intake, Read},
     machine::{Course, End, Machine, Step, Verdict},
     metrics::Counters,
     pager::{Pager, Paging},
-    status::{Failure, Reason, Unreadable, UnreadableError},
+    status::{Failure, Reason},
 };
 use crate::{
     chance::Chance,
-    object::{Kind, Object, ObjectKey, Reader},
-    source::{
-        BodyError, ListOptions, ListWatch, RawItem, SourceError, WatchEvent, peek_key,
-        peek_resource_version, peek_type,
-    },
+    object::{Kind, Object},
+    source::{ListOptions, ListWatch, RawItem, SourceError, WatchEvent, peek_resource_version},
 };
 
-/// After so much silence of a streaming list somebody should hear of it.
-const MARKER_WARNING: Duration = Duration::from_secs(10);
 /// So many events are taken without looking at the timers.
 const BATCH: usize = 64;
 
 /// A running reflector.
 pub(super) struct Runner<K: Kind, L: ListWatch, S> {
-    source: L,
-    sink: Arc<S>,
-    intake: Intake<K>,
-    machine: Machine,
+    pub(super) source: L,
+    pub(super) sink: Arc<S>,
+    pub(super) intake: Intake<K>,
+    pub(super) machine: Machine,
     chance: Chance,
     resync: Option<Resync>,
-    patience: Patience,
+    pub(super) patience: Patience,
+    pub(super) verify_watch_lists: bool,
     /// The watch that is open.
-    watch: Option<Open<L::Watch>>,
+    pub(super) watch: Option<Open<L::Watch>>,
     /// Whether this server sends bookmarks, so that silence means something.
     sends_bookmarks: bool,
 }
 
 /// An open watch.
-struct Open<W> {
-    stream: W,
+pub(super) struct Open<W> {
+    pub(super) stream: W,
     /// When it was asked for.
     since: Instant,
     /// When it must have ended by itself.
     until: Instant,
-    events: u64,
+    pub(super) events: u64,
     /// It began with existing objects in no order of versions, and is not yet past them.
     unordered: bool,
 }
@@ -63,24 +60,6 @@ struct Open<W> {
 struct Resync {
     period: Duration,
     timer: Option<Pin<Box<Sleep>>>,
-}
-
-/// What turns bytes into objects, and tells of those it could not.
-struct Intake<K: Kind> {
-    reader: Reader<K>,
-    target: Arc<str>,
-    expected: Option<(String, String)>,
-    counters: Counters,
-    status: watch::Sender<Status>,
-}
-
-/// What became of the object of an event.
-enum Read<K> {
-    Object(Object<K>),
-    /// It could not be read; its version is known or not.
-    Lost(Option<String>),
-    /// It is no object of ours.
-    Foreign,
 }
 
 // === impl Runner ===
@@ -118,6 +97,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
                 timer: None,
             }),
             patience,
+            verify_watch_lists: reflector.verify_watch_lists,
             watch: None,
             sends_bookmarks: false,
         }
@@ -190,30 +170,14 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         }
     }
 
-    async fn list(&mut self, mut pager: Pager) -> Option<Verdict> {
+    async fn list(&mut self, pager: Pager) -> Option<Verdict> {
         let started = Instant::now();
         self.enter(Phase::Listing {
             not_older_than: pager.request().resource_version,
             streaming: false,
         });
-        let mut found = Collection::new();
-        let outcome = loop {
-            let intake = &mut self.intake;
-            let mut on_item = |item: RawItem<'_>| {
-                if let Some(object) = intake.item(item) {
-                    found.put(object);
-                }
-            };
-            let answer = self.source.list(pager.request(), &mut on_item).await;
-            match pager.answered(answer) {
-                Ok(Paging::More) => {}
-                Ok(Paging::StartOver) => found.clear(),
-                Ok(Paging::Done(version)) => break Ok(version),
-                Err(reason) => break Err(reason),
-            }
-        };
-        match outcome {
-            Ok(version) => {
+        match self.read_pages(pager).await {
+            Ok((found, version)) => {
                 self.replace(found, &version, started).await;
                 self.machine.listed(&version, false, Instant::now());
                 None
@@ -222,85 +186,24 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         }
     }
 
-    async fn watch_list(&mut self, options: ListOptions) -> Option<Verdict> {
-        self.enter(Phase::Listing {
-            not_older_than: options.resource_version.clone(),
-            streaming: true,
-        });
-        let started = Instant::now();
-        let limit = self.patience.marker_total;
-        let outcome = timeout(limit, self.read_initial_events(options, started)).await;
-        match outcome.unwrap_or(Err(Reason::NoEndMarker(limit))) {
-            Ok((open, found, version)) => {
-                self.replace(found, &version, started).await;
-                self.machine.listed(&version, true, Instant::now());
-                self.watch = Some(open);
-                self.enter(Phase::Watching { from: version });
-                None
-            }
-            Err(reason) => Some(self.machine.watch_list_failed(reason, Instant::now())),
-        }
-    }
-
-    /// Reads a streaming list up to its end. The sink is not touched.
-    async fn read_initial_events(
+    /// Reads a list in pages. The sink is not touched.
+    pub(super) async fn read_pages(
         &mut self,
-        options: ListOptions,
-        started: Instant,
-    ) -> Result<(Open<L::Watch>, Collection<K>, String), Reason> {
-        let mut open = self.request_watch(options).await?;
+        mut pager: Pager,
+    ) -> Result<(Collection<K>, String), Reason> {
         let mut found = Collection::new();
-        let mut heard = Instant::now();
-        let mut warned = heard;
         loop {
-            consume_budget().await;
-            let event = tokio::select! {
-                biased;
-                // Time first, or a stream of other people's events would hide that no end comes.
-                () = sleep_until(heard + self.patience.marker_idle) => {
-                    return Err(Reason::NoEndMarker(self.patience.marker_idle));
+            let intake = &mut self.intake;
+            let mut on_item = |item: RawItem<'_>| {
+                if let Some(object) = intake.item(item) {
+                    found.put(object);
                 }
-                () = sleep_until(warned.max(heard) + MARKER_WARNING) => {
-                    warned = Instant::now();
-                    self.intake.warn_of_missing_marker(&open, heard, started);
-                    continue;
-                }
-                event = open.stream.next() => event,
             };
-            heard = Instant::now();
-            open.events += 1;
-            match event {
-                Some(Ok(WatchEvent::Added(json) | WatchEvent::Modified(json))) => {
-                    if let Read::Object(object) = self.intake.read(&json) {
-                        found.put(object);
-                    }
-                }
-                Some(Ok(WatchEvent::Deleted(json))) => match self.intake.read(&json) {
-                    Read::Object(object) => found.remove(object.key()),
-                    Read::Lost(_) => return Err(Reason::UnreadableDeletion),
-                    Read::Foreign => {}
-                },
-                Some(Ok(WatchEvent::Bookmark {
-                    resource_version,
-                    initial_events_end: true,
-                })) => {
-                    return Ok((open, found, resource_version));
-                }
-                Some(Ok(WatchEvent::Bookmark { .. })) => {}
-                Some(Ok(WatchEvent::Error(error))) => return Err(SourceError::Api(error).into()),
-                Some(Ok(WatchEvent::Unknown { kind, object })) => {
-                    self.intake.unknown_event(kind, &object);
-                }
-                Some(Err(error)) => return Err(error.into()),
-                None => {
-                    open.events -= 1;
-                    return Err(if open.course().is_very_short() {
-                        self.intake.counters.short_watches.inc();
-                        Reason::VeryShortWatch
-                    } else {
-                        Reason::ClosedBeforeEnd
-                    });
-                }
+            let answer = self.source.list(pager.request(), &mut on_item).await;
+            match pager.answered(answer)? {
+                Paging::More => {}
+                Paging::StartOver => found.clear(),
+                Paging::Done(version) => return Ok((found, version)),
             }
         }
     }
@@ -322,7 +225,10 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
     }
 
     /// Opens a watch. A server that does not answer is given as long as a watch may be silent.
-    async fn request_watch(&mut self, options: ListOptions) -> Result<Open<L::Watch>, SourceError> {
+    pub(super) async fn request_watch(
+        &mut self,
+        options: ListOptions,
+    ) -> Result<Open<L::Watch>, SourceError> {
         // Counted from here: some proxies answer only when the first event comes.
         let since = Instant::now();
         let until = since + options.timeout.unwrap_or_default() + self.patience.overtime;
@@ -434,62 +340,55 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             Some(Err(error)) => return Some(End::Broken(error)),
             Some(Ok(event)) => event,
         };
-        let sink = &*self.sink;
-        match event {
-            WatchEvent::Added(json) => match self.intake.read(&json) {
-                Read::Object(object) => self.tell(open, object, |sink, object| sink.add(object)),
-                Read::Lost(version) => self.passed(open, version.as_deref()),
-                Read::Foreign => {}
-            },
+        let (json, tell): (Bytes, fn(&S, Object<K>)) = match event {
+            WatchEvent::Added(json) => (json, S::add),
             WatchEvent::Modified(json) => {
                 open.unordered = false;
-                match self.intake.read(&json) {
-                    Read::Object(object) => {
-                        self.tell(open, object, |sink, object| sink.update(object));
-                    }
-                    Read::Lost(version) => self.passed(open, version.as_deref()),
-                    Read::Foreign => {}
-                }
+                (json, S::update)
             }
-            WatchEvent::Deleted(json) => {
-                open.unordered = false;
-                match self.intake.read(&json) {
-                    Read::Object(object) => {
-                        self.tell(open, object, |sink, object| sink.delete(object));
-                    }
-                    Read::Lost(version) => {
-                        self.passed(open, version.as_deref());
-                        return Some(End::UnreadableDeletion);
-                    }
-                    Read::Foreign => {}
-                }
-            }
+            WatchEvent::Deleted(json) => return self.deleted(open, &json),
             WatchEvent::Bookmark {
                 resource_version, ..
             } => {
                 open.unordered = false;
                 self.sends_bookmarks = true;
-                sink.bookmark(&resource_version);
+                self.sink.bookmark(&resource_version);
                 self.passed(open, Some(&resource_version));
+                return None;
             }
             WatchEvent::Error(error) => return Some(End::Error(error)),
             WatchEvent::Unknown { kind, object } => {
                 self.intake.unknown_event(kind, &object);
                 self.passed(open, peek_resource_version(&object).as_deref());
+                return None;
             }
+        };
+        match self.intake.read(&json) {
+            Read::Object(object) => {
+                tell(&self.sink, object.clone());
+                self.passed(open, Some(object.resource_version()));
+            }
+            Read::Lost(version) => self.passed(open, version.as_deref()),
+            Read::Foreign => {}
         }
         None
     }
 
-    fn tell(
-        &mut self,
-        open: &mut Open<L::Watch>,
-        object: Object<K>,
-        how: impl FnOnce(&S, Object<K>),
-    ) {
-        let known = object.clone();
-        how(&self.sink, object);
-        self.passed(open, Some(known.resource_version()));
+    /// Only a list can make good a deletion that was lost.
+    fn deleted(&mut self, open: &mut Open<L::Watch>, json: &[u8]) -> Option<End> {
+        open.unordered = false;
+        match self.intake.read(json) {
+            Read::Object(object) => {
+                self.sink.delete(object.clone());
+                self.passed(open, Some(object.resource_version()));
+                None
+            }
+            Read::Lost(version) => {
+                self.passed(open, version.as_deref());
+                Some(End::UnreadableDeletion)
+            }
+            Read::Foreign => None,
+        }
     }
 
     /// An event has been dealt with; it carried this version.
@@ -503,7 +402,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         }
     }
 
-    async fn replace(&mut self, found: Collection<K>, version: &str, started: Instant) {
+    pub(super) async fn replace(&mut self, found: Collection<K>, version: &str, started: Instant) {
         self.sink.ready().await;
         let items = found.finish();
         let counters = &self.intake.counters;
@@ -528,7 +427,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         });
     }
 
-    fn enter(&mut self, phase: Phase) {
+    pub(super) fn enter(&mut self, phase: Phase) {
         tracing::debug!(target: "pintle::reflector", "{}: {phase}", self.intake.target);
         self.intake
             .status
@@ -545,7 +444,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
 // === impl Open ===
 
 impl<W> Open<W> {
-    fn course(&self) -> Course {
+    pub(super) fn course(&self) -> Course {
         Course {
             lasted: self.since.elapsed(),
             events: self.events,
@@ -573,104 +472,5 @@ impl Resync {
         };
         timer.as_mut().await;
         timer.set(sleep(*period));
-    }
-}
-
-// === impl Intake ===
-
-impl<K: Kind> Intake<K> {
-    /// Reads an item of a list.
-    fn item(&mut self, item: RawItem<'_>) -> Option<Object<K>> {
-        match item {
-            RawItem::Json(json) => match self.reader.read(json) {
-                Ok(object) => Some(object),
-                Err(error) => {
-                    let key = error.key().cloned().or_else(|| peek_key(json));
-                    self.unreadable(key, error.into());
-                    None
-                }
-            },
-            RawItem::TooLarge { head, limit } => {
-                let error = BodyError::TooLarge {
-                    what: "an item of the list",
-                    limit,
-                };
-                self.unreadable(peek_key(head), error.into());
-                None
-            }
-        }
-    }
-
-    /// Reads the object of an event.
-    fn read(&mut self, json: &[u8]) -> Read<K> {
-        if let Some(error) = self.wrong_type(json) {
-            self.unreadable(peek_key(json), error);
-            return Read::Foreign;
-        }
-        match self.reader.read(json) {
-            Ok(object) => Read::Object(object),
-            Err(error) => {
-                let key = error.key().cloned().or_else(|| peek_key(json));
-                self.unreadable(key, error.into());
-                Read::Lost(peek_resource_version(json))
-            }
-        }
-    }
-
-    fn wrong_type(&self, json: &[u8]) -> Option<UnreadableError> {
-        let (api_version, kind) = match peek_type(json) {
-            (None, None) => return None,
-            (api_version, kind) => (api_version.unwrap_or_default(), kind.unwrap_or_default()),
-        };
-        let right = match &self.expected {
-            Some((expected_version, expected_kind)) => {
-                expected_version == api_version && expected_kind == kind
-            }
-            None => !(kind == "Table" && api_version.starts_with("meta.k8s.io/")),
-        };
-        (!right).then(|| UnreadableError::WrongType {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-        })
-    }
-
-    fn unknown_event(&mut self, kind: String, object: &[u8]) {
-        self.unreadable(peek_key(object), UnreadableError::UnknownEvent(kind));
-    }
-
-    fn unreadable(&mut self, key: Option<ObjectKey>, error: UnreadableError) {
-        let unreadable = Arc::new(Unreadable {
-            key,
-            target: self.target.clone(),
-            error,
-        });
-        tracing::warn!(target: "pintle::reflector", "passed over {unreadable}");
-        self.counters.unreadable.inc();
-        self.status.send_modify(|status| {
-            status.unreadable += 1;
-            status.last_unreadable = Some(unreadable);
-        });
-    }
-
-    fn note_version(&self, version: &str) {
-        if let Ok(version) = version.parse() {
-            self.counters.last_resource_version.set(version);
-        }
-    }
-
-    fn warn_of_missing_marker<W>(&self, open: &Open<W>, heard: Instant, started: Instant) {
-        let target = &self.target;
-        if open.events == 0 {
-            tracing::warn!(
-                target: "pintle::reflector",
-                "the streaming list of {target} has told nothing for {:?}", started.elapsed()
-            );
-        } else {
-            tracing::warn!(
-                target: "pintle::reflector",
-                "the streaming list of {target} has not ended; its last event was {:?} ago",
-                heard.elapsed()
-            );
-        }
     }
 }
