@@ -412,7 +412,7 @@ mod tests {
         ) {
             let mut buffer = Buffer::new(Backlog::Coalesce { beyond });
             let mut server: [Option<(String, u64)>; 5] = Default::default();
-            let mut view: std::collections::BTreeMap<ObjectKey, (String, u64)> = Default::default();
+            let mut view = std::collections::BTreeMap::<ObjectKey, (String, u64)>::new();
             let mut version = 0;
             let check = |view: &mut std::collections::BTreeMap<_, _>, event: Event<Thing>| {
                 let state = |object: &crate::object::Object<Thing>| {
@@ -436,16 +436,13 @@ mod tests {
                     Step::Change(n) => {
                         let key = format!("n/{n}");
                         let slot = &mut server[n as usize];
-                        buffer.push(match slot.clone() {
-                            Some((uid, old)) => {
-                                *slot = Some((uid.clone(), version));
-                                updated(&key, &uid, old, version)
-                            }
-                            None => {
-                                let uid = format!("u{version}");
-                                *slot = Some((uid.clone(), version));
-                                added(&key, &uid, version)
-                            }
+                        buffer.push(if let Some((uid, old)) = slot.clone() {
+                            *slot = Some((uid.clone(), version));
+                            updated(&key, &uid, old, version)
+                        } else {
+                            let uid = format!("u{version}");
+                            *slot = Some((uid.clone(), version));
+                            added(&key, &uid, version)
                         });
                     }
                     Step::Delete(n) => {

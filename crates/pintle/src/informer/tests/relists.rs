@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::contents;
 
-/// Proves F-42, F-13, F-21, I-43.
+/// Proves F-21, F-42, I-43.
 #[tokio::test(start_paused = true)]
 async fn a_relist_tells_deletions_first_as_missed_then_the_rest() {
     let server = Server::new();
