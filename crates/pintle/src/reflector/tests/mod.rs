@@ -2,6 +2,7 @@
 
 mod failures;
 mod lists;
+mod model;
 mod streaming;
 mod watches;
 mod wire;
