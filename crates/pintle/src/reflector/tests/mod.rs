@@ -3,6 +3,7 @@
 mod failures;
 mod lists;
 mod model;
+mod server;
 mod streaming;
 mod watches;
 mod wire;
