@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, PostParams},
-    core::PartialObjectMeta,
+    core::{ApiResource, DynamicObject, PartialObjectMeta},
 };
 use pintle_apiserver::ApiServer;
 
@@ -184,5 +184,47 @@ async fn metadata_alone_can_be_followed() {
             "{:?}",
             status.borrow().last_unreadable
         );
+    }
+}
+
+/// Proves PR-64, PR-70.
+#[tokio::test(start_paused = true)]
+async fn a_kind_known_only_at_run_time_can_be_followed_by_label() {
+    let server = ApiServer::builder().build();
+    let api = Api::<ConfigMap>::namespaced(server.client(), "default");
+    for name in ["a", "b"] {
+        api.create(&PostParams::default(), &config_map(name))
+            .await
+            .unwrap();
+    }
+    let label = |value: &str| Patch::Merge(json!({"metadata": {"labels": {"pick": value}}}));
+    api.patch("b", &PatchParams::default(), &label("yes"))
+        .await
+        .unwrap();
+    for streaming in [true, false] {
+        let kind = ApiResource::erase::<ConfigMap>(&());
+        let scope = Scope::namespace("default").labels("pick=yes");
+        let source = KubeSource::<DynamicObject>::dynamic(server.client(), &kind, scope);
+        let (values, mut status) = follow(source, streaming);
+        status
+            .wait_for(|status| matches!(status.phase, Phase::Watching { .. }))
+            .await
+            .unwrap();
+        assert_eq!(values.names(), ["default/b"]);
+        api.patch("a", &PatchParams::default(), &label("yes"))
+            .await
+            .unwrap();
+        sleep(SECOND).await;
+        assert_eq!(
+            values.names(),
+            ["default/a", "default/b"],
+            "streaming: {streaming}"
+        );
+        // Leaving the selection is told as a deletion.
+        api.patch("a", &PatchParams::default(), &label("no"))
+            .await
+            .unwrap();
+        sleep(SECOND).await;
+        assert_eq!(values.names(), ["default/b"], "streaming: {streaming}");
     }
 }
