@@ -9,7 +9,24 @@
 
 #![deny(missing_docs)]
 
-pub mod chance;
-pub mod clock;
-pub mod metrics;
+mod object;
+pub mod source;
+pub mod reflector;
+pub mod delta_fifo;
+pub mod cache;
+pub mod informer;
 pub mod queue;
+pub mod controller;
+
+pub mod chance;
+pub mod client;
+pub mod clock;
+pub mod conditions;
+pub mod events;
+pub mod finalizer;
+pub mod limits;
+pub mod metrics;
+pub mod owner;
+
+#[cfg(test)]
+mod testing;

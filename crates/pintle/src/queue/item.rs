@@ -11,12 +11,13 @@ use super::{
 
 /// A key that a worker has, and nobody else until it is handed back.
 ///
-/// Exactly one of four things happens to it:
+/// Exactly one of these happens to it:
 ///
 /// | | back-off | runs again |
 /// |---|---|---|
 /// | [`forget`](Self::forget): it worked | forgotten | when somebody adds it |
 /// | [`requeue_after`](Self::requeue_after): it worked, look again later | forgotten | after that time, or earlier if somebody adds it |
+/// | [`put_back`](Self::put_back): not now | stays | at once |
 /// | [`retry`](Self::retry): it failed | grows | after the rate limiter's delay, or earlier if somebody adds it |
 /// | dropped without a word: a `?`, a panic, a cancelled future | grows | like `retry`, and it is counted |
 ///
@@ -85,6 +86,21 @@ impl<T: Key> Item<T> {
             delay,
             priority: self.priority,
         });
+    }
+
+    /// Not now: the key is done and ready again at once, at its place in the line, with the
+    /// back-off it had. For whoever finds that the time to work on it has not come.
+    pub fn put_back(mut self) {
+        self.settle(Done::Again {
+            delay: Duration::ZERO,
+            priority: self.priority,
+        });
+    }
+
+    /// The same item with another priority, which a `retry` or `requeue_after` will keep.
+    pub fn with_priority(mut self, priority: Priority) -> Self {
+        self.priority = priority.get();
+        self
     }
 
     fn settle(&mut self, done: Done) {

@@ -1,0 +1,187 @@
+//! The rules for `metadata`, on create and on update.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{NameRule, Tree, finalizers, is_deleting, names};
+use crate::schema::field::FieldError;
+
+/// All annotations of an object together.
+const MOST_ANNOTATIONS: i64 = 256 * 1024;
+/// Finalizers that need no qualified name.
+const PLAIN_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
+
+/// What is wrong with an object's metadata.
+pub(crate) fn check(object: &Tree, rule: NameRule, namespaced: bool) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let empty = Tree::new();
+    let metadata = object
+        .get("metadata")
+        .and_then(Value::as_object)
+        .unwrap_or(&empty);
+    let text = |field: &str| {
+        metadata
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    for (field, prefix) in [("generateName", true), ("name", false)] {
+        let value = text(field);
+        if value.is_empty() {
+            continue;
+        }
+        for problem in rule.problems(value, prefix) {
+            errors.push(FieldError::invalid(
+                format!("metadata.{field}"),
+                value,
+                problem,
+            ));
+        }
+    }
+    if text("name").is_empty() {
+        errors.push(FieldError::required(
+            "metadata.name",
+            "name or generateName is required",
+        ));
+    }
+    if namespaced {
+        let namespace = text("namespace");
+        for problem in NameRule::Label.problems(namespace, false) {
+            errors.push(FieldError::invalid(
+                "metadata.namespace",
+                namespace,
+                problem,
+            ));
+        }
+    }
+    check_labels(metadata, &mut errors);
+    check_annotations(metadata, &mut errors);
+    check_finalizers(metadata, &mut errors);
+    check_owners(metadata, &mut errors);
+    errors
+}
+
+fn check_labels(metadata: &Tree, errors: &mut Vec<FieldError>) {
+    let Some(Value::Object(labels)) = metadata.get("labels") else {
+        return;
+    };
+    for (key, value) in labels {
+        for problem in names::qualified_name(key) {
+            errors.push(FieldError::invalid(
+                "metadata.labels",
+                key.as_str(),
+                problem,
+            ));
+        }
+        let value = value.as_str().unwrap_or_default();
+        for problem in names::label_value(value) {
+            errors.push(FieldError::invalid("metadata.labels", value, problem));
+        }
+    }
+}
+
+fn check_annotations(metadata: &Tree, errors: &mut Vec<FieldError>) {
+    let Some(Value::Object(annotations)) = metadata.get("annotations") else {
+        return;
+    };
+    let mut size = 0;
+    for (key, value) in annotations {
+        size += key.len() + value.as_str().map_or(0, str::len);
+        for problem in names::qualified_name(&key.to_lowercase()) {
+            errors.push(FieldError::invalid(
+                "metadata.annotations",
+                key.as_str(),
+                problem,
+            ));
+        }
+    }
+    if i64::try_from(size).unwrap_or(i64::MAX) > MOST_ANNOTATIONS {
+        errors.push(FieldError::too_long(
+            "metadata.annotations",
+            MOST_ANNOTATIONS,
+        ));
+    }
+}
+
+fn check_finalizers(metadata: &Tree, errors: &mut Vec<FieldError>) {
+    let Some(Value::Array(list)) = metadata.get("finalizers") else {
+        return;
+    };
+    for finalizer in list.iter().filter_map(Value::as_str) {
+        for problem in names::qualified_name(finalizer) {
+            errors.push(FieldError::invalid(
+                "metadata.finalizers",
+                finalizer,
+                problem,
+            ));
+        }
+        if !finalizer.contains('/')
+            && !PLAIN_FINALIZERS.contains(&finalizer)
+            && names::qualified_name(finalizer).is_empty()
+        {
+            // A plain name is only warned about by Kubernetes; domains are the custom.
+            tracing::debug!(finalizer, "a finalizer without a domain");
+        }
+    }
+}
+
+fn check_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
+    let Some(Value::Array(owners)) = metadata.get("ownerReferences") else {
+        return;
+    };
+    let mut controller: Option<String> = None;
+    for (index, owner) in owners.iter().enumerate() {
+        let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
+        for (field, what) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
+            if text(field).is_empty() {
+                errors.push(FieldError::invalid(
+                    format!("metadata.ownerReferences[{index}].{field}"),
+                    "",
+                    what,
+                ));
+            }
+        }
+        if owner.get("controller") == Some(&Value::Bool(true)) {
+            let name = format!("{}/{}", text("kind"), text("name"));
+            if let Some(first) = &controller {
+                errors.push(FieldError::invalid(
+                    "metadata.ownerReferences",
+                    metadata["ownerReferences"].clone(),
+                    format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
+                    ),
+                ));
+            } else {
+                controller = Some(name);
+            }
+        }
+    }
+}
+
+/// What is wrong with a change of metadata from `old` to `new`.
+pub(crate) fn check_update(new: &Tree, old: &Tree) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if is_deleting(old) {
+        let before: BTreeSet<&str> = finalizers(old).into_iter().collect();
+        let added: Vec<&str> = finalizers(new)
+            .into_iter()
+            .filter(|finalizer| !before.contains(finalizer))
+            .collect();
+        if !added.is_empty() {
+            errors.push(FieldError::forbidden(
+                "metadata.finalizers",
+                format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                    added.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ")
+                ),
+            ));
+        }
+    }
+    errors
+}

@@ -1,0 +1,92 @@
+//! Verbs as bits, and how built-in kinds behave beyond what discovery tells.
+
+/// The verbs a resource answers, as a set of bits.
+pub(crate) type Verbs = u16;
+
+pub(crate) const CREATE: Verbs = 1;
+pub(crate) const DELETE: Verbs = 1 << 1;
+pub(crate) const DELETE_COLLECTION: Verbs = 1 << 2;
+pub(crate) const GET: Verbs = 1 << 3;
+pub(crate) const LIST: Verbs = 1 << 4;
+pub(crate) const PATCH: Verbs = 1 << 5;
+pub(crate) const UPDATE: Verbs = 1 << 6;
+pub(crate) const WATCH: Verbs = 1 << 7;
+/// What an ordinary stored resource answers.
+pub(crate) const ALL: Verbs =
+    CREATE | DELETE | DELETE_COLLECTION | GET | LIST | PATCH | UPDATE | WATCH;
+
+const NAMES: [(Verbs, &str); 8] = [
+    (CREATE, "create"),
+    (DELETE, "delete"),
+    (DELETE_COLLECTION, "deletecollection"),
+    (GET, "get"),
+    (LIST, "list"),
+    (PATCH, "patch"),
+    (UPDATE, "update"),
+    (WATCH, "watch"),
+];
+
+/// The names of a verb set, in discovery's (alphabetical) order.
+pub(crate) fn verb_names(verbs: Verbs) -> Vec<&'static str> {
+    NAMES
+        .iter()
+        .filter(|(bit, _)| verbs & bit != 0)
+        .map(|(_, name)| *name)
+        .collect()
+}
+
+/// The set of the named verbs.
+pub(crate) fn verb_set(names: &[&str]) -> Verbs {
+    NAMES
+        .iter()
+        .filter(|(_, name)| names.contains(name))
+        .fold(0, |set, (bit, _)| set | bit)
+}
+
+/// Kinds that count changes of their spec in `metadata.generation`.
+pub(crate) fn has_generation(group: &str, plural: &str) -> bool {
+    match group {
+        "" => matches!(plural, "pods" | "replicationcontrollers" | "podtemplates"),
+        "apps" => plural != "controllerrevisions",
+        "batch"
+        | "autoscaling"
+        | "policy"
+        | "discovery.k8s.io"
+        | "flowcontrol.apiserver.k8s.io"
+        | "scheduling.k8s.io"
+        | "admissionregistration.k8s.io"
+        | "apiregistration.k8s.io"
+        | "apiextensions.k8s.io" => true,
+        "networking.k8s.io" => {
+            matches!(plural, "ingresses" | "ingressclasses" | "networkpolicies")
+        }
+        "storage.k8s.io" => plural == "csidrivers",
+        "resource.k8s.io" => matches!(plural, "resourceslices" | "deviceclasses"),
+        _ => false,
+    }
+}
+
+/// Kinds whose PUT may leave the resource version out.
+pub(crate) fn updates_unconditionally(group: &str, plural: &str) -> bool {
+    match group {
+        "admissionregistration.k8s.io"
+        | "apiextensions.k8s.io"
+        | "apiregistration.k8s.io"
+        | "coordination.k8s.io"
+        | "node.k8s.io"
+        | "policy" => false,
+        "storage.k8s.io" => matches!(plural, "storageclasses" | "volumeattributesclasses"),
+        _ => true,
+    }
+}
+
+/// Kinds whose PUT creates what does not exist.
+pub(crate) fn creates_on_update(group: &str, plural: &str) -> bool {
+    match group {
+        "" => matches!(plural, "endpoints" | "events" | "limitranges" | "services"),
+        "events.k8s.io" | "coordination.k8s.io" | "node.k8s.io" | "rbac.authorization.k8s.io" => {
+            true
+        }
+        _ => false,
+    }
+}
