@@ -29,6 +29,7 @@ mod chance;
 #[cfg(feature = "client")]
 mod client;
 mod clock;
+pub mod codec;
 mod meta;
 pub mod patch;
 mod registry;

@@ -3,12 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Answer, Api, Call,
-    error::ApiError,
-    options::WriteOptions,
-    respond,
-    strategy::{Part, prune},
-    view::View,
+    Answer, Api, Call, error::ApiError, options::WriteOptions, respond, strategy::Part, view::View,
 };
 use crate::{
     meta::{self, Tree},
@@ -49,7 +44,7 @@ impl Api {
     /// Answers POST of a collection.
     pub(crate) fn create(&self, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
-        let object = call.object()?;
+        let object = call.object(&options)?;
         let resource = &call.target.resource;
         let written =
             self.create_object(resource, call.target.namespace.as_deref(), object, &options)?;
@@ -90,7 +85,6 @@ impl Api {
                 "create not allowed while custom resource definition is terminating",
             ));
         }
-        prune(resource, &mut object, options)?;
         self.prepare_create(resource, &mut object);
         for _ in 0..NAME_TRIES {
             if given.is_empty() && !prefix.is_empty() {
@@ -118,7 +112,7 @@ impl Api {
                         self.after_write(resource, &stored);
                         return Ok(Written::Stored(stored));
                     }
-                    Err(Refused::Mismatch(_)) => true,
+                    Err(Refused::Mismatch) => true,
                     Err(Refused::NoTable) => return Err(ApiError::unknown_resource()),
                 }
             };

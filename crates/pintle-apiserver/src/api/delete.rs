@@ -5,8 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Api, Call, decode::decode_body, error::ApiError, list::list_answer, namespaces,
-    respond, update::is_finished,
+    Answer, Api, Call, error::ApiError, list::list_answer, namespaces, respond, update::is_finished,
 };
 use crate::{
     clock::format_seconds,
@@ -139,7 +138,7 @@ impl Api {
                     self.after_mark(resource, &object);
                     return Ok(Deleted::Marked(object));
                 }
-                Err(Refused::Mismatch(_)) => {}
+                Err(Refused::Mismatch) => {}
                 Err(Refused::NoTable) => return Err(ApiError::unknown_resource()),
             }
         }
@@ -380,7 +379,7 @@ fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
     let mut body = if call.body.is_empty() {
         json!({})
     } else {
-        decode_body(&call.headers, &call.body)?
+        call.decoded(("", "v1", "DeleteOptions"))?
     };
     if !body.is_object() {
         return Err(ApiError::bad_request(

@@ -153,14 +153,6 @@ impl ApiError {
         )
     }
 
-    pub(crate) fn method_not_allowed(group: &str, plural: &str, verb: &str) -> Self {
-        let message = format!(
-            "{verb} is not supported on resources of kind {:?}",
-            qualified(group, plural)
-        );
-        Self::new(405, "MethodNotAllowed", message).about(group, plural, "")
-    }
-
     pub(crate) fn not_acceptable() -> Self {
         Self::new(
             406,

@@ -194,7 +194,7 @@ impl Api {
         let pods = catalog
             .find("", "v1", "pods")
             .ok_or_else(ApiError::unknown_resource)?;
-        let binding = decode::decode_body(&call.headers, &call.body)?;
+        let binding = call.decoded(("", "v1", "Binding"))?;
         let mut call = call.clone();
         call.target.resource = Arc::clone(pods);
         call.target.name = binding["metadata"]["name"].as_str().map(str::to_owned);

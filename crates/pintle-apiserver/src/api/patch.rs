@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     Answer, Api, Call,
-    decode::{check_metadata_types, json, media_type},
+    decode::{json, media_type},
     error::ApiError,
     strategy::Part,
 };
@@ -36,9 +36,7 @@ impl Api {
             value["apiVersion"] = kind.0.clone().into();
             value["kind"] = kind.1.clone().into();
             patch.apply(&mut value)?;
-            let tree = call.typed(value, &kind)?;
-            check_metadata_types(&tree)?;
-            Ok(resource.convert_back(tree))
+            call.stored_form(value, &options)
         };
         let written = self.change(call, Part::of(sub), &options, &mut change)?;
         Ok(written.answer(200, &call.view(&self.clock), &options))

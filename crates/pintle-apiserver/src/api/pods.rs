@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::{
     Answer, Api, Call,
-    decode::decode_body,
     delete::{self, DeleteOptions},
     error::{ApiError, Cause},
     options::WriteOptions,
@@ -21,7 +20,7 @@ impl Api {
     /// Answers POST of a binding: the pod runs on the node it names.
     pub(crate) fn bind(&self, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
-        let binding = decode_body(&call.headers, &call.body)?;
+        let binding = call.decoded(("", "v1", "Binding"))?;
         let node = binding["target"]["name"]
             .as_str()
             .unwrap_or_default()
@@ -67,7 +66,7 @@ impl Api {
     /// Answers POST of an eviction: the pod is deleted if its disruption budget allows.
     pub(crate) fn evict(self: &Arc<Self>, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
-        let eviction = decode_body(&call.headers, &call.body)?;
+        let eviction = call.decoded(("policy", "v1", "Eviction"))?;
         let mut delete = DeleteOptions::read(&eviction["deleteOptions"])?;
         delete.dry_run |= options.dry_run;
         let pod = self

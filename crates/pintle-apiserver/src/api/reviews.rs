@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Api, Call, decode::decode_body, error::ApiError, negotiate, respond};
+use super::{Answer, Api, Call, error::ApiError, negotiate, respond};
 
 impl Api {
     /// Answers POST of a review.
@@ -10,7 +10,7 @@ impl Api {
         let resource = &call.target.resource;
         let form = negotiate::plain(&call.headers)?;
         call.write_options("CreateOptions")?;
-        let value = decode_body(&call.headers, &call.body)?;
+        let value = call.decoded((&resource.group, &resource.version, &resource.kind))?;
         let kind = (resource.api_version(), resource.kind.clone());
         let mut review = call.typed(value, &kind)?;
         let status = match resource.plural.as_str() {

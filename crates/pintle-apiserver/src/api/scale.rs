@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Api, Call, create::Written, decode::decode_body, error::ApiError, negotiate::Form,
-    patch::Patch, respond, strategy::Part,
+    Answer, Api, Call, create::Written, error::ApiError, negotiate::Form, patch::Patch, respond,
+    strategy::Part,
 };
 use crate::{
     meta::{self, Tree},
@@ -64,7 +64,7 @@ impl Api {
         let resource = &call.target.resource;
         let sent = match patch {
             Some(_) => Value::Null,
-            None => decode_body(&call.headers, &call.body)?,
+            None => call.decoded(("autoscaling", "v1", "Scale"))?,
         };
         let mut change = |stored: Tree| {
             let mut wanted = scale(resource, &stored);

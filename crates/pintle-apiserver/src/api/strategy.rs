@@ -12,6 +12,7 @@ use super::{
 use crate::{
     meta::{self, Tree},
     registry::{EXTENSIONS, Resource, crd},
+    schema::typed,
 };
 
 /// Which part of an object a write may change.
@@ -42,6 +43,9 @@ impl Api {
     pub(crate) fn prepare_create(&self, resource: &Resource, object: &mut Tree) {
         if resource.has_status() {
             object.remove("status");
+            if let Some(empty) = resource.empty_status() {
+                object.insert("status".into(), empty);
+            }
         }
         let stamp = self.clock.stamp();
         let uid = self.chance.uid();
@@ -118,8 +122,8 @@ impl Api {
             errors.extend(crd::check(object));
         }
         if let Some(custom) = &resource.custom {
-            let old = stored.map(|stored| typed(resource, stored));
-            let new = typed(resource, object);
+            let old = stored.map(|stored| with_type(resource, stored));
+            let new = with_type(resource, object);
             errors.extend(match part {
                 Part::Status => custom.schema.validate_status(&new, old.as_ref()),
                 _ => custom.schema.validate(&new, old.as_ref()),
@@ -138,7 +142,7 @@ impl Api {
 }
 
 /// The object with its type, as schemas describe it.
-fn typed(resource: &Resource, object: &Tree) -> Value {
+fn with_type(resource: &Resource, object: &Tree) -> Value {
     let mut object = object.clone();
     object.insert("apiVersion".into(), resource.api_version().into());
     object.insert("kind".into(), resource.kind.clone().into());
@@ -151,11 +155,17 @@ pub(crate) fn prune(
     object: &mut Tree,
     options: &WriteOptions,
 ) -> Result<(), ApiError> {
-    let Some(custom) = &resource.custom else {
-        return Ok(());
-    };
     let mut value = Value::Object(std::mem::take(object));
-    let unknown = custom.schema.prune(&mut value);
+    let unknown = match (&resource.custom, resource.ty) {
+        (Some(custom), _) => custom.schema.prune(&mut value),
+        (None, Some(ty)) => typed::canonicalize(&mut value, ty).map_err(|error| {
+            let (kind, version) = (&resource.kind, &resource.version);
+            ApiError::bad_request(format!(
+                "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
+            ))
+        })?,
+        (None, None) => Vec::new(),
+    };
     if let Value::Object(pruned) = value {
         *object = pruned;
     }

@@ -7,7 +7,7 @@ use super::{
     create::{Written, settle_namespace},
     error::ApiError,
     options::WriteOptions,
-    strategy::{Part, prune},
+    strategy::Part,
 };
 use crate::{
     meta::{self, Tree},
@@ -27,7 +27,7 @@ impl Api {
     pub(crate) fn update(&self, call: &Call, sub: &str) -> Answer {
         let options = call.write_options("UpdateOptions")?;
         let resource = &call.target.resource;
-        let mut object = call.object()?;
+        let mut object = call.object(&options)?;
         settle_namespace(resource, call.target.namespace.as_deref(), &mut object)?;
         let name = call.target.name.as_deref().unwrap_or_default();
         let said = meta::text(&object, "name");
@@ -90,7 +90,6 @@ impl Api {
             let stored = current.decode();
             let mut object = change(stored.clone())?;
             self.check_versions(resource, &object, &current)?;
-            prune(resource, &mut object, options)?;
             self.prepare_update(resource, part, &mut object, &stored);
             self.check(resource, part, &object, Some(&stored))?;
             let gone = is_finished(resource, &object);
@@ -118,7 +117,7 @@ impl Api {
                     }
                     return Ok(Written::Stored(object));
                 }
-                Err(Refused::Mismatch(_)) => {}
+                Err(Refused::Mismatch) => {}
                 Err(Refused::NoTable) => return Err(ApiError::unknown_resource()),
             }
         }

@@ -123,6 +123,7 @@ impl Definition {
             table: Some(table),
             custom: Some(Arc::new(custom)),
             conversion: None,
+            ty: None,
             fields: version["selectableFields"]
                 .as_array()
                 .into_iter()

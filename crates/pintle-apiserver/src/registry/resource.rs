@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     meta::{NameRule, Tree},
-    schema::builtin,
+    schema::{
+        builtin::{self, TypeRef},
+        typed,
+    },
     store::{Content, TableId, type_prefix},
 };
 
@@ -49,6 +52,8 @@ pub(crate) struct Resource {
     /// What a definition says about this version; none for built-in kinds.
     pub(crate) custom: Option<Arc<CustomVersion>>,
     pub(crate) fields: Vec<SelectableField>,
+    /// The type of a built-in kind.
+    pub(crate) ty: Option<TypeRef>,
     /// How the served form differs from the stored one.
     pub(crate) conversion: Option<Conversion>,
     /// How objects open: `{"apiVersion":…,"kind":…,`.
@@ -89,6 +94,7 @@ impl Resource {
             custom: None,
             conversion: (kind.group == "events.k8s.io").then_some(Conversion::Events),
             fields: fields::builtin(kind.group, kind.plural),
+            ty: builtin::kind(kind.group, kind.version, kind.kind),
             prefix: type_prefix(&api_version(kind.group, kind.version), kind.kind),
         }
     }
@@ -105,6 +111,15 @@ impl Resource {
     /// Whether `status` is written through its own path.
     pub(crate) fn has_status(&self) -> bool {
         self.sub("status").is_some()
+    }
+
+    /// The status of an object nobody has reported on: typed kinds write one, if empty.
+    pub(crate) fn empty_status(&self) -> Option<serde_json::Value> {
+        let field = self.ty?.field("status")?;
+        if field.pointer || field.omit_zero {
+            return None;
+        }
+        Some(typed::zero(field.ty.named()?))
     }
 
     /// Whether this is a built-in resource of that name.
