@@ -3,7 +3,12 @@
 use std::sync::Arc;
 
 use super::{
-    Answer, Api, Call, error::ApiError, options::WriteOptions, respond, strategy::Part, view::View,
+    Answer, Api, Call,
+    error::ApiError,
+    options::WriteOptions,
+    respond,
+    strategy::{Part, check},
+    view::View,
 };
 use crate::{
     meta::{self, Tree},
@@ -95,7 +100,7 @@ impl Api {
             if resource.is("", "namespaces") {
                 super::namespaces::label(&mut object);
             }
-            self.check(resource, Part::Main, &object, None)?;
+            check(resource, Part::Main, &object, None)?;
             let name = meta::text(&object, "name").to_owned();
             let key = key_of(namespace, &name);
             let content = Arc::new(resource.encode(object.clone()));

@@ -110,7 +110,7 @@ impl Call {
                 String::from_utf8_lossy(&self.body)
             )));
         }
-        if !(api_version.is_empty() && !custom) && api_version != kind.0 {
+        if (custom || !api_version.is_empty()) && api_version != kind.0 {
             return Err(ApiError::bad_request(format!(
                 "the API version in the data ({api_version}) does not match the expected API version ({})",
                 kind.0

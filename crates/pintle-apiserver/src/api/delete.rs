@@ -363,7 +363,7 @@ fn set_propagation(resource: &Resource, object: &mut Tree, wanted: Option<Propag
     };
     let metadata = meta::metadata(object);
     if let Some(Value::Array(list)) = metadata.get_mut("finalizers") {
-        list.retain(|f| !((f == ORPHAN && !orphan) || (f == FOREGROUND && !foreground)));
+        list.retain(|f| (orphan || f != ORPHAN) && (foreground || f != FOREGROUND));
         if list.is_empty() {
             metadata.remove("finalizers");
         }

@@ -100,7 +100,7 @@ impl Api {
         } else {
             limit
         };
-        Ok(collect(call, &selector, snapshot, page.as_ref(), limit))
+        Ok(collect(call, &selector, &snapshot, page.as_ref(), limit))
     }
 
     async fn snapshot(&self, table: TableId, wanted: Wanted) -> Result<Snapshot, ApiError> {
@@ -131,9 +131,7 @@ impl Api {
                 ApiError::bad_request("continue key is not valid: a version of the future")
             }
             Lost::Compacted { .. } => {
-                let mut error = ApiError::expired(EXPIRED_PAGE);
-                error.resume = Some(token(-1, &page.start));
-                error
+                ApiError::expired(EXPIRED_PAGE).resume(token(-1, &page.start))
             }
         })
     }
@@ -169,7 +167,7 @@ fn wanted(version: &str, matching: &str, limit: usize) -> Result<Wanted, ApiErro
 fn collect(
     call: &Call,
     selector: &Selector,
-    snapshot: Snapshot,
+    snapshot: &Snapshot,
     page: Option<&Page>,
     limit: usize,
 ) -> Found {

@@ -30,12 +30,12 @@ mod watch;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode, request::Parts};
+use http::{HeaderMap, Method, Response, request::Parts};
 use tokio_util::sync::CancellationToken;
 
 pub use self::body::Body;
-pub(crate) use self::error::ApiError;
 pub(crate) use self::respond::error as refusal;
+pub(crate) use self::{error::ApiError, options::WriteOptions};
 use self::{
     negotiate::Form,
     query::Query,
@@ -130,7 +130,7 @@ impl Api {
             Route::Resource(target) => target,
             other => {
                 return if parts.method == Method::GET {
-                    discovery::answer(&other, &catalog, &parts)
+                    Ok(discovery::answer(&other, &catalog, &parts))
                 } else {
                     Ok(respond::not_found())
                 };
@@ -157,21 +157,21 @@ impl Api {
             let Some(sub) = resource.sub(&sub) else {
                 return Ok(respond::not_found());
             };
-            let (verb, bit) = call.named_verb()?;
-            call.allow(sub.verbs, verb, bit)?;
-            return self.subresource(&call, &sub.name.clone(), bit).await;
+            let verb = call.named_verb().filter(|verb| sub.verbs & verb != 0);
+            let verb = verb.ok_or_else(ApiError::wrong_method)?;
+            return self.subresource(&call, &sub.name.clone(), verb).await;
         }
-        let (verb, bit) = if call.target.name.is_some() {
-            call.named_verb()?
-        } else {
-            call.collection_verb()?
+        let verb = match call.target.name {
+            Some(_) => call.named_verb(),
+            None => call.collection_verb(),
         };
-        call.allow(resource.verbs, verb, bit)?;
+        let verb = verb.filter(|verb| resource.verbs & verb != 0);
+        let verb = verb.ok_or_else(ApiError::wrong_method)?;
         let everywhere = resource.namespaced && call.target.namespace.is_none();
-        if everywhere && bit & (LIST | WATCH) == 0 {
-            return Err(call.refuse_verb(verb));
+        if everywhere && verb & (LIST | WATCH) == 0 {
+            return Err(ApiError::wrong_method());
         }
-        match bit {
+        match verb {
             GET => self.get(&call).await,
             LIST => self.list(&call).await,
             WATCH => self.watch(&call).await,
@@ -181,14 +181,14 @@ impl Api {
             PATCH => self.patch(&call, ""),
             DELETE => self.delete(&call),
             DELETE_COLLECTION => self.delete_collection(&call).await,
-            _ => Err(call.refuse_verb(verb)),
+            _ => Err(ApiError::wrong_method()),
         }
     }
 
     /// Answers POST of a kind that is never kept.
     fn create_unstored(self: &Arc<Self>, call: &Call) -> Answer {
         if !call.target.resource.is("", "bindings") {
-            return self.review(call);
+            return reviews::review(call);
         }
         let catalog = self.registry.catalog();
         let pods = catalog
@@ -224,42 +224,26 @@ impl Call {
         self.target.watch || self.query.flag("watch")
     }
 
-    fn named_verb(&self) -> Result<(&'static str, Verbs), ApiError> {
-        Ok(match self.method {
-            Method::GET if self.wants_watch() && self.target.sub.is_none() => ("watch", WATCH),
-            Method::GET => ("get", GET),
-            Method::PUT => ("update", UPDATE),
-            Method::PATCH => ("patch", PATCH),
-            Method::DELETE => ("delete", DELETE),
-            Method::POST if self.target.sub.is_some() => ("create", CREATE),
-            _ => return Err(self.refuse_verb(self.method.as_str())),
+    fn named_verb(&self) -> Option<Verbs> {
+        Some(match self.method {
+            Method::GET if self.wants_watch() && self.target.sub.is_none() => WATCH,
+            Method::GET => GET,
+            Method::PUT => UPDATE,
+            Method::PATCH => PATCH,
+            Method::DELETE => DELETE,
+            Method::POST if self.target.sub.is_some() => CREATE,
+            _ => return None,
         })
     }
 
-    fn collection_verb(&self) -> Result<(&'static str, Verbs), ApiError> {
-        Ok(match self.method {
-            Method::GET if self.wants_watch() => ("watch", WATCH),
-            Method::GET => ("list", LIST),
-            Method::POST => ("create", CREATE),
-            Method::DELETE => ("deletecollection", DELETE_COLLECTION),
-            _ => return Err(self.refuse_verb(self.method.as_str())),
+    fn collection_verb(&self) -> Option<Verbs> {
+        Some(match self.method {
+            Method::GET if self.wants_watch() => WATCH,
+            Method::GET => LIST,
+            Method::POST => CREATE,
+            Method::DELETE => DELETE_COLLECTION,
+            _ => return None,
         })
-    }
-
-    fn allow(&self, verbs: Verbs, verb: &str, bit: Verbs) -> Result<(), ApiError> {
-        if verbs & bit == 0 {
-            Err(self.refuse_verb(verb))
-        } else {
-            Ok(())
-        }
-    }
-
-    fn refuse_verb(&self, _verb: &str) -> ApiError {
-        ApiError::new(
-            StatusCode::METHOD_NOT_ALLOWED.as_u16(),
-            "MethodNotAllowed",
-            "the server does not allow this method on the requested resource",
-        )
     }
 
     /// How the client wants to see the objects.

@@ -72,73 +72,66 @@ impl Api {
             crd::default(object);
         }
     }
+}
 
-    /// Readies a changed object: what this path may not change is taken from the stored one.
-    pub(crate) fn prepare_update(
-        &self,
-        resource: &Resource,
-        part: Part,
-        object: &mut Tree,
-        stored: &Tree,
-    ) {
-        match part {
-            Part::Main => {
-                if resource.has_status() {
-                    take(object, stored, "status");
-                }
-                if resource.is("", "namespaces") {
-                    namespaces::keep_finalizers(object, stored);
-                }
+/// Readies a changed object: what this path may not change is taken from the stored one.
+pub(crate) fn prepare_update(resource: &Resource, part: Part, object: &mut Tree, stored: &Tree) {
+    match part {
+        Part::Main => {
+            if resource.has_status() {
+                take(object, stored, "status");
             }
-            Part::Status => keep_all_but_status(resource, object, stored),
-            Part::Finalize => keep_all_but_finalizers(object, stored),
-            Part::Everything => {}
+            if resource.is("", "namespaces") {
+                namespaces::keep_finalizers(object, stored);
+            }
         }
-        keep_system_metadata(object, stored);
-        if resource.is(EXTENSIONS, "customresourcedefinitions") {
-            crd::default(object);
-        }
-        default(resource, object);
-        if resource.has_generation {
-            let generation = meta::generation(stored);
-            let changed = part != Part::Status && spec_changed(resource, object, stored);
-            meta::set_generation(object, if changed { generation + 1 } else { generation });
-        }
+        Part::Status => keep_all_but_status(resource, object, stored),
+        Part::Finalize => keep_all_but_finalizers(object, stored),
+        Part::Everything => {}
     }
+    keep_system_metadata(object, stored);
+    if resource.is(EXTENSIONS, "customresourcedefinitions") {
+        crd::default(object);
+    }
+    default(resource, object);
+    if resource.has_generation {
+        let generation = meta::generation(stored);
+        let changed = part != Part::Status && spec_changed(resource, object, stored);
+        meta::set_generation(object, if changed { generation + 1 } else { generation });
+    }
+}
 
-    /// Checks an object that is about to be stored, against the stored one if there is one.
-    pub(crate) fn check(
-        &self,
-        resource: &Resource,
-        part: Part,
-        object: &Tree,
-        stored: Option<&Tree>,
-    ) -> Result<(), ApiError> {
-        let mut errors = meta::check(object, resource.name_rule, resource.namespaced);
-        if let Some(stored) = stored {
-            errors.extend(meta::check_update(object, stored));
-        }
-        if resource.is(EXTENSIONS, "customresourcedefinitions") {
-            errors.extend(crd::check(object));
-        }
-        if let Some(custom) = &resource.custom {
-            let old = stored.map(|stored| with_type(resource, stored));
-            let new = with_type(resource, object);
-            errors.extend(match part {
-                Part::Status => custom.schema.validate_status(&new, old.as_ref()),
-                _ => custom.schema.validate(&new, old.as_ref()),
-            });
-        }
-        if errors.is_empty() {
-            return Ok(());
-        }
-        Err(ApiError::invalid(
-            &resource.group,
-            &resource.kind,
-            meta::text(object, "name"),
-            errors,
-        ))
+/// Checks an object that is about to be stored, against the stored one if there is one.
+pub(crate) fn check(
+    resource: &Resource,
+    part: Part,
+    object: &Tree,
+    stored: Option<&Tree>,
+) -> Result<(), ApiError> {
+    let mut errors = meta::check(object, resource.name_rule, resource.namespaced);
+    if let Some(stored) = stored {
+        errors.extend(meta::check_update(object, stored));
     }
+    if resource.is(EXTENSIONS, "customresourcedefinitions") {
+        errors.extend(crd::check(object));
+    }
+    if let Some(custom) = &resource.custom {
+        let old = stored.map(|stored| with_type(resource, stored));
+        let new = with_type(resource, object);
+        errors.extend(match part {
+            Part::Status => custom.schema.validate_status(&new, old.as_ref()),
+            _ => custom.schema.validate(&new, old.as_ref()),
+        });
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid(
+        &resource.group,
+        &resource.kind,
+        meta::text(object, "name"),
+        errors,
+    ))
 }
 
 /// The object with its type, as schemas describe it.

@@ -7,7 +7,7 @@ use super::{
     create::{Written, settle_namespace},
     error::ApiError,
     options::WriteOptions,
-    strategy::Part,
+    strategy::{Part, check, prepare_update},
 };
 use crate::{
     meta::{self, Tree},
@@ -89,9 +89,9 @@ impl Api {
             };
             let stored = current.decode();
             let mut object = change(stored.clone())?;
-            self.check_versions(resource, &object, &current)?;
-            self.prepare_update(resource, part, &mut object, &stored);
-            self.check(resource, part, &object, Some(&stored))?;
+            check_versions(resource, &object, &current)?;
+            prepare_update(resource, part, &mut object, &stored);
+            check(resource, part, &object, Some(&stored))?;
             let gone = is_finished(resource, &object);
             let content = Arc::new(resource.encode(object));
             if !gone && content.same_as(&current.content) {
@@ -127,37 +127,32 @@ impl Api {
             call.target.name.as_deref().unwrap_or_default(),
         ))
     }
+}
 
-    /// The version and uid a client sends must be those of the stored object.
-    fn check_versions(
-        &self,
-        resource: &Resource,
-        object: &Tree,
-        current: &Object,
-    ) -> Result<(), ApiError> {
-        let version = meta::text(object, "resourceVersion");
-        if !version.is_empty() && version != "0" && version != current.revision.to_string() {
-            return Err(ApiError::modified(
-                &resource.group,
-                &resource.plural,
-                current.name(),
-            ));
-        }
-        let uid = meta::text(object, "uid");
-        let stored = &current.header().uid;
-        if !uid.is_empty() && uid != stored {
-            let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}"
-            );
-            return Err(ApiError::conflict(
-                &resource.group,
-                &resource.plural,
-                current.name(),
-                &why,
-            ));
-        }
-        Ok(())
+/// The version and uid a client sends must be those of the stored object.
+fn check_versions(resource: &Resource, object: &Tree, current: &Object) -> Result<(), ApiError> {
+    let version = meta::text(object, "resourceVersion");
+    if !version.is_empty() && version != "0" && version != current.revision.to_string() {
+        return Err(ApiError::modified(
+            &resource.group,
+            &resource.plural,
+            current.name(),
+        ));
     }
+    let uid = meta::text(object, "uid");
+    let stored = &current.header().uid;
+    if !uid.is_empty() && uid != stored {
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}"
+        );
+        return Err(ApiError::conflict(
+            &resource.group,
+            &resource.plural,
+            current.name(),
+            &why,
+        ));
+    }
+    Ok(())
 }
 
 /// Whether an object that is being deleted has nothing left to wait for.

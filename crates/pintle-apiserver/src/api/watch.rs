@@ -25,11 +25,11 @@ use crate::{
 };
 
 /// The pause between bookmarks.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 /// The last bookmark comes this long before the end.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// The shortest time a watch without a timeout runs; up to twice as long.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
 /// How much is written at once.
 const CHUNK: usize = 64 * 1024;
 

@@ -29,6 +29,10 @@ pub(crate) struct Sub {
 
 /// A served resource.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about the kind"
+)]
 pub(crate) struct Resource {
     pub(crate) group: String,
     pub(crate) version: String,

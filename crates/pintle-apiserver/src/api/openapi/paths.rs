@@ -15,7 +15,7 @@ pub(super) fn add(paths: &mut Map<String, Value>, resource: &Resource) {
     } else {
         format!("/apis/{}/{}", resource.group, resource.version)
     };
-    let own = Kind {
+    let own = Spoken {
         group: &resource.group,
         version: &resource.version,
         kind: &resource.kind,
@@ -46,7 +46,7 @@ pub(super) fn add(paths: &mut Map<String, Value>, resource: &Resource) {
         put(paths, format!("{root}/{}", resource.plural), &own, LIST);
     }
     for sub in &resource.subresources {
-        let kind = Kind {
+        let kind = Spoken {
             group: &sub.group,
             version: &sub.version,
             kind: &sub.kind,
@@ -57,7 +57,7 @@ pub(super) fn add(paths: &mut Map<String, Value>, resource: &Resource) {
     }
 }
 
-struct Kind<'a> {
+struct Spoken<'a> {
     group: &'a str,
     version: &'a str,
     kind: &'a str,
@@ -65,7 +65,7 @@ struct Kind<'a> {
     strategic: bool,
 }
 
-impl Kind<'_> {
+impl Spoken<'_> {
     fn schema(&self) -> Value {
         match &self.schema {
             Some(name) => json!({"$ref": format!("#/components/schemas/{name}")}),
@@ -101,7 +101,7 @@ fn parameter(name: &str) -> Value {
     json!({"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": true}})
 }
 
-fn put(paths: &mut Map<String, Value>, path: String, kind: &Kind<'_>, verbs: Verbs) {
+fn put(paths: &mut Map<String, Value>, path: String, kind: &Spoken<'_>, verbs: Verbs) {
     let mut item = Map::new();
     let json_body = || Some(json!({"application/json": {"schema": kind.schema()}}));
     if verbs & (GET | LIST) != 0 {
@@ -172,7 +172,7 @@ fn put(paths: &mut Map<String, Value>, path: String, kind: &Kind<'_>, verbs: Ver
 }
 
 /// The patches a kind takes.
-fn patches(kind: &Kind<'_>) -> Value {
+fn patches(kind: &Spoken<'_>) -> Value {
     let any = json!({"schema": {"type": "object"}});
     let mut content = json!({
         "application/apply-patch+yaml": any,

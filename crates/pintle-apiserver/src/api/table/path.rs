@@ -36,13 +36,20 @@ impl Step<'_> {
         match self {
             Self::Field(name) => value.get(name).into_iter().collect(),
             Self::Index(at) => {
-                let list = value.as_array();
-                let at = match (usize::try_from(*at), list) {
-                    (Ok(at), _) => Some(at),
-                    (Err(_), Some(list)) => list.len().checked_sub(at.unsigned_abs() as usize),
-                    _ => None,
+                let Some(list) = value.as_array() else {
+                    return Vec::new();
                 };
-                list.and_then(|list| list.get(at?)).into_iter().collect()
+                let place = match usize::try_from(*at) {
+                    Ok(place) => Some(place),
+                    // Counted from the end.
+                    Err(_) => usize::try_from(at.unsigned_abs())
+                        .ok()
+                        .and_then(|back| list.len().checked_sub(back)),
+                };
+                place
+                    .and_then(|place| list.get(place))
+                    .into_iter()
+                    .collect()
             }
             Self::All => match value {
                 Value::Array(list) => list.iter().collect(),
