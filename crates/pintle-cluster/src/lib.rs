@@ -1,0 +1,8 @@
+//! A Kubernetes cluster in one process.
+
+#![deny(missing_docs)]
+#![allow(dead_code)]
+
+mod meta;
+mod pods;
+mod replica_set;

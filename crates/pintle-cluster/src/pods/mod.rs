@@ -1,0 +1,3 @@
+//! Pods on simulated nodes.
+
+pub(crate) mod state;

@@ -1,0 +1,3 @@
+//! ReplicaSets: as many Pods as wanted.
+
+mod plan;
