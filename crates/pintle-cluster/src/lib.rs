@@ -3,6 +3,7 @@
 #![deny(missing_docs)]
 #![allow(dead_code)]
 
+mod deployment;
 mod meta;
 mod pods;
 mod replica_set;
