@@ -4,6 +4,10 @@
 #![allow(dead_code)]
 
 mod deployment;
+mod garbage_collector;
 mod meta;
+mod namespace;
+mod nodes;
 mod pods;
 mod replica_set;
+mod service_account;

@@ -40,7 +40,10 @@ pub(crate) fn claim(owner: &ObjectMeta, object: &ObjectMeta, selected: bool) -> 
 
 /// The owner reference marked as controller, if there is one.
 pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
-    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+    meta.owner_references
+        .iter()
+        .flatten()
+        .find(|owner| owner.controller == Some(true))
 }
 
 /// The reference a controller writes into what it creates.
@@ -85,7 +88,9 @@ pub(crate) fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str>
 /// The selector of a workload. One that cannot be read, or that is empty, selects nothing: a
 /// controller that selected everything would adopt every orphan of its namespace.
 pub(crate) fn selector(selector: &LabelSelector) -> Option<Selector> {
-    Selector::try_from(selector.clone()).ok().filter(|selector| !selector.selects_all())
+    Selector::try_from(selector.clone())
+        .ok()
+        .filter(|selector| !selector.selects_all())
 }
 
 pub(crate) fn selects(selector: Option<&Selector>, meta: &ObjectMeta) -> bool {
@@ -132,7 +137,10 @@ mod tests {
     }
 
     fn orphan() -> ObjectMeta {
-        ObjectMeta { namespace: Some("default".into()), ..ObjectMeta::default() }
+        ObjectMeta {
+            namespace: Some("default".into()),
+            ..ObjectMeta::default()
+        }
     }
 
     fn deleted(mut meta: ObjectMeta) -> ObjectMeta {
@@ -146,14 +154,23 @@ mod tests {
         assert_eq!(claim(&owner(), &orphan(), true), Claim::Adopt);
         assert_eq!(claim(&owner(), &orphan(), false), Claim::Ignore);
         assert_eq!(claim(&owner(), &controlled_by("owner"), true), Claim::Ours);
-        assert_eq!(claim(&owner(), &controlled_by("owner"), false), Claim::Release);
+        assert_eq!(
+            claim(&owner(), &controlled_by("owner"), false),
+            Claim::Release
+        );
     }
 
     /// Proves PC-2.
     #[test]
     fn what_another_controls_is_never_touched() {
-        assert_eq!(claim(&owner(), &controlled_by("other"), true), Claim::Ignore);
-        assert_eq!(claim(&owner(), &controlled_by("other"), false), Claim::Ignore);
+        assert_eq!(
+            claim(&owner(), &controlled_by("other"), true),
+            Claim::Ignore
+        );
+        assert_eq!(
+            claim(&owner(), &controlled_by("other"), false),
+            Claim::Ignore
+        );
     }
 
     /// Proves PC-2.
@@ -168,12 +185,18 @@ mod tests {
     #[test]
     fn neither_a_dying_object_nor_one_of_another_namespace_is_adopted() {
         assert_eq!(claim(&owner(), &deleted(orphan()), true), Claim::Ignore);
-        let elsewhere = ObjectMeta { namespace: Some("other".into()), ..orphan() };
+        let elsewhere = ObjectMeta {
+            namespace: Some("other".into()),
+            ..orphan()
+        };
         assert_eq!(claim(&owner(), &elsewhere, true), Claim::Ignore);
     }
 
     #[test]
     fn an_empty_selector_selects_nothing() {
-        assert!(!selects(selector(&LabelSelector::default()).as_ref(), &orphan()));
+        assert!(!selects(
+            selector(&LabelSelector::default()).as_ref(),
+            &orphan()
+        ));
     }
 }

@@ -5,10 +5,13 @@
 //! the resource version the decision was made from. A set that moved meanwhile makes the write a
 //! conflict, and the next look decides again.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{cmp::Ordering, collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
+use k8s_openapi::{
+    api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 
 use super::{revision, size, status};
 use crate::meta;
@@ -39,25 +42,32 @@ pub(crate) struct Plan {
 /// A ReplicaSet as it was seen and as it shall be.
 struct Set {
     seen: Option<Arc<ReplicaSet>>,
-    set: ReplicaSet,
+    shall: ReplicaSet,
     obsolete: bool,
 }
 
 impl Set {
     fn seen(set: &Arc<ReplicaSet>) -> Self {
-        Self { seen: Some(set.clone()), set: (**set).clone(), obsolete: false }
+        Self {
+            seen: Some(set.clone()),
+            shall: (**set).clone(),
+            obsolete: false,
+        }
     }
 
     fn is_active(&self) -> bool {
-        size::wanted(&self.set) > 0
+        size::wanted(&self.shall) > 0
     }
 
     fn write(self) -> Option<Write> {
         match self.seen {
-            None => Some(Write::Create(self.set)),
+            None => Some(Write::Create(self.shall)),
             Some(seen) if self.obsolete => Some(Write::Delete(seen)),
-            Some(seen) if *seen == self.set => None,
-            Some(seen) => Some(Write::Update { set: self.set, from: size::wanted(&seen) }),
+            Some(seen) if *seen == self.shall => None,
+            Some(seen) => Some(Write::Update {
+                set: self.shall,
+                from: size::wanted(&seen),
+            }),
         }
     }
 }
@@ -141,11 +151,17 @@ impl<'a> Rollout<'a> {
         let new = new.map(|index| Set::seen(&sets.remove(index)));
         let old = sets.iter().map(Set::seen).collect();
         let status = deployment.status.clone().unwrap_or_default();
-        Self { deployment, new, old, status, now }
+        Self {
+            deployment,
+            new,
+            old,
+            status,
+            now,
+        }
     }
 
     fn all(&self) -> impl Iterator<Item = &ReplicaSet> + Clone {
-        self.old.iter().chain(&self.new).map(|set| &set.set)
+        self.old.iter().chain(&self.new).map(|set| &set.shall)
     }
 
     fn desired(&self) -> i32 {
@@ -153,22 +169,26 @@ impl<'a> Rollout<'a> {
     }
 
     fn newest_old_revision(&self) -> i64 {
-        self.old.iter().map(|set| revision::revision(&set.set.metadata)).max().unwrap_or(0)
+        self.old
+            .iter()
+            .map(|set| revision::revision(&set.shall.metadata))
+            .max()
+            .unwrap_or(0)
     }
 
     /// Brings the annotations of an existing new set in line.
     fn adopt_new(&mut self) {
         let newest_old = self.newest_old_revision();
         let Some(new) = &mut self.new else { return };
-        revision::annotate(self.deployment, &mut new.set, newest_old);
+        revision::annotate(self.deployment, &mut new.shall, newest_old);
         let spec = self.deployment.spec.as_ref();
-        if let (Some(of_set), Some(of_deployment)) = (&mut new.set.spec, spec) {
+        if let (Some(of_set), Some(of_deployment)) = (&mut new.shall.spec, spec) {
             let seconds = of_deployment.min_ready_seconds.unwrap_or_default();
             if of_set.min_ready_seconds.unwrap_or_default() != seconds {
                 of_set.min_ready_seconds = Some(seconds);
             }
         }
-        let name = meta::name(&new.set.metadata);
+        let name = meta::name(&new.shall.metadata);
         status::note_new_set(self.deployment, &mut self.status, name, false, self.now);
     }
 
@@ -183,17 +203,21 @@ impl<'a> Rollout<'a> {
         revision::note_sizes(&mut set, desired, surge);
         let name = meta::name(&set.metadata);
         status::note_new_set(self.deployment, &mut self.status, name, true, self.now);
-        self.new = Some(Set { seen: None, set, obsolete: false });
+        self.new = Some(Set {
+            seen: None,
+            shall: set,
+            obsolete: false,
+        });
         self.grow_new();
     }
 
     /// Sizes one set and notes on it for which size of the Deployment.
     fn resize(deployment: &Deployment, set: &mut Set, replicas: i32) {
-        if let Some(spec) = &mut set.set.spec {
+        if let Some(spec) = &mut set.shall.spec {
             spec.replicas = Some(replicas.max(0));
         }
         let surge = size::limits(deployment).surge;
-        revision::note_sizes(&mut set.set, size::desired(deployment), surge);
+        revision::note_sizes(&mut set.shall, size::desired(deployment), surge);
     }
 
     // === Rolling update ===
@@ -209,8 +233,10 @@ impl<'a> Rollout<'a> {
     /// Brings the new set as near to the desired size as the surge lets it. True if it moved.
     fn size_new(&mut self) -> bool {
         let desired = self.desired();
-        let Some(new) = &mut self.new else { return false };
-        if size::wanted(&new.set) > desired {
+        let Some(new) = &mut self.new else {
+            return false;
+        };
+        if size::wanted(&new.shall) > desired {
             Self::resize(self.deployment, new, desired);
             return true;
         }
@@ -219,13 +245,16 @@ impl<'a> Rollout<'a> {
 
     fn grow_new(&mut self) -> bool {
         let desired = self.desired();
-        let ceiling = match size::is_recreate(self.deployment) {
-            true => i32::MAX,
-            false => desired + size::limits(self.deployment).surge,
+        let ceiling = if size::is_recreate(self.deployment) {
+            i32::MAX
+        } else {
+            desired + size::limits(self.deployment).surge
         };
         let total: i32 = self.all().map(size::wanted).sum();
-        let Some(new) = &mut self.new else { return false };
-        let present = size::wanted(&new.set);
+        let Some(new) = &mut self.new else {
+            return false;
+        };
+        let present = size::wanted(&new.shall);
         let room = (ceiling - total).min(desired - present);
         if room <= 0 {
             return false;
@@ -239,17 +268,16 @@ impl<'a> Rollout<'a> {
     fn shrink_old(&mut self) -> bool {
         let minimum = self.desired() - size::limits(self.deployment).unavailable;
         let total: i32 = self.all().map(size::wanted).sum();
-        let new_unavailable = self
-            .new
-            .as_ref()
-            .map_or(0, |new| (size::wanted(&new.set) - size::available(&new.set)).max(0));
+        let new_unavailable = self.new.as_ref().map_or(0, |new| {
+            (size::wanted(&new.shall) - size::available(&new.shall)).max(0)
+        });
         let mut spare = total - minimum - new_unavailable;
         let mut shrunk = false;
         for set in &mut self.old {
-            let broken = size::wanted(&set.set) - size::available(&set.set);
+            let broken = size::wanted(&set.shall) - size::available(&set.shall);
             let gone = broken.min(spare);
             if gone > 0 {
-                let left = size::wanted(&set.set) - gone;
+                let left = size::wanted(&set.shall) - gone;
                 Self::resize(self.deployment, set, left);
                 spare -= gone;
                 shrunk = true;
@@ -258,9 +286,9 @@ impl<'a> Rollout<'a> {
         let lasting: i32 = self.all().map(size::lasting).sum();
         let mut spare = spare.min(lasting - minimum);
         for set in &mut self.old {
-            let gone = size::wanted(&set.set).min(spare);
+            let gone = size::wanted(&set.shall).min(spare);
             if gone > 0 {
-                let left = size::wanted(&set.set) - gone;
+                let left = size::wanted(&set.shall) - gone;
                 Self::resize(self.deployment, set, left);
                 spare -= gone;
                 shrunk = true;
@@ -280,7 +308,7 @@ impl<'a> Rollout<'a> {
         }
         // Two templates never run side by side, not even while the last old Pod says goodbye.
         let old_runs = |set: &Set| {
-            size::actual(&set.set) > 0 || populated.contains(meta::uid(&set.set.metadata))
+            size::actual(&set.shall) > 0 || populated.contains(meta::uid(&set.shall.metadata))
         };
         if shrunk || self.old.iter().any(old_runs) {
             return;
@@ -305,7 +333,13 @@ impl<'a> Rollout<'a> {
     /// over because somebody scaled.
     fn scale(&mut self) {
         let (deployment, desired) = (self.deployment, self.desired());
-        match self.old.iter().chain(&self.new).filter(|set| set.is_active()).count() {
+        match self
+            .old
+            .iter()
+            .chain(&self.new)
+            .filter(|set| set.is_active())
+            .count()
+        {
             0 => {
                 let latest = self.new.as_mut().or(self.old.last_mut());
                 if let Some(latest) = latest.filter(|_| desired > 0) {
@@ -314,7 +348,11 @@ impl<'a> Rollout<'a> {
                 return;
             }
             1 => {
-                let only = self.old.iter_mut().chain(&mut self.new).find(|set| set.is_active());
+                let only = self
+                    .old
+                    .iter_mut()
+                    .chain(&mut self.new)
+                    .find(|set| set.is_active());
                 if let Some(only) = only {
                     Self::resize(deployment, only, desired);
                 }
@@ -322,7 +360,11 @@ impl<'a> Rollout<'a> {
             }
             _ => {}
         }
-        if self.new.as_ref().is_some_and(|new| is_saturated(deployment, &new.set)) {
+        if self
+            .new
+            .as_ref()
+            .is_some_and(|new| is_saturated(deployment, &new.shall))
+        {
             for old in self.old.iter_mut().filter(|set| set.is_active()) {
                 Self::resize(deployment, old, 0);
             }
@@ -337,23 +379,33 @@ impl<'a> Rollout<'a> {
         let replicas_before = self.status.replicas.unwrap_or_default();
         let ceiling = if desired > 0 { desired + surge } else { 0 };
 
-        let mut active: Vec<&mut Set> =
-            self.old.iter_mut().chain(&mut self.new).filter(|set| set.is_active()).collect();
-        let total: i32 = active.iter().map(|set| size::wanted(&set.set)).sum();
+        let mut active: Vec<&mut Set> = self
+            .old
+            .iter_mut()
+            .chain(&mut self.new)
+            .filter(|set| set.is_active())
+            .collect();
+        let total: i32 = active.iter().map(|set| size::wanted(&set.shall)).sum();
         let change = ceiling - total;
         // Largest first. Of equals, the newer grows first and the older shrinks first.
         active.sort_by(|a, b| {
-            let age = by_age(&a.set.metadata, &b.set.metadata);
+            let age = by_age(&a.shall.metadata, &b.shall.metadata);
             let age = if change > 0 { age.reverse() } else { age };
-            size::wanted(&b.set).cmp(&size::wanted(&a.set)).then(age)
+            size::wanted(&b.shall)
+                .cmp(&size::wanted(&a.shall))
+                .then(age)
         });
 
         let mut left = change;
         let mut sizes: Vec<i32> = Vec::with_capacity(active.len());
         for set in &active {
-            let present = size::wanted(&set.set);
-            let share = share(&set.set, desired, ceiling, replicas_before);
-            let share = if change > 0 { share.clamp(0, left) } else { share.clamp(left, 0) };
+            let present = size::wanted(&set.shall);
+            let share = share(&set.shall, desired, ceiling, replicas_before);
+            let share = if change > 0 {
+                share.clamp(0, left)
+            } else {
+                share.clamp(left, 0)
+            };
             left -= share;
             sizes.push(present + share);
         }
@@ -376,29 +428,43 @@ impl<'a> Rollout<'a> {
 
     /// Marks the oldest revisions beyond the history limit, as far as they are empty.
     fn clean_up(&mut self) {
-        let limit = self.deployment.spec.as_ref().and_then(|spec| spec.revision_history_limit);
-        let Some(limit) = limit.filter(|limit| *limit != i32::MAX) else { return };
+        let limit = self
+            .deployment
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.revision_history_limit);
+        let Some(limit) = limit.filter(|limit| *limit != i32::MAX) else {
+            return;
+        };
         let mut alive: Vec<&mut Set> = self
             .old
             .iter_mut()
-            .filter(|set| !meta::is_being_deleted(&set.set.metadata))
+            .filter(|set| !meta::is_being_deleted(&set.shall.metadata))
             .collect();
-        alive.sort_by_key(|set| revision::revision(&set.set.metadata));
-        let excess = alive.len().saturating_sub(usize::try_from(limit).unwrap_or_default());
+        alive.sort_by_key(|set| revision::revision(&set.shall.metadata));
+        let excess = alive
+            .len()
+            .saturating_sub(usize::try_from(limit).unwrap_or_default());
         for set in alive.into_iter().take(excess) {
-            let observed = set.set.status.as_ref().and_then(|status| status.observed_generation);
+            let observed = set
+                .shall
+                .status
+                .as_ref()
+                .and_then(|status| status.observed_generation);
             set.obsolete = !set.is_active()
-                && size::actual(&set.set) == 0
-                && observed >= set.set.metadata.generation;
+                && size::actual(&set.shall) == 0
+                && observed >= set.shall.metadata.generation;
         }
     }
 
     // === The end ===
 
     fn finish(self, rolling: bool) -> Plan {
-        let Self { deployment, now, .. } = self;
-        let new = self.new.as_ref().map(|new| &new.set);
-        let mut status = status::counted(deployment, &self.status, new, self.all(), now);
+        let Self {
+            deployment, now, ..
+        } = self;
+        let new = self.new.as_ref().map(|new| &new.shall);
+        let mut status = status::counted(deployment, &self.status, new, &self.all(), now);
         if rolling {
             status::note_progress(deployment, &self.status, &mut status, new, self.all(), now);
         }
@@ -409,15 +475,22 @@ impl<'a> Rollout<'a> {
         let again_in = status::look_again_in(deployment, &status, now);
         let status = Some(status).filter(|status| deployment.status.as_ref() != Some(status));
         // The new set first: if it cannot be created, nothing is taken from the old ones.
-        let writes = self.new.into_iter().chain(self.old).filter_map(Set::write).collect();
-        Plan { writes, revision, status, again_in }
+        let writes = self
+            .new
+            .into_iter()
+            .chain(self.old)
+            .filter_map(Set::write)
+            .collect();
+        Plan {
+            writes,
+            revision,
+            status,
+            again_in,
+        }
     }
 }
 
-fn by_age(
-    a: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-    b: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-) -> std::cmp::Ordering {
+fn by_age(a: &ObjectMeta, b: &ObjectMeta) -> Ordering {
     (&a.creation_timestamp, &a.name).cmp(&(&b.creation_timestamp, &b.name))
 }
 

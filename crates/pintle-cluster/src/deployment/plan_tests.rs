@@ -184,7 +184,11 @@ impl World {
 
     fn reason(&self, type_: &str) -> Option<String> {
         let status = self.deployment.status.as_ref()?;
-        let found = status.conditions.iter().flatten().find(|c| c.type_ == type_)?;
+        let found = status
+            .conditions
+            .iter()
+            .flatten()
+            .find(|c| c.type_ == type_)?;
         found.reason.clone()
     }
 
@@ -199,11 +203,23 @@ fn a_new_deployment_gets_one_set_of_its_size_and_becomes_complete() {
     let mut world = World::new(deployment(3, "nginx:1"));
     world.sync();
     assert_eq!(world.sizes(), [3]);
-    assert_eq!(world.reason("Progressing").as_deref(), Some("NewReplicaSetCreated"));
-    assert_eq!(world.reason("Available").as_deref(), Some("MinimumReplicasUnavailable"));
+    assert_eq!(
+        world.reason("Progressing").as_deref(),
+        Some("NewReplicaSetCreated")
+    );
+    assert_eq!(
+        world.reason("Available").as_deref(),
+        Some("MinimumReplicasUnavailable")
+    );
     world.settle();
-    assert_eq!(world.reason("Progressing").as_deref(), Some("NewReplicaSetAvailable"));
-    assert_eq!(world.reason("Available").as_deref(), Some("MinimumReplicasAvailable"));
+    assert_eq!(
+        world.reason("Progressing").as_deref(),
+        Some("NewReplicaSetAvailable")
+    );
+    assert_eq!(
+        world.reason("Available").as_deref(),
+        Some("MinimumReplicasAvailable")
+    );
     let status = world.deployment.status.clone().unwrap();
     assert_eq!(status.available_replicas, Some(3));
     assert_eq!(status.unavailable_replicas, None);
@@ -226,15 +242,27 @@ fn a_new_template_replaces_the_old_one_and_undo_brings_it_back_under_a_new_revis
     assert_eq!(world.sets.len(), 2, "the first set is used again");
     assert_eq!(world.sizes(), [0, 4]);
     assert_eq!(world.revision(), 3);
-    let back = world.sets.values().find(|set| size::wanted(set) == 4).unwrap();
-    assert_eq!(meta::annotation(&back.metadata, revision::REVISION_HISTORY), Some("1"));
+    let back = world
+        .sets
+        .values()
+        .find(|set| size::wanted(set) == 4)
+        .unwrap();
+    assert_eq!(
+        meta::annotation(&back.metadata, revision::REVISION_HISTORY),
+        Some("1")
+    );
 }
 
 /// Proves PC-7.
 #[test]
 fn only_as_many_old_sets_are_kept_as_the_history_limit_says() {
     let mut world = World::new(deployment(2, "nginx:1"));
-    world.deployment.spec.as_mut().unwrap().revision_history_limit = Some(2);
+    world
+        .deployment
+        .spec
+        .as_mut()
+        .unwrap()
+        .revision_history_limit = Some(2);
     for version in 1..=5 {
         set_image(&mut world.deployment, &format!("nginx:{version}"));
         world.settle();
@@ -255,8 +283,19 @@ fn recreate_waits_for_the_last_old_pod() {
 
     set_image(&mut world.deployment, "nginx:2");
     world.sync();
-    assert_eq!(world.sizes(), [0], "the old set shrinks, the new one does not exist yet");
-    world.sets.get_mut(&old).unwrap().status.as_mut().unwrap().replicas = 0;
+    assert_eq!(
+        world.sizes(),
+        [0],
+        "the old set shrinks, the new one does not exist yet"
+    );
+    world
+        .sets
+        .get_mut(&old)
+        .unwrap()
+        .status
+        .as_mut()
+        .unwrap()
+        .replicas = 0;
     world.sync();
     assert_eq!(world.sets.len(), 1, "its Pods are still terminating");
     world.settle();
@@ -272,7 +311,10 @@ fn a_paused_deployment_scales_but_does_not_roll() {
     set_image(&mut world.deployment, "nginx:2");
     world.settle();
     assert_eq!(world.sizes(), [3]);
-    assert_eq!(world.reason("Progressing").as_deref(), Some("DeploymentPaused"));
+    assert_eq!(
+        world.reason("Progressing").as_deref(),
+        Some("DeploymentPaused")
+    );
     set_replicas(&mut world.deployment, 5);
     world.settle();
     assert_eq!(world.sizes(), [5]);
@@ -306,14 +348,20 @@ fn a_rollout_that_stands_still_is_reported_after_its_deadline() {
     assert!(wait <= Duration::from_secs(601));
     world.seconds += i64::try_from(wait.as_secs()).unwrap() + 1;
     assert!(world.sync());
-    assert_eq!(world.reason("Progressing").as_deref(), Some("ProgressDeadlineExceeded"));
+    assert_eq!(
+        world.reason("Progressing").as_deref(),
+        Some("ProgressDeadlineExceeded")
+    );
     assert!(!world.sync(), "and says so once");
     assert_eq!(world.plan().again_in, None);
     assert_eq!(world.available(), 3, "the old Pods still serve");
 
     set_image(&mut world.deployment, "nginx:3");
     world.settle();
-    assert_eq!(world.reason("Progressing").as_deref(), Some("NewReplicaSetAvailable"));
+    assert_eq!(
+        world.reason("Progressing").as_deref(),
+        Some("NewReplicaSetAvailable")
+    );
 }
 
 /// Proves PC-5.
@@ -343,15 +391,23 @@ fn scaling_in_the_middle_of_a_rollout_keeps_the_proportions() {
 fn a_set_of_somebody_else_under_our_name_makes_the_next_attempt_use_another() {
     let world = World::new(deployment(1, "nginx:1"));
     let Plan { writes, .. } = world.plan();
-    let [Write::Create(set)] = writes.as_slice() else { panic!("{writes:?}") };
-    assert_eq!(after_collision(&world.deployment, set), None, "created by us a moment ago");
+    let [Write::Create(set)] = writes.as_slice() else {
+        panic!("{writes:?}")
+    };
+    assert_eq!(
+        after_collision(&world.deployment, set),
+        None,
+        "created by us a moment ago"
+    );
 
     let mut foreign = set.clone();
     foreign.metadata.owner_references = None;
     let mut deployment = world.deployment.clone();
     deployment.status = after_collision(&world.deployment, &foreign);
     let Plan { writes, .. } = World::new(deployment).plan();
-    let [Write::Create(other)] = writes.as_slice() else { panic!("{writes:?}") };
+    let [Write::Create(other)] = writes.as_slice() else {
+        panic!("{writes:?}")
+    };
     assert_ne!(other.metadata.name, set.metadata.name);
 }
 

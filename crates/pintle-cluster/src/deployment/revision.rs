@@ -1,4 +1,4 @@
-//! How a Deployment finds its ReplicaSets again: the hash in their names, and the revisions in
+//! How a Deployment finds its `ReplicaSet`s again: the hash in their names, and the revisions in
 //! their annotations.
 
 use std::collections::BTreeMap;
@@ -69,7 +69,10 @@ pub(super) fn same_template(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
             labels.remove(TEMPLATE_HASH);
         }
         meta.labels = meta.labels.take().filter(|labels| !labels.is_empty());
-        meta.annotations = meta.annotations.take().filter(|annotations| !annotations.is_empty());
+        meta.annotations = meta
+            .annotations
+            .take()
+            .filter(|annotations| !annotations.is_empty());
         template
     };
     plain(a) == plain(b)
@@ -80,7 +83,10 @@ pub(super) fn same_template(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
 /// Its name follows from the template: two controllers, or one that restarted, cannot create two.
 pub(super) fn new_set(deployment: &Deployment) -> ReplicaSet {
     let spec = deployment.spec.clone().unwrap_or_default();
-    let collisions = deployment.status.as_ref().and_then(|status| status.collision_count);
+    let collisions = deployment
+        .status
+        .as_ref()
+        .and_then(|status| status.collision_count);
     let hash = template_hash(&spec.template, collisions);
 
     let mut template = spec.template;
@@ -90,7 +96,10 @@ pub(super) fn new_set(deployment: &Deployment) -> ReplicaSet {
     let labels = labels.clone();
 
     let mut selector: LabelSelector = spec.selector;
-    selector.match_labels.get_or_insert_default().insert(TEMPLATE_HASH.into(), hash.clone());
+    selector
+        .match_labels
+        .get_or_insert_default()
+        .insert(TEMPLATE_HASH.into(), hash.clone());
 
     let mut name = meta::name(&deployment.metadata).to_owned();
     name.truncate(NAME_CHARS - 1 - hash.len());
@@ -113,7 +122,9 @@ pub(super) fn new_set(deployment: &Deployment) -> ReplicaSet {
 }
 
 pub(super) fn revision(meta: &ObjectMeta) -> i64 {
-    meta::annotation(meta, REVISION).and_then(|text| text.parse().ok()).unwrap_or_default()
+    meta::annotation(meta, REVISION)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default()
 }
 
 /// Brings the annotations of the Deployment's newest set in line: the Deployment's own, and a
@@ -127,7 +138,12 @@ pub(super) fn annotate(deployment: &Deployment, set: &mut ReplicaSet, newest_old
     }
     let next = newest_old + 1;
     let before = annotations.get(REVISION).cloned();
-    if before.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0) >= next {
+    if before
+        .as_deref()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+        >= next
+    {
         return;
     }
     annotations.insert(REVISION.into(), next.to_string());
@@ -141,12 +157,15 @@ fn remember(annotations: &mut BTreeMap<String, String>, before: &str) {
     let history = annotations.get(REVISION_HISTORY).map_or("", String::as_str);
     let mut revisions: Vec<&str> = history.split(',').filter(|text| !text.is_empty()).collect();
     revisions.push(before);
-    let mut history = revisions.join(",");
+    let joined = revisions.join(",");
+    let mut history = joined.as_str();
     while history.len() > HISTORY_CHARS {
-        let Some((_, rest)) = history.split_once(',') else { return };
-        history = rest.to_owned();
+        let Some((_, rest)) = history.split_once(',') else {
+            return;
+        };
+        history = rest;
     }
-    annotations.insert(REVISION_HISTORY.into(), history);
+    annotations.insert(REVISION_HISTORY.into(), history.into());
 }
 
 /// Notes on the set how large its Deployment is: a later difference means the Deployment was
@@ -159,7 +178,10 @@ pub(super) fn note_sizes(set: &mut ReplicaSet, desired: i32, surge: i32) {
 
 /// A size noted by [`note_sizes`].
 pub(super) fn noted_size(set: &ReplicaSet, key: &str) -> Option<i32> {
-    meta::annotation(&set.metadata, key)?.parse().ok().filter(|size| *size >= 0)
+    meta::annotation(&set.metadata, key)?
+        .parse()
+        .ok()
+        .filter(|size| *size >= 0)
 }
 
 #[cfg(test)]
@@ -218,8 +240,10 @@ mod tests {
     /// Proves PC-7.
     #[test]
     fn the_newest_set_has_the_highest_revision_and_remembers_its_earlier_ones() {
-        let deployment =
-            deployment("nginx:1", &[("team", "red"), (REVISION, "9"), (OWN[0], "{...}")]);
+        let deployment = deployment(
+            "nginx:1",
+            &[("team", "red"), (REVISION, "9"), (OWN[0], "{...}")],
+        );
         let mut set = new_set(&deployment);
         annotate(&deployment, &mut set, 0);
         assert_eq!(revision(&set.metadata), 1);
@@ -231,7 +255,10 @@ mod tests {
         annotate(&deployment, &mut set, 6);
         annotate(&deployment, &mut set, 2);
         assert_eq!(revision(&set.metadata), 7, "a revision never goes down");
-        assert_eq!(meta::annotation(&set.metadata, REVISION_HISTORY), Some("1,5"));
+        assert_eq!(
+            meta::annotation(&set.metadata, REVISION_HISTORY),
+            Some("1,5")
+        );
     }
 
     #[test]

@@ -15,15 +15,26 @@ pub(super) struct Limits {
 }
 
 pub(super) fn desired(deployment: &Deployment) -> i32 {
-    deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
+    deployment
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1)
 }
 
 pub(super) fn is_paused(deployment: &Deployment) -> bool {
-    deployment.spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default()
+    deployment
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.paused)
+        .unwrap_or_default()
 }
 
 pub(super) fn is_recreate(deployment: &Deployment) -> bool {
-    let strategy = deployment.spec.as_ref().and_then(|spec| spec.strategy.as_ref());
+    let strategy = deployment
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.strategy.as_ref());
     strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate")
 }
 
@@ -31,15 +42,36 @@ pub(super) fn is_recreate(deployment: &Deployment) -> bool {
 /// nothing could ever move, so one Pod may be unavailable after all.
 pub(super) fn limits(deployment: &Deployment) -> Limits {
     if is_recreate(deployment) {
-        return Limits { surge: 0, unavailable: 0 };
+        return Limits {
+            surge: 0,
+            unavailable: 0,
+        };
     }
     let desired = desired(deployment);
-    let strategy = deployment.spec.as_ref().and_then(|spec| spec.strategy.as_ref());
+    let strategy = deployment
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.strategy.as_ref());
     let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
-    let surge = resolve(rolling.and_then(|r| r.max_surge.as_ref()), desired, Round::Up);
-    let unavailable = resolve(rolling.and_then(|r| r.max_unavailable.as_ref()), desired, Round::Down);
-    let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
-    Limits { surge, unavailable: unavailable.min(desired) }
+    let surge = resolve(
+        rolling.and_then(|r| r.max_surge.as_ref()),
+        desired,
+        Round::Up,
+    );
+    let unavailable = resolve(
+        rolling.and_then(|r| r.max_unavailable.as_ref()),
+        desired,
+        Round::Down,
+    );
+    let unavailable = if surge == 0 && unavailable == 0 {
+        1
+    } else {
+        unavailable
+    };
+    Limits {
+        surge,
+        unavailable: unavailable.min(desired),
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -53,9 +85,10 @@ enum Round {
 fn resolve(value: Option<&IntOrString>, total: i32, round: Round) -> i32 {
     let percent = match value {
         Some(IntOrString::Int(number)) => return (*number).max(0),
-        Some(IntOrString::String(text)) => {
-            text.strip_suffix('%').and_then(|percent| percent.parse::<i64>().ok()).unwrap_or(0)
-        }
+        Some(IntOrString::String(text)) => text
+            .strip_suffix('%')
+            .and_then(|percent| percent.parse::<i64>().ok())
+            .unwrap_or(0),
         None => 25,
     };
     let hundredths = percent.max(0) * i64::from(total.max(0));
@@ -67,7 +100,10 @@ fn resolve(value: Option<&IntOrString>, total: i32, round: Round) -> i32 {
 }
 
 pub(super) fn wanted(set: &ReplicaSet) -> i32 {
-    set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
+    set.spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1)
 }
 
 fn status(set: &ReplicaSet, count: fn(&ReplicaSetStatus) -> i32) -> i32 {
@@ -100,7 +136,8 @@ mod tests {
 
     fn deployment(replicas: i32, surge: &str, unavailable: &str) -> Deployment {
         let value = |text: &str| {
-            text.parse::<i32>().map_or_else(|_| serde_json::json!(text), |n| serde_json::json!(n))
+            text.parse::<i32>()
+                .map_or_else(|_| serde_json::json!(text), |n| serde_json::json!(n))
         };
         serde_json::from_value(serde_json::json!({
             "spec": {

@@ -26,7 +26,11 @@ pub(super) fn deadline(deployment: &Deployment) -> Option<Duration> {
 }
 
 fn condition<'a>(status: &'a DeploymentStatus, type_: &str) -> Option<&'a DeploymentCondition> {
-    status.conditions.iter().flatten().find(|condition| condition.type_ == type_)
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == type_)
 }
 
 fn reason<'a>(status: &'a DeploymentStatus, type_: &str) -> Option<&'a str> {
@@ -37,7 +41,10 @@ fn remove(status: &mut DeploymentStatus, type_: &str) {
     if let Some(conditions) = &mut status.conditions {
         conditions.retain(|condition| condition.type_ != type_);
     }
-    status.conditions = status.conditions.take().filter(|conditions| !conditions.is_empty());
+    status.conditions = status
+        .conditions
+        .take()
+        .filter(|conditions| !conditions.is_empty());
 }
 
 /// Sets a condition. One with the same status and reason stays as it is, times and message
@@ -49,7 +56,8 @@ fn set(status: &mut DeploymentStatus, mut new: DeploymentCondition) {
         if old.reason == new.reason {
             return;
         }
-        new.last_transition_time.clone_from(&old.last_transition_time);
+        new.last_transition_time
+            .clone_from(&old.last_transition_time);
     }
     remove(status, &new.type_);
     status.conditions.get_or_insert_default().push(new);
@@ -83,7 +91,10 @@ pub(super) fn note_pause(deployment: &Deployment, status: &mut DeploymentStatus,
         (false, true) => ("DeploymentResumed", "Deployment is resumed"),
         _ => return,
     };
-    set(status, new_condition(PROGRESSING, "Unknown", reason, message.into(), now));
+    set(
+        status,
+        new_condition(PROGRESSING, "Unknown", reason, message.into(), now),
+    );
 }
 
 /// Notes that the set for the present template was created, or found.
@@ -98,13 +109,22 @@ pub(super) fn note_new_set(
         return;
     }
     let (reason, message) = if created {
-        ("NewReplicaSetCreated", format!("Created new replica set \"{set_name}\""))
+        (
+            "NewReplicaSetCreated",
+            format!("Created new replica set \"{set_name}\""),
+        )
     } else if condition(status, PROGRESSING).is_none() {
-        ("FoundNewReplicaSet", format!("Found new replica set \"{set_name}\""))
+        (
+            "FoundNewReplicaSet",
+            format!("Found new replica set \"{set_name}\""),
+        )
     } else {
         return;
     };
-    set(status, new_condition(PROGRESSING, "True", reason, message, now));
+    set(
+        status,
+        new_condition(PROGRESSING, "True", reason, message, now),
+    );
 }
 
 /// The status after the set for the present template could not be created.
@@ -117,7 +137,10 @@ pub(crate) fn after_failed_create(
     deadline(deployment)?;
     let mut status = deployment.status.clone().unwrap_or_default();
     let message = format!("Failed to create new replica set \"{set_name}\": {error}");
-    set(&mut status, new_condition(PROGRESSING, "False", "ReplicaSetCreateError", message, now));
+    set(
+        &mut status,
+        new_condition(PROGRESSING, "False", "ReplicaSetCreateError", message, now),
+    );
     Some(status)
 }
 
@@ -126,7 +149,7 @@ pub(super) fn counted<'a>(
     deployment: &Deployment,
     before: &DeploymentStatus,
     new: Option<&ReplicaSet>,
-    all: impl Iterator<Item = &'a ReplicaSet> + Clone,
+    all: &(impl Iterator<Item = &'a ReplicaSet> + Clone),
     now: Timestamp,
 ) -> DeploymentStatus {
     let sum = |count: fn(&ReplicaSet) -> i32| all.clone().map(count).sum::<i32>();
@@ -147,11 +170,22 @@ pub(super) fn counted<'a>(
     };
     let enough = available >= size::desired(deployment) - size::limits(deployment).unavailable;
     let (value, reason, message) = if enough {
-        ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+        (
+            "True",
+            "MinimumReplicasAvailable",
+            "Deployment has minimum availability.",
+        )
     } else {
-        ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+        (
+            "False",
+            "MinimumReplicasUnavailable",
+            "Deployment does not have minimum availability.",
+        )
     };
-    set(&mut status, new_condition(AVAILABLE, value, reason, message.into(), now));
+    set(
+        &mut status,
+        new_condition(AVAILABLE, value, reason, message.into(), now),
+    );
     status
 }
 
@@ -169,7 +203,7 @@ pub(super) fn note_progress<'a>(
     before: &DeploymentStatus,
     status: &mut DeploymentStatus,
     new: Option<&ReplicaSet>,
-    all: impl Iterator<Item = &'a ReplicaSet>,
+    mut all: impl Iterator<Item = &'a ReplicaSet>,
     now: Timestamp,
 ) {
     if deadline(deployment).is_none() {
@@ -183,7 +217,10 @@ pub(super) fn note_progress<'a>(
         );
         if is_complete(deployment, status) {
             let message = format!("{who} has successfully progressed.");
-            set(status, new_condition(PROGRESSING, "True", COMPLETE, message, now));
+            set(
+                status,
+                new_condition(PROGRESSING, "True", COMPLETE, message, now),
+            );
         } else if has_progressed(before, status) {
             let message = format!("{who} is progressing.");
             let mut progress =
@@ -191,21 +228,33 @@ pub(super) fn note_progress<'a>(
             // The one condition whose update time moves although nothing else changed: it is what
             // the deadline is measured from.
             if let Some(old) = condition(before, PROGRESSING).filter(|old| old.status == "True") {
-                progress.last_transition_time.clone_from(&old.last_transition_time);
+                progress
+                    .last_transition_time
+                    .clone_from(&old.last_transition_time);
             }
             remove(status, PROGRESSING);
             set(status, progress);
         } else if has_timed_out(deployment, status, now) {
             let message = format!("{who} has timed out progressing.");
-            set(status, new_condition(PROGRESSING, "False", TIMED_OUT, message, now));
+            set(
+                status,
+                new_condition(PROGRESSING, "False", TIMED_OUT, message, now),
+            );
         }
     }
 
     let failures = |set: &ReplicaSet| {
-        let conditions = set.status.clone().unwrap_or_default().conditions.unwrap_or_default();
-        conditions.into_iter().find(|condition| condition.type_ == REPLICA_FAILURE)
+        let conditions = set
+            .status
+            .clone()
+            .unwrap_or_default()
+            .conditions
+            .unwrap_or_default();
+        conditions
+            .into_iter()
+            .find(|condition| condition.type_ == REPLICA_FAILURE)
     };
-    match new.and_then(failures).or_else(|| all.filter_map(failures).next()) {
+    match new.and_then(failures).or_else(|| all.find_map(failures)) {
         None => remove(status, REPLICA_FAILURE),
         Some(failure) => set(
             status,
@@ -262,7 +311,10 @@ pub(super) fn look_again_in(
     now: Timestamp,
 ) -> Option<Duration> {
     if is_complete(deployment, status)
-        || matches!(reason(status, PROGRESSING), Some(TIMED_OUT | COMPLETE | PAUSED))
+        || matches!(
+            reason(status, PROGRESSING),
+            Some(TIMED_OUT | COMPLETE | PAUSED)
+        )
     {
         return None;
     }

@@ -1,3 +1,4 @@
 //! Pods on simulated nodes.
 
+mod plan;
 pub(crate) mod state;

@@ -1,3 +1,3 @@
-//! ReplicaSets: as many Pods as wanted.
+//! `ReplicaSet`s: as many Pods as wanted.
 
 mod plan;

@@ -36,12 +36,20 @@ pub(crate) enum Plan {
 }
 
 pub(crate) fn wanted(set: &ReplicaSet) -> usize {
-    let replicas = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let replicas = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1);
     usize::try_from(replicas).unwrap_or_default()
 }
 
 pub(crate) fn min_ready(set: &ReplicaSet) -> Duration {
-    let seconds = set.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or_default();
+    let seconds = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.min_ready_seconds)
+        .unwrap_or_default();
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
@@ -86,7 +94,11 @@ pub(crate) fn slow_start(count: usize) -> impl Iterator<Item = usize> {
 
 /// The Pod that the set's template describes, with the set as its controller.
 pub(crate) fn pod_from_template(set: &ReplicaSet) -> Pod {
-    let template = set.spec.as_ref().and_then(|spec| spec.template.clone()).unwrap_or_default();
+    let template = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.template.clone())
+        .unwrap_or_default();
     let from = template.metadata.unwrap_or_default();
     Pod {
         metadata: ObjectMeta {
@@ -151,7 +163,10 @@ fn created(pod: &Pod) -> Option<Timestamp> {
 /// rollout and a scale-down do not always take the same zone's Pods. Unknown is youngest.
 fn age(since: Option<Timestamp>, now: Timestamp) -> u32 {
     let nanoseconds = since.map_or(0, |since| now.duration_since(since).as_nanos());
-    u128::try_from(nanoseconds).unwrap_or_default().checked_ilog2().map_or(0, |rank| rank + 1)
+    u128::try_from(nanoseconds)
+        .unwrap_or_default()
+        .checked_ilog2()
+        .map_or(0, |rank| rank + 1)
 }
 
 /// The most restarts of any container; of any sidecar, if that is a tie.
@@ -164,11 +179,17 @@ fn restarts(pod: &Pod) -> (i32, i32) {
         .map(|container| container.name.as_str())
         .collect();
     let status = pod.status.as_ref();
-    let regular = status.into_iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let init =
-        status.into_iter().flat_map(|status| status.init_container_statuses.iter().flatten());
+    let regular = status
+        .into_iter()
+        .flat_map(|status| status.container_statuses.iter().flatten());
+    let init = status
+        .into_iter()
+        .flat_map(|status| status.init_container_statuses.iter().flatten());
     (
-        regular.map(|container| container.restart_count).max().unwrap_or_default(),
+        regular
+            .map(|container| container.restart_count)
+            .max()
+            .unwrap_or_default(),
         init.filter(|container| sidecars.contains(&container.name.as_str()))
             .map(|container| container.restart_count)
             .max()
@@ -192,11 +213,16 @@ pub(crate) fn status(
     now: Timestamp,
 ) -> ReplicaSetStatus {
     let template = set.spec.as_ref().and_then(|spec| spec.template.as_ref());
-    let template_labels =
-        template.and_then(|t| t.metadata.as_ref()).map(meta::labels).cloned().unwrap_or_default();
+    let template_labels = template
+        .and_then(|t| t.metadata.as_ref())
+        .map(meta::labels)
+        .cloned()
+        .unwrap_or_default();
     let fully_labeled = |pod: &&Arc<Pod>| {
         let labels = meta::labels(&pod.metadata);
-        template_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+        template_labels
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
     };
     let min_ready = min_ready(set);
     ReplicaSetStatus {
@@ -204,7 +230,10 @@ pub(crate) fn status(
         fully_labeled_replicas: meta::count(active.iter().filter(fully_labeled).count()),
         ready_replicas: meta::count(active.iter().filter(|pod| is_ready(pod)).count()),
         available_replicas: meta::count(
-            active.iter().filter(|pod| is_available(pod, min_ready, now)).count(),
+            active
+                .iter()
+                .filter(|pod| is_available(pod, min_ready, now))
+                .count(),
         ),
         terminating_replicas: Some(meta::clamp(terminating)),
         observed_generation: set.metadata.generation,
@@ -217,12 +246,18 @@ fn conditions(
     failure: Option<&Failure>,
     now: Timestamp,
 ) -> Option<Vec<ReplicaSetCondition>> {
-    let before = set.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let before = set
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
     let mut conditions: Vec<_> = before.cloned().collect();
     match failure {
         None => conditions.retain(|condition| condition.type_ != "ReplicaFailure"),
         Some(failure) => {
-            if !conditions.iter().any(|condition| condition.type_ == "ReplicaFailure") {
+            if !conditions
+                .iter()
+                .any(|condition| condition.type_ == "ReplicaFailure")
+            {
                 conditions.push(ReplicaSetCondition {
                     type_: "ReplicaFailure".into(),
                     status: "True".into(),

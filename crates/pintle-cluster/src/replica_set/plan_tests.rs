@@ -44,7 +44,10 @@ fn pod(uid: &str) -> Pod {
             creation_timestamp: Some(Time(at(0))),
             ..ObjectMeta::default()
         },
-        spec: Some(PodSpec { node_name: Some(format!("node-of-{uid}")), ..PodSpec::default() }),
+        spec: Some(PodSpec {
+            node_name: Some(format!("node-of-{uid}")),
+            ..PodSpec::default()
+        }),
         status: Some(PodStatus {
             phase: Some("Running".into()),
             conditions: Some(vec![PodCondition {
@@ -93,7 +96,10 @@ fn the_difference_to_the_wanted_number_is_created_or_deleted() {
     let pods: Vec<_> = ["a", "b"].map(|uid| Arc::new(pod(uid))).into();
     assert_eq!(plan(&set(2), &pods, &pods, at(1)), Plan::Keep);
     assert_eq!(plan(&set(5), &pods, &pods, at(1)), Plan::Create(3));
-    assert_eq!(plan(&set(0), &pods, &pods, at(1)), Plan::Delete(pods.clone()));
+    assert_eq!(
+        plan(&set(0), &pods, &pods, at(1)),
+        Plan::Delete(pods.clone())
+    );
     assert_eq!(plan(&set(9999), &[], &[], at(1)), Plan::Create(BURST));
 }
 
@@ -112,37 +118,72 @@ fn the_least_missed_pod_goes_first() {
     let other = || Arc::new(pod("other"));
 
     let unbound = with(victim(), on(""));
-    let bound_but_pending =
-        with(pod("other"), |pod| pod.status.as_mut().unwrap().phase = Some("Pending".into()));
-    assert_eq!(first_to_go(unbound, bound_but_pending, &[]), "victim", "unbound before bound");
+    let bound_but_pending = with(pod("other"), |pod| {
+        pod.status.as_mut().unwrap().phase = Some("Pending".into());
+    });
+    assert_eq!(
+        first_to_go(unbound, bound_but_pending, &[]),
+        "victim",
+        "unbound before bound"
+    );
 
-    let pending = with(victim(), |pod| pod.status.as_mut().unwrap().phase = Some("Pending".into()));
-    assert_eq!(first_to_go(pending, other(), &[]), "victim", "pending before running");
+    let pending = with(victim(), |pod| {
+        pod.status.as_mut().unwrap().phase = Some("Pending".into());
+    });
+    assert_eq!(
+        first_to_go(pending, other(), &[]),
+        "victim",
+        "pending before running"
+    );
 
-    assert_eq!(first_to_go(with(victim(), not_ready), other(), &[]), "victim", "not ready");
+    assert_eq!(
+        first_to_go(with(victim(), not_ready), other(), &[]),
+        "victim",
+        "not ready"
+    );
 
     let cheap = with(victim(), |pod| {
         pod.metadata.annotations = Some([(DELETION_COST.to_owned(), "-1".to_owned())].into());
     });
-    assert_eq!(first_to_go(cheap, other(), &[]), "victim", "lower deletion cost");
+    assert_eq!(
+        first_to_go(cheap, other(), &[]),
+        "victim",
+        "lower deletion cost"
+    );
 
     let neighbour = with(pod("neighbour"), on("crowded"));
     let crowded = with(victim(), on("crowded"));
-    assert_eq!(first_to_go(crowded, other(), &[neighbour]), "victim", "crowded node");
+    assert_eq!(
+        first_to_go(crowded, other(), &[neighbour]),
+        "victim",
+        "crowded node"
+    );
 
     let fresh = with(victim(), |pod| {
         pod.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].last_transition_time =
             Some(Time(at(99_999)));
     });
-    assert_eq!(first_to_go(fresh, other(), &[]), "victim", "ready for a shorter time");
+    assert_eq!(
+        first_to_go(fresh, other(), &[]),
+        "victim",
+        "ready for a shorter time"
+    );
 
     let restless = with(victim(), |pod| {
-        pod.status.as_mut().unwrap().container_statuses =
-            Some(vec![ContainerStatus { restart_count: 3, ..ContainerStatus::default() }]);
+        pod.status.as_mut().unwrap().container_statuses = Some(vec![ContainerStatus {
+            restart_count: 3,
+            ..ContainerStatus::default()
+        }]);
     });
-    assert_eq!(first_to_go(restless, other(), &[]), "victim", "more restarts");
+    assert_eq!(
+        first_to_go(restless, other(), &[]),
+        "victim",
+        "more restarts"
+    );
 
-    let young = with(victim(), |pod| pod.metadata.creation_timestamp = Some(Time(at(99_999))));
+    let young = with(victim(), |pod| {
+        pod.metadata.creation_timestamp = Some(Time(at(99_999)));
+    });
     assert_eq!(first_to_go(young, other(), &[]), "victim", "younger");
 }
 
@@ -152,7 +193,10 @@ fn a_created_pod_names_its_set_as_controller() {
     let pod = pod_from_template(&set(1));
     assert_eq!(pod.metadata.generate_name.as_deref(), Some("web-abc-"));
     let owner = meta::controller_of(&pod.metadata).unwrap();
-    assert_eq!((owner.kind.as_str(), owner.api_version.as_str()), ("ReplicaSet", "apps/v1"));
+    assert_eq!(
+        (owner.kind.as_str(), owner.api_version.as_str()),
+        ("ReplicaSet", "apps/v1")
+    );
     assert_eq!(owner.uid, "set");
     assert_eq!(owner.block_owner_deletion, Some(true));
 }
@@ -167,7 +211,12 @@ fn the_status_counts_labels_readiness_and_availability() {
         pod.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].last_transition_time =
             Some(Time(at(12)));
     });
-    let pods = [Arc::new(pod("a")), relabelled, late, with(pod("d"), not_ready)];
+    let pods = [
+        Arc::new(pod("a")),
+        relabelled,
+        late,
+        with(pod("d"), not_ready),
+    ];
 
     let status = status(&set, &pods, 2, None, at(15));
     assert_eq!(status.replicas, 4);
@@ -177,7 +226,10 @@ fn the_status_counts_labels_readiness_and_availability() {
     assert_eq!(status.terminating_replicas, Some(2));
     assert_eq!(status.observed_generation, Some(4));
     assert_eq!(status.conditions, None);
-    assert_eq!(next_availability(&set, &pods, at(15)), Some(Duration::from_secs(7)));
+    assert_eq!(
+        next_availability(&set, &pods, at(15)),
+        Some(Duration::from_secs(7))
+    );
     assert_eq!(next_availability(&set, &pods, at(22)), None);
 }
 
@@ -185,18 +237,38 @@ fn the_status_counts_labels_readiness_and_availability() {
 #[test]
 fn a_failure_shows_as_a_condition_until_the_next_success() {
     let mut set = set(1);
-    let failure = Failure { reason: "FailedCreate", message: "exceeded quota".into() };
+    let failure = Failure {
+        reason: "FailedCreate",
+        message: "exceeded quota".into(),
+    };
     let failed = status(&set, &[], 0, Some(&failure), at(1));
-    assert_eq!(failed.conditions.as_ref().unwrap()[0].reason.as_deref(), Some("FailedCreate"));
+    assert_eq!(
+        failed.conditions.as_ref().unwrap()[0].reason.as_deref(),
+        Some("FailedCreate")
+    );
 
     set.status = Some(failed.clone());
-    let again = Failure { reason: "FailedCreate", message: "exceeded quota, again".into() };
-    assert_eq!(status(&set, &[], 0, Some(&again), at(9)), failed, "a repeat writes nothing new");
+    let again = Failure {
+        reason: "FailedCreate",
+        message: "exceeded quota, again".into(),
+    };
+    assert_eq!(
+        status(&set, &[], 0, Some(&again), at(9)),
+        failed,
+        "a repeat writes nothing new"
+    );
     assert_eq!(status(&set, &[], 0, None, at(10)).conditions, None);
 }
 
 fn any_pod() -> impl Strategy<Value = (bool, u8, bool, u8, i64, i64)> {
-    (any::<bool>(), 0..3u8, any::<bool>(), 0..3u8, 0..1000i64, 0..1000i64)
+    (
+        any::<bool>(),
+        0..3u8,
+        any::<bool>(),
+        0..3u8,
+        0..1000i64,
+        0..1000i64,
+    )
 }
 
 proptest! {

@@ -1,0 +1,3 @@
+//! Garbage: what no owner is left for.
+
+mod graph;

@@ -1,0 +1,3 @@
+//! Namespaces that are deleted empty themselves.
+
+mod plan;

@@ -1,0 +1,3 @@
+//! Simulated nodes.
+
+pub(crate) mod plan;

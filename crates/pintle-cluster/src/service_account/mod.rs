@@ -1,0 +1,3 @@
+//! The account and the certificates every namespace is born with.
+
+mod plan;
