@@ -1,1 +1,58 @@
-fn main() {}
+//! Developer tasks of the workspace: `cargo xtask` lists them.
+
+// A command line tool for people: it prints, and it waits in real time for real processes.
+#![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
+
+mod ci;
+mod guarantees;
+mod interrupt;
+mod lint;
+mod real_cluster;
+mod source;
+mod test_output;
+mod test_real;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Developer tasks of the Pintle workspace.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Start and stop a real Kubernetes control plane on loopback
+    #[command(subcommand)]
+    RealCluster(real_cluster::Command),
+    /// Run the tests that need a real control plane, with one of their own
+    TestReal(test_real::Args),
+    /// Check that every promise has a test, and that tests cite real promises
+    Guarantees,
+    /// Check the house rules that clippy cannot see
+    Lint,
+    /// Run everything that CI runs
+    Ci,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().task {
+        Task::RealCluster(command) => real_cluster::run(&command),
+        Task::TestReal(args) => test_real::run(&args, &mut test_output::Totals::default()),
+        Task::Guarantees => guarantees::run(),
+        Task::Lint => lint::run(),
+        Task::Ci => ci::run_all(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            workspace::exit_code_of(&error)
+        }
+    }
+}

@@ -1,1 +1,4 @@
 //! server
+
+pub mod patch;
+pub mod schema;

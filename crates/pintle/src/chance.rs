@@ -24,13 +24,20 @@ pub struct Chance {
 impl Chance {
     /// A source that always gives the same sequence for the same seed.
     pub fn seeded(seed: u64) -> Self {
-        Self { rng: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))) }
+        Self {
+            rng: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
+        }
     }
 
     /// A source seeded by the operating system: the right one for production.
-    #[allow(clippy::disallowed_methods, reason = "the one place where real entropy enters")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place where real entropy enters"
+    )]
     pub fn from_entropy() -> Self {
-        Self { rng: Arc::new(Mutex::new(fastrand::Rng::new())) }
+        Self {
+            rng: Arc::new(Mutex::new(fastrand::Rng::new())),
+        }
     }
 
     /// A number drawn uniformly from `[0, 1)`.

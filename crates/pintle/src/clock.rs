@@ -26,9 +26,14 @@ pub struct Clock {
 
 impl Clock {
     /// The machine's own clock.
-    #[allow(clippy::disallowed_methods, reason = "the one place where wall time enters")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place where wall time enters"
+    )]
     pub fn system() -> Self {
-        Self { now: Arc::new(Timestamp::now) }
+        Self {
+            now: Arc::new(Timestamp::now),
+        }
     }
 
     /// A clock that shows `start` now and from then on runs with tokio's time, paused or not.
@@ -38,7 +43,9 @@ impl Clock {
         let origin = Instant::now();
         Self {
             now: Arc::new(move || {
-                start.saturating_add(origin.elapsed()).unwrap_or(Timestamp::MAX)
+                start
+                    .saturating_add(origin.elapsed())
+                    .unwrap_or(Timestamp::MAX)
             }),
         }
     }

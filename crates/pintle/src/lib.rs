@@ -9,6 +9,14 @@
 
 #![deny(missing_docs)]
 
+mod object;
+pub mod source;
+pub mod reflector;
+pub mod cache;
+pub mod queue;
+
 pub mod chance;
+pub mod client;
 pub mod clock;
+pub mod events;
 pub mod metrics;

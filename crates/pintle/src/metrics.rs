@@ -82,6 +82,8 @@ impl Metrics {
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").field("sets", &self.state.lock().sets.len()).finish()
+        f.debug_struct("Metrics")
+            .field("sets", &self.state.lock().sets.len())
+            .finish()
     }
 }

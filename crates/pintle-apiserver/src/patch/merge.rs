@@ -1,0 +1,144 @@
+//! JSON merge patch, RFC 7396.
+
+use serde_json::{Map, Value};
+
+use super::{PatchError, bounded};
+
+/// Applies a merge patch: objects merge field by field, null deletes, everything else replaces.
+///
+/// ```
+/// use pintle_apiserver::patch::merge;
+/// use serde_json::json;
+///
+/// let mut object = json!({ "spec": { "a": 1, "b": 2, "list": [1, 2] } });
+/// merge::apply(&mut object, json!({ "spec": { "a": null, "list": [3] } })).unwrap();
+/// assert_eq!(object, json!({ "spec": { "b": 2, "list": [3] } }));
+/// ```
+pub fn apply(object: &mut Value, patch: Value) -> Result<(), PatchError> {
+    if !patch.is_object() {
+        return Err(PatchError::Malformed("Invalid JSON Patch".into()));
+    }
+    bounded(&patch)?;
+    merge(object, patch);
+    bounded(object)
+}
+
+fn merge(target: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch;
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(target) = target else {
+        return;
+    };
+    for (name, change) in patch {
+        if change.is_null() {
+            target.remove(&name);
+        } else {
+            merge(target.entry(name).or_insert(Value::Null), change);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::structural::any_json;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    /// Proves W53.
+    #[test]
+    fn the_examples_of_the_rfc() {
+        let cases = [
+            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
+            (
+                json!({"a": "b"}),
+                json!({"b": "c"}),
+                json!({"a": "b", "b": "c"}),
+            ),
+            (json!({"a": "b"}), json!({"a": null}), json!({})),
+            (
+                json!({"a": "b", "b": "c"}),
+                json!({"a": null}),
+                json!({"b": "c"}),
+            ),
+            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "c"}), json!({"a": ["b"]}), json!({"a": ["b"]})),
+            (
+                json!({"a": {"b": "c"}}),
+                json!({"a": {"b": "d", "c": null}}),
+                json!({"a": {"b": "d"}}),
+            ),
+            (
+                json!({"a": [{"b": "c"}]}),
+                json!({"a": [1]}),
+                json!({"a": [1]}),
+            ),
+            (
+                json!({"e": null}),
+                json!({"a": 1}),
+                json!({"e": null, "a": 1}),
+            ),
+            (
+                json!([1, 2]),
+                json!({"a": "b", "c": null}),
+                json!({"a": "b"}),
+            ),
+            (
+                json!({}),
+                json!({"a": {"bb": {"ccc": null}}}),
+                json!({"a": {"bb": {}}}),
+            ),
+        ];
+        for (mut object, patch, result) in cases {
+            apply(&mut object, patch).unwrap();
+            assert_eq!(object, result);
+        }
+    }
+
+    /// Proves W53.
+    #[test]
+    fn only_an_object_patches_an_object() {
+        let mut object = json!({"a": 1});
+        let error = apply(&mut object, json!([1])).unwrap_err();
+        assert!(matches!(error, PatchError::Malformed(_)));
+        assert_eq!(object, json!({"a": 1}));
+    }
+
+    #[test]
+    fn an_object_cannot_be_deepened_without_end() {
+        let mut patch = json!({});
+        for _ in 0..200 {
+            patch = json!({ "a": patch });
+        }
+        let error = apply(&mut json!({}), patch).unwrap_err();
+        assert!(matches!(error, PatchError::Unprocessable(_)));
+    }
+
+    proptest! {
+        // Proves W53.
+        #[test]
+        fn applying_twice_is_applying_once(object in any_json(), patch in any_json()) {
+            let mut once = object;
+            if apply(&mut once, patch.clone()).is_ok() {
+                let mut twice = once.clone();
+                apply(&mut twice, patch).unwrap();
+                prop_assert_eq!(once, twice);
+            }
+        }
+
+        // Proves W53.
+        #[test]
+        fn an_empty_patch_changes_nothing(object in any_json()) {
+            if object.is_object() {
+                let mut patched = object.clone();
+                apply(&mut patched, json!({})).unwrap();
+                prop_assert_eq!(object, patched);
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The four ways of changing part of an object.
+//!
+//! | content type | module | what it is |
+//! |---|---|---|
+//! | `application/merge-patch+json` | [`merge`] | a document of changes: null deletes, lists replace |
+//! | `application/json-patch+json` | [`json`] | a list of operations on paths |
+//!
+//! Everything here is a pure function of the object and the patch. Defaulting, validation and the
+//! store come after.
+
+pub mod json;
+pub mod merge;
+
+use serde_json::Value;
+
+use crate::schema::{MAX_DEPTH, depth};
+
+/// Why a patch was not applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PatchError {
+    /// The patch is not a patch: the client gets 400.
+    #[error("{0}")]
+    Malformed(String),
+    /// The patch does not fit the object: the client gets 422.
+    #[error("{0}")]
+    Unprocessable(String),
+    /// The patch asks for too much: the client gets 413.
+    #[error("{0}")]
+    TooLarge(String),
+}
+
+/// A patch may deepen an object step by step: the result is measured, not the patch.
+fn bounded(value: &Value) -> Result<(), PatchError> {
+    if depth(value) > MAX_DEPTH {
+        let why = format!("the patched object nests deeper than {MAX_DEPTH} levels");
+        return Err(PatchError::Unprocessable(why));
+    }
+    Ok(())
+}

@@ -1,0 +1,436 @@
+//! Faults of single fields, in the words every Kubernetes client knows.
+//!
+//! A [`FieldError`] becomes one cause of a `Status` with reason `Invalid`: its [`Reason`], its
+//! message ([`FieldError::body`]) and the path of the field.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// Why a field was refused: the `reason` of a cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The field refers to something that does not exist.
+    NotFound,
+    /// The field must be present.
+    Required,
+    /// The value occurs twice where it may occur once.
+    Duplicate,
+    /// The value breaks a rule.
+    Invalid,
+    /// The value is not one of the values allowed.
+    NotSupported,
+    /// The field may not be set, or not be changed, here.
+    Forbidden,
+    /// The text is too long.
+    TooLong,
+    /// The text is too short.
+    TooShort,
+    /// There are too many items.
+    TooMany,
+    /// The value has the wrong JSON type.
+    TypeInvalid,
+    /// The server failed while checking.
+    Internal,
+}
+
+impl Reason {
+    /// The name a cause carries on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotFound => "FieldValueNotFound",
+            Self::Required => "FieldValueRequired",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Invalid => "FieldValueInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooShort => "FieldValueTooShort",
+            Self::TooMany => "FieldValueTooMany",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::Internal => "InternalError",
+        }
+    }
+
+    /// The words a message opens with.
+    fn phrase(self) -> &'static str {
+        match self {
+            Self::NotFound => "Not found",
+            Self::Required => "Required value",
+            Self::Duplicate => "Duplicate value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooShort => "Too short",
+            Self::TooMany => "Too many",
+            Self::Internal => "Internal error",
+        }
+    }
+
+    fn shows_value(self) -> bool {
+        !matches!(
+            self,
+            Self::Required | Self::Forbidden | Self::TooLong | Self::TooShort | Self::Internal
+        )
+    }
+}
+
+/// One fault of one field.
+///
+/// ```
+/// use pintle_apiserver::schema::field::FieldError;
+///
+/// let fault = FieldError::invalid("spec.replicas", -1, "must be greater than or equal to 0");
+/// assert_eq!(
+///     fault.to_string(),
+///     "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+/// );
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldError {
+    /// Why.
+    pub reason: Reason,
+    /// Where, as `spec.containers[0].name`; `<nil>` for the object as a whole.
+    pub field: String,
+    /// What was there, if it is worth showing.
+    pub value: Option<Value>,
+    /// What would be right.
+    pub detail: String,
+}
+
+impl FieldError {
+    fn new(reason: Reason, field: impl Into<String>, value: Value, detail: String) -> Self {
+        Self {
+            reason,
+            field: field.into(),
+            value: Some(value),
+            detail,
+        }
+    }
+
+    /// The value breaks a rule.
+    pub fn invalid(
+        field: impl Into<String>,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::new(Reason::Invalid, field, value.into(), detail.into())
+    }
+
+    /// The value has the wrong JSON type.
+    pub fn type_invalid(
+        field: impl Into<String>,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::new(Reason::TypeInvalid, field, value.into(), detail.into())
+    }
+
+    /// The field must be present.
+    pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(Reason::Required, field, "".into(), detail.into())
+    }
+
+    /// The field may not be set, or not be changed, here.
+    pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(Reason::Forbidden, field, "".into(), detail.into())
+    }
+
+    /// The value occurs twice.
+    pub fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
+        Self::new(Reason::Duplicate, field, value.into(), String::new())
+    }
+
+    /// The field refers to something that does not exist.
+    pub fn not_found(field: impl Into<String>, value: impl Into<Value>) -> Self {
+        Self::new(Reason::NotFound, field, value.into(), String::new())
+    }
+
+    /// The value is none of `supported`.
+    pub fn not_supported<S: AsRef<str>>(
+        field: impl Into<String>,
+        value: impl Into<Value>,
+        supported: &[S],
+    ) -> Self {
+        let mut detail = String::new();
+        for (i, name) in supported.iter().enumerate() {
+            detail.push_str(if i == 0 { "supported values: " } else { ", " });
+            detail.push_str(&quote(name.as_ref()));
+        }
+        Self::new(Reason::NotSupported, field, value.into(), detail)
+    }
+
+    /// The text is longer than `max` bytes.
+    pub fn too_long(field: impl Into<String>, max: i64) -> Self {
+        let unit = if max == 1 { "byte" } else { "bytes" };
+        let detail = format!("may not be more than {max} {unit}");
+        Self::new(Reason::TooLong, field, "<value omitted>".into(), detail)
+    }
+
+    /// There are `actual` items where `max` are allowed.
+    pub fn too_many(field: impl Into<String>, actual: i64, max: i64) -> Self {
+        let unit = if max == 1 { "item" } else { "items" };
+        let detail = format!("must have at most {max} {unit}");
+        Self::new(Reason::TooMany, field, actual.into(), detail)
+    }
+
+    /// The message without the path: what a cause carries.
+    pub fn body(&self) -> String {
+        let mut text = self.reason.phrase().to_owned();
+        if let (true, Some(value)) = (self.reason.shows_value(), &self.value) {
+            text.push_str(": ");
+            text.push_str(&show(value));
+        }
+        if !self.detail.is_empty() {
+            text.push_str(": ");
+            text.push_str(&self.detail);
+        }
+        text
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.body())
+    }
+}
+
+impl std::error::Error for FieldError {}
+
+/// All faults in one line: as the message of a `Status` with reason `Invalid` ends. Repeated
+/// faults are told once.
+pub fn aggregate(errors: &[FieldError]) -> String {
+    let mut lines: Vec<String> = Vec::with_capacity(errors.len());
+    let mut seen = std::collections::BTreeSet::new();
+    for error in errors {
+        let line = error.to_string();
+        if seen.insert(line.clone()) {
+            lines.push(line);
+        }
+    }
+    match lines.len() {
+        1 => lines.remove(0),
+        _ => format!("[{}]", lines.join(", ")),
+    }
+}
+
+/// A path to a field while walking an object: a list that lives on the stack and becomes text only
+/// when a fault is found.
+#[derive(Debug, Clone, Copy)]
+pub enum Path<'a> {
+    /// The object itself.
+    Root,
+    /// A path given as text.
+    At(&'a str),
+    /// A field of the parent: `parent.name`.
+    Child(&'a Path<'a>, &'a str),
+    /// A key of a map: `parent[key]`.
+    Key(&'a Path<'a>, &'a str),
+    /// An item of a list: `parent[3]`.
+    Index(&'a Path<'a>, usize),
+}
+
+impl<'a> Path<'a> {
+    /// The field `name` below.
+    pub fn child(&'a self, name: &'a str) -> Self {
+        Self::Child(self, name)
+    }
+
+    /// The map entry `key` below.
+    pub fn key(&'a self, key: &'a str) -> Self {
+        Self::Key(self, key)
+    }
+
+    /// The item `index` below.
+    pub fn index(&'a self, index: usize) -> Self {
+        Self::Index(self, index)
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Root | Self::At(""))
+    }
+
+    fn write(&self, out: &mut String) {
+        match self {
+            Self::Root => {}
+            Self::At(text) => out.push_str(text),
+            Self::Child(parent, name) => {
+                parent.write(out);
+                if !out.is_empty() {
+                    out.push('.');
+                }
+                out.push_str(name);
+            }
+            Self::Key(parent, key) => {
+                parent.write(out);
+                out.push('[');
+                out.push_str(key);
+                out.push(']');
+            }
+            Self::Index(parent, index) => {
+                parent.write(out);
+                out.push('[');
+                out.push_str(&index.to_string());
+                out.push(']');
+            }
+        }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("<nil>");
+        }
+        let mut out = String::new();
+        self.write(&mut out);
+        f.write_str(&out)
+    }
+}
+
+impl From<Path<'_>> for String {
+    fn from(path: Path<'_>) -> Self {
+        path.to_string()
+    }
+}
+
+impl From<&Path<'_>> for String {
+    fn from(path: &Path<'_>) -> Self {
+        path.to_string()
+    }
+}
+
+/// A value as messages show it: text in quotes, numbers in their shortest form, the rest as JSON.
+fn show(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(n), _) => n.to_string(),
+            (None, Some(n)) => float(n),
+            (None, None) => number.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// Text in double quotes with the escapes a Go client prints.
+pub(crate) fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\u{b}' => out.push_str("\\v"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
+                let _ = fmt::Write::write_fmt(&mut out, format_args!("\\x{:02x}", c as u32));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// A float in its shortest decimal form; exponents appear below 1e-4 and from 1e21.
+pub(crate) fn float(n: f64) -> String {
+    if n == 0.0 {
+        return if n.is_sign_negative() {
+            "-0".into()
+        } else {
+            "0".into()
+        };
+    }
+    let size = n.abs();
+    if (1e-4..1e21).contains(&size) {
+        return format!("{n}");
+    }
+    let text = format!("{n:e}");
+    match text.split_once('e') {
+        Some((mantissa, exponent)) => {
+            let (sign, digits) = match exponent.strip_prefix('-') {
+                Some(digits) => ('-', digits),
+                None => ('+', exponent),
+            };
+            format!("{mantissa}e{sign}{digits:0>2}")
+        }
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn paths_read_as_clients_print_them() {
+        let spec = Path::Root.child("spec").to_string();
+        assert_eq!(spec, "spec");
+        let root = Path::Root;
+        let list = root.child("containers");
+        let item = list.index(2);
+        let map = item.child("labels");
+        assert_eq!(map.key("a/b").to_string(), "containers[2].labels[a/b]");
+        assert_eq!(root.to_string(), "<nil>");
+    }
+
+    /// Proves W139.
+    #[test]
+    fn bodies_show_values_as_clients_know_them() {
+        let cases = [
+            (FieldError::required("a", ""), "a: Required value"),
+            (
+                FieldError::invalid("a", "x\"y", "no"),
+                "a: Invalid value: \"x\\\"y\": no",
+            ),
+            (
+                FieldError::invalid("a", json!({"b": 1}), "no"),
+                "a: Invalid value: {\"b\":1}: no",
+            ),
+            (
+                FieldError::invalid("a", 1e21, "no"),
+                "a: Invalid value: 1e+21: no",
+            ),
+            (
+                FieldError::not_supported("a", "z", &["x", "y"]),
+                "a: Unsupported value: \"z\": supported values: \"x\", \"y\"",
+            ),
+            (
+                FieldError::too_long("a", 1),
+                "a: Too long: may not be more than 1 byte",
+            ),
+            (
+                FieldError::too_many("a", 3, 2),
+                "a: Too many: 3: must have at most 2 items",
+            ),
+            (
+                FieldError::duplicate("a[1]", "z"),
+                "a[1]: Duplicate value: \"z\"",
+            ),
+            (FieldError::forbidden("a", "no"), "a: Forbidden: no"),
+        ];
+        for (error, text) in cases {
+            assert_eq!(error.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn several_faults_stand_in_brackets_and_repeats_once() {
+        let a = FieldError::required("a", "");
+        let b = FieldError::required("b", "");
+        assert_eq!(aggregate(std::slice::from_ref(&a)), "a: Required value");
+        assert_eq!(
+            aggregate(&[a.clone(), b, a]),
+            "[a: Required value, b: Required value]"
+        );
+    }
+}

@@ -1,0 +1,36 @@
+//! What the server knows about the shape of objects: how fields are typed, pruned, defaulted and
+//! checked. Everything here is a pure function over [`serde_json::Value`]: no clock, no store, no
+//! input or output.
+//!
+//! - [`field`]: one fault of one field, worded as clients know it.
+//! - [`structural`]: the schema a custom resource definition carries, and what it does to objects.
+
+pub mod field;
+pub mod structural;
+
+/// How deeply an object may nest.
+///
+/// JSON readers in common use stop here; an object nested deeper could be stored and then never be
+/// read again, and the recursive walks of this crate would have no bound.
+pub const MAX_DEPTH: usize = 128;
+
+/// How deeply a value nests: a scalar counts as 1, `[[]]` as 2.
+///
+/// Counts without recursion, and stops counting beyond [`MAX_DEPTH`].
+pub fn depth(value: &serde_json::Value) -> usize {
+    use serde_json::Value;
+    let mut deepest = 0;
+    let mut open: Vec<(&Value, usize)> = vec![(value, 1)];
+    while let Some((value, level)) = open.pop() {
+        deepest = deepest.max(level);
+        if deepest > MAX_DEPTH {
+            break;
+        }
+        match value {
+            Value::Array(items) => open.extend(items.iter().map(|item| (item, level + 1))),
+            Value::Object(map) => open.extend(map.values().map(|item| (item, level + 1))),
+            _ => {}
+        }
+    }
+    deepest
+}

@@ -1,0 +1,307 @@
+//! The string formats a schema may name, and what each accepts.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
+
+use base64::Engine as _;
+use regex::Regex;
+
+use super::node::Node;
+
+/// Formats of strings that are enforced; a name not here is ignored.
+const KNOWN: [&str; 26] = [
+    "bsonobjectid",
+    "uri",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "cidr",
+    "mac",
+    "uuid",
+    "uuid3",
+    "uuid4",
+    "uuid5",
+    "isbn",
+    "isbn10",
+    "isbn13",
+    "creditcard",
+    "ssn",
+    "hexcolor",
+    "rgbcolor",
+    "byte",
+    "password",
+    "date",
+    "duration",
+    "datetime",
+    "k8sshortname",
+    "k8slongname",
+];
+
+/// The format that counts for this schema: one its type knows, or none.
+pub(super) fn enforced(schema: &Node) -> &str {
+    let format = schema.format.as_str();
+    if format.is_empty() || schema.int_or_string {
+        return "";
+    }
+    let known = match schema.type_name.as_str() {
+        "" | "string" => KNOWN.contains(&plain(format).as_str()),
+        "integer" => matches!(format, "int32" | "int64"),
+        "number" => matches!(format, "float" | "double"),
+        _ => false,
+    };
+    if known { format } else { "" }
+}
+
+/// Names are compared without dashes: `date-time` is `datetime`.
+fn plain(format: &str) -> String {
+    format.replace('-', "")
+}
+
+macro_rules! pattern {
+    ($name:ident, $pattern:expr) => {
+        // A pattern written here compiles; one that did not would match nothing.
+        static $name: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new($pattern).ok());
+    };
+}
+
+pattern!(
+    HOSTNAME,
+    r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)|([a-zA-Z0-9\p{S}\p{L}](([a-zA-Z0-9\-\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?)(\.)){1,}([a-zA-Z\p{L}]){2,63})$"
+);
+pattern!(
+    UUID,
+    r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$"
+);
+pattern!(
+    UUID3,
+    r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?3[0-9a-f]{3}-?[0-9a-f]{4}-?[0-9a-f]{12}$"
+);
+pattern!(
+    UUID4,
+    r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?4[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}$"
+);
+pattern!(
+    UUID5,
+    r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?5[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}$"
+);
+pattern!(
+    CREDIT_CARD,
+    r"^(?:4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}|3(?:0[0-5]|[68][0-9])[0-9]{11}|(?:2131|1800|35[0-9]{3})[0-9]{11})$"
+);
+pattern!(SSN, r"^[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}$");
+pattern!(HEX_COLOR, r"^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$");
+pattern!(
+    RGB_COLOR,
+    r"^rgb\(\s*(0|[1-9][0-9]?|1[0-9][0-9]?|2[0-4][0-9]|25[0-5])\s*,\s*(0|[1-9][0-9]?|1[0-9][0-9]?|2[0-4][0-9]|25[0-5])\s*,\s*(0|[1-9][0-9]?|1[0-9][0-9]?|2[0-4][0-9]|25[0-5])\s*\)$"
+);
+pattern!(EMAIL, r"^[^\s@<>,;:]+@[^\s@<>,;:]+$");
+pattern!(
+    URI,
+    r"^(/[^\s]*|[a-zA-Z][a-zA-Z0-9+.\-]*:(//[^\s/]+)?[^\s]*)$"
+);
+pattern!(DATE, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$");
+pattern!(
+    TIME,
+    r"([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))"
+);
+pattern!(
+    GO_DURATION,
+    r"^[+-]?([0-9]+(\.[0-9]*)?(ns|us|µs|μs|ms|s|m|h)|\.[0-9]+(ns|us|µs|μs|ms|s|m|h))+$"
+);
+pattern!(
+    LOOSE_DURATION,
+    r"(?i)[0-9]+\s*(ns|nano[a-z]*|us|µs|micro[a-z]*|ms|milli[a-z]*|s|sec[a-z]*|m|min[a-z]*|h|hr|hour[a-z]*|d|day[a-z]*|w|wk|week[a-z]*)([^A-Za-zµ]|$)"
+);
+pattern!(LABEL, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$");
+pattern!(
+    SUBDOMAIN,
+    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+);
+
+/// True if `text` is what `format` wants. A format without a rule wants nothing.
+pub(super) fn matches(format: &str, text: &str) -> bool {
+    let like = |pattern: &LazyLock<Option<Regex>>| {
+        pattern
+            .as_ref()
+            .is_some_and(|pattern| pattern.is_match(text))
+    };
+    match plain(format).as_str() {
+        "uri" => like(&URI),
+        "email" => like(&EMAIL),
+        "hostname" => {
+            like(&HOSTNAME) && text.len() <= 255 && text.split('.').all(|part| part.len() <= 63)
+        }
+        "ipv4" => text.contains('.') && (ipv4(text).is_some() || text.parse::<Ipv6Addr>().is_ok()),
+        "ipv6" => text.contains(':') && text.parse::<Ipv6Addr>().is_ok(),
+        "cidr" => cidr(text),
+        "mac" => mac(text),
+        "uuid" => like(&UUID),
+        "uuid3" => like(&UUID3),
+        "uuid4" => like(&UUID4),
+        "uuid5" => like(&UUID5),
+        "bsonobjectid" => text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit()),
+        "isbn" => isbn10(text) || isbn13(text),
+        "isbn10" => isbn10(text),
+        "isbn13" => isbn13(text),
+        "creditcard" => {
+            let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+            CREDIT_CARD.as_ref().is_some_and(|p| p.is_match(&digits)) && luhn(&digits)
+        }
+        "ssn" => like(&SSN),
+        "hexcolor" => like(&HEX_COLOR),
+        "rgbcolor" => like(&RGB_COLOR),
+        "byte" => {
+            !text.is_empty()
+                && base64::engine::general_purpose::STANDARD
+                    .decode(text)
+                    .is_ok()
+        }
+        "date" => date(text),
+        "datetime" => datetime(text),
+        "duration" => text == "0" || like(&GO_DURATION) || like(&LOOSE_DURATION),
+        "k8sshortname" => like(&LABEL) && text.len() <= 63,
+        "k8slongname" => like(&SUBDOMAIN) && text.len() <= 253,
+        _ => true,
+    }
+}
+
+/// An IPv4 address; leading zeros are read as decimal digits.
+fn ipv4(text: &str) -> Option<Ipv4Addr> {
+    let mut octets = [0u8; 4];
+    let mut parts = text.split('.');
+    for octet in &mut octets {
+        let part = parts.next()?;
+        if part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        *octet = part
+            .parse::<u32>()
+            .ok()
+            .and_then(|n| u8::try_from(n).ok())?;
+    }
+    parts.next().is_none().then(|| Ipv4Addr::from(octets))
+}
+
+fn cidr(text: &str) -> bool {
+    let Some((address, bits)) = text.split_once('/') else {
+        return false;
+    };
+    let limit = if ipv4(address).is_some() {
+        32
+    } else if address.parse::<Ipv6Addr>().is_ok() {
+        128
+    } else {
+        return false;
+    };
+    bits.bytes().all(|b| b.is_ascii_digit()) && bits.parse::<u32>().is_ok_and(|n| n <= limit)
+}
+
+fn mac(text: &str) -> bool {
+    let hex = |parts: Vec<&str>, width: usize| {
+        let even = parts
+            .iter()
+            .all(|p| p.len() == width && p.bytes().all(|b| b.is_ascii_hexdigit()));
+        even && matches!(parts.len() * width / 2, 6 | 8 | 20)
+    };
+    if text.contains('.') {
+        return hex(text.split('.').collect(), 4);
+    }
+    let separator = if text.contains('-') { '-' } else { ':' };
+    hex(text.split(separator).collect(), 2)
+}
+
+fn isbn10(text: &str) -> bool {
+    let plain: Vec<char> = text.chars().filter(|c| !matches!(c, ' ' | '-')).collect();
+    if plain.len() != 10 {
+        return false;
+    }
+    let mut sum = 0;
+    for (weight, c) in (1..).zip(&plain) {
+        let digit = match (weight, c) {
+            (10, 'X') => 10,
+            _ => match c.to_digit(10) {
+                Some(digit) => digit,
+                None => return false,
+            },
+        };
+        sum += weight * digit;
+    }
+    sum % 11 == 0
+}
+
+fn isbn13(text: &str) -> bool {
+    let digits: Option<Vec<u32>> = text
+        .chars()
+        .filter(|c| !matches!(c, ' ' | '-'))
+        .map(|c| c.to_digit(10))
+        .collect();
+    let Some(digits) = digits.filter(|digits| digits.len() == 13) else {
+        return false;
+    };
+    let weighted = digits.iter().zip([1, 3].into_iter().cycle());
+    weighted.map(|(digit, weight)| digit * weight).sum::<u32>() % 10 == 0
+}
+
+fn luhn(digits: &str) -> bool {
+    let values = digits.chars().rev().filter_map(|c| c.to_digit(10));
+    let sum: u32 = values
+        .enumerate()
+        .map(|(i, digit)| match (i % 2, digit * 2) {
+            (0, _) => digit,
+            (_, twice) if twice > 9 => twice - 9,
+            (_, twice) => twice,
+        })
+        .sum();
+    sum.is_multiple_of(10)
+}
+
+fn date(text: &str) -> bool {
+    DATE.as_ref().is_some_and(|p| p.is_match(text)) && text.parse::<jiff::civil::Date>().is_ok()
+}
+
+fn datetime(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    let mut parts = lower.split('t');
+    let (Some(day), Some(time)) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    let Some(found) = TIME.as_ref().and_then(|p| p.captures(time)) else {
+        return false;
+    };
+    date(day) && &found[1] <= "23" && &found[2] <= "59" && &found[3] <= "59"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves W146.
+    #[test]
+    fn formats_accept_and_refuse() {
+        let cases = [
+            ("date-time", "2014-12-15T19:30:20.000Z", "2014-12-15 19:30"),
+            ("date", "2024-02-29", "2023-02-29"),
+            ("ipv4", "10.0.0.1", "10.0.0"),
+            ("ipv6", "::1", "10.0.0.1"),
+            ("cidr", "10.0.0.0/8", "10.0.0.0/33"),
+            ("mac", "01:23:45:67:89:ab", "01:23"),
+            ("uuid", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "6ba7"),
+            ("hostname", "example.com", "-bad-"),
+            ("email", "a@example.com", "nobody"),
+            ("uri", "https://example.com/x", "not a uri"),
+            ("byte", "aGVsbG8=", "a*b"),
+            ("duration", "1h30m", "soon"),
+            ("isbn10", "0321751043", "0321751044"),
+            ("isbn13", "978-0321751041", "978-0321751042"),
+            ("k8s-short-name", "a-b", "a.b"),
+            ("k8s-long-name", "a.b", "A"),
+            ("hexcolor", "#fff", "#ggg"),
+        ];
+        for (format, good, bad) in cases {
+            assert!(matches(format, good), "{format} should accept {good}");
+            assert!(!matches(format, bad), "{format} should refuse {bad}");
+        }
+        assert!(matches("unheard-of", "anything"));
+    }
+}

@@ -1,0 +1,301 @@
+//! The schema of a custom resource, and what it does to objects.
+//!
+//! A definition's `openAPIV3Schema` is *structural*: every field is specified by its place, never
+//! only inside an alternative. That is what lets the server
+//!
+//! 1. drop what is not specified ([`Structural::prune`]),
+//! 2. fill in what is missing ([`Structural::default`]),
+//! 3. check what is left ([`Structural::validate`]),
+//!
+//! in this order, on every write. [`Structural::check`] asks, when the definition is written,
+//! whether a schema is structural and its own defaults obey it.
+
+mod check;
+mod formats;
+mod lists;
+mod node;
+mod prune;
+mod re2;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) use self::tests::any_json;
+
+use serde_json::{Value, json};
+
+use self::node::Node;
+use super::field::{FieldError, Path, Reason};
+
+/// A schema, read once and then used for every object of its kind and version.
+///
+/// ```
+/// use pintle_apiserver::schema::structural::Structural;
+/// use serde_json::json;
+///
+/// let schema = Structural::check(
+///     &json!({
+///         "type": "object",
+///         "properties": {
+///             "spec": {
+///                 "type": "object",
+///                 "properties": { "size": { "type": "integer", "default": 1, "maximum": 5 } },
+///             },
+///         },
+///     }),
+///     "spec.versions[0].schema.openAPIV3Schema",
+///     true,
+/// )
+/// .unwrap();
+///
+/// let mut object = json!({ "spec": { "colour": "red" } });
+/// assert_eq!(schema.prune(&mut object), ["spec.colour"]);
+/// schema.default(&mut object);
+/// assert_eq!(object, json!({ "spec": { "size": 1 } }));
+///
+/// let errors = schema.validate(&json!({ "spec": { "size": 9 } }), None);
+/// assert_eq!(
+///     errors[0].to_string(),
+///     "spec.size: Invalid value: 9: spec.size in body should be less than or equal to 5",
+/// );
+/// ```
+#[derive(Debug, Clone)]
+pub struct Structural {
+    root: Node,
+}
+
+impl Structural {
+    /// Reads a schema without asking whether it is structural: for one that was accepted before.
+    pub fn parse(schema: &Value) -> Result<Self, Vec<FieldError>> {
+        Self::parse_at(schema, &Path::Root)
+    }
+
+    fn parse_at(schema: &Value, at: &Path<'_>) -> Result<Self, Vec<FieldError>> {
+        let mut errors = Vec::new();
+        let root = Node::parse(schema, at, 1, &mut errors);
+        if errors.is_empty() {
+            Ok(Self { root })
+        } else {
+            Err(errors)
+        }
+    }
+
+    /// Reads the schema of a new definition and tells everything that is wrong with it. `at` is
+    /// its place in the definition; `status` says whether the version has the status subresource,
+    /// which narrows what may stand at the root.
+    pub fn check(schema: &Value, at: &str, status: bool) -> Result<Self, Vec<FieldError>> {
+        let at = Path::At(at);
+        let parsed = Self::parse_at(schema, &at)?;
+        let Some(map) = schema.as_object() else {
+            return Ok(parsed);
+        };
+        let mut errors = Vec::new();
+        if status {
+            errors.extend(allowed_at_root(map, &at));
+        }
+        if parsed.root.nullable {
+            let why = "nullable cannot be true at the root";
+            errors.push(FieldError::forbidden(at.child("nullable"), why));
+        }
+        let structural = check::structural(map, &at);
+        if structural.is_empty() {
+            check_defaults(&parsed.root, &at, true, &mut errors);
+        }
+        errors.extend(structural);
+        errors.extend(check::openapi(map, &at));
+        if errors.is_empty() {
+            Ok(parsed)
+        } else {
+            Err(errors)
+        }
+    }
+
+    /// Drops every field that is not specified, and nulls that are not allowed, and tells the
+    /// paths of the unknown fields in order. `apiVersion`, `kind` and `metadata` stay.
+    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+        let unknown = prune::prune(object, &self.root, true);
+        prune::prune_nulls(object, Some(&self.root));
+        unknown
+    }
+
+    /// Fills in defaults, at any depth. Doing it twice changes nothing.
+    pub fn default(&self, object: &mut Value) {
+        prune::default(object, &self.root);
+    }
+
+    /// Everything wrong with an object. `old` is what it replaces, if anything: faults of parts
+    /// that did not change are tolerated, so that a stricter schema does not freeze old objects.
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        let mut errors = validate::validate(object, old, &self.root, &Path::Root);
+        self.embedded(object, &mut errors);
+        self.lists(object, old, &mut errors);
+        errors
+    }
+
+    /// Everything wrong with the `status` of an object, which is all a write to its status
+    /// subresource can change.
+    pub fn validate_status(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let schema = self.root.properties.get("status");
+        if let (Some(schema), Some(status)) = (schema, object.get("status")) {
+            let old = old.and_then(|old| old.get("status"));
+            errors = validate::validate(status, old, schema, &Path::At("status"));
+        }
+        self.lists(object, old, &mut errors);
+        errors
+    }
+
+    /// Duplicates that were there before are tolerated.
+    fn lists(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+        let found = lists::duplicates(object, &self.root);
+        if !found.is_empty() && old.is_none_or(|old| lists::duplicates(old, &self.root).is_empty())
+        {
+            errors.extend(found);
+        }
+    }
+
+    fn embedded(&self, object: &Value, errors: &mut Vec<FieldError>) {
+        embedded(object, &self.root, &Path::Root, errors);
+    }
+
+    /// True if the schema has rules in CEL anywhere.
+    pub fn has_rules(&self) -> bool {
+        self.root.has_rules()
+    }
+}
+
+/// True if one of these faults keeps rules in CEL from being asked: they expect values of the
+/// right types.
+pub fn blocks_rules(errors: &[FieldError]) -> bool {
+    errors.iter().any(|error| {
+        matches!(
+            error.reason,
+            Reason::NotSupported
+                | Reason::Required
+                | Reason::TooLong
+                | Reason::TooMany
+                | Reason::TypeInvalid
+        )
+    })
+}
+
+/// With a status subresource the schema of `status` is taken out of the root, so nothing may
+/// stand at the root that would then be lost.
+fn allowed_at_root(schema: &serde_json::Map<String, Value>, at: &Path<'_>) -> Option<FieldError> {
+    const LOST: [&str; 17] = [
+        "id",
+        "$schema",
+        "$ref",
+        "default",
+        "enum",
+        "maxProperties",
+        "minProperties",
+        "allOf",
+        "oneOf",
+        "anyOf",
+        "not",
+        "additionalProperties",
+        "patternProperties",
+        "dependencies",
+        "additionalItems",
+        "definitions",
+        "nullable",
+    ];
+    let type_name = schema
+        .get("type")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if !type_name.is_empty() && type_name != "object" {
+        let why = "only \"object\" is allowed as the type at the root of the schema if the \
+                   status subresource is enabled";
+        return Some(FieldError::invalid(at.child("type"), type_name, why));
+    }
+    let set = |name: &str| match schema.get(name) {
+        None | Some(Value::Null | Value::Bool(false)) => false,
+        Some(Value::Array(items)) => !items.is_empty(),
+        Some(Value::Object(map)) => !map.is_empty(),
+        Some(_) => true,
+    };
+    LOST.iter().any(|name| set(name)).then(|| {
+        let why = "only [Description Type Format Title Maximum ExclusiveMaximum Minimum \
+                   ExclusiveMinimum MaxLength MinLength Pattern MaxItems MinItems UniqueItems \
+                   MultipleOf Required Items Properties ExternalDocs Example \
+                   XPreserveUnknownFields XValidations] fields are allowed at the root of the \
+                   schema if the status subresource is enabled";
+        FieldError::invalid(at, Value::Object(schema.clone()), why)
+    })
+}
+
+/// Defaults are what a user could have written: known fields only, valid by their own schema.
+fn check_defaults(schema: &Node, at: &Path<'_>, root: bool, errors: &mut Vec<FieldError>) {
+    if let Some(default) = &schema.default {
+        let here = at.child("default");
+        let mut pruned = default.clone();
+        prune::prune(&mut pruned, schema, root || schema.embedded);
+        if pruned != *default {
+            errors.push(FieldError::invalid(
+                here,
+                default.clone(),
+                "must not have unknown fields",
+            ));
+        }
+        errors.extend(validate::validate(default, None, schema, &here));
+    }
+    if let Some(items) = &schema.items {
+        check_defaults(items, &at.child("items"), false, errors);
+    }
+    let below = at.child("properties");
+    for (name, property) in &schema.properties {
+        check_defaults(property, &below.key(name), false, errors);
+    }
+}
+
+/// An embedded resource names its type.
+fn embedded(value: &Value, schema: &Node, at: &Path<'_>, errors: &mut Vec<FieldError>) {
+    match value {
+        Value::Object(map) => {
+            if schema.embedded {
+                for name in ["apiVersion", "kind"] {
+                    match map.get(name) {
+                        None => errors.push(FieldError::required(at.child(name), "")),
+                        Some(Value::String(text)) if text.is_empty() => {
+                            let why = "must not be empty";
+                            errors.push(FieldError::invalid(at.child(name), "", why));
+                        }
+                        Some(Value::String(_)) => {}
+                        Some(other) => {
+                            let why = "must be a string";
+                            errors.push(FieldError::invalid(at.child(name), other.clone(), why));
+                        }
+                    }
+                }
+            }
+            for (name, value) in map {
+                if let Some(below) = schema.properties.get(name) {
+                    embedded(value, below, &at.child(name), errors);
+                } else if let Some(below) = schema.additional_schema() {
+                    embedded(value, below, &at.key(name), errors);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(below) = &schema.items {
+                for (i, item) in items.iter().enumerate() {
+                    embedded(item, below, &at.index(i), errors);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A schema that keeps everything: for a version that specifies nothing.
+impl Default for Structural {
+    fn default() -> Self {
+        let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        Self::parse(&open).unwrap_or_else(|_| Self {
+            root: Node::default(),
+        })
+    }
+}

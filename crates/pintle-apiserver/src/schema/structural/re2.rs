@@ -1,0 +1,134 @@
+//! Patterns as Kubernetes reads them (RE2), run by the `regex` crate.
+//!
+//! The two syntaxes agree almost everywhere. They differ in what `\d`, `\w`, `\s` and `\b` mean
+//! (ASCII there, Unicode here) and inside brackets, where this crate knows nested sets and set
+//! operators that RE2 reads as plain characters.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+use regex::Regex;
+
+/// The compiled pattern, or what is wrong with it.
+pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
+    Regex::new(&translate(pattern)).map_err(|error| match error {
+        regex::Error::Syntax(text) => {
+            let reason = text.lines().last().unwrap_or_default();
+            let reason = reason.strip_prefix("error: ").unwrap_or(reason);
+            format!("error parsing regexp: {reason}: `{pattern}`")
+        }
+        other => format!("error parsing regexp: {other}"),
+    })
+}
+
+fn translate(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len() + 8);
+    let mut chars = pattern.chars().peekable();
+    let mut in_set = false;
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => escape(&mut chars, in_set, &mut out),
+            '[' if in_set && chars.peek() == Some(&':') => out.push('['),
+            '[' if in_set => out.push_str("\\["),
+            '[' => {
+                in_set = true;
+                out.push('[');
+                if chars.peek() == Some(&'^') {
+                    out.extend(chars.next());
+                }
+                // A bracket right after the opening one is a plain character.
+                if chars.peek() == Some(&']') {
+                    chars.next();
+                    out.push_str("\\]");
+                }
+            }
+            ']' if in_set && out.ends_with(':') && posix_open(&out) => out.push(']'),
+            ']' if in_set => {
+                in_set = false;
+                out.push(']');
+            }
+            '&' | '~' if in_set => {
+                out.push('\\');
+                out.push(c);
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// True if the text ends inside a `[:name:` that the next bracket closes.
+fn posix_open(out: &str) -> bool {
+    out.rfind("[:").is_some_and(|at| {
+        let name = &out[at + 2..out.len() - 1];
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphabetic() || c == '^')
+    })
+}
+
+fn escape(chars: &mut Peekable<Chars<'_>>, in_set: bool, out: &mut String) {
+    match chars.next() {
+        Some('d') => out.push_str("[0-9]"),
+        Some('D') => out.push_str("[^0-9]"),
+        Some('w') => out.push_str("[0-9A-Za-z_]"),
+        Some('W') => out.push_str("[^0-9A-Za-z_]"),
+        Some('s') => out.push_str("[\\t\\n\\x0c\\r ]"),
+        Some('S') => out.push_str("[^\\t\\n\\x0c\\r ]"),
+        Some('b') if !in_set => out.push_str("(?-u:\\b)"),
+        Some('B') if !in_set => out.push_str("(?:\\B)"),
+        Some('Q') => quoted(chars, out),
+        Some(c) => {
+            out.push('\\');
+            out.push(c);
+        }
+        None => out.push('\\'),
+    }
+}
+
+/// `\Q…\E`: everything between is meant as it stands.
+fn quoted(chars: &mut Peekable<Chars<'_>>, out: &mut String) {
+    let mut plain = String::new();
+    while let Some(c) = chars.next() {
+        if c == '\\' && chars.peek() == Some(&'E') {
+            chars.next();
+            break;
+        }
+        plain.push(c);
+    }
+    out.push_str(&regex::escape(&plain));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_ascii() {
+        let digits = compile(r"^\d+$").unwrap();
+        assert!(digits.is_match("123"));
+        assert!(!digits.is_match("١٢٣"));
+        assert!(!compile(r"^\w$").unwrap().is_match("é"));
+        assert!(compile(r"^[\w.-]+$").unwrap().is_match("a.b-c"));
+    }
+
+    #[test]
+    fn brackets_inside_sets_are_plain() {
+        assert!(compile(r"^[[]$").unwrap().is_match("["));
+        assert!(compile(r"^[]a]+$").unwrap().is_match("]a"));
+        assert!(compile(r"^[^]a]+$").unwrap().is_match("bc"));
+        assert!(compile(r"^[[:alpha:]&&]+$").unwrap().is_match("a&"));
+        assert!(compile(r"^\Qa.b\E$").unwrap().is_match("a.b"));
+        assert!(!compile(r"^\Qa.b\E$").unwrap().is_match("axb"));
+    }
+
+    #[test]
+    fn a_broken_pattern_is_told() {
+        assert!(compile("(").unwrap_err().contains("error parsing regexp"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_pattern_compiles_or_is_refused(pattern in "\\PC{0,40}") {
+            let _ = compile(&pattern);
+        }
+    }
+}

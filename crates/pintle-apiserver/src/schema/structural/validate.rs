@@ -1,0 +1,532 @@
+//! Checking values against the schema, with the messages a kube-apiserver gives.
+//!
+//! The walk collects [`Fault`]s and counts what matched: of several failing alternatives
+//! (`anyOf`, `oneOf`) the one that matched most is told.
+
+use serde_json::{Number, Value};
+
+use super::formats;
+use super::node::{Additional, Node};
+use crate::schema::field::{FieldError, Path, float, quote};
+
+/// No more than this many faults are told of one object: a hostile body must not become a
+/// response many times its size.
+const MAX_FAULTS: usize = 1_000;
+
+/// Outcome of one check: faults, and how many checks passed on the way.
+#[derive(Default)]
+struct Outcome {
+    faults: Vec<Fault>,
+    matched: usize,
+}
+
+/// One fault, before it knows where the object stands.
+struct Fault {
+    name: String,
+    kind: FaultKind,
+    message: String,
+}
+
+enum FaultKind {
+    Required,
+    Enum {
+        value: Value,
+        allowed: Vec<String>,
+    },
+    TooLong(i64),
+    TooMany {
+        actual: i64,
+        max: i64,
+    },
+    Type(Value),
+    Invalid(Value),
+    /// About the schema as a whole rather than one field: reported at the object.
+    Whole,
+}
+
+impl Outcome {
+    fn is_valid(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.matched += other.matched;
+        let room = MAX_FAULTS.saturating_sub(self.faults.len());
+        self.faults.extend(other.faults.into_iter().take(room));
+    }
+
+    fn fault(&mut self, name: &str, kind: FaultKind, message: String) {
+        if self.faults.len() < MAX_FAULTS {
+            self.faults.push(Fault {
+                name: name.to_owned(),
+                kind,
+                message,
+            });
+        }
+    }
+}
+
+/// Checks `value` against `schema`. Faults of parts that are equal in `old` are tolerated: a rule
+/// that came later must not block changes elsewhere. `at` is where the value stands.
+pub(super) fn validate(
+    value: &Value,
+    old: Option<&Value>,
+    schema: &Node,
+    at: &Path<'_>,
+) -> Vec<FieldError> {
+    let outcome = ratchet(value, old, schema, "");
+    let mut told = std::collections::BTreeSet::new();
+    let fresh = outcome
+        .faults
+        .into_iter()
+        .filter(|fault| told.insert(fault.message.clone()));
+    fresh.map(|fault| fault.at(at)).collect()
+}
+
+impl Fault {
+    fn at(self, base: &Path<'_>) -> FieldError {
+        let name = self.name.strip_prefix('.').unwrap_or(&self.name);
+        let path = if name.is_empty() {
+            base.to_string()
+        } else {
+            base.child(name).to_string()
+        };
+        match self.kind {
+            FaultKind::Required => FieldError::required(path, ""),
+            FaultKind::Enum { value, allowed } => FieldError::not_supported(path, value, &allowed),
+            FaultKind::TooLong(max) => FieldError::too_long(path, max),
+            FaultKind::TooMany { actual, max } => FieldError::too_many(path, actual, max),
+            FaultKind::Type(value) => FieldError::type_invalid(path, value, self.message),
+            FaultKind::Invalid(value) => FieldError::invalid(path, value, self.message),
+            FaultKind::Whole => FieldError::invalid(base, "", self.message),
+        }
+    }
+}
+
+fn ratchet(value: &Value, old: Option<&Value>, schema: &Node, path: &str) -> Outcome {
+    let mut outcome = check(value, old, schema, path);
+    if !outcome.is_valid() && old == Some(value) {
+        outcome.faults.clear();
+    }
+    outcome
+}
+
+fn check(value: &Value, old: Option<&Value>, schema: &Node, path: &str) -> Outcome {
+    let mut outcome = Outcome::default();
+    check_type(value, schema, path, &mut outcome);
+    if value.is_null() {
+        check_enum(value, schema, path, &mut outcome);
+        return outcome;
+    }
+    outcome.merge(check_clauses(value, old, schema, path));
+    match value {
+        Value::String(text) => {
+            check_text(text, schema, path, &mut outcome);
+            outcome.matched += 1;
+        }
+        Value::Number(number) => {
+            check_number(number, schema, path, &mut outcome);
+            outcome.matched += 2;
+        }
+        Value::Array(items) => outcome.merge(check_items(items, old, schema, path)),
+        _ => {}
+    }
+    check_enum(value, schema, path, &mut outcome);
+    if let Value::Object(map) = value {
+        outcome.merge(check_fields(map, old, schema, path));
+        outcome.matched += 1;
+    }
+    outcome.matched += 2;
+    outcome
+}
+
+/// What the JSON type is called, and the format that goes with it.
+fn type_of(value: &Value) -> (&'static str, &'static str) {
+    match value {
+        Value::Null => ("null", ""),
+        Value::Bool(_) => ("boolean", ""),
+        Value::Number(n) if n.is_i64() => ("integer", "int64"),
+        Value::Number(_) => ("number", "float64"),
+        Value::String(_) => ("string", ""),
+        Value::Array(_) => ("array", ""),
+        Value::Object(_) => ("object", ""),
+    }
+}
+
+fn check_type(value: &Value, schema: &Node, path: &str, outcome: &mut Outcome) {
+    let both = ["integer", "string"];
+    let one = [schema.type_name.as_str()];
+    let types: &[&str] = match () {
+        () if schema.int_or_string => &both,
+        () if schema.type_name.is_empty() => &[],
+        () => &one,
+    };
+    let format = formats::enforced(schema);
+    if types.is_empty() && format.is_empty() {
+        return;
+    }
+    let mut wrong = |wanted: &str, found: &str| {
+        let message = format!("{path} in body must be of type {wanted}: {}", quote(found));
+        outcome.fault(path, FaultKind::Type(found.into()), message);
+    };
+    let has = |name: &str| types.contains(&name);
+    if value.is_null() {
+        if !types.is_empty() && !schema.nullable {
+            wrong(&types.join(","), "null");
+        } else {
+            outcome.matched += 1;
+        }
+        return;
+    }
+    let (found, found_format) = type_of(value);
+    let whole = value.as_f64().is_some_and(is_integer);
+    let number = found == "integer" && has("number");
+    let fits = has(found) || (found == "number" && whole && has("integer")) || number;
+    let plain = matches!(value, Value::String(_) | Value::Array(_));
+    if !plain && !format.is_empty() && !fits && found_format != format {
+        wrong(format, found_format);
+    } else if plain && !format.is_empty() && !has("number") && !has("integer") {
+        // The format decides, not the type.
+        outcome.matched += 1;
+    } else if fits {
+        outcome.matched += 1;
+    } else {
+        wrong(&types.join(","), found);
+    }
+}
+
+/// True if a float stands for a whole number, within what JSON can carry.
+fn is_integer(n: f64) -> bool {
+    const LARGEST: f64 = 9_007_199_254_740_991.0;
+    n.is_finite() && n.abs() <= LARGEST && n.fract() == 0.0
+}
+
+fn check_enum(value: &Value, schema: &Node, path: &str, outcome: &mut Outcome) {
+    if schema.allowed.is_empty() || schema.allowed.iter().any(|allowed| same(allowed, value)) {
+        return;
+    }
+    let show = |allowed: &Value| match allowed {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let allowed: Vec<String> = schema.allowed.iter().map(show).collect();
+    let message = format!("{path} in body should be one of [{}]", allowed.join(" "));
+    outcome.fault(
+        path,
+        FaultKind::Enum {
+            value: value.clone(),
+            allowed,
+        },
+        message,
+    );
+}
+
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        _ => a == b,
+    }
+}
+
+fn check_text(text: &str, schema: &Node, path: &str, outcome: &mut Outcome) {
+    let length = || i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
+    let invalid = || FaultKind::Invalid(text.into());
+    if let Some(max) = schema.max_length.filter(|&max| length() > max) {
+        let message = format!("{path} in body should be at most {max} chars long");
+        outcome.fault(path, FaultKind::TooLong(max), message);
+    } else if let Some(min) = schema.min_length.filter(|&min| length() < min) {
+        let message = format!("{path} in body should be at least {min} chars long");
+        outcome.fault(path, invalid(), message);
+    } else if let Some(pattern) = &schema.pattern {
+        let wanted = match &pattern.regex {
+            Ok(regex) if regex.is_match(text) => None,
+            Ok(_) => Some(pattern.source.clone()),
+            Err(why) => Some(format!("{}, but pattern is invalid: {why}", pattern.source)),
+        };
+        if let Some(wanted) = wanted {
+            let message = format!("{path} in body should match '{wanted}'");
+            outcome.fault(path, invalid(), message);
+        }
+    }
+    let format = formats::enforced(schema);
+    if !formats::matches(format, text) {
+        let message = format!("{path} in body must be of type {format}: {}", quote(text));
+        outcome.fault(path, FaultKind::Type(text.into()), message);
+    }
+}
+
+fn check_number(number: &Number, schema: &Node, path: &str, outcome: &mut Outcome) {
+    let value = Value::Number(number.clone());
+    let n = number.as_f64().unwrap_or_default();
+    let whole = number.as_i64();
+    if let Some(message) = out_of_range(number, schema, path) {
+        outcome.fault(path, FaultKind::Whole, message);
+    }
+    // Bounds of whole numbers are read as whole numbers.
+    #[allow(clippy::cast_possible_truncation)]
+    let bound = |limit: f64| whole.map(|_| limit as i64);
+    let shown = |limit: f64| bound(limit).map_or_else(|| float(limit), |limit| limit.to_string());
+    let mut fault = |message: String| {
+        outcome.fault(path, FaultKind::Invalid(value.clone()), message);
+    };
+    if let Some(factor) = schema.multiple_of {
+        if factor <= 0.0 {
+            let shown = shown(factor);
+            fault(format!(
+                "factor MultipleOf declared for {path} must be positive: {shown}"
+            ));
+        } else if !is_multiple(n, whole, factor) {
+            fault(format!(
+                "{path} in body should be a multiple of {}",
+                shown(factor)
+            ));
+        }
+    }
+    if let Some(min) = schema.minimum {
+        let order = compare(n, whole, min, bound(min));
+        if order.is_lt() || (schema.exclusive_minimum && order.is_eq()) {
+            let than = if schema.exclusive_minimum {
+                ""
+            } else {
+                " or equal to"
+            };
+            let than = if than.is_empty() {
+                "than".to_owned()
+            } else {
+                format!("than{than}")
+            };
+            fault(format!(
+                "{path} in body should be greater {than} {}",
+                shown(min)
+            ));
+        }
+    }
+    if let Some(max) = schema.maximum {
+        let order = compare(n, whole, max, bound(max));
+        if order.is_gt() || (schema.exclusive_maximum && order.is_eq()) {
+            let than = if schema.exclusive_maximum {
+                "than"
+            } else {
+                "than or equal to"
+            };
+            fault(format!(
+                "{path} in body should be less {than} {}",
+                shown(max)
+            ));
+        }
+    }
+}
+
+fn compare(n: f64, whole: Option<i64>, limit: f64, bound: Option<i64>) -> std::cmp::Ordering {
+    match (whole, bound) {
+        (Some(n), Some(bound)) => n.cmp(&bound),
+        _ => n.partial_cmp(&limit).unwrap_or(std::cmp::Ordering::Equal),
+    }
+}
+
+fn is_multiple(n: f64, whole: Option<i64>, factor: f64) -> bool {
+    #[allow(clippy::cast_possible_truncation)]
+    if let Some(n) = whole {
+        let factor = factor as i64;
+        return factor != 0 && n.checked_rem(factor) == Some(0);
+    }
+    let times = if factor < 1.0 {
+        1.0 / factor * n
+    } else {
+        n / factor
+    };
+    is_integer(times)
+}
+
+fn out_of_range(number: &Number, schema: &Node, path: &str) -> Option<String> {
+    if schema.int_or_string {
+        return None;
+    }
+    let format = formats::enforced(schema);
+    let fits = match (schema.type_name.as_str(), format) {
+        ("integer", "int32") => number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
+        ("integer", _) => number.is_i64() || number.as_f64().is_some_and(|n| n.fract() == 0.0),
+        ("number", "float") => number
+            .as_f64()
+            .is_some_and(|n| n.abs() <= f64::from(f32::MAX)),
+        _ => true,
+    };
+    let kind = match format {
+        "" => format!("{} (default format)", schema.type_name),
+        format => format!("{} with format {format}", schema.type_name),
+    };
+    (!fits).then(|| format!("Checked value must be of type {kind} in {path}"))
+}
+
+fn check_items(items: &[Value], old: Option<&Value>, schema: &Node, path: &str) -> Outcome {
+    let mut outcome = Outcome::default();
+    if let Some(below) = schema.items.as_deref() {
+        let old = old.and_then(Value::as_array);
+        for (i, item) in items.iter().enumerate() {
+            let before = old.and_then(|old| same_item(item, old, schema));
+            let path = format!("{path}[{i}]");
+            outcome.merge(match before {
+                Some(before) => ratchet(item, Some(before), below, &path),
+                None => check(item, None, below, &path),
+            });
+        }
+    }
+    let size = i64::try_from(items.len()).unwrap_or(i64::MAX);
+    if let Some(min) = schema.min_items.filter(|&min| size < min) {
+        let message = format!("{path} in body should have at least {min} items");
+        outcome.fault(path, FaultKind::Invalid(size.into()), message);
+    }
+    if let Some(max) = schema.max_items.filter(|&max| size > max) {
+        let message = format!("{path} in body should have at most {max} items");
+        outcome.fault(path, FaultKind::TooMany { actual: size, max }, message);
+    }
+    outcome.matched += 2;
+    outcome
+}
+
+/// The old item this one is: only items of a list of type `map` can be told again.
+fn same_item<'a>(item: &Value, old: &'a [Value], schema: &Node) -> Option<&'a Value> {
+    if schema.list_type.as_deref() != Some("map") {
+        return None;
+    }
+    let keys = &schema.list_map_keys;
+    old.iter()
+        .find(|before| keys.iter().all(|key| before.get(key) == item.get(key)))
+}
+
+fn check_fields(
+    map: &serde_json::Map<String, Value>,
+    old: Option<&Value>,
+    schema: &Node,
+    path: &str,
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    let size = i64::try_from(map.len()).unwrap_or(i64::MAX);
+    if let Some(min) = schema.min_properties.filter(|&min| size < min) {
+        let message = format!("{path} in body should have at least {min} properties");
+        outcome.fault(path, FaultKind::Invalid(size.into()), message);
+    }
+    if let Some(max) = schema.max_properties.filter(|&max| size > max) {
+        let message = format!("{path} in body should have at most {max} properties");
+        outcome.fault(path, FaultKind::TooMany { actual: size, max }, message);
+    }
+    for (name, value) in map {
+        let declared = schema.properties.get(name);
+        let (below, at) = match (declared, &schema.additional) {
+            (Some(below), _) if path.is_empty() => (below, name.clone()),
+            (Some(below), _) => (below, format!("{path}.{name}")),
+            (None, Some(Additional::Schema(below))) => (&**below, format!("{path}.{name}")),
+            (None, Some(Additional::Bool(false))) => {
+                let message = format!("{path}.{name} in body is a forbidden property");
+                outcome.fault(path, FaultKind::Invalid(name.as_str().into()), message);
+                continue;
+            }
+            (None, _) => continue,
+        };
+        // The type of the object itself is not a value that could have been there before.
+        let type_meta = path.is_empty() && (name == "kind" || name == "apiVersion");
+        let before = old.and_then(|old| old.get(name)).filter(|_| !type_meta);
+        outcome.merge(match before {
+            Some(before) => ratchet(value, Some(before), below, &at),
+            None => check(value, None, below, &at),
+        });
+    }
+    for name in &schema.required {
+        if !map.contains_key(name) {
+            let at = format!("{path}.{name}");
+            let message = format!("{at} in body is required");
+            outcome.fault(&at, FaultKind::Required, message);
+        }
+    }
+    outcome
+}
+
+fn check_clauses(value: &Value, old: Option<&Value>, schema: &Node, path: &str) -> Outcome {
+    let mut outcome = Outcome::default();
+    let named = quote(path);
+    if !schema.any_of.is_empty() {
+        let mut best: Option<Outcome> = None;
+        let mut valid = false;
+        for clause in &schema.any_of {
+            let result = check(value, old, clause, path);
+            valid = result.is_valid();
+            if valid {
+                best = Some(result);
+                break;
+            }
+            if best
+                .as_ref()
+                .is_none_or(|best| result.matched > best.matched)
+            {
+                best = Some(result);
+            }
+        }
+        if !valid {
+            let message = format!("{named} must validate at least one schema (anyOf)");
+            outcome.fault(path, FaultKind::Whole, message);
+        }
+        outcome.merge(best.unwrap_or_default());
+    }
+    if !schema.one_of.is_empty() {
+        check_one_of(value, old, schema, path, &mut outcome);
+    }
+    if !schema.all_of.is_empty() {
+        let mut valid = 0;
+        for clause in &schema.all_of {
+            let result = check(value, old, clause, path);
+            valid += usize::from(result.is_valid());
+            outcome.merge(result);
+        }
+        if valid != schema.all_of.len() {
+            let none = if valid == 0 { ". None validated" } else { "" };
+            let message = format!("{named} must validate all the schemas (allOf){none}");
+            outcome.fault(path, FaultKind::Whole, message);
+        }
+    }
+    if let Some(clause) = &schema.not
+        && check(value, old, clause, path).is_valid()
+    {
+        let message = format!("{named} must not validate the schema (not)");
+        outcome.fault(path, FaultKind::Whole, message);
+    }
+    outcome.matched += 1;
+    outcome
+}
+
+fn check_one_of(
+    value: &Value,
+    old: Option<&Value>,
+    schema: &Node,
+    path: &str,
+    outcome: &mut Outcome,
+) {
+    let mut valid = 0;
+    let mut first: Option<Outcome> = None;
+    let mut best: Option<Outcome> = None;
+    for clause in &schema.one_of {
+        let result = check(value, old, clause, path);
+        if result.is_valid() {
+            valid += 1;
+            best = None;
+            first.get_or_insert(result);
+        } else if valid == 0
+            && best
+                .as_ref()
+                .is_none_or(|best| result.matched > best.matched)
+        {
+            best = Some(result);
+        }
+    }
+    if valid == 1 {
+        outcome.merge(first.unwrap_or_default());
+        return;
+    }
+    let found = match valid {
+        0 => "Found none valid".to_owned(),
+        n => format!("Found {n} valid alternatives"),
+    };
+    let named = quote(path);
+    let message = format!("{named} must validate one and only one schema (oneOf). {found}");
+    outcome.fault(path, FaultKind::Whole, message);
+    outcome.merge(best.unwrap_or_default());
+}

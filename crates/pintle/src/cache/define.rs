@@ -1,0 +1,88 @@
+//! What an index is of: a field read while skimming, or what a user's function says.
+
+use std::{
+    borrow::Cow,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use crate::object::{FieldId, Kind, Object, Pointer, panic_message};
+
+type ValuesOf<K> = dyn Fn(&K) -> Vec<String> + Send + Sync;
+
+/// The definition of one index.
+pub(super) struct Definition<K> {
+    pub(super) name: Box<str>,
+    pub(super) extract: Extract<K>,
+}
+
+pub(super) enum Extract<K> {
+    /// With the number under which the reader of the objects looked for it, if it did.
+    Field(Option<FieldId>, Pointer),
+    By(Arc<ValuesOf<K>>),
+}
+
+/// The values one object has in one index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Values {
+    #[default]
+    None,
+    /// A field without escapes: read where it stands in the object.
+    Field(FieldId),
+    Owned(Vec<String>),
+}
+
+impl Values {
+    /// The values, given the object they were taken from.
+    pub(super) fn iter<'a, K>(
+        &'a self,
+        object: &'a Object<K>,
+    ) -> impl Iterator<Item = &'a str> + Clone {
+        let field = match self {
+            Self::Field(id) => object.field_text(*id),
+            _ => None,
+        };
+        let owned = match self {
+            Self::Owned(values) => values.as_slice(),
+            _ => &[],
+        };
+        field.into_iter().chain(owned.iter().map(String::as_str))
+    }
+}
+
+/// Why an object is left out of an index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unindexed {
+    pub(super) index: Box<str>,
+    pub(super) reason: String,
+}
+
+impl<K: Kind> Definition<K> {
+    /// Reads an object's values. Runs user code: never called under a lock.
+    pub(super) fn values(&self, object: &Object<K>) -> Result<Values, Unindexed> {
+        let unindexed = |reason| Unindexed {
+            index: self.name.clone(),
+            reason,
+        };
+        match &self.extract {
+            Extract::Field(Some(id), _) if object.field_text(*id).is_some() => {
+                Ok(Values::Field(*id))
+            }
+            Extract::Field(id, pointer) => Ok(owned(object.field(*id, pointer))),
+            Extract::By(values_of) => {
+                let view = object.get().map_err(|error| unindexed(error.to_string()))?;
+                // The view is shared and read-only, so a panic leaves nothing half done.
+                catch_unwind(AssertUnwindSafe(|| values_of(&view)))
+                    .map(|values| owned(values.into_iter().map(Cow::Owned).collect()))
+                    .map_err(|panic| unindexed(panic_message(panic.as_ref())))
+            }
+        }
+    }
+}
+
+fn owned(values: Vec<Cow<'_, str>>) -> Values {
+    if values.is_empty() {
+        return Values::None;
+    }
+    Values::Owned(values.into_iter().map(Cow::into_owned).collect())
+}

@@ -1,0 +1,221 @@
+//! One index: which slots of the store have a value.
+
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+/// Sets of slots by value.
+///
+/// Each value's slots are a dense list; each slot remembers its place in every list it is in, so
+/// that leaving a list of any length costs one swap. A value without slots is forgotten.
+#[derive(Default)]
+pub(super) struct Index {
+    hasher: DefaultHashBuilder,
+    sets: Vec<Set>,
+    free: Vec<u32>,
+    by_value: HashTable<u32>,
+    places: Vec<Places>,
+}
+
+#[derive(Default)]
+struct Set {
+    value: Box<str>,
+    slots: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    set: u32,
+    position: u32,
+}
+
+/// Where a slot stands. Most slots have one value, and need no allocation for it.
+#[derive(Default)]
+enum Places {
+    #[default]
+    None,
+    One(Place),
+    Many(Vec<Place>),
+}
+
+impl Places {
+    fn as_slice(&self) -> &[Place] {
+        match self {
+            Self::None => &[],
+            Self::One(place) => std::slice::from_ref(place),
+            Self::Many(places) => places,
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [Place] {
+        match self {
+            Self::None => &mut [],
+            Self::One(place) => std::slice::from_mut(place),
+            Self::Many(places) => places,
+        }
+    }
+
+    fn push(&mut self, place: Place) {
+        match self {
+            Self::None => *self = Self::One(place),
+            Self::One(first) => *self = Self::Many(vec![*first, place]),
+            Self::Many(places) => places.push(place),
+        }
+    }
+}
+
+impl Index {
+    /// The slots with `value`.
+    pub(super) fn get(&self, value: &str) -> &[u32] {
+        self.find(value)
+            .map_or(&[], |set| &self.sets[set as usize].slots)
+    }
+
+    /// The values of a slot.
+    pub(super) fn of(&self, slot: u32) -> impl Iterator<Item = &str> {
+        let places = self
+            .places
+            .get(slot as usize)
+            .map_or(&[] as &[Place], Places::as_slice);
+        places
+            .iter()
+            .map(|place| &*self.sets[place.set as usize].value)
+    }
+
+    /// All values that some slot has, in no order.
+    pub(super) fn values(&self) -> impl Iterator<Item = &str> {
+        self.sets
+            .iter()
+            .filter(|set| !set.slots.is_empty())
+            .map(|set| &*set.value)
+    }
+
+    /// Gives `slot` these values and no others. Values that stay cost a comparison.
+    pub(super) fn set<'v>(&mut self, slot: u32, values: impl Iterator<Item = &'v str> + Clone) {
+        if self.of(slot).eq(values.clone()) {
+            return;
+        }
+        self.clear(slot);
+        if self.places.len() <= slot as usize {
+            self.places.resize_with(slot as usize + 1, Places::default);
+        }
+        for value in values {
+            let set = self.find(value).unwrap_or_else(|| self.insert(value));
+            if self.places[slot as usize]
+                .as_slice()
+                .iter()
+                .any(|place| place.set == set)
+            {
+                continue;
+            }
+            let slots = &mut self.sets[set as usize].slots;
+            let position = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+            slots.push(slot);
+            self.places[slot as usize].push(Place { set, position });
+        }
+    }
+
+    /// Takes every value from `slot`.
+    pub(super) fn clear(&mut self, slot: u32) {
+        let Some(places) = self.places.get_mut(slot as usize).map(std::mem::take) else {
+            return;
+        };
+        for place in places.as_slice() {
+            let set = &mut self.sets[place.set as usize];
+            set.slots.swap_remove(place.position as usize);
+            if let Some(&moved) = set.slots.get(place.position as usize) {
+                let moved = self.places[moved as usize].as_mut_slice();
+                if let Some(moved) = moved.iter_mut().find(|moved| moved.set == place.set) {
+                    moved.position = place.position;
+                }
+            }
+            if self.sets[place.set as usize].slots.is_empty() {
+                self.forget(place.set);
+            }
+        }
+    }
+
+    fn find(&self, value: &str) -> Option<u32> {
+        let hash = self.hasher.hash_one(value);
+        let same = |&set: &u32| &*self.sets[set as usize].value == value;
+        self.by_value.find(hash, same).copied()
+    }
+
+    fn insert(&mut self, value: &str) -> u32 {
+        let entry = Set {
+            value: value.into(),
+            slots: Vec::new(),
+        };
+        let set = if let Some(set) = self.free.pop() {
+            self.sets[set as usize] = entry;
+            set
+        } else {
+            self.sets.push(entry);
+            u32::try_from(self.sets.len() - 1).unwrap_or(u32::MAX)
+        };
+        let Self {
+            hasher,
+            sets,
+            by_value,
+            ..
+        } = self;
+        let hash = |&set: &u32| hasher.hash_one(&*sets[set as usize].value);
+        by_value.insert_unique(hash(&set), set, hash);
+        set
+    }
+
+    fn forget(&mut self, set: u32) {
+        let hash = self.hasher.hash_one(&*self.sets[set as usize].value);
+        if let Ok(entry) = self.by_value.find_entry(hash, |&other| other == set) {
+            entry.remove();
+        }
+        self.sets[set as usize] = Set::default();
+        self.free.push(set);
+    }
+
+    /// How many values are held, for tests of what is forgotten.
+    #[cfg(test)]
+    pub(super) fn sets(&self) -> (usize, usize) {
+        (self.by_value.len(), self.sets.len() - self.free.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sorted(index: &Index, value: &str) -> Vec<u32> {
+        let mut slots = index.get(value).to_vec();
+        slots.sort_unstable();
+        slots
+    }
+
+    /// Proves S-4.
+    #[test]
+    fn slots_move_between_values_and_empty_values_are_forgotten() {
+        let mut index = Index::default();
+        index.set(0, ["a", "b"].into_iter());
+        index.set(1, ["b"].into_iter());
+        index.set(2, ["b", "b"].into_iter());
+        assert_eq!(
+            (sorted(&index, "a"), sorted(&index, "b")),
+            (vec![0], vec![0, 1, 2])
+        );
+
+        index.set(0, ["c"].into_iter());
+        assert_eq!(sorted(&index, "b"), [1, 2]);
+        assert!(index.get("a").is_empty());
+        assert_eq!(
+            index.sets(),
+            (2, 2),
+            "the value a has no slots and must be forgotten"
+        );
+
+        index.clear(1);
+        index.clear(2);
+        index.clear(2);
+        index.clear(9);
+        assert_eq!(index.values().collect::<Vec<_>>(), ["c"]);
+        assert_eq!(index.of(0).collect::<Vec<_>>(), ["c"]);
+    }
+}

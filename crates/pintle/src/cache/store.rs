@@ -1,0 +1,182 @@
+//! The store proper: objects in slots, found by key and by index. Plain data, no locks.
+
+use std::hash::{BuildHasher, Hasher};
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use super::{define::Values, index::Index};
+use crate::object::{Object, ObjectKey};
+
+/// One generation of the cache.
+///
+/// Objects live in numbered slots; a hash table finds a slot by key; the namespace index and the
+/// users' indices hold slot numbers. A slot of a deleted object is used again.
+pub(super) struct Store<K> {
+    hasher: DefaultHashBuilder,
+    slots: Vec<Option<Object<K>>>,
+    free: Vec<u32>,
+    by_key: HashTable<u32>,
+    namespaces: Index,
+    pub(super) indices: Vec<Index>,
+    pub(super) resource_version: String,
+}
+
+impl<K> Store<K> {
+    pub(super) fn new(indices: usize) -> Self {
+        Self {
+            hasher: DefaultHashBuilder::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_key: HashTable::new(),
+            namespaces: Index::default(),
+            indices: std::iter::repeat_with(Index::default)
+                .take(indices)
+                .collect(),
+            resource_version: String::new(),
+        }
+    }
+
+    pub(super) fn reserve(&mut self, objects: usize) {
+        self.slots.reserve_exact(objects);
+        let Self {
+            hasher,
+            slots,
+            by_key,
+            ..
+        } = self;
+        by_key.reserve(objects, |&slot| hash_of(hasher, slots, slot));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    fn hash(&self, namespace: Option<&str>, name: &str) -> u64 {
+        let mut state = self.hasher.build_hasher();
+        ObjectKey::hash_parts(namespace, name, &mut state);
+        state.finish()
+    }
+
+    fn find(&self, namespace: Option<&str>, name: &str) -> Option<u32> {
+        let same = |&slot: &u32| {
+            let object = self.slots[slot as usize].as_ref();
+            object.is_some_and(|object| object.key().is(namespace, name))
+        };
+        self.by_key.find(self.hash(namespace, name), same).copied()
+    }
+
+    /// The slot of a key.
+    pub(super) fn slot(&self, key: &ObjectKey) -> Option<u32> {
+        self.find(key.namespace(), key.name())
+    }
+
+    pub(super) fn get(&self, namespace: Option<&str>, name: &str) -> Option<&Object<K>> {
+        self.at(self.find(namespace, name)?)
+    }
+
+    pub(super) fn at(&self, slot: u32) -> Option<&Object<K>> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    /// All objects, in the order of their slots.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Object<K>> {
+        self.slots.iter().flatten()
+    }
+
+    pub(super) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Object<K>> {
+        self.namespaces
+            .get(namespace)
+            .iter()
+            .filter_map(|&slot| self.at(slot))
+    }
+
+    pub(super) fn by_index(&self, index: usize, value: &str) -> impl Iterator<Item = &Object<K>> {
+        let slots = self
+            .indices
+            .get(index)
+            .map_or(&[] as &[u32], |index| index.get(value));
+        slots.iter().filter_map(|&slot| self.at(slot))
+    }
+
+    /// Stores `object` with its values, one set per user index, and gives back what it replaced.
+    pub(super) fn put(&mut self, object: Object<K>, values: &[Values]) -> Option<Object<K>> {
+        let key = object.key().clone();
+        let (slot, old) = if let Some(slot) = self.slot(&key) {
+            (slot, self.slots[slot as usize].replace(object))
+        } else {
+            (self.take_slot(object), None)
+        };
+        if old.is_none() {
+            self.namespaces.set(slot, key.namespace().into_iter());
+            let hash = self.hash(key.namespace(), key.name());
+            let Self {
+                hasher,
+                slots,
+                by_key,
+                ..
+            } = self;
+            by_key.insert_unique(hash, slot, |&slot| hash_of(hasher, slots, slot));
+        }
+        if let Some(object) = &self.slots[slot as usize] {
+            for (index, values) in self.indices.iter_mut().zip(values) {
+                index.set(slot, values.iter(object));
+            }
+        }
+        old
+    }
+
+    /// Adds an index that holds nothing yet.
+    pub(super) fn add_index(&mut self) {
+        self.indices.push(Index::default());
+    }
+
+    /// Indexes `object` if it is still the one stored; a newer one was indexed when it was put.
+    pub(super) fn index_if_current(&mut self, index: usize, object: &Object<K>, values: &Values) {
+        let Some(slot) = self.slot(object.key()) else {
+            return;
+        };
+        if self.at(slot).is_some_and(|current| current.same(object)) {
+            self.indices[index].set(slot, values.iter(object));
+        }
+    }
+
+    fn take_slot(&mut self, object: Object<K>) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = Some(object);
+            return slot;
+        }
+        self.slots.push(Some(object));
+        u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// Takes an object out, if it is there.
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Object<K>> {
+        let hash = self.hash(key.namespace(), key.name());
+        let slot = self.slot(key)?;
+        if let Ok(entry) = self.by_key.find_entry(hash, |&other| other == slot) {
+            entry.remove();
+        }
+        self.namespaces.clear(slot);
+        for index in &mut self.indices {
+            index.clear(slot);
+        }
+        self.free.push(slot);
+        self.slots[slot as usize].take()
+    }
+
+    /// Records the version that the store has reached. An object without one moves nothing.
+    pub(super) fn reached(&mut self, resource_version: &str) {
+        if !resource_version.is_empty() && self.resource_version != resource_version {
+            resource_version.clone_into(&mut self.resource_version);
+        }
+    }
+}
+
+fn hash_of<K>(hasher: &DefaultHashBuilder, slots: &[Option<Object<K>>], slot: u32) -> u64 {
+    let mut state = hasher.build_hasher();
+    if let Some(object) = &slots[slot as usize] {
+        let key = object.key();
+        ObjectKey::hash_parts(key.namespace(), key.name(), &mut state);
+    }
+    state.finish()
+}

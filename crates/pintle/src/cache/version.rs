@@ -1,0 +1,59 @@
+//! Comparing resource versions.
+
+use std::cmp::Ordering;
+
+/// A resource version that is not a number in the form servers write it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("resource version {text:?} cannot be compared: it is not a positive decimal number")]
+pub struct OpaqueVersion {
+    text: String,
+}
+
+/// Which of two resource versions of the same resource is newer.
+///
+/// Kubernetes' own API servers give decimal numbers, of any length. Versions of other servers may
+/// be opaque: then there is no answer, and whoever asks should behave as if they were new enough.
+/// Versions of different resources cannot be compared at all.
+///
+/// ```
+/// use pintle::cache::compare_versions;
+/// use std::cmp::Ordering;
+///
+/// assert_eq!(compare_versions("9", "10"), Ok(Ordering::Less));
+/// assert!(compare_versions("9", "0x10").is_err());
+/// ```
+pub fn compare_versions(left: &str, right: &str) -> Result<Ordering, OpaqueVersion> {
+    for text in [left, right] {
+        let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        if !number || text.starts_with('0') {
+            return Err(OpaqueVersion {
+                text: text.to_owned(),
+            });
+        }
+    }
+    Ok(left.len().cmp(&right.len()).then_with(|| left.cmp(right)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves S-31.
+    #[test]
+    fn versions_compare_as_numbers_of_any_length() {
+        let long = "1".repeat(40);
+        assert_eq!(compare_versions("10", "9"), Ok(Ordering::Greater));
+        assert_eq!(compare_versions("10", "10"), Ok(Ordering::Equal));
+        assert_eq!(compare_versions("99", &long), Ok(Ordering::Less));
+        for opaque in ["", "0", "010", "-1", "1.0", "a", "1a"] {
+            assert!(
+                compare_versions(opaque, "1").is_err(),
+                "{opaque:?} compared"
+            );
+            assert!(
+                compare_versions("1", opaque).is_err(),
+                "{opaque:?} compared"
+            );
+        }
+    }
+}

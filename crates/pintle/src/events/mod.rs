@@ -1,0 +1,39 @@
+//! What users read in `kubectl describe`: events about objects, recorded by controllers.
+//!
+//! ```text
+//! EventRecorder ──► EventBroadcaster ──┬─► queue ─► correlator ─► core/v1 sink
+//! (any number)      (names, fans out)  ├─► queue ─► log
+//!                                      └─► queue ─► a function
+//! ```
+//!
+//! Recording costs the caller one short lock. Everything else happens in a task per sink: similar
+//! events are combined, repeats become counts, an object that never rests is held back, and writes
+//! that fail are tried again. Every event ends in exactly one of the counters of [`EventMetrics`].
+
+mod broadcaster;
+mod correlator;
+mod log;
+mod metrics;
+mod occurrence;
+mod persist;
+#[cfg(test)]
+mod properties;
+mod recorder;
+mod reference;
+mod series;
+mod series_writer;
+mod sink;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use self::{
+    broadcaster::{EventBroadcaster, EventBroadcasterBuilder, Flushed, SinkHandle},
+    metrics::EventMetrics,
+    occurrence::{EventType, Occurrence},
+    recorder::{EventRecorder, NewEvent},
+    reference::{Reference, Regarding},
+    sink::{ApiSink, EventSink, SinkError},
+};

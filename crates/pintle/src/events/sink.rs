@@ -1,0 +1,211 @@
+//! Where events are written: one small trait, and the API server behind it.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{
+    Client, Resource,
+    api::{Patch, PatchParams, PostParams, Request},
+    core::Status,
+};
+use serde::{
+    Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
+use serde_json::Value;
+
+/// Stores events of one API's type `E` (core/v1 or events.k8s.io/v1).
+///
+/// A broadcaster never calls a sink twice at once, and drops a call only when its time is up at the
+/// end.
+pub trait EventSink<E>: Send + Sync + 'static {
+    /// Stores a new event and answers with what was stored.
+    fn create(&self, event: &E) -> impl Future<Output = Result<E, SinkError>> + Send;
+
+    /// Merges `patch` into the event of this name and answers with what is now stored.
+    fn patch(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> impl Future<Output = Result<E, SinkError>> + Send;
+}
+
+/// Why a sink did not take an event, and thereby whether it is worth another try.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SinkError {
+    /// The server said no. The same request would be refused again.
+    #[error("the server refused the event: {0}")]
+    Refused(#[source] Box<Status>),
+    /// No request could be made of the event. It will not be tried again.
+    #[error("no request could be made of the event: {0}")]
+    Unwritable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// No answer came, or none that could be understood. It will be tried again.
+    #[error("the event could not be handed over: {0}")]
+    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl SinkError {
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Refused(status) => Some(status.code),
+            Self::Unwritable(_) | Self::Unreachable(_) => None,
+        }
+    }
+
+    pub(super) fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    pub(super) fn is_already_exists(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.reason == "AlreadyExists")
+    }
+
+    /// A refusal that is part of normal life: somebody else wrote it, or its namespace is going.
+    pub(super) fn is_expected(&self) -> bool {
+        let terminating = |status: &Status| {
+            let causes = status.details.iter().flat_map(|details| &details.causes);
+            causes
+                .into_iter()
+                .any(|cause| cause.reason == "NamespaceTerminating")
+        };
+        self.is_already_exists() || matches!(self, Self::Refused(status) if terminating(status))
+    }
+
+    /// Whether the same write may succeed later. A server that is only too busy is asked again:
+    /// client-go leaves that to its HTTP client, which ours does not do.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => true,
+            Self::Unwritable(_) => false,
+            Self::Refused(status) => matches!(status.code, 429 | 503 | 504),
+        }
+    }
+}
+
+impl From<kube::Error> for SinkError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::Refused(status),
+            kube::Error::BuildRequest(_) | kube::Error::HttpError(_) => {
+                Self::Unwritable(error.into())
+            }
+            _ => Self::Unreachable(error.into()),
+        }
+    }
+}
+
+/// The API server, for events of either API.
+///
+/// Repeats are sent as strategic merge patches; to a server that does not know them (415), as plain
+/// merge patches, which mean the same for an event's fields.
+#[derive(Clone, Debug)]
+pub struct ApiSink {
+    client: ApiClient,
+    plain_merge: Arc<AtomicBool>,
+}
+
+/// [`Client`] with a `Debug` that does not print its innards.
+#[derive(Clone)]
+struct ApiClient(Client);
+
+impl std::fmt::Debug for ApiClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+impl ApiSink {
+    /// Writes through `client`.
+    pub fn new(client: Client) -> Self {
+        Self {
+            client: ApiClient(client),
+            plain_merge: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// Whether the server has the events.k8s.io/v1 API.
+    pub(super) async fn knows_events_v1(&self) -> Result<(), SinkError> {
+        let request = http::Request::get("/apis/events.k8s.io/v1")
+            .body(Vec::new())
+            .map_err(|error| SinkError::Unwritable(error.into()))?;
+        self.client.0.request::<IgnoredAny>(request).await?;
+        Ok(())
+    }
+
+    async fn send_patch<E, P>(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Patch<P>,
+    ) -> Result<E, SinkError>
+    where
+        E: ApiEvent,
+        P: Serialize + std::fmt::Debug,
+    {
+        let request = requests::<E>(namespace)
+            .patch(name, &PatchParams::default(), patch)
+            .map_err(|error| SinkError::Unwritable(error.into()))?;
+        Ok(self.client.0.request(request).await?)
+    }
+}
+
+impl<E: ApiEvent> EventSink<E> for ApiSink {
+    async fn create(&self, event: &E) -> Result<E, SinkError> {
+        let unwritable =
+            |error: Box<dyn std::error::Error + Send + Sync>| SinkError::Unwritable(error);
+        let namespace = event.meta().namespace.as_deref().unwrap_or_default();
+        let body = serde_json::to_vec(event).map_err(|error| unwritable(error.into()))?;
+        let request = requests::<E>(namespace)
+            .create(&PostParams::default(), body)
+            .map_err(|error| unwritable(error.into()))?;
+        Ok(self.client.0.request(request).await?)
+    }
+
+    async fn patch(&self, namespace: &str, name: &str, patch: &Value) -> Result<E, SinkError> {
+        if !self.plain_merge.load(Ordering::Relaxed) {
+            match self
+                .send_patch(namespace, name, &Patch::Strategic(patch))
+                .await
+            {
+                Err(error) if error.code() == Some(415) => {
+                    self.plain_merge.store(true, Ordering::Relaxed);
+                }
+                done => return done,
+            }
+        }
+        self.send_patch(namespace, name, &Patch::Merge(patch)).await
+    }
+}
+
+/// The event types of the two APIs.
+trait ApiEvent:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<E> ApiEvent for E where
+    E: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+fn requests<E: ApiEvent>(namespace: &str) -> Request {
+    Request::new(E::url_path(&(), Some(namespace)))
+}

@@ -1,0 +1,210 @@
+//! The vocabulary of the event tests.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    future::pending,
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use kube::core::{Status, response::StatusDetails};
+use parking_lot::Mutex;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{EventBroadcaster, EventSink, EventType, Occurrence, SinkError};
+use crate::{chance::Chance, clock::Clock, metrics::Metrics};
+
+/// A normal event about a Pod in namespace `shop`.
+pub(super) fn occurrence(pod: &str, reason: &str, message: &str) -> Occurrence {
+    Occurrence {
+        name: format!("{pod}.{reason}.{message}"),
+        namespace: "shop".into(),
+        at: jiff::Timestamp::UNIX_EPOCH,
+        event_type: EventType::Normal,
+        reason: reason.into(),
+        message: message.into(),
+        regarding: ObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Pod".into()),
+            namespace: Some("shop".into()),
+            name: Some(pod.into()),
+            uid: Some(format!("uid-of-{pod}")),
+            ..ObjectReference::default()
+        },
+        related: None,
+        action: None,
+        annotations: BTreeMap::new(),
+        component: "tests".into(),
+        host: None,
+    }
+}
+
+/// A Pod in namespace `shop`.
+pub(super) fn pod(name: &str) -> Pod {
+    let metadata = json!({ "name": name, "namespace": "shop", "uid": format!("uid-of-{name}") });
+    serde_json::from_value(json!({ "metadata": metadata })).expect("a pod")
+}
+
+/// A broadcaster that replays: its day starts at the same time, its chance at the same seed.
+pub(super) fn broadcaster(metrics: &Metrics) -> EventBroadcaster {
+    let start = "2026-01-01T00:00:00Z".parse().expect("a time");
+    EventBroadcaster::builder()
+        .clock(Clock::starting_at(start))
+        .chance(Chance::seeded(1))
+        .metrics(metrics.clone())
+        .build()
+}
+
+/// The value of one counter of one sink.
+pub(super) fn counted(metrics: &Metrics, sink: &str, counter: &str) -> u64 {
+    let line = format!("pintle_events_{counter}_total{{sink=\"{sink}\"}} ");
+    let text = metrics.encode();
+    let value = text.lines().find_map(|found| found.strip_prefix(&line));
+    value.map_or(0, |value| value.parse().expect("a number"))
+}
+
+/// Asserts that every event offered to `sink` had exactly one end.
+pub(super) fn assert_conserved(metrics: &Metrics, sink: &str) {
+    let of = |counter| counted(metrics, sink, counter);
+    let ends = ["written", "aggregated", "filtered", "dropped", "failed"].map(of);
+    assert_eq!(
+        of("recorded"),
+        ends.iter().sum::<u64>(),
+        "recorded = {ends:?}"
+    );
+}
+
+/// Lets every task run until it waits for time or a message.
+pub(super) async fn settle() {
+    tokio::time::sleep(Duration::from_nanos(1)).await;
+}
+
+/// What a call to the server meets instead of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Refused(u16, &'static str),
+    NamespaceTerminating,
+    Unreachable,
+    Hangs,
+    Panics,
+}
+
+/// One call as the server saw it.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) verb: &'static str,
+    pub(super) name: String,
+    pub(super) body: Value,
+    pub(super) at: Instant,
+}
+
+/// An in-process server of events, with a plan of failures.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FakeServer {
+    state: Arc<Mutex<FakeState>>,
+}
+
+#[derive(Debug, Default)]
+struct FakeState {
+    calls: Vec<Call>,
+    next_faults: VecDeque<Fault>,
+    outage: Option<Fault>,
+    stored: BTreeMap<String, Value>,
+}
+
+impl FakeServer {
+    /// The next calls meet these faults, in this order.
+    pub(super) fn fail_next(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.state.lock().next_faults.extend(faults);
+    }
+
+    /// Every call meets this fault from now on.
+    pub(super) fn outage(&self, fault: Option<Fault>) {
+        self.state.lock().outage = fault;
+    }
+
+    /// Removes every event, as their time to live would.
+    pub(super) fn expire(&self) {
+        self.state.lock().stored.clear();
+    }
+
+    pub(super) fn calls(&self) -> Vec<Call> {
+        self.state.lock().calls.clone()
+    }
+
+    pub(super) fn verbs(&self) -> Vec<&'static str> {
+        self.state
+            .lock()
+            .calls
+            .iter()
+            .map(|call| call.verb)
+            .collect()
+    }
+
+    pub(super) fn stored(&self) -> Vec<Value> {
+        self.state.lock().stored.values().cloned().collect()
+    }
+
+    async fn call(&self, verb: &'static str, name: &str, body: &Value) -> Result<(), SinkError> {
+        let fault = {
+            let mut state = self.state.lock();
+            let (name, body, at) = (name.to_owned(), body.clone(), Instant::now());
+            state.calls.push(Call {
+                verb,
+                name,
+                body,
+                at,
+            });
+            state.next_faults.pop_front().or(state.outage)
+        };
+        match fault {
+            None => Ok(()),
+            Some(Fault::Refused(code, reason)) => Err(refused(code, reason)),
+            Some(Fault::NamespaceTerminating) => {
+                let details = json!({ "causes": [{ "reason": "NamespaceTerminating" }] });
+                let details: StatusDetails = serde_json::from_value(details).expect("details");
+                let status = Status::failure("going", "Forbidden").with_code(403);
+                Err(SinkError::Refused(status.with_details(details).boxed()))
+            }
+            Some(Fault::Unreachable) => Err(SinkError::Unreachable("connection refused".into())),
+            Some(Fault::Hangs) => pending().await,
+            Some(Fault::Panics) => panic!("a sink with a bug"),
+        }
+    }
+}
+
+pub(super) fn refused(code: u16, reason: &str) -> SinkError {
+    SinkError::Refused(Status::failure("no", reason).with_code(code).boxed())
+}
+
+impl<E: Serialize + DeserializeOwned + Send + Sync + 'static> EventSink<E> for FakeServer {
+    async fn create(&self, event: &E) -> Result<E, SinkError> {
+        let body = serde_json::to_value(event).expect("an event");
+        let name = body["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        self.call("create", &name, &body).await?;
+        let stored = &mut self.state.lock().stored;
+        if stored.contains_key(&name) {
+            return Err(refused(409, "AlreadyExists"));
+        }
+        stored.insert(name, body.clone());
+        Ok(serde_json::from_value(body).expect("an event"))
+    }
+
+    async fn patch(&self, _namespace: &str, name: &str, patch: &Value) -> Result<E, SinkError> {
+        self.call("patch", name, patch).await?;
+        let stored = &mut self.state.lock().stored;
+        let event = stored
+            .get_mut(name)
+            .ok_or_else(|| refused(404, "NotFound"))?;
+        for (field, value) in patch.as_object().into_iter().flatten() {
+            event[field] = value.clone();
+        }
+        Ok(serde_json::from_value(event.clone()).expect("an event"))
+    }
+}

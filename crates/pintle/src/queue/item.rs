@@ -1,0 +1,122 @@
+//! A key in the hands of a worker.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::{
+    Key, Priority,
+    shared::{Done, Shared},
+    state::Taken,
+};
+
+/// A key that a worker has, and nobody else until it is handed back.
+///
+/// Exactly one of four things happens to it:
+///
+/// | | back-off | runs again |
+/// |---|---|---|
+/// | [`forget`](Self::forget): it worked | forgotten | when somebody adds it |
+/// | [`requeue_after`](Self::requeue_after): it worked, look again later | forgotten | after that time, or earlier if somebody adds it |
+/// | [`retry`](Self::retry): it failed | grows | after the rate limiter's delay, or earlier if somebody adds it |
+/// | dropped without a word: a `?`, a panic, a cancelled future | grows | like `retry`, and it is counted |
+///
+/// An item owns a share of its queue, so it can move to another task.
+#[must_use = "dropping an item without a verdict counts as a failure: say `forget`, `retry` or `requeue_after`"]
+pub struct Item<T: Key> {
+    shared: Arc<Shared<T>>,
+    key: T,
+    slot: u32,
+    priority: i32,
+    /// Handed back: dropping it means nothing any more.
+    settled: bool,
+}
+
+impl<T: Key> Item<T> {
+    pub(super) fn new(shared: &Arc<Shared<T>>, taken: Taken<T>) -> Self {
+        let Taken {
+            slot,
+            key,
+            priority,
+        } = taken;
+        Self {
+            shared: Arc::clone(shared),
+            key,
+            slot,
+            priority,
+            settled: false,
+        }
+    }
+
+    /// The key to work on.
+    pub fn key(&self) -> &T {
+        &self.key
+    }
+
+    /// The priority at which it was handed out; a retry keeps it.
+    pub fn priority(&self) -> Priority {
+        Priority::new(self.priority)
+    }
+
+    /// How often this key has failed since its last success.
+    pub fn retries(&self) -> u32 {
+        self.shared.retries(&self.key)
+    }
+
+    /// It worked: the key is done and its back-off forgotten.
+    pub fn forget(mut self) {
+        self.shared.forget(&self.key);
+        self.settle(Done::Forget);
+    }
+
+    /// It failed: the key is done and runs again after the rate limiter's delay, which is returned.
+    pub fn retry(mut self) -> Duration {
+        let delay = self.shared.limit(&self.key);
+        self.settle(Done::Again {
+            delay,
+            priority: self.priority,
+        });
+        delay
+    }
+
+    /// It worked, and should be looked at again after `delay` even if nothing happens: the key is
+    /// done and its back-off forgotten. An earlier due time it already has stays.
+    pub fn requeue_after(mut self, delay: Duration) {
+        self.shared.forget(&self.key);
+        self.settle(Done::Again {
+            delay,
+            priority: self.priority,
+        });
+    }
+
+    fn settle(&mut self, done: Done) {
+        self.settled = true;
+        self.shared.done(self.slot, done);
+    }
+}
+
+impl<T: Key> Drop for Item<T> {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        let delay = self.shared.limit(&self.key);
+        self.shared.count_undecided();
+        self.settle(Done::Again {
+            delay,
+            priority: self.priority,
+        });
+        tracing::debug!(
+            queue = &*self.shared.name,
+            ?delay,
+            "an item was dropped without a verdict and will be retried"
+        );
+    }
+}
+
+impl<T: Key + fmt::Debug> fmt::Debug for Item<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Item")
+            .field("key", &self.key)
+            .field("priority", &self.priority)
+            .finish_non_exhaustive()
+    }
+}

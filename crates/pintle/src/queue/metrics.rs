@@ -1,0 +1,306 @@
+//! What a queue counts, under the names that operators' dashboards already use.
+//!
+//! A queue counts under the lock it holds anyway, with plain numbers; only a scrape adds them up. So
+//! there is no task that refreshes gauges: how long the unfinished work has taken is true at the
+//! moment of the scrape.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Weak},
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, NoLabelSet},
+    metrics::MetricType,
+    registry::Registry,
+};
+
+use super::{state::Tick, sync::Mutex};
+use crate::metrics::MetricSet;
+
+/// Upper bounds of the histograms: 10 ns, 100 ns, … 10 s.
+const BUCKETS: usize = 10;
+
+/// A histogram of durations in plain numbers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Durations {
+    /// Per bucket, not cumulated; the last one is "longer than all".
+    counts: [u64; BUCKETS + 1],
+    sum: f64,
+}
+
+impl Durations {
+    fn observe(&mut self, nanos: Tick) {
+        let mut bound = 10;
+        let mut bucket = 0;
+        while bucket < BUCKETS && nanos > bound {
+            bound *= 10;
+            bucket += 1;
+        }
+        self.counts[bucket] += 1;
+        self.sum += seconds(nanos);
+    }
+
+    fn absorb(&mut self, other: &Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(other.counts) {
+            *mine += theirs;
+        }
+        self.sum += other.sum;
+    }
+
+    fn buckets(&self) -> Vec<(f64, u64)> {
+        // Written out so that the labels read `0.001` and not `0.0010000000000000002`.
+        const BOUNDS: [f64; BUCKETS + 1] = [
+            1e-8,
+            1e-7,
+            1e-6,
+            1e-5,
+            1e-4,
+            1e-3,
+            1e-2,
+            1e-1,
+            1.0,
+            10.0,
+            f64::MAX,
+        ];
+        BOUNDS.into_iter().zip(self.counts).collect()
+    }
+}
+
+/// What one queue has counted so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stats {
+    /// Keep durations: reading the clock costs as much as the rest of a hand-over.
+    timed: bool,
+    pub(super) adds: u64,
+    pub(super) retries: u64,
+    /// Items dropped without a verdict.
+    pub(super) undecided: u64,
+    queued: Durations,
+    worked: Durations,
+}
+
+impl Stats {
+    pub(super) fn new(timed: bool) -> Self {
+        Self {
+            timed,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn taken(&mut self, since: Tick, now: Tick) {
+        if self.timed {
+            self.queued.observe(now.saturating_sub(since));
+        }
+    }
+
+    pub(super) fn finished(&mut self, since: Tick, now: Tick) {
+        if self.timed {
+            self.worked.observe(now.saturating_sub(since));
+        }
+    }
+}
+
+/// What a scrape sees of one queue.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    pub(super) stats: Stats,
+    pub(super) depth: usize,
+    /// How long all keys in process have been so, together.
+    pub(super) unfinished: Tick,
+    /// How long the one that began first has been so.
+    pub(super) longest: Tick,
+}
+
+impl Reading {
+    fn absorb(&mut self, other: &Self) {
+        self.stats.adds += other.stats.adds;
+        self.stats.retries += other.stats.retries;
+        self.stats.undecided += other.stats.undecided;
+        self.stats.queued.absorb(&other.stats.queued);
+        self.stats.worked.absorb(&other.stats.worked);
+        self.depth += other.depth;
+        self.unfinished += other.unfinished;
+        self.longest = self.longest.max(other.longest);
+    }
+}
+
+/// A queue as a scrape sees it.
+pub(super) trait Readable: Send + Sync {
+    fn name(&self) -> Arc<str>;
+    fn read(&self) -> Reading;
+}
+
+/// The metrics of every queue that was built with one [`Metrics`](crate::metrics::Metrics), told
+/// apart by the label `name`. Queues of one name are added up.
+///
+/// | metric | what it says |
+/// |---|---|
+/// | `workqueue_depth` | keys that should run now |
+/// | `workqueue_adds_total` | keys that became due to run: adds that did not collapse |
+/// | `workqueue_queue_duration_seconds` | from then until a worker took it |
+/// | `workqueue_work_duration_seconds` | from then until it was handed back |
+/// | `workqueue_unfinished_work_seconds` | how long the keys in process have been so, together |
+/// | `workqueue_longest_running_processor_seconds` | the longest of these |
+/// | `workqueue_retries_total` | delayed and rate-limited adds |
+/// | `workqueue_undecided_total` | items dropped without a verdict |
+#[derive(Clone, Default)]
+pub struct QueueMetrics {
+    queues: Arc<Mutex<Queues>>,
+}
+
+/// The queues that live, and what those counted that do not.
+#[derive(Default)]
+struct Queues {
+    live: Vec<Weak<dyn Readable>>,
+    ended: BTreeMap<Arc<str>, Reading>,
+}
+
+impl QueueMetrics {
+    pub(super) fn join(&self, queue: Weak<dyn Readable>) {
+        let mut queues = self.queues.lock();
+        queues.live.retain(|queue| queue.strong_count() > 0);
+        queues.live.push(queue);
+    }
+
+    /// Keeps what a queue counted beyond its end: counters do not go backwards.
+    pub(super) fn retire(&self, name: Arc<str>, stats: Stats) {
+        let last = Reading {
+            stats,
+            ..Reading::default()
+        };
+        self.queues
+            .lock()
+            .ended
+            .entry(name)
+            .or_default()
+            .absorb(&last);
+    }
+
+    fn readings(&self) -> BTreeMap<Arc<str>, Reading> {
+        let mut readings = BTreeMap::<Arc<str>, Reading>::new();
+        let live: Vec<_> = {
+            let queues = self.queues.lock();
+            for (name, last) in &queues.ended {
+                readings.entry(Arc::clone(name)).or_default().absorb(last);
+            }
+            queues.live.iter().filter_map(Weak::upgrade).collect()
+        };
+        // Outside our lock: the last handle of a queue may be ours by now, and its end takes it.
+        for queue in live {
+            readings
+                .entry(queue.name())
+                .or_default()
+                .absorb(&queue.read());
+        }
+        readings
+    }
+}
+
+impl MetricSet for QueueMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(self.clone()));
+    }
+}
+
+impl Collector for QueueMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let readings = self.readings();
+        if readings.is_empty() {
+            return Ok(());
+        }
+        let mut gauge = |name: &str, help: &str, value: fn(&Reading) -> f64| {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (name, reading) in &readings {
+                family
+                    .encode_family(&[("name", &**name)])?
+                    .encode_gauge(&value(reading))?;
+            }
+            fmt::Result::Ok(())
+        };
+        gauge("workqueue_depth", "Keys that should run now", |seen| {
+            count(seen.depth)
+        })?;
+        gauge(
+            "workqueue_unfinished_work_seconds",
+            "How long the keys in process have been so, together",
+            |seen| seconds(seen.unfinished),
+        )?;
+        gauge(
+            "workqueue_longest_running_processor_seconds",
+            "How long the longest running key has been in process",
+            |seen| seconds(seen.longest),
+        )?;
+        let mut counter = |name: &str, help: &str, value: fn(&Stats) -> u64| {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (name, reading) in &readings {
+                family
+                    .encode_family(&[("name", &**name)])?
+                    .encode_counter::<NoLabelSet, _, f64>(&value(&reading.stats), None)?;
+            }
+            fmt::Result::Ok(())
+        };
+        counter("workqueue_adds", "Adds that did not collapse", |stats| {
+            stats.adds
+        })?;
+        counter(
+            "workqueue_retries",
+            "Delayed and rate-limited adds",
+            |stats| stats.retries,
+        )?;
+        counter(
+            "workqueue_undecided",
+            "Items dropped without a verdict",
+            |stats| stats.undecided,
+        )?;
+        let mut histogram = |name: &str, help: &str, value: fn(&Stats) -> &Durations| {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+            for (name, reading) in &readings {
+                let durations = value(&reading.stats);
+                family
+                    .encode_family(&[("name", &**name)])?
+                    .encode_histogram::<NoLabelSet>(
+                        durations.sum,
+                        durations.counts.iter().sum(),
+                        &durations.buckets(),
+                        None,
+                    )?;
+            }
+            fmt::Result::Ok(())
+        };
+        histogram(
+            "workqueue_queue_duration_seconds",
+            "From becoming due to run until a worker took it",
+            |stats| &stats.queued,
+        )?;
+        histogram(
+            "workqueue_work_duration_seconds",
+            "From being taken until being handed back",
+            |stats| &stats.worked,
+        )
+    }
+}
+
+impl fmt::Debug for QueueMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("QueueMetrics")
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "metrics are floating point numbers"
+)]
+fn seconds(nanos: Tick) -> f64 {
+    nanos as f64 / 1e9
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "metrics are floating point numbers"
+)]
+fn count(keys: usize) -> f64 {
+    keys as f64
+}

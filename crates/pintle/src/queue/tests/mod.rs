@@ -1,0 +1,42 @@
+//! The queue's own tests: the pure state, then the queue under virtual time.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::FutureExt;
+
+use super::{Item, WorkQueue, rate_limit::ExponentialBackoff};
+
+mod metrics;
+mod rate_limit;
+mod scenarios;
+mod state;
+
+/// A queue whose keys fail with 5 ms, 10 ms, 20 ms …
+fn queue() -> WorkQueue<&'static str> {
+    WorkQueue::builder("test")
+        .rate_limiter(ExponentialBackoff::default())
+        .build()
+}
+
+/// The item a worker would get at once.
+fn take<T: super::Key>(queue: &WorkQueue<T>) -> Option<Item<T>> {
+    queue.get().now_or_never().flatten()
+}
+
+/// Handles everything that is ready; says in which order.
+fn run_all<T: super::Key>(queue: &WorkQueue<T>) -> Vec<T> {
+    let mut ran = Vec::new();
+    while let Some(item) = take(queue) {
+        ran.push(item.key().clone());
+        item.forget();
+    }
+    ran
+}
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A key that tells whether anybody still has it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Tracked(Arc<str>);

@@ -1,0 +1,154 @@
+//! The exact delays of the limiters.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{advance, sleep};
+
+use super::ms;
+use crate::queue::rate_limit::{
+    ExponentialBackoff, FastSlow, MaxOf, RateLimiter, TokenBucket, WithMaxWait, default_controller,
+};
+
+fn delays<T>(limiter: &impl RateLimiter<T>, key: &T, tries: usize) -> Vec<Duration> {
+    (0..tries).map(|_| limiter.when(key)).collect()
+}
+
+/// Proves.
+#[test]
+fn exponential_back_off_doubles_per_key_and_is_forgotten_per_key() {
+    let limiter = ExponentialBackoff::new(ms(1), Duration::from_secs(1));
+    assert_eq!(delays(&limiter, &"one", 5), [1, 2, 4, 8, 16].map(ms));
+    assert_eq!(limiter.retries(&"one"), 5);
+    assert_eq!(delays(&limiter, &"two", 2), [1, 2].map(ms));
+    assert_eq!(limiter.retries(&"two"), 2);
+    limiter.forget(&"one");
+    assert_eq!(limiter.retries(&"one"), 0);
+    assert_eq!(limiter.retries(&"two"), 2);
+    assert_eq!(limiter.when(&"one"), ms(1));
+}
+
+/// Proves Q-31.
+#[test]
+fn the_default_back_off_goes_from_5_ms_to_1000_s_in_19_failures() {
+    let limiter = ExponentialBackoff::default();
+    let delays = delays(&limiter, &"a", 20);
+    assert_eq!(delays[..4], [5, 10, 20, 40].map(ms));
+    assert_eq!(delays[17], ms(5 << 17));
+    assert_eq!(delays[18..], [Duration::from_secs(1000); 2]);
+}
+
+/// Proves Q-31.
+#[test]
+fn back_off_never_overflows_and_never_shrinks() {
+    for (base, max) in [
+        (ms(1), Duration::from_hours(1000)),
+        (Duration::from_nanos(1), Duration::MAX),
+        (Duration::MAX, Duration::MAX),
+        (Duration::from_secs(2), Duration::from_secs(1)),
+    ] {
+        let limiter = ExponentialBackoff::new(base, max);
+        let delays = delays(&limiter, &"a", 300);
+        assert!(delays.is_sorted(), "{base:?} {max:?}");
+        assert_eq!(delays[299], max);
+    }
+    let none = ExponentialBackoff::new(Duration::ZERO, Duration::from_secs(1));
+    assert!(delays(&none, &"a", 300).iter().all(Duration::is_zero));
+}
+
+/// Proves Q-31, PQ-11.
+#[test]
+fn forgetting_a_key_frees_its_memory() {
+    let key = Arc::<str>::from("a");
+    let limiter = ExponentialBackoff::default();
+    limiter.when(&key);
+    limiter.when(&key);
+    assert_eq!(Arc::strong_count(&key), 2);
+    limiter.forget(&key);
+    assert_eq!(Arc::strong_count(&key), 1);
+}
+
+/// Proves Q-32.
+#[tokio::test(start_paused = true)]
+async fn the_bucket_gives_a_burst_and_then_one_token_after_another_whoever_asks() {
+    let limiter = TokenBucket::new(10, 3);
+    let when = |key| RateLimiter::<&str>::when(&limiter, &key);
+    assert_eq!([when("a"), when("b"), when("c")], [Duration::ZERO; 3]);
+    assert_eq!([when("a"), when("a"), when("b")], [100, 200, 300].map(ms));
+    sleep(ms(150)).await;
+    assert_eq!(when("a"), ms(250), "what was reserved is gone, used or not");
+    limiter.forget(&"a");
+    assert_eq!(limiter.retries(&"a"), 0);
+    advance(Duration::from_hours(1)).await;
+    assert_eq!(
+        [when("a"), when("a"), when("a"), when("a")],
+        [0, 0, 0, 100].map(ms),
+        "a quiet hour saves up one burst and no more"
+    );
+}
+
+/// Proves Q-32.
+#[tokio::test(start_paused = true)]
+async fn the_default_bucket_holds_100_tokens_and_gets_10_a_second() {
+    let limiter = TokenBucket::default();
+    assert!(delays(&limiter, &"a", 100).iter().all(Duration::is_zero));
+    assert_eq!(delays(&limiter, &"a", 2), [100, 200].map(ms));
+    let least = TokenBucket::new(0, 0);
+    assert_eq!(
+        delays(&least, &"a", 3),
+        [0, 1000, 2000].map(ms),
+        "at least one of each"
+    );
+}
+
+/// Proves Q-33.
+#[tokio::test(start_paused = true)]
+async fn the_longest_of_several_counts_and_each_of_them_counts() {
+    let limiter = MaxOf::new([
+        Box::new(FastSlow::new(ms(5), Duration::from_secs(3), 3)) as Box<dyn RateLimiter<_>>,
+        Box::new(ExponentialBackoff::new(ms(1), Duration::from_secs(1))),
+    ]);
+    assert_eq!(delays(&limiter, &"one", 5), [5, 5, 5, 3000, 3000].map(ms));
+    assert_eq!(limiter.retries(&"one"), 5);
+    assert_eq!(delays(&limiter, &"two", 1), [ms(5)]);
+    limiter.forget(&"one");
+    assert_eq!(limiter.retries(&"one"), 0);
+    assert_eq!(limiter.when(&"one"), ms(5));
+
+    let none = MaxOf::new([]);
+    assert_eq!((none.when(&"a"), none.retries(&"a")), (Duration::ZERO, 0));
+
+    let usual = default_controller();
+    assert_eq!(delays(&usual, &0, 2), [5, 10].map(ms));
+    let others = (1..=98).map(|other| usual.when(&other)).max();
+    assert_eq!(others, Some(ms(5)));
+    assert_eq!(usual.when(&99), ms(100), "the 101st of all");
+    assert_eq!(usual.retries(&0), 2);
+}
+
+/// Proves Q-34.
+#[test]
+fn fast_slow_is_fast_for_the_first_tries_of_each_key() {
+    let limiter = FastSlow::new(ms(5), Duration::from_secs(10), 3);
+    assert_eq!(
+        delays(&limiter, &"one", 5),
+        [5, 5, 5, 10_000, 10_000].map(ms)
+    );
+    assert_eq!(limiter.retries(&"one"), 5);
+    assert_eq!(delays(&limiter, &"two", 2), [5, 5].map(ms));
+    limiter.forget(&"one");
+    assert_eq!(limiter.retries(&"one"), 0);
+    assert_eq!(limiter.when(&"one"), ms(5));
+}
+
+/// Proves Q-34.
+#[test]
+fn a_maximum_cuts_the_delay_while_the_limiter_behind_it_goes_on_counting() {
+    let limiter = WithMaxWait::new(
+        ExponentialBackoff::new(ms(1), Duration::from_secs(1)),
+        ms(3),
+    );
+    assert_eq!(delays(&limiter, &"a", 4), [1, 2, 3, 3].map(ms));
+    assert_eq!(limiter.retries(&"a"), 4);
+    limiter.forget(&"a");
+    assert_eq!(limiter.when(&"a"), ms(1));
+}

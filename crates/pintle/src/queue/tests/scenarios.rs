@@ -1,0 +1,572 @@
+//! What a user of the queue would notice, under virtual time.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Tracked, ms, queue, run_all, take};
+use crate::queue::{Priority, WorkQueue, rate_limit::RateLimiter};
+
+/// Proves.
+#[tokio::test(start_paused = true)]
+async fn a_key_added_twice_before_it_is_taken_runs_once() {
+    let queue = queue();
+    queue.add("a");
+    queue.add("b");
+    queue.add("a");
+    assert_eq!(queue.len(), 2);
+    assert_eq!(run_all(&queue), ["a", "b"]);
+    assert!(queue.is_empty());
+}
+
+/// Proves Q-2.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_worker_gets_the_key_that_is_added_later() {
+    let queue = queue();
+    let worker = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.get().await.map(|item| *item.key()) }
+    });
+    sleep(ms(10)).await;
+    assert!(!worker.is_finished());
+    queue.add("a");
+    assert_eq!(worker.await.unwrap(), Some("a"));
+}
+
+/// Proves.
+#[tokio::test(start_paused = true)]
+async fn a_key_added_while_in_process_runs_exactly_once_more_and_never_twice_at_once() {
+    let queue = queue();
+    queue.add("a");
+    let item = take(&queue).unwrap();
+    queue.add("a");
+    queue.add("a");
+    assert!(take(&queue).is_none(), "somebody has it");
+    item.forget();
+    let again = take(&queue).expect("one more run");
+    again.forget();
+    assert!(take(&queue).is_none(), "and only one");
+}
+
+/// Proves Q-4.
+#[tokio::test(start_paused = true)]
+async fn keys_run_in_the_order_in_which_they_were_added_and_a_re_added_one_goes_to_the_tail() {
+    let queue = queue();
+    for key in ["a", "b", "c"] {
+        queue.add(key);
+    }
+    let item = take(&queue).unwrap();
+    assert_eq!(*item.key(), "a");
+    queue.add("a");
+    item.forget();
+    assert_eq!(run_all(&queue), ["b", "c", "a"]);
+}
+
+/// Proves Q-5.
+#[tokio::test(start_paused = true)]
+async fn len_counts_ready_keys_only() {
+    let queue = queue();
+    queue.add("in process");
+    let item = take(&queue).unwrap();
+    queue.add_after("later", ms(50));
+    queue.add("now");
+    queue.add("in process");
+    assert_eq!(queue.len(), 1);
+    sleep(ms(50)).await;
+    assert_eq!(queue.len(), 2, "what is due counts, although nobody asked");
+    item.forget();
+    assert_eq!(queue.len(), 3);
+}
+
+/// Proves Q-6.
+#[tokio::test(start_paused = true)]
+async fn after_shut_down_what_is_ready_is_handed_out_and_nothing_comes_in() {
+    let queue = queue();
+    queue.add("a");
+    queue.add("b");
+    let a = take(&queue).unwrap();
+    queue.add("a");
+    queue.shut_down();
+    queue.shut_down();
+    queue.add("c");
+    queue.add_after("d", ms(0));
+    let b = queue.get().await.unwrap();
+    assert_eq!(*b.key(), "b");
+    b.forget();
+    a.forget();
+    let a = queue.get().await.expect("it was added before the end");
+    assert_eq!(*a.key(), "a");
+    a.forget();
+    assert!(queue.get().await.is_none());
+    assert!(queue.get().await.is_none());
+}
+
+/// Proves Q-6, PQ-1.
+#[tokio::test(start_paused = true)]
+async fn shut_down_releases_every_waiting_worker_but_not_before_the_last_dirty_key() {
+    let queue = queue();
+    queue.add("a");
+    let a = take(&queue).unwrap();
+    queue.add("a");
+    let workers: Vec<_> = (0..3)
+        .map(|_| {
+            let queue = queue.clone();
+            tokio::spawn(async move {
+                let mut ran = 0;
+                while let Some(item) = queue.get().await {
+                    ran += 1;
+                    item.forget();
+                }
+                ran
+            })
+        })
+        .collect();
+    sleep(ms(1)).await;
+    queue.shut_down();
+    sleep(ms(1)).await;
+    assert!(
+        workers.iter().all(|worker| !worker.is_finished()),
+        "one more run will come"
+    );
+    a.forget();
+    let mut ran = 0;
+    for worker in workers {
+        ran += timeout(ms(1), worker).await.expect("released").unwrap();
+    }
+    assert_eq!(ran, 1);
+}
+
+/// Proves Q-7, U-7.
+#[tokio::test(start_paused = true)]
+async fn drain_waits_for_ready_and_dirty_keys_and_those_in_process() {
+    let queue = queue();
+    for key in ["a", "b", "c"] {
+        queue.add(key);
+    }
+    let a = take(&queue).unwrap();
+    queue.add("a");
+    let worker = tokio::spawn({
+        let queue = queue.clone();
+        async move {
+            let mut ran = Vec::new();
+            sleep(ms(100)).await;
+            a.forget();
+            while let Some(item) = queue.get().await {
+                sleep(ms(100)).await;
+                ran.push(*item.key());
+                item.forget();
+            }
+            ran
+        }
+    });
+    let begin = Instant::now();
+    let left = queue.drain(Duration::from_secs(10)).await;
+    assert!(left.is_drained());
+    assert_eq!(begin.elapsed(), ms(400));
+    assert_eq!(worker.await.unwrap(), ["b", "c", "a"]);
+}
+
+/// Proves Q-7, PQ-2.
+#[tokio::test(start_paused = true)]
+async fn drain_says_at_its_deadline_what_it_left() {
+    let queue = queue();
+    queue.add_after("in an hour", Duration::from_hours(1));
+    queue.add_after("in a minute", Duration::from_mins(1));
+    for key in ["held", "first", "second"] {
+        queue.add(key);
+    }
+    let held = take(&queue).unwrap();
+    let begin = Instant::now();
+    let left = queue.drain(Duration::from_secs(5)).await;
+    assert_eq!(begin.elapsed(), Duration::from_secs(5));
+    assert!(!left.is_drained());
+    assert_eq!(left.ready, ["first", "second"]);
+    assert_eq!(left.in_process, ["held"]);
+    assert_eq!(left.delayed, ["in a minute", "in an hour"]);
+    drop(held);
+    assert_eq!(run_all(&queue), ["first", "second"]);
+    let left = queue.drain(Duration::ZERO).await;
+    assert!(left.is_drained());
+    assert_eq!(left.delayed, ["held", "in a minute", "in an hour"]);
+}
+
+/// Proves Q-7.
+#[tokio::test(start_paused = true)]
+async fn a_failure_while_draining_is_left_and_not_retried() {
+    let queue = WorkQueue::builder("test").rate_limiter(NoDelay).build();
+    queue.add("fails for ever");
+    let worker = tokio::spawn({
+        let queue = queue.clone();
+        async move {
+            while let Some(item) = queue.get().await {
+                item.retry();
+            }
+        }
+    });
+    let left = queue.drain(Duration::from_secs(10)).await;
+    assert!(left.is_drained());
+    assert_eq!(left.delayed, ["fails for ever"]);
+    worker.await.unwrap();
+}
+
+/// Proves Q-8.
+#[tokio::test(start_paused = true)]
+async fn a_finished_key_is_not_kept_alive() {
+    let queue = WorkQueue::new("test");
+    let name = Arc::<str>::from("a");
+    queue.add(Tracked(Arc::clone(&name)));
+    queue.add_after(Tracked(Arc::clone(&name)), ms(10));
+    take(&queue).unwrap().forget();
+    assert_eq!(Arc::strong_count(&name), 1);
+    queue.add_after(Tracked(Arc::clone(&name)), ms(10));
+    assert!(queue.cancel(&Tracked(Arc::clone(&name))));
+    assert_eq!(Arc::strong_count(&name), 1);
+    queue.add(Tracked(Arc::clone(&name)));
+    take(&queue).unwrap().retry();
+    assert_eq!(
+        Arc::strong_count(&name),
+        3,
+        "the queue and the back-off have it"
+    );
+    sleep(ms(5)).await;
+    take(&queue).unwrap().forget();
+    assert_eq!(Arc::strong_count(&name), 1);
+}
+
+/// Proves Q-20.
+#[tokio::test(start_paused = true)]
+async fn a_delayed_key_runs_when_it_is_due_and_not_before() {
+    let queue = queue();
+    queue.add_after("now", Duration::ZERO);
+    assert_eq!(run_all(&queue), ["now"]);
+    queue.add_after("later", ms(50));
+    let begin = Instant::now();
+    let item = queue.get().await.unwrap();
+    assert_eq!((*item.key(), begin.elapsed()), ("later", ms(50)));
+    item.forget();
+    sleep(Duration::from_secs(1)).await;
+    assert!(take(&queue).is_none());
+}
+
+/// Proves Q-20, PQ-3.
+#[tokio::test(start_paused = true)]
+async fn of_two_due_times_the_earlier_survives_unless_rescheduled_by_name() {
+    let queue = queue();
+    queue.add_after("a", ms(70));
+    queue.add_after("a", ms(30));
+    queue.add_after("a", ms(50));
+    sleep(ms(30)).await;
+    assert_eq!(run_all(&queue), ["a"]);
+    sleep(ms(100)).await;
+    assert!(queue.is_empty(), "the other two are gone");
+
+    queue.add_after("b", ms(30));
+    queue.reschedule("b", ms(50));
+    sleep(ms(30)).await;
+    assert!(queue.is_empty());
+    sleep(ms(20)).await;
+    assert_eq!(run_all(&queue), ["b"]);
+
+    queue.add_after("c", ms(30));
+    assert!(queue.cancel(&"c"));
+    assert!(!queue.cancel(&"c"));
+    sleep(ms(30)).await;
+    assert!(queue.is_empty());
+}
+
+/// Proves Q-22.
+#[tokio::test(start_paused = true)]
+async fn an_add_takes_the_place_of_a_pending_delay() {
+    let queue = queue();
+    queue.add_after("a", ms(50));
+    queue.add("a");
+    assert_eq!(run_all(&queue), ["a"]);
+    sleep(ms(100)).await;
+    assert!(queue.is_empty());
+}
+
+/// Proves Q-21.
+#[tokio::test(start_paused = true)]
+async fn keys_that_are_due_together_come_in_the_order_of_their_due_times() {
+    let queue = queue();
+    for (key, delay) in [("third", 9), ("first", 3), ("second", 6), ("also third", 9)] {
+        queue.add_after(key, ms(delay));
+    }
+    sleep(ms(20)).await;
+    assert_eq!(run_all(&queue), ["first", "second", "third", "also third"]);
+}
+
+/// Proves Q-20.
+#[tokio::test(start_paused = true)]
+async fn a_sleeping_worker_hears_of_an_earlier_due_time() {
+    let queue = queue();
+    queue.add_after("late", Duration::from_hours(1));
+    let worker = tokio::spawn({
+        let queue = queue.clone();
+        async move { *queue.get().await.unwrap().key() }
+    });
+    sleep(ms(1)).await;
+    queue.add_after("soon", ms(20));
+    let begin = Instant::now();
+    assert_eq!(worker.await.unwrap(), "soon");
+    assert_eq!(begin.elapsed(), ms(20));
+}
+
+/// Proves PQ-4.
+#[tokio::test(start_paused = true)]
+async fn a_delay_of_years_neither_fires_early_nor_breaks_the_timer() {
+    let queue = queue();
+    queue.add_after("never", Duration::MAX);
+    queue.add_after("in three years", Duration::from_hours(3 * 365 * 24));
+    let begin = Instant::now();
+    let item = queue.get().await.unwrap();
+    assert_eq!(*item.key(), "in three years");
+    assert_eq!(begin.elapsed(), Duration::from_hours(3 * 365 * 24));
+}
+
+/// Proves.
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_ends_while_the_key_is_in_process_makes_it_run_once_more() {
+    let queue = queue();
+    queue.add("a");
+    let item = take(&queue).unwrap();
+    queue.add_after("a", ms(10));
+    sleep(ms(20)).await;
+    assert!(take(&queue).is_none(), "somebody has it");
+    item.forget();
+    assert_eq!(run_all(&queue), ["a"]);
+
+    queue.add("b");
+    let item = take(&queue).unwrap();
+    queue.add_after("b", ms(10));
+    item.forget();
+    assert!(queue.is_empty(), "not yet due");
+    sleep(ms(10)).await;
+    assert_eq!(run_all(&queue), ["b"]);
+}
+
+/// Proves Q-35.
+#[tokio::test(start_paused = true)]
+async fn a_failing_key_waits_longer_each_time_until_it_is_forgotten() {
+    let queue = queue();
+    queue.add("a");
+    for (failures, delay) in [(0, 5), (1, 10), (2, 20), (3, 40)] {
+        let item = queue.get().await.unwrap();
+        assert_eq!(item.retries(), failures);
+        assert_eq!(item.retry(), ms(delay));
+        sleep(ms(delay - 1)).await;
+        assert!(take(&queue).is_none());
+        sleep(ms(1)).await;
+    }
+    queue.get().await.unwrap().forget();
+    assert_eq!(queue.retries(&"a"), 0);
+    queue.add_rate_limited("a");
+    let begin = Instant::now();
+    queue.get().await.unwrap().forget();
+    assert_eq!(begin.elapsed(), ms(5));
+    queue.add_rate_limited("b");
+    queue.forget(&"b");
+    assert_eq!(queue.retries(&"b"), 0);
+    sleep(ms(5)).await;
+    assert_eq!(
+        run_all(&queue),
+        ["b"],
+        "forgetting ends the back-off, not the delay"
+    );
+}
+
+/// Proves PQ-5.
+#[tokio::test(start_paused = true)]
+async fn requeue_after_is_a_success_with_a_date() {
+    let queue = queue();
+    queue.add("a");
+    take(&queue).unwrap().retry();
+    sleep(ms(5)).await;
+    take(&queue).unwrap().requeue_after(Duration::from_secs(30));
+    assert_eq!(queue.retries(&"a"), 0);
+    sleep(Duration::from_secs(29)).await;
+    assert!(queue.is_empty());
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(run_all(&queue), ["a"]);
+}
+
+/// Proves PQ-6.
+#[tokio::test(start_paused = true)]
+async fn an_item_dropped_without_a_verdict_is_retried_with_back_off() {
+    async fn fails(queue: &WorkQueue<&'static str>) -> Result<(), &'static str> {
+        let item = queue.get().await.ok_or("shut down")?;
+        Err("the server said no")?;
+        item.forget();
+        Ok(())
+    }
+    let queue = queue();
+    queue.add("a");
+    fails(&queue).await.unwrap_err();
+    assert_eq!((queue.retries(&"a"), queue.len()), (1, 0));
+    sleep(ms(5)).await;
+
+    let panics = AssertUnwindSafe(async {
+        let _item = queue.get().await;
+        panic!("a bug in the reconcile");
+    });
+    panics.catch_unwind().await.unwrap_err();
+    assert_eq!((queue.retries(&"a"), queue.len()), (2, 0));
+    sleep(ms(10)).await;
+
+    let cancelled = timeout(ms(1), async {
+        let _item = queue.get().await;
+        std::future::pending::<()>().await;
+    });
+    cancelled.await.unwrap_err();
+    assert_eq!((queue.retries(&"a"), queue.len()), (3, 0));
+    sleep(ms(20)).await;
+    assert_eq!(run_all(&queue), ["a"]);
+}
+
+/// Proves PQ-7.
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_get_passes_its_wake_up_on() {
+    let queue = queue();
+    let mut first = Box::pin(queue.get());
+    assert!((&mut first).now_or_never().is_none());
+    let second = tokio::spawn({
+        let queue = queue.clone();
+        async move { *queue.get().await.unwrap().key() }
+    });
+    sleep(ms(1)).await;
+    queue.add("a");
+    queue.add("b");
+    drop(first);
+    assert_eq!(timeout(ms(1), second).await.expect("woken").unwrap(), "a");
+}
+
+/// Proves PQ-7.
+#[tokio::test(start_paused = true)]
+async fn when_the_worker_that_watches_the_clock_leaves_another_does() {
+    let queue = queue();
+    queue.add_after("a", ms(50));
+    let mut first = Box::pin(queue.get());
+    assert!((&mut first).now_or_never().is_none());
+    let second = tokio::spawn({
+        let queue = queue.clone();
+        async move { *queue.get().await.unwrap().key() }
+    });
+    sleep(ms(10)).await;
+    drop(first);
+    let begin = Instant::now();
+    assert_eq!(second.await.unwrap(), "a");
+    assert_eq!(begin.elapsed(), ms(40));
+}
+
+/// Proves PQ-8.
+#[tokio::test(start_paused = true)]
+async fn a_batch_takes_what_is_there_and_holds_each_key() {
+    let queue = queue();
+    for key in ["a", "b", "c"] {
+        queue.add(key);
+    }
+    let batch = queue.get_batch(2).await;
+    assert_eq!(
+        batch.iter().map(|item| *item.key()).collect::<Vec<_>>(),
+        ["a", "b"]
+    );
+    queue.add("a");
+    let rest = queue.get_batch(0).await;
+    assert_eq!(
+        rest.iter().map(|item| *item.key()).collect::<Vec<_>>(),
+        ["c"]
+    );
+    batch.into_iter().for_each(super::super::Item::forget);
+    assert_eq!(run_all(&queue), ["a"]);
+    queue.shut_down();
+    assert!(queue.get_batch(9).await.is_empty());
+}
+
+/// Proves Q-57.
+#[tokio::test(start_paused = true)]
+async fn a_retried_item_keeps_its_priority_until_a_real_event_lifts_it() {
+    let queue = queue();
+    queue.add_with_priority("low", Priority::LOW);
+    take(&queue).unwrap().retry();
+    sleep(ms(5)).await;
+    let item = take(&queue).unwrap();
+    assert_eq!(item.priority(), Priority::LOW);
+    item.requeue_after(ms(10));
+    sleep(ms(10)).await;
+    queue.add("normal");
+    assert_eq!(queue.len(), 2);
+    let first = take(&queue).unwrap();
+    assert_eq!(
+        (*first.key(), first.priority()),
+        ("normal", Priority::NORMAL)
+    );
+    queue.add("low");
+    let second = take(&queue).unwrap();
+    assert_eq!(second.priority(), Priority::NORMAL, "lifted");
+    first.forget();
+    second.forget();
+}
+
+/// Proves PQ-9.
+#[tokio::test(start_paused = true)]
+async fn a_rate_limiter_that_panics_costs_its_key_a_delay_and_nothing_else() {
+    struct Broken;
+    impl RateLimiter<&'static str> for Broken {
+        fn when(&self, _: &&'static str) -> Duration {
+            panic!("a bug in `when`")
+        }
+        fn forget(&self, _: &&'static str) {
+            panic!("a bug in `forget`")
+        }
+        fn retries(&self, _: &&'static str) -> u32 {
+            0
+        }
+    }
+    let queue = WorkQueue::builder("test").rate_limiter(Broken).build();
+    queue.add("a");
+    let panics = AssertUnwindSafe(async {
+        let _item = queue.get().await;
+        panic!("a bug in the reconcile");
+    });
+    panics.catch_unwind().await.unwrap_err();
+    let begin = Instant::now();
+    let item = queue.get().await.unwrap();
+    assert_eq!(begin.elapsed(), Duration::from_secs(1));
+    item.forget();
+    assert!(queue.drain(Duration::ZERO).await.is_drained());
+}
+
+/// A worker that always finds a key must not keep the others from running.
+///
+/// Proves PQ-10.
+#[tokio::test(start_paused = true)]
+async fn a_busy_worker_lets_other_tasks_run() {
+    let queue = WorkQueue::builder("test").rate_limiter(NoDelay).build();
+    queue.add("a");
+    let other = tokio::spawn(async {});
+    let busy = tokio::spawn({
+        let queue = queue.clone();
+        async move {
+            while let Some(item) = queue.get().await {
+                item.retry();
+            }
+        }
+    });
+    other.await.unwrap();
+    tokio::task::yield_now().await;
+    assert!(!busy.is_finished());
+    busy.abort();
+}
+
+struct NoDelay;
+
+impl RateLimiter<&'static str> for NoDelay {
+    fn when(&self, _: &&'static str) -> Duration {
+        Duration::ZERO
+    }
+    fn forget(&self, _: &&'static str) {}
+    fn retries(&self, _: &&'static str) -> u32 {
+        0
+    }
+}

@@ -1,0 +1,266 @@
+//! The pure state machine, without lock, clock or runtime.
+
+use std::hash::BuildHasher;
+
+use hashbrown::DefaultHashBuilder;
+
+use crate::queue::{
+    ready::PATIENCE,
+    state::{Merge, State, Tick, Verdict},
+};
+
+/// The state with a hasher and a clock that the test sets.
+struct Bench {
+    state: State<u32>,
+    hasher: DefaultHashBuilder,
+    now: Tick,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            state: State::new(false),
+            hasher: DefaultHashBuilder::default(),
+            now: 1,
+        }
+    }
+
+    fn add(&mut self, key: u32, priority: i32) {
+        self.state
+            .add(self.hasher.hash_one(key), key, priority, self.now);
+    }
+
+    fn add_after(&mut self, key: u32, priority: i32, delay: Tick, merge: Merge) {
+        let hash = self.hasher.hash_one(key);
+        self.state
+            .add_at(hash, key, priority, self.now + delay, merge, self.now);
+    }
+
+    fn pass(&mut self, time: Tick) {
+        self.now += time;
+        self.state.promote(self.now);
+    }
+
+    /// Takes the next key; its slot and itself.
+    fn take(&mut self) -> Option<(u32, u32)> {
+        self.state
+            .take(self.now)
+            .map(|taken| (taken.slot, taken.key))
+    }
+
+    /// Takes and finishes the next key.
+    fn run(&mut self) -> Option<u32> {
+        let (slot, key) = self.take()?;
+        self.state.done(slot, Verdict::Done, self.now);
+        Some(key)
+    }
+
+    fn run_all(&mut self) -> Vec<u32> {
+        std::iter::from_fn(|| self.run()).collect()
+    }
+}
+
+/// Proves.
+#[test]
+fn higher_priorities_run_first_and_each_in_order() {
+    let mut bench = Bench::new();
+    for (key, priority) in [(1, -100), (2, 0), (3, 7), (4, 0), (5, -100), (6, 7)] {
+        bench.add(key, priority);
+    }
+    assert_eq!(bench.run_all(), [3, 6, 2, 4, 1, 5]);
+}
+
+/// Proves Q-51.
+#[test]
+fn a_raised_key_goes_to_the_tail_of_its_new_level_and_others_keep_their_place() {
+    let mut bench = Bench::new();
+    for key in 1..=3 {
+        bench.add(key, 0);
+    }
+    bench.add(4, 5);
+    bench.add(2, 5);
+    bench.add(1, 0);
+    bench.add(3, -100);
+    bench.add(4, 0);
+    assert_eq!(bench.run_all(), [4, 2, 1, 3]);
+}
+
+/// Proves Q-51.
+#[test]
+fn a_waiting_key_added_again_keeps_the_higher_priority_and_the_earlier_time() {
+    let mut bench = Bench::new();
+    bench.add_after(1, -100, 10, Merge::Earlier);
+    bench.add_after(1, 5, 20, Merge::Earlier);
+    bench.add(2, 0);
+    bench.pass(10);
+    assert_eq!(bench.run_all(), [1, 2]);
+    bench.add_after(3, 5, 10, Merge::Earlier);
+    bench.add(3, 0);
+    bench.add(4, 1);
+    assert_eq!(
+        bench.run_all(),
+        [3, 4],
+        "ready at once, and as important as it was"
+    );
+}
+
+/// Proves Q-52.
+#[test]
+fn a_key_whose_delay_ends_goes_behind_those_that_were_ready_before() {
+    let mut bench = Bench::new();
+    bench.add_after(1, 0, 10, Merge::Earlier);
+    bench.add(2, 0);
+    bench.pass(10);
+    bench.add(3, 0);
+    assert_eq!(bench.run_all(), [2, 1, 3]);
+}
+
+/// Proves Q-53.
+#[test]
+fn a_dirty_key_can_be_raised_while_it_is_in_process() {
+    let mut bench = Bench::new();
+    bench.add(1, 0);
+    let (slot, _) = bench.take().unwrap();
+    bench.add(2, 3);
+    bench.add(1, 0);
+    bench.add(1, 5);
+    bench.state.done(
+        slot,
+        Verdict::Again {
+            at: bench.now + 10,
+            priority: 0,
+        },
+        bench.now,
+    );
+    assert_eq!(bench.run_all(), [1, 2]);
+    bench.pass(10);
+    assert_eq!(
+        bench.run_all(),
+        [] as [u32; 0],
+        "the add was earlier than the retry"
+    );
+}
+
+/// Proves Q-59.
+#[test]
+fn a_steady_stream_of_important_keys_does_not_starve_the_others() {
+    let mut bench = Bench::new();
+    for key in 0..3 {
+        bench.add(key, -100);
+    }
+    bench.add(100, -50);
+    let mut others = Vec::new();
+    for turn in 1..=60 {
+        bench.add(1000 + turn, 0);
+        let key = bench.run().unwrap();
+        if key < 1000 {
+            others.push((turn, key));
+        }
+    }
+    // Passed over 15 times each; the more important of the two first; then each again.
+    assert_eq!(others, [(16, 100), (17, 0), (33, 1), (49, 2)]);
+}
+
+/// Proves Q-59.
+#[test]
+fn every_level_gets_its_share_however_many_there_are() {
+    for levels in [2, 10, 40] {
+        let mut bench = Bench::new();
+        for key in 0..levels * 1000 {
+            bench.add(key, i32::try_from(key % levels).unwrap());
+        }
+        let mut last = vec![0; levels as usize];
+        for turn in 1..=1000 {
+            let key = bench.run().unwrap();
+            last[(key % levels) as usize] = turn;
+            let longest = last.iter().map(|served| turn - served).max();
+            assert!(
+                longest < Some(PATIENCE + levels),
+                "{levels} levels, turn {turn}: {last:?}"
+            );
+        }
+    }
+}
+
+/// Proves Q-59.
+#[test]
+fn an_empty_level_saves_up_no_turns() {
+    let mut bench = Bench::new();
+    bench.add(1, -100);
+    assert_eq!(bench.run(), Some(1));
+    for key in 10..40 {
+        bench.add(key, 0);
+    }
+    for key in 10..30 {
+        assert_eq!(bench.run(), Some(key));
+    }
+    bench.add(1, -100);
+    assert_eq!(bench.run(), Some(30));
+}
+
+/// Proves PQ-3.
+#[test]
+fn moving_a_delay_a_thousand_times_leaves_no_thousand_entries() {
+    let mut bench = Bench::new();
+    for round in 0..1000 {
+        bench.add_after(1, 0, 1_000_000 - round, Merge::Earlier);
+        bench.add_after(2, 0, 1_000_000 + round, Merge::Replace);
+    }
+    assert_eq!(bench.state.delayed(), 2);
+    assert!(
+        bench.state.heap_entries() < 100,
+        "{}",
+        bench.state.heap_entries()
+    );
+    bench.pass(2_000_000);
+    assert_eq!(bench.run_all(), [1, 2]);
+}
+
+/// Proves Q-8, PQ-11.
+#[test]
+fn an_idle_queue_knows_no_keys_and_reuses_their_slots() {
+    let mut bench = Bench::new();
+    let mut highest = 0;
+    for key in 0..1000 {
+        bench.add(key, 0);
+        bench.add_after(key + 5000, 0, 3, Merge::Earlier);
+        bench.pass(5);
+        while let Some((slot, _)) = bench.take() {
+            highest = highest.max(slot);
+            bench.state.done(slot, Verdict::Done, bench.now);
+        }
+    }
+    assert_eq!(bench.state.known(), 0);
+    assert!(highest <= 1);
+}
+
+/// A heap entry of an earlier life of a slot must not wake the key that lives there now.
+///
+/// Proves Q-20.
+#[test]
+fn a_stale_due_time_does_not_touch_the_next_key_in_the_slot() {
+    let mut bench = Bench::new();
+    bench.add_after(1, 0, 10, Merge::Earlier);
+    let hash = bench.hasher.hash_one(1u32);
+    assert_eq!(bench.state.cancel(hash, &1), (true, Some(1)));
+    bench.add_after(2, 0, 20, Merge::Earlier);
+    bench.pass(10);
+    assert_eq!(bench.run_all(), [] as [u32; 0]);
+    bench.pass(10);
+    assert_eq!(bench.run_all(), [2]);
+}
+
+/// Proves Q-6, PQ-2.
+#[test]
+fn closing_makes_ready_what_is_due_and_leaves_the_rest() {
+    let mut bench = Bench::new();
+    bench.add_after(1, 0, 10, Merge::Earlier);
+    bench.add_after(2, 0, 20, Merge::Earlier);
+    bench.now += 15;
+    bench.state.close(bench.now);
+    assert!(!bench.state.is_finished());
+    bench.pass(100);
+    assert_eq!(bench.run_all(), [1]);
+    assert!(bench.state.is_finished());
+    assert_eq!(bench.state.snapshot(), (vec![], vec![], vec![2]));
+}

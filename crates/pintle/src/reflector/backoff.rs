@@ -1,0 +1,150 @@
+//! How long to wait before the next try.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::chance::Chance;
+
+/// How a reflector waits between tries: longer each time, up to a bound, spread by chance.
+///
+/// Delays grow from `base` by `factor` up to `cap`, each drawn uniformly from `[d, d × (1 + jitter))`:
+/// by default 0.8 s, 1.6 s, 3.2 s … 30 s, each up to doubled. They begin anew only after the watch has
+/// been healthy for `reset_after`; an outage, however long, never looks like health.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Backoff {
+    /// The first delay.
+    pub base: Duration,
+    /// By how much each delay is longer than the one before.
+    pub factor: f64,
+    /// The longest delay, before chance is added.
+    pub cap: Duration,
+    /// How much chance adds: at most this share of the delay.
+    pub jitter: f64,
+    /// How long a watch must have been healthy for the delays to begin anew.
+    pub reset_after: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            base: Duration::from_millis(800),
+            factor: 2.0,
+            cap: Duration::from_secs(30),
+            jitter: 1.0,
+            reset_after: Duration::from_secs(120),
+        }
+    }
+}
+
+/// Where in its [`Backoff`] a reflector is. One state serves every kind of retry.
+#[derive(Debug)]
+pub(super) struct Delays {
+    backoff: Backoff,
+    chance: Chance,
+    /// The next delay, before chance is added.
+    next: Duration,
+    /// Since when everything has been well. `None` from a failure until the next open watch.
+    healthy_since: Option<Instant>,
+}
+
+impl Delays {
+    pub(super) fn new(backoff: Backoff, chance: Chance) -> Self {
+        Self {
+            next: backoff.base.min(backoff.cap),
+            backoff,
+            chance,
+            healthy_since: None,
+        }
+    }
+
+    /// A watch is open.
+    pub(super) fn healthy(&mut self, now: Instant) {
+        self.healthy_since.get_or_insert(now);
+    }
+
+    /// Something failed: how long to wait.
+    pub(super) fn failed(&mut self, now: Instant) -> Duration {
+        let healthy_for = self
+            .healthy_since
+            .take()
+            .map(|since| now.duration_since(since));
+        if healthy_for.is_some_and(|time| time >= self.backoff.reset_after) {
+            self.next = self.backoff.base.min(self.backoff.cap);
+        }
+        let delay = self.next;
+        self.next = scale(delay, self.backoff.factor).min(self.backoff.cap);
+        scale(delay, 1.0 + self.backoff.jitter * self.chance.unit())
+    }
+}
+
+/// A product that makes no sense as a duration leaves the delay as it was.
+fn scale(delay: Duration, by: f64) -> Duration {
+    Duration::try_from_secs_f64(delay.as_secs_f64() * by).unwrap_or(delay)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delays() -> Delays {
+        Delays::new(Backoff::default(), Chance::seeded(1))
+    }
+
+    /// Proves R-50.
+    #[test]
+    fn delays_double_up_to_a_cap_and_are_spread_by_chance() {
+        let mut delays = delays();
+        let now = Instant::now();
+        let seconds: Vec<f64> = (0..9).map(|_| delays.failed(now).as_secs_f64()).collect();
+        let floors = [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0];
+        for (delay, floor) in seconds.iter().zip(floors) {
+            assert!((floor..floor * 2.0).contains(delay), "{delay} for {floor}");
+        }
+        assert!(seconds[7] != seconds[8], "no chance in it");
+    }
+
+    /// Proves R-52, U-4.
+    #[test]
+    fn ten_minutes_of_outage_never_look_like_health() {
+        let mut delays = delays();
+        let mut now = Instant::now();
+        let start = now;
+        for _ in 0..6 {
+            now += delays.failed(now);
+        }
+        while now.duration_since(start) < Duration::from_secs(600) {
+            let delay = delays.failed(now);
+            assert!(delay >= Duration::from_secs(30), "{delay:?}");
+            now += delay;
+        }
+    }
+
+    /// Proves R-52.
+    #[test]
+    fn delays_begin_anew_after_two_healthy_minutes_and_not_before() {
+        let mut delays = delays();
+        let now = Instant::now();
+        for _ in 0..4 {
+            delays.failed(now);
+        }
+        delays.healthy(now);
+        assert!(delays.failed(now + Duration::from_secs(119)) >= Duration::from_secs(12));
+        delays.healthy(now + Duration::from_secs(200));
+        delays.healthy(now + Duration::from_secs(300));
+        assert!(delays.failed(now + Duration::from_secs(320)) < Duration::from_millis(1600));
+    }
+
+    #[test]
+    fn senseless_settings_do_no_harm() {
+        let backoff = Backoff {
+            factor: f64::NAN,
+            jitter: -5.0,
+            ..Backoff::default()
+        };
+        let mut delays = Delays::new(backoff, Chance::seeded(1));
+        for _ in 0..3 {
+            assert!(delays.failed(Instant::now()) <= Duration::from_secs(30));
+        }
+    }
+}

@@ -1,0 +1,676 @@
+//! The thin shell of a reflector: does what the machine says, and tells it what came of it.
+
+use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
+
+use futures::{FutureExt, StreamExt};
+use tokio::{
+    sync::watch,
+    task::consume_budget,
+    time::{Instant, Sleep, sleep, sleep_until, timeout},
+};
+
+use super::{
+    Patience, Phase, Reflector, Sink, Status,
+    backoff::Delays,
+    collect::Collection,
+    machine::{Course, End, Machine, Step, Verdict},
+    metrics::Counters,
+    pager::{Pager, Paging},
+    status::{Failure, Reason, Unreadable, UnreadableError},
+};
+use crate::{
+    chance::Chance,
+    object::{Kind, Object, ObjectKey, Reader},
+    source::{
+        BodyError, ListOptions, ListWatch, RawItem, SourceError, WatchEvent, peek_key,
+        peek_resource_version, peek_type,
+    },
+};
+
+/// After so much silence of a streaming list somebody should hear of it.
+const MARKER_WARNING: Duration = Duration::from_secs(10);
+/// So many events are taken without looking at the timers.
+const BATCH: usize = 64;
+
+/// A running reflector.
+pub(super) struct Runner<K: Kind, L: ListWatch, S> {
+    source: L,
+    sink: Arc<S>,
+    intake: Intake<K>,
+    machine: Machine,
+    chance: Chance,
+    resync: Option<Resync>,
+    patience: Patience,
+    /// The watch that is open.
+    watch: Option<Open<L::Watch>>,
+    /// Whether this server sends bookmarks, so that silence means something.
+    sends_bookmarks: bool,
+}
+
+/// An open watch.
+struct Open<W> {
+    stream: W,
+    /// When it was asked for.
+    since: Instant,
+    /// When it must have ended by itself.
+    until: Instant,
+    events: u64,
+    /// It began with existing objects in no order of versions, and is not yet past them.
+    unordered: bool,
+}
+
+/// The resync timer. It runs while a watch phase lasts.
+struct Resync {
+    period: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// What turns bytes into objects, and tells of those it could not.
+struct Intake<K: Kind> {
+    reader: Reader<K>,
+    target: Arc<str>,
+    expected: Option<(String, String)>,
+    counters: Counters,
+    status: watch::Sender<Status>,
+}
+
+/// What became of the object of an event.
+enum Read<K> {
+    Object(Object<K>),
+    /// It could not be read; its version is known or not.
+    Lost(Option<String>),
+    /// It is no object of ours.
+    Foreign,
+}
+
+// === impl Runner ===
+
+impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
+    pub(super) fn new(reflector: Reflector<K, L, S>, counters: Counters) -> Self {
+        let Reflector {
+            source,
+            reader,
+            sink,
+            settings,
+            chance,
+            resync,
+            patience,
+            ..
+        } = reflector;
+        let expected = source
+            .expected_type()
+            .map(|(api, kind)| (api.to_owned(), kind.to_owned()));
+        let intake = Intake {
+            reader,
+            target: source.describe().into(),
+            expected,
+            counters,
+            status: reflector.status,
+        };
+        Self {
+            machine: Machine::new(settings, Delays::new(reflector.backoff, chance.clone())),
+            source,
+            sink,
+            intake,
+            chance,
+            resync: resync.map(|period| Resync {
+                period,
+                timer: None,
+            }),
+            patience,
+            watch: None,
+            sends_bookmarks: false,
+        }
+    }
+
+    /// Goes on for ever; dropping the future stops it at any point.
+    pub(super) async fn run(&mut self) -> Infallible {
+        loop {
+            // A source and a sink that never wait must not keep others from running.
+            consume_budget().await;
+            let share = self.chance.unit();
+            let verdict = match self.machine.next(Instant::now(), share) {
+                Step::WatchList(options) => self.watch_list(options).await,
+                Step::List(pager) => self.list(pager).await,
+                Step::Watch(options) => self.open(options).await,
+                Step::Follow => Some(self.follow().await),
+            };
+            if let Some(verdict) = verdict {
+                self.settle(verdict).await;
+            }
+        }
+    }
+
+    /// Tells what happened, and waits if need be.
+    async fn settle(&mut self, verdict: Verdict) {
+        let Verdict {
+            wait,
+            cause,
+            watching,
+        } = verdict;
+        let Some((during, reason)) = cause else {
+            return;
+        };
+        let failure = Arc::new(Failure {
+            during,
+            target: self.intake.target.clone(),
+            reason,
+        });
+        let Some(after) = wait else {
+            tracing::debug!(target: "pintle::reflector", "going on at once after {failure}");
+            self.intake
+                .status
+                .send_modify(|status| status.failure = Some(failure));
+            return;
+        };
+        self.intake.counters.failures.inc();
+        tracing::info!(
+            target: "pintle::reflector",
+            "retrying in {:.1} s because {failure}",
+            after.as_secs_f64()
+        );
+        self.intake.status.send_modify(|status| {
+            status.failure = Some(failure.clone());
+            status.phase = Phase::Retrying {
+                after,
+                cause: failure,
+            };
+        });
+        if !watching {
+            self.stop_resync();
+        }
+        let until = Instant::now() + after;
+        loop {
+            tokio::select! {
+                biased;
+                // Only timers: the one that ends the wait comes first.
+                () = sleep_until(until) => return,
+                () = Resync::due(&mut self.resync) => self.sink.resync(),
+            }
+        }
+    }
+
+    async fn list(&mut self, mut pager: Pager) -> Option<Verdict> {
+        let started = Instant::now();
+        self.enter(Phase::Listing {
+            not_older_than: pager.request().resource_version,
+            streaming: false,
+        });
+        let mut found = Collection::new();
+        let outcome = loop {
+            let intake = &mut self.intake;
+            let mut on_item = |item: RawItem<'_>| {
+                if let Some(object) = intake.item(item) {
+                    found.put(object);
+                }
+            };
+            let answer = self.source.list(pager.request(), &mut on_item).await;
+            match pager.answered(answer) {
+                Ok(Paging::More) => {}
+                Ok(Paging::StartOver) => found.clear(),
+                Ok(Paging::Done(version)) => break Ok(version),
+                Err(reason) => break Err(reason),
+            }
+        };
+        match outcome {
+            Ok(version) => {
+                self.replace(found, &version, started).await;
+                self.machine.listed(&version, false, Instant::now());
+                None
+            }
+            Err(reason) => Some(self.machine.list_failed(reason, Instant::now())),
+        }
+    }
+
+    async fn watch_list(&mut self, options: ListOptions) -> Option<Verdict> {
+        self.enter(Phase::Listing {
+            not_older_than: options.resource_version.clone(),
+            streaming: true,
+        });
+        let started = Instant::now();
+        let limit = self.patience.marker_total;
+        let outcome = timeout(limit, self.read_initial_events(options, started)).await;
+        match outcome.unwrap_or(Err(Reason::NoEndMarker(limit))) {
+            Ok((open, found, version)) => {
+                self.replace(found, &version, started).await;
+                self.machine.listed(&version, true, Instant::now());
+                self.watch = Some(open);
+                self.enter(Phase::Watching { from: version });
+                None
+            }
+            Err(reason) => Some(self.machine.watch_list_failed(reason, Instant::now())),
+        }
+    }
+
+    /// Reads a streaming list up to its end. The sink is not touched.
+    async fn read_initial_events(
+        &mut self,
+        options: ListOptions,
+        started: Instant,
+    ) -> Result<(Open<L::Watch>, Collection<K>, String), Reason> {
+        let mut open = self.request_watch(options).await?;
+        let mut found = Collection::new();
+        let mut heard = Instant::now();
+        let mut warned = heard;
+        loop {
+            consume_budget().await;
+            let event = tokio::select! {
+                biased;
+                // Time first, or a stream of other people's events would hide that no end comes.
+                () = sleep_until(heard + self.patience.marker_idle) => {
+                    return Err(Reason::NoEndMarker(self.patience.marker_idle));
+                }
+                () = sleep_until(warned.max(heard) + MARKER_WARNING) => {
+                    warned = Instant::now();
+                    self.intake.warn_of_missing_marker(&open, heard, started);
+                    continue;
+                }
+                event = open.stream.next() => event,
+            };
+            heard = Instant::now();
+            open.events += 1;
+            match event {
+                Some(Ok(WatchEvent::Added(json) | WatchEvent::Modified(json))) => {
+                    if let Read::Object(object) = self.intake.read(&json) {
+                        found.put(object);
+                    }
+                }
+                Some(Ok(WatchEvent::Deleted(json))) => match self.intake.read(&json) {
+                    Read::Object(object) => found.remove(object.key()),
+                    Read::Lost(_) => return Err(Reason::UnreadableDeletion),
+                    Read::Foreign => {}
+                },
+                Some(Ok(WatchEvent::Bookmark {
+                    resource_version,
+                    initial_events_end: true,
+                })) => {
+                    return Ok((open, found, resource_version));
+                }
+                Some(Ok(WatchEvent::Bookmark { .. })) => {}
+                Some(Ok(WatchEvent::Error(error))) => return Err(SourceError::Api(error).into()),
+                Some(Ok(WatchEvent::Unknown { kind, object })) => {
+                    self.intake.unknown_event(kind, &object);
+                }
+                Some(Err(error)) => return Err(error.into()),
+                None => {
+                    open.events -= 1;
+                    return Err(if open.course().is_very_short() {
+                        self.intake.counters.short_watches.inc();
+                        Reason::VeryShortWatch
+                    } else {
+                        Reason::ClosedBeforeEnd
+                    });
+                }
+            }
+        }
+    }
+
+    async fn open(&mut self, options: ListOptions) -> Option<Verdict> {
+        let from = options.resource_version.clone().unwrap_or_default();
+        match self.request_watch(options).await {
+            Ok(open) => {
+                self.watch = Some(open);
+                self.machine.opened(Instant::now());
+                self.intake
+                    .status
+                    .send_modify(|status| status.failure = None);
+                self.enter(Phase::Watching { from });
+                None
+            }
+            Err(error) => Some(self.machine.open_failed(error, Instant::now())),
+        }
+    }
+
+    /// Opens a watch. A server that does not answer is given as long as a watch may be silent.
+    async fn request_watch(&mut self, options: ListOptions) -> Result<Open<L::Watch>, SourceError> {
+        // Counted from here: some proxies answer only when the first event comes.
+        let since = Instant::now();
+        let until = since + options.timeout.unwrap_or_default() + self.patience.overtime;
+        let limit = match self.patience.watchdog {
+            Some(silence) if self.sends_bookmarks => silence,
+            _ => until - since,
+        };
+        let unordered = !options.send_initial_events
+            && matches!(options.resource_version.as_deref(), None | Some("" | "0"));
+        self.intake.counters.watches.inc();
+        let stream = timeout(limit, self.source.watch(options))
+            .await
+            .map_err(|_| SourceError::Silent(limit))??;
+        Ok(Open {
+            stream,
+            since,
+            until,
+            events: 0,
+            unordered,
+        })
+    }
+
+    /// Reads the open watch until it ends.
+    async fn follow(&mut self) -> Verdict {
+        let Some(mut open) = self.watch.take() else {
+            // Not reached: the machine follows only what was opened.
+            let course = Course {
+                lasted: Duration::MAX,
+                events: 0,
+            };
+            return self
+                .machine
+                .watch_ended(End::Closed, course, Instant::now());
+        };
+        if let Some(resync) = &mut self.resync {
+            resync.start();
+        }
+        let end = self.read_watch(&mut open).await;
+        let course = open.course();
+        drop(open);
+        let counters = &self.intake.counters;
+        counters.watch_duration.observe(course.lasted.as_secs_f64());
+        match &end {
+            End::Closed | End::Broken(_) if course.is_very_short() => {
+                counters.short_watches.inc();
+            }
+            End::Silent(_) => {
+                counters.silent_watches.inc();
+            }
+            _ => {}
+        }
+        self.machine.watch_ended(end, course, Instant::now())
+    }
+
+    async fn read_watch(&mut self, open: &mut Open<L::Watch>) -> End {
+        let mut heard = Instant::now();
+        let mut silence = Box::pin(sleep(Duration::ZERO));
+        loop {
+            let before = open.events;
+            for _ in 0..BATCH {
+                if self.sink.ready().now_or_never().is_none() {
+                    self.sink.ready().await;
+                    // Time spent waiting for the sink is not the server's silence.
+                    heard = Instant::now();
+                }
+                match open.stream.next().now_or_never() {
+                    Some(event) => {
+                        if let Some(end) = self.take(open, event) {
+                            return end;
+                        }
+                    }
+                    None => break,
+                }
+            }
+            consume_budget().await;
+            if open.events > before {
+                heard = Instant::now();
+            }
+            let deadline = match self.patience.watchdog {
+                Some(limit) if self.sends_bookmarks => (heard + limit).min(open.until),
+                _ => open.until,
+            };
+            silence.as_mut().reset(deadline);
+            let event = tokio::select! {
+                biased;
+                // Timers before data, or a busy stream would starve them.
+                () = Resync::due(&mut self.resync) => {
+                    self.sink.resync();
+                    continue;
+                }
+                () = &mut silence => return End::Silent(heard.elapsed()),
+                event = open.stream.next() => event,
+            };
+            heard = Instant::now();
+            if let Some(end) = self.take(open, event) {
+                return end;
+            }
+        }
+    }
+
+    /// Hands one event on. Some: it was the last.
+    fn take(
+        &mut self,
+        open: &mut Open<L::Watch>,
+        event: Option<Result<WatchEvent, SourceError>>,
+    ) -> Option<End> {
+        let event = match event {
+            None => return Some(End::Closed),
+            Some(Err(error)) => return Some(End::Broken(error)),
+            Some(Ok(event)) => event,
+        };
+        let sink = &*self.sink;
+        match event {
+            WatchEvent::Added(json) => match self.intake.read(&json) {
+                Read::Object(object) => self.tell(open, object, |sink, object| sink.add(object)),
+                Read::Lost(version) => self.passed(open, version.as_deref()),
+                Read::Foreign => {}
+            },
+            WatchEvent::Modified(json) => {
+                open.unordered = false;
+                match self.intake.read(&json) {
+                    Read::Object(object) => {
+                        self.tell(open, object, |sink, object| sink.update(object));
+                    }
+                    Read::Lost(version) => self.passed(open, version.as_deref()),
+                    Read::Foreign => {}
+                }
+            }
+            WatchEvent::Deleted(json) => {
+                open.unordered = false;
+                match self.intake.read(&json) {
+                    Read::Object(object) => {
+                        self.tell(open, object, |sink, object| sink.delete(object));
+                    }
+                    Read::Lost(version) => {
+                        self.passed(open, version.as_deref());
+                        return Some(End::UnreadableDeletion);
+                    }
+                    Read::Foreign => {}
+                }
+            }
+            WatchEvent::Bookmark {
+                resource_version, ..
+            } => {
+                open.unordered = false;
+                self.sends_bookmarks = true;
+                sink.bookmark(&resource_version);
+                self.passed(open, Some(&resource_version));
+            }
+            WatchEvent::Error(error) => return Some(End::Error(error)),
+            WatchEvent::Unknown { kind, object } => {
+                self.intake.unknown_event(kind, &object);
+                self.passed(open, peek_resource_version(&object).as_deref());
+            }
+        }
+        None
+    }
+
+    fn tell(
+        &mut self,
+        open: &mut Open<L::Watch>,
+        object: Object<K>,
+        how: impl FnOnce(&S, Object<K>),
+    ) {
+        let known = object.clone();
+        how(&self.sink, object);
+        self.passed(open, Some(known.resource_version()));
+    }
+
+    /// An event has been dealt with; it carried this version.
+    fn passed(&mut self, open: &mut Open<L::Watch>, version: Option<&str>) {
+        open.events += 1;
+        if let Some(version) = version.filter(|version| !version.is_empty())
+            && !open.unordered
+        {
+            self.machine.advance(version);
+            self.intake.note_version(version);
+        }
+    }
+
+    async fn replace(&mut self, found: Collection<K>, version: &str, started: Instant) {
+        self.sink.ready().await;
+        let items = found.finish();
+        let counters = &self.intake.counters;
+        counters.lists.inc();
+        counters
+            .list_duration
+            .observe(started.elapsed().as_secs_f64());
+        #[allow(
+            clippy::cast_precision_loss,
+            reason = "a count that large is approximate anyway"
+        )]
+        counters.items_per_list.observe(items.len() as f64);
+        tracing::debug!(
+            target: "pintle::reflector",
+            "listed {} of {} at version {version}", items.len(), self.intake.target
+        );
+        self.sink.replace(items, version);
+        self.intake.note_version(version);
+        self.intake.status.send_modify(|status| {
+            status.synced = true;
+            status.failure = None;
+        });
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        tracing::debug!(target: "pintle::reflector", "{}: {phase}", self.intake.target);
+        self.intake
+            .status
+            .send_modify(|status| status.phase = phase);
+    }
+
+    fn stop_resync(&mut self) {
+        if let Some(resync) = &mut self.resync {
+            resync.timer = None;
+        }
+    }
+}
+
+// === impl Open ===
+
+impl<W> Open<W> {
+    fn course(&self) -> Course {
+        Course {
+            lasted: self.since.elapsed(),
+            events: self.events,
+        }
+    }
+}
+
+// === impl Resync ===
+
+impl Resync {
+    fn start(&mut self) {
+        let period = self.period;
+        self.timer.get_or_insert_with(|| Box::pin(sleep(period)));
+    }
+
+    /// Waits until the next resync is due, and arms the timer for the one after. For ever if there
+    /// is none.
+    async fn due(resync: &mut Option<Self>) {
+        let Some(Self {
+            period,
+            timer: Some(timer),
+        }) = resync
+        else {
+            return std::future::pending().await;
+        };
+        timer.as_mut().await;
+        timer.set(sleep(*period));
+    }
+}
+
+// === impl Intake ===
+
+impl<K: Kind> Intake<K> {
+    /// Reads an item of a list.
+    fn item(&mut self, item: RawItem<'_>) -> Option<Object<K>> {
+        match item {
+            RawItem::Json(json) => match self.reader.read(json) {
+                Ok(object) => Some(object),
+                Err(error) => {
+                    let key = error.key().cloned().or_else(|| peek_key(json));
+                    self.unreadable(key, error.into());
+                    None
+                }
+            },
+            RawItem::TooLarge { head, limit } => {
+                let error = BodyError::TooLarge {
+                    what: "an item of the list",
+                    limit,
+                };
+                self.unreadable(peek_key(head), error.into());
+                None
+            }
+        }
+    }
+
+    /// Reads the object of an event.
+    fn read(&mut self, json: &[u8]) -> Read<K> {
+        if let Some(error) = self.wrong_type(json) {
+            self.unreadable(peek_key(json), error);
+            return Read::Foreign;
+        }
+        match self.reader.read(json) {
+            Ok(object) => Read::Object(object),
+            Err(error) => {
+                let key = error.key().cloned().or_else(|| peek_key(json));
+                self.unreadable(key, error.into());
+                Read::Lost(peek_resource_version(json))
+            }
+        }
+    }
+
+    fn wrong_type(&self, json: &[u8]) -> Option<UnreadableError> {
+        let (api_version, kind) = match peek_type(json) {
+            (None, None) => return None,
+            (api_version, kind) => (api_version.unwrap_or_default(), kind.unwrap_or_default()),
+        };
+        let right = match &self.expected {
+            Some((expected_version, expected_kind)) => {
+                expected_version == api_version && expected_kind == kind
+            }
+            None => !(kind == "Table" && api_version.starts_with("meta.k8s.io/")),
+        };
+        (!right).then(|| UnreadableError::WrongType {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+        })
+    }
+
+    fn unknown_event(&mut self, kind: String, object: &[u8]) {
+        self.unreadable(peek_key(object), UnreadableError::UnknownEvent(kind));
+    }
+
+    fn unreadable(&mut self, key: Option<ObjectKey>, error: UnreadableError) {
+        let unreadable = Arc::new(Unreadable {
+            key,
+            target: self.target.clone(),
+            error,
+        });
+        tracing::warn!(target: "pintle::reflector", "passed over {unreadable}");
+        self.counters.unreadable.inc();
+        self.status.send_modify(|status| {
+            status.unreadable += 1;
+            status.last_unreadable = Some(unreadable);
+        });
+    }
+
+    fn note_version(&self, version: &str) {
+        if let Ok(version) = version.parse() {
+            self.counters.last_resource_version.set(version);
+        }
+    }
+
+    fn warn_of_missing_marker<W>(&self, open: &Open<W>, heard: Instant, started: Instant) {
+        let target = &self.target;
+        if open.events == 0 {
+            tracing::warn!(
+                target: "pintle::reflector",
+                "the streaming list of {target} has told nothing for {:?}", started.elapsed()
+            );
+        } else {
+            tracing::warn!(
+                target: "pintle::reflector",
+                "the streaming list of {target} has not ended; its last event was {:?} ago",
+                heard.elapsed()
+            );
+        }
+    }
+}

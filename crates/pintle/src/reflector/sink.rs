@@ -1,0 +1,35 @@
+//! Where a reflector puts what it reads.
+
+use std::future::Future;
+
+use crate::object::Object;
+
+/// Takes what a [`Reflector`](super::Reflector) reads, in the order in which the server told it.
+///
+/// All but [`ready`](Sink::ready) return at once. The delta FIFO is the sink of every informer.
+pub trait Sink<K>: Send + Sync + 'static {
+    /// These are all the objects there are, at this version. What is not among them is gone.
+    fn replace(&self, items: Vec<Object<K>>, resource_version: &str);
+
+    /// The object is new.
+    fn add(&self, object: Object<K>);
+
+    /// The object changed.
+    fn update(&self, object: Object<K>);
+
+    /// The object is gone; this is its last state.
+    fn delete(&self, object: Object<K>);
+
+    /// Nothing changed up to this version.
+    fn bookmark(&self, resource_version: &str);
+
+    /// It is time to tell everything once more. The server is not asked.
+    fn resync(&self);
+
+    /// Waits until there is room for another entry.
+    ///
+    /// The reflector asks before each entry and reads nothing from the server meanwhile, so that a
+    /// slow consumer slows the stream down instead of filling the memory. Implementations must be
+    /// cancel safe.
+    fn ready(&self) -> impl Future<Output = ()> + Send;
+}

@@ -1,0 +1,321 @@
+//! Cutting a watch's body into events while it arrives.
+
+use bytes::{Bytes, BytesMut};
+use memchr::memchr;
+use serde::Deserialize;
+use std::{borrow::Cow, collections::BTreeMap};
+
+use super::{ApiError, BodyError, WatchEvent, scan::Members};
+use crate::object::ObjectKey;
+
+/// The annotation by which a server marks the bookmark that ends the initial events.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// Splits the body of a watch, given in chunks of any size, into lines of bounded length.
+#[derive(Debug)]
+pub(super) struct Lines {
+    buffer: BytesMut,
+    /// How far the buffer is known to hold no line end.
+    searched: usize,
+    limit: usize,
+}
+
+impl Lines {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            buffer: BytesMut::new(),
+            searched: 0,
+            limit,
+        }
+    }
+
+    pub(super) fn push(&mut self, chunk: &[u8]) {
+        self.buffer.extend_from_slice(chunk);
+    }
+
+    /// The next complete line that is not blank.
+    pub(super) fn next_line(&mut self) -> Result<Option<Bytes>, BodyError> {
+        loop {
+            let Some(end) = memchr(b'\n', &self.buffer[self.searched..]) else {
+                self.searched = self.buffer.len();
+                return if self.searched > self.limit {
+                    Err(self.too_large())
+                } else {
+                    Ok(None)
+                };
+            };
+            let end = self.searched + end;
+            if end > self.limit {
+                return Err(self.too_large());
+            }
+            let line = self.buffer.split_to(end + 1).freeze();
+            self.searched = 0;
+            if !line.trim_ascii().is_empty() {
+                return Ok(Some(line));
+            }
+        }
+    }
+
+    /// What came after the last line end: more than blanks means the stream was cut in mid-line.
+    pub(super) fn is_cut_off(&self) -> bool {
+        !self.buffer.trim_ascii().is_empty()
+    }
+
+    fn too_large(&self) -> BodyError {
+        BodyError::TooLarge {
+            what: "a line of the watch",
+            limit: self.limit,
+        }
+    }
+}
+
+/// Reads the envelope of an event, and leaves its object as it is.
+pub(super) fn parse_event(line: &Bytes) -> Result<WatchEvent, BodyError> {
+    let (kind, object) = envelope(line).ok_or(BodyError::NotAnEvent)?;
+    Ok(match &*kind {
+        "ADDED" => WatchEvent::Added(object),
+        "MODIFIED" => WatchEvent::Modified(object),
+        "DELETED" => WatchEvent::Deleted(object),
+        "BOOKMARK" => bookmark(&object)?,
+        "ERROR" => WatchEvent::Error(
+            ApiError::parse(&object)
+                .unwrap_or_else(|| ApiError::new(500, "", "an error that could not be read")),
+        ),
+        _ => WatchEvent::Unknown {
+            kind: kind.into_owned(),
+            object,
+        },
+    })
+}
+
+fn envelope(line: &Bytes) -> Option<(Cow<'_, str>, Bytes)> {
+    // Servers write exactly this: the object is then known without looking into it.
+    if let Some(rest) = line.strip_prefix(br#"{"type":""#)
+        && let Some(end) = memchr(b'"', rest)
+        && let Ok(kind) = std::str::from_utf8(&rest[..end])
+        && let Some(object) = rest[end..].strip_prefix(br#"","object":"#)
+        && let Some(object) = object.trim_ascii_end().strip_suffix(b"}")
+        && object.first() == Some(&b'{')
+        && object.last() == Some(&b'}')
+    {
+        return Some((Cow::Borrowed(kind), line.slice_ref(object)));
+    }
+    let mut kind = None;
+    let mut object = None;
+    for (key, value) in Members::of(line) {
+        match key {
+            b"type" => kind = Some(serde_json::from_slice::<String>(value).ok()?),
+            b"object" => object = Some(line.slice_ref(value)),
+            _ => {}
+        }
+    }
+    Some((Cow::Owned(kind?), object?))
+}
+
+fn bookmark(object: &[u8]) -> Result<WatchEvent, BodyError> {
+    let form: Form<'_> = serde_json::from_slice(object).map_err(|_| BodyError::NotAnEvent)?;
+    let annotations = form.metadata.annotations.unwrap_or_default();
+    Ok(WatchEvent::Bookmark {
+        resource_version: form.metadata.resource_version.into_owned(),
+        initial_events_end: annotations
+            .get(INITIAL_EVENTS_END)
+            .is_some_and(|value| value == "true"),
+    })
+}
+
+/// The resource version of an object that could not be read as a whole.
+pub(crate) fn peek_resource_version(object: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Outer {
+        metadata: Inner,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Inner {
+        resource_version: String,
+    }
+    let outer: Outer = serde_json::from_slice(object).ok()?;
+    Some(outer.metadata.resource_version).filter(|version| !version.is_empty())
+}
+
+/// The key of an object that could not be read as a whole, or is only the beginning of one.
+pub(crate) fn peek_key(object: &[u8]) -> Option<ObjectKey> {
+    let (_, metadata) = Members::of(object).find(|(key, _)| *key == b"metadata")?;
+    let (mut name, mut namespace) = (None, None);
+    for (key, value) in Members::of(metadata) {
+        match key {
+            b"name" => name = plain(value),
+            b"namespace" => namespace = plain(value),
+            _ => {}
+        }
+    }
+    Some(ObjectKey::new(namespace, name?))
+}
+
+/// The `apiVersion` and `kind` of an object, as far as it states them as plain strings.
+///
+/// Servers write both first, so this usually looks at a few dozen bytes.
+pub(crate) fn peek_type(object: &[u8]) -> (Option<&str>, Option<&str>) {
+    let (mut api_version, mut kind) = (None, None);
+    for (key, value) in Members::of(object) {
+        match key {
+            b"apiVersion" => api_version = plain(value),
+            b"kind" => kind = plain(value),
+            _ => continue,
+        }
+        if api_version.is_some() && kind.is_some() {
+            break;
+        }
+    }
+    (api_version, kind)
+}
+
+fn plain(quoted: &[u8]) -> Option<&str> {
+    let text = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    std::str::from_utf8(text)
+        .ok()
+        .filter(|text| !text.contains('\\'))
+}
+
+#[derive(Deserialize)]
+struct Form<'a> {
+    #[serde(borrow)]
+    metadata: FormMetadata<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FormMetadata<'a> {
+    #[serde(borrow)]
+    resource_version: Cow<'a, str>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn event(line: &str) -> Result<WatchEvent, BodyError> {
+        parse_event(&Bytes::copy_from_slice(line.as_bytes()))
+    }
+
+    #[test]
+    fn an_event_is_told_from_its_envelope() {
+        for line in [
+            "{\"type\":\"ADDED\",\"object\":{\"a\":\"}\"}}\n",
+            r#" { "object" : {"a":"}"} , "type" : "ADDED", "more": 1 } "#,
+        ] {
+            assert_eq!(
+                event(line).unwrap(),
+                WatchEvent::Added(Bytes::from_static(br#"{"a":"}"}"#))
+            );
+        }
+        assert!(matches!(
+            event(r#"{"type":"NEW","object":{}}"#),
+            Ok(WatchEvent::Unknown { .. })
+        ));
+        for line in [
+            "{}",
+            "x",
+            r#"{"type":"ADDED"}"#,
+            r#"{"type":1,"object":{}}"#,
+        ] {
+            assert_eq!(event(line), Err(BodyError::NotAnEvent), "{line}");
+        }
+    }
+
+    /// Proves R-62.
+    #[test]
+    fn only_the_exact_annotation_marks_the_end_of_the_initial_events() {
+        let ends = |annotations: &str| {
+            let line = format!(
+                r#"{{"type":"BOOKMARK","object":{{"metadata":{{"resourceVersion":"5"{annotations}}}}}}}"#
+            );
+            match event(&line).unwrap() {
+                WatchEvent::Bookmark {
+                    resource_version,
+                    initial_events_end,
+                } => {
+                    assert_eq!(resource_version, "5");
+                    initial_events_end
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(ends(
+            r#","annotations":{"k8s.io/initial-events-end":"true"}"#
+        ));
+        assert!(!ends(
+            r#","annotations":{"k8s.io/initial-events-end":"yes"}"#
+        ));
+        assert!(!ends(r#","annotations":{"other":"true"}"#));
+        assert!(!ends(""));
+    }
+
+    #[test]
+    fn an_error_carries_the_servers_status() {
+        let line = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"old"}}"#;
+        assert_eq!(
+            event(line).unwrap(),
+            WatchEvent::Error(ApiError::new(410, "Expired", "old"))
+        );
+    }
+
+    #[test]
+    fn a_line_may_be_as_long_as_the_limit_and_no_longer() {
+        let mut lines = Lines::new(4);
+        lines.push(b"\nabcd\n\r\nabc");
+        assert_eq!(lines.next_line().unwrap().as_deref(), Some(&b"abcd\n"[..]));
+        assert_eq!(lines.next_line(), Ok(None));
+        assert!(lines.is_cut_off());
+        lines.push(b"de");
+        assert!(matches!(
+            lines.next_line(),
+            Err(BodyError::TooLarge { limit: 4, .. })
+        ));
+    }
+
+    #[test]
+    fn the_type_of_an_object_is_found_wherever_it_stands() {
+        let object = br#"{"metadata":{"kind":"no"},"kind":"Pod","apiVersion":"v1"}"#;
+        assert_eq!(peek_type(object), (Some("v1"), Some("Pod")));
+        assert_eq!(peek_type(b"{}"), (None, None));
+        assert_eq!(
+            peek_resource_version(br#"{"metadata":{"resourceVersion":"9"}}"#),
+            Some("9".into())
+        );
+    }
+
+    // Proves PR-52.
+    proptest! {
+        #[test]
+        fn the_chunking_of_lines_changes_nothing(
+            lines in prop::collection::vec("[a-z\"{}]{1,9}", 0..8),
+            size in 1usize..12,
+        ) {
+            let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            let mut splitter = Lines::new(100);
+            let mut found = Vec::new();
+            for chunk in body.as_bytes().chunks(size) {
+                splitter.push(chunk);
+                while let Some(line) = splitter.next_line().unwrap() {
+                    found.push(String::from_utf8_lossy(line.trim_ascii()).into_owned());
+                }
+            }
+            prop_assert_eq!(found, lines);
+        }
+
+        #[test]
+        fn any_line_is_an_event_or_an_error(
+            line in prop::collection::vec(
+                prop_oneof![prop::sample::select(&b"{}[]\",:\\typeobjc"[..]), any::<u8>()], 0..100),
+        ) {
+            let line = Bytes::from(line);
+            let _ = parse_event(&line);
+            let _ = peek_type(&line);
+            let _ = peek_resource_version(&line);
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! The queue's hand-offs under every order in which threads may come to them.
+//!
+//! The queue's own files are compiled here once more, against a lock and timers of the model checker
+//! (the module `sync` below stands where `src/queue/sync.rs` stands in the library). A key that is
+//! never handed out shows as a deadlock, which the checker reports with the schedule that led there.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use futures::future::join_all;
+use pintle::metrics;
+use shuttle::future::{block_on, spawn};
+
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "a part of the library's files"
+)]
+#[path = "../src/queue"]
+mod queue {
+    mod handle;
+    mod item;
+    mod line;
+    mod metrics;
+    mod priority;
+    pub mod rate_limit;
+    mod ready;
+    mod shared;
+    mod slab;
+    mod state;
+    mod waiting;
+
+    pub use handle::{Builder, Left, WorkQueue};
+    pub use item::Item;
+    pub use metrics::QueueMetrics;
+    pub use priority::{Key, Priority};
+
+    /// What the files above are built on.
+    mod sync {
+        use std::{
+            future::Future,
+            pin::Pin,
+            task::{Context, Poll},
+            time::Duration,
+        };
+
+        #[derive(Debug)]
+        pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+        impl<T> Mutex<T> {
+            pub(super) fn new(value: T) -> Self {
+                Self(shuttle::sync::Mutex::new(value))
+            }
+
+            pub(super) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
+                self.0
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+            }
+        }
+
+        impl<T: Default> Default for Mutex<T> {
+            fn default() -> Self {
+                Self::new(T::default())
+            }
+        }
+
+        /// A timer that fires whenever the scheduler comes back to it.
+        #[derive(Debug)]
+        pub(super) struct Sleep {
+            over: bool,
+        }
+
+        pub(super) fn sleep(_: Duration) -> Sleep {
+            Sleep { over: false }
+        }
+
+        impl Future for Sleep {
+            type Output = ();
+            fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+                if std::mem::replace(&mut self.over, true) {
+                    return Poll::Ready(());
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+
+        /// A deadline that never comes.
+        pub(super) async fn timeout<F: Future>(_: Duration, future: F) -> Option<F::Output> {
+            Some(future.await)
+        }
+    }
+}
+
+use queue::{Item, WorkQueue, rate_limit::RateLimiter};
+
+/// How many schedules each check tries: half of them at random, half with few preemptions.
+const SCHEDULES: usize = 600;
+
+fn check(scenario: impl Fn() + Send + Sync + 'static) {
+    let scenario = Arc::new(scenario);
+    let again = Arc::clone(&scenario);
+    shuttle::check_random(move || again(), SCHEDULES / 2);
+    shuttle::check_pct(move || scenario(), SCHEDULES / 2, 3);
+}
+
+/// Retries at once.
+struct AtOnce;
+
+impl RateLimiter<u8> for AtOnce {
+    fn when(&self, _: &u8) -> Duration {
+        Duration::ZERO
+    }
+    fn forget(&self, _: &u8) {}
+    fn retries(&self, _: &u8) -> u32 {
+        0
+    }
+}
+
+fn queue() -> WorkQueue<u8> {
+    WorkQueue::builder("model").rate_limiter(AtOnce).build()
+}
+
+/// What the workers of one scenario did with one key.
+#[derive(Default)]
+struct Seen {
+    in_process: AtomicBool,
+    runs: AtomicUsize,
+    /// Adds that had happened when the last run began.
+    adds_at_last_run: AtomicUsize,
+    adds: AtomicUsize,
+}
+
+impl Seen {
+    fn add(&self, queue: &WorkQueue<u8>, key: u8) {
+        self.adds.fetch_add(1, SeqCst);
+        queue.add(key);
+    }
+
+    async fn run(&self, item: &Item<u8>) {
+        assert!(
+            !self.in_process.swap(true, SeqCst),
+            "{} was handed out twice",
+            item.key()
+        );
+        self.adds_at_last_run.store(self.adds.load(SeqCst), SeqCst);
+        self.runs.fetch_add(1, SeqCst);
+        shuttle::future::yield_now().await;
+        self.in_process.store(false, SeqCst);
+    }
+}
+
+async fn work(queue: WorkQueue<u8>, seen: Arc<[Seen]>) {
+    while let Some(item) = queue.get().await {
+        seen[usize::from(*item.key())].run(&item).await;
+        item.forget();
+    }
+}
+
+fn seen(keys: usize) -> Arc<[Seen]> {
+    (0..keys).map(|_| Seen::default()).collect()
+}
+
+/// Proves Q-4.
+#[test]
+fn adds_during_processing_are_neither_lost_nor_run_twice_at_once() {
+    check(|| {
+        let (queue, seen) = (queue(), seen(2));
+        block_on(async {
+            let workers: Vec<_> = (0..2)
+                .map(|_| spawn(work(queue.clone(), Arc::clone(&seen))))
+                .collect();
+            let producers: Vec<_> = (0..2)
+                .map(|_| {
+                    let (queue, seen) = (queue.clone(), Arc::clone(&seen));
+                    spawn(async move {
+                        for key in [0, 1, 0] {
+                            seen[usize::from(key)].add(&queue, key);
+                            shuttle::future::yield_now().await;
+                        }
+                    })
+                })
+                .collect();
+            join_all(producers).await;
+            queue.shut_down();
+            join_all(workers).await;
+            for key in &*seen {
+                let (adds, covered) = (key.adds.load(SeqCst), key.adds_at_last_run.load(SeqCst));
+                assert_eq!(covered, adds, "the last run began after the last add");
+                assert!(key.runs.load(SeqCst) <= adds);
+            }
+        });
+    });
+}
+
+/// Proves Q-6, PQ-1.
+#[test]
+fn handing_back_a_dirty_key_may_race_the_end() {
+    check(|| {
+        let (queue, seen) = (queue(), seen(1));
+        block_on(async {
+            seen[0].add(&queue, 0);
+            let item = queue.get().await.unwrap();
+            seen[0].add(&queue, 0);
+            let workers: Vec<_> = (0..2)
+                .map(|_| spawn(work(queue.clone(), Arc::clone(&seen))))
+                .collect();
+            let end = spawn({
+                let queue = queue.clone();
+                async move { queue.shut_down() }
+            });
+            item.forget();
+            end.await.unwrap();
+            join_all(workers).await;
+            assert_eq!(
+                seen[0].runs.load(SeqCst),
+                1,
+                "the one more run, and the workers went home"
+            );
+        });
+    });
+}
+
+/// Proves Q-7, U-7.
+#[test]
+fn when_the_drain_is_over_nothing_runs_and_nothing_will() {
+    check(|| {
+        let (queue, seen) = (queue(), seen(2));
+        block_on(async {
+            let workers: Vec<_> = (0..2)
+                .map(|_| spawn(work(queue.clone(), Arc::clone(&seen))))
+                .collect();
+            seen[0].add(&queue, 0);
+            seen[1].add(&queue, 1);
+            shuttle::future::yield_now().await;
+            seen[0].add(&queue, 0);
+            let left = queue.drain(Duration::from_secs(1)).await;
+            assert!(left.is_drained());
+            let runs = || seen.iter().map(|key| key.runs.load(SeqCst)).sum::<usize>();
+            let at_the_end = runs();
+            assert!(seen.iter().all(|key| !key.in_process.load(SeqCst)));
+            assert_eq!(seen[0].adds_at_last_run.load(SeqCst), 2);
+            join_all(workers).await;
+            assert_eq!(runs(), at_the_end);
+        });
+    });
+}
+
+/// Proves Q-7.
+#[test]
+fn several_may_wait_for_the_end_and_one_may_give_up() {
+    check(|| {
+        let (queue, seen) = (queue(), seen(1));
+        block_on(async {
+            seen[0].add(&queue, 0);
+            let drains: Vec<_> = (0..2)
+                .map(|_| {
+                    let queue = queue.clone();
+                    spawn(async move { queue.drain(Duration::from_secs(1)).await.is_drained() })
+                })
+                .collect();
+            let gives_up = spawn({
+                let queue = queue.clone();
+                async move {
+                    let mut drain = Box::pin(queue.drain(Duration::from_secs(1)));
+                    let _ = futures::poll!(&mut drain);
+                }
+            });
+            work(queue.clone(), Arc::clone(&seen)).await;
+            gives_up.await.unwrap();
+            for drained in join_all(drains).await {
+                assert!(drained.unwrap());
+            }
+        });
+    });
+}
+
+/// Proves PQ-7.
+#[test]
+fn a_cancelled_get_swallows_no_wake_up() {
+    check(|| {
+        let queue = queue();
+        block_on(async {
+            let patient = spawn({
+                let queue = queue.clone();
+                async move { queue.get().await.map(Item::forget).is_some() }
+            });
+            let impatient = spawn({
+                let queue = queue.clone();
+                async move {
+                    let mut get = Box::pin(queue.get());
+                    if let std::task::Poll::Ready(item) = futures::poll!(&mut get) {
+                        return item.map(Item::forget).is_some();
+                    }
+                    shuttle::future::yield_now().await;
+                    false
+                }
+            });
+            queue.add(0);
+            queue.add(1);
+            impatient.await.unwrap();
+            assert!(patient.await.unwrap());
+        });
+    });
+}
+
+/// Proves PQ-6.
+#[test]
+fn a_dropped_item_runs_again_whoever_adds_it_meanwhile() {
+    check(|| {
+        let (queue, seen) = (queue(), seen(1));
+        block_on(async {
+            seen[0].add(&queue, 0);
+            let careless = spawn({
+                let queue = queue.clone();
+                async move { drop(queue.get().await) }
+            });
+            let worker = spawn({
+                let (queue, seen) = (queue.clone(), Arc::clone(&seen));
+                async move {
+                    let item = queue.get().await.unwrap();
+                    seen[0].run(&item).await;
+                    item.forget();
+                }
+            });
+            // Whichever of the two comes first, the other one gets the key too: dropped, it comes
+            // back by itself; forgotten, somebody has to add it.
+            worker.await.unwrap();
+            seen[0].add(&queue, 0);
+            careless.await.unwrap();
+            assert!(queue.get().await.is_some_and(|item| *item.key() == 0));
+        });
+    });
+}
+
+/// Proves Q-20, PQ-7.
+#[test]
+fn delays_come_out_although_the_one_who_watches_the_clock_leaves() {
+    check(|| {
+        let queue = queue();
+        block_on(async {
+            let leaver = spawn({
+                let queue = queue.clone();
+                async move {
+                    let mut get = Box::pin(queue.get());
+                    if let std::task::Poll::Ready(item) = futures::poll!(&mut get) {
+                        drop(get);
+                        drop(item);
+                    }
+                }
+            });
+            let workers: Vec<_> = (0..2)
+                .map(|_| {
+                    let queue = queue.clone();
+                    spawn(async move { queue.get().await.map(Item::forget).is_some() })
+                })
+                .collect();
+            queue.add_after(0, Duration::from_micros(300));
+            queue.add_after(1, Duration::from_micros(1));
+            leaver.await.unwrap();
+            for got in join_all(workers).await {
+                assert!(got.unwrap());
+            }
+        });
+    });
+}

@@ -1,0 +1,182 @@
+//! What every test against the real control plane needs: a client, a namespace of its own, and a
+//! way to wait for what others do.
+//!
+//! The tests find the control plane through one variable, [`VARIABLE`], and never through
+//! `KUBECONFIG`, which may name a cluster somebody cares about. Without it they fail and say what to
+//! do; they are never skipped.
+
+// Support for tests: what goes wrong here fails the test that called it.
+#![allow(clippy::expect_used, clippy::panic)]
+
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, DynamicObject, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::ApiResource;
+use kube::{Api, Client, Config, Resource, ResourceExt as _};
+
+/// The path of the kubeconfig of the control plane to test against.
+pub const VARIABLE: &str = "PINTLE_REAL_CLUSTER";
+
+/// How long [`eventually`] waits. Generous: on a busy machine the controller manager takes its time.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+fn kubeconfig_path(variable: Option<OsString>) -> Result<PathBuf, String> {
+    match variable {
+        Some(path) if !path.is_empty() => Ok(path.into()),
+        _ => Err(format!(
+            "this test needs a real control plane, and {VARIABLE} does not name one: \
+             start it with cargo xtask real-cluster up, or run cargo xtask test-real"
+        )),
+    }
+}
+
+/// A client of the real control plane, as its admin. It belongs to the runtime that calls this.
+///
+/// Every answer reaches the caller: the client does not repeat refused requests by itself.
+///
+/// # Panics
+/// If no control plane is named, or it cannot be reached.
+pub async fn client() -> Client {
+    let path = kubeconfig_path(std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"));
+    let kubeconfig = Kubeconfig::read_from(&path).expect("the kubeconfig of the control plane");
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .expect("a usable kubeconfig");
+    config.default_retry = false;
+    config.proxy_url = None;
+    Client::try_from(config).expect("a client")
+}
+
+/// A namespace that belongs to one test, and goes with it, whether the test passes or fails.
+#[derive(Debug)]
+pub struct TestNamespace {
+    object: Namespace,
+    client: NoDebug<Client>,
+}
+
+impl TestNamespace {
+    /// Creates a namespace, with a name the server makes up.
+    pub async fn create() -> Self {
+        let client = client().await;
+        let mut namespace = Namespace::default();
+        namespace.metadata.generate_name = Some("test-".into());
+        let object = Api::<Namespace>::all(client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .expect("a namespace");
+        Self {
+            object,
+            client: NoDebug(client),
+        }
+    }
+
+    /// The name the server gave it.
+    pub fn name(&self) -> String {
+        self.object.name_any()
+    }
+
+    /// The client that created it.
+    pub fn client(&self) -> Client {
+        self.client.0.clone()
+    }
+
+    /// Objects of a kind known to k8s-openapi, in this namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client(), &self.name())
+    }
+
+    /// Objects of any kind, in this namespace.
+    pub fn dynamic_api(&self, resource: &ApiResource) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client(), &self.name(), resource)
+    }
+
+    /// For objects outside the namespace that shall go with it, such as a CRD of the test's own: the
+    /// control plane's garbage collector sees to it.
+    pub fn owner_reference(&self) -> OwnerReference {
+        self.object
+            .owner_ref(&())
+            .expect("the server gave the namespace a uid")
+    }
+}
+
+impl Drop for TestNamespace {
+    /// Asks for the deletion and does not wait for its end. The test's runtime may be going away, so
+    /// this happens on a thread and a runtime of its own.
+    fn drop(&mut self) {
+        let name = self.name();
+        let deleted = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.expect("a runtime").block_on(async {
+                let namespaces = Api::<Namespace>::all(client().await);
+                namespaces
+                    .delete(&name, &DeleteParams::background())
+                    .await
+                    .map(|_| ())
+            })
+        });
+        let deleted = deleted.join();
+        if !std::thread::panicking() {
+            deleted
+                .expect("a thread that deletes")
+                .expect("the namespace deleted");
+        }
+    }
+}
+
+/// A field that says nothing of itself.
+struct NoDebug<T>(T);
+
+impl<T> Debug for NoDebug<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("…")
+    }
+}
+
+/// Asks again and again until there is an answer, and returns it. In real time: what is waited for
+/// happens in other processes.
+///
+/// # Panics
+/// After a minute, with `what` was waited for.
+pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "waited {PATIENCE:?} for {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_control_plane_a_test_fails_and_says_how_to_start_one() {
+        for missing in [None, Some(OsString::new())] {
+            let why = kubeconfig_path(missing).unwrap_err();
+            assert!(why.contains("cargo xtask real-cluster up"), "{why}");
+            assert!(why.contains("cargo xtask test-real"), "{why}");
+        }
+        assert_eq!(
+            kubeconfig_path(Some("a/b".into())),
+            Ok(PathBuf::from("a/b"))
+        );
+    }
+}

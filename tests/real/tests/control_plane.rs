@@ -1,0 +1,67 @@
+//! The control plane itself: what `cargo xtask real-cluster up` promises.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::api::{ListParams, PostParams};
+use real_tests::{TestNamespace, eventually};
+use serde_json::{from_value, json};
+
+#[tokio::test]
+async fn it_is_the_pinned_version() {
+    let version = real_tests::client()
+        .await
+        .apiserver_version()
+        .await
+        .unwrap();
+    assert_eq!(
+        (version.major.as_str(), version.minor.as_str()),
+        ("1", "36")
+    );
+    assert_eq!(version.git_version, "v1.36.4");
+}
+
+#[tokio::test]
+async fn its_controller_manager_makes_the_pods_of_a_deployment() {
+    let namespace = TestNamespace::create().await;
+    let deployment: Deployment = from_value(json!({
+        "metadata": { "name": "web" },
+        "spec": {
+            "replicas": 2,
+            "selector": { "matchLabels": { "app": "web" } },
+            "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "containers": [{ "name": "web", "image": "nginx" }] },
+            },
+        },
+    }))
+    .unwrap();
+    namespace
+        .api()
+        .create(&PostParams::default(), &deployment)
+        .await
+        .unwrap();
+
+    let pods = namespace.api::<Pod>();
+    let labelled = ListParams::default().labels("app=web");
+    let pods = eventually("two Pods", async || {
+        let pods = pods.list(&labelled).await.unwrap().items;
+        (pods.len() == 2).then_some(pods)
+    })
+    .await;
+
+    for pod in pods {
+        let owners = pod.metadata.owner_references.unwrap_or_default();
+        assert_eq!(owners.len(), 1);
+        assert_eq!(owners[0].kind, "ReplicaSet");
+    }
+}
+
+#[tokio::test]
+async fn a_new_namespace_gets_its_default_service_account() {
+    let namespace = TestNamespace::create().await;
+    let accounts = namespace.api::<ServiceAccount>();
+    eventually("the default service account", async || {
+        accounts.get_opt("default").await.unwrap()
+    })
+    .await;
+}

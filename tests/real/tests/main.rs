@@ -1,0 +1,7 @@
+//! The tests that need a real control plane: `cargo xtask test-real`.
+
+// Helpers of tests are tests too: what they did not expect fails the test.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod control_plane;
+mod kube_client;

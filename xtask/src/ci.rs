@@ -1,0 +1,180 @@
+//! `cargo xtask ci`: every check, in the order in which they fail soonest.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::test_output::Totals;
+use crate::workspace::{self, ChildFailed, cargo};
+use crate::{guarantees, lint, test_real};
+
+/// The command that the README gives people to run the tests. CI runs the same.
+const TEST_COMMAND: &str = "cargo test";
+
+type Stage = (&'static str, fn(&mut Totals) -> Result<()>);
+
+const STAGES: [Stage; 9] = [
+    ("format", |_| run(cargo().args(["fmt", "--all", "--check"]))),
+    ("house rules", |_| lint::run()),
+    ("clippy", |_| {
+        let all = ["--workspace", "--all-targets", "--all-features"];
+        run(cargo()
+            .arg("clippy")
+            .args(all)
+            .args(["--", "-D", "warnings"]))
+    }),
+    ("guarantees", |_| guarantees::run()),
+    ("tests", readme_tests),
+    ("docs", |_| {
+        let all = ["--workspace", "--no-deps", "--all-features"];
+        run(cargo()
+            .arg("doc")
+            .args(all)
+            .env("RUSTDOCFLAGS", "-D warnings"))
+    }),
+    ("dependencies", |_| {
+        run(cargo().args([
+            "deny",
+            "--log-level",
+            "error",
+            "check",
+            "licenses",
+            "bans",
+            "sources",
+        ]))
+    }),
+    ("packages", |_| run(&mut publish())),
+    ("real control plane", |totals| {
+        test_real::run(&test_real::Args::default(), totals)
+    }),
+];
+
+/// Runs every stage, and stops at the first that fails. Whatever happens, the last words are how
+/// long each took and how many tests ran.
+pub(crate) fn run_all() -> Result<()> {
+    let mut totals = Totals::default();
+    let mut times = Vec::new();
+    let mut outcome = Ok(());
+    for (name, stage) in STAGES {
+        println!("\n=== {name}");
+        let started = Instant::now();
+        outcome = stage(&mut totals).with_context(|| format!("the stage `{name}` failed"));
+        times.push((name, started.elapsed()));
+        if outcome.is_err() {
+            break;
+        }
+    }
+    if outcome.is_ok() && totals.ignored > 0 {
+        outcome = Err(anyhow::anyhow!(
+            "{} tests were ignored: none may be",
+            totals.ignored
+        ));
+    }
+    println!("\n{}", table(&times));
+    println!("{} passed, {} failed", totals.passed, totals.failed);
+    outcome
+}
+
+fn table(times: &[(&str, Duration)]) -> String {
+    let total = ("total", times.iter().map(|(_, time)| *time).sum());
+    let rows = times.iter().chain([&total]);
+    let rows = rows.map(|(name, time)| format!("{name:<20}{:>8.1} s", time.as_secs_f32()));
+    rows.collect::<Vec<_>>().join("\n")
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.stdin(Stdio::null()).status();
+    let status = status.with_context(|| format!("cannot run {}", words(command)))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(ChildFailed::new(words(command), status).into())
+    }
+}
+
+/// The command as it was typed.
+fn words(command: &Command) -> String {
+    let args = command.get_args().map(|arg| arg.to_string_lossy());
+    ["cargo".into()]
+        .into_iter()
+        .chain(args)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The README's own words, so that what it promises is what is checked.
+fn readme_tests(totals: &mut Totals) -> Result<()> {
+    let readme = std::fs::read_to_string(workspace::root().join("README.md"))
+        .context("cannot read README.md")?;
+    if !shell_lines(&readme).any(|line| line == TEST_COMMAND) {
+        bail!("README.md has no shell block with the line `{TEST_COMMAND}`");
+    }
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", TEST_COMMAND])
+        .current_dir(workspace::root())
+        .stdin(Stdio::null());
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot run sh")?;
+    totals.add(child.stdout.take().map(Totals::echo).unwrap_or_default());
+    let status = child.wait()?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(ChildFailed::new(TEST_COMMAND, status).into())
+    }
+}
+
+/// The lines of all fenced blocks marked `sh`.
+fn shell_lines(markdown: &str) -> impl Iterator<Item = &str> {
+    let mut inside = false;
+    markdown.lines().map(str::trim).filter(move |line| {
+        let fence = line.strip_prefix("```");
+        match fence {
+            Some(_) if inside => inside = false,
+            Some(language) => inside = language.split_whitespace().next() == Some("sh"),
+            None => {}
+        }
+        inside && fence.is_none()
+    })
+}
+
+/// Packs every crate that will be published and compiles it from the package alone.
+fn publish() -> Command {
+    let mut command = cargo();
+    command.args(["publish", "--workspace", "--dry-run"]);
+    // In CI everything is committed; who runs this by hand is in the middle of something.
+    if std::env::var_os("CI").is_none() {
+        command.arg("--allow-dirty");
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_shell_blocks_hold_commands() {
+        let markdown = "cargo test\n```rust\ncargo test;\n```\n```sh\n  cargo run\ncargo test\n```\n\
+                        ```text\nno\n```\nno\n```sh test\nyes\n```\n";
+        let lines: Vec<&str> = shell_lines(markdown).collect();
+        assert_eq!(lines, ["cargo run", "cargo test", "yes"]);
+    }
+
+    #[test]
+    fn the_table_ends_with_the_total() {
+        let times = [
+            ("format", Duration::from_millis(1500)),
+            ("clippy", Duration::from_mins(1)),
+        ];
+        let table = table(&times);
+        assert_eq!(
+            table.lines().last().unwrap().split_whitespace().nth(1),
+            Some("61.5")
+        );
+    }
+}

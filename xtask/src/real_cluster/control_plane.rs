@@ -1,0 +1,353 @@
+//! Starting and stopping the processes of one control plane, in order.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::credentials::Credentials;
+use super::process::Process;
+use super::run_dir::{RunDir, State};
+use super::{KUBECONFIG_VARIABLE, binaries, cache_dir};
+use crate::interrupt::Interrupt;
+
+/// How long each step may take: the API server until it is ready, the controller manager until its
+/// first work is done. Seconds are usual; a busy machine takes longer.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    pub(crate) controller_manager: bool,
+    /// `None` for any free port.
+    pub(crate) api_server_port: Option<u16>,
+}
+
+/// A running control plane. Dropping this value leaves it running: [`down`] stops it.
+pub(crate) struct ControlPlane {
+    dir: RunDir,
+    state: State,
+}
+
+impl ControlPlane {
+    /// Starts a control plane in `dir` and waits until it is ready. If that fails, nothing stays
+    /// behind but the logs.
+    pub(crate) fn up(dir: RunDir, options: Options, interrupt: &Interrupt) -> Result<Self> {
+        refuse_if_running(&dir)?;
+        let bin = binaries::ensure(&cache_dir()?, interrupt)?;
+        // A port that was free a moment ago may be taken when the process wants it.
+        for _ in 0..3 {
+            let mut start = Start::new(&dir, &bin, options, interrupt)?;
+            match start.run() {
+                Ok(()) => {
+                    let state = start.state;
+                    return Ok(Self { dir, state });
+                }
+                Err(why) => {
+                    let lost_a_port = start.state.processes.iter().any(Process::lost_its_port);
+                    down(&dir)?;
+                    if !lost_a_port || interrupt.is_raised() {
+                        return Err(why);
+                    }
+                }
+            }
+        }
+        bail!("three times in a row another process took a port before we could: try again")
+    }
+
+    /// The control plane of `dir`, if all of it is alive.
+    pub(crate) fn running(dir: RunDir) -> Result<Option<Self>> {
+        Ok(match dir.state()? {
+            Some(state) if state.processes.iter().all(Process::is_alive) => {
+                Some(Self { dir, state })
+            }
+            _ => None,
+        })
+    }
+
+    pub(crate) fn dir(&self) -> &RunDir {
+        &self.dir
+    }
+
+    /// Lines a shell can evaluate.
+    pub(crate) fn exports(&self) -> String {
+        let kubeconfig = shell_quoted(&self.dir.kubeconfig());
+        let bin = shell_quoted(&self.state.bin);
+        format!(
+            "export KUBECONFIG={kubeconfig}\n\
+             export {KUBECONFIG_VARIABLE}={kubeconfig}\n\
+             export PATH={bin}:\"$PATH\"\n"
+        )
+    }
+
+    /// What is running where, for people.
+    pub(crate) fn describe(&self) -> String {
+        let processes: Vec<String> = self
+            .state
+            .processes
+            .iter()
+            .map(|p| format!("{} (pid {})", p.name, p.pid))
+            .collect();
+        format!(
+            "API server  https://127.0.0.1:{}\nprocesses   {}\nkubeconfig  {}\nkubectl     {}\nlogs        {}",
+            self.state.api_server_port,
+            processes.join(", "),
+            self.dir.kubeconfig().display(),
+            self.state.bin.join("kubectl").display(),
+            self.dir.logs().display(),
+        )
+    }
+}
+
+/// Stops what a start in `dir` left running, last first, and returns the names of what was alive.
+pub(crate) fn down(dir: &RunDir) -> Result<Vec<String>> {
+    let mut stopped = Vec::new();
+    if let Some(state) = dir.state()? {
+        for process in state.processes.iter().rev() {
+            if process.stop()? {
+                stopped.push(process.name.clone());
+            }
+        }
+    }
+    dir.clear()?;
+    Ok(stopped)
+}
+
+/// Stops what was left running by attending tasks that were killed before they could, and clears
+/// away what ended tasks left below `parent` under a name that begins with `prefix`.
+pub(crate) fn down_abandoned(parent: &Path, prefix: &str) -> Result<()> {
+    for dir in RunDir::idle(parent, prefix)? {
+        let stopped = down(&dir)?;
+        if !stopped.is_empty() {
+            println!("stopped {} of a task that was killed", stopped.join(", "));
+        }
+        dir.remove()?;
+    }
+    Ok(())
+}
+
+fn refuse_if_running(dir: &RunDir) -> Result<()> {
+    let Some(state) = dir.state()? else {
+        return Ok(());
+    };
+    let (alive, dead): (Vec<_>, Vec<_>) = state.processes.iter().partition(|p| p.is_alive());
+    if alive.is_empty() {
+        return Ok(());
+    }
+    let names = |processes: &[&Process]| {
+        processes
+            .iter()
+            .map(|p| p.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    if dead.is_empty() {
+        bail!(
+            "already running: API server https://127.0.0.1:{}, files in {} \
+             (stop it with cargo xtask real-cluster down, or start another with --dir)",
+            state.api_server_port,
+            dir.path().display()
+        );
+    }
+    bail!(
+        "half of it is running: {} alive, {} dead; logs in {} \
+         (clear it away with cargo xtask real-cluster down)",
+        names(&alive),
+        names(&dead),
+        dir.logs().display()
+    );
+}
+
+/// One attempt at starting everything.
+struct Start<'a> {
+    dir: &'a RunDir,
+    options: Options,
+    interrupt: &'a Interrupt,
+    credentials: Credentials,
+    state: State,
+}
+
+impl<'a> Start<'a> {
+    fn new(
+        dir: &'a RunDir,
+        bin: &Path,
+        options: Options,
+        interrupt: &'a Interrupt,
+    ) -> Result<Self> {
+        let api_server_port = match options.api_server_port {
+            Some(port) => claim(port)?,
+            None => free_port()?,
+        };
+        dir.prepare()?;
+        let credentials = Credentials::create(&dir.credentials())?;
+        credentials.write_kubeconfigs(&dir.kubeconfig(), api_server_port)?;
+        let state = State {
+            api_server_port,
+            bin: bin.to_owned(),
+            processes: Vec::new(),
+        };
+        Ok(Self {
+            dir,
+            options,
+            interrupt,
+            credentials,
+            state,
+        })
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let etcd = format!("https://127.0.0.1:{}", free_port()?);
+        self.spawn("etcd", &self.etcd_flags(&etcd)?)?;
+        self.spawn("kube-apiserver", &self.api_server_flags(&etcd))?;
+        self.wait_for("the API server to be ready", "/readyz")?;
+        if self.options.controller_manager {
+            self.spawn("kube-controller-manager", &self.controller_manager_flags())?;
+            // The first thing everybody needs of it, and proof that it works.
+            let account = "/api/v1/namespaces/default/serviceaccounts/default";
+            self.wait_for(
+                "the controller manager to make the default service account",
+                account,
+            )?;
+        } else {
+            self.wait_for("the default namespace", "/api/v1/namespaces/default")?;
+        }
+        Ok(())
+    }
+
+    /// Starts a program, and notes it at once: whatever happens next, `down` finds it.
+    fn spawn(&mut self, name: &str, flags: &[String]) -> Result<()> {
+        let log = self.dir.logs().join(format!("{name}.log"));
+        let process = Process::spawn(name, &self.state.bin.join(name), flags, &log)?;
+        self.state.processes.push(process);
+        self.dir.write_state(&self.state)
+    }
+
+    /// Waits until a GET of `path` succeeds.
+    fn wait_for(&self, what: &str, path: &str) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = Command::new(self.state.bin.join("kubectl"))
+                .arg("--kubeconfig")
+                .arg(self.dir.kubeconfig())
+                .args(["--request-timeout=5s", "get", "--raw", path])
+                .stdin(Stdio::null())
+                .output()
+                .context("cannot run kubectl")?;
+            if self.interrupt.is_raised() {
+                bail!("interrupted");
+            }
+            if let Some(dead) = self.state.processes.iter().find(|p| !p.is_alive()) {
+                bail!("{} ended while starting:\n{}", dead.name, dead.last_words());
+            }
+            if answer.status.success() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let last = self.state.processes.last().map(Process::last_words);
+                bail!(
+                    "waited {} s for {what}: {}\n{}",
+                    PATIENCE.as_secs(),
+                    String::from_utf8_lossy(&answer.stderr).trim(),
+                    last.unwrap_or_default()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn etcd_flags(&self, url: &str) -> Result<Vec<String>> {
+        let peers = format!("https://127.0.0.1:{}", free_port()?);
+        let file = |name| self.credentials.file(name);
+        Ok(flags(&[
+            ("name", "default".into()),
+            ("data-dir", self.dir.data().display().to_string()),
+            ("listen-client-urls", url.into()),
+            ("advertise-client-urls", url.into()),
+            ("listen-peer-urls", peers.clone()),
+            ("initial-advertise-peer-urls", peers.clone()),
+            ("initial-cluster", format!("default={peers}")),
+            ("cert-file", file("tls.crt")),
+            ("key-file", file("tls.key")),
+            ("trusted-ca-file", file("ca.crt")),
+            ("client-cert-auth", "true".into()),
+            ("peer-cert-file", file("tls.crt")),
+            ("peer-key-file", file("tls.key")),
+            ("peer-trusted-ca-file", file("ca.crt")),
+            ("peer-client-cert-auth", "true".into()),
+            // The data ends with the processes: nothing is gained by waiting for the disk.
+            ("unsafe-no-fsync", "true".into()),
+        ]))
+    }
+
+    fn api_server_flags(&self, etcd: &str) -> Vec<String> {
+        let file = |name| self.credentials.file(name);
+        flags(&[
+            ("bind-address", "127.0.0.1".into()),
+            ("secure-port", self.state.api_server_port.to_string()),
+            ("tls-cert-file", file("tls.crt")),
+            ("tls-private-key-file", file("tls.key")),
+            ("etcd-servers", etcd.into()),
+            ("etcd-cafile", file("ca.crt")),
+            ("etcd-certfile", file("tls.crt")),
+            ("etcd-keyfile", file("tls.key")),
+            ("authorization-mode", "RBAC".into()),
+            ("token-auth-file", file("tokens.csv")),
+            (
+                "service-account-issuer",
+                "https://kubernetes.default.svc".into(),
+            ),
+            ("service-account-key-file", file("service-accounts.pub")),
+            (
+                "service-account-signing-key-file",
+                file("service-accounts.key"),
+            ),
+            ("service-cluster-ip-range", "10.0.0.0/24".into()),
+            ("allow-privileged", "true".into()),
+            // Loopback may not stand in an Endpoints object, and no Pod runs here that would ask.
+            ("advertise-address", "127.0.0.1".into()),
+            ("endpoint-reconciler-type", "none".into()),
+        ])
+    }
+
+    fn controller_manager_flags(&self) -> Vec<String> {
+        let file = |name| self.credentials.file(name);
+        flags(&[
+            ("kubeconfig", file("controller-manager.kubeconfig")),
+            // Each loop under its own account and its own RBAC role, as in a real cluster.
+            ("use-service-account-credentials", "true".into()),
+            (
+                "service-account-private-key-file",
+                file("service-accounts.key"),
+            ),
+            ("root-ca-file", file("ca.crt")),
+            ("cluster-signing-cert-file", file("ca.crt")),
+            ("cluster-signing-key-file", file("ca.key")),
+            ("leader-elect", "false".into()),
+            // It serves nothing anybody here asks for.
+            ("secure-port", "0".into()),
+        ])
+    }
+}
+
+fn flags(pairs: &[(&str, String)]) -> Vec<String> {
+    pairs
+        .iter()
+        .map(|(name, value)| format!("--{name}={value}"))
+        .collect()
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port on loopback")?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn claim(port: u16) -> Result<u16> {
+    TcpListener::bind(("127.0.0.1", port))
+        .map(|_| port)
+        .map_err(|error| anyhow!("port {port} is taken ({error}): choose another, or none for any"))
+}
+
+fn shell_quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}

@@ -1,0 +1,147 @@
+//! Just enough of a Rust lexer to tell code, comments and literals apart.
+//!
+//! The checks search source text with regular expressions; what they must not find is what stands
+//! in a string, or (for some) in a comment. [`mask`] blanks those and keeps every line where it is.
+
+/// What [`mask`] leaves readable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    Code,
+    CodeAndComments,
+}
+
+/// `source` with the inside of literals (and, for [`Keep::Code`], comments) replaced by spaces.
+pub(crate) fn mask(source: &str, keep: Keep) -> String {
+    let mut masked = String::with_capacity(source.len());
+    let mut rest = source;
+    let mut after_word = false;
+    while let Some(c) = rest.chars().next() {
+        let (length, readable) = token(rest, after_word, keep);
+        let (text, tail) = rest.split_at(length.max(c.len_utf8()));
+        if readable {
+            masked.push_str(text);
+        } else {
+            masked.extend(text.chars().map(|c| if c == '\n' { c } else { ' ' }));
+        }
+        after_word = text
+            .chars()
+            .next_back()
+            .is_some_and(|c| c.is_alphanumeric() || c == '_');
+        rest = tail;
+    }
+    masked
+}
+
+/// The length of the token `rest` begins with, and whether it stays readable. Code comes one
+/// character at a time; `after_word` says that `r` or `b` continues an identifier here.
+fn token(rest: &str, after_word: bool, keep: Keep) -> (usize, bool) {
+    let comments = keep == Keep::CodeAndComments;
+    if rest.starts_with("//") {
+        return (rest.find('\n').unwrap_or(rest.len()), comments);
+    }
+    if rest.starts_with("/*") {
+        return (block_comment(rest), comments);
+    }
+    if rest.starts_with('"') {
+        return (string(rest), false);
+    }
+    if let Some(length) = char_literal(rest) {
+        return (length, false);
+    }
+    if !after_word && let Some(length) = raw_string(rest) {
+        return (length, false);
+    }
+    (0, true)
+}
+
+fn block_comment(rest: &str) -> usize {
+    let mut depth = 0_usize;
+    let bytes = rest.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes.get(at..at + 2) {
+            Some(b"/*") => (depth, at) = (depth + 1, at + 2),
+            Some(b"*/") => (depth, at) = (depth - 1, at + 2),
+            _ => at += 1,
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    rest.len()
+}
+
+fn string(rest: &str) -> usize {
+    let mut escaped = false;
+    for (at, c) in rest.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return at + 1,
+            _ => {}
+        }
+    }
+    rest.len()
+}
+
+/// `'x'`, `'\n'`, `'\u{1F980}'`; not the lifetime `'x`.
+fn char_literal(rest: &str) -> Option<usize> {
+    let inside = rest.strip_prefix('\'')?;
+    if inside.starts_with('\\') {
+        let end = inside.char_indices().skip(2).find(|(_, c)| *c == '\'')?.0;
+        return Some(1 + end + 1);
+    }
+    let c = inside.chars().next()?;
+    inside[c.len_utf8()..]
+        .starts_with('\'')
+        .then_some(1 + c.len_utf8() + 1)
+}
+
+/// `r"…"`, `br#"…"#` and the like.
+fn raw_string(rest: &str) -> Option<usize> {
+    let after = rest.trim_start_matches(['b', 'c']);
+    let prefix = rest.len() - after.len();
+    let after = after.strip_prefix('r').filter(|_| prefix <= 1)?;
+    let hashes = after.len() - after.trim_start_matches('#').len();
+    after[hashes..].strip_prefix('"')?;
+    let close = format!("\"{}", "#".repeat(hashes));
+    let start = prefix + 1 + hashes + 1;
+    Some(
+        rest[start..]
+            .find(&close)
+            .map_or(rest.len(), |end| start + end + close.len()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(source: &str) -> String {
+        mask(source, Keep::Code)
+    }
+
+    #[test]
+    fn literals_and_comments_vanish_and_lines_stay() {
+        assert_eq!(code("a // b\nc"), "a     \nc");
+        assert_eq!(code("a /* b /* c */\nd */ e"), "a             \n     e");
+        assert_eq!(code(r#"f("x\"y", z)"#), "f(      , z)");
+        assert_eq!(code("r#\"a\"b\"#;"), "        ;");
+        assert_eq!(code(r"let b = b'\'' ;"), "let b = b     ;");
+    }
+
+    #[test]
+    fn lifetimes_and_names_that_end_in_r_stay() {
+        assert_eq!(code("fn f<'a>(x: &'a str) {}"), "fn f<'a>(x: &'a str) {}");
+        assert_eq!(code("for\"x\""), "for   ");
+        assert_eq!(code("('\"', \"b\")"), "(   ,    )");
+    }
+
+    #[test]
+    fn comments_can_be_kept() {
+        assert_eq!(
+            mask("// a \"b\n\"c\"", Keep::CodeAndComments),
+            "// a \"b\n   "
+        );
+    }
+}

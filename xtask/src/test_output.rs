@@ -1,0 +1,72 @@
+//! What test programs say of themselves, added up.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+/// The sum of `test result:` lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) passed: u32,
+    pub(crate) failed: u32,
+    pub(crate) ignored: u32,
+}
+
+static RESULT: LazyLock<Regex> = LazyLock::new(|| {
+    #[expect(clippy::expect_used, reason = "the pattern is a constant")]
+    Regex::new(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored;")
+        .expect("a valid pattern")
+});
+
+impl Totals {
+    /// Prints everything `output` says, as it comes, and adds up the results.
+    pub(crate) fn echo(output: impl Read) -> Self {
+        let mut totals = Self::default();
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            totals.add_line(&line);
+        }
+        totals
+    }
+
+    fn add_line(&mut self, line: &str) {
+        if let Some(found) = RESULT.captures(line) {
+            let number = |at: usize| found[at].parse().unwrap_or(0);
+            self.add(Self {
+                passed: number(1),
+                failed: number(2),
+                ignored: number(3),
+            });
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_several_programs_add_up() {
+        let output = "running 3 tests\n\
+            test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1s\n\
+            a line that mentions test result: ok. 9 passed\n\
+            test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        let totals = Totals::echo(output.as_bytes());
+        assert_eq!(
+            totals,
+            Totals {
+                passed: 13,
+                failed: 2,
+                ignored: 1
+            }
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! `cargo xtask test-real`: the tests that need a real control plane, with one of their own.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::interrupt::Interrupt;
+use crate::real_cluster::{self, ControlPlane, KUBECONFIG_VARIABLE, Options, RunDir};
+use crate::test_output::Totals;
+use crate::workspace::{self, ChildFailed};
+
+/// The feature that compiles such tests: their test target requires it.
+const FEATURE: &str = "real-cluster";
+
+/// Each run works in a directory of its own and holds its lock. The logs of a failed run stay until
+/// the next one.
+const RUN_PREFIX: &str = "test-";
+
+/// How long the tests may take to end after Ctrl-C.
+const GRACE: Duration = Duration::from_secs(5);
+
+#[derive(Default, clap::Args)]
+pub(crate) struct Args {
+    /// Passed on to `cargo test`: the name of a test, or `-- --nocapture`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    cargo_test: Vec<String>,
+}
+
+/// Brings the control plane up, runs the tests, takes it down whatever happened to them, and adds
+/// their results to `totals`.
+pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
+    let interrupt = Interrupt::install()?;
+    let runs = real_cluster::cache_dir()?.join("run");
+    real_cluster::down_abandoned(&runs, RUN_PREFIX)?;
+
+    // First of all: a compile error needs no control plane.
+    let mut tests = Tests {
+        targets: targets()?,
+        kubeconfig: None,
+        interrupt,
+        totals,
+    };
+    tests.cargo_test(&["--no-run".to_owned()])?;
+
+    let dir = RunDir::open(&runs.join(format!("{RUN_PREFIX}{}", std::process::id())))?;
+    let options = Options {
+        controller_manager: true,
+        api_server_port: None,
+    };
+    let started = Instant::now();
+    let cluster = ControlPlane::up(dir, options, &tests.interrupt)?;
+    println!(
+        "control plane ready after {:.1} s",
+        started.elapsed().as_secs_f32()
+    );
+
+    tests.kubeconfig = Some(cluster.dir().kubeconfig());
+    let outcome = tests.cargo_test(&args.cargo_test);
+    real_cluster::down(cluster.dir())?;
+    if outcome.is_ok() {
+        cluster.dir().remove()?;
+    } else {
+        println!(
+            "control plane stopped; its logs: {}",
+            cluster.dir().logs().display()
+        );
+    }
+    outcome
+}
+
+/// The names of the workspace's test targets of this kind.
+fn targets() -> Result<Vec<String>> {
+    let out = workspace::cargo()
+        .args(["metadata", "--no-deps", "--format-version=1"])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo metadata")?;
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&out.stdout).context("cannot read cargo metadata")?;
+    let each = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
+    let targets = each(&metadata["packages"])
+        .into_iter()
+        .flat_map(|p| each(&p["targets"]));
+    let names: Vec<String> = targets
+        .filter(|target| each(&target["kind"]).iter().any(|kind| kind == "test"))
+        .filter(|target| {
+            each(&target["required-features"])
+                .iter()
+                .any(|f| f == FEATURE)
+        })
+        .filter_map(|target| target["name"].as_str().map(str::to_owned))
+        .collect();
+    if names.is_empty() {
+        bail!("no test target of the workspace requires the feature {FEATURE}");
+    }
+    Ok(names)
+}
+
+struct Tests<'a> {
+    targets: Vec<String>,
+    kubeconfig: Option<PathBuf>,
+    interrupt: Interrupt,
+    totals: &'a mut Totals,
+}
+
+impl Tests<'_> {
+    fn cargo_test(&mut self, args: &[String]) -> Result<()> {
+        // The whole workspace is named, so that dependencies are compiled as for a plain
+        // `cargo test`.
+        let mut command = workspace::cargo();
+        command.args(["test", "--workspace", "--features", FEATURE]);
+        for target in &self.targets {
+            command.args(["--test", target]);
+        }
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        if let Some(path) = &self.kubeconfig {
+            command.env(KUBECONFIG_VARIABLE, path);
+        }
+        // A group of its own: whoever is asked to stop, cargo, the tests or we, all of them stop.
+        let mut child = command
+            .process_group(0)
+            .spawn()
+            .context("cannot run cargo test")?;
+        let output = child.stdout.take().context("no output of cargo test")?;
+        let echo = std::thread::spawn(move || Totals::echo(output));
+        let outcome = self.wait(&mut child);
+        self.totals.add(echo.join().unwrap_or_default());
+        outcome
+    }
+
+    fn wait(&self, child: &mut Child) -> Result<()> {
+        loop {
+            if self.interrupt.is_raised() {
+                stop(child)?;
+                return Err(ChildFailed::interrupted("interrupted").into());
+            }
+            if let Some(status) = child.try_wait()? {
+                if status.success() {
+                    return Ok(());
+                }
+                return Err(ChildFailed::new("the tests failed", status).into());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Ends cargo and all it started.
+fn stop(child: &mut Child) -> Result<()> {
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let signal = |signal| group.map(|group| kill_process_group(group, signal));
+    let _ = signal(Signal::INT);
+    let deadline = Instant::now() + GRACE;
+    while child.try_wait()?.is_none() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // The group may outlive cargo; once it is empty this does nothing.
+    let _ = signal(Signal::KILL);
+    child.wait()?;
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Where the workspace is, which files it has, and how a child's exit code becomes ours.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+
+use anyhow::{Context, Result};
+
+/// The root of the workspace this binary was built from.
+pub(crate) fn root() -> &'static Path {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask)
+}
+
+/// The cargo that runs this task.
+pub(crate) fn cargo() -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    command
+}
+
+/// `path` as people write it: relative to the root.
+pub(crate) fn relative<'a>(root: &Path, path: &'a Path) -> &'a Path {
+    path.strip_prefix(root).unwrap_or(path)
+}
+
+/// Every file below `root` with one of `extensions`, sorted; build output and hidden folders are
+/// left out.
+pub(crate) fn files(root: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(&folder)
+            .with_context(|| format!("cannot read the folder {}", folder.display()))?;
+        for entry in entries {
+            let entry = entry?;
+            let path = entry.path();
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if entry.file_type()?.is_dir() {
+                if !name.starts_with('.') && name != "target" && name != "node_modules" {
+                    folders.push(path);
+                }
+            } else if path
+                .extension()
+                .is_some_and(|e| extensions.iter().any(|x| e == *x))
+            {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A child process failed; `cargo xtask` ends with the child's own exit code.
+#[derive(Debug)]
+pub(crate) struct ChildFailed {
+    pub(crate) what: String,
+    pub(crate) code: u8,
+}
+
+impl ChildFailed {
+    pub(crate) fn new(what: impl Into<String>, status: ExitStatus) -> Self {
+        let code = status
+            .code()
+            .and_then(|c| u8::try_from(c).ok())
+            .unwrap_or(1);
+        Self {
+            what: what.into(),
+            code,
+        }
+    }
+
+    /// As a shell reports a command that Ctrl-C ended.
+    pub(crate) fn interrupted(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            code: 130,
+        }
+    }
+}
+
+impl std::fmt::Display for ChildFailed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} (exit code {})", self.what, self.code)
+    }
+}
+
+impl std::error::Error for ChildFailed {}
+
+/// The exit code `cargo xtask` ends with after `error`.
+pub(crate) fn exit_code_of(error: &anyhow::Error) -> ExitCode {
+    error
+        .downcast_ref::<ChildFailed>()
+        .map_or(ExitCode::FAILURE, |child| child.code.into())
+}
