@@ -266,6 +266,10 @@ impl<'a> Rollout<'a> {
     /// Takes from the old sets what may go without falling below the minimum: first what is not
     /// available anyway, then available Pods beyond the minimum. True if any set shrank.
     fn shrink_old(&mut self) -> bool {
+        // A set that has not yet reported on its present size reports on Pods it may be deleting.
+        if !self.all().all(size::is_reported) {
+            return false;
+        }
         let minimum = self.desired() - size::limits(self.deployment).unavailable;
         let total: i32 = self.all().map(size::wanted).sum();
         let new_unavailable = self.new.as_ref().map_or(0, |new| {

@@ -130,8 +130,9 @@ impl World {
         *available = (*available + 1).min(*total);
     }
 
-    /// The ReplicaSet loop reports one set's status.
+    /// The ReplicaSet loop reports one set's status, after the set's Pods followed its size.
     fn report(&mut self, name: &str) {
+        self.follow(name);
         let (total, available) = self.pods[name];
         let set = self.sets.get_mut(name).unwrap();
         let some = |n: i32| Some(n).filter(|n| *n != 0);

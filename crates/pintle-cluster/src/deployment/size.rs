@@ -122,6 +122,15 @@ pub(super) fn available(set: &ReplicaSet) -> i32 {
     status(set, |status| status.available_replicas.unwrap_or_default())
 }
 
+/// Whether the status of a set is about its present spec.
+pub(super) fn is_reported(set: &ReplicaSet) -> bool {
+    let observed = set
+        .status
+        .as_ref()
+        .and_then(|status| status.observed_generation);
+    observed >= set.metadata.generation
+}
+
 /// The Pods of a set that are available and will stay: a set that was told to shrink but has not
 /// yet done so must not be counted on for more than it may keep.
 pub(super) fn lasting(set: &ReplicaSet) -> i32 {
