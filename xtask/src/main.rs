@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
 mod ci;
+mod generate;
 mod guarantees;
 mod interrupt;
 mod lint;
@@ -32,6 +33,8 @@ enum Task {
     RealCluster(real_cluster::Command),
     /// Run the tests that need a real control plane, with one of their own
     TestReal(test_real::Args),
+    /// Write the tables of built-in kinds from a running kube-apiserver of the pinned version
+    Generate(generate::Args),
     /// Check that every promise has a test, and that tests cite real promises
     Guarantees,
     /// Check the house rules that clippy cannot see
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::RealCluster(command) => real_cluster::run(&command),
         Task::TestReal(args) => test_real::run(&args, &mut test_output::Totals::default()),
+        Task::Generate(args) => generate::run(&args),
         Task::Guarantees => guarantees::run(),
         Task::Lint => lint::run(),
         Task::Ci => ci::run_all(),

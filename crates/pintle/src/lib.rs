@@ -12,11 +12,17 @@
 mod object;
 pub mod source;
 pub mod reflector;
+pub mod delta_fifo;
 pub mod cache;
+pub mod informer;
 pub mod queue;
 
 pub mod chance;
 pub mod client;
 pub mod clock;
 pub mod events;
+pub mod limits;
 pub mod metrics;
+
+#[cfg(test)]
+mod testing;

@@ -5,6 +5,7 @@
 //! - [`field`]: one fault of one field, worded as clients know it.
 //! - [`structural`]: the schema a custom resource definition carries, and what it does to objects.
 
+pub mod builtin;
 pub mod field;
 pub mod structural;
 

@@ -333,6 +333,14 @@ mod tests {
             "one combined event, counted up; m3 seen twice"
         );
         assert_eq!(writes[9].event.reason.as_deref(), Some("Failed"));
+        let mut annotated = occurrence("web", "Failed", "m13");
+        annotated
+            .annotations
+            .insert("about".into(), "m13 alone".into());
+        let combined = correlator
+            .correlate(&annotated, now)
+            .expect("within the share");
+        assert_eq!(combined.event.metadata.annotations, None);
     }
 
     /// Proves E-10.
@@ -342,10 +350,13 @@ mod tests {
         for i in 1..=10 {
             correlate(&mut correlator, "Failed", &format!("m{i}"), start);
         }
-        let at_limit = start + GROUP_MEMORY;
-        assert!(correlate(&mut correlator, "Failed", "m11", at_limit).combined);
-        let beyond = at_limit + GROUP_MEMORY + Duration::from_millis(1);
-        assert!(!correlate(&mut correlator, "Failed", "m12", beyond).combined);
+        let mut now = start;
+        for message in ["m11", "m12"] {
+            now += GROUP_MEMORY;
+            assert!(correlate(&mut correlator, "Failed", message, now).combined);
+        }
+        now += GROUP_MEMORY + Duration::from_millis(1);
+        assert!(!correlate(&mut correlator, "Failed", "m13", now).combined);
     }
 
     /// Proves E-10.

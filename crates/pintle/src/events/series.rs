@@ -467,4 +467,22 @@ mod tests {
         assert_eq!(page.see(&occurrence("pod-4095", "Seen", "")), Observed::Due);
         assert_eq!(page.write_all(), [1, 2], "pod-4095 was still known");
     }
+
+    /// Proves E-40.
+    #[test]
+    fn series_with_untold_counts_are_told_to_make_room() {
+        let mut page = Page::new();
+        for i in 0..4096 {
+            let seen = occurrence(&format!("pod-{i}"), "Seen", "");
+            for _ in 0..2 {
+                page.see(&seen);
+            }
+            page.write_all();
+            page.see(&seen);
+        }
+        let late = occurrence("late", "Seen", "");
+        assert_eq!(page.see(&late), Observed::TurnedAway);
+        assert_eq!(page.write_all(), [3; 4096]);
+        assert_eq!(page.see(&late), Observed::Due);
+    }
 }

@@ -16,9 +16,9 @@ const SHORT: Duration = Duration::from_secs(1);
 /// So many quick ends in a row are forgiven.
 const QUICK_ENDS: u32 = 3;
 /// A pause of this length separates two runs of internal errors.
-const RUN_GAP: Duration = Duration::from_secs(60);
+const RUN_GAP: Duration = Duration::from_mins(1);
 /// The longest wait a server can ask for.
-const RETRY_AFTER_CAP: Duration = Duration::from_secs(120);
+const RETRY_AFTER_CAP: Duration = Duration::from_mins(2);
 
 /// What can be set.
 #[derive(Clone, Copy, Debug)]

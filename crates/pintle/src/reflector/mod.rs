@@ -28,6 +28,7 @@
 
 mod backoff;
 mod collect;
+mod intake;
 mod machine;
 mod metrics;
 mod pager;
@@ -57,7 +58,7 @@ use crate::{
 };
 
 /// The shortest time limit a watch can have.
-const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(300);
+const MIN_WATCH_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Reads a source into a sink and keeps the sink up to date. See the [module](self).
 ///
@@ -145,16 +146,16 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
     pub fn new(source: L, reader: Reader<K>, sink: Arc<S>) -> Self {
         let settings = Settings {
             watch_list: source.supports_watch_list(),
-            refusal_memory: Duration::from_secs(3600),
+            refusal_memory: Duration::from_hours(1),
             page_size: None,
             internal_error_retry: Duration::ZERO,
             watch_timeout: MIN_WATCH_TIMEOUT,
         };
         let patience = Patience {
-            watchdog: Some(Duration::from_secs(120)),
+            watchdog: Some(Duration::from_mins(2)),
             overtime: Duration::from_secs(30),
             marker_idle: Duration::from_secs(15),
-            marker_total: Duration::from_secs(120),
+            marker_total: Duration::from_mins(2),
         };
         Self {
             source,

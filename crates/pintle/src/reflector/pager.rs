@@ -93,12 +93,12 @@ mod tests {
     use super::*;
     use crate::source::ApiError;
 
-    fn page(version: &str, token: Option<&str>) -> Result<Page, SourceError> {
-        Ok(Page {
+    fn page(version: &str, token: Option<&str>) -> Page {
+        Page {
             resource_version: version.into(),
             continue_token: token.map(Into::into),
             remaining: None,
-        })
+        }
     }
 
     fn gone(reason: &str) -> Result<Page, SourceError> {
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(pager.request().resource_version.as_deref(), Some("7"));
         assert_eq!(pager.request().limit, Some(500));
         assert!(matches!(
-            pager.answered(page("9", Some("a"))),
+            pager.answered(Ok(page("9", Some("a")))),
             Ok(Paging::More)
         ));
         let expected = ListOptions {
@@ -122,10 +122,10 @@ mod tests {
         };
         assert_eq!(pager.request(), expected);
         assert!(matches!(
-            pager.answered(page("10", Some("b"))),
+            pager.answered(Ok(page("10", Some("b")))),
             Ok(Paging::More)
         ));
-        match pager.answered(page("11", None)) {
+        match pager.answered(Ok(page("11", None))) {
             Ok(Paging::Done(version)) => assert_eq!(version, "9"),
             other => panic!("{other:?}"),
         }
@@ -136,7 +136,7 @@ mod tests {
     fn an_expired_token_leads_to_one_whole_list() {
         let mut pager = Pager::new(Some("7".into()), Some(500));
         assert!(matches!(
-            pager.answered(page("9", Some("a"))),
+            pager.answered(Ok(page("9", Some("a")))),
             Ok(Paging::More)
         ));
         assert!(matches!(
@@ -158,7 +158,7 @@ mod tests {
         assert!(pager.answered(gone("Expired")).is_err());
         let mut pager = Pager::new(None, Some(500));
         assert!(matches!(
-            pager.answered(page("9", Some("a"))),
+            pager.answered(Ok(page("9", Some("a")))),
             Ok(Paging::More)
         ));
         assert!(pager.answered(gone("Gone")).is_err());
@@ -169,11 +169,11 @@ mod tests {
     fn a_list_that_goes_round_in_a_circle_is_an_error() {
         let mut pager = Pager::new(None, Some(500));
         assert!(matches!(
-            pager.answered(page("9", Some("a"))),
+            pager.answered(Ok(page("9", Some("a")))),
             Ok(Paging::More)
         ));
         assert!(matches!(
-            pager.answered(page("9", Some("a"))),
+            pager.answered(Ok(page("9", Some("a")))),
             Err(Reason::CircularList)
         ));
     }

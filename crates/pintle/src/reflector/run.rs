@@ -2,29 +2,27 @@
 
 use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use tokio::{
-    sync::watch,
     task::consume_budget,
     time::{Instant, Sleep, sleep, sleep_until, timeout},
 };
 
 use super::{
-    Patience, Phase, Reflector, Sink, Status,
+    Patience, Phase, Reflector, Sink,
     backoff::Delays,
     collect::Collection,
+    intake::{Intake, Read},
     machine::{Course, End, Machine, Step, Verdict},
     metrics::Counters,
     pager::{Pager, Paging},
-    status::{Failure, Reason, Unreadable, UnreadableError},
+    status::{Failure, Reason},
 };
 use crate::{
     chance::Chance,
-    object::{Kind, Object, ObjectKey, Reader},
-    source::{
-        BodyError, ListOptions, ListWatch, RawItem, SourceError, WatchEvent, peek_key,
-        peek_resource_version, peek_type,
-    },
+    object::{Kind, Object},
+    source::{ListOptions, ListWatch, RawItem, SourceError, WatchEvent, peek_resource_version},
 };
 
 /// After so much silence of a streaming list somebody should hear of it.
@@ -63,24 +61,6 @@ struct Open<W> {
 struct Resync {
     period: Duration,
     timer: Option<Pin<Box<Sleep>>>,
-}
-
-/// What turns bytes into objects, and tells of those it could not.
-struct Intake<K: Kind> {
-    reader: Reader<K>,
-    target: Arc<str>,
-    expected: Option<(String, String)>,
-    counters: Counters,
-    status: watch::Sender<Status>,
-}
-
-/// What became of the object of an event.
-enum Read<K> {
-    Object(Object<K>),
-    /// It could not be read; its version is known or not.
-    Lost(Option<String>),
-    /// It is no object of ours.
-    Foreign,
 }
 
 // === impl Runner ===
@@ -262,7 +242,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
                 }
                 () = sleep_until(warned.max(heard) + MARKER_WARNING) => {
                     warned = Instant::now();
-                    self.intake.warn_of_missing_marker(&open, heard, started);
+                    self.intake.warn_of_missing_marker(open.events, heard, started);
                     continue;
                 }
                 event = open.stream.next() => event,
@@ -434,62 +414,55 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             Some(Err(error)) => return Some(End::Broken(error)),
             Some(Ok(event)) => event,
         };
-        let sink = &*self.sink;
-        match event {
-            WatchEvent::Added(json) => match self.intake.read(&json) {
-                Read::Object(object) => self.tell(open, object, |sink, object| sink.add(object)),
-                Read::Lost(version) => self.passed(open, version.as_deref()),
-                Read::Foreign => {}
-            },
+        let (json, tell): (Bytes, fn(&S, Object<K>)) = match event {
+            WatchEvent::Added(json) => (json, S::add),
             WatchEvent::Modified(json) => {
                 open.unordered = false;
-                match self.intake.read(&json) {
-                    Read::Object(object) => {
-                        self.tell(open, object, |sink, object| sink.update(object));
-                    }
-                    Read::Lost(version) => self.passed(open, version.as_deref()),
-                    Read::Foreign => {}
-                }
+                (json, S::update)
             }
-            WatchEvent::Deleted(json) => {
-                open.unordered = false;
-                match self.intake.read(&json) {
-                    Read::Object(object) => {
-                        self.tell(open, object, |sink, object| sink.delete(object));
-                    }
-                    Read::Lost(version) => {
-                        self.passed(open, version.as_deref());
-                        return Some(End::UnreadableDeletion);
-                    }
-                    Read::Foreign => {}
-                }
-            }
+            WatchEvent::Deleted(json) => return self.deleted(open, &json),
             WatchEvent::Bookmark {
                 resource_version, ..
             } => {
                 open.unordered = false;
                 self.sends_bookmarks = true;
-                sink.bookmark(&resource_version);
+                self.sink.bookmark(&resource_version);
                 self.passed(open, Some(&resource_version));
+                return None;
             }
             WatchEvent::Error(error) => return Some(End::Error(error)),
             WatchEvent::Unknown { kind, object } => {
                 self.intake.unknown_event(kind, &object);
                 self.passed(open, peek_resource_version(&object).as_deref());
+                return None;
             }
+        };
+        match self.intake.read(&json) {
+            Read::Object(object) => {
+                tell(&self.sink, object.clone());
+                self.passed(open, Some(object.resource_version()));
+            }
+            Read::Lost(version) => self.passed(open, version.as_deref()),
+            Read::Foreign => {}
         }
         None
     }
 
-    fn tell(
-        &mut self,
-        open: &mut Open<L::Watch>,
-        object: Object<K>,
-        how: impl FnOnce(&S, Object<K>),
-    ) {
-        let known = object.clone();
-        how(&self.sink, object);
-        self.passed(open, Some(known.resource_version()));
+    /// Only a list can make good a deletion that was lost.
+    fn deleted(&mut self, open: &mut Open<L::Watch>, json: &[u8]) -> Option<End> {
+        open.unordered = false;
+        match self.intake.read(json) {
+            Read::Object(object) => {
+                self.sink.delete(object.clone());
+                self.passed(open, Some(object.resource_version()));
+                None
+            }
+            Read::Lost(version) => {
+                self.passed(open, version.as_deref());
+                Some(End::UnreadableDeletion)
+            }
+            Read::Foreign => None,
+        }
     }
 
     /// An event has been dealt with; it carried this version.
@@ -573,104 +546,5 @@ impl Resync {
         };
         timer.as_mut().await;
         timer.set(sleep(*period));
-    }
-}
-
-// === impl Intake ===
-
-impl<K: Kind> Intake<K> {
-    /// Reads an item of a list.
-    fn item(&mut self, item: RawItem<'_>) -> Option<Object<K>> {
-        match item {
-            RawItem::Json(json) => match self.reader.read(json) {
-                Ok(object) => Some(object),
-                Err(error) => {
-                    let key = error.key().cloned().or_else(|| peek_key(json));
-                    self.unreadable(key, error.into());
-                    None
-                }
-            },
-            RawItem::TooLarge { head, limit } => {
-                let error = BodyError::TooLarge {
-                    what: "an item of the list",
-                    limit,
-                };
-                self.unreadable(peek_key(head), error.into());
-                None
-            }
-        }
-    }
-
-    /// Reads the object of an event.
-    fn read(&mut self, json: &[u8]) -> Read<K> {
-        if let Some(error) = self.wrong_type(json) {
-            self.unreadable(peek_key(json), error);
-            return Read::Foreign;
-        }
-        match self.reader.read(json) {
-            Ok(object) => Read::Object(object),
-            Err(error) => {
-                let key = error.key().cloned().or_else(|| peek_key(json));
-                self.unreadable(key, error.into());
-                Read::Lost(peek_resource_version(json))
-            }
-        }
-    }
-
-    fn wrong_type(&self, json: &[u8]) -> Option<UnreadableError> {
-        let (api_version, kind) = match peek_type(json) {
-            (None, None) => return None,
-            (api_version, kind) => (api_version.unwrap_or_default(), kind.unwrap_or_default()),
-        };
-        let right = match &self.expected {
-            Some((expected_version, expected_kind)) => {
-                expected_version == api_version && expected_kind == kind
-            }
-            None => !(kind == "Table" && api_version.starts_with("meta.k8s.io/")),
-        };
-        (!right).then(|| UnreadableError::WrongType {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-        })
-    }
-
-    fn unknown_event(&mut self, kind: String, object: &[u8]) {
-        self.unreadable(peek_key(object), UnreadableError::UnknownEvent(kind));
-    }
-
-    fn unreadable(&mut self, key: Option<ObjectKey>, error: UnreadableError) {
-        let unreadable = Arc::new(Unreadable {
-            key,
-            target: self.target.clone(),
-            error,
-        });
-        tracing::warn!(target: "pintle::reflector", "passed over {unreadable}");
-        self.counters.unreadable.inc();
-        self.status.send_modify(|status| {
-            status.unreadable += 1;
-            status.last_unreadable = Some(unreadable);
-        });
-    }
-
-    fn note_version(&self, version: &str) {
-        if let Ok(version) = version.parse() {
-            self.counters.last_resource_version.set(version);
-        }
-    }
-
-    fn warn_of_missing_marker<W>(&self, open: &Open<W>, heard: Instant, started: Instant) {
-        let target = &self.target;
-        if open.events == 0 {
-            tracing::warn!(
-                target: "pintle::reflector",
-                "the streaming list of {target} has told nothing for {:?}", started.elapsed()
-            );
-        } else {
-            tracing::warn!(
-                target: "pintle::reflector",
-                "the streaming list of {target} has not ended; its last event was {:?} ago",
-                heard.elapsed()
-            );
-        }
     }
 }

@@ -11,86 +11,85 @@ use memchr::memchr2;
 /// else (numbers, `true`, `null`) ends before the next byte that cannot belong to it.
 #[derive(Debug, Default)]
 pub(super) struct ValueScanner {
+    /// How many brackets are open.
     depth: u32,
-    in_string: bool,
-    escaped: bool,
-    started: bool,
-    bare: bool,
+    at: Place,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    /// Before the first byte.
+    #[default]
+    Start,
+    /// In a value without quotes or brackets.
+    Bare,
+    /// Between brackets, outside of strings.
+    Between,
+    /// In a string.
+    Text,
+    /// In a string, after a backslash.
+    Escape,
 }
 
 impl ValueScanner {
     /// How many bytes of `chunk` belong to the value, and whether it ends there.
     pub(super) fn advance(&mut self, chunk: &[u8]) -> (usize, bool) {
         let mut at = 0;
-        if !self.started {
-            let Some(&first) = chunk.first() else {
-                return (0, false);
-            };
-            self.started = true;
-            match first {
-                b'{' | b'[' => self.depth = 1,
-                b'"' => self.in_string = true,
-                _ => self.bare = true,
-            }
-            at = 1;
-        }
-        if self.bare {
-            return match chunk[at..].iter().position(|&byte| ends_bare(byte)) {
-                Some(end) => (at + end, true),
-                None => (chunk.len(), false),
-            };
-        }
         while at < chunk.len() {
-            if self.in_string {
-                let Some(next) = self.string(chunk, at) else {
-                    return (chunk.len(), false);
-                };
-                at = next;
-                if self.depth == 0 {
-                    return (at, true);
+            match self.at {
+                Place::Start => {
+                    self.at = match chunk[at] {
+                        b'{' | b'[' => {
+                            self.depth = 1;
+                            Place::Between
+                        }
+                        b'"' => Place::Text,
+                        _ => Place::Bare,
+                    };
+                    at += 1;
                 }
-                continue;
-            }
-            let rest = &chunk[at..];
-            let Some(found) = rest.iter().position(|&byte| STRUCTURE[usize::from(byte)]) else {
-                return (chunk.len(), false);
-            };
-            at += found + 1;
-            match rest[found] {
-                b'"' => self.in_string = true,
-                b'{' | b'[' => self.depth = self.depth.saturating_add(1),
-                _ => {
-                    self.depth = self.depth.saturating_sub(1);
+                Place::Bare => {
+                    return match chunk[at..].iter().position(|&byte| ends_bare(byte)) {
+                        Some(end) => (at + end, true),
+                        None => (chunk.len(), false),
+                    };
+                }
+                Place::Escape => {
+                    self.at = Place::Text;
+                    at += 1;
+                }
+                Place::Text => {
+                    let Some(found) = memchr2(b'"', b'\\', &chunk[at..]) else {
+                        break;
+                    };
+                    at += found + 1;
+                    if chunk[at - 1] == b'\\' {
+                        self.at = Place::Escape;
+                    } else if self.depth == 0 {
+                        return (at, true);
+                    } else {
+                        self.at = Place::Between;
+                    }
+                }
+                Place::Between => {
+                    let rest = &chunk[at..];
+                    let Some(found) = rest.iter().position(|&byte| STRUCTURE[usize::from(byte)])
+                    else {
+                        break;
+                    };
+                    at += found + 1;
+                    match rest[found] {
+                        b'"' => self.at = Place::Text,
+                        b'{' | b'[' => self.depth = self.depth.saturating_add(1),
+                        _ => self.depth = self.depth.saturating_sub(1),
+                    }
                     if self.depth == 0 {
                         return (at, true);
                     }
                 }
             }
         }
-        (at, false)
-    }
-
-    /// Goes to just after the quote that ends the string, if it is in this chunk.
-    fn string(&mut self, chunk: &[u8], mut at: usize) -> Option<usize> {
-        if self.escaped {
-            if at >= chunk.len() {
-                return None;
-            }
-            self.escaped = false;
-            at += 1;
-        }
-        loop {
-            let found = at + memchr2(b'"', b'\\', chunk.get(at..)?)?;
-            if chunk[found] == b'"' {
-                self.in_string = false;
-                return Some(found + 1);
-            }
-            if found + 1 == chunk.len() {
-                self.escaped = true;
-                return None;
-            }
-            at = found + 2;
-        }
+        (chunk.len(), false)
     }
 }
 

@@ -295,7 +295,7 @@ mod tests {
             lines in prop::collection::vec("[a-z\"{}]{1,9}", 0..8),
             size in 1usize..12,
         ) {
-            let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            let body = lines.join("\n") + "\n";
             let mut splitter = Lines::new(100);
             let mut found = Vec::new();
             for chunk in body.as_bytes().chunks(size) {

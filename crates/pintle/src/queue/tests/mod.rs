@@ -7,6 +7,7 @@ use futures::FutureExt;
 use super::{Item, WorkQueue, rate_limit::ExponentialBackoff};
 
 mod metrics;
+mod model;
 mod rate_limit;
 mod scenarios;
 mod state;

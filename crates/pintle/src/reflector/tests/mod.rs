@@ -7,6 +7,7 @@ mod watches;
 
 use std::{
     collections::VecDeque,
+    fmt::Write as _,
     pin::Pin,
     sync::{
         Arc,
@@ -123,12 +124,15 @@ pub(super) struct Fake {
     streaming: bool,
 }
 
+/// How a call beyond the script fails, if it does.
+type Fails = fn() -> Option<SourceError>;
+
 #[derive(Default)]
 struct FakeState {
     lists: VecDeque<Listed>,
     watches: VecDeque<Result<Vec<Said>, SourceError>>,
     /// Beyond the script every list or watch fails like this.
-    always: Option<(fn() -> Option<SourceError>, fn() -> Option<SourceError>)>,
+    always: Option<(Fails, Fails)>,
     calls: Vec<(Instant, String, ListOptions)>,
 }
 
@@ -161,11 +165,7 @@ impl Fake {
         self
     }
 
-    pub(super) fn always(
-        self,
-        list: fn() -> Option<SourceError>,
-        watch: fn() -> Option<SourceError>,
-    ) -> Self {
+    pub(super) fn always(self, list: Fails, watch: Fails) -> Self {
         self.state.lock().always = Some((list, watch));
         self
     }
@@ -174,10 +174,10 @@ impl Fake {
         let version = options.resource_version.as_deref().unwrap_or_default();
         let mut call = format!("{verb} {version:?}");
         if let Some(limit) = options.limit {
-            call += &format!(" limit {limit}");
+            let _ = write!(call, " limit {limit}");
         }
         if let Some(token) = &options.continue_token {
-            call += &format!(" continue {token}");
+            let _ = write!(call, " continue {token}");
         }
         self.state
             .lock()
@@ -266,7 +266,9 @@ impl ListWatch for Fake {
                 version,
                 token,
             } => {
-                items.iter().for_each(|item| on_item(RawItem::Json(item)));
+                for item in &items {
+                    on_item(RawItem::Json(item));
+                }
                 Ok(Page {
                     resource_version: version.into(),
                     continue_token: token.map(Into::into),

@@ -1,0 +1,74 @@
+//! What an answer's body is made of.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use http_body::{Frame, SizeHint};
+
+/// The body of an answer: bytes at once, or a stream of chunks (lists and watches).
+pub struct Body {
+    inner: Inner,
+}
+
+enum Inner {
+    Whole(Bytes),
+    Chunks(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+}
+
+impl Body {
+    pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self {
+            inner: Inner::Whole(bytes.into()),
+        }
+    }
+
+    pub(crate) fn chunks(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self {
+            inner: Inner::Chunks(Box::pin(stream)),
+        }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.inner {
+            Inner::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Inner::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Inner::Chunks(stream) => stream
+                .poll_next_unpin(context)
+                .map(|chunk| chunk.map(|c| Ok(Frame::data(c)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(&self.inner, Inner::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            Inner::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Inner::Chunks(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.inner {
+            Inner::Whole(bytes) => write!(f, "Body({} bytes)", bytes.len()),
+            Inner::Chunks(_) => f.write_str("Body(stream)"),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Creating objects.
+
+use std::sync::Arc;
+
+use super::{Answer, Api, Call, error::ApiError, options::WriteOptions, respond};
+use crate::{
+    meta::{self, Tree},
+    registry::Resource,
+    store::{Change, Content, Expect, Object, Refused, key_of},
+};
+
+/// How many generated names are tried.
+const NAME_TRIES: usize = 8;
+/// The longest prefix of a generated name.
+const LONGEST_PREFIX: usize = 58;
+
+/// What became of a new or changed object.
+#[derive(Debug)]
+pub(crate) enum Written {
+    Stored(Arc<Object>),
+    /// Only tried; at the revision it would have replaced.
+    Tried(Arc<Content>, Option<u64>),
+}
+
+impl Written {
+    pub(crate) fn answer(&self, code: u16, resource: &Resource) -> http::Response<super::Body> {
+        match self {
+            Self::Stored(object) => respond::object(code, resource, object),
+            Self::Tried(content, revision) => respond::content(code, resource, content, *revision),
+        }
+    }
+}
+
+impl Api {
+    /// Answers POST of a collection.
+    pub(crate) fn create(&self, call: &Call) -> Answer {
+        let options = call.write_options("CreateOptions")?;
+        let object = call.object()?;
+        let resource = &call.target.resource;
+        let written =
+            self.create_object(resource, call.target.namespace.as_deref(), object, &options)?;
+        Ok(written.answer(201, resource))
+    }
+
+    /// Creates an object in `namespace`.
+    pub(crate) fn create_object(
+        &self,
+        resource: &Arc<Resource>,
+        namespace: Option<&str>,
+        mut object: Tree,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let table = resource
+            .table
+            .ok_or_else(|| ApiError::not_implemented(&format!("{} objects", resource.kind)))?;
+        settle_namespace(resource, namespace, &mut object)?;
+        if !meta::text(&object, "resourceVersion").is_empty() {
+            return Err(ApiError::new(
+                500,
+                "",
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        let given = meta::text(&object, "name").to_owned();
+        let prefix = meta::text(&object, "generateName").to_owned();
+        self.check_namespace(resource, namespace, &given)?;
+        if resource
+            .custom
+            .as_ref()
+            .is_some_and(|custom| custom.terminating)
+        {
+            return Err(ApiError::forbidden(
+                &resource.group,
+                &resource.plural,
+                &given,
+                "create not allowed while custom resource definition is terminating",
+            ));
+        }
+        self.prepare_create(resource, &mut object);
+        for _ in 0..NAME_TRIES {
+            if given.is_empty() && !prefix.is_empty() {
+                let cut: String = prefix.chars().take(LONGEST_PREFIX).collect();
+                let name = format!("{cut}{}", self.chance.name_tail());
+                meta::metadata(&mut object).insert("name".into(), name.into());
+            }
+            if resource.is("", "namespaces") {
+                super::namespaces::label(&mut object);
+            }
+            self.check(resource, &object, None)?;
+            let name = meta::text(&object, "name").to_owned();
+            let key = key_of(namespace, &name);
+            let content = Arc::new(resource.encode(object.clone()));
+            let taken = if options.dry_run {
+                self.store.get(table, &key).is_some()
+            } else {
+                match self.store.commit(
+                    table,
+                    &key,
+                    Expect::Absent,
+                    Change::Put(Arc::clone(&content)),
+                ) {
+                    Ok(stored) => {
+                        self.after_write(resource, &stored);
+                        return Ok(Written::Stored(stored));
+                    }
+                    Err(Refused::Mismatch(_)) => true,
+                    Err(Refused::NoTable) => return Err(ApiError::unknown_resource()),
+                }
+            };
+            if !taken {
+                return Ok(Written::Tried(content, None));
+            }
+            if !given.is_empty() {
+                return Err(ApiError::already_exists(
+                    &resource.group,
+                    &resource.plural,
+                    &given,
+                ));
+            }
+        }
+        let name = meta::text(&object, "name");
+        Err(ApiError::no_free_name(
+            &resource.group,
+            &resource.plural,
+            name,
+        ))
+    }
+
+    /// What follows from a write of the server's own kinds.
+    pub(crate) fn after_write(&self, resource: &Resource, object: &Object) {
+        if self.registry.definitions() == resource.table {
+            self.settle_definition(object.name());
+        }
+    }
+}
+
+/// The namespace of the path goes into the object; another one in the object is an error.
+pub(crate) fn settle_namespace(
+    resource: &Resource,
+    namespace: Option<&str>,
+    object: &mut Tree,
+) -> Result<(), ApiError> {
+    let said = meta::text(object, "namespace").to_owned();
+    let wanted = namespace.unwrap_or_default();
+    if !said.is_empty() && said != wanted {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    if resource.namespaced {
+        meta::metadata(object).insert("namespace".into(), wanted.into());
+    } else {
+        meta::metadata(object).remove("namespace");
+    }
+    Ok(())
+}

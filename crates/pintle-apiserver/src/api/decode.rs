@@ -1,0 +1,133 @@
+//! Request bodies: which format, and the object in it.
+
+use http::{HeaderMap, header};
+use serde_json::Value;
+
+use super::{Call, error::ApiError};
+use crate::meta::Tree;
+
+const ACCEPTED: &[&str] = &["application/json", "application/yaml"];
+
+/// The media type of the body, without parameters; empty when not said.
+pub(crate) fn media_type(headers: &HeaderMap) -> String {
+    let value = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
+    value
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase()
+}
+
+/// Decodes a body by its media type.
+pub(crate) fn decode_body(headers: &HeaderMap, body: &[u8]) -> Result<Value, ApiError> {
+    match media_type(headers).as_str() {
+        "" | "*/*" | "application/json" => json(body),
+        "application/yaml" => yaml(body),
+        _ => Err(ApiError::unsupported_media_type(ACCEPTED)),
+    }
+}
+
+pub(crate) fn json(body: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_slice(body).map_err(|error| {
+        ApiError::bad_request(format!("the object provided is unrecognized (must be of type Status): couldn't get version/kind; json parse error: {error}"))
+    })
+}
+
+pub(crate) fn yaml(body: &[u8]) -> Result<Value, ApiError> {
+    let text = std::str::from_utf8(body).map_err(|error| {
+        ApiError::bad_request(format!("error converting YAML to JSON: {error}"))
+    })?;
+    serde_saphyr::from_str(text).map_err(|error| {
+        ApiError::bad_request(format!("error converting YAML to JSON: yaml: {error}"))
+    })
+}
+
+impl Call {
+    /// The object in the body, with its type checked against the path and removed.
+    pub(crate) fn object(&self) -> Result<Tree, ApiError> {
+        let value = decode_body(&self.headers, &self.body)?;
+        let resource = &self.target.resource;
+        let kind = (resource.api_version(), resource.kind.clone());
+        self.typed(value, &kind)
+    }
+
+    /// The body as an object of the given `(apiVersion, kind)`.
+    pub(crate) fn typed(&self, value: Value, kind: &(String, String)) -> Result<Tree, ApiError> {
+        let Value::Object(mut tree) = value else {
+            return Err(ApiError::bad_request(
+                "the object provided is unrecognized: an object is expected",
+            ));
+        };
+        let custom = self.target.resource.custom.is_some();
+        let said = |field: &str, tree: &Tree| {
+            tree.get(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let (api_version, said_kind) = (said("apiVersion", &tree), said("kind", &tree));
+        if custom && said_kind.is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "Object 'Kind' is missing in '{}'",
+                String::from_utf8_lossy(&self.body)
+            )));
+        }
+        if !(api_version.is_empty() && !custom) && api_version != kind.0 {
+            return Err(ApiError::bad_request(format!(
+                "the API version in the data ({api_version}) does not match the expected API version ({})",
+                kind.0
+            )));
+        }
+        if !said_kind.is_empty() && said_kind != kind.1 {
+            return Err(ApiError::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: the kind in the data does not match the expected kind",
+                said_kind, api_version, kind.1
+            )));
+        }
+        tree.remove("apiVersion");
+        tree.remove("kind");
+        match tree.get("metadata") {
+            None | Some(Value::Object(_) | Value::Null) => {}
+            Some(_) => return Err(ApiError::bad_request("metadata: an object is expected")),
+        }
+        check_metadata_types(&tree)?;
+        Ok(tree)
+    }
+}
+
+/// Metadata has the same types for every kind: a wrong one is a malformed request.
+pub(crate) fn check_metadata_types(tree: &Tree) -> Result<(), ApiError> {
+    let Some(Value::Object(metadata)) = tree.get("metadata") else {
+        return Ok(());
+    };
+    for (field, value) in metadata {
+        let right = match (field.as_str(), value) {
+            (_, Value::Null) => true,
+            ("labels" | "annotations", Value::Object(map)) => map.values().all(Value::is_string),
+            ("finalizers", Value::Array(list)) => list.iter().all(Value::is_string),
+            ("ownerReferences" | "managedFields", Value::Array(list)) => {
+                list.iter().all(Value::is_object)
+            }
+            ("generation" | "deletionGracePeriodSeconds", value) => value.is_i64(),
+            (
+                "name" | "generateName" | "namespace" | "uid" | "resourceVersion" | "selfLink"
+                | "creationTimestamp" | "deletionTimestamp",
+                value,
+            ) => value.is_string(),
+            ("labels" | "annotations" | "finalizers" | "ownerReferences" | "managedFields", _) => {
+                false
+            }
+            _ => true,
+        };
+        if !right {
+            return Err(ApiError::bad_request(format!(
+                "json: cannot unmarshal into Go struct field ObjectMeta.metadata.{field}: wrong type"
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,472 @@
+//! Deleting objects: preconditions, finalizers, grace, propagation, collections.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{
+    Answer, Api, Call,
+    decode::decode_body,
+    error::{ApiError, Cause, CauseKind},
+    list::list_body,
+    namespaces, respond,
+    update::is_finished,
+};
+use crate::{
+    clock::format_seconds,
+    meta::{self, Tree},
+    registry::{EXTENSIONS, Resource, crd},
+    server::PodDeletion,
+    store::{Change, Expect, Object, Refused},
+};
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+/// How often a deletion that loses a race is tried again.
+const TRIES: usize = 64;
+
+/// What happens to the objects a deleted one owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Propagation {
+    Orphan,
+    Background,
+    Foreground,
+}
+
+/// How to delete.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DeleteOptions {
+    propagation: Option<Propagation>,
+    grace: Option<i64>,
+    uid: Option<String>,
+    version: Option<String>,
+    dry_run: bool,
+}
+
+/// What became of a deletion.
+enum Deleted {
+    /// The object is gone.
+    Gone(Arc<Object>),
+    /// The object is marked and stays until its finalizers or its grace are over.
+    Marked(Arc<Object>),
+}
+
+impl Api {
+    /// Answers DELETE of an object.
+    pub(crate) fn delete(self: &Arc<Self>, call: &Call) -> Answer {
+        let options = delete_options(call)?;
+        let resource = &call.target.resource;
+        let object = match self.delete_object(resource, &call.key(), &options)? {
+            Deleted::Marked(object) => object,
+            Deleted::Gone(object) if returns_deleted(resource) => object,
+            Deleted::Gone(object) => {
+                return Ok(respond::json(200, &success(resource, &object)));
+            }
+        };
+        Ok(respond::object(200, resource, &object))
+    }
+
+    /// Answers DELETE of a collection.
+    pub(crate) async fn delete_collection(self: &Arc<Self>, call: &Call) -> Answer {
+        let options = delete_options(call)?;
+        let resource = &call.target.resource;
+        let found = self.find(call).await?;
+        let metadata = found.metadata();
+        let mut items = Vec::new();
+        for object in found.items {
+            match self.delete_object(resource, &object.key, &options) {
+                Ok(Deleted::Gone(object) | Deleted::Marked(object)) => items.push(object),
+                // Somebody else was faster.
+                Err(error) if error.code == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(respond::with(
+            200,
+            http::HeaderValue::from_static("application/json"),
+            list_body(Arc::clone(resource), &metadata, items),
+        ))
+    }
+
+    fn delete_object(
+        self: &Arc<Self>,
+        resource: &Arc<Resource>,
+        key: &Arc<str>,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
+        let table = resource.table.ok_or_else(ApiError::unknown_resource)?;
+        for _ in 0..TRIES {
+            let Some(current) = self.store.get(table, key) else {
+                let name = key.rsplit('/').next().unwrap_or_default();
+                return Err(ApiError::not_found(&resource.group, &resource.plural, name));
+            };
+            check_preconditions(resource, &current, options)?;
+            if resource.is("", "namespaces") && namespaces::UNDELETABLE.contains(&current.name()) {
+                return Err(ApiError::forbidden(
+                    "",
+                    "namespaces",
+                    current.name(),
+                    "this namespace may not be deleted",
+                ));
+            }
+            let stored = current.decode();
+            let mut object = stored.clone();
+            self.mark(resource, &mut object, options);
+            let gone = is_finished(resource, &object);
+            if options.dry_run {
+                return Ok(if gone {
+                    Deleted::Gone(current)
+                } else {
+                    Deleted::Marked(current)
+                });
+            }
+            let content = Arc::new(if gone {
+                // The last state is the one before the deletion was asked for.
+                resource.encode(stored)
+            } else {
+                resource.encode(object)
+            });
+            if !gone && content.same_as(&current.content) {
+                return Ok(Deleted::Marked(current));
+            }
+            let what = if gone {
+                Change::Delete(content)
+            } else {
+                Change::Put(content)
+            };
+            match self
+                .store
+                .commit(table, key, Expect::Revision(current.revision), what)
+            {
+                Ok(object) if gone => {
+                    self.after_delete(resource, &object);
+                    return Ok(Deleted::Gone(object));
+                }
+                Ok(object) => {
+                    self.after_mark(resource, &object);
+                    return Ok(Deleted::Marked(object));
+                }
+                Err(Refused::Mismatch(_)) => {}
+                Err(Refused::NoTable) => return Err(ApiError::unknown_resource()),
+            }
+        }
+        Err(ApiError::modified(&resource.group, &resource.plural, key))
+    }
+
+    /// Deletes an instance of a definition that is going away.
+    pub(crate) fn delete_instance(self: &Arc<Self>, resource: &Arc<Resource>, key: &Arc<str>) {
+        let options = DeleteOptions {
+            propagation: Some(Propagation::Background),
+            ..Default::default()
+        };
+        // An instance that is gone already is what was wanted.
+        let _ = self.delete_object(resource, key, &options);
+    }
+
+    /// Marks an object as being deleted.
+    fn mark(&self, resource: &Resource, object: &mut Tree, options: &DeleteOptions) {
+        set_propagation(resource, object, options.propagation);
+        if resource.is(EXTENSIONS, "customresourcedefinitions") {
+            add_finalizer(object, crd::CLEANUP_FINALIZER);
+            crd::set_condition(
+                object,
+                "Terminating",
+                true,
+                "InstanceDeletionPending",
+                "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+                &self.clock.stamp(),
+            );
+        }
+        if resource.is("", "namespaces") {
+            object["status"] = json!({"phase": "Terminating"});
+        }
+        let grace = if resource.is("", "pods") {
+            self.grace(object, options)
+        } else {
+            0
+        };
+        let first = !meta::is_deleting(object);
+        let metadata = meta::metadata(object);
+        let running = metadata
+            .get("deletionGracePeriodSeconds")
+            .and_then(Value::as_i64);
+        // Grace only ever gets shorter.
+        if !first && running.is_none_or(|running| running <= grace) {
+            return;
+        }
+        let at = self
+            .clock
+            .now()
+            .saturating_add(Duration::from_secs(grace.unsigned_abs()));
+        let at = at.unwrap_or(jiff::Timestamp::MAX);
+        metadata.insert("deletionTimestamp".into(), format_seconds(at).into());
+        metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+        if first && meta::generation(object) > 0 {
+            let next = meta::generation(object) + 1;
+            meta::set_generation(object, next);
+        }
+    }
+
+    /// The seconds a pod gets to end.
+    fn grace(&self, pod: &Tree, options: &DeleteOptions) -> i64 {
+        let at = |path: &str| Value::Object(pod.clone()).pointer(path).cloned();
+        let scheduled = at("/spec/nodeName").is_some_and(|node| node.as_str() != Some(""));
+        let phase = at("/status/phase");
+        let over = phase
+            .as_ref()
+            .and_then(Value::as_str)
+            .is_some_and(|phase| matches!(phase, "Succeeded" | "Failed"));
+        if !scheduled || over || self.pod_deletion == PodDeletion::AtOnce {
+            return 0;
+        }
+        let own = || {
+            at("/spec/terminationGracePeriodSeconds")
+                .and_then(|v| v.as_i64())
+                .unwrap_or(30)
+        };
+        options.grace.unwrap_or_else(own).max(0)
+    }
+
+    /// What follows from marking an object of the server's own kinds.
+    fn after_mark(self: &Arc<Self>, resource: &Resource, object: &Object) {
+        if self.registry.definitions() == resource.table {
+            self.empty_definition(object.name());
+        }
+        if resource.is("", "pods") && self.pod_deletion == PodDeletion::AfterGrace {
+            self.delete_after_grace(object);
+        }
+    }
+
+    /// Removes a marked pod when its grace is over, as a kubelet would.
+    fn delete_after_grace(self: &Arc<Self>, pod: &Object) {
+        let grace = Value::Object(pod.decode())
+            .pointer("/metadata/deletionGracePeriodSeconds")
+            .and_then(Value::as_u64)
+            .unwrap_or(0);
+        let options = DeleteOptions {
+            grace: Some(0),
+            uid: Some(pod.header().uid.clone()),
+            ..Default::default()
+        };
+        let (api, key) = (Arc::clone(self), Arc::clone(&pod.key));
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        runtime.spawn(async move {
+            tokio::select! {
+                // A server that is gone deletes nothing.
+                biased;
+                () = api.closing.cancelled() => {}
+                () = tokio::time::sleep(Duration::from_secs(grace)) => {
+                    let catalog = api.registry.catalog();
+                    if let Some(pods) = catalog.find("", "v1", "pods") {
+                        // Already gone, or another pod of that name: both are fine.
+                        let _ = api.delete_object(pods, &key, &options);
+                    }
+                }
+            }
+        });
+    }
+
+    /// What follows when an object is gone.
+    pub(crate) fn after_delete(&self, resource: &Resource, _object: &Object) {
+        if self.registry.definitions() == resource.table {
+            self.registry.refresh();
+        } else if let Some(custom) = &resource.custom {
+            self.finish_definition(&custom.definition);
+        }
+    }
+}
+
+/// Kinds whose deletion answers with the object instead of a status.
+fn returns_deleted(resource: &Resource) -> bool {
+    if resource.custom.is_some() {
+        return false;
+    }
+    match resource.group.as_str() {
+        "" => matches!(
+            resource.plural.as_str(),
+            "pods"
+                | "services"
+                | "serviceaccounts"
+                | "podtemplates"
+                | "persistentvolumes"
+                | "persistentvolumeclaims"
+                | "resourcequotas"
+                | "namespaces"
+        ),
+        "resource.k8s.io" => true,
+        "storage.k8s.io" => resource.plural != "csistoragecapacities",
+        _ => false,
+    }
+}
+
+fn success(resource: &Resource, object: &Object) -> Value {
+    let mut details =
+        json!({"name": object.name(), "kind": resource.plural, "uid": object.header().uid});
+    if !resource.group.is_empty() {
+        details["group"] = resource.group.clone().into();
+    }
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}
+
+fn check_preconditions(
+    resource: &Resource,
+    current: &Object,
+    options: &DeleteOptions,
+) -> Result<(), ApiError> {
+    let conflict = |what: &str, wanted: &str, found: &str| {
+        let why = format!(
+            "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+        );
+        Err(ApiError::conflict(
+            &resource.group,
+            &resource.plural,
+            current.name(),
+            &why,
+        ))
+    };
+    match &options.uid {
+        Some(uid) if *uid != current.header().uid => {
+            return conflict("UID", uid, &current.header().uid);
+        }
+        _ => {}
+    }
+    match &options.version {
+        Some(version) if *version != current.revision.to_string() => {
+            conflict("ResourceVersion", version, &current.revision.to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn add_finalizer(object: &mut Tree, finalizer: &str) {
+    let list = meta::metadata(object)
+        .entry("finalizers")
+        .or_insert_with(|| json!([]));
+    if let Value::Array(list) = list
+        && !list.iter().any(|f| f == finalizer)
+    {
+        list.push(finalizer.into());
+    }
+}
+
+fn set_propagation(resource: &Resource, object: &mut Tree, wanted: Option<Propagation>) {
+    let orphans_by_default =
+        resource.is("", "replicationcontrollers") || resource.is("batch", "jobs");
+    let (orphan, foreground) = match wanted {
+        Some(Propagation::Orphan) => (true, false),
+        Some(Propagation::Foreground) => (false, true),
+        Some(Propagation::Background) => (false, false),
+        None => {
+            let has = |f: &str| meta::finalizers(object).contains(&f);
+            let (orphan, foreground) = (has(ORPHAN), has(FOREGROUND));
+            (orphan || (orphans_by_default && !foreground), foreground)
+        }
+    };
+    let metadata = meta::metadata(object);
+    if let Some(Value::Array(list)) = metadata.get_mut("finalizers") {
+        list.retain(|f| !((f == ORPHAN && !orphan) || (f == FOREGROUND && !foreground)));
+        if list.is_empty() {
+            metadata.remove("finalizers");
+        }
+    }
+    for (wanted, finalizer) in [(orphan, ORPHAN), (foreground, FOREGROUND)] {
+        if wanted {
+            add_finalizer(object, finalizer);
+        }
+    }
+}
+
+fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
+    let mut body = if call.body.is_empty() {
+        json!({})
+    } else {
+        decode_body(&call.headers, &call.body)?
+    };
+    if !body.is_object() {
+        return Err(ApiError::bad_request(
+            "DeleteOptions: an object is expected",
+        ));
+    }
+    let query = &call.query;
+    for (name, value) in [("propagationPolicy", query.get("propagationPolicy"))] {
+        if !value.is_empty() {
+            body[name] = value.into();
+        }
+    }
+    if let Some(grace) = query.number("gracePeriodSeconds")? {
+        body["gracePeriodSeconds"] = grace.into();
+    }
+    if let Some(orphan) = query.optional_flag("orphanDependents") {
+        body["orphanDependents"] = orphan.into();
+    }
+    let dry_run: Vec<Value> = query.all("dryRun").map(Value::from).collect();
+    if !dry_run.is_empty() {
+        body["dryRun"] = dry_run.into();
+    }
+    read_options(&body)
+}
+
+fn read_options(body: &Value) -> Result<DeleteOptions, ApiError> {
+    let mut causes = Vec::new();
+    let policy = body["propagationPolicy"].as_str();
+    let orphan = body["orphanDependents"].as_bool();
+    if policy.is_some() && orphan.is_some() {
+        causes.push(Cause::invalid(
+            "propagationPolicy",
+            policy.unwrap_or_default(),
+            "orphanDependents and deletionPropagation cannot be both set",
+        ));
+    }
+    let propagation = match policy {
+        None => orphan.map(|orphan| {
+            if orphan {
+                Propagation::Orphan
+            } else {
+                Propagation::Background
+            }
+        }),
+        Some("Orphan") => Some(Propagation::Orphan),
+        Some("Background") => Some(Propagation::Background),
+        Some("Foreground") => Some(Propagation::Foreground),
+        Some(other) => {
+            causes.push(Cause::new(
+                CauseKind::NotSupported,
+                "propagationPolicy",
+                format!(
+                    "{other:?}: supported values: \"Background\", \"Foreground\", \"Orphan\", \"nil\""
+                ),
+            ));
+            None
+        }
+    };
+    let mut dry_run = false;
+    for value in body["dryRun"].as_array().into_iter().flatten() {
+        if value == "All" {
+            dry_run = true;
+        } else {
+            causes.push(Cause::new(
+                CauseKind::NotSupported,
+                "dryRun",
+                format!("[{value}]: supported values: \"All\""),
+            ));
+        }
+    }
+    if !causes.is_empty() {
+        return Err(ApiError::invalid(
+            "meta.k8s.io",
+            "DeleteOptions",
+            "",
+            causes,
+        ));
+    }
+    let precondition = |name: &str| body["preconditions"][name].as_str().map(str::to_owned);
+    Ok(DeleteOptions {
+        propagation,
+        grace: body["gracePeriodSeconds"].as_i64(),
+        uid: precondition("uid"),
+        version: precondition("resourceVersion"),
+        dry_run,
+    })
+}

@@ -1,0 +1,255 @@
+//! What is served: discovery in its old and its aggregated form, version, health, the root.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use http::{HeaderValue, Response, header, request::Parts};
+use serde_json::{Value, json};
+
+use super::{Answer, Body, respond, route::Route};
+use crate::{
+    registry::{
+        Catalog, Resource,
+        kind::{LIST, verb_names},
+    },
+    server::KUBERNETES,
+};
+
+/// Answers a path that names no resource.
+pub(crate) fn answer(route: &Route, catalog: &Catalog, parts: &Parts) -> Answer {
+    Ok(match route {
+        Route::Root => respond::json(200, &root(catalog)),
+        Route::Health => respond::text(200, "ok"),
+        Route::Version => respond::json(200, &version()),
+        Route::CoreVersions => match aggregated_form(parts) {
+            Some(form) => aggregated(parts, form, catalog, |group| group.is_empty()),
+            None => respond::json(
+                200,
+                &json!({"kind": "APIVersions", "versions": ["v1"],
+                    "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}]}),
+            ),
+        },
+        Route::Groups => match aggregated_form(parts) {
+            Some(form) => aggregated(parts, form, catalog, |group| !group.is_empty()),
+            None => {
+                let groups: Vec<Value> = named_groups(catalog).map(|g| group(g, false)).collect();
+                respond::json(
+                    200,
+                    &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}),
+                )
+            }
+        },
+        Route::Group(name) => match catalog.group(name) {
+            Some(found) => respond::json(200, &group(found, true)),
+            None => respond::not_found(),
+        },
+        Route::GroupVersion(group, version) => {
+            respond::json(200, &resource_list(catalog, group, version))
+        }
+        Route::OpenApi2 | Route::OpenApi3(_) | Route::NotFound | Route::Resource(_) => {
+            respond::not_found()
+        }
+    })
+}
+
+fn named_groups(catalog: &Catalog) -> impl Iterator<Item = &crate::registry::Group> {
+    catalog.groups.iter().filter(|group| !group.name.is_empty())
+}
+
+fn root(catalog: &Catalog) -> Value {
+    let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
+    for group in named_groups(catalog) {
+        paths.push(format!("/apis/{}", group.name));
+        paths.extend(
+            group
+                .versions
+                .iter()
+                .map(|v| format!("/apis/{}/{v}", group.name)),
+        );
+    }
+    for path in ["/healthz", "/livez", "/openapi/v3", "/readyz", "/version"] {
+        paths.push(path.to_owned());
+    }
+    json!({"paths": paths})
+}
+
+fn version() -> Value {
+    let (major, minor) = KUBERNETES;
+    json!({
+        "major": major, "minor": minor,
+        "gitVersion": format!("v{major}.{minor}.4+pintle.{}", env!("CARGO_PKG_VERSION")),
+        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none", "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
+}
+
+fn group(group: &crate::registry::Group, whole: bool) -> Value {
+    let versions: Vec<Value> = group
+        .versions
+        .iter()
+        .map(|v| json!({"groupVersion": format!("{}/{v}", group.name), "version": v}))
+        .collect();
+    let mut value =
+        json!({"name": group.name, "preferredVersion": versions.first(), "versions": versions});
+    if whole {
+        value["kind"] = "APIGroup".into();
+        value["apiVersion"] = "v1".into();
+    }
+    value
+}
+
+fn resource_list(catalog: &Catalog, group: &str, version: &str) -> Value {
+    let mut resources = Vec::new();
+    for resource in catalog.of_version(group, version) {
+        let mut entry = json!({
+            "name": resource.plural,
+            "singularName": resource.singular,
+            "namespaced": resource.namespaced,
+            "kind": resource.kind,
+            "verbs": verb_names(resource.verbs),
+        });
+        if !resource.short_names.is_empty() {
+            entry["shortNames"] = resource.short_names.clone().into();
+        }
+        if !resource.categories.is_empty() {
+            entry["categories"] = resource.categories.clone().into();
+        }
+        if resource.verbs & LIST != 0 {
+            entry["storageVersionHash"] = storage_hash(resource).into();
+        }
+        resources.push(entry);
+        for sub in &resource.subresources {
+            let mut entry = json!({
+                "name": format!("{}/{}", resource.plural, sub.name),
+                "singularName": "",
+                "namespaced": resource.namespaced,
+                "kind": sub.kind,
+                "verbs": verb_names(sub.verbs),
+            });
+            if sub.group != resource.group || sub.version != resource.version {
+                entry["group"] = sub.group.clone().into();
+                entry["version"] = sub.version.clone().into();
+            }
+            resources.push(entry);
+        }
+    }
+    let group_version = if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    };
+    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version,
+        "resources": resources})
+}
+
+fn storage_hash(resource: &Resource) -> String {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    STANDARD.encode(hash(&(&resource.group, &resource.kind)).to_be_bytes())
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The aggregated form the client can read, if any: the version of `apidiscovery.k8s.io`.
+fn aggregated_form(parts: &Parts) -> Option<&'static str> {
+    let accept = parts.headers.get(header::ACCEPT)?.to_str().ok()?;
+    accept.split(',').find_map(|option| {
+        let has = |wanted: &str| option.split(';').any(|part| part.trim() == wanted);
+        if !(has("g=apidiscovery.k8s.io") && has("as=APIGroupDiscoveryList")) {
+            return None;
+        }
+        ["v2", "v2beta1"]
+            .into_iter()
+            .find(|version| has(&format!("v={version}")))
+    })
+}
+
+fn aggregated(
+    parts: &Parts,
+    form: &str,
+    catalog: &Catalog,
+    wanted: impl Fn(&str) -> bool,
+) -> Response<Body> {
+    let items: Vec<Value> = catalog
+        .groups
+        .iter()
+        .filter(|group| wanted(&group.name))
+        .map(|group| {
+            let versions: Vec<Value> = group
+                .versions
+                .iter()
+                .map(|v| aggregated_version(catalog, &group.name, v))
+                .collect();
+            let metadata = if group.name.is_empty() {
+                json!({})
+            } else {
+                json!({"name": group.name})
+            };
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    let body = json!({"kind": "APIGroupDiscoveryList",
+        "apiVersion": format!("apidiscovery.k8s.io/{form}"), "metadata": {}, "items": items})
+    .to_string();
+    let tag = format!("\"{:016X}\"", hash(&body));
+    let matches = parts
+        .headers
+        .get(header::IF_NONE_MATCH)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|known| known.split(',').any(|one| one.trim() == tag));
+    let content_type =
+        format!("application/json;g=apidiscovery.k8s.io;v={form};as=APIGroupDiscoveryList");
+    let content_type = HeaderValue::from_str(&content_type)
+        .unwrap_or(HeaderValue::from_static("application/json"));
+    let (code, body) = if matches {
+        (304, Body::whole(""))
+    } else {
+        (200, Body::whole(body))
+    };
+    let mut response = respond::with(code, content_type, body);
+    let headers = response.headers_mut();
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    response
+}
+
+fn aggregated_version(catalog: &Catalog, group: &str, version: &str) -> Value {
+    let resources: Vec<Value> = catalog
+        .of_version(group, version)
+        .map(|resource| aggregated_resource(resource))
+        .collect();
+    json!({"version": version, "resources": resources, "freshness": "Current"})
+}
+
+fn aggregated_resource(resource: &Resource) -> Value {
+    let mut entry = json!({
+        "resource": resource.plural,
+        "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": verb_names(resource.verbs),
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = resource.short_names.clone().into();
+    }
+    if !resource.categories.is_empty() {
+        entry["categories"] = resource.categories.clone().into();
+    }
+    if !resource.subresources.is_empty() {
+        entry["subresources"] = resource
+            .subresources
+            .iter()
+            .map(|sub| {
+                json!({"subresource": sub.name, "verbs": verb_names(sub.verbs),
+                    "responseKind": {"group": sub.group, "version": sub.version, "kind": sub.kind}})
+            })
+            .collect();
+    }
+    entry
+}

@@ -1,0 +1,382 @@
+//! How the server says no: a `Status` with the code, reason and words clients expect.
+
+use serde_json::{Map, Value, json};
+
+/// A refused request.
+///
+/// `details.kind` is the resource's plural for what concerns an object's existence and the kind for
+/// what concerns its content, as clients have come to expect.
+#[derive(Debug, Clone)]
+pub(crate) struct ApiError {
+    pub(crate) code: u16,
+    reason: &'static str,
+    message: String,
+    details: Details,
+    /// A `metadata.continue` with which an expired list can go on.
+    pub(crate) resume: Option<String>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Details {
+    name: String,
+    group: String,
+    kind: String,
+    uid: String,
+    causes: Vec<Cause>,
+    retry_after: Option<u32>,
+}
+
+/// Which kind of objection a cause is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CauseKind {
+    Required,
+    Invalid,
+    Duplicate,
+    NotSupported,
+    Forbidden,
+    TooLong,
+    TooMany,
+    TypeInvalid,
+}
+
+impl CauseKind {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Required => "FieldValueRequired",
+            Self::Invalid => "FieldValueInvalid",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Required => "Required value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::Duplicate => "Duplicate value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+        }
+    }
+}
+
+/// One objection to one field.
+#[derive(Debug, Clone)]
+pub(crate) struct Cause {
+    reason: &'static str,
+    message: String,
+    field: String,
+}
+
+impl Cause {
+    /// An objection without a value: `Required value: detail`.
+    pub(crate) fn new(kind: CauseKind, field: impl Into<String>, detail: impl AsRef<str>) -> Self {
+        let detail = detail.as_ref();
+        let message = match detail {
+            "" => kind.words().to_owned(),
+            detail => format!("{}: {detail}", kind.words()),
+        };
+        Self {
+            reason: kind.reason(),
+            message,
+            field: field.into(),
+        }
+    }
+
+    /// `Invalid value: "value": detail`.
+    pub(crate) fn invalid(field: impl Into<String>, value: &str, detail: &str) -> Self {
+        Self::invalid_value(field, &Value::from(value), detail)
+    }
+
+    /// `Invalid value: <json>: detail`.
+    pub(crate) fn invalid_value(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self::new(CauseKind::Invalid, field, format!("{value}: {detail}"))
+    }
+
+    /// An objection already put in words.
+    pub(crate) fn raw(reason: &'static str, field: impl Into<String>, message: String) -> Self {
+        Self {
+            reason,
+            message,
+            field: field.into(),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let mut cause = Map::new();
+        cause.insert("reason".into(), self.reason.into());
+        cause.insert("message".into(), self.message.clone().into());
+        if !self.field.is_empty() {
+            cause.insert("field".into(), self.field.clone().into());
+        }
+        Value::Object(cause)
+    }
+}
+
+/// A group and a plural, as messages name a resource: `pods`, `deployments.apps`.
+pub(crate) fn qualified(group: &str, plural: &str) -> String {
+    if group.is_empty() {
+        plural.to_owned()
+    } else {
+        format!("{plural}.{group}")
+    }
+}
+
+impl ApiError {
+    pub(crate) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: Details::default(),
+            resume: None,
+        }
+    }
+
+    fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
+        group.clone_into(&mut self.details.group);
+        kind.clone_into(&mut self.details.kind);
+        name.clone_into(&mut self.details.name);
+        self
+    }
+
+    fn retry_after(mut self, seconds: u32) -> Self {
+        self.details.retry_after = Some(seconds);
+        self
+    }
+
+    fn cause(mut self, cause: Cause) -> Self {
+        self.details.causes.push(cause);
+        self
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    pub(crate) fn forbidden(group: &str, plural: &str, name: &str, why: &str) -> Self {
+        let what = qualified(group, plural);
+        let message = if name.is_empty() {
+            format!("{what} is forbidden: {why}")
+        } else {
+            format!("{what} {name:?} is forbidden: {why}")
+        };
+        Self::new(403, "Forbidden", message).about(group, plural, name)
+    }
+
+    /// A write into a namespace that is going away.
+    pub(crate) fn namespace_terminating(
+        group: &str,
+        plural: &str,
+        name: &str,
+        namespace: &str,
+    ) -> Self {
+        let why = format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        );
+        Self::forbidden(group, plural, name, &why).cause(Cause::raw(
+            "NamespaceTerminating",
+            "metadata.namespace",
+            format!("namespace {namespace} is being terminated"),
+        ))
+    }
+
+    pub(crate) fn not_found(group: &str, plural: &str, name: &str) -> Self {
+        let message = format!("{} {name:?} not found", qualified(group, plural));
+        Self::new(404, "NotFound", message).about(group, plural, name)
+    }
+
+    /// A resource nobody serves.
+    pub(crate) fn unknown_resource() -> Self {
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
+    }
+
+    pub(crate) fn method_not_allowed(group: &str, plural: &str, verb: &str) -> Self {
+        let message = format!(
+            "{verb} is not supported on resources of kind {:?}",
+            qualified(group, plural)
+        );
+        Self::new(405, "MethodNotAllowed", message).about(group, plural, "")
+    }
+
+    pub(crate) fn not_acceptable() -> Self {
+        Self::new(
+            406,
+            "NotAcceptable",
+            "only the following media types are accepted: application/json, application/yaml",
+        )
+    }
+
+    pub(crate) fn already_exists(group: &str, plural: &str, name: &str) -> Self {
+        let message = format!("{} {name:?} already exists", qualified(group, plural));
+        Self::new(409, "AlreadyExists", message).about(group, plural, name)
+    }
+
+    /// No free name was found for a `generateName`.
+    pub(crate) fn no_free_name(group: &str, plural: &str, name: &str) -> Self {
+        let message = format!(
+            "{} {name:?} already exists, the server was not able to generate a unique name for the object",
+            qualified(group, plural)
+        );
+        Self::new(409, "AlreadyExists", message)
+            .about(group, plural, name)
+            .retry_after(1)
+    }
+
+    pub(crate) fn conflict(group: &str, plural: &str, name: &str, why: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} {name:?}: {why}",
+            qualified(group, plural)
+        );
+        Self::new(409, "Conflict", message).about(group, plural, name)
+    }
+
+    pub(crate) fn modified(group: &str, plural: &str, name: &str) -> Self {
+        Self::conflict(
+            group,
+            plural,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    pub(crate) fn too_large(message: impl Into<String>) -> Self {
+        Self::new(413, "RequestEntityTooLarge", message)
+    }
+
+    pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            accepted.join(", ")
+        );
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
+        let words: Vec<String> = causes
+            .iter()
+            .map(|cause| format!("{}: {}", cause.field, cause.message))
+            .collect();
+        let objection = match &words[..] {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let message = format!(
+            "{} {name:?} is invalid: {objection}",
+            qualified(group, kind)
+        );
+        let mut error = Self::new(422, "Invalid", message).about(group, kind, name);
+        error.details.causes = causes;
+        error
+    }
+
+    pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
+        Self::new(422, "Invalid", message)
+    }
+
+    pub(crate) fn too_many_requests(message: impl Into<String>, cause: Cause) -> Self {
+        Self::new(429, "TooManyRequests", message).cause(cause)
+    }
+
+    pub(crate) fn internal(message: impl std::fmt::Display) -> Self {
+        Self::new(
+            500,
+            "InternalError",
+            format!("Internal error occurred: {message}"),
+        )
+    }
+
+    /// What a Kubernetes API server does and this one does not.
+    pub(crate) fn not_implemented(what: &str) -> Self {
+        Self::new(
+            501,
+            "NotImplemented",
+            format!("this server does not implement {what}"),
+        )
+    }
+
+    /// A revision that was not reached in time.
+    pub(crate) fn version_too_large(wanted: u64, current: u64) -> Self {
+        let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
+        Self::new(504, "Timeout", message)
+            .retry_after(1)
+            .cause(Cause::raw(
+                "ResourceVersionTooLarge",
+                "",
+                "Too large resource version".to_owned(),
+            ))
+    }
+
+    /// The seconds to wait before trying again, if that can help.
+    pub(crate) fn retry_seconds(&self) -> Option<u32> {
+        self.details.retry_after
+    }
+
+    /// The answer's body.
+    pub(crate) fn status(&self) -> Value {
+        let mut metadata = Map::new();
+        if let Some(token) = &self.resume {
+            metadata.insert("continue".into(), token.clone().into());
+        }
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": metadata,
+            "status": "Failure",
+            "message": self.message,
+            "code": self.code,
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
+        let details = self.details.json();
+        if !details.is_empty() {
+            status["details"] = Value::Object(details);
+        }
+        status
+    }
+}
+
+impl Details {
+    fn json(&self) -> Map<String, Value> {
+        let mut details = Map::new();
+        for (key, value) in [
+            ("name", &self.name),
+            ("group", &self.group),
+            ("kind", &self.kind),
+            ("uid", &self.uid),
+        ] {
+            if !value.is_empty() {
+                details.insert(key.into(), value.clone().into());
+            }
+        }
+        if !self.causes.is_empty() {
+            details.insert(
+                "causes".into(),
+                self.causes.iter().map(Cause::json).collect(),
+            );
+        }
+        if let Some(seconds) = self.retry_after {
+            details.insert("retryAfterSeconds".into(), seconds.into());
+        }
+        details
+    }
+}

@@ -1,0 +1,347 @@
+//! Lists: selectors, pages, and which state they show.
+//!
+//! A page's token names the revision of the first page and the key to go on from, so that all pages
+//! show one state. When the log no longer covers that revision the client is told, with a token that
+//! goes on from the same key in the current state.
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use futures::stream;
+use http::HeaderValue;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+use super::{
+    Answer, Api, Body, Call,
+    error::{ApiError, Cause, CauseKind},
+    read::parse_version,
+    respond,
+    selector::Selector,
+};
+use crate::{
+    registry::Resource,
+    store::{Lost, Object, Snapshot, TableId, key_range, namespace_bounds},
+};
+
+/// How much of a list goes into one chunk.
+const CHUNK: usize = 64 * 1024;
+
+const EXPIRED_PAGE: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+/// Which state a list is to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Latest,
+    NotOlderThan(u64),
+    Exact(u64),
+}
+
+/// Where a list goes on.
+#[derive(Debug, PartialEq, Eq)]
+struct Page {
+    /// None: whatever is current.
+    revision: Option<u64>,
+    start: String,
+}
+
+/// What a list found.
+pub(crate) struct Found {
+    pub(crate) revision: u64,
+    pub(crate) items: Vec<Arc<Object>>,
+    next: Option<String>,
+    remaining: Option<usize>,
+}
+
+impl Api {
+    /// Answers GET of a collection. Cancel safe.
+    pub(crate) async fn list(&self, call: &Call) -> Answer {
+        if call.query.optional_flag("sendInitialEvents").is_some() {
+            return Err(invalid_options(vec![Cause::new(
+                CauseKind::Forbidden,
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for list",
+            )]));
+        }
+        let found = self.find(call).await?;
+        let metadata = found.metadata();
+        let resource = Arc::clone(&call.target.resource);
+        Ok(respond::with(
+            200,
+            HeaderValue::from_static("application/json"),
+            list_body(resource, &metadata, found.items),
+        ))
+    }
+
+    /// What a collection request selects.
+    pub(crate) async fn find(&self, call: &Call) -> Result<Found, ApiError> {
+        let table = call.table()?;
+        let selector = Selector::read(&call.target, &call.query)?;
+        let limit = usize::try_from(call.query.number("limit")?.unwrap_or(0)).unwrap_or(0);
+        let token = call.query.get("continue");
+        let version = call.query.get("resourceVersion");
+        let matching = call.query.get("resourceVersionMatch");
+        let (page, limit) = if token.is_empty() {
+            (None, limit)
+        } else {
+            if !version.is_empty() && version != "0" {
+                return Err(ApiError::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            if !matching.is_empty() {
+                return Err(invalid_options(vec![Cause::new(
+                    CauseKind::Forbidden,
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden when continue is provided",
+                )]));
+            }
+            (Some(parse_token(token)?), limit)
+        };
+        let snapshot = match &page {
+            Some(page) => self.page_snapshot(table, page)?,
+            None => {
+                self.snapshot(table, wanted(version, matching, limit)?)
+                    .await?
+            }
+        };
+        // "Any state will do" is answered from memory, in one piece.
+        let limit = if page.is_none() && version == "0" && matching != "Exact" {
+            0
+        } else {
+            limit
+        };
+        Ok(collect(call, &selector, snapshot, page.as_ref(), limit))
+    }
+
+    async fn snapshot(&self, table: TableId, wanted: Wanted) -> Result<Snapshot, ApiError> {
+        if let Wanted::NotOlderThan(revision) | Wanted::Exact(revision) = wanted {
+            self.wait_for(revision).await?;
+        }
+        let result = match wanted {
+            Wanted::Exact(revision) => self.store.snapshot_at(table, revision),
+            Wanted::Latest | Wanted::NotOlderThan(_) => self.store.snapshot(table),
+        };
+        result.map_err(|lost| match lost {
+            Lost::Compacted { .. } => {
+                ApiError::expired("The resourceVersion for the provided list is too old.")
+            }
+            Lost::Future { current } => ApiError::version_too_large(current + 1, current),
+            Lost::NoTable => ApiError::unknown_resource(),
+        })
+    }
+
+    fn page_snapshot(&self, table: TableId, page: &Page) -> Result<Snapshot, ApiError> {
+        let result = match page.revision {
+            Some(revision) => self.store.snapshot_at(table, revision),
+            None => self.store.snapshot(table),
+        };
+        result.map_err(|lost| match lost {
+            Lost::NoTable => ApiError::unknown_resource(),
+            Lost::Future { .. } => {
+                ApiError::bad_request("continue key is not valid: a version of the future")
+            }
+            Lost::Compacted { .. } => {
+                let mut error = ApiError::expired(EXPIRED_PAGE);
+                error.resume = Some(token(-1, &page.start));
+                error
+            }
+        })
+    }
+}
+
+fn invalid_options(causes: Vec<Cause>) -> ApiError {
+    ApiError::invalid("meta.k8s.io", "ListOptions", "", causes)
+}
+
+fn wanted(version: &str, matching: &str, limit: usize) -> Result<Wanted, ApiError> {
+    let forbidden = |detail: &str| {
+        invalid_options(vec![Cause::new(
+            CauseKind::Forbidden,
+            "resourceVersionMatch",
+            detail,
+        )])
+    };
+    match (matching, parse_version(version)?) {
+        ("", None) => Ok(Wanted::Latest),
+        // Asking for pages of a version has always meant that very version.
+        ("", Some(revision)) if limit > 0 && revision > 0 => Ok(Wanted::Exact(revision)),
+        ("" | "NotOlderThan", Some(revision)) => Ok(Wanted::NotOlderThan(revision)),
+        ("Exact", Some(0)) => Err(forbidden(
+            "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+        )),
+        ("Exact", Some(revision)) => Ok(Wanted::Exact(revision)),
+        ("Exact" | "NotOlderThan", None) => Err(forbidden(
+            "resourceVersionMatch is forbidden unless resourceVersion is provided",
+        )),
+        (other, _) => Err(invalid_options(vec![Cause::new(
+            CauseKind::NotSupported,
+            "resourceVersionMatch",
+            format!("{other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""),
+        )])),
+    }
+}
+
+fn collect(
+    call: &Call,
+    selector: &Selector,
+    snapshot: Snapshot,
+    page: Option<&Page>,
+    limit: usize,
+) -> Found {
+    let resource = &call.target.resource;
+    let bounds = call.target.namespace.as_deref().map(namespace_bounds);
+    let range = key_range(bounds.as_ref(), page.map(|page| page.start.as_str()));
+    let mut items = Vec::new();
+    let mut next = None;
+    let mut rest = snapshot
+        .objects
+        .range::<str, _>(range)
+        .map(|(_, object)| object);
+    for object in rest.by_ref() {
+        if !selector.matches(resource, object) {
+            continue;
+        }
+        if limit > 0 && items.len() == limit {
+            next = Some(Arc::clone(object));
+            break;
+        }
+        items.push(Arc::clone(object));
+    }
+    let remaining = (next.is_some() && selector.is_everything()).then(|| rest.count() + 1);
+    let revision = snapshot.revision;
+    let next = next.map(|object| token(i64::try_from(revision).unwrap_or(i64::MAX), &object.key));
+    Found {
+        revision,
+        items,
+        next,
+        remaining,
+    }
+}
+
+impl Found {
+    pub(crate) fn metadata(&self) -> Value {
+        let mut metadata = json!({"resourceVersion": self.revision.to_string()});
+        if let Some(next) = &self.next {
+            metadata["continue"] = next.clone().into();
+        }
+        if let Some(remaining) = self.remaining {
+            metadata["remainingItemCount"] = remaining.into();
+        }
+        metadata
+    }
+}
+
+/// A token that goes on at `start` (inclusive) in the state of `revision`, or of now if negative.
+fn token(revision: i64, start: &str) -> String {
+    URL_SAFE_NO_PAD
+        .encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start}).to_string())
+}
+
+fn parse_token(token: &str) -> Result<Page, ApiError> {
+    let bad = || ApiError::bad_request("continue key is not valid: illegal token");
+    let bytes = URL_SAFE_NO_PAD
+        .decode(token.trim_end_matches('='))
+        .map_err(|_| bad())?;
+    let value: Value = serde_json::from_slice(&bytes).map_err(|_| bad())?;
+    if value["v"] != "meta.k8s.io/v1" {
+        return Err(bad());
+    }
+    let revision = value["rv"].as_i64().filter(|rv| *rv != 0).ok_or_else(bad)?;
+    let start = value["start"]
+        .as_str()
+        .filter(|s| !s.is_empty())
+        .ok_or_else(bad)?
+        .to_owned();
+    Ok(Page {
+        revision: u64::try_from(revision).ok(),
+        start,
+    })
+}
+
+/// A list as a stream of chunks: the objects are copied, never encoded again.
+pub(crate) fn list_body(
+    resource: Arc<Resource>,
+    metadata: &Value,
+    items: Vec<Arc<Object>>,
+) -> Body {
+    let head = format!(
+        "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
+        resource.list_kind,
+        resource.api_version()
+    )
+    .into_bytes();
+    let mut writer = ListWriter {
+        resource,
+        items,
+        at: 0,
+        head: Some(head),
+        done: false,
+    };
+    let small: usize = writer.items.iter().map(|item| item.content.len()).sum();
+    if small < CHUNK {
+        return Body::whole(writer.next_chunk().unwrap_or_default());
+    }
+    Body::chunks(stream::iter(std::iter::from_fn(move || {
+        writer.next_chunk()
+    })))
+}
+
+struct ListWriter {
+    resource: Arc<Resource>,
+    items: Vec<Arc<Object>>,
+    at: usize,
+    head: Option<Vec<u8>>,
+    done: bool,
+}
+
+impl ListWriter {
+    fn next_chunk(&mut self) -> Option<Bytes> {
+        if self.done {
+            return None;
+        }
+        let mut out = self.head.take().unwrap_or_default();
+        out.reserve(CHUNK.min(self.items.len() * 512));
+        // Items of built-in kinds carry no type of their own, as typed clients have it.
+        let prefix = if self.resource.custom.is_some() {
+            self.resource.prefix.as_str()
+        } else {
+            "{"
+        };
+        while let Some(item) = self.items.get(self.at) {
+            if self.at > 0 {
+                out.push(b',');
+            }
+            item.write(&mut out, prefix);
+            self.at += 1;
+            if out.len() >= CHUNK * 2 {
+                break;
+            }
+        }
+        if self.at >= self.items.len() {
+            out.extend_from_slice(b"]}");
+            self.done = true;
+        }
+        Some(out.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_the_trip_and_nothing_else_does() {
+        let page = parse_token(&token(7, "ns/a")).unwrap();
+        assert_eq!(
+            page,
+            Page {
+                revision: Some(7),
+                start: "ns/a".into()
+            }
+        );
+        assert_eq!(parse_token(&token(-1, "x")).unwrap().revision, None);
+        for bad in ["", "x", "e30", &token(0, "x"), &token(1, "")] {
+            assert!(parse_token(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Reading one object, and what a resource version in a read means.
+
+use std::time::Duration;
+
+use super::{Answer, Api, Call, error::ApiError, respond};
+
+/// How long a read waits for a revision of the future.
+const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
+
+impl Api {
+    /// Answers GET of one object. Cancel safe.
+    pub(crate) async fn get(&self, call: &Call) -> Answer {
+        let table = call.table()?;
+        if let Some(version) = parse_version(call.query.get("resourceVersion"))? {
+            self.wait_for(version).await?;
+        }
+        let object = self
+            .store
+            .get(table, &call.key())
+            .ok_or_else(|| call.missing())?;
+        Ok(respond::object(200, &call.target.resource, &object))
+    }
+
+    /// Waits a little for a revision of the future.
+    pub(crate) async fn wait_for(&self, version: u64) -> Result<(), ApiError> {
+        let reached = self.store.reached(version);
+        match tokio::time::timeout(FRESHNESS_WAIT, reached).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(ApiError::version_too_large(version, self.store.revision())),
+        }
+    }
+}
+
+/// A resource version in a request: none, or a number.
+pub(crate) fn parse_version(text: &str) -> Result<Option<u64>, ApiError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| {
+        ApiError::bad_request(format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
+    })
+}

@@ -1,0 +1,74 @@
+//! Answers: objects, statuses, plain text.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::Value;
+
+use super::{Body, error::ApiError};
+use crate::{
+    registry::Resource,
+    store::{Content, Object},
+};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+/// An answer with a body of the given type.
+pub(crate) fn with(code: u16, content_type: HeaderValue, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::OK);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, content_type);
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, private"),
+    );
+    response
+}
+
+pub(crate) fn json_bytes(code: u16, bytes: impl Into<Bytes>) -> Response<Body> {
+    with(code, JSON, Body::whole(bytes))
+}
+
+pub(crate) fn json(code: u16, value: &Value) -> Response<Body> {
+    json_bytes(code, value.to_string())
+}
+
+pub(crate) fn text(code: u16, text: &'static str) -> Response<Body> {
+    with(code, TEXT, Body::whole(text))
+}
+
+/// What an unknown path answers.
+pub(crate) fn not_found() -> Response<Body> {
+    text(404, "404 page not found\n")
+}
+
+/// A refusal.
+pub(crate) fn error(error: &ApiError) -> Response<Body> {
+    let mut response = json(error.code, &error.status());
+    if let Some(seconds) = error.retry_seconds() {
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// An object as stored.
+pub(crate) fn object(code: u16, resource: &Resource, object: &Object) -> Response<Body> {
+    let mut out = Vec::new();
+    object.write(&mut out, &resource.prefix);
+    json_bytes(code, out)
+}
+
+/// An object that was not stored (a dry run), at the revision it would replace.
+pub(crate) fn content(
+    code: u16,
+    resource: &Resource,
+    content: &Content,
+    revision: Option<u64>,
+) -> Response<Body> {
+    let mut out = Vec::new();
+    content.write(&mut out, &resource.prefix, revision);
+    json_bytes(code, out)
+}

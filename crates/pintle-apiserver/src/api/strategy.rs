@@ -1,0 +1,232 @@
+//! What a write does to an object before it is stored: what the server sets, what it takes from the
+//! stored object, and the rules it checks.
+
+use serde_json::Value;
+
+use super::{
+    Api,
+    error::{ApiError, Cause},
+    namespaces,
+};
+use crate::{
+    meta::{self, Tree},
+    registry::{EXTENSIONS, Resource, crd},
+};
+
+/// Which part of an object a write may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The object itself.
+    Main,
+    /// `/status`
+    Status,
+    /// `/finalize` of a namespace.
+    Finalize,
+}
+
+impl Part {
+    pub(crate) fn of(sub: &str) -> Self {
+        match sub {
+            "status" => Self::Status,
+            "finalize" => Self::Finalize,
+            _ => Self::Main,
+        }
+    }
+}
+
+impl Api {
+    /// Readies a new object: what only the server sets is set, what does not belong is dropped.
+    pub(crate) fn prepare_create(&self, resource: &Resource, object: &mut Tree) {
+        if resource.has_status() {
+            object.remove("status");
+        }
+        let stamp = self.clock.stamp();
+        let uid = self.chance.uid();
+        let metadata = meta::metadata(object);
+        for field in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "generation",
+        ] {
+            metadata.remove(field);
+        }
+        metadata.insert("uid".into(), uid.into());
+        metadata.insert("creationTimestamp".into(), stamp.into());
+        drop_nulls(metadata);
+        dedupe_owners(metadata);
+        if resource.has_generation {
+            meta::set_generation(object, 1);
+        }
+        if resource.is("", "namespaces") {
+            namespaces::prepare_create(object);
+        } else if resource.is(EXTENSIONS, "customresourcedefinitions") {
+            crd::default(object);
+        }
+    }
+
+    /// Readies a changed object: what this path may not change is taken from the stored one.
+    pub(crate) fn prepare_update(
+        &self,
+        resource: &Resource,
+        part: Part,
+        object: &mut Tree,
+        stored: &Tree,
+    ) {
+        match part {
+            Part::Main => {
+                if resource.has_status() {
+                    take(object, stored, "status");
+                }
+                if resource.is("", "namespaces") {
+                    namespaces::keep_finalizers(object, stored);
+                }
+            }
+            Part::Status => keep_all_but_status(resource, object, stored),
+            Part::Finalize => keep_all_but_finalizers(object, stored),
+        }
+        keep_system_metadata(object, stored);
+        if resource.is(EXTENSIONS, "customresourcedefinitions") {
+            crd::default(object);
+        }
+        if resource.has_generation {
+            let generation = meta::generation(stored);
+            let changed = part != Part::Status && spec_changed(resource, object, stored);
+            meta::set_generation(object, if changed { generation + 1 } else { generation });
+        }
+    }
+
+    /// Checks an object that is about to be stored, against the stored one if there is one.
+    pub(crate) fn check(
+        &self,
+        resource: &Resource,
+        object: &Tree,
+        stored: Option<&Tree>,
+    ) -> Result<(), ApiError> {
+        let mut causes = meta::check(object, resource.name_rule, resource.namespaced);
+        if let Some(stored) = stored {
+            causes.extend(meta::check_update(object, stored));
+        }
+        if resource.is(EXTENSIONS, "customresourcedefinitions") {
+            causes.extend(crd::check(object));
+        }
+        refuse(resource, object, causes)
+    }
+}
+
+fn refuse(resource: &Resource, object: &Tree, causes: Vec<Cause>) -> Result<(), ApiError> {
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid(
+        &resource.group,
+        &resource.kind,
+        meta::text(object, "name"),
+        causes,
+    ))
+}
+
+/// Metadata fields that are null are as good as absent.
+fn drop_nulls(metadata: &mut Tree) {
+    metadata.retain(|_, value| {
+        !value.is_null()
+            && !matches!(value, Value::Array(list) if list.is_empty())
+            && !matches!(value, Value::Object(map) if map.is_empty())
+            && value.as_str() != Some("")
+    });
+}
+
+/// An owner counts once.
+fn dedupe_owners(metadata: &mut Tree) {
+    if let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") {
+        let mut seen: Vec<Value> = Vec::new();
+        owners.retain(|owner| {
+            let uid = owner.get("uid").cloned().unwrap_or_default();
+            let new = !seen.contains(&uid);
+            seen.push(uid);
+            new
+        });
+    }
+}
+
+fn take(object: &mut Tree, from: &Tree, field: &str) {
+    match from.get(field) {
+        Some(value) => object.insert(field.to_owned(), value.clone()),
+        None => object.remove(field),
+    };
+}
+
+fn keep_all_but_status(resource: &Resource, object: &mut Tree, stored: &Tree) {
+    let status = object.remove("status");
+    let metadata = object.remove("metadata");
+    stored.clone_into(object);
+    match status {
+        Some(Value::Null) | None => object.remove("status"),
+        Some(status) => object.insert("status".into(), status),
+    };
+    // Built-in kinds take metadata along with the status; custom resources keep theirs, but for
+    // who manages which field.
+    if resource.custom.is_none()
+        && let Some(metadata) = metadata
+    {
+        object.insert("metadata".into(), metadata);
+    }
+}
+
+fn keep_all_but_finalizers(object: &mut Tree, stored: &Tree) {
+    let finalizers = object
+        .get("spec")
+        .and_then(|spec| spec.get("finalizers"))
+        .cloned();
+    stored.clone_into(object);
+    if let Some(Value::Object(spec)) = object.get_mut("spec") {
+        match finalizers {
+            Some(finalizers) => spec.insert("finalizers".into(), finalizers),
+            None => spec.remove("finalizers"),
+        };
+    }
+}
+
+/// What no client can change.
+fn keep_system_metadata(object: &mut Tree, stored: &Tree) {
+    let empty = Tree::new();
+    let kept = stored
+        .get("metadata")
+        .and_then(Value::as_object)
+        .unwrap_or(&empty);
+    let metadata = meta::metadata(object);
+    metadata.remove("selfLink");
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "generateName",
+    ] {
+        // The prefix of a generated name may be left out but stays.
+        take(metadata, kept, field);
+    }
+    if !metadata.contains_key("managedFields") {
+        take(metadata, kept, "managedFields");
+    }
+    drop_nulls(metadata);
+    dedupe_owners(metadata);
+}
+
+/// Whether anything but metadata and status differs.
+fn spec_changed(resource: &Resource, object: &Tree, stored: &Tree) -> bool {
+    let counts = |field: &&String| {
+        let field = field.as_str();
+        !matches!(field, "metadata" | "apiVersion" | "kind")
+            && !(field == "status" && (resource.has_status() || resource.custom.is_none()))
+    };
+    let keys = |tree: &Tree| tree.keys().filter(counts).cloned().collect::<Vec<_>>();
+    let (new, old) = (keys(object), keys(stored));
+    new != old
+        || new
+            .iter()
+            .any(|field| object.get(field) != stored.get(field))
+}

@@ -1,0 +1,176 @@
+//! Changing objects: PUT, and the loop that patches share.
+
+use std::sync::Arc;
+
+use super::{
+    Answer, Api, Call,
+    create::{Written, settle_namespace},
+    error::{ApiError, Cause, CauseKind},
+    options::WriteOptions,
+    strategy::Part,
+};
+use crate::{
+    meta::{self, Tree},
+    registry::Resource,
+    store::{Change, Expect, Object, Refused},
+};
+
+/// How often a write that does not insist on a version is tried again after losing a race.
+const TRIES: usize = 64;
+
+/// What a change does to the stored object.
+pub(crate) type Changing<'a> = &'a mut dyn FnMut(Tree) -> Result<Tree, ApiError>;
+
+impl Api {
+    /// Answers PUT of an object or one of its subresources.
+    pub(crate) fn update(&self, call: &Call, sub: &str) -> Answer {
+        let options = call.write_options("UpdateOptions")?;
+        let resource = &call.target.resource;
+        let mut object = call.object()?;
+        settle_namespace(resource, call.target.namespace.as_deref(), &mut object)?;
+        let name = call.target.name.as_deref().unwrap_or_default();
+        let said = meta::text(&object, "name");
+        if said.is_empty() && sub.is_empty() {
+            return Err(ApiError::bad_request("name must be provided"));
+        }
+        if !said.is_empty() && said != name {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({said}) does not match the name on the URL ({name})"
+            )));
+        }
+        meta::metadata(&mut object).insert("name".into(), name.into());
+        let table = call.table()?;
+        if self.store.get(table, &call.key()).is_none() {
+            if !(resource.create_on_update && sub.is_empty()) {
+                return Err(call.missing());
+            }
+            if meta::text(&object, "resourceVersion").is_empty() {
+                let namespace = call.target.namespace.as_deref();
+                let written = self.create_object(resource, namespace, object, &options)?;
+                return Ok(written.answer(201, resource));
+            }
+            return Err(ApiError::modified(&resource.group, &resource.plural, name));
+        }
+        let part = Part::of(sub);
+        if meta::text(&object, "resourceVersion").is_empty() && !resource.unconditional_update {
+            return Err(ApiError::invalid(
+                &resource.group,
+                &resource.kind,
+                name,
+                vec![Cause::new(
+                    CauseKind::Invalid,
+                    "metadata.resourceVersion",
+                    "0: must be specified for an update",
+                )],
+            ));
+        }
+        let mut change = |_stored: Tree| Ok(object.clone());
+        let written = self.change(call, part, &options, &mut change)?;
+        Ok(written.answer(200, resource))
+    }
+
+    /// Changes a stored object: reads it, lets `change` make the next state from it, checks, and
+    /// commits if nobody came between; otherwise starts again. A resource version in the next state
+    /// must be the stored one.
+    pub(crate) fn change(
+        &self,
+        call: &Call,
+        part: Part,
+        options: &WriteOptions,
+        change: Changing<'_>,
+    ) -> Result<Written, ApiError> {
+        let resource = &call.target.resource;
+        let table = call.table()?;
+        let key = call.key();
+        for _ in 0..TRIES {
+            let Some(current) = self.store.get(table, &key) else {
+                return Err(call.missing());
+            };
+            let stored = current.decode();
+            let mut object = change(stored.clone())?;
+            self.check_versions(resource, &object, &current)?;
+            self.prepare_update(resource, part, &mut object, &stored);
+            self.check(resource, &object, Some(&stored))?;
+            let gone = is_finished(resource, &object);
+            let content = Arc::new(resource.encode(object));
+            if !gone && content.same_as(&current.content) {
+                return Ok(Written::Stored(current));
+            }
+            if options.dry_run {
+                return Ok(Written::Tried(content, Some(current.revision)));
+            }
+            let what = if gone {
+                Change::Delete(content)
+            } else {
+                Change::Put(content)
+            };
+            match self
+                .store
+                .commit(table, &key, Expect::Revision(current.revision), what)
+            {
+                Ok(object) => {
+                    if gone {
+                        self.after_delete(resource, &object);
+                    } else {
+                        self.after_write(resource, &object);
+                    }
+                    return Ok(Written::Stored(object));
+                }
+                Err(Refused::Mismatch(_)) => {}
+                Err(Refused::NoTable) => return Err(ApiError::unknown_resource()),
+            }
+        }
+        Err(ApiError::modified(
+            &resource.group,
+            &resource.plural,
+            call.target.name.as_deref().unwrap_or_default(),
+        ))
+    }
+
+    /// The version and uid a client sends must be those of the stored object.
+    fn check_versions(
+        &self,
+        resource: &Resource,
+        object: &Tree,
+        current: &Object,
+    ) -> Result<(), ApiError> {
+        let version = meta::text(object, "resourceVersion");
+        if !version.is_empty() && version != "0" && version != current.revision.to_string() {
+            return Err(ApiError::modified(
+                &resource.group,
+                &resource.plural,
+                current.name(),
+            ));
+        }
+        let uid = meta::text(object, "uid");
+        let stored = &current.header().uid;
+        if !uid.is_empty() && uid != stored {
+            let why = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}"
+            );
+            return Err(ApiError::conflict(
+                &resource.group,
+                &resource.plural,
+                current.name(),
+                &why,
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Whether an object that is being deleted has nothing left to wait for.
+pub(crate) fn is_finished(resource: &Resource, object: &Tree) -> bool {
+    if !meta::is_deleting(object) || !meta::finalizers(object).is_empty() {
+        return false;
+    }
+    let grace = object
+        .get("metadata")
+        .and_then(|m| m.get("deletionGracePeriodSeconds"))
+        .and_then(serde_json::Value::as_i64)
+        .unwrap_or(0);
+    if resource.is("", "namespaces") && super::namespaces::has_finalizers(object) {
+        return false;
+    }
+    grace == 0
+}

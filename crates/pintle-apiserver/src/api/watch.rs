@@ -1,0 +1,360 @@
+//! Watches: a cursor over the log, written out as one JSON document per line.
+//!
+//! A watch first sends the state it starts from, if the request asks for it, and then follows the
+//! log: it takes what the log has, writes it, and sleeps until a commit, the next bookmark or its
+//! end. It owns no queue; a client that reads too slowly falls behind the log's floor and is told so
+//! with a 410 event.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::stream;
+use http::HeaderValue;
+use serde_json::json;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Answer, Api, Body, Call,
+    error::{ApiError, Cause, CauseKind},
+    read::parse_version,
+    respond,
+    selector::Selector,
+};
+use crate::{
+    registry::Resource,
+    store::{Cursor, Event, EventKind, Lost, Object, key_range, namespace_bounds},
+};
+
+/// The pause between bookmarks.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// The last bookmark comes this long before the end.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// The shortest time a watch without a timeout runs; up to twice as long.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
+/// How much is written at once.
+const CHUNK: usize = 64 * 1024;
+
+impl Api {
+    /// Answers a watch. Cancel safe.
+    pub(crate) async fn watch(self: &Arc<Self>, call: &Call) -> Answer {
+        let table = call.table()?;
+        let selector = Selector::read(&call.target, &call.query)?;
+        let version = parse_version(call.query.get("resourceVersion"))?;
+        let initial = initial_events(call)?;
+        let bookmarks = call.query.flag("allowWatchBookmarks");
+        let timeout = match call.query.number("timeoutSeconds")? {
+            Some(seconds) if seconds > 0 => {
+                Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX).min(1 << 32))
+            }
+            _ => DEFAULT_TIMEOUT.mul_f64(1.0 + self.chance.unit()),
+        };
+        let start = match (initial, version.unwrap_or(0)) {
+            (Some(true), wanted) => {
+                self.wait_for(wanted).await?;
+                Start::State { end_bookmark: true }
+            }
+            (Some(false), 0) => Start::After(self.store.revision()),
+            (None, 0) => Start::State {
+                end_bookmark: false,
+            },
+            (_, revision) => Start::After(revision),
+        };
+        let mut pending = Vec::new();
+        let resource = Arc::clone(&call.target.resource);
+        let filter = Filter {
+            resource,
+            namespace: call.target.namespace.clone(),
+            selector,
+        };
+        let after = match start {
+            Start::After(revision) => revision,
+            Start::State { .. } => {
+                let snapshot = self
+                    .store
+                    .snapshot(table)
+                    .map_err(|_| ApiError::unknown_resource())?;
+                let bounds = filter.namespace.as_deref().map(namespace_bounds);
+                let range = key_range(bounds.as_ref(), None);
+                let objects = snapshot
+                    .objects
+                    .range::<str, _>(range)
+                    .map(|(_, object)| object);
+                pending = objects
+                    .filter(|object| filter.selector.matches(&filter.resource, object))
+                    .cloned()
+                    .collect();
+                snapshot.revision
+            }
+        };
+        let cursor = self
+            .store
+            .cursor(table, after)
+            .map_err(|_| ApiError::unknown_resource())?;
+        let end = Instant::now() + timeout;
+        let watcher = Watcher {
+            filter,
+            initial: pending,
+            initial_at: 0,
+            initial_end: matches!(start, Start::State { end_bookmark: true }),
+            cursor,
+            seen: after,
+            bookmarks,
+            next_bookmark: next_bookmark(Instant::now(), end),
+            end,
+            closing: self.closing.clone(),
+            over: false,
+        };
+        let stream = stream::unfold(watcher, |mut watcher| async move {
+            watcher.next().await.map(|chunk| (chunk, watcher))
+        });
+        Ok(respond::with(
+            200,
+            HeaderValue::from_static("application/json"),
+            Body::chunks(stream),
+        ))
+    }
+}
+
+/// Where a watch starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// With the current state.
+    State {
+        end_bookmark: bool,
+    },
+    After(u64),
+}
+
+/// Whether the current state is to be streamed first; the request must be coherent.
+fn initial_events(call: &Call) -> Result<Option<bool>, ApiError> {
+    let send = call.query.optional_flag("sendInitialEvents");
+    let matching = call.query.get("resourceVersionMatch");
+    let mut causes = Vec::new();
+    let forbidden = |field: &str, detail: &str| Cause::new(CauseKind::Forbidden, field, detail);
+    match send {
+        Some(_) if matching != "NotOlderThan" => causes.push(forbidden(
+            "resourceVersionMatch",
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        )),
+        None if !matching.is_empty() => causes.push(forbidden(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        )),
+        _ => {}
+    }
+    if causes.is_empty() {
+        Ok(send)
+    } else {
+        Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", causes))
+    }
+}
+
+/// When to send the next bookmark: after a minute, or shortly before the end.
+fn next_bookmark(now: Instant, end: Instant) -> Instant {
+    let regular = now + BOOKMARK_EVERY;
+    let last = end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(end);
+    if last > now {
+        regular.min(last)
+    } else {
+        regular
+    }
+}
+
+/// What a watch lets through, and in which form.
+#[derive(Debug)]
+struct Filter {
+    resource: Arc<Resource>,
+    namespace: Option<String>,
+    selector: Selector,
+}
+
+impl Filter {
+    fn selects(&self, object: &Object) -> bool {
+        self.namespace
+            .as_deref()
+            .is_none_or(|ns| object.namespace() == Some(ns))
+            && self.selector.matches(&self.resource, object)
+    }
+
+    /// Appends what the watcher is to see of an event: an object that begins to match appears, one
+    /// that stops matching disappears in its last matching state.
+    fn write(&self, out: &mut Vec<u8>, event: &Event) {
+        let now = event.kind != EventKind::Deleted && self.selects(&event.object);
+        let before = event
+            .previous
+            .as_deref()
+            .is_some_and(|previous| self.selects(previous));
+        let kind = match (before, now) {
+            (false, false) => return,
+            (false, true) => EventKind::Added,
+            (true, true) => EventKind::Modified,
+            (true, false) => EventKind::Deleted,
+        };
+        if kind == event.kind {
+            let frame = event.shared_frame(|| {
+                let mut frame = Vec::new();
+                write_event(&mut frame, kind, &self.resource, &event.object);
+                frame.into()
+            });
+            // The shared frame is written in the version of whoever came first.
+            if frame_is_of(&frame, kind, &self.resource) {
+                out.extend_from_slice(&frame);
+                return;
+            }
+        }
+        match (kind, &event.previous) {
+            (EventKind::Deleted, Some(previous)) if event.kind != EventKind::Deleted => {
+                let last = Object {
+                    key: Arc::clone(&previous.key),
+                    revision: event.revision(),
+                    content: Arc::clone(&previous.content),
+                };
+                write_event(out, kind, &self.resource, &last);
+            }
+            _ => write_event(out, kind, &self.resource, &event.object),
+        }
+    }
+}
+
+fn frame_is_of(frame: &[u8], kind: EventKind, resource: &Resource) -> bool {
+    let start = "{\"type\":\"\",\"object\":".len() + kind.name().len();
+    frame
+        .get(start..)
+        .is_some_and(|rest| rest.starts_with(resource.prefix.as_bytes()))
+}
+
+fn write_event(out: &mut Vec<u8>, kind: EventKind, resource: &Resource, object: &Object) {
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(kind.name().as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+    object.write(out, &resource.prefix);
+    out.extend_from_slice(b"}\n");
+}
+
+/// One running watch.
+struct Watcher {
+    filter: Filter,
+    /// The state to send first, and how far that got.
+    initial: Vec<Arc<Object>>,
+    initial_at: usize,
+    /// A bookmark is to mark the end of the initial state.
+    initial_end: bool,
+    cursor: Cursor,
+    /// Everything up to here was sent or did not concern the client.
+    seen: u64,
+    bookmarks: bool,
+    next_bookmark: Instant,
+    end: Instant,
+    closing: CancellationToken,
+    over: bool,
+}
+
+impl Watcher {
+    /// The next chunk; none when the watch is over. Cancel safe: what was taken from the log is
+    /// returned without waiting.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.over {
+            return None;
+        }
+        if let Some(chunk) = self.next_initial() {
+            return Some(chunk);
+        }
+        loop {
+            match self.take_events() {
+                Ok(chunk) if !chunk.is_empty() => return Some(chunk.into()),
+                Ok(_) => {}
+                Err(error) => {
+                    self.over = true;
+                    return error.map(|error| error_event(&error));
+                }
+            }
+            let closing = self.closing.clone();
+            tokio::select! {
+                // Ends come before timers and timers before data, or a busy log would starve them.
+                biased;
+                () = closing.cancelled() => return None,
+                () = sleep_until(self.end) => return None,
+                () = sleep_until(self.next_bookmark), if self.bookmarks => {
+                    self.next_bookmark = next_bookmark(Instant::now(), self.end);
+                    // A bookmark tells how far the client is: first what it has not seen.
+                    return match self.take_events() {
+                        Ok(mut chunk) => {
+                            chunk.extend_from_slice(&self.bookmark(false));
+                            Some(chunk.into())
+                        }
+                        Err(error) => {
+                            self.over = true;
+                            error.map(|error| error_event(&error))
+                        }
+                    };
+                }
+                alive = self.cursor.changed() => {
+                    if !alive {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn next_initial(&mut self) -> Option<Bytes> {
+        if self.initial_at >= self.initial.len() && !self.initial_end {
+            return None;
+        }
+        let mut out = Vec::new();
+        while let Some(object) = self.initial.get(self.initial_at) {
+            if out.len() >= CHUNK {
+                return Some(out.into());
+            }
+            write_event(&mut out, EventKind::Added, &self.filter.resource, object);
+            self.initial_at += 1;
+        }
+        self.initial = Vec::new();
+        self.initial_at = 0;
+        if std::mem::take(&mut self.initial_end) {
+            out.extend_from_slice(&self.bookmark(true));
+        }
+        Some(out.into())
+    }
+
+    /// What the log has; an error ends the watch, with an event or without.
+    fn take_events(&mut self) -> Result<Vec<u8>, Option<ApiError>> {
+        let mut out = Vec::new();
+        loop {
+            let (events, seen) = match self.cursor.next_batch() {
+                Ok(batch) => batch,
+                Err(Lost::Compacted { floor }) => {
+                    let message = format!("too old resource version: {} ({floor})", self.seen);
+                    return Err(Some(ApiError::expired(message)));
+                }
+                Err(Lost::NoTable | Lost::Future { .. }) => return Err(None),
+            };
+            self.seen = seen;
+            for event in &events {
+                self.filter.write(&mut out, event);
+            }
+            // A batch may hold nothing for this client; there may be more behind it.
+            if events.is_empty() || !out.is_empty() {
+                return Ok(out);
+            }
+        }
+    }
+
+    fn bookmark(&self, initial_end: bool) -> Bytes {
+        let mut metadata = json!({"resourceVersion": self.seen.to_string()});
+        if initial_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let resource = &self.filter.resource;
+        format!(
+            "{{\"type\":\"BOOKMARK\",\"object\":{}\"metadata\":{metadata}}}}}\n",
+            resource.prefix
+        )
+        .into()
+    }
+}
+
+fn error_event(error: &ApiError) -> Bytes {
+    format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", error.status()).into()
+}

@@ -1,0 +1,100 @@
+//! Field selectors: `metadata.name=x,status.phase!=Running`.
+
+/// One requirement of a field selector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FieldRequirement {
+    pub(crate) field: String,
+    pub(crate) equal: bool,
+    pub(crate) value: String,
+}
+
+/// Parses a field selector; the error is the piece that is none.
+pub(crate) fn parse(text: &str) -> Result<Vec<FieldRequirement>, String> {
+    split_terms(text)
+        .into_iter()
+        .filter(|term| !term.is_empty())
+        .map(|t| requirement(&t))
+        .collect()
+}
+
+/// Splits at commas that are not escaped.
+fn split_terms(text: &str) -> Vec<String> {
+    let mut terms = vec![String::new()];
+    let mut escaped = false;
+    for c in text.chars() {
+        if c == ',' && !escaped {
+            terms.push(String::new());
+            continue;
+        }
+        escaped = c == '\\' && !escaped;
+        if let Some(term) = terms.last_mut() {
+            term.push(c);
+        }
+    }
+    terms
+}
+
+fn requirement(term: &str) -> Result<FieldRequirement, String> {
+    let invalid = || format!("invalid selector: '{term}'; can't understand '{term}'");
+    let at = term.find('=').ok_or_else(invalid)?;
+    let (left, right) = (&term[..at], &term[at + 1..]);
+    let (field, equal, value) = match left.strip_suffix('!') {
+        Some(field) => (field, false, right),
+        None => (left, true, right.strip_prefix('=').unwrap_or(right)),
+    };
+    Ok(FieldRequirement {
+        field: field.to_owned(),
+        equal,
+        value: unescape(value)?,
+    })
+}
+
+fn unescape(value: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(c @ ('\\' | ',' | '=')) => out.push(c),
+                Some(c) => {
+                    return Err(format!(
+                        "invalid field selector: invalid escape sequence: \\{c}"
+                    ));
+                }
+                None => {
+                    return Err("invalid field selector: invalid escape sequence: \\".to_owned());
+                }
+            },
+            '=' => {
+                return Err(format!(
+                    "invalid field selector: unescaped character in value: {c}"
+                ));
+            }
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_and_escapes() {
+        let got = parse(r"metadata.name=a,b!=c\,d,e==f").unwrap();
+        let want = [
+            ("metadata.name", true, "a"),
+            ("b", false, "c,d"),
+            ("e", true, "f"),
+        ];
+        let got: Vec<_> = got
+            .iter()
+            .map(|r| (r.field.as_str(), r.equal, r.value.as_str()))
+            .collect();
+        assert_eq!(got, want);
+        assert!(parse("x").is_err());
+        assert!(parse(r"x=a\b").is_err());
+        assert!(parse("").unwrap().is_empty());
+    }
+}

@@ -1,0 +1,70 @@
+//! What every object has in common: its metadata, the rules for it, and selectors over it.
+
+pub(crate) mod fields;
+pub(crate) mod labels;
+pub(crate) mod names;
+mod validate;
+
+use serde_json::{Map, Value};
+
+pub(crate) use self::{
+    labels::LabelSelector,
+    names::NameRule,
+    validate::{check, check_update},
+};
+
+/// An object as a tree.
+pub(crate) type Tree = Map<String, Value>;
+
+/// The metadata of an object; made if it is missing or not a map.
+pub(crate) fn metadata(object: &mut Tree) -> &mut Tree {
+    let entry = object
+        .entry("metadata")
+        .or_insert_with(|| Value::Object(Map::new()));
+    if !entry.is_object() {
+        *entry = Value::Object(Map::new());
+    }
+    match entry {
+        Value::Object(map) => map,
+        _ => unreachable!("made a map just above"),
+    }
+}
+
+/// A string below `metadata`; empty when missing.
+pub(crate) fn text<'a>(object: &'a Tree, field: &str) -> &'a str {
+    object
+        .get("metadata")
+        .and_then(|m| m.get(field))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// The finalizers of an object.
+pub(crate) fn finalizers(object: &Tree) -> Vec<&str> {
+    match object.get("metadata").and_then(|m| m.get("finalizers")) {
+        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a deletion has been asked for.
+pub(crate) fn is_deleting(object: &Tree) -> bool {
+    object
+        .get("metadata")
+        .and_then(|m| m.get("deletionTimestamp"))
+        .is_some_and(|v| !v.is_null())
+}
+
+/// Sets `metadata.generation`.
+pub(crate) fn set_generation(object: &mut Tree, generation: i64) {
+    metadata(object).insert("generation".into(), generation.into());
+}
+
+/// The value of `metadata.generation`.
+pub(crate) fn generation(object: &Tree) -> i64 {
+    object
+        .get("metadata")
+        .and_then(|m| m.get("generation"))
+        .and_then(Value::as_i64)
+        .unwrap_or(0)
+}

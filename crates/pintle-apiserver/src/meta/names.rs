@@ -1,0 +1,171 @@
+//! Which names, labels, annotations and finalizers are legal, and what to say when they are not.
+
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+/// Which rule a kind's names follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NameRule {
+    /// RFC 1123 subdomain: most kinds.
+    Subdomain,
+    /// RFC 1123 label: namespaces.
+    Label,
+    /// RFC 1035 label: services.
+    Label1035,
+    /// Anything that is one path segment: RBAC, and kinds without a rule of their own.
+    PathSegment,
+}
+
+impl NameRule {
+    /// What is wrong with `name`. A `prefix` (generateName) may end in a dash.
+    pub(crate) fn problems(self, name: &str, prefix: bool) -> Vec<String> {
+        let body = if prefix {
+            name.strip_suffix('-').unwrap_or(name)
+        } else {
+            name
+        };
+        match self {
+            Self::Subdomain => is_subdomain(body),
+            Self::Label => label(body, LABEL, |c| {
+                c.is_ascii_lowercase() || c.is_ascii_digit()
+            }),
+            Self::Label1035 => label(body, LABEL_1035, |c| c.is_ascii_lowercase()),
+            Self::PathSegment => path_segment(name, prefix),
+        }
+    }
+}
+
+fn path_segment(name: &str, prefix: bool) -> Vec<String> {
+    if !prefix && (name == "." || name == "..") {
+        return vec![format!("may not be '{name}'")];
+    }
+    ["/", "%"]
+        .iter()
+        .filter(|bad| name.contains(**bad))
+        .map(|bad| format!("may not contain '{bad}'"))
+        .collect()
+}
+
+fn too_long(most: usize) -> String {
+    format!("must be no more than {most} bytes")
+}
+
+fn label(name: &str, rule: &str, first: impl Fn(char) -> bool) -> Vec<String> {
+    let mut problems = Vec::new();
+    if name.len() > 63 {
+        problems.push(too_long(63));
+    }
+    if !(name.starts_with(&first) && is_dns_label(name)) {
+        problems.push(rule.to_owned());
+    }
+    problems
+}
+
+fn is_dns_label(s: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    !s.is_empty()
+        && s.chars().all(|c| inner(c) || c == '-')
+        && s.starts_with(inner)
+        && s.ends_with(inner)
+}
+
+/// What keeps `name` from being an RFC 1123 subdomain.
+pub(crate) fn is_subdomain(name: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if name.len() > 253 {
+        problems.push(too_long(253));
+    }
+    if !name.split('.').all(is_dns_label) {
+        problems.push(SUBDOMAIN.to_owned());
+    }
+    problems
+}
+
+fn is_word(s: &str) -> bool {
+    let inner = |c: char| c.is_ascii_alphanumeric();
+    !s.is_empty()
+        && s.chars().all(|c| inner(c) || matches!(c, '-' | '_' | '.'))
+        && s.starts_with(inner)
+        && s.ends_with(inner)
+}
+
+/// What keeps `name` from being a qualified name (`prefix/name`), as label keys are.
+pub(crate) fn qualified_name(name: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let parts: Vec<&str> = name.split('/').collect();
+    let local = match parts[..] {
+        [local] => local,
+        [prefix, local] => {
+            if prefix.is_empty() {
+                problems.push("prefix part must be non-empty".to_owned());
+            } else {
+                problems.extend(
+                    is_subdomain(prefix)
+                        .into_iter()
+                        .map(|p| format!("prefix part {p}")),
+                );
+            }
+            local
+        }
+        _ => {
+            return vec![format!(
+                "a qualified {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+    };
+    if local.is_empty() {
+        problems.push("name part must be non-empty".to_owned());
+    } else if local.len() > 63 {
+        problems.push(format!("name part {}", too_long(63)));
+    }
+    if !is_word(local) {
+        problems.push(QUALIFIED.to_owned());
+    }
+    problems
+}
+
+/// What keeps `value` from being a label value.
+pub(crate) fn label_value(value: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if value.len() > 63 {
+        problems.push(too_long(63));
+    }
+    if !value.is_empty() && !is_word(value) {
+        problems.push(LABEL_VALUE.to_owned());
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rule_knows_its_names() {
+        let ok = |rule: NameRule, name| rule.problems(name, false).is_empty();
+        assert!(ok(NameRule::Subdomain, "a.b-c.1"));
+        assert!(!ok(NameRule::Subdomain, "A"));
+        assert!(!ok(NameRule::Subdomain, "a..b"));
+        assert!(!ok(NameRule::Label, "a.b"));
+        assert!(ok(NameRule::Label, "1a"));
+        assert!(!ok(NameRule::Label1035, "1a"));
+        assert!(ok(NameRule::PathSegment, "system:node"));
+        assert!(!ok(NameRule::PathSegment, ".."));
+        assert!(NameRule::Label.problems("web-", true).is_empty());
+        assert!(!ok(NameRule::Label, &"a".repeat(64)));
+    }
+
+    #[test]
+    fn label_keys_and_values() {
+        assert!(qualified_name("app.kubernetes.io/name").is_empty());
+        assert!(qualified_name("Up_per.x").is_empty());
+        for bad in ["", "/x", "a/b/c", "x/", "-a", "a b"] {
+            assert!(!qualified_name(bad).is_empty(), "{bad:?}");
+        }
+        assert!(label_value("").is_empty());
+        assert!(!label_value("a/b").is_empty());
+    }
+}

@@ -1,0 +1,429 @@
+//! Custom resource definitions: their rules, their conditions, and the resources they add.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{
+    fields::SelectableField,
+    kind::{ALL, GET, PATCH, UPDATE},
+    resource::{Resource, Sub, api_version},
+};
+use crate::{
+    api::{Cause, CauseKind},
+    meta::{NameRule, Tree},
+    store::{TableId, type_prefix},
+};
+
+/// Keeps a definition until its instances are gone.
+pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// What a definition says about one served version.
+#[derive(Debug)]
+pub(crate) struct CustomVersion {
+    /// The definition's own name.
+    pub(crate) definition: String,
+    /// The definition is being deleted: nothing new may be created.
+    pub(crate) terminating: bool,
+    /// `schema.openAPIV3Schema`.
+    pub(crate) schema: Value,
+    /// The whole entry of `spec.versions`.
+    pub(crate) version: Value,
+}
+
+/// The parts of a definition the server acts on.
+#[derive(Debug)]
+pub(crate) struct Definition {
+    pub(crate) name: String,
+    pub(crate) group: String,
+    pub(crate) plural: String,
+    tree: Tree,
+}
+
+fn at<'a>(tree: &'a Tree, path: &[&str]) -> &'a Value {
+    let mut parts = path.iter();
+    let first = parts.next().and_then(|first| tree.get(*first));
+    parts
+        .fold(first, |at, part| at.and_then(|v| v.get(*part)))
+        .unwrap_or(&Value::Null)
+}
+
+fn string(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().map(string).collect()
+}
+
+impl Definition {
+    pub(crate) fn read(tree: &Tree) -> Self {
+        Self {
+            name: string(at(tree, &["metadata", "name"])),
+            group: string(at(tree, &["spec", "group"])),
+            plural: string(at(tree, &["spec", "names", "plural"])),
+            tree: tree.clone(),
+        }
+    }
+
+    /// Whether its resources are served.
+    pub(crate) fn is_established(&self) -> bool {
+        condition(&self.tree, "Established") == Some("True")
+    }
+
+    fn versions(&self) -> impl Iterator<Item = &Value> {
+        at(&self.tree, &["spec", "versions"])
+            .as_array()
+            .into_iter()
+            .flatten()
+    }
+
+    /// One resource per served version, preferred version first.
+    pub(crate) fn resources(&self, table: TableId) -> Vec<Resource> {
+        let mut served: Vec<&Value> = self
+            .versions()
+            .filter(|version| version["served"] == Value::Bool(true))
+            .collect();
+        served.sort_by(|a, b| {
+            version_order(&string(&b["name"])).cmp(&version_order(&string(&a["name"])))
+        });
+        served
+            .into_iter()
+            .map(|version| self.resource(version, table))
+            .collect()
+    }
+
+    fn resource(&self, version: &Value, table: TableId) -> Resource {
+        let names = at(&self.tree, &["spec", "names"]);
+        let kind = string(&names["kind"]);
+        let name = string(&version["name"]);
+        let custom = CustomVersion {
+            definition: self.name.clone(),
+            terminating: crate::meta::is_deleting(&self.tree),
+            schema: version["schema"]["openAPIV3Schema"].clone(),
+            version: version.clone(),
+        };
+        Resource {
+            group: self.group.clone(),
+            plural: self.plural.clone(),
+            singular: string(&names["singular"]),
+            list_kind: string(&names["listKind"]),
+            namespaced: at(&self.tree, &["spec", "scope"]) == "Namespaced",
+            short_names: strings(&names["shortNames"]),
+            categories: strings(&names["categories"]),
+            verbs: ALL,
+            subresources: self.subresources(version, &kind),
+            name_rule: NameRule::Subdomain,
+            has_generation: true,
+            unconditional_update: false,
+            create_on_update: false,
+            table: Some(table),
+            custom: Some(Arc::new(custom)),
+            fields: version["selectableFields"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|field| SelectableField::custom(&string(&field["jsonPath"])))
+                .collect(),
+            prefix: type_prefix(&api_version(&self.group, &name), &kind),
+            version: name,
+            kind,
+        }
+    }
+
+    fn subresources(&self, version: &Value, kind: &str) -> Vec<Sub> {
+        let mut subs = Vec::new();
+        let verbs = GET | PATCH | UPDATE;
+        if version["subresources"]["scale"].is_object() {
+            subs.push(Sub {
+                name: "scale".into(),
+                group: "autoscaling".into(),
+                version: "v1".into(),
+                kind: "Scale".into(),
+                verbs,
+            });
+        }
+        if version["subresources"]["status"].is_object() {
+            subs.push(Sub {
+                name: "status".into(),
+                group: self.group.clone(),
+                version: string(&version["name"]),
+                kind: kind.to_owned(),
+                verbs,
+            });
+        }
+        subs
+    }
+
+    /// The names it claims in its group, each with the reason that tells it is taken.
+    fn claimed(&self) -> Vec<(&'static str, String)> {
+        let names = at(&self.tree, &["spec", "names"]);
+        let mut claimed = vec![
+            ("PluralConflict", string(&names["plural"])),
+            ("SingularConflict", string(&names["singular"])),
+            ("KindConflict", string(&names["kind"])),
+            ("ListKindConflict", string(&names["listKind"])),
+        ];
+        claimed.extend(
+            strings(&names["shortNames"])
+                .into_iter()
+                .map(|n| ("ShortNamesConflict", n)),
+        );
+        claimed
+    }
+}
+
+/// The status of a condition.
+fn condition<'a>(tree: &'a Tree, kind: &str) -> Option<&'a str> {
+    at(tree, &["status", "conditions"])
+        .as_array()?
+        .iter()
+        .find(|condition| condition["type"] == kind)?["status"]
+        .as_str()
+}
+
+/// Sets a condition, keeping its time while its status stays.
+pub(crate) fn set_condition(
+    tree: &mut Tree,
+    kind: &str,
+    status: bool,
+    reason: &str,
+    message: &str,
+    now: &str,
+) {
+    let status = if status { "True" } else { "False" };
+    let new = json!({"type": kind, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": now});
+    let root = tree.entry("status").or_insert_with(|| json!({}));
+    let conditions = &mut root["conditions"];
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    let Some(list) = conditions.as_array_mut() else {
+        return;
+    };
+    match list.iter_mut().find(|condition| condition["type"] == kind) {
+        Some(old) => {
+            let since = old["lastTransitionTime"].take();
+            let same = old["status"] == status;
+            *old = new;
+            if same && since.is_string() {
+                old["lastTransitionTime"] = since;
+            }
+        }
+        None => list.push(new),
+    }
+}
+
+/// Fills what a definition may leave out.
+pub(crate) fn default(tree: &mut Tree) {
+    let Some(Value::Object(spec)) = tree.get_mut("spec") else {
+        return;
+    };
+    if let Some(Value::Object(names)) = spec.get_mut("names") {
+        let kind = names.get("kind").map(string).unwrap_or_default();
+        let empty = |value: Option<&Value>| value.is_none_or(|v| v.as_str() == Some(""));
+        if empty(names.get("singular")) {
+            names.insert("singular".into(), kind.to_lowercase().into());
+        }
+        if empty(names.get("listKind")) {
+            names.insert("listKind".into(), format!("{kind}List").into());
+        }
+    }
+    spec.entry("conversion")
+        .or_insert_with(|| json!({"strategy": "None"}));
+    let storage: Vec<Value> = spec
+        .get("versions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter(|version| version["storage"] == Value::Bool(true))
+        .map(|version| version["name"].clone())
+        .collect();
+    let status = tree.entry("status").or_insert_with(|| json!({}));
+    for (field, empty) in [
+        ("conditions", json!([])),
+        ("acceptedNames", json!({"plural": "", "kind": ""})),
+        ("storedVersions", json!([])),
+    ] {
+        if status[field].is_null() {
+            status[field] = empty;
+        }
+    }
+    if let Some(stored) = status["storedVersions"].as_array_mut() {
+        for name in storage {
+            if !stored.contains(&name) {
+                stored.push(name);
+            }
+        }
+    }
+}
+
+/// What is wrong with a definition.
+pub(crate) fn check(tree: &Tree) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let definition = Definition::read(tree);
+    let required = |field: &str| Cause::new(CauseKind::Required, field.to_owned(), "");
+    if definition.group.is_empty() {
+        causes.push(required("spec.group"));
+    }
+    if definition.plural.is_empty() {
+        causes.push(required("spec.names.plural"));
+    }
+    if string(at(tree, &["spec", "names", "kind"])).is_empty() {
+        causes.push(required("spec.names.kind"));
+    }
+    let expected = format!("{}.{}", definition.plural, definition.group);
+    if definition.name != expected {
+        causes.push(Cause::invalid(
+            "metadata.name",
+            &definition.name,
+            &format!("must be spec.names.plural+\".\"+spec.group"),
+        ));
+    }
+    match at(tree, &["spec", "scope"]).as_str() {
+        Some("Namespaced" | "Cluster") => {}
+        None | Some("") => causes.push(required("spec.scope")),
+        Some(other) => causes.push(Cause::new(
+            CauseKind::NotSupported,
+            "spec.scope",
+            format!("{other:?}: supported values: \"Cluster\", \"Namespaced\""),
+        )),
+    }
+    check_versions(&definition, &mut causes);
+    causes
+}
+
+fn check_versions(definition: &Definition, causes: &mut Vec<Cause>) {
+    let mut storage = 0;
+    let mut seen = Vec::new();
+    for (index, version) in definition.versions().enumerate() {
+        let path = format!("spec.versions[{index}]");
+        let name = string(&version["name"]);
+        for problem in NameRule::Label1035.problems(&name, false) {
+            causes.push(Cause::invalid(format!("{path}.name"), &name, &problem));
+        }
+        if seen.contains(&name) {
+            causes.push(Cause::invalid(
+                "spec.versions",
+                &name,
+                "must contain unique version names",
+            ));
+        }
+        seen.push(name);
+        if version["storage"] == Value::Bool(true) {
+            storage += 1;
+        }
+        if !version["schema"]["openAPIV3Schema"].is_object() {
+            causes.push(Cause::new(
+                CauseKind::Required,
+                format!("{path}.schema.openAPIV3Schema"),
+                "schemas are required",
+            ));
+        }
+    }
+    if storage != 1 {
+        causes.push(Cause::new(
+            CauseKind::Invalid,
+            "spec.versions",
+            "must have exactly one version marked as storage version",
+        ));
+    }
+}
+
+/// Decides on a definition's names and says so in its status: accepted and established, or which
+/// name is taken by another definition of its group.
+pub(crate) fn establish(tree: &mut Tree, others: &[Definition], now: &str) {
+    let definition = Definition::read(tree);
+    let taken = definition.claimed().into_iter().find(|(reason, name)| {
+        !name.is_empty()
+            && others.iter().any(|other| {
+                other.group == definition.group
+                    && other.name != definition.name
+                    && other
+                        .claimed()
+                        .iter()
+                        .any(|(r, n)| n == name && same_space(r, reason))
+            })
+    });
+    if let Some((reason, name)) = taken {
+        let message = format!("{name:?} is already in use");
+        set_condition(tree, "NamesAccepted", false, reason, &message, now);
+        if !definition.is_established() {
+            set_condition(
+                tree,
+                "Established",
+                false,
+                "NotAccepted",
+                "not all names are accepted",
+                now,
+            );
+        }
+        return;
+    }
+    let names = at(tree, &["spec", "names"]).clone();
+    if let Some(status) = tree.get_mut("status") {
+        status["acceptedNames"] = names;
+    }
+    set_condition(
+        tree,
+        "NamesAccepted",
+        true,
+        "NoConflicts",
+        "no conflicts found",
+        now,
+    );
+    set_condition(
+        tree,
+        "Established",
+        true,
+        "InitialNamesAccepted",
+        "the initial names have been accepted",
+        now,
+    );
+}
+
+/// Plurals, singulars and short names share one space, kinds and list kinds another.
+fn same_space(a: &str, b: &str) -> bool {
+    let is_kind = |reason: &str| matches!(reason, "KindConflict" | "ListKindConflict");
+    is_kind(a) == is_kind(b)
+}
+
+/// Kubernetes' order of versions: `v2 > v1 > v1beta2 > v1beta1 > v1alpha1 > anything else`, larger
+/// is preferred.
+fn version_order(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
+    let other = (0, 0, 0, std::cmp::Reverse(name.to_owned()));
+    let Some(rest) = name.strip_prefix('v') else {
+        return other;
+    };
+    let digits = rest.chars().take_while(char::is_ascii_digit).count();
+    let Ok(major) = rest[..digits].parse::<u64>() else {
+        return other;
+    };
+    let tail = &rest[digits..];
+    let same = std::cmp::Reverse(String::new());
+    if tail.is_empty() {
+        return (3, major, 0, same);
+    }
+    for (rank, word) in [(2, "beta"), (1, "alpha")] {
+        if let Some(minor) = tail.strip_prefix(word).and_then(|n| n.parse::<u64>().ok()) {
+            return (rank, major, minor, same);
+        }
+    }
+    other
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_preferred_by_maturity_then_number() {
+        let mut names = ["v1alpha1", "v2", "foo", "v1beta2", "v11", "v1", "v1beta10"];
+        names.sort_by_key(|name| std::cmp::Reverse(version_order(name)));
+        assert_eq!(
+            names,
+            ["v11", "v2", "v1", "v1beta10", "v1beta2", "v1alpha1", "foo"]
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! One served resource: a group, a version, a plural, and how its objects behave.
+
+use std::sync::Arc;
+
+use super::{
+    crd::CustomVersion,
+    fields::{self, SelectableField},
+    kind::{self, Kind, Verbs},
+};
+use crate::{
+    meta::{NameRule, Tree},
+    store::{Content, TableId, type_prefix},
+};
+
+/// A path below an object, with the kind it speaks.
+#[derive(Debug, Clone)]
+pub(crate) struct Sub {
+    pub(crate) name: String,
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
+    pub(crate) verbs: Verbs,
+}
+
+/// A served resource.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) plural: String,
+    pub(crate) singular: String,
+    pub(crate) kind: String,
+    pub(crate) list_kind: String,
+    pub(crate) namespaced: bool,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) verbs: Verbs,
+    pub(crate) subresources: Vec<Sub>,
+    pub(crate) name_rule: NameRule,
+    pub(crate) has_generation: bool,
+    pub(crate) unconditional_update: bool,
+    pub(crate) create_on_update: bool,
+    /// Where the objects are; none for what is answered and never kept.
+    pub(crate) table: Option<TableId>,
+    /// What a definition says about this version; none for built-in kinds.
+    pub(crate) custom: Option<Arc<CustomVersion>>,
+    pub(crate) fields: Vec<SelectableField>,
+    /// How objects open: `{"apiVersion":…,"kind":…,`.
+    pub(crate) prefix: String,
+}
+
+impl Resource {
+    pub(super) fn builtin(kind: &Kind, table: Option<TableId>) -> Self {
+        let strings = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
+        Self {
+            group: kind.group.to_owned(),
+            version: kind.version.to_owned(),
+            plural: kind.plural.to_owned(),
+            singular: kind.singular.to_owned(),
+            kind: kind.kind.to_owned(),
+            list_kind: format!("{}List", kind.kind),
+            namespaced: kind.namespaced,
+            short_names: strings(kind.short_names),
+            categories: strings(kind.categories),
+            verbs: kind.verbs,
+            subresources: kind
+                .subresources
+                .iter()
+                .map(|sub| Sub {
+                    name: sub.name.to_owned(),
+                    group: sub.group.to_owned(),
+                    version: sub.version.to_owned(),
+                    kind: sub.kind.to_owned(),
+                    verbs: sub.verbs,
+                })
+                .collect(),
+            name_rule: builtin_name_rule(kind.group, kind.plural),
+            has_generation: kind.traits & kind::GENERATION != 0,
+            unconditional_update: kind.traits & kind::UNCONDITIONAL_UPDATE != 0,
+            create_on_update: kind.traits & kind::CREATE_ON_UPDATE != 0,
+            table,
+            custom: None,
+            fields: fields::builtin(kind.group, kind.plural),
+            prefix: type_prefix(&api_version(kind.group, kind.version), kind.kind),
+        }
+    }
+
+    /// `v1`, `apps/v1`.
+    pub(crate) fn api_version(&self) -> String {
+        api_version(&self.group, &self.version)
+    }
+
+    pub(crate) fn sub(&self, name: &str) -> Option<&Sub> {
+        self.subresources.iter().find(|sub| sub.name == name)
+    }
+
+    /// Whether `status` is written through its own path.
+    pub(crate) fn has_status(&self) -> bool {
+        self.sub("status").is_some()
+    }
+
+    /// Whether this is a built-in resource of that name.
+    pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
+        self.custom.is_none() && self.group == group && self.plural == plural
+    }
+
+    /// Encodes an object of this resource for the store.
+    ///
+    /// The selectable fields of a custom resource may change with its definition, so they are read
+    /// when a selector asks for them; those of a built-in kind are read here, once.
+    pub(crate) fn encode(&self, object: Tree) -> Content {
+        let fields = match self.custom {
+            Some(_) => Vec::new(),
+            None => self
+                .fields
+                .iter()
+                .map(|field| field.read(&object))
+                .collect(),
+        };
+        Content::encode(object, fields)
+    }
+}
+
+pub(crate) fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
+}
+
+fn builtin_name_rule(group: &str, plural: &str) -> NameRule {
+    match (group, plural) {
+        ("", "namespaces") => NameRule::Label,
+        ("", "services") => NameRule::Label1035,
+        ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
+        _ => NameRule::Subdomain,
+    }
+}

@@ -1,0 +1,161 @@
+//! The server as a value: built in milliseconds, listening nowhere.
+
+use std::{fmt, sync::Arc};
+
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::Api, chance::Chance, clock::Clock, meta::Tree, registry::Registry, service::ApiService,
+    store::Store,
+};
+
+/// The Kubernetes version whose behaviour the server has.
+pub(crate) const KUBERNETES: (&str, &str) = ("1", "36");
+
+/// How many events each resource remembers unless told otherwise.
+const HISTORY: usize = 8192;
+
+/// What happens to a scheduled pod that is deleted with a grace period, as long as no kubelet ends
+/// it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PodDeletion {
+    /// It is gone at once, whatever its grace: right for tests of controllers.
+    #[default]
+    AtOnce,
+    /// It is gone when its grace is over.
+    AfterGrace,
+    /// It stays, marked, until somebody deletes it with a grace of 0: right with a kubelet.
+    Leave,
+}
+
+/// A Kubernetes API server in this process.
+///
+/// It starts in milliseconds, keeps everything in memory and listens nowhere until told to. Cloning
+/// gives another handle on the same server; when the last handle and the last client are dropped,
+/// its state is gone.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use pintle_apiserver::ApiServer;
+/// use tower::ServiceExt;
+///
+/// let server = ApiServer::builder().build();
+/// let request = http::Request::get("/api/v1/namespaces/default").body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+/// let response = server.service().oneshot(request).await.unwrap();
+/// assert_eq!(response.status(), 200);
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ApiServer {
+    pub(crate) api: Arc<Api>,
+}
+
+/// How a server is to be; see [`ApiServer::builder`].
+#[derive(Debug)]
+#[must_use]
+pub struct Builder {
+    clock: Clock,
+    seed: Option<u64>,
+    history: usize,
+    pod_deletion: PodDeletion,
+}
+
+impl ApiServer {
+    /// A server with everything at its default.
+    pub fn builder() -> Builder {
+        Builder {
+            clock: Clock::system(),
+            seed: None,
+            history: HISTORY,
+            pod_deletion: PodDeletion::default(),
+        }
+    }
+
+    /// The server as a tower service, without sockets and without authentication: whoever holds it
+    /// is the administrator.
+    pub fn service(&self) -> ApiService {
+        ApiService::new(Arc::clone(&self.api))
+    }
+
+    /// The newest resource version.
+    pub fn resource_version(&self) -> String {
+        self.api.store.revision().to_string()
+    }
+
+    /// Forgets every past state: watches that are behind and pages of older lists expire with 410,
+    /// as after a compaction of etcd.
+    pub fn compact(&self) {
+        self.api.store.compact(self.api.store.revision());
+    }
+
+    /// Ends every running watch; the server keeps answering.
+    pub(crate) fn bootstrap(&self) {
+        let catalog = self.api.registry.catalog();
+        let Some(namespaces) = catalog.find("", "v1", "namespaces") else {
+            return;
+        };
+        for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+            let mut object = Tree::new();
+            object.insert("metadata".into(), json!({"name": name}));
+            // A fresh store holds no namespace yet: creating one cannot fail.
+            let _ = self
+                .api
+                .create_object(namespaces, None, object, &Default::default());
+        }
+    }
+}
+
+impl Builder {
+    /// Where timestamps come from.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Makes uids, generated names and jitter replay from a seed.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// How many events each resource remembers for watches and pages to go on from (8192).
+    pub fn history(mut self, events: usize) -> Self {
+        self.history = events;
+        self
+    }
+
+    /// What happens to a scheduled pod that is deleted.
+    pub fn pod_deletion(mut self, pod_deletion: PodDeletion) -> Self {
+        self.pod_deletion = pod_deletion;
+        self
+    }
+
+    /// Builds the server. Needs no runtime.
+    pub fn build(self) -> ApiServer {
+        let store = Store::new(self.history);
+        let registry = Registry::new(&store);
+        let chance = self.seed.map_or_else(Chance::from_entropy, Chance::seeded);
+        let server = ApiServer {
+            api: Arc::new(Api {
+                store,
+                registry,
+                clock: self.clock,
+                chance,
+                pod_deletion: self.pod_deletion,
+                closing: CancellationToken::new(),
+            }),
+        };
+        server.bootstrap();
+        server
+    }
+}
+
+impl fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiServer")
+            .field("revision", &self.api.store.revision())
+            .finish()
+    }
+}

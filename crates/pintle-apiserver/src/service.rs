@@ -1,0 +1,84 @@
+//! The server as a tower service.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tower::Service;
+
+use crate::api::{Api, ApiError, Body, MOST_BODY, User};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Answers requests; always ready, cheap to clone.
+///
+/// A layer in front of it sees every request of every client, in process or over a socket: the place
+/// to delay, refuse or lose them.
+#[derive(Clone)]
+pub struct ApiService {
+    api: Arc<Api>,
+}
+
+impl ApiService {
+    pub(crate) fn new(api: Arc<Api>) -> Self {
+        Self { api }
+    }
+}
+
+impl<B> Service<Request<B>> for ApiService
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let api = Arc::clone(&self.api);
+        Box::pin(async move {
+            let (mut parts, body) = request.into_parts();
+            let user = parts
+                .extensions
+                .remove::<User>()
+                .unwrap_or_else(User::admin);
+            let body = read(body).await;
+            Ok(api.handle(parts, body, user).await)
+        })
+    }
+}
+
+async fn read<B>(body: B) -> Result<Bytes, ApiError>
+where
+    B: http_body::Body,
+    B::Error: Into<BoxError>,
+{
+    match Limited::new(body, MOST_BODY).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::too_large(format!(
+            "Request entity too large: limit is {MOST_BODY}"
+        ))),
+        Err(error) => Err(ApiError::bad_request(format!(
+            "error reading the body: {error}"
+        ))),
+    }
+}
+
+impl fmt::Debug for ApiService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApiService")
+    }
+}

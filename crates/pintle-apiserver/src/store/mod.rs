@@ -1,0 +1,311 @@
+//! Every object of the server, one revision counter, and the log that watchers follow.
+//!
+//! A resource is a table: an ordered persistent map of its current objects and a log of its recent
+//! events. A commit takes the lock, checks what the writer believed, takes the next revision, and
+//! appends; everything expensive (decoding, validating, encoding) happened before, and waking the
+//! watchers happens after. Because one lock orders the commits, revisions are handed out in the
+//! order in which they become visible.
+//!
+//! A reader takes a snapshot, which is a pointer, and never blocks a writer. A state of the past is
+//! the current one with the newer events undone, so any revision the log still covers can be read.
+//! A watcher is a [`Cursor`]: a revision and the place to wait; it owns no queue. Whoever falls
+//! behind the log's floor is told so and must list again.
+
+mod object;
+mod table;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::RwLock;
+use tokio::sync::watch;
+
+use self::table::{Table, undo};
+pub(crate) use self::{
+    object::{Content, Header, Object, key_of, type_prefix},
+    table::{Event, EventKind, Objects, key_range, namespace_bounds},
+};
+
+/// How many events a cursor takes at once.
+const BATCH: usize = 128;
+
+/// Names a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TableId(u32);
+
+/// What a commit does to its key.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Put(Arc<Content>),
+    /// Removes the object; its last state is told to watchers.
+    Delete(Arc<Content>),
+}
+
+/// What the writer believes to be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expect {
+    Absent,
+    Revision(u64),
+}
+
+/// Why a commit did not happen.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The object is another one than the writer believed, or none.
+    Mismatch(Option<Arc<Object>>),
+    /// The resource is no longer served.
+    NoTable,
+}
+
+/// Why a state of the past, or what followed it, cannot be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// The log starts later; it still covers everything after `floor`.
+    Compacted { floor: u64 },
+    /// The revision has not been reached.
+    Future { current: u64 },
+    /// The resource is no longer served.
+    NoTable,
+}
+
+/// A consistent state of one resource.
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshot {
+    pub(crate) revision: u64,
+    pub(crate) objects: Objects,
+}
+
+#[derive(Debug)]
+struct State {
+    revision: u64,
+    next_table: u32,
+    tables: BTreeMap<TableId, Table>,
+}
+
+impl State {
+    fn open(&self, id: TableId) -> Option<&Table> {
+        self.tables.get(&id).filter(|table| !table.closed)
+    }
+
+    /// Drops closed tables nobody watches any more.
+    fn sweep(&mut self) {
+        self.tables
+            .retain(|_, table| !table.closed || table.changed.receiver_count() > 0);
+    }
+}
+
+/// A handle on the store.
+#[derive(Debug, Clone)]
+pub(crate) struct Store {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: RwLock<State>,
+    /// The newest revision, for readers that wait for one.
+    revision: watch::Sender<u64>,
+    history: usize,
+}
+
+impl Store {
+    /// An empty store whose logs keep `history` events per resource.
+    pub(crate) fn new(history: usize) -> Self {
+        // Revision 0 means "any" to clients: the first state of the store is 1.
+        let state = State {
+            revision: 1,
+            next_table: 0,
+            tables: BTreeMap::new(),
+        };
+        Self {
+            shared: Arc::new(Shared {
+                state: RwLock::new(state),
+                revision: watch::Sender::new(1),
+                history: history.max(1),
+            }),
+        }
+    }
+
+    /// Opens an empty table.
+    pub(crate) fn open_table(&self) -> TableId {
+        let mut state = self.shared.state.write();
+        state.sweep();
+        let id = TableId(state.next_table);
+        state.next_table += 1;
+        // Nothing happened in it before it existed, but an older revision may belong to a
+        // predecessor of the same name: those watchers must list again.
+        let floor = if state.revision <= 1 {
+            0
+        } else {
+            state.revision
+        };
+        state.tables.insert(id, Table::new(floor));
+        id
+    }
+
+    /// Closes a table: it takes no more commits, and its watches end when they have seen the last.
+    pub(crate) fn close_table(&self, id: TableId) {
+        let mut state = self.shared.state.write();
+        state.sweep();
+        if let Some(table) = state.tables.get_mut(&id) {
+            table.closed = true;
+            table.changed.send_modify(|_| {});
+        }
+    }
+
+    /// The newest revision.
+    pub(crate) fn revision(&self) -> u64 {
+        self.shared.state.read().revision
+    }
+
+    /// The current state of one object.
+    pub(crate) fn get(&self, table: TableId, key: &str) -> Option<Arc<Object>> {
+        self.shared
+            .state
+            .read()
+            .open(table)?
+            .objects
+            .get(key)
+            .cloned()
+    }
+
+    /// The current state of a resource.
+    pub(crate) fn snapshot(&self, table: TableId) -> Result<Snapshot, Lost> {
+        let state = self.shared.state.read();
+        let objects = state.open(table).ok_or(Lost::NoTable)?.objects.clone();
+        Ok(Snapshot {
+            revision: state.revision,
+            objects,
+        })
+    }
+
+    /// The state of a resource as it was at `revision`.
+    pub(crate) fn snapshot_at(&self, table: TableId, revision: u64) -> Result<Snapshot, Lost> {
+        let (objects, newer) = {
+            let state = self.shared.state.read();
+            let table = state.open(table).ok_or(Lost::NoTable)?;
+            if revision > state.revision {
+                return Err(Lost::Future {
+                    current: state.revision,
+                });
+            }
+            if revision < table.floor {
+                return Err(Lost::Compacted { floor: table.floor });
+            }
+            (table.objects.clone(), table.newest_first(revision))
+        };
+        Ok(Snapshot {
+            revision,
+            objects: undo(objects, &newer),
+        })
+    }
+
+    /// Writes, if what is stored is what the writer believes.
+    pub(crate) fn commit(
+        &self,
+        table_id: TableId,
+        key: &Arc<str>,
+        expect: Expect,
+        change: Change,
+    ) -> Result<Arc<Object>, Refused> {
+        let (object, changed) = {
+            let mut state = self.shared.state.write();
+            let revision = state.revision + 1;
+            let table = state
+                .tables
+                .get_mut(&table_id)
+                .filter(|table| !table.closed);
+            let table = table.ok_or(Refused::NoTable)?;
+            let current = table.objects.get(key);
+            let found = current.map_or(Expect::Absent, |object| Expect::Revision(object.revision));
+            if found != expect {
+                return Err(Refused::Mismatch(current.cloned()));
+            }
+            let object = table.apply(key, change, revision, self.shared.history);
+            let changed = table.changed.clone();
+            state.revision = revision;
+            (object, changed)
+        };
+        // Commits may get here out of order: the newest revision wins.
+        wake(&changed, object.revision);
+        wake(&self.shared.revision, object.revision);
+        Ok(object)
+    }
+
+    /// Forgets all events up to `revision` of every resource: older watches and pages expire.
+    pub(crate) fn compact(&self, revision: u64) {
+        let mut state = self.shared.state.write();
+        let revision = revision.min(state.revision);
+        for table in state.tables.values_mut() {
+            table.compact(revision);
+        }
+    }
+
+    /// Waits until the store has reached `revision`. Cancel safe.
+    pub(crate) async fn reached(&self, revision: u64) {
+        let mut seen = self.shared.revision.subscribe();
+        // The sender lives as long as `self`: waiting cannot fail.
+        let _ = seen.wait_for(|now| *now >= revision).await;
+    }
+
+    /// A cursor that will see every event of the table after `revision`.
+    pub(crate) fn cursor(&self, table: TableId, revision: u64) -> Result<Cursor, Lost> {
+        let state = self.shared.state.read();
+        let changed = state.open(table).ok_or(Lost::NoTable)?.changed.subscribe();
+        Ok(Cursor {
+            store: self.clone(),
+            table,
+            after: revision,
+            changed,
+        })
+    }
+}
+
+fn wake(sender: &watch::Sender<u64>, revision: u64) {
+    sender.send_if_modified(|newest| {
+        let newer = revision > *newest;
+        if newer {
+            *newest = revision;
+        }
+        newer
+    });
+}
+
+/// A place in the log of one resource.
+#[derive(Debug)]
+pub(crate) struct Cursor {
+    store: Store,
+    table: TableId,
+    after: u64,
+    changed: watch::Receiver<u64>,
+}
+
+impl Cursor {
+    /// The next events, oldest first, and the revision up to which nothing else happened to the
+    /// resource; no events when there are none yet.
+    pub(crate) fn next_batch(&mut self) -> Result<(Vec<Arc<Event>>, u64), Lost> {
+        self.changed.mark_unchanged();
+        let state = self.store.shared.state.read();
+        let table = state.tables.get(&self.table).ok_or(Lost::NoTable)?;
+        if self.after < table.floor {
+            return Err(Lost::Compacted { floor: table.floor });
+        }
+        let events = table.events_after(self.after, BATCH);
+        if events.is_empty() && table.closed {
+            return Err(Lost::NoTable);
+        }
+        self.after = match events.last() {
+            Some(last) if events.len() == BATCH => last.revision(),
+            // A cursor may wait for a revision of the future.
+            _ => self.after.max(state.revision),
+        };
+        Ok((events, self.after))
+    }
+
+    /// Waits for the next commit; `false` when the resource is no longer served. Cancel safe.
+    pub(crate) async fn changed(&mut self) -> bool {
+        self.changed.changed().await.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests;

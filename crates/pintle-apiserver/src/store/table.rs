@@ -1,0 +1,196 @@
+//! The objects of one resource: the current state, and a bounded log of how it came about.
+
+use std::{
+    collections::VecDeque,
+    ops::Bound,
+    sync::{Arc, OnceLock},
+};
+
+use bytes::Bytes;
+use rpds::RedBlackTreeMapSync;
+use tokio::sync::watch;
+
+use super::{Change, Object, object::Content};
+
+/// Objects by key. Cloning shares everything: a snapshot is a pointer.
+pub(crate) type Objects = RedBlackTreeMapSync<Arc<str>, Arc<Object>>;
+
+/// What a change did to its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl EventKind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
+/// One committed change.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) kind: EventKind,
+    /// The object after the change; for a deletion its last state at the deletion's revision.
+    pub(crate) object: Arc<Object>,
+    /// The object before the change.
+    pub(crate) previous: Option<Arc<Object>>,
+    /// The watch frame, encoded by the first watcher that needs it and shared by all others.
+    frame: OnceLock<Bytes>,
+}
+
+impl Event {
+    pub(crate) fn revision(&self) -> u64 {
+        self.object.revision
+    }
+
+    /// The frame all plain watchers of the stored version share.
+    pub(crate) fn shared_frame(&self, encode: impl FnOnce() -> Bytes) -> Bytes {
+        self.frame.get_or_init(encode).clone()
+    }
+}
+
+/// One resource. The log holds every event with a revision above `floor`, oldest first.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) objects: Objects,
+    pub(super) log: VecDeque<Arc<Event>>,
+    pub(super) floor: u64,
+    /// No longer served; kept for watchers that have not seen the last event.
+    pub(super) closed: bool,
+    /// Tells watchers that something was committed, or that the table was closed.
+    pub(super) changed: watch::Sender<u64>,
+}
+
+impl Table {
+    pub(super) fn new(floor: u64) -> Self {
+        Self {
+            objects: Objects::new_sync(),
+            log: VecDeque::new(),
+            floor,
+            closed: false,
+            changed: watch::Sender::new(floor),
+        }
+    }
+
+    /// Applies a change at `revision` and logs it, forgetting the oldest event beyond `history`.
+    pub(super) fn apply(
+        &mut self,
+        key: &Arc<str>,
+        change: Change,
+        revision: u64,
+        history: usize,
+    ) -> Arc<Object> {
+        let previous = self.objects.get(key).cloned();
+        let make = |content: Arc<Content>| {
+            Arc::new(Object {
+                key: Arc::clone(key),
+                revision,
+                content,
+            })
+        };
+        let (kind, object) = match change {
+            Change::Put(content) => {
+                let object = make(content);
+                self.objects
+                    .insert_mut(Arc::clone(key), Arc::clone(&object));
+                let kind = if previous.is_some() {
+                    EventKind::Modified
+                } else {
+                    EventKind::Added
+                };
+                (kind, object)
+            }
+            Change::Delete(content) => {
+                self.objects.remove_mut(key);
+                (EventKind::Deleted, make(content))
+            }
+        };
+        let event = Event {
+            kind,
+            object: Arc::clone(&object),
+            previous,
+            frame: OnceLock::new(),
+        };
+        self.log.push_back(Arc::new(event));
+        while self.log.len() > history {
+            if let Some(oldest) = self.log.pop_front() {
+                self.floor = oldest.revision();
+            }
+        }
+        object
+    }
+
+    /// Forgets every event up to `revision`.
+    pub(super) fn compact(&mut self, revision: u64) {
+        while self
+            .log
+            .front()
+            .is_some_and(|event| event.revision() <= revision)
+        {
+            self.log.pop_front();
+        }
+        self.floor = self.floor.max(revision);
+    }
+
+    /// Up to `most` events after `revision`, oldest first.
+    pub(super) fn events_after(&self, revision: u64, most: usize) -> Vec<Arc<Event>> {
+        let start = self
+            .log
+            .partition_point(|event| event.revision() <= revision);
+        self.log.range(start..).take(most).cloned().collect()
+    }
+
+    /// The events after `revision`, newest first: undoing them gives the state at `revision`.
+    pub(super) fn newest_first(&self, revision: u64) -> Vec<Arc<Event>> {
+        let start = self
+            .log
+            .partition_point(|event| event.revision() <= revision);
+        self.log.range(start..).rev().cloned().collect()
+    }
+}
+
+/// Takes a state back through `events`, which come newest first.
+pub(super) fn undo(mut objects: Objects, events: &[Arc<Event>]) -> Objects {
+    for event in events {
+        match &event.previous {
+            Some(previous) => {
+                objects.insert_mut(Arc::clone(&event.object.key), Arc::clone(previous));
+            }
+            None => {
+                objects.remove_mut(&event.object.key);
+            }
+        }
+    }
+    objects
+}
+
+/// The bounds of all keys of a namespace, from `start` if that is later.
+pub(crate) fn key_range<'a>(
+    namespace: Option<&'a (String, String)>,
+    start: Option<&'a str>,
+) -> (Bound<&'a str>, Bound<&'a str>) {
+    let (first, end) = match namespace {
+        Some((first, end)) => (
+            Bound::Included(first.as_str()),
+            Bound::Excluded(end.as_str()),
+        ),
+        None => (Bound::Unbounded, Bound::Unbounded),
+    };
+    match (start, first) {
+        (Some(start), Bound::Included(first)) if start >= first => (Bound::Included(start), end),
+        (Some(start), Bound::Unbounded) => (Bound::Included(start), end),
+        (_, first) => (first, end),
+    }
+}
+
+/// The first key of a namespace and the first key behind it: `/` is followed by `0`.
+pub(crate) fn namespace_bounds(namespace: &str) -> (String, String) {
+    (format!("{namespace}/"), format!("{namespace}0"))
+}

@@ -1,0 +1,117 @@
+use serde_json::json;
+
+use super::*;
+
+fn content(n: u64) -> Arc<Content> {
+    let serde_json::Value::Object(map) = json!({"metadata": {"name": "x"}, "n": n}) else {
+        panic!()
+    };
+    Arc::new(Content::encode(map, Vec::new()))
+}
+
+fn put(store: &Store, table: TableId, key: &str, n: u64) -> u64 {
+    let key: Arc<str> = key.into();
+    let expect = store
+        .get(table, &key)
+        .map_or(Expect::Absent, |o| Expect::Revision(o.revision));
+    store
+        .commit(table, &key, expect, Change::Put(content(n)))
+        .unwrap()
+        .revision
+}
+
+#[test]
+fn a_commit_needs_the_state_its_writer_believes_in() {
+    let store = Store::new(8);
+    let table = store.open_table();
+    let first = put(&store, table, "a", 1);
+    let refused = store.commit(table, &"a".into(), Expect::Absent, Change::Put(content(2)));
+    assert!(matches!(refused, Err(Refused::Mismatch(Some(found))) if found.revision == first));
+    let refused = store.commit(
+        table,
+        &"b".into(),
+        Expect::Revision(9),
+        Change::Put(content(2)),
+    );
+    assert!(matches!(refused, Err(Refused::Mismatch(None))));
+    assert_eq!(
+        store.revision(),
+        first,
+        "a refused commit takes no revision"
+    );
+}
+
+#[test]
+fn a_past_state_is_the_present_with_its_changes_undone() {
+    let store = Store::new(3);
+    let table = store.open_table();
+    put(&store, table, "a", 1);
+    let then = put(&store, table, "b", 1);
+    put(&store, table, "a", 2);
+    let gone = store.get(table, "b").unwrap();
+    store
+        .commit(
+            table,
+            &"b".into(),
+            Expect::Revision(gone.revision),
+            Change::Delete(content(1)),
+        )
+        .unwrap();
+    put(&store, table, "c", 1);
+
+    let past = store.snapshot_at(table, then).unwrap();
+    let names: Vec<&str> = past.objects.keys().map(|key| &**key).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert!(past.objects.get("a").unwrap().content.same_as(&content(1)));
+    assert_eq!(
+        store.snapshot_at(table, then - 1).unwrap_err(),
+        Lost::Compacted { floor: then }
+    );
+    let now = store.revision();
+    assert_eq!(
+        store.snapshot_at(table, now + 1).unwrap_err(),
+        Lost::Future { current: now }
+    );
+}
+
+#[test]
+fn a_cursor_sees_every_event_once_and_in_order() {
+    let store = Store::new(1000);
+    let (table, other) = (store.open_table(), store.open_table());
+    let start = store.revision();
+    let mut cursor = store.cursor(table, start).unwrap();
+    let mut want = Vec::new();
+    for n in 0..300 {
+        want.push(put(&store, table, "a", n));
+        put(&store, other, "a", n);
+    }
+    let mut got = Vec::new();
+    loop {
+        let (events, seen) = cursor.next_batch().unwrap();
+        if events.is_empty() {
+            assert_eq!(
+                seen,
+                store.revision(),
+                "a bookmark covers other resources' revisions"
+            );
+            break;
+        }
+        got.extend(events.iter().map(|event| event.revision()));
+    }
+    assert_eq!(got, want);
+}
+
+#[test]
+fn a_cursor_behind_the_floor_is_told() {
+    let store = Store::new(2);
+    let table = store.open_table();
+    let mut cursor = store.cursor(table, store.revision()).unwrap();
+    for n in 0..3 {
+        put(&store, table, "a", n);
+    }
+    assert!(matches!(cursor.next_batch(), Err(Lost::Compacted { .. })));
+    let mut fresh = store.cursor(table, store.revision()).unwrap();
+    assert!(fresh.next_batch().is_ok());
+    store.close_table(table);
+    assert_eq!(fresh.next_batch().unwrap_err(), Lost::NoTable);
+}

@@ -1,0 +1,288 @@
+//! Namespaces, definitions and discovery.
+
+mod support;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+use support::*;
+
+/// Proves W100, W101, W130.
+#[tokio::test]
+async fn namespaces_at_the_start() {
+    let server = server();
+    let http = http(&server);
+    let (code, namespace) = http.get("/api/v1/namespaces/default").await;
+    assert_eq!(code, 200);
+    assert_eq!(
+        namespace["metadata"]["labels"]["kubernetes.io/metadata.name"],
+        "default"
+    );
+    assert_eq!(namespace["spec"]["finalizers"], json!(["kubernetes"]));
+    assert_eq!(namespace["status"]["phase"], "Active");
+    for name in ["default", "kube-system", "kube-public"] {
+        let (code, status) = http.delete(&format!("/api/v1/namespaces/{name}")).await;
+        assert_eq!((code, &status["reason"]), (403, &json!("Forbidden")));
+    }
+}
+
+/// Proves W102, W2, W81.
+#[tokio::test]
+async fn a_namespace_that_goes_takes_nothing_new() {
+    let server = server();
+    let http = http(&server);
+    let (code, status) = http
+        .post("/api/v1/namespaces/n/configmaps", &config_map("a"))
+        .await;
+    assert_eq!(code, 404);
+    assert_eq!(status["message"], "namespaces \"n\" not found");
+    http.post("/api/v1/namespaces", &json!({"metadata": {"name": "n"}}))
+        .await;
+    let (code, mut marked) = http.delete("/api/v1/namespaces/n").await;
+    assert_eq!(
+        (code, &marked["status"]["phase"]),
+        (200, &json!("Terminating"))
+    );
+    let (code, status) = http
+        .post("/api/v1/namespaces/n/configmaps", &config_map("a"))
+        .await;
+    assert_eq!(code, 403);
+    assert_eq!(
+        status["details"]["causes"][0]["reason"],
+        "NamespaceTerminating"
+    );
+    marked["spec"]["finalizers"] = json!([]);
+    assert_eq!(
+        http.put("/api/v1/namespaces/n/finalize", &marked).await.0,
+        200
+    );
+    assert_eq!(http.get("/api/v1/namespaces/n").await.0, 404);
+}
+
+/// Proves W144, W145, W15.
+#[tokio::test]
+async fn a_definition_is_served_at_once() {
+    let server = server();
+    let http = http(&server);
+    assert_eq!(http.get(FOOS).await.0, 404);
+    let (code, made) = http.post(DEFINITIONS, &foo_definition()).await;
+    assert_eq!(code, 201);
+    assert_eq!(made["spec"]["names"]["singular"], "foo");
+    assert_eq!(made["spec"]["names"]["listKind"], "FooList");
+    assert_eq!(made["status"]["storedVersions"], json!(["v1"]));
+    let (code, list) = http.get(FOOS).await;
+    assert_eq!((code, &list["kind"]), (200, &json!("FooList")));
+    let (_, definition) = http.get(&format!("{DEFINITIONS}/foos.example.com")).await;
+    let conditions = definition["status"]["conditions"].as_array().unwrap();
+    for condition in ["NamesAccepted", "Established"] {
+        assert!(
+            conditions
+                .iter()
+                .any(|c| c["type"] == condition && c["status"] == "True")
+        );
+    }
+    let (_, group) = http.get("/apis/example.com").await;
+    assert_eq!(group["preferredVersion"]["version"], "v1");
+    let (_, resources) = http.get("/apis/example.com/v1").await;
+    assert_eq!(resources["resources"][0]["shortNames"], json!(["fo"]));
+    assert_eq!(resources["resources"][1]["name"], "foos/status");
+}
+
+/// Proves W144.
+#[tokio::test]
+async fn a_definition_that_makes_no_sense_is_refused() {
+    let server = server();
+    let http = http(&server);
+    let refused = |change: fn(&mut Value)| {
+        let mut definition = foo_definition();
+        change(&mut definition);
+        let http = &http;
+        async move { http.post(DEFINITIONS, &definition).await.0 }
+    };
+    assert_eq!(
+        refused(|d| d["metadata"]["name"] = "other.example.com".into()).await,
+        422
+    );
+    assert_eq!(
+        refused(|d| d["spec"]["versions"][0]["storage"] = false.into()).await,
+        422
+    );
+    assert_eq!(
+        refused(|d| d["spec"]["scope"] = "Universe".into()).await,
+        422
+    );
+    assert_eq!(
+        refused(|d| d["spec"]["versions"][0]["schema"] = Value::Null).await,
+        422
+    );
+}
+
+/// Proves W145.
+#[tokio::test]
+async fn a_taken_name_is_not_accepted() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &foo_definition()).await;
+    let mut other = foo_definition();
+    other["metadata"]["name"] = "bars.example.com".into();
+    other["spec"]["names"] = json!({"plural": "bars", "kind": "Foo"});
+    http.post(DEFINITIONS, &other).await;
+    let (_, stored) = http.get(&format!("{DEFINITIONS}/bars.example.com")).await;
+    assert_eq!(stored["status"]["conditions"][0]["reason"], "KindConflict");
+    assert_eq!(http.get("/apis/example.com/v1/bars").await.0, 404);
+}
+
+/// Proves W155.
+#[tokio::test]
+async fn a_definition_waits_for_its_instances() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &foo_definition()).await;
+    http.post(FOOS, &foo("plain")).await;
+    let mut held = foo("held");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    http.post(FOOS, &held).await;
+    let path = format!("{DEFINITIONS}/foos.example.com");
+    let (code, marked) = http.delete(&path).await;
+    assert_eq!(code, 200);
+    assert_eq!(
+        marked["metadata"]["finalizers"],
+        json!(["customresourcecleanup.apiextensions.k8s.io"])
+    );
+    assert_eq!(http.get(&format!("{FOOS}/plain")).await.0, 404);
+    let (code, status) = http.post(FOOS, &foo("new")).await;
+    assert_eq!((code, &status["reason"]), (403, &json!("Forbidden")));
+    http.merge(
+        &format!("{FOOS}/held"),
+        &json!({"metadata": {"finalizers": null}}),
+    )
+    .await;
+    assert_eq!(http.get(&path).await.0, 404);
+    assert_eq!(http.get(FOOS).await.0, 404);
+    assert_eq!(http.get("/apis/example.com").await.0, 404);
+}
+
+/// Proves W4, W5, W6.
+#[tokio::test]
+async fn version_health_and_nothing() {
+    let server = server();
+    let http = http(&server);
+    assert_eq!(http.get("/version").await.1["minor"], "36");
+    for path in ["/healthz", "/livez", "/readyz", "/readyz/ping?verbose"] {
+        assert_eq!(http.get(path).await, (200, json!("ok")));
+    }
+    let (code, body) = http.get("/nothing/here").await;
+    assert_eq!((code, body), (404, json!("404 page not found\n")));
+    assert!(
+        http.get("/").await.1["paths"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("/apis/apps/v1"))
+    );
+}
+
+/// Proves W10, W13, W14.
+#[tokio::test]
+async fn aggregated_discovery_is_cached_by_its_tag() {
+    let server = server();
+    let http = http(&server);
+    let kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let ask = |tag: &str| {
+        Request::get("/apis")
+            .header("accept", format!("{kind},application/json"))
+            .header("if-none-match", tag)
+            .body(Full::new(Bytes::new()))
+            .unwrap()
+    };
+    let response = http.send(ask("")).await;
+    assert_eq!(response.headers()["content-type"], kind);
+    let tag = response.headers()["etag"].to_str().unwrap().to_owned();
+    let body: Value =
+        serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();
+    let apps = body["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|g| g["metadata"]["name"] == "apps")
+        .unwrap();
+    let deployments = apps["versions"][0]["resources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|r| r["resource"] == "deployments")
+        .unwrap();
+    assert_eq!(deployments["scope"], "Namespaced");
+    let scale = &deployments["subresources"][0];
+    assert_eq!(
+        (&scale["subresource"], &scale["responseKind"]["group"]),
+        (&json!("scale"), &json!("autoscaling"))
+    );
+    assert_eq!(http.send(ask(&tag)).await.status(), 304);
+    http.post(DEFINITIONS, &foo_definition()).await;
+    assert_eq!(
+        http.send(ask(&tag)).await.status(),
+        200,
+        "a new kind is a new document"
+    );
+}
+
+/// Proves W12.
+#[tokio::test]
+async fn plain_discovery() {
+    let server = server();
+    let http = http(&server);
+    assert_eq!(http.get("/api").await.1["versions"], json!(["v1"]));
+    assert_eq!(http.get("/apis").await.1["kind"], "APIGroupList");
+    let (_, core) = http.get("/api/v1").await;
+    let has = |name: &str| {
+        core["resources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|r| r["name"] == name)
+    };
+    assert!(has("pods") && has("pods/status") && has("namespaces/finalize"));
+}
+
+/// Proves W7, W24, W137, W138.
+#[tokio::test]
+async fn bodies_have_a_limit_and_a_known_type() {
+    let server = server();
+    let http = http(&server);
+    let big = vec![b' '; 3 * 1024 * 1024 + 1];
+    let (code, status) = http.raw("POST", CONFIG_MAPS, "application/json", big).await;
+    assert_eq!(
+        (code, &status["reason"]),
+        (413, &json!("RequestEntityTooLarge"))
+    );
+    let (code, status) = http.raw("POST", CONFIG_MAPS, "text/csv", "a,b").await;
+    assert_eq!(
+        (code, &status["reason"]),
+        (415, &json!("UnsupportedMediaType"))
+    );
+    let yaml = "metadata:\n  name: a\ndata:\n  k: v\n";
+    assert_eq!(
+        http.raw("POST", CONFIG_MAPS, "application/yaml", yaml)
+            .await
+            .0,
+        201
+    );
+    assert_eq!(
+        http.raw("POST", CONFIG_MAPS, "application/json", "{")
+            .await
+            .0,
+        400
+    );
+    let many: Vec<Value> = (0..10_001)
+        .map(|_| json!({"op": "remove", "path": "/x"}))
+        .collect();
+    let path = format!("{CONFIG_MAPS}/a");
+    let body = Value::from(many).to_string();
+    assert_eq!(
+        http.raw("PATCH", &path, "application/json-patch+json", body)
+            .await
+            .0,
+        413
+    );
+}

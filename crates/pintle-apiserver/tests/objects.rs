@@ -1,0 +1,422 @@
+//! Creating, reading, changing and deleting single objects.
+
+mod support;
+
+use serde_json::json;
+use support::*;
+
+/// Proves W33, W37.
+#[tokio::test]
+async fn the_server_sets_what_only_it_may_set() {
+    let server = server();
+    let http = http(&server);
+    let mut object = config_map("a");
+    object["metadata"]["uid"] = "mine".into();
+    object["metadata"]["creationTimestamp"] = "1999-01-01T00:00:00Z".into();
+    let (code, made) = http.post(CONFIG_MAPS, &object).await;
+    assert_eq!(code, 201);
+    let metadata = &made["metadata"];
+    assert_eq!(metadata["creationTimestamp"], "2026-01-01T00:00:00Z");
+    assert_eq!(metadata["namespace"], "default");
+    assert_eq!(metadata["uid"].as_str().unwrap().len(), 36);
+    assert_eq!(metadata["resourceVersion"], server.resource_version());
+    assert_eq!(http.get(&format!("{CONFIG_MAPS}/a")).await, (200, made));
+
+    object["metadata"]["name"] = "b".into();
+    object["metadata"]["resourceVersion"] = "5".into();
+    let (code, status) = http.post(CONFIG_MAPS, &object).await;
+    assert_eq!((code, status.get("reason")), (500, None));
+}
+
+/// Proves W34.
+#[tokio::test]
+async fn a_prefix_becomes_a_name() {
+    let server = server();
+    let http = http(&server);
+    let object = json!({"metadata": {"generateName": "web-"}});
+    let (code, made) = http.post(CONFIG_MAPS, &object).await;
+    assert_eq!(code, 201);
+    let name = made["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with("web-") && name.len() == 9, "{name}");
+    let (_, other) = http.post(CONFIG_MAPS, &object).await;
+    assert_ne!(other["metadata"]["name"], name);
+}
+
+/// Proves W35, W36, W128.
+#[tokio::test]
+async fn path_and_body_must_agree() {
+    let server = server();
+    let http = http(&server);
+    let mut object = config_map("a");
+    object["metadata"]["namespace"] = "other".into();
+    let (code, status) = http.post(CONFIG_MAPS, &object).await;
+    assert_eq!(code, 400);
+    assert_eq!(
+        status["message"],
+        "the namespace of the provided object does not match the namespace sent on the request"
+    );
+    let (code, status) = http
+        .post("/api/v1/namespaces/default/secrets", &config_map("a"))
+        .await;
+    assert_eq!((code, &status["reason"]), (400, &json!("BadRequest")));
+    http.post(CONFIG_MAPS, &config_map("a")).await;
+    let (code, status) = http
+        .put(&format!("{CONFIG_MAPS}/a"), &config_map("b"))
+        .await;
+    assert_eq!(code, 400);
+    assert_eq!(
+        status["message"],
+        "the name of the object (b) does not match the name on the URL (a)"
+    );
+}
+
+/// Proves W45, W135.
+#[tokio::test]
+async fn an_update_of_an_old_version_is_refused() {
+    let server = server();
+    let http = http(&server);
+    let (_, first) = http.post(CONFIG_MAPS, &config_map("a")).await;
+    let mut changed = first.clone();
+    changed["data"] = json!({"k": "w"});
+    let path = format!("{CONFIG_MAPS}/a");
+    assert_eq!(http.put(&path, &changed).await.0, 200);
+    let (code, status) = http.put(&path, &changed).await;
+    assert_eq!(code, 409);
+    assert_eq!(status["reason"], "Conflict");
+    assert_eq!(
+        status["message"],
+        "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your changes to the latest version and try again"
+    );
+    assert_eq!(
+        status["details"],
+        json!({"name": "a", "kind": "configmaps"})
+    );
+}
+
+/// Proves W46, W156.
+#[tokio::test]
+async fn only_some_kinds_may_be_updated_without_a_version() {
+    let server = server();
+    let http = http(&server);
+    http.post(CONFIG_MAPS, &config_map("a")).await;
+    assert_eq!(
+        http.put(&format!("{CONFIG_MAPS}/a"), &config_map("a"))
+            .await
+            .0,
+        200
+    );
+    http.post(DEFINITIONS, &foo_definition()).await;
+    http.post(FOOS, &foo("a")).await;
+    let (code, status) = http.put(&format!("{FOOS}/a"), &foo("a")).await;
+    assert_eq!(code, 422);
+    assert_eq!(
+        status["message"],
+        "Foo.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+    );
+}
+
+/// Proves W47.
+#[tokio::test]
+async fn some_kinds_are_created_by_an_update() {
+    let server = server();
+    let http = http(&server);
+    assert_eq!(
+        http.put(&format!("{CONFIG_MAPS}/a"), &config_map("a"))
+            .await
+            .0,
+        404
+    );
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "l"}, "spec": {}});
+    let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l";
+    assert_eq!(http.put(path, &lease).await.0, 201);
+}
+
+/// Proves W48, W41.
+#[tokio::test]
+async fn identity_cannot_be_changed() {
+    let server = server();
+    let http = http(&server);
+    let (_, made) = http.post(CONFIG_MAPS, &config_map("a")).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let mut other = made.clone();
+    other["metadata"]["uid"] = "00000000-0000-0000-0000-000000000000".into();
+    let (code, status) = http.put(&path, &other).await;
+    assert_eq!(code, 409);
+    assert!(
+        status["message"]
+            .as_str()
+            .unwrap()
+            .contains("Precondition failed: UID in precondition")
+    );
+    let mut older = made.clone();
+    older["metadata"]["creationTimestamp"] = "1999-01-01T00:00:00Z".into();
+    older["data"] = json!({"k": "w"});
+    let (_, stored) = http.put(&path, &older).await;
+    assert_eq!(
+        stored["metadata"]["creationTimestamp"],
+        made["metadata"]["creationTimestamp"]
+    );
+}
+
+/// Proves W38.
+#[tokio::test]
+async fn a_write_that_changes_nothing_is_no_change() {
+    let server = server();
+    let http = http(&server);
+    let (_, made) = http.post(CONFIG_MAPS, &config_map("a")).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    assert_eq!(http.put(&path, &made).await, (200, made.clone()));
+    assert_eq!(
+        http.merge(&path, &json!({"data": {"k": "v"}})).await,
+        (200, made)
+    );
+}
+
+/// Proves W40, W78.
+#[tokio::test]
+async fn generation_counts_changes_of_the_spec_alone() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &foo_definition()).await;
+    let mut object = foo("a");
+    object["status"] = json!({"availableReplicas": 9});
+    let (_, made) = http.post(FOOS, &object).await;
+    assert_eq!(made["metadata"]["generation"], 1);
+    assert_eq!(made.get("status"), None, "a create drops the status");
+    let path = format!("{FOOS}/a");
+    let (_, after) = http.merge(&path, &json!({"spec": {"replicas": 2}})).await;
+    assert_eq!(after["metadata"]["generation"], 2);
+    let (_, after) = http
+        .merge(&path, &json!({"metadata": {"labels": {"a": "b"}}}))
+        .await;
+    assert_eq!(after["metadata"]["generation"], 2);
+    let both = json!({"status": {"availableReplicas": 2}, "spec": {"replicas": 5}});
+    let (_, after) = http.merge(&format!("{path}/status"), &both).await;
+    assert_eq!(after["metadata"]["generation"], 2);
+    assert_eq!(
+        after["spec"]["replicas"], 2,
+        "the status path takes only the status"
+    );
+    assert_eq!(after["status"]["availableReplicas"], 2);
+    let (_, after) = http.merge(&path, &both).await;
+    assert_eq!(after["metadata"]["generation"], 3);
+    let (_, after) = http
+        .merge(&path, &json!({"status": {"availableReplicas": 7}}))
+        .await;
+    assert_eq!(
+        after["status"]["availableReplicas"], 2,
+        "the main path keeps the status"
+    );
+}
+
+/// Proves W49.
+#[tokio::test]
+async fn a_patch_insists_on_a_version_only_if_it_names_one() {
+    let server = server();
+    let http = http(&server);
+    let (_, made) = http.post(CONFIG_MAPS, &config_map("a")).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let old = made["metadata"]["resourceVersion"].clone();
+    assert_eq!(http.merge(&path, &json!({"data": {"x": "1"}})).await.0, 200);
+    let stale = json!({"metadata": {"resourceVersion": old}, "data": {"x": "2"}});
+    assert_eq!(http.merge(&path, &stale).await.0, 409);
+}
+
+/// Proves W52, W53.
+#[tokio::test]
+async fn json_patches_of_both_kinds() {
+    let server = server();
+    let http = http(&server);
+    http.post(CONFIG_MAPS, &config_map("a")).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let json_patch = |body: serde_json::Value| {
+        http.raw(
+            "PATCH",
+            &path,
+            "application/json-patch+json",
+            body.to_string(),
+        )
+    };
+    let (code, got) = json_patch(json!([{"op": "add", "path": "/data/x", "value": "1"}])).await;
+    assert_eq!((code, &got["data"]), (200, &json!({"k": "v", "x": "1"})));
+    assert_eq!(
+        json_patch(json!([{"op": "remove", "path": "/data/none"}]))
+            .await
+            .0,
+        422
+    );
+    assert_eq!(
+        json_patch(json!([{"op": "test", "path": "/data/x", "value": "2"}]))
+            .await
+            .0,
+        422
+    );
+    assert_eq!(json_patch(json!({"op": "nonsense"})).await.0, 400);
+    let (code, got) = http.merge(&path, &json!({"data": {"k": null}})).await;
+    assert_eq!((code, &got["data"]), (200, &json!({"x": "1"})));
+}
+
+/// Proves W83, W90, W131.
+#[tokio::test]
+async fn a_deleted_object_is_gone() {
+    let server = server();
+    let http = http(&server);
+    let (_, made) = http.post(CONFIG_MAPS, &config_map("a")).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let (code, status) = http.delete(&path).await;
+    assert_eq!((code, &status["status"]), (200, &json!("Success")));
+    assert_eq!(
+        status["details"],
+        json!({"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]})
+    );
+    let (code, status) = http.delete(&path).await;
+    assert_eq!(code, 404);
+    assert_eq!(status["message"], "configmaps \"a\" not found");
+    assert_eq!(status["reason"], "NotFound");
+}
+
+/// Proves W84, W85, W86.
+#[tokio::test]
+async fn finalizers_hold_an_object() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &foo_definition()).await;
+    let mut object = foo("a");
+    object["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    http.post(FOOS, &object).await;
+    let path = format!("{FOOS}/a");
+    let (code, marked) = http.delete(&path).await;
+    assert_eq!(code, 200);
+    assert_eq!(
+        marked["metadata"]["deletionTimestamp"],
+        "2026-01-01T00:00:00Z"
+    );
+    assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 0);
+    assert_eq!(marked["metadata"]["generation"], 2);
+    assert_eq!(
+        http.delete(&path).await,
+        (200, marked),
+        "a second deletion changes nothing"
+    );
+    let more = json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}});
+    let (code, status) = http.merge(&path, &more).await;
+    assert_eq!(
+        (code, &status["details"]["causes"][0]["reason"]),
+        (422, &json!("FieldValueForbidden"))
+    );
+    let (code, last) = http
+        .merge(&path, &json!({"metadata": {"finalizers": null}}))
+        .await;
+    assert_eq!((code, &last["metadata"]["name"]), (200, &json!("a")));
+    assert_eq!(http.get(&path).await.0, 404);
+}
+
+/// Proves W50, W88.
+#[tokio::test]
+async fn deletions_have_preconditions_and_policies() {
+    let server = server();
+    let http = http(&server);
+    let (_, made) = http.post(CONFIG_MAPS, &config_map("a")).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    for wrong in [json!({"uid": "x"}), json!({"resourceVersion": "1"})] {
+        let (code, status) = http
+            .delete_with(&path, &json!({"preconditions": wrong}))
+            .await;
+        assert_eq!((code, &status["reason"]), (409, &json!("Conflict")));
+    }
+    for wrong in [
+        json!({"propagationPolicy": "Sideways"}),
+        json!({"propagationPolicy": "Orphan", "orphanDependents": true}),
+    ] {
+        assert_eq!(http.delete_with(&path, &wrong).await.0, 422);
+    }
+    let options = json!({"propagationPolicy": "Foreground",
+        "preconditions": {"uid": made["metadata"]["uid"]}});
+    let (code, marked) = http.delete_with(&path, &options).await;
+    assert_eq!(
+        (code, &marked["metadata"]["finalizers"]),
+        (200, &json!(["foregroundDeletion"]))
+    );
+    let (_, marked) = http
+        .delete_with(&path, &json!({"propagationPolicy": "Orphan"}))
+        .await;
+    assert_eq!(marked["metadata"]["finalizers"], json!(["orphan"]));
+    let (_, gone) = http
+        .delete_with(&path, &json!({"propagationPolicy": "Background"}))
+        .await;
+    assert_eq!(gone["status"], "Success");
+}
+
+/// Proves W88.
+#[tokio::test]
+async fn a_bare_delete_of_a_job_orphans_its_pods() {
+    let server = server();
+    let http = http(&server);
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    let job = json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": {
+        "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+    assert_eq!(http.post(jobs, &job).await.0, 201);
+    let (_, marked) = http.delete(&format!("{jobs}/j")).await;
+    assert_eq!(marked["metadata"]["finalizers"], json!(["orphan"]));
+}
+
+/// Proves W134, W139, W43.
+#[tokio::test]
+async fn names_are_taken_once_and_must_be_legal() {
+    let server = server();
+    let http = http(&server);
+    http.post(CONFIG_MAPS, &config_map("a")).await;
+    let (code, status) = http.post(CONFIG_MAPS, &config_map("a")).await;
+    assert_eq!((code, &status["reason"]), (409, &json!("AlreadyExists")));
+    assert_eq!(status["message"], "configmaps \"a\" already exists");
+    let (code, status) = http.post(CONFIG_MAPS, &config_map("Not_legal")).await;
+    assert_eq!((code, &status["reason"]), (422, &json!("Invalid")));
+    assert_eq!(status["details"]["kind"], "ConfigMap");
+    assert_eq!(status["details"]["causes"][0]["field"], "metadata.name");
+    let (code, _) = http.post(CONFIG_MAPS, &labelled("b", "a b", "c")).await;
+    assert_eq!(code, 422);
+}
+
+/// Proves W75.
+#[tokio::test]
+async fn a_dry_run_answers_and_stores_nothing() {
+    let server = server();
+    let http = http(&server);
+    let before = server.resource_version();
+    let (code, made) = http
+        .post(&format!("{CONFIG_MAPS}?dryRun=All"), &config_map("a"))
+        .await;
+    assert_eq!(code, 201);
+    assert_eq!(made["metadata"].get("resourceVersion"), None);
+    assert_eq!(server.resource_version(), before);
+    assert_eq!(
+        http.post(&format!("{CONFIG_MAPS}?dryRun=Some"), &config_map("a"))
+            .await
+            .0,
+        422
+    );
+}
+
+/// Proves W42.
+#[tokio::test]
+async fn an_object_has_one_controller() {
+    let server = server();
+    let http = http(&server);
+    let owner = |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": name, "controller": true});
+    let mut object = config_map("a");
+    object["metadata"]["ownerReferences"] = json!([owner("x"), owner("y")]);
+    assert_eq!(http.post(CONFIG_MAPS, &object).await.0, 422);
+    object["metadata"]["ownerReferences"] = json!([owner("x"), owner("x")]);
+    let (code, made) = http.post(CONFIG_MAPS, &object).await;
+    assert_eq!(
+        (
+            code,
+            made["metadata"]["ownerReferences"]
+                .as_array()
+                .unwrap()
+                .len()
+        ),
+        (201, 1)
+    );
+}

@@ -1,0 +1,323 @@
+//! What a key costs on its way through the queue.
+//!
+//! `cargo bench -p pintle --bench queue`. Each figure is the best of five rounds; with several
+//! workers, the processor time of all threads is shown too, for wall time says little on a busy
+//! machine.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::expect_used,
+    reason = "a program that prints figures"
+)]
+#![allow(clippy::disallowed_methods, reason = "it measures real time")]
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+
+use std::{
+    fs,
+    hint::black_box,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use pintle::{
+    metrics::Metrics,
+    queue::{Item, WorkQueue},
+};
+use tokio::runtime::{Builder, Runtime};
+
+const ROUNDS: usize = 5;
+
+fn keys(count: usize) -> Vec<Arc<str>> {
+    (0..count)
+        .map(|n| format!("default/some-object-{n:06}").into())
+        .collect()
+}
+
+fn add_all(queue: &WorkQueue<Arc<str>>, keys: &[Arc<str>]) {
+    for key in keys {
+        queue.add(Arc::clone(key));
+    }
+}
+
+/// The best of several rounds, in nanoseconds for each of `count` things.
+fn best(what: &str, count: usize, mut round: impl FnMut() -> Duration) {
+    let best = (0..ROUNDS).map(|_| round()).min().unwrap_or_default();
+    println!(
+        "{what:<58} {:>8.1} ns",
+        best.as_nanos() as f64 / count as f64
+    );
+}
+
+fn timed(run: impl FnOnce()) -> Duration {
+    let begin = Instant::now();
+    run();
+    begin.elapsed()
+}
+
+fn one_thread() -> Runtime {
+    Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime")
+}
+
+/// One key at a time through an otherwise empty queue.
+fn alone(what: &str, queue: &WorkQueue<Arc<str>>, keys: &[Arc<str>]) {
+    let runtime = one_thread();
+    best(what, keys.len(), || {
+        runtime.block_on(async {
+            timed_async(async {
+                for key in keys {
+                    queue.add(Arc::clone(key));
+                    queue.get().await.expect("it is open").forget();
+                }
+            })
+            .await
+        })
+    });
+}
+
+async fn timed_async(run: impl Future<Output = ()>) -> Duration {
+    let begin = Instant::now();
+    run.await;
+    begin.elapsed()
+}
+
+fn add_get_done() {
+    let keys = keys(100_000);
+    alone(
+        "add + get + forget, string keys",
+        &WorkQueue::new("bench"),
+        &keys,
+    );
+    let metrics = Metrics::new();
+    let counted = WorkQueue::builder("bench").metrics(&metrics).build();
+    alone(
+        "add + get + forget, string keys, with metrics",
+        &counted,
+        &keys,
+    );
+
+    let runtime = one_thread();
+    let queue = WorkQueue::<u64>::new("bench");
+    best("add + get + forget, numbers", 100_000, || {
+        runtime.block_on(timed_async(async {
+            for key in 0..100_000 {
+                queue.add(key);
+                queue.get().await.expect("it is open").forget();
+            }
+        }))
+    });
+    for count in [5_000, 100_000] {
+        let keys = &keys[..count];
+        let queue = WorkQueue::new("bench");
+        best(
+            &format!("{count} adds, then all of get + forget"),
+            count,
+            || {
+                runtime.block_on(timed_async(async {
+                    add_all(&queue, keys);
+                    for _ in keys {
+                        queue.get().await.expect("it is open").forget();
+                    }
+                }))
+            },
+        );
+    }
+    let queue = WorkQueue::<Arc<str>>::new("bench");
+    best("100000 adds, then batches of 64 + forget", 100_000, || {
+        runtime.block_on(timed_async(async {
+            add_all(&queue, &keys);
+            while !queue.is_empty() {
+                queue.get_batch(64).await.into_iter().for_each(Item::forget);
+            }
+        }))
+    });
+}
+
+fn duplicates() {
+    let queue = WorkQueue::<Arc<str>>::new("bench");
+    let keys = keys(1000);
+    add_all(&queue, &keys);
+    best(
+        "duplicate add, string keys (clone and drop included)",
+        1_000_000,
+        || {
+            timed(|| {
+                for _ in 0..1000 {
+                    add_all(&queue, &keys);
+                }
+            })
+        },
+    );
+    let queue = WorkQueue::<u64>::new("bench");
+    for key in 0..1000 {
+        queue.add(key);
+    }
+    best("duplicate add, numbers", 1_000_000, || {
+        timed(|| {
+            for _ in 0..1000 {
+                for key in 0..1000 {
+                    queue.add(black_box(key));
+                }
+            }
+        })
+    });
+}
+
+fn delays() {
+    let runtime = one_thread();
+    let keys = keys(100_000);
+    let _inside = runtime.enter();
+    best("add_after, 100000 keys wait", keys.len(), || {
+        let queue = WorkQueue::new("bench");
+        let took = timed(|| {
+            for (n, key) in keys.iter().enumerate() {
+                queue.add_after(
+                    Arc::clone(key),
+                    Duration::from_secs(60 + n as u64 * 7919 % 1000),
+                );
+            }
+        });
+        drop(queue);
+        took
+    });
+    best(
+        "add_after + due + get + forget, 100000 keys",
+        keys.len(),
+        || {
+            let queue = WorkQueue::new("bench");
+            runtime.block_on(timed_async(async {
+                for (n, key) in keys.iter().enumerate() {
+                    queue.add_after(
+                        Arc::clone(key),
+                        Duration::from_nanos(1 + n as u64 * 7919 % 1000),
+                    );
+                }
+                for _ in &keys {
+                    queue.get().await.expect("it is open").forget();
+                }
+            }))
+        },
+    );
+    let queue = WorkQueue::new("bench");
+    best("reschedule, 1000 keys, each 1000 times", 1_000_000, || {
+        timed(|| {
+            for n in 0..1000 {
+                for key in &keys[..1000] {
+                    queue.reschedule(Arc::clone(key), Duration::from_secs(60 + n));
+                }
+            }
+        })
+    });
+}
+
+/// Processor time of all threads so far, from the kernel's own accounts.
+fn cpu() -> Duration {
+    let tasks = fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let nanos = tasks.filter_map(|task| {
+        let stat = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        stat.split(' ').next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanos.sum())
+}
+
+/// One producer, many workers that do nothing with their keys.
+fn workers() {
+    let keys: Arc<[Arc<str>]> = keys(100_000).into();
+    for (workers, threads) in [(1, 1), (4, 2), (16, 2), (64, 2)] {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads)
+            .enable_time()
+            .build()
+            .expect("a runtime");
+        let (mut wall, mut busy) = (Duration::MAX, Duration::MAX);
+        for _ in 0..ROUNDS {
+            let (took, worked) = runtime.block_on(async {
+                let queue = WorkQueue::<Arc<str>>::new("bench");
+                let workers: Vec<_> = (0..workers)
+                    .map(|_| {
+                        let queue = queue.clone();
+                        tokio::spawn(async move {
+                            while let Some(item) = queue.get().await {
+                                black_box(item.key());
+                                item.forget();
+                            }
+                        })
+                    })
+                    .collect();
+                tokio::task::yield_now().await;
+                let (begin, before) = (Instant::now(), cpu());
+                let producer = tokio::spawn({
+                    let (queue, keys) = (queue.clone(), Arc::clone(&keys));
+                    async move {
+                        for key in keys.iter() {
+                            queue.add(Arc::clone(key));
+                            tokio::task::coop::consume_budget().await;
+                        }
+                        queue.shut_down();
+                    }
+                });
+                producer.await.expect("it does not fail");
+                for worker in workers {
+                    worker.await.expect("it does not fail");
+                }
+                (begin.elapsed(), cpu().saturating_sub(before))
+            });
+            wall = wall.min(took);
+            busy = busy.min(worked);
+        }
+        let per_key = |time: Duration| time.as_nanos() as f64 / keys.len() as f64;
+        println!(
+            "{:<58} {:>8.1} ns, processor {:.1} ns",
+            format!("a producer and {workers} workers on {threads} threads"),
+            per_key(wall),
+            per_key(busy)
+        );
+    }
+}
+
+fn resident() -> usize {
+    let pages = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = pages
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<usize>().ok());
+    pages.unwrap_or_default() * 4096
+}
+
+/// The queue's own memory, the keys being somebody else's.
+fn memory() {
+    const COUNT: usize = 1_000_000;
+    let keys = keys(COUNT);
+    let per_key = |before: usize| (resident().saturating_sub(before)) as f64 / COUNT as f64;
+    let before = resident();
+    let queue = WorkQueue::new("bench");
+    add_all(&queue, &keys);
+    println!(
+        "{:<58} {:>8.1} bytes",
+        "memory per ready key",
+        per_key(before)
+    );
+    let delayed = WorkQueue::new("bench");
+    let before = resident();
+    for key in &keys {
+        delayed.add_after(Arc::clone(key), Duration::from_hours(1));
+    }
+    println!(
+        "{:<58} {:>8.1} bytes",
+        "memory per waiting key",
+        per_key(before)
+    );
+}
+
+fn main() {
+    add_get_done();
+    duplicates();
+    delays();
+    workers();
+    memory();
+}

@@ -1,0 +1,158 @@
+//! The settings of an informer.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    core::Core,
+    metrics::InformerMetrics,
+    shared::{Runner, SharedInformer},
+    usage::Usage,
+};
+use crate::{
+    cache::Indexer,
+    delta_fifo::DeltaFifo,
+    metrics::Metrics,
+    object::{Kind, Reader},
+    reflector::Reflector,
+    source::ListWatch,
+};
+
+/// Starts the reflector with a resync period.
+pub(super) type Start =
+    Box<dyn FnOnce(Option<Duration>, CancellationToken) -> BoxFuture<'static, ()> + Send>;
+
+type Tune<K, L> =
+    Box<dyn FnOnce(Reflector<K, L, DeltaFifo<K>>) -> Reflector<K, L, DeltaFifo<K>> + Send>;
+
+/// An informer that is about to be made.
+///
+/// ```no_run
+/// # fn example(client: kube::Client) {
+/// use k8s_openapi::api::core::v1::Secret;
+/// use pintle::cache::Reader;
+/// use pintle::informer::SharedInformer;
+/// use pintle::source::{KubeSource, Scope};
+/// use std::time::Duration;
+///
+/// let secrets = SharedInformer::<Secret>::builder(KubeSource::new(client, Scope::all()))
+///     .resync(Duration::from_secs(600))
+///     .reader(Reader::new().transform(|secret| {
+///         secret.as_object_mut().map(|secret| secret.remove("data"));
+///         Ok(())
+///     }))
+///     .build();
+/// # }
+/// ```
+#[must_use = "an informer is made by build"]
+pub struct InformerBuilder<K: Kind, L: ListWatch> {
+    source: L,
+    reader: Reader<K>,
+    resync: Option<Duration>,
+    name: String,
+    metrics: Metrics,
+    tune: Option<Tune<K, L>>,
+}
+
+impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
+    pub(super) fn new(source: L) -> Self {
+        Self {
+            source,
+            reader: Reader::new(),
+            resync: None,
+            name: String::new(),
+            metrics: Metrics::new(),
+            tune: None,
+        }
+    }
+
+    /// How objects are read: with a transform, with `managedFields`, decoded at once.
+    pub fn reader(mut self, reader: Reader<K>) -> Self {
+        self.reader = reader;
+        self
+    }
+
+    /// How often handlers are told everything once more, unless they ask otherwise. At least a
+    /// second; never, if not set or zero, and then no handler can ask for it.
+    pub fn resync(mut self, period: Duration) -> Self {
+        self.resync = Some(period);
+        self
+    }
+
+    /// A name that tells this informer from others of the same resource in metrics.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Where to count.
+    pub fn metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// Changes the settings of the reflector: its back-off, its paging, its patience.
+    pub fn reflector<F>(mut self, tune: F) -> Self
+    where
+        F: FnOnce(Reflector<K, L, DeltaFifo<K>>) -> Reflector<K, L, DeltaFifo<K>> + Send + 'static,
+    {
+        self.tune = Some(Box::new(tune));
+        self
+    }
+
+    /// Makes the informer. It does nothing until it runs.
+    pub fn build(self) -> SharedInformer<K> {
+        let Self {
+            source,
+            reader,
+            resync,
+            name,
+            metrics,
+            tune,
+        } = self;
+        let describe = source.describe();
+        let stage = metrics
+            .set::<InformerMetrics>()
+            .stage(&name, source.resource());
+        let indexer = Indexer::with_fields(reader.fields().clone());
+        let known = indexer.clone();
+        let reader = reader.reuse(move |namespace, name| known.get(namespace, name));
+        let core = Arc::new(Core::new(indexer, resync, stage));
+        let reflector = Reflector::new(source, reader, core.fifo.clone()).metrics(metrics);
+        let reflector = match tune {
+            Some(tune) => tune(reflector),
+            None => reflector,
+        };
+        let status = reflector.status();
+        let start: Start = Box::new(move |resync, stop| {
+            Box::pin(async move {
+                reflector
+                    .resync(resync.unwrap_or_default())
+                    .run(&stop)
+                    .await;
+            })
+        });
+        let runner = Runner {
+            start: Mutex::new(Some(start)),
+            status,
+            describe,
+        };
+        SharedInformer {
+            core,
+            runner: Arc::new(runner),
+            usage: Arc::new(Usage::default()),
+        }
+    }
+}
+
+impl<K: Kind, L: ListWatch> fmt::Debug for InformerBuilder<K, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InformerBuilder")
+            .field("of", &self.source.describe())
+            .field("resync", &self.resync)
+            .finish_non_exhaustive()
+    }
+}

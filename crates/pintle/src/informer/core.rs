@@ -1,0 +1,425 @@
+//! What an informer is made of, and how a change goes through it.
+
+use std::{mem, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::{runtime, time::Instant};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    event::{Deleted, Event},
+    handler::{Handler, Told},
+    metrics::StageMetrics,
+};
+use crate::{
+    cache::{IndexError, Indexer, Replaced, Write},
+    delta_fifo::{Delta, DeltaFifo, Deltas},
+    object::{Kind, Object},
+};
+
+/// The parts that the handles of one informer share.
+pub(super) struct Core<K: Kind> {
+    pub(super) fifo: Arc<DeltaFifo<K>>,
+    pub(super) indexer: Indexer<K>,
+    pub(super) metrics: StageMetrics,
+    /// Held while a change goes into the cache and to the handlers, and while a handler joins and
+    /// is told what is there: so a handler that comes late misses nothing and hears nothing twice.
+    distribution: Mutex<Distribution<K>>,
+    tasks: TaskTracker,
+    default_resync: Option<Duration>,
+    stopped: CancellationToken,
+}
+
+struct Distribution<K> {
+    phase: Phase,
+    handlers: Vec<Arc<Handler<K>>>,
+    /// The loops of handlers that came before the start.
+    waiting: Vec<(Arc<Handler<K>>, BoxFuture<'static, ()>)>,
+    synced: bool,
+    /// How often handlers are asked whether they want a resync; none if never.
+    check_period: Option<Duration>,
+}
+
+/// An informer runs once.
+enum Phase {
+    New,
+    Running(runtime::Handle),
+    Stopped,
+}
+
+/// Intervals shorter than this make no sense for a resync.
+const MIN_RESYNC: Duration = Duration::from_secs(1);
+
+impl<K: Kind> Core<K> {
+    pub(super) fn new(
+        indexer: Indexer<K>,
+        resync: Option<Duration>,
+        metrics: StageMetrics,
+    ) -> Self {
+        let distribution = Distribution {
+            phase: Phase::New,
+            handlers: Vec::new(),
+            waiting: Vec::new(),
+            synced: false,
+            check_period: resync
+                .filter(|p| !p.is_zero())
+                .map(|period| period.max(MIN_RESYNC)),
+        };
+        Self {
+            fifo: Arc::new(DeltaFifo::new()),
+            indexer,
+            metrics,
+            distribution: Mutex::new(distribution),
+            tasks: TaskTracker::new(),
+            default_resync: resync,
+            stopped: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        matches!(self.distribution.lock().phase, Phase::Stopped)
+    }
+
+    /// The resync period of handlers that do not ask for one.
+    pub(super) fn default_resync(&self) -> Option<Duration> {
+        self.default_resync
+    }
+
+    /// Waits for the first full list; false if the informer stopped before.
+    pub(super) async fn synced(&self) -> bool {
+        let mut synced = self.fifo.synced();
+        tokio::select! {
+            biased;
+            // Asked first, so that an informer that synced and stopped has synced.
+            seen = synced.wait_for(|synced| *synced) => seen.is_ok(),
+            () = self.stopped.cancelled() => false,
+        }
+    }
+
+    pub(super) fn refuse_if_stopped(&self, index: &str) -> Result<(), IndexError> {
+        if self.is_stopped() {
+            return Err(IndexError::Stopped {
+                name: index.to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// How often handlers are asked whether they want a resync.
+    pub(super) fn check_period(&self) -> Option<Duration> {
+        self.distribution.lock().check_period
+    }
+
+    /// Takes a handler in and, if `task` is its loop, starts that with the informer.
+    ///
+    /// What the cache shows is told at once as initial; from then on every change. An informer that
+    /// has stopped ends the handler.
+    pub(super) fn add(&self, handler: &Arc<Handler<K>>, task: Option<BoxFuture<'static, ()>>) {
+        let mut distribution = self.distribution.lock();
+        let Distribution {
+            phase,
+            handlers,
+            waiting,
+            synced,
+            check_period,
+        } = &mut *distribution;
+        handler.adjust_resync(|wanted| settle_period(wanted, check_period, phase, &handler.name));
+        match phase {
+            Phase::Stopped => {
+                drop(distribution);
+                handler.end();
+                return;
+            }
+            Phase::Running(runtime) => {
+                if let Some(task) = task {
+                    self.tasks.spawn_on(task, runtime);
+                }
+            }
+            Phase::New => waiting.extend(task.map(|task| (handler.clone(), task))),
+        }
+        let present: Vec<Told<K>> = self
+            .indexer
+            .lister()
+            .list()
+            .into_iter()
+            .map(|object| {
+                Event::Added {
+                    object,
+                    initial: true,
+                }
+                .into()
+            })
+            .collect();
+        handler.tell(present.iter());
+        if *synced {
+            handler.told_initial();
+        }
+        handlers.push(handler.clone());
+    }
+
+    /// Closes a handler and forgets it. A call in progress completes, nothing after it is told.
+    pub(super) fn remove(&self, handler: &Arc<Handler<K>>) {
+        handler.close();
+        let (handlers, task) = {
+            let mut distribution = self.distribution.lock();
+            let others = |other: &Arc<Handler<K>>| !Arc::ptr_eq(other, handler);
+            distribution.handlers.retain(others);
+            let at = distribution
+                .waiting
+                .iter()
+                .position(|(other, _)| !others(other));
+            (
+                distribution.handlers.len(),
+                at.map(|at| distribution.waiting.swap_remove(at)),
+            )
+        };
+        // A loop that never started ends here, outside the lock: it holds the user's function.
+        drop(task);
+        tracing::trace!(handler = handler.name, handlers, "handler removed");
+    }
+
+    /// Starts the loops of the handlers that are there; false if the informer ran before.
+    pub(super) fn start(&self, runtime: &runtime::Handle) -> bool {
+        let mut distribution = self.distribution.lock();
+        if !matches!(distribution.phase, Phase::New) {
+            return false;
+        }
+        distribution.phase = Phase::Running(runtime.clone());
+        for (_, task) in mem::take(&mut distribution.waiting) {
+            self.tasks.spawn_on(task, runtime);
+        }
+        true
+    }
+
+    /// Closes every handler: only calls in progress complete.
+    pub(super) fn stop(&self) {
+        let (handlers, waiting) = {
+            let mut distribution = self.distribution.lock();
+            distribution.phase = Phase::Stopped;
+            (
+                mem::take(&mut distribution.handlers),
+                mem::take(&mut distribution.waiting),
+            )
+        };
+        drop(waiting);
+        for handler in handlers {
+            handler.close();
+        }
+        self.tasks.close();
+        self.stopped.cancel();
+    }
+
+    /// Waits until the loops of all handlers have ended.
+    pub(super) async fn ended(&self) {
+        self.tasks.wait().await;
+    }
+
+    /// Applies entries of the log to the cache, then tells the handlers.
+    ///
+    /// Index values are computed before the locks are taken, for they are the user's code; if an
+    /// index was added meanwhile, they are computed again.
+    pub(super) fn handle_deltas(&self, deltas: Deltas<K>) {
+        let Deltas { entries, initial } = deltas;
+        let mut writes = Vec::with_capacity(entries.len());
+        for delta in entries {
+            match delta {
+                Delta::Added(object) | Delta::Updated(object) => writes.push(Write::Put(object)),
+                Delta::Deleted(last) => writes.push(Write::Remove(last)),
+                Delta::Bookmark(version) => writes.push(Write::Reached(version)),
+                Delta::Replaced {
+                    items,
+                    resource_version,
+                } => {
+                    self.apply(&mut writes, initial);
+                    self.replace(items, &resource_version, initial);
+                }
+                Delta::Sync => {
+                    self.apply(&mut writes, initial);
+                    self.resync();
+                }
+            }
+        }
+        self.apply(&mut writes, initial);
+    }
+
+    fn apply(&self, writes: &mut Vec<Write<K>>, initial: bool) {
+        let mut writes = mem::take(writes);
+        while !writes.is_empty() {
+            let prepared = self.indexer.prepare(writes);
+            let distribution = self.distribution.lock();
+            match self.indexer.commit(prepared) {
+                Err(again) => writes = again,
+                Ok(applied) => {
+                    let mut events = Vec::with_capacity(applied.len());
+                    for (write, old) in applied {
+                        told(write, old, initial, &mut events);
+                    }
+                    distribution.tell(&events);
+                    // Objects are dropped outside the lock: the last holder of a typed view runs
+                    // its destructor.
+                    drop(distribution);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn replace(&self, items: Vec<Object<K>>, resource_version: &str, initial: bool) {
+        let mut items = items;
+        loop {
+            let next = self.indexer.build(items, resource_version);
+            let distribution = self.distribution.lock();
+            match self.indexer.swap(next) {
+                Err(again) => items = again,
+                Ok(replaced) => {
+                    let events = told_replaced(replaced, initial);
+                    distribution.tell(&events);
+                    drop(distribution);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Tells everything once more to the handlers that want it by now.
+    fn resync(&self) {
+        let distribution = self.distribution.lock();
+        let now = Instant::now();
+        // The tick may come a little early or late against the tick that set the time.
+        let tolerance = distribution.check_period.unwrap_or_default() / 10;
+        let mut due = distribution.handlers.clone();
+        due.retain(|handler| handler.check_resync(now, tolerance));
+        if due.is_empty() {
+            return;
+        }
+        let objects = self.indexer.lister().list();
+        let events: Vec<Told<K>> = objects
+            .into_iter()
+            .map(|object| {
+                let event = Event::Updated {
+                    old: object.clone(),
+                    new: object,
+                };
+                Told {
+                    event,
+                    resync: true,
+                }
+            })
+            .collect();
+        for handler in due {
+            handler.tell(events.iter());
+        }
+        drop(distribution);
+    }
+
+    /// Lets handlers know when everything that was there has been told.
+    pub(super) fn check_synced(&self) {
+        if !self.fifo.has_synced() {
+            return;
+        }
+        let mut distribution = self.distribution.lock();
+        if !mem::replace(&mut distribution.synced, true) {
+            for handler in &distribution.handlers {
+                handler.told_initial();
+            }
+        }
+    }
+}
+
+impl<K> Distribution<K> {
+    fn tell(&self, events: &[Told<K>]) {
+        if events.is_empty() {
+            return;
+        }
+        for handler in &self.handlers {
+            handler.tell(events.iter());
+        }
+    }
+}
+
+/// The period with which a handler is really told everything again.
+fn settle_period(
+    wanted: Option<Duration>,
+    check_period: &mut Option<Duration>,
+    phase: &Phase,
+    handler: &str,
+) -> Option<Duration> {
+    let wanted = wanted.filter(|period| !period.is_zero())?.max(MIN_RESYNC);
+    let Some(check) = check_period else {
+        tracing::warn!(
+            handler,
+            ?wanted,
+            "the informer never resyncs, so this handler does not"
+        );
+        return None;
+    };
+    if wanted < *check {
+        if matches!(phase, Phase::New) {
+            *check = wanted;
+        } else {
+            tracing::warn!(handler, ?wanted, given = ?check, "resyncs are less often than wanted");
+            return Some(*check);
+        }
+    }
+    Some(wanted)
+}
+
+/// What a change to the cache means for handlers.
+fn told<K>(write: Write<K>, old: Option<Object<K>>, initial: bool, events: &mut Vec<Told<K>>) {
+    match (write, old) {
+        (Write::Put(object), None) => events.push(Event::Added { object, initial }.into()),
+        (Write::Put(object), Some(old)) if is_other(&old, &object) => {
+            events.push(missed(old).into());
+            events.push(
+                Event::Added {
+                    object,
+                    initial: false,
+                }
+                .into(),
+            );
+        }
+        (Write::Put(new), Some(old)) => events.push(Event::Updated { old, new }.into()),
+        (Write::Remove(last), _) => {
+            let key = last.key().clone();
+            events.push(
+                Event::Deleted(Deleted {
+                    key,
+                    last: Some(last),
+                    exact: true,
+                })
+                .into(),
+            );
+        }
+        (Write::Reached(_), _) => {}
+    }
+}
+
+/// What a relist means for handlers: first all deletions, then the rest in the order of the list.
+fn told_replaced<K>(replaced: Replaced<K>, initial: bool) -> Vec<Told<K>> {
+    let Replaced { gone, mut items } = replaced;
+    let mut events = Vec::with_capacity(gone.len() + items.len());
+    events.extend(gone.into_iter().map(|last| Told::from(missed(last))));
+    for (old, object) in &mut items {
+        if old.as_ref().is_some_and(|old| is_other(old, object)) {
+            events.extend(old.take().map(|last| Told::from(missed(last))));
+        }
+    }
+    for (old, object) in items {
+        told(Write::Put(object), old, initial, &mut events);
+    }
+    events
+}
+
+/// Whether a name now belongs to another object.
+fn is_other<K>(old: &Object<K>, new: &Object<K>) -> bool {
+    !old.uid().is_empty() && !new.uid().is_empty() && old.uid() != new.uid()
+}
+
+fn missed<K>(last: Object<K>) -> Event<K> {
+    Event::Deleted(Deleted {
+        key: last.key().clone(),
+        last: Some(last),
+        exact: false,
+    })
+}

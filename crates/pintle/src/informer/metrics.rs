@@ -1,0 +1,188 @@
+//! What informers count.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+
+use crate::metrics::MetricSet;
+
+/// The metrics of informers, by resource.
+#[derive(Clone)]
+pub(super) struct InformerMetrics {
+    queued: Family<OfResource, Gauge>,
+    latency: Family<OfResource, Histogram>,
+    version: Family<OfResource, Gauge<f64, AtomicU64>>,
+    unindexed: Family<OfResource, Counter>,
+    waiting: Family<OfHandler, Gauge>,
+    coalesced: Family<OfHandler, Counter>,
+    panics: Family<OfHandler, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfResource {
+    name: String,
+    resource: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfHandler {
+    name: String,
+    resource: String,
+    handler: String,
+}
+
+const SECONDS: [f64; 12] = [
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
+
+impl Default for InformerMetrics {
+    fn default() -> Self {
+        Self {
+            queued: Family::default(),
+            latency: Family::new_with_constructor(|| Histogram::new(SECONDS)),
+            version: Family::default(),
+            unindexed: Family::default(),
+            waiting: Family::default(),
+            coalesced: Family::default(),
+            panics: Family::default(),
+        }
+    }
+}
+
+impl MetricSet for InformerMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "informer_queued_items",
+            "Entries that wait between the reflector and the cache",
+            self.queued.clone(),
+        );
+        registry.register(
+            "informer_processing_latency_seconds",
+            "How long it took to apply entries to the cache and hand them to the handlers",
+            self.latency.clone(),
+        );
+        registry.register(
+            "informer_store_resource_version",
+            "The last fifteen digits of the version that the cache shows",
+            self.version.clone(),
+        );
+        registry.register(
+            "informer_unindexed_objects",
+            "How often an object was left out of an index because its values could not be had",
+            self.unindexed.clone(),
+        );
+        registry.register(
+            "informer_handler_waiting_events",
+            "Events that a handler has not been told yet",
+            self.waiting.clone(),
+        );
+        registry.register(
+            "informer_handler_coalesced_events",
+            "Events that were merged into others because a handler was slow",
+            self.coalesced.clone(),
+        );
+        registry.register(
+            "informer_handler_panics",
+            "Panics of a handler",
+            self.panics.clone(),
+        );
+    }
+}
+
+impl InformerMetrics {
+    /// The metrics of the informer `name` of `resource`.
+    pub(super) fn stage(&self, name: &str, resource: &str) -> StageMetrics {
+        let labels = OfResource {
+            name: name.to_owned(),
+            resource: resource.to_owned(),
+        };
+        StageMetrics {
+            queued: self.queued.get_or_create_owned(&labels),
+            latency: self.latency.get_or_create_owned(&labels),
+            version: self.version.get_or_create_owned(&labels),
+            unindexed: self.unindexed.get_or_create_owned(&labels),
+            all: self.clone(),
+            labels,
+        }
+    }
+}
+
+/// The metrics of one informer.
+pub(super) struct StageMetrics {
+    queued: Gauge,
+    latency: Histogram,
+    version: Gauge<f64, AtomicU64>,
+    unindexed: Counter,
+    all: InformerMetrics,
+    labels: OfResource,
+}
+
+impl StageMetrics {
+    pub(super) fn queued(&self, entries: usize) {
+        self.queued.set(i64::try_from(entries).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn processed(&self, took: Duration) {
+        self.latency.observe(took.as_secs_f64());
+    }
+
+    /// A version that is not a number is not shown.
+    pub(super) fn reached(&self, version: &str) {
+        let last = version.get(version.len().saturating_sub(15)..);
+        if let Some(number) = last.and_then(|digits| digits.parse().ok()) {
+            self.version.set(number);
+        }
+    }
+
+    pub(super) fn unindexed(&self, total: u64) {
+        self.unindexed
+            .inc_by(total.saturating_sub(self.unindexed.get()));
+    }
+
+    /// The metrics of a handler. Handlers of the same name, or of none, are counted together.
+    pub(super) fn handler(&self, handler: &str) -> HandlerMetrics {
+        let OfResource { name, resource } = self.labels.clone();
+        let labels = OfHandler {
+            name,
+            resource,
+            handler: handler.to_owned(),
+        };
+        HandlerMetrics {
+            waiting: self.all.waiting.get_or_create_owned(&labels),
+            coalesced: self.all.coalesced.get_or_create_owned(&labels),
+            panics: self.all.panics.get_or_create_owned(&labels),
+            shown: AtomicI64::new(0),
+        }
+    }
+}
+
+/// The metrics of one handler.
+pub(super) struct HandlerMetrics {
+    waiting: Gauge,
+    coalesced: Counter,
+    panics: Counter,
+    /// This handler's share of `waiting`.
+    shown: AtomicI64,
+}
+
+impl HandlerMetrics {
+    pub(super) fn waiting(&self, events: usize, merged: u64) {
+        let events = i64::try_from(events).unwrap_or(i64::MAX);
+        let before = self.shown.swap(events, Ordering::Relaxed);
+        if before != events {
+            self.waiting.inc_by(events - before);
+        }
+        if merged > 0 {
+            self.coalesced.inc_by(merged);
+        }
+    }
+
+    pub(super) fn panicked(&self) {
+        self.panics.inc();
+    }
+}

@@ -1,0 +1,272 @@
+//! A server in memory for tests: objects, versions, watches that can be cut, history that can be
+//! forgotten. It answers from the one state it has, as a real one does.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::{
+    object::{Object, ObjectKey, Reader},
+    source::{ApiError, ListOptions, ListWatch, Page, RawItem, SourceError, WatchEvent},
+};
+
+/// The kind of all test objects.
+pub(crate) type Thing = ConfigMap;
+
+/// The JSON of an object: a value, and its identity.
+pub(crate) fn json_of(key: &str, uid: &str, version: u64, value: &str) -> Value {
+    let key: ObjectKey = key.parse().unwrap();
+    json!({
+        "metadata": {
+            "name": key.name(), "namespace": key.namespace(), "uid": uid,
+            "resourceVersion": version.to_string(), "labels": {"value": value},
+        },
+        "data": {"value": value},
+    })
+}
+
+pub(crate) fn object(key: &str, uid: &str, version: u64, value: &str) -> Object<Thing> {
+    Reader::new()
+        .read(json_of(key, uid, version, value).to_string().as_bytes())
+        .unwrap()
+}
+
+/// A server of one kind.
+#[derive(Clone)]
+pub(crate) struct Server {
+    state: Arc<Mutex<State>>,
+    /// Wakes watches: the version reached, and how often watches were cut.
+    moved: watch::Sender<(u64, u64)>,
+}
+
+#[derive(Default)]
+struct State {
+    version: u64,
+    uids: u64,
+    objects: BTreeMap<String, Value>,
+    history: Vec<(u64, WatchEvent)>,
+    /// Watches from before this version are too old.
+    oldest: u64,
+    refusals: Vec<ApiError>,
+    lists: u64,
+    watches: u64,
+}
+
+impl Server {
+    pub(crate) fn new() -> Self {
+        let state = State {
+            version: 1,
+            ..State::default()
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            moved: watch::Sender::new((1, 0)),
+        }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let result = change(&mut state);
+        let version = state.version;
+        self.moved.send_modify(|moved| moved.0 = version);
+        result
+    }
+
+    /// Creates or changes an object.
+    pub(crate) fn put(&self, key: &str, value: &str) -> u64 {
+        self.change(|state| {
+            state.version += 1;
+            let uid = match state.objects.get(key) {
+                Some(old) => old["metadata"]["uid"].as_str().unwrap().to_owned(),
+                None => {
+                    state.uids += 1;
+                    format!("u{}", state.uids)
+                }
+            };
+            let json = json_of(key, &uid, state.version, value);
+            let bytes = Bytes::from(json.to_string());
+            let event = match state.objects.insert(key.to_owned(), json) {
+                Some(_) => WatchEvent::Modified(bytes),
+                None => WatchEvent::Added(bytes),
+            };
+            state.history.push((state.version, event));
+            state.version
+        })
+    }
+
+    /// Deletes an object, if it is there.
+    pub(crate) fn delete(&self, key: &str) {
+        self.change(|state| {
+            if let Some(mut last) = state.objects.remove(key) {
+                state.version += 1;
+                last["metadata"]["resourceVersion"] = state.version.to_string().into();
+                let event = WatchEvent::Deleted(last.to_string().into());
+                state.history.push((state.version, event));
+            }
+        });
+    }
+
+    /// Moves the version without a change and tells watches so.
+    pub(crate) fn bookmark(&self) -> u64 {
+        self.change(|state| {
+            state.version += 1;
+            let resource_version = state.version.to_string();
+            let event = WatchEvent::Bookmark {
+                resource_version,
+                initial_events_end: false,
+            };
+            state.history.push((state.version, event));
+            state.version
+        })
+    }
+
+    /// Sends watches something that is no change of the server's.
+    pub(crate) fn say(&self, event: WatchEvent) {
+        self.change(|state| {
+            state.version += 1;
+            state.history.push((state.version, event));
+        });
+    }
+
+    /// Ends every open watch.
+    pub(crate) fn cut_watches(&self) {
+        self.moved.send_modify(|moved| moved.1 += 1);
+    }
+
+    /// Forgets its history and ends every watch: the next one is too old.
+    pub(crate) fn forget_history(&self) {
+        {
+            let mut state = self.state.lock();
+            state.version += 1;
+            state.oldest = state.version;
+            state.history.clear();
+        }
+        self.cut_watches();
+    }
+
+    /// Answers the next list with an error.
+    pub(crate) fn refuse_list(&self, error: ApiError) {
+        self.state.lock().refusals.push(error);
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.state.lock().version
+    }
+
+    pub(crate) fn lists(&self) -> u64 {
+        self.state.lock().lists
+    }
+
+    pub(crate) fn watches(&self) -> u64 {
+        self.state.lock().watches
+    }
+
+    /// Keys with their UIDs, versions and values, sorted.
+    pub(crate) fn contents(&self) -> Vec<(String, String, String, String)> {
+        let state = self.state.lock();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let row = |(key, json): (&String, &Value)| {
+            let meta = &json["metadata"];
+            let value = text(&json["data"]["value"]);
+            (
+                key.clone(),
+                text(&meta["uid"]),
+                text(&meta["resourceVersion"]),
+                value,
+            )
+        };
+        state.objects.iter().map(row).collect()
+    }
+}
+
+/// As [`Server::contents`], of objects.
+pub(crate) fn contents(objects: &[Object<Thing>]) -> Vec<(String, String, String, String)> {
+    let mut rows: Vec<_> = objects
+        .iter()
+        .map(|object| {
+            let value = object.get().unwrap().data.as_ref().unwrap()["value"].clone();
+            let (uid, version) = (
+                object.uid().to_owned(),
+                object.resource_version().to_owned(),
+            );
+            (object.key().to_string(), uid, version, value)
+        })
+        .collect();
+    rows.sort();
+    rows
+}
+
+impl ListWatch for Server {
+    type Watch = BoxStream<'static, Result<WatchEvent, SourceError>>;
+
+    fn resource(&self) -> &'static str {
+        "things"
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        false
+    }
+
+    async fn list(
+        &self,
+        _options: ListOptions,
+        on_item: &mut (dyn FnMut(RawItem<'_>) + Send),
+    ) -> Result<Page, SourceError> {
+        let mut state = self.state.lock();
+        state.lists += 1;
+        if let Some(error) = state.refusals.pop() {
+            return Err(error.into());
+        }
+        for json in state.objects.values() {
+            on_item(RawItem::Json(json.to_string().as_bytes()));
+        }
+        Ok(Page {
+            resource_version: state.version.to_string(),
+            ..Page::default()
+        })
+    }
+
+    async fn watch(&self, options: ListOptions) -> Result<Self::Watch, SourceError> {
+        let from: u64 = options
+            .resource_version
+            .unwrap_or_default()
+            .parse()
+            .unwrap_or_default();
+        self.state.lock().watches += 1;
+        let mut moved = self.moved.subscribe();
+        let cuts = moved.borrow_and_update().1;
+        let server = self.clone();
+        let events = stream::unfold((from, moved), move |(from, mut moved)| {
+            let server = server.clone();
+            async move {
+                loop {
+                    if moved.borrow_and_update().1 != cuts {
+                        return None;
+                    }
+                    {
+                        let state = server.state.lock();
+                        if from < state.oldest {
+                            let error = ApiError::new(410, "Expired", "too old");
+                            return Some((Ok(WatchEvent::Error(error)), (u64::MAX, moved)));
+                        }
+                        if let Some((version, event)) =
+                            state.history.iter().find(|(version, _)| *version > from)
+                        {
+                            return Some((Ok(event.clone()), (*version, moved)));
+                        }
+                    }
+                    moved.changed().await.ok()?;
+                }
+            }
+        });
+        Ok(events.boxed())
+    }
+}

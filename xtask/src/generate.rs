@@ -1,0 +1,147 @@
+//! `cargo xtask generate`: what the API server knows of the built-in kinds, as tables.
+//!
+//! Two sources, both of one pinned Kubernetes version: what a running kube-apiserver answers
+//! (`/openapi/v3` and discovery: which kinds are served, list and map types, merge keys, enums),
+//! and the Go types its modules publish (names, pointers, what an encoder leaves out, protobuf
+//! numbers). Names, numbers and types are taken; prose is not.
+//!
+//! With `--check` nothing is written: the task fails if the tables differ from the committed ones.
+
+mod go;
+mod openapi;
+mod tables;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+/// The version everything is taken from.
+const VERSION: &str = "1.36.4";
+
+/// Where the tables live.
+const TABLES: &str = "crates/pintle-apiserver/src/schema/tables";
+
+/// Options of `cargo xtask generate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How to reach the pinned kube-apiserver
+    #[arg(long, env = "KUBECONFIG")]
+    kubeconfig: PathBuf,
+    /// The kubectl to ask it with
+    #[arg(long, default_value = "kubectl")]
+    kubectl: PathBuf,
+    /// The Go module cache holding the `k8s.io` modules [default: `go env GOMODCACHE`]
+    #[arg(long)]
+    modules: Option<PathBuf>,
+    /// Compare with the committed tables instead of writing them
+    #[arg(long)]
+    check: bool,
+}
+
+/// Runs the task.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let server = Server { args };
+    let version = server.get("/version")?;
+    let found = version["gitVersion"].as_str().unwrap_or_default();
+    ensure!(
+        found == format!("v{VERSION}"),
+        "the server is {found}, not v{VERSION}"
+    );
+
+    let documents = server.documents()?;
+    let schemas = openapi::Schemas::of(&documents);
+    let modules = match &args.modules {
+        Some(path) => path.clone(),
+        None => module_cache()?,
+    };
+    let mut source = go::Source::new(modules, format!("v0.{}", &VERSION[2..]));
+    let types = tables::types(&mut source, &schemas)?;
+    let resources = tables::resources(&server.discovery()?)?;
+    put("types.txt", &types, args.check)?;
+    put("resources.txt", &resources, args.check)
+}
+
+fn put(name: &str, text: &str, check: bool) -> Result<()> {
+    let root = crate::workspace::root();
+    let path = root.join(TABLES).join(name);
+    if check {
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        ensure!(
+            committed == text,
+            "{} differs: run `cargo xtask generate`",
+            path.display()
+        );
+        return Ok(());
+    }
+    std::fs::create_dir_all(root.join(TABLES))?;
+    std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    println!("{} ({} bytes)", path.display(), text.len());
+    Ok(())
+}
+
+fn module_cache() -> Result<PathBuf> {
+    let out = Command::new("go")
+        .args(["env", "GOMODCACHE"])
+        .output()
+        .context("running go")?;
+    Ok(PathBuf::from(String::from_utf8(out.stdout)?.trim()))
+}
+
+/// The running server, asked through kubectl so that every kind of kubeconfig works.
+struct Server<'a> {
+    args: &'a Args,
+}
+
+impl Server<'_> {
+    fn get(&self, path: &str) -> Result<Value> {
+        let out = Command::new(&self.args.kubectl)
+            .arg("--kubeconfig")
+            .arg(&self.args.kubeconfig)
+            .args(["get", "--raw", path])
+            .output()
+            .context("running kubectl")?;
+        if !out.status.success() {
+            bail!(
+                "GET {path}: {}",
+                String::from_utf8_lossy(&out.stderr).trim()
+            );
+        }
+        serde_json::from_slice(&out.stdout).with_context(|| format!("GET {path}: not JSON"))
+    }
+
+    /// The OpenAPI document of every group and version.
+    fn documents(&self) -> Result<Vec<Value>> {
+        let index = self.get("/openapi/v3")?;
+        let paths = index["paths"]
+            .as_object()
+            .context("/openapi/v3 has no paths")?;
+        let mut documents = Vec::new();
+        for (name, entry) in paths {
+            let versioned = name == "api/v1" || name.matches('/').count() == 2;
+            if versioned && name.starts_with("api") {
+                let url = entry["serverRelativeURL"]
+                    .as_str()
+                    .context("no serverRelativeURL")?;
+                documents.push(self.get(url)?);
+            }
+        }
+        Ok(documents)
+    }
+
+    /// The resource list of every group and version, in the order they are served.
+    fn discovery(&self) -> Result<Vec<Value>> {
+        let mut lists = vec![self.get("/api/v1")?];
+        let groups = self.get("/apis")?;
+        for group in groups["groups"].as_array().context("/apis has no groups")? {
+            for version in group["versions"].as_array().into_iter().flatten() {
+                let name = version["groupVersion"]
+                    .as_str()
+                    .context("no groupVersion")?;
+                lists.push(self.get(&format!("/apis/{name}"))?);
+            }
+        }
+        Ok(lists)
+    }
+}
