@@ -29,10 +29,12 @@ mod chance;
 #[cfg(feature = "client")]
 mod client;
 mod clock;
+pub mod codec;
 mod meta;
 pub mod patch;
 mod registry;
 pub mod schema;
+mod serve;
 mod server;
 mod service;
 mod store;
@@ -40,6 +42,7 @@ mod store;
 pub use self::{
     api::Body,
     clock::Clock,
+    serve::{Bound, ServeError},
     server::{ApiServer, Builder, PodDeletion},
     service::ApiService,
 };

@@ -8,6 +8,7 @@
 pub mod builtin;
 pub mod field;
 pub mod structural;
+pub mod typed;
 
 /// How deeply an object may nest.
 ///

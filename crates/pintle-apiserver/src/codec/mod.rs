@@ -1,0 +1,3 @@
+//! Bodies: how objects are read from the wire.
+
+pub mod protobuf;

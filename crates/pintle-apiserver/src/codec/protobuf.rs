@@ -1,0 +1,269 @@
+//! Bodies in protobuf, read into JSON.
+//!
+//! A body is four magic bytes and a small envelope that names the kind; what is inside follows the
+//! tables of [`builtin`]. Only reading is needed: every client that writes protobuf also accepts
+//! JSON.
+
+mod leaf;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Map, Value};
+
+use self::wire::{Payload, Reader};
+use crate::schema::builtin::{self, Field, FieldType, ProtoTarget, TypeRef};
+use crate::schema::{MAX_DEPTH, depth, typed};
+
+/// The media type of these bodies.
+pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+
+/// What every body begins with.
+const MAGIC: &[u8; 4] = b"k8s\0";
+
+/// How many envelopes may stand in one another.
+const MAX_ENVELOPES: usize = 4;
+
+/// Why a body could not be read. The client gets 400.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtobufError {
+    /// The body does not begin as it must.
+    #[error(
+        "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+    )]
+    NotProtobuf,
+    /// Nobody knows how to read that kind.
+    #[error("no kind {kind:?} is registered for version {api_version:?}")]
+    UnknownKind {
+        /// What the envelope says.
+        api_version: String,
+        /// What the envelope says.
+        kind: String,
+    },
+    /// The bytes end too early, or say something no message can.
+    #[error("proto: {0}")]
+    Malformed(String),
+}
+
+fn malformed(why: impl Into<String>) -> ProtobufError {
+    ProtobufError::Malformed(why.into())
+}
+
+/// Reads a body into the object it holds, as JSON, as [`typed::canonicalize`] leaves it.
+/// `expected` is the group, version and kind to take it for if the body names none.
+///
+/// ```
+/// use pintle_apiserver::codec::protobuf;
+///
+/// // ConfigMap "a", as a client writes it.
+/// let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x05\x0a\x03\x0a\x01a";
+/// let object = protobuf::decode(body, None).unwrap();
+/// assert_eq!(object["kind"], "ConfigMap");
+/// assert_eq!(object["metadata"]["name"], "a");
+/// ```
+pub fn decode(body: &[u8], expected: Option<(&str, &str, &str)>) -> Result<Value, ProtobufError> {
+    let object = envelope(body, expected, MAX_ENVELOPES)?;
+    if depth(&object) > MAX_DEPTH {
+        return Err(malformed("the object nests too deeply"));
+    }
+    Ok(object)
+}
+
+fn envelope(
+    body: &[u8],
+    expected: Option<(&str, &str, &str)>,
+    room: usize,
+) -> Result<Value, ProtobufError> {
+    let inside = body.strip_prefix(MAGIC).ok_or(ProtobufError::NotProtobuf)?;
+    let Some(room) = room.checked_sub(1) else {
+        return Err(malformed("too many envelopes"));
+    };
+    let (mut api_version, mut kind) = (String::new(), String::new());
+    let mut raw: &[u8] = &[];
+    let mut content_type = String::new();
+    for field in Reader::new(inside) {
+        let (number, payload) = field?;
+        match number {
+            1 => {
+                for field in Reader::new(payload.bytes()?) {
+                    match field? {
+                        (1, payload) => api_version = payload.text()?,
+                        (2, payload) => kind = payload.text()?,
+                        _ => {}
+                    }
+                }
+            }
+            2 => raw = payload.bytes()?,
+            4 => content_type = payload.text()?,
+            _ => {}
+        }
+    }
+    if api_version.is_empty()
+        && kind.is_empty()
+        && let Some((group, version, name)) = expected
+    {
+        api_version = if group.is_empty() {
+            version.to_owned()
+        } else {
+            format!("{group}/{version}")
+        };
+        name.clone_into(&mut kind);
+    }
+    let ty = find(&api_version, &kind).ok_or_else(|| ProtobufError::UnknownKind {
+        api_version: api_version.clone(),
+        kind: kind.clone(),
+    })?;
+    let mut object = if content_type == "application/json" {
+        leaf::json(raw)?
+    } else {
+        let mut decoder = Decoder { room };
+        Value::Object(decoder.message(raw, ty, 0)?)
+    };
+    typed::canonicalize(&mut object, ty).map_err(|error| malformed(error.to_string()))?;
+    if let Value::Object(map) = &mut object {
+        map.insert("apiVersion".into(), api_version.into());
+        map.insert("kind".into(), kind.into());
+    }
+    Ok(object)
+}
+
+/// The type of a kind. Options are the same in every group.
+fn find(api_version: &str, kind: &str) -> Option<TypeRef> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    builtin::kind(group, version, kind).or_else(|| {
+        let options = kind.ends_with("Options") || kind == "WatchEvent" || kind == "Status";
+        let name = format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}");
+        options.then(|| builtin::named(&name)).flatten()
+    })
+}
+
+struct Decoder {
+    /// How many envelopes may still be opened inside.
+    room: usize,
+}
+
+impl Decoder {
+    fn message(
+        &mut self,
+        bytes: &[u8],
+        ty: TypeRef,
+        depth: usize,
+    ) -> Result<Map<String, Value>, ProtobufError> {
+        let mut map = Map::new();
+        self.fields(bytes, ty, &mut map, depth)?;
+        Ok(map)
+    }
+
+    fn fields(
+        &mut self,
+        bytes: &[u8],
+        ty: TypeRef,
+        map: &mut Map<String, Value>,
+        depth: usize,
+    ) -> Result<(), ProtobufError> {
+        if depth > MAX_DEPTH {
+            return Err(malformed("the object nests too deeply"));
+        }
+        let ty = ty.get();
+        for field in Reader::new(bytes) {
+            let (number, payload) = field?;
+            let Ok(at) = ty
+                .numbers
+                .binary_search_by_key(&number, |(number, _)| *number)
+            else {
+                continue;
+            };
+            match ty.numbers[at].1 {
+                ProtoTarget::Inline(inline) => {
+                    self.fields(payload.bytes()?, inline, map, depth + 1)?;
+                }
+                ProtoTarget::Field(at) => self.field(payload, &ty.fields[at], map, depth)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn field(
+        &mut self,
+        payload: Payload<'_>,
+        field: &Field,
+        map: &mut Map<String, Value>,
+        depth: usize,
+    ) -> Result<(), ProtobufError> {
+        let name = field.name.to_owned();
+        match &field.ty {
+            FieldType::List(item) => {
+                let entry = map.entry(name).or_insert_with(|| Value::Array(Vec::new()));
+                let Value::Array(items) = entry else {
+                    return Ok(());
+                };
+                // Numbers may stand packed in one payload.
+                let numbers = matches!(
+                    **item,
+                    FieldType::Int32 | FieldType::Int64 | FieldType::Bool
+                );
+                if let (true, Payload::Bytes(mut packed)) = (numbers, payload) {
+                    while !packed.is_empty() {
+                        let number = wire::varint(&mut packed)?;
+                        items.push(self.value(Payload::Varint(number), item, depth)?);
+                    }
+                } else {
+                    items.push(self.value(payload, item, depth)?);
+                }
+            }
+            FieldType::Map(of) => {
+                let (mut key, mut value) = (String::new(), None);
+                for field in Reader::new(payload.bytes()?) {
+                    match field? {
+                        (1, payload) => key = payload.text()?,
+                        (2, payload) => value = Some(self.value(payload, of, depth)?),
+                        _ => {}
+                    }
+                }
+                // A key without a value has the zero value: typed reading puts it in for null.
+                let entry = map.entry(name).or_insert_with(|| Value::Object(Map::new()));
+                if let Value::Object(entries) = entry {
+                    entries.insert(key, value.unwrap_or_default());
+                }
+            }
+            ty => {
+                let value = self.value(payload, ty, depth)?;
+                map.insert(name, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn value(
+        &mut self,
+        payload: Payload<'_>,
+        ty: &FieldType,
+        depth: usize,
+    ) -> Result<Value, ProtobufError> {
+        Ok(match ty {
+            FieldType::String => payload.text()?.into(),
+            FieldType::Int32 => payload.int32()?.into(),
+            FieldType::Int64 => payload.int64()?.into(),
+            FieldType::Bool => (payload.int64()? != 0).into(),
+            FieldType::Double => payload.double()?.into(),
+            FieldType::Bytes => leaf::base64(payload.bytes()?).into(),
+            FieldType::List(item) | FieldType::Wrapped(item) => {
+                let mut items = Vec::new();
+                for field in Reader::new(payload.bytes()?) {
+                    let (number, payload) = field?;
+                    if number == 1 {
+                        items.push(self.value(payload, item, depth)?);
+                    }
+                }
+                items.into()
+            }
+            FieldType::Map(_) => return Err(malformed("a map in a map")),
+            FieldType::Named(ty) => match ty.get().leaf {
+                Some(leaf) => self.leaf(payload.bytes()?, leaf, depth + 1)?,
+                None => Value::Object(self.message(payload.bytes()?, *ty, depth + 1)?),
+            },
+        })
+    }
+}

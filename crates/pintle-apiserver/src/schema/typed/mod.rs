@@ -1,0 +1,383 @@
+//! Objects of built-in kinds, read and written as a typed server would.
+//!
+//! A kube-apiserver decodes a body into a struct and encodes it again: unknown fields vanish,
+//! wrong types are refused, empty values that an encoder leaves out are gone, and values it never
+//! leaves out appear. [`canonicalize`] has the same effect on JSON, driven by the tables of
+//! [`builtin`](super::builtin).
+
+pub mod quantity;
+mod time;
+
+#[cfg(test)]
+mod tests;
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde_json::{Map, Value};
+
+use super::builtin::{Field, FieldType, Leaf, Type, TypeRef, named};
+
+pub(crate) use self::time::{micro_time, second_time};
+
+/// A value that cannot be what its field is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TypeError(String);
+
+/// Reads `object` as a value of the type and leaves what an encoder would write. Returns the paths
+/// of fields the type does not know, in the order of their names.
+///
+/// ```
+/// use pintle_apiserver::schema::{builtin, typed};
+/// use serde_json::json;
+///
+/// let service = builtin::kind("", "v1", "Service").unwrap();
+/// let mut object = json!({ "spec": { "typo": 1, "type": "", "ports": [{ "port": 80 }] } });
+/// let unknown = typed::canonicalize(&mut object, service).unwrap();
+/// assert_eq!(unknown, ["spec.typo"]);
+/// assert_eq!(object["spec"], json!({ "ports": [{ "port": 80, "targetPort": 0 }] }));
+/// assert_eq!(object["status"], json!({ "loadBalancer": {} }));
+///
+/// let mut wrong = json!({ "spec": { "clusterIP": 1 } });
+/// assert!(typed::canonicalize(&mut wrong, service).is_err());
+/// ```
+pub fn canonicalize(object: &mut Value, ty: TypeRef) -> Result<Vec<String>, TypeError> {
+    let mut walk = Walk {
+        path: Vec::new(),
+        unknown: Vec::new(),
+        quiet: 0,
+    };
+    walk.named(object, ty, "")?;
+    Ok(walk.unknown)
+}
+
+/// The zero value of a type, as an encoder writes it: what a field of it holds when nothing is
+/// said.
+pub fn zero(ty: TypeRef) -> Value {
+    match ty.get().leaf {
+        Some(Leaf::Quantity) => "0".into(),
+        Some(Leaf::IntOrString) => 0.into(),
+        Some(Leaf::Duration) => "0s".into(),
+        Some(_) => Value::Null,
+        None => {
+            let always = ty.get().fields.iter().filter(|field| always(field));
+            Value::Object(
+                always
+                    .map(|field| (field.name.to_owned(), empty(field)))
+                    .collect(),
+            )
+        }
+    }
+}
+
+/// True if an encoder never leaves the field out.
+fn always(field: &Field) -> bool {
+    if field.omit_zero {
+        return false;
+    }
+    // Emptiness is known of scalars, lists and maps; a struct is never empty.
+    let never_empty = !field.pointer && field.ty.named().is_some();
+    !field.omit_empty || never_empty
+}
+
+/// What an encoder writes for a field nobody set.
+fn empty(field: &Field) -> Value {
+    if field.pointer {
+        return Value::Null;
+    }
+    match &field.ty {
+        FieldType::String => "".into(),
+        FieldType::Int32 | FieldType::Int64 | FieldType::Double => 0.into(),
+        FieldType::Bool => false.into(),
+        // Clients with generated models refuse null where a list or map is required.
+        FieldType::List(_) | FieldType::Wrapped(_) if field.required => Value::Array(Vec::new()),
+        FieldType::Map(_) if field.required => Value::Object(Map::new()),
+        FieldType::Bytes | FieldType::List(_) | FieldType::Wrapped(_) | FieldType::Map(_) => {
+            Value::Null
+        }
+        FieldType::Named(ty) => zero(*ty),
+    }
+}
+
+/// True for values an encoder leaves out of a field that may be left out.
+fn is_empty(value: &Value, ty: &FieldType) -> bool {
+    match (ty, value) {
+        (FieldType::Named(_), _) => false,
+        (_, Value::String(text)) => text.is_empty(),
+        (_, Value::Number(number)) => number.as_f64() == Some(0.0),
+        (_, Value::Bool(set)) => !set,
+        (_, Value::Array(items)) => items.is_empty(),
+        (_, Value::Object(map)) => map.is_empty(),
+        (_, Value::Null) => true,
+    }
+}
+
+enum Step {
+    Name(String),
+    Index(usize),
+}
+
+struct Walk {
+    path: Vec<Step>,
+    unknown: Vec<String>,
+    /// Above zero inside types that read themselves: unknown fields go without being told.
+    quiet: usize,
+}
+
+impl Walk {
+    /// The path with indices, as unknown fields are told.
+    fn full_path(&self, name: &str) -> String {
+        let mut out = String::new();
+        for step in &self.path {
+            match step {
+                Step::Name(name) => {
+                    if !out.is_empty() {
+                        out.push('.');
+                    }
+                    out.push_str(name);
+                }
+                Step::Index(index) => {
+                    out.push('[');
+                    out.push_str(&index.to_string());
+                    out.push(']');
+                }
+            }
+        }
+        if !out.is_empty() {
+            out.push('.');
+        }
+        out.push_str(name);
+        out
+    }
+
+    /// The path of names alone, as wrong types are told.
+    fn field_path(&self) -> String {
+        let names = self.path.iter().filter_map(|step| match step {
+            Step::Name(name) => Some(name.as_str()),
+            Step::Index(_) => None,
+        });
+        names.collect::<Vec<_>>().join(".")
+    }
+
+    fn wrong(&self, found: &Value, owner: &str, wanted: &str) -> TypeError {
+        let found = match found {
+            Value::Null => "null".to_owned(),
+            Value::Bool(_) => "bool".to_owned(),
+            Value::Number(n) if wanted.starts_with("int") => format!("number {n}"),
+            Value::Number(_) => "number".to_owned(),
+            Value::String(_) => "string".to_owned(),
+            Value::Array(_) => "array".to_owned(),
+            Value::Object(_) => "object".to_owned(),
+        };
+        let path = self.field_path();
+        TypeError(if path.is_empty() {
+            format!("json: cannot unmarshal {found} into Go value of type {wanted}")
+        } else {
+            format!(
+                "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type \
+                 {wanted}"
+            )
+        })
+    }
+
+    fn named(&mut self, value: &mut Value, ty: TypeRef, owner: &str) -> Result<(), TypeError> {
+        let ty = ty.get();
+        if let Some(leaf) = ty.leaf {
+            return self.leaf(value, leaf, ty, owner);
+        }
+        match value {
+            Value::Object(map) => self.fields(map, ty),
+            other => Err(self.wrong(other, owner, &go_name(ty))),
+        }
+    }
+
+    fn fields(&mut self, map: &mut Map<String, Value>, ty: &'static Type) -> Result<(), TypeError> {
+        let mut failed = None;
+        map.retain(|name, value| {
+            if failed.is_some() {
+                return true;
+            }
+            let at = ty
+                .fields
+                .binary_search_by_key(&name.as_str(), |field| field.name);
+            let Some(field) = at.ok().and_then(|at| ty.fields.get(at)) else {
+                if self.quiet == 0 {
+                    self.unknown.push(self.full_path(name));
+                }
+                return false;
+            };
+            if value.is_null() {
+                return false;
+            }
+            self.path.push(Step::Name(name.clone()));
+            let read = self.value(value, &field.ty, ty.name);
+            self.path.pop();
+            if let Err(error) = read {
+                failed = Some(error);
+                return true;
+            }
+            let gone = match field {
+                Field {
+                    omit_zero: true, ..
+                } => value.is_null(),
+                Field {
+                    omit_empty: true,
+                    pointer: false,
+                    ..
+                } => is_empty(value, &field.ty),
+                _ => false,
+            };
+            !gone
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        for field in ty.fields.iter().filter(|field| always(field)) {
+            if !map.contains_key(field.name) {
+                map.insert(field.name.to_owned(), empty(field));
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, value: &mut Value, ty: &FieldType, owner: &str) -> Result<(), TypeError> {
+        match (ty, &mut *value) {
+            (FieldType::String, Value::String(_))
+            | (FieldType::Bool, Value::Bool(_))
+            | (FieldType::Double, Value::Number(_)) => Ok(()),
+            (FieldType::Int64, Value::Number(n)) if n.is_i64() => Ok(()),
+            (FieldType::Int32, Value::Number(n))
+                if n.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) =>
+            {
+                Ok(())
+            }
+            (FieldType::Bytes, Value::String(text)) => {
+                *text = bytes(text)?;
+                Ok(())
+            }
+            (FieldType::List(item) | FieldType::Wrapped(item), Value::Array(items)) => {
+                for (i, value) in items.iter_mut().enumerate() {
+                    self.path.push(Step::Index(i));
+                    self.element(value, item, owner)?;
+                    self.path.pop();
+                }
+                Ok(())
+            }
+            (FieldType::Map(of), Value::Object(map)) => {
+                for (name, value) in map.iter_mut() {
+                    self.path.push(Step::Name(name.clone()));
+                    self.element(value, of, owner)?;
+                    self.path.pop();
+                }
+                Ok(())
+            }
+            (FieldType::Named(ty), value) => self.named(value, *ty, owner),
+            (ty, value) => Err(self.wrong(value, owner, &go_type(ty))),
+        }
+    }
+
+    /// An item of a list or map: null stands for the zero value there.
+    fn element(&mut self, value: &mut Value, ty: &FieldType, owner: &str) -> Result<(), TypeError> {
+        if value.is_null() {
+            *value = match ty {
+                FieldType::String => "".into(),
+                FieldType::Int32 | FieldType::Int64 | FieldType::Double => 0.into(),
+                FieldType::Bool => false.into(),
+                FieldType::Named(ty) => zero(*ty),
+                _ => Value::Null,
+            };
+            return Ok(());
+        }
+        self.value(value, ty, owner)
+    }
+
+    fn leaf(
+        &mut self,
+        value: &mut Value,
+        leaf: Leaf,
+        ty: &'static Type,
+        owner: &str,
+    ) -> Result<(), TypeError> {
+        match (leaf, &mut *value) {
+            (Leaf::Quantity, Value::String(text)) => {
+                let amount = quantity::canonical(text);
+                *text = amount.map_err(|error| TypeError(error.to_string()))?;
+            }
+            (Leaf::Quantity, Value::Number(number)) => {
+                let amount = quantity::canonical(&number.to_string());
+                *value = amount.map_err(|error| TypeError(error.to_string()))?.into();
+            }
+            (Leaf::IntOrString | Leaf::Duration, Value::String(_))
+            | (Leaf::SchemaOrBool, Value::Bool(_)) => {}
+            (Leaf::IntOrString, Value::Number(n))
+                if n.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => {}
+            (Leaf::IntOrString, found) => return Err(self.wrong(found, owner, "int32")),
+            (Leaf::Time, Value::String(text)) if text.is_empty() => *value = Value::Null,
+            (Leaf::Time, Value::String(text)) => *text = time::read(text)?.seconds(),
+            (Leaf::MicroTime, Value::String(text)) => *text = time::read(text)?.micros(),
+            (Leaf::RawExtension | Leaf::Fields | Leaf::Json | Leaf::Patch, _) => {}
+            (Leaf::SchemaOrArray | Leaf::SchemaOrStringArray, Value::Array(items)) => {
+                for item in items.iter_mut().filter(|item| item.is_object()) {
+                    self.schema(item)?;
+                }
+            }
+            (
+                Leaf::SchemaOrArray | Leaf::SchemaOrBool | Leaf::SchemaOrStringArray,
+                value @ Value::Object(_),
+            ) => self.schema(value)?,
+            (_, found) => return Err(self.wrong(found, owner, &go_name(ty))),
+        }
+        Ok(())
+    }
+
+    fn schema(&mut self, value: &mut Value) -> Result<(), TypeError> {
+        const NAME: &str =
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+        let Some(ty) = named(NAME) else { return Ok(()) };
+        self.quiet += 1;
+        let read = self.named(value, ty, "");
+        self.quiet -= 1;
+        read
+    }
+}
+
+/// The type as Go clients know it: `v1.Container`.
+fn go_name(ty: &Type) -> String {
+    let package = ty.package.rsplit('.').next().unwrap_or_default();
+    format!("{package}.{}", ty.name)
+}
+
+fn go_type(ty: &FieldType) -> String {
+    match ty {
+        FieldType::String => "string".into(),
+        FieldType::Int32 => "int32".into(),
+        FieldType::Int64 => "int64".into(),
+        FieldType::Bool => "bool".into(),
+        FieldType::Double => "float64".into(),
+        FieldType::Bytes => "[]uint8".into(),
+        FieldType::List(item) | FieldType::Wrapped(item) => format!("[]{}", go_type(item)),
+        FieldType::Map(value) => format!("map[string]{}", go_type(value)),
+        FieldType::Named(ty) => go_name(ty.get()),
+    }
+}
+
+/// Bytes in the one spelling of base64 an encoder writes.
+fn bytes(text: &str) -> Result<String, TypeError> {
+    const LENIENT: GeneralPurpose = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new()
+            .with_decode_allow_trailing_bits(true)
+            .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
+    );
+    let plain: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+    let decoded = LENIENT.decode(&plain).map_err(|error| {
+        let at = match error {
+            base64::DecodeError::InvalidByte(at, _)
+            | base64::DecodeError::InvalidLastSymbol { offset: at, .. } => at,
+            _ => plain.len().saturating_sub(plain.len() % 4),
+        };
+        TypeError(format!("illegal base64 data at input byte {at}"))
+    })?;
+    Ok(base64::engine::general_purpose::STANDARD.encode(decoded))
+}

@@ -1,0 +1,293 @@
+//! Amounts: `500m`, `1.5Gi`, `1e3`, and the one spelling each is stored in.
+
+/// Why a text is no amount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// The text is not a number with a suffix.
+    #[error(
+        "quantities must match the regular expression \
+         '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    )]
+    Format,
+    /// The suffix is none of those known.
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+}
+
+/// How an amount is spelled.
+#[derive(Clone, Copy, PartialEq)]
+enum Format {
+    /// `k`, `M`, `m` …
+    Decimal,
+    /// `e3`
+    Exponent,
+    /// `Ki`, `Mi` …
+    Binary,
+}
+
+const DECIMAL: [(&str, i32); 10] = [
+    ("n", -9),
+    ("u", -6),
+    ("m", -3),
+    ("", 0),
+    ("k", 3),
+    ("M", 6),
+    ("G", 9),
+    ("T", 12),
+    ("P", 15),
+    ("E", 18),
+];
+const BINARY: [(&str, u32); 6] = [
+    ("Ki", 10),
+    ("Mi", 20),
+    ("Gi", 30),
+    ("Ti", 40),
+    ("Pi", 50),
+    ("Ei", 60),
+];
+
+/// Finer amounts than this are rounded up.
+const NANO: i32 = -9;
+
+/// More digits than this are kept as they were written.
+const MAX_DIGITS: usize = 18;
+
+/// The spelling an amount is stored in: the largest suffix that needs no fraction.
+///
+/// ```
+/// use pintle_apiserver::schema::typed::quantity::canonical;
+///
+/// assert_eq!(canonical("0.5").unwrap(), "500m");
+/// assert_eq!(canonical("1024Mi").unwrap(), "1Gi");
+/// assert!(canonical("lots").is_err());
+/// ```
+pub fn canonical(text: &str) -> Result<String, QuantityError> {
+    let text = text.trim();
+    let parts = Parts::of(text)?;
+    let (format, exponent) = suffix(parts.suffix).ok_or(QuantityError::Suffix)?;
+    let digits: String = [parts.whole, parts.fraction].concat();
+    if digits.len() > MAX_DIGITS || exponent.unsigned_abs() > 60 {
+        // Binary amounts end at the largest number of 64 bits.
+        let beyond = format == Format::Binary && parts.fraction.is_empty();
+        return Ok(if beyond {
+            i64::MAX.to_string()
+        } else {
+            text.to_owned()
+        });
+    }
+    let number: i128 = digits.parse().map_err(|_| QuantityError::Format)?;
+    if number == 0 {
+        return Ok("0".into());
+    }
+    let fraction = i32::try_from(parts.fraction.len()).unwrap_or(i32::MAX);
+    if keeps(&digits, number, format, exponent, fraction) {
+        return Ok(text.to_owned());
+    }
+    let sign = if parts.negative { "-" } else { "" };
+    let body = match format {
+        Format::Binary => binary(number, exponent.unsigned_abs(), fraction),
+        format => decimal(number, exponent - fraction, format),
+    };
+    Ok(format!("{sign}{body}"))
+}
+
+/// True for spellings that are taken as they are.
+fn keeps(digits: &str, number: i128, format: Format, exponent: i32, fraction: i32) -> bool {
+    if format == Format::Binary {
+        return fraction == 0 && number & 7 != 0 && digits.len() < 5;
+    }
+    let scale = exponent - fraction;
+    scale >= NANO && scale % 3 == 0 && !digits.ends_with("000") && !digits.starts_with('0')
+}
+
+struct Parts<'a> {
+    negative: bool,
+    whole: &'a str,
+    fraction: &'a str,
+    suffix: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn of(text: &'a str) -> Result<Self, QuantityError> {
+        let (negative, rest) = match text.as_bytes().first() {
+            None => return Err(QuantityError::Format),
+            Some(b'-') => (true, &text[1..]),
+            Some(b'+') => (false, &text[1..]),
+            Some(_) => (false, text),
+        };
+        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+        let (whole, rest) = rest.split_at(digits(rest));
+        let (fraction, suffix) = match rest.strip_prefix('.') {
+            Some(rest) => rest.split_at(digits(rest)),
+            None => ("", rest),
+        };
+        if whole.is_empty() && fraction.is_empty() {
+            return Err(QuantityError::Format);
+        }
+        let letters = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
+        let power = letters.strip_prefix(['-', '+']).unwrap_or(letters);
+        if !power.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(QuantityError::Format);
+        }
+        let whole = whole.trim_start_matches('0');
+        Ok(Self {
+            negative,
+            whole: if whole.is_empty() { "0" } else { whole },
+            fraction,
+            suffix,
+        })
+    }
+}
+
+fn suffix(suffix: &str) -> Option<(Format, i32)> {
+    if let Some((_, exponent)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
+        return Some((Format::Decimal, *exponent));
+    }
+    if let Some((_, exponent)) = BINARY.iter().find(|(name, _)| *name == suffix) {
+        return Some((Format::Binary, i32::try_from(*exponent).ok()?));
+    }
+    let power = suffix.strip_prefix(['e', 'E'])?;
+    Some((Format::Exponent, power.parse().ok()?))
+}
+
+/// `number` × 10^`scale`.
+fn decimal(mut number: i128, mut scale: i32, format: Format) -> String {
+    while scale < NANO {
+        number = number / 10 + i128::from(number % 10 != 0);
+        scale += 1;
+    }
+    while number % 10 == 0 {
+        number /= 10;
+        scale += 1;
+    }
+    while scale % 3 != 0 {
+        number = number.saturating_mul(10);
+        scale -= 1;
+    }
+    let name = DECIMAL.iter().find(|(_, exponent)| *exponent == scale);
+    match (format, name) {
+        (Format::Decimal, Some((name, _))) => format!("{number}{name}"),
+        (_, _) if scale == 0 => number.to_string(),
+        _ => format!("{number}e{scale}"),
+    }
+}
+
+/// `number` × 2^`exponent` ÷ 10^`fraction`.
+fn binary(number: i128, exponent: u32, fraction: i32) -> String {
+    let most = i128::from(i64::MAX);
+    let factor = 10_i128.pow(fraction.unsigned_abs());
+    let scaled = number << exponent;
+    if scaled < 1024 * factor {
+        return decimal(scaled, -fraction, Format::Decimal);
+    }
+    if scaled % factor != 0 {
+        return decimal(scaled, -fraction, Format::Decimal);
+    }
+    let mut whole = (scaled / factor).min(most);
+    let mut names = [""].into_iter().chain(BINARY.iter().map(|(name, _)| *name));
+    let mut name = names.next().unwrap_or_default();
+    while whole % 1024 == 0 {
+        let Some(next) = names.next() else { break };
+        whole /= 1024;
+        name = next;
+    }
+    format!("{whole}{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn amounts_are_spelled_as_the_pinned_server_spells_them() {
+        let cases = [
+            ("0", "0"),
+            ("0.0", "0"),
+            ("1", "1"),
+            ("0.5", "500m"),
+            ("1.5", "1500m"),
+            ("1000m", "1"),
+            ("100m", "100m"),
+            ("1500", "1500"),
+            ("1000", "1k"),
+            ("12e6", "12e6"),
+            ("1e3", "1e3"),
+            ("1E", "1E"),
+            ("0.1n", "1n"),
+            ("1Ki", "1Ki"),
+            ("1024", "1024"),
+            ("1024Mi", "1Gi"),
+            ("1.5Gi", "1536Mi"),
+            ("0.5Ki", "512"),
+            ("64Mi", "64Mi"),
+            ("100000m", "100"),
+            ("05", "05"),
+            ("1.1Ki", "1126400m"),
+            ("8Ei", "9223372036854775807"),
+            ("+5", "+5"),
+            ("1000Ki", "1000Ki"),
+            ("1000000Mi", "1000000Mi"),
+            ("12345Mi", "12345Mi"),
+            ("123456Ki", "123456Ki"),
+            ("16Ei", "9223372036854775807"),
+            ("1e20", "100e18"),
+            ("100E", "100E"),
+            ("1.23456789012", "1234567891n"),
+            ("0.0001", "100u"),
+            ("2048", "2048"),
+            ("1000000001", "1000000001"),
+            ("1001000", "1001k"),
+            ("8Mi", "8Mi"),
+            ("16Gi", "16Gi"),
+            ("24Ki", "24Ki"),
+            ("007m", "007m"),
+            ("1.0", "1"),
+            ("10.0", "10"),
+            ("1.000", "1"),
+            ("1e-3", "1e-3"),
+            ("1e1", "10"),
+            ("12345678901234567890", "12345678901234567890"),
+            ("99999999999999999999Ki", "9223372036854775807"),
+            ("0.3Gi", "322122547200m"),
+            ("1e4", "10e3"),
+            ("123456e-7", "12345600e-9"),
+            ("12e18", "12e18"),
+            ("3Gi", "3Gi"),
+            ("1500Mi", "1500Mi"),
+            ("0.25", "250m"),
+            ("9e2", "900"),
+            ("1000k", "1M"),
+            ("5000000k", "5G"),
+            ("1.5k", "1500"),
+            ("-0.5", "-500m"),
+            (" 5 ", "5"),
+        ];
+        for (text, stored) in cases {
+            assert_eq!(canonical(text).as_deref(), Ok(stored), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_amount_is_told() {
+        for text in ["", "lots", "1.2.3", ".", "-", "1 5"] {
+            assert_eq!(canonical(text), Err(QuantityError::Format), "{text}");
+        }
+        assert_eq!(canonical("1Kii"), Err(QuantityError::Suffix));
+        assert_eq!(canonical("1ki"), Err(QuantityError::Suffix));
+    }
+
+    proptest! {
+        #[test]
+        fn the_stored_spelling_is_stable(text in "[+-]?[0-9]{0,5}(\\.[0-9]{0,4})?([numkMGTPE]|[KMGTPE]i|e-?[0-9])?") {
+            if let Ok(once) = canonical(&text) {
+                prop_assert_eq!(canonical(&once), Ok(once.clone()));
+            }
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,20}") {
+            let _ = canonical(&text);
+        }
+    }
+}

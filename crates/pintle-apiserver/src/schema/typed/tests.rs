@@ -1,0 +1,177 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::schema::builtin::kind;
+use crate::schema::structural::any_json;
+
+fn read(group: &str, version: &str, name: &str, mut object: Value) -> (Value, Vec<String>) {
+    let unknown = canonicalize(&mut object, kind(group, version, name).unwrap()).unwrap();
+    (object, unknown)
+}
+
+fn refused(group: &str, version: &str, name: &str, mut object: Value) -> String {
+    canonicalize(&mut object, kind(group, version, name).unwrap())
+        .unwrap_err()
+        .to_string()
+}
+
+/// Proves W76.
+#[test]
+fn unknown_fields_are_dropped_and_named_by_path() {
+    let (object, unknown) = read(
+        "apps",
+        "v1",
+        "Deployment",
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "nick": "x"},
+            "spec": {"template": {"spec": {"containers": [{"name": "a", "imagee": "b"}]}}},
+            "more": {"a": 1},
+        }),
+    );
+    assert_eq!(
+        unknown,
+        [
+            "metadata.nick",
+            "more",
+            "spec.template.spec.containers[0].imagee",
+        ]
+    );
+    assert!(object.get("more").is_none());
+    assert!(
+        object["spec"]["template"]["spec"]["containers"][0]
+            .get("imagee")
+            .is_none()
+    );
+}
+
+/// Proves W44, W77.
+#[test]
+fn empty_values_vanish_or_appear_as_an_encoder_would_have_it() {
+    let (object, _) = read(
+        "apps",
+        "v1",
+        "Deployment",
+        json!({
+            "metadata": {"name": "d", "creationTimestamp": null, "labels": {}, "finalizers": []},
+            "spec": {"replicas": 0, "minReadySeconds": 0, "paused": false, "selector": null,
+                "template": {"spec": {"containers": [{"name": "a", "args": [], "ports": null}]}}},
+        }),
+    );
+    assert_eq!(
+        object,
+        json!({
+            "metadata": {"name": "d"},
+            "spec": {
+                "replicas": 0, "selector": null, "strategy": {},
+                "template": {"metadata": {}, "spec": {"containers": [{"name": "a", "resources": {}}]}},
+            },
+            "status": {},
+        })
+    );
+}
+
+/// Proves W77.
+#[test]
+fn a_value_of_the_wrong_type_is_refused_with_its_place() {
+    assert_eq!(
+        refused(
+            "apps",
+            "v1",
+            "Deployment",
+            json!({"spec": {"replicas": "three"}})
+        ),
+        "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32",
+    );
+    assert_eq!(
+        refused(
+            "",
+            "v1",
+            "Pod",
+            json!({"spec": {"containers": [{"name": 1}]}})
+        ),
+        "json: cannot unmarshal number into Go struct field Container.spec.containers.name of type string",
+    );
+    assert_eq!(
+        refused("", "v1", "Pod", json!({"spec": {"containers": {}}})),
+        "json: cannot unmarshal object into Go struct field PodSpec.spec.containers of type []v1.Container",
+    );
+    assert!(refused("", "v1", "Secret", json!({"data": {"a": "*"}})).contains("illegal base64"));
+    assert!(
+        refused(
+            "",
+            "v1",
+            "Pod",
+            json!({"metadata": {"creationTimestamp": "noon"}})
+        )
+        .starts_with("parsing time \"noon\"")
+    );
+    assert!(refused("", "v1", "Pod", json!([])).contains("of type v1.Pod"));
+}
+
+/// Proves W161.
+#[test]
+fn moments_and_amounts_have_one_spelling() {
+    let (lease, _) = read(
+        "coordination.k8s.io",
+        "v1",
+        "Lease",
+        json!({
+            "metadata": {"creationTimestamp": "2026-11-15T23:00:00.5+02:00"},
+            "spec": {"renewTime": "2026-11-15T21:00:00Z"},
+        }),
+    );
+    assert_eq!(
+        lease["metadata"]["creationTimestamp"],
+        "2026-11-15T21:00:00Z"
+    );
+    assert_eq!(lease["spec"]["renewTime"], "2026-11-15T21:00:00.000000Z");
+    let (pod, _) = read(
+        "",
+        "v1",
+        "Pod",
+        json!({"spec": {"containers": [{"name": "a",
+        "resources": {"limits": {"cpu": 0.5, "memory": "1024Mi"}}}]}}),
+    );
+    let limits = &pod["spec"]["containers"][0]["resources"]["limits"];
+    assert_eq!(*limits, json!({"cpu": "500m", "memory": "1Gi"}));
+}
+
+#[test]
+fn schemas_inside_definitions_keep_their_alternatives() {
+    let (crd, unknown) = read(
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+        json!({
+            "spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": {
+                "type": "object", "properties": {
+                    "a": {"additionalProperties": true},
+                    "b": {"items": {"type": "string", "wat": 1}},
+                    "c": {"default": {"any": ["thing"]}, "enum": [1, "x", null]},
+                }}}}]},
+        }),
+    );
+    let properties = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    assert_eq!(properties["a"]["additionalProperties"], true);
+    assert_eq!(properties["b"]["items"], json!({"type": "string"}));
+    assert_eq!(properties["c"]["default"], json!({"any": ["thing"]}));
+    assert_eq!(unknown, Vec::<String>::new());
+}
+
+proptest! {
+    // Proves W77.
+    #[test]
+    fn any_object_is_read_or_refused_and_reading_settles(spec in any_json(), meta in any_json()) {
+        for (group, name) in [("", "Pod"), ("apps", "Deployment"), ("", "Secret")] {
+            let mut object = json!({"metadata": meta, "spec": spec, "data": spec});
+            let ty = kind(group, "v1", name).unwrap();
+            if canonicalize(&mut object, ty).is_ok() {
+                let once = object.clone();
+                let unknown = canonicalize(&mut object, ty).unwrap();
+                prop_assert_eq!(unknown, Vec::<String>::new());
+                prop_assert_eq!(once, object);
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Moments, in the two spellings objects hold.
+
+use jiff::Timestamp;
+use jiff::tz::Offset;
+
+use super::TypeError;
+
+/// A moment read from text.
+pub(crate) struct Moment(Timestamp);
+
+/// Reads a moment: RFC 3339, with a `T` and an offset.
+pub(super) fn read(text: &str) -> Result<Moment, TypeError> {
+    let shaped = text.as_bytes().get(10) == Some(&b'T');
+    let parsed = text.parse::<Timestamp>().ok().filter(|_| shaped);
+    parsed.map(Moment).ok_or_else(|| {
+        let shown = crate::schema::field::quote(text);
+        let why = "as \"2006-01-02T15:04:05Z07:00\": cannot parse";
+        TypeError(format!("parsing time {shown} {why} {shown} as \"2006\""))
+    })
+}
+
+impl Moment {
+    /// To the second: `2026-11-15T21:00:00Z`.
+    pub(super) fn seconds(&self) -> String {
+        second_time(self.0)
+    }
+
+    /// To the microsecond: `2026-11-15T21:00:00.123456Z`.
+    pub(super) fn micros(&self) -> String {
+        micro_time(self.0)
+    }
+}
+
+/// A moment to the second.
+pub(crate) fn second_time(moment: Timestamp) -> String {
+    let at = Offset::UTC.to_datetime(moment);
+    format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
+        at.year(),
+        at.month(),
+        at.day(),
+        at.hour(),
+        at.minute(),
+        at.second()
+    )
+}
+
+/// A moment to the microsecond.
+pub(crate) fn micro_time(moment: Timestamp) -> String {
+    let at = Offset::UTC.to_datetime(moment);
+    let second = second_time(moment);
+    let micros = at.subsec_nanosecond() / 1_000;
+    format!("{}.{micros:06}Z", second.trim_end_matches('Z'))
+}
