@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     LabelSelector, ObjectMeta, OwnerReference, Time,
 };
-use kube::core::{Selector, SelectorExt};
+use pintle::cache::Selector;
 
 pub(crate) type Labels = BTreeMap<String, String>;
 
@@ -87,14 +87,32 @@ pub(crate) fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str>
 
 /// The selector of a workload. One that cannot be read, or that is empty, selects nothing: a
 /// controller that selected everything would adopt every orphan of its namespace.
-pub(crate) fn selector(selector: &LabelSelector) -> Option<Selector> {
-    Selector::try_from(selector.clone())
+pub(crate) fn selector(selector: &LabelSelector) -> Selector {
+    Selector::try_from(selector)
         .ok()
-        .filter(|selector| !selector.selects_all())
+        .filter(|selector| !selector.is_everything())
+        .unwrap_or_else(Selector::nothing)
 }
 
-pub(crate) fn selects(selector: Option<&Selector>, meta: &ObjectMeta) -> bool {
-    selector.is_some_and(|selector| selector.matches(labels(meta)))
+pub(crate) fn selects(selector: &Selector, meta: &ObjectMeta) -> bool {
+    let labels = labels(meta).iter();
+    selector.matches(labels.map(|(key, value)| (key.as_str(), value.as_str())))
+}
+
+/// The owner references of an object with `owner` as its controller.
+pub(crate) fn with_controller<K>(meta: &ObjectMeta, owner: &K) -> Vec<OwnerReference>
+where
+    K: kube::Resource<DynamicType = ()>,
+{
+    let mut owners = without_owner(meta, uid(owner.meta()));
+    owners.extend(controller_reference(owner));
+    owners
+}
+
+/// The owner references of an object without the one to `owner`.
+pub(crate) fn without_owner(meta: &ObjectMeta, owner: &str) -> Vec<OwnerReference> {
+    let owners = meta.owner_references.iter().flatten();
+    owners.filter(|reference| reference.uid != owner).cloned().collect()
 }
 
 /// A timestamp as the wire carries it, in whole seconds: what is written and what is read back
@@ -194,9 +212,7 @@ mod tests {
 
     #[test]
     fn an_empty_selector_selects_nothing() {
-        assert!(!selects(
-            selector(&LabelSelector::default()).as_ref(),
-            &orphan()
-        ));
+        assert!(selector(&LabelSelector::default()).is_nothing());
+        assert!(!selects(&Selector::nothing(), &orphan()));
     }
 }

@@ -271,6 +271,7 @@ impl Graph {
     }
 
     /// How many objects are known.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
