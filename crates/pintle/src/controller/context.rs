@@ -8,7 +8,7 @@ use kube::{
     core::Request,
 };
 use parking_lot::Mutex;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
 
 use super::own_writes::OwnWrites;
 use crate::{
@@ -128,14 +128,15 @@ impl Context {
         let answer = self.shared.client.request_status::<Marked>(request).await;
         let mut own_writes = self.shared.own_writes.lock();
         match answer {
-            // Only marked: it goes when its finalizers are gone, which may be never.
-            Ok(futures::future::Either::Left(marked)) => {
-                own_writes.not_deleted(&self.key, kind, object.uid());
-                let version = marked.metadata.resource_version.unwrap_or_default();
-                own_writes.wrote(&self.key, kind, &version);
+            Ok(answer) => {
+                // Only marked: it goes when its finalizers are gone, which may be never.
+                if let Some(marked) = answer.left() {
+                    own_writes.not_deleted(&self.key, kind, object.uid());
+                    let version = marked.metadata.resource_version.unwrap_or_default();
+                    own_writes.wrote(&self.key, kind, &version);
+                }
                 Ok(())
             }
-            Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => {
                 own_writes.not_deleted(&self.key, kind, object.uid());

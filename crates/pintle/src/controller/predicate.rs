@@ -48,7 +48,7 @@ impl<K: 'static> Predicate<K> {
 
     /// Updates that changed a label.
     pub fn labels_changed() -> Self {
-        Self::on_update(|old, new| old.labels() != new.labels())
+        Self::on_update(|old, new| !old.labels().iter().eq(new.labels().iter()))
     }
 
     /// Updates that changed an annotation. Reads the metadata of both sides.
