@@ -8,6 +8,7 @@ use super::{
     options::WriteOptions,
     respond,
     strategy::{Part, prune},
+    view::View,
 };
 use crate::{
     meta::{self, Tree},
@@ -32,12 +33,12 @@ impl Written {
     pub(crate) fn answer(
         &self,
         code: u16,
-        resource: &Resource,
+        view: &View,
         options: &WriteOptions,
     ) -> http::Response<super::Body> {
         let mut response = match self {
-            Self::Stored(object) => respond::object(code, resource, object),
-            Self::Tried(content, revision) => respond::content(code, resource, content, *revision),
+            Self::Stored(object) => respond::object(code, view, object),
+            Self::Tried(content, revision) => respond::content(code, view, content, *revision),
         };
         options.warnings.tell(&mut response);
         response
@@ -52,7 +53,7 @@ impl Api {
         let resource = &call.target.resource;
         let written =
             self.create_object(resource, call.target.namespace.as_deref(), object, &options)?;
-        Ok(written.answer(201, resource, &options))
+        Ok(written.answer(201, &call.view(&self.clock), &options))
     }
 
     /// Creates an object in `namespace`.

@@ -52,7 +52,7 @@ impl Call {
         let value = decode_body(&self.headers, &self.body)?;
         let resource = &self.target.resource;
         let kind = (resource.api_version(), resource.kind.clone());
-        self.typed(value, &kind)
+        Ok(resource.convert_back(self.typed(value, &kind)?))
     }
 
     /// The body as an object of the given `(apiVersion, kind)`.

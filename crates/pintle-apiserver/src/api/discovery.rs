@@ -42,9 +42,8 @@ pub(crate) fn answer(route: &Route, catalog: &Catalog, parts: &Parts) -> Answer 
         Route::GroupVersion(group, version) => {
             respond::json(200, &resource_list(catalog, group, version))
         }
-        Route::OpenApi2 | Route::OpenApi3(_) | Route::NotFound | Route::Resource(_) => {
-            respond::not_found()
-        }
+        Route::OpenApi3(rest) => return super::openapi::answer(rest, catalog, parts),
+        Route::OpenApi2 | Route::NotFound | Route::Resource(_) => respond::not_found(),
     })
 }
 

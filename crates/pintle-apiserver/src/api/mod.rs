@@ -9,15 +9,22 @@ mod discovery;
 mod error;
 mod list;
 mod namespaces;
+mod negotiate;
+mod openapi;
 mod options;
 mod patch;
+mod pods;
 mod query;
 mod read;
 mod respond;
+mod reviews;
 mod route;
+mod scale;
 mod selector;
 mod strategy;
+mod table;
 mod update;
+mod view;
 mod watch;
 
 use std::sync::Arc;
@@ -30,6 +37,7 @@ pub use self::body::Body;
 pub(crate) use self::error::ApiError;
 pub(crate) use self::respond::error as refusal;
 use self::{
+    negotiate::Form,
     query::Query,
     route::{Route, Target},
 };
@@ -81,7 +89,7 @@ pub(crate) struct Api {
 }
 
 /// A request for a resource.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) target: Target,
     pub(crate) method: Method,
@@ -89,6 +97,7 @@ pub(crate) struct Call {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) user: User,
+    pub(crate) form: Form,
     /// Ends a watch early.
     pub(crate) closing: CancellationToken,
 }
@@ -128,10 +137,12 @@ impl Api {
             }
         };
         let closing = parts.extensions.get::<Closing>();
+        let query = Query::parse(parts.uri.query());
         let call = Call {
             target,
+            form: negotiate::form(&parts.headers, &query)?,
             closing: closing.map_or_else(|| self.closing.clone(), |closing| closing.0.clone()),
-            query: Query::parse(parts.uri.query()),
+            query,
             method: parts.method,
             headers: parts.headers,
             body: body?,
@@ -164,6 +175,7 @@ impl Api {
             GET => self.get(&call).await,
             LIST => self.list(&call).await,
             WATCH => self.watch(&call).await,
+            CREATE if resource.table.is_none() => self.create_unstored(&call),
             CREATE => self.create(&call),
             UPDATE => self.update(&call, ""),
             PATCH => self.patch(&call, ""),
@@ -173,11 +185,32 @@ impl Api {
         }
     }
 
+    /// Answers POST of a kind that is never kept.
+    fn create_unstored(self: &Arc<Self>, call: &Call) -> Answer {
+        if !call.target.resource.is("", "bindings") {
+            return self.review(call);
+        }
+        let catalog = self.registry.catalog();
+        let pods = catalog
+            .find("", "v1", "pods")
+            .ok_or_else(ApiError::unknown_resource)?;
+        let binding = decode::decode_body(&call.headers, &call.body)?;
+        let mut call = call.clone();
+        call.target.resource = Arc::clone(pods);
+        call.target.name = binding["metadata"]["name"].as_str().map(str::to_owned);
+        self.bind(&call)
+    }
+
     async fn subresource(self: &Arc<Self>, call: &Call, sub: &str, verb: Verbs) -> Answer {
         match (sub, verb) {
             ("status", GET) => self.get(call).await,
             ("status" | "finalize", UPDATE) => self.update(call, sub),
             ("status", PATCH) => self.patch(call, sub),
+            ("scale", GET) => self.get_scale(call),
+            ("scale", UPDATE) => self.change_scale(call, None),
+            ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?)),
+            ("binding", CREATE) => self.bind(call),
+            ("eviction", CREATE) => self.evict(call),
             _ => Err(ApiError::not_implemented(&format!(
                 "the {sub} subresource of {}",
                 call.target.resource.plural
@@ -227,6 +260,15 @@ impl Call {
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         )
+    }
+
+    /// How the client wants to see the objects.
+    pub(crate) fn view(&self, clock: &Clock) -> view::View {
+        view::View {
+            resource: Arc::clone(&self.target.resource),
+            form: self.form,
+            clock: clock.clone(),
+        }
     }
 
     /// The key of the named object.

@@ -23,6 +23,8 @@ pub(crate) enum Part {
     Status,
     /// `/finalize` of a namespace.
     Finalize,
+    /// The object and its status at once: the server's own changes.
+    Everything,
 }
 
 impl Part {
@@ -86,6 +88,7 @@ impl Api {
             }
             Part::Status => keep_all_but_status(resource, object, stored),
             Part::Finalize => keep_all_but_finalizers(object, stored),
+            Part::Everything => {}
         }
         keep_system_metadata(object, stored);
         if resource.is(EXTENSIONS, "customresourcedefinitions") {

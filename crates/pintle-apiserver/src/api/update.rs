@@ -48,7 +48,7 @@ impl Api {
             if meta::text(&object, "resourceVersion").is_empty() {
                 let namespace = call.target.namespace.as_deref();
                 let written = self.create_object(resource, namespace, object, &options)?;
-                return Ok(written.answer(201, resource, &options));
+                return Ok(written.answer(201, &call.view(&self.clock), &options));
             }
             return Err(ApiError::modified(&resource.group, &resource.plural, name));
         }
@@ -67,7 +67,7 @@ impl Api {
         }
         let mut change = |_stored: Tree| Ok(object.clone());
         let written = self.change(call, part, &options, &mut change)?;
-        Ok(written.answer(200, resource, &options))
+        Ok(written.answer(200, &call.view(&self.clock), &options))
     }
 
     /// Changes a stored object: reads it, lets `change` make the next state from it, checks, and

@@ -122,6 +122,7 @@ impl Definition {
             storage_hash: Some(storage_hash(&self.name)),
             table: Some(table),
             custom: Some(Arc::new(custom)),
+            conversion: None,
             fields: version["selectableFields"]
                 .as_array()
                 .into_iter()

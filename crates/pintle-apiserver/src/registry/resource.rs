@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{
+    convert::Conversion,
     crd::CustomVersion,
     fields::{self, SelectableField},
     kind::{self, Verbs},
@@ -48,6 +49,8 @@ pub(crate) struct Resource {
     /// What a definition says about this version; none for built-in kinds.
     pub(crate) custom: Option<Arc<CustomVersion>>,
     pub(crate) fields: Vec<SelectableField>,
+    /// How the served form differs from the stored one.
+    pub(crate) conversion: Option<Conversion>,
     /// How objects open: `{"apiVersion":…,"kind":…,`.
     pub(crate) prefix: String,
 }
@@ -84,6 +87,7 @@ impl Resource {
             storage_hash: kind.storage_version_hash.map(str::to_owned),
             table,
             custom: None,
+            conversion: (kind.group == "events.k8s.io").then_some(Conversion::Events),
             fields: fields::builtin(kind.group, kind.plural),
             prefix: type_prefix(&api_version(kind.group, kind.version), kind.kind),
         }
@@ -106,6 +110,22 @@ impl Resource {
     /// Whether this is a built-in resource of that name.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         self.custom.is_none() && self.group == group && self.plural == plural
+    }
+
+    /// The served form of a stored object.
+    pub(crate) fn convert_out(&self, tree: Tree) -> Tree {
+        match self.conversion {
+            Some(conversion) => conversion.out(tree),
+            None => tree,
+        }
+    }
+
+    /// The stored form of a served object.
+    pub(crate) fn convert_back(&self, tree: Tree) -> Tree {
+        match self.conversion {
+            Some(conversion) => conversion.back(tree),
+            None => tree,
+        }
     }
 
     /// Encodes an object of this resource for the store.
