@@ -22,9 +22,14 @@ pub(crate) fn controlled<K: Kind<DynamicType: Default>>(
     owner: &str,
 ) -> impl Iterator<Item = Object<K>> {
     let controlled = |object: &Object<K>| {
-        object.controller_owner().is_some_and(|controller| controller.uid() == owner)
+        object
+            .controller_owner()
+            .is_some_and(|controller| controller.uid() == owner)
     };
-    let mut objects = cx.lister::<K>().namespace(namespace.unwrap_or_default()).list();
+    let mut objects = cx
+        .lister::<K>()
+        .namespace(namespace.unwrap_or_default())
+        .list();
     objects.retain(controlled);
     // A cache lists in no order, and what is decided must not depend on that.
     objects.sort_unstable_by(|a, b| a.key().cmp(b.key()));
@@ -37,7 +42,9 @@ pub(crate) fn controlled_or_orphaned<K: Kind<DynamicType: Default>>(
     owner: &ObjectMeta,
 ) -> impl Iterator<Item = Object<K>> {
     let ours = |object: &Object<K>| {
-        object.controller_owner().is_none_or(|controller| controller.uid() == meta::uid(owner))
+        object
+            .controller_owner()
+            .is_none_or(|controller| controller.uid() == meta::uid(owner))
     };
     let namespace = owner.namespace.as_deref().unwrap_or_default();
     let mut objects = cx.lister::<K>().namespace(namespace).list();
@@ -57,7 +64,9 @@ where
 {
     let key = ObjectKey::of(owner);
     let namespace = key.namespace().unwrap_or_default();
-    let live = kube::Api::<K>::namespaced(cx.client().clone(), namespace).get_opt(key.name()).await?;
+    let live = kube::Api::<K>::namespaced(cx.client().clone(), namespace)
+        .get_opt(key.name())
+        .await?;
     match live {
         Some(live)
             if live.meta().uid == owner.meta().uid && !meta::is_being_deleted(live.meta()) =>
@@ -84,7 +93,10 @@ pub(crate) async fn set_owners<K: Writable>(
 }
 
 /// Writes the status of an object, if the object is still as it was seen.
-pub(crate) async fn replace_status<K: Writable>(cx: &Context, object: &K) -> Result<bool, kube::Error> {
+pub(crate) async fn replace_status<K: Writable>(
+    cx: &Context,
+    object: &K,
+) -> Result<bool, kube::Error> {
     Ok(unless_stale(cx.replace_status(object).await)?.is_some())
 }
 

@@ -164,15 +164,25 @@ impl Builder {
     pub async fn start(self) -> Cluster {
         let (clock, server_clock) = match self.time {
             Time::System => (Clock::system(), pintle_apiserver::Clock::system()),
-            Time::From(start) => {
-                (Clock::starting_at(start), pintle_apiserver::Clock::starting_at(start))
-            }
+            Time::From(start) => (
+                Clock::starting_at(start),
+                pintle_apiserver::Clock::starting_at(start),
+            ),
         };
         let server = self.server.unwrap_or_else(|| {
             let kubelet = self.loops.contains(Loops::PODS);
-            let deletion = if kubelet { PodDeletion::Leave } else { PodDeletion::AtOnce };
-            let builder = ApiServer::builder().clock(server_clock).pod_deletion(deletion);
-            self.seed.into_iter().fold(builder, pintle_apiserver::Builder::seed).build()
+            let deletion = if kubelet {
+                PodDeletion::Leave
+            } else {
+                PodDeletion::AtOnce
+            };
+            let builder = ApiServer::builder()
+                .clock(server_clock)
+                .pod_deletion(deletion);
+            self.seed
+                .into_iter()
+                .fold(builder, pintle_apiserver::Builder::seed)
+                .build()
         });
         let client = self.client.unwrap_or_else(|| server.client());
         let chance = self.seed.map_or_else(Chance::from_entropy, Chance::seeded);
@@ -205,14 +215,26 @@ impl Builder {
 fn chosen(loops: Loops) -> Vec<Loop> {
     let all = [
         (Loops::NODES, Loop::new("nodes", nodes::run)),
-        (Loops::SERVICE_ACCOUNT, Loop::new("service-accounts", service_account::run)),
+        (
+            Loops::SERVICE_ACCOUNT,
+            Loop::new("service-accounts", service_account::run),
+        ),
         (Loops::NAMESPACE, Loop::new("namespaces", namespace::run)),
-        (Loops::GARBAGE_COLLECTOR, Loop::new("garbage-collector", garbage_collector::run)),
+        (
+            Loops::GARBAGE_COLLECTOR,
+            Loop::new("garbage-collector", garbage_collector::run),
+        ),
         (Loops::PODS, Loop::new("pods", pods::run)),
-        (Loops::REPLICA_SET, Loop::new("replica-sets", replica_set::run)),
+        (
+            Loops::REPLICA_SET,
+            Loop::new("replica-sets", replica_set::run),
+        ),
         (Loops::DEPLOYMENT, Loop::new("deployments", deployment::run)),
     ];
-    all.into_iter().filter(|(which, _)| loops.contains(*which)).map(|(_, run)| run).collect()
+    all.into_iter()
+        .filter(|(which, _)| loops.contains(*which))
+        .map(|(_, run)| run)
+        .collect()
 }
 
 impl fmt::Debug for Builder {
@@ -247,7 +269,10 @@ impl Cluster {
         Builder {
             loops: Loops::ALL,
             nodes: 1,
-            pace: Pace { ready_after: Duration::from_secs(1), stop_after: Duration::ZERO },
+            pace: Pace {
+                ready_after: Duration::from_secs(1),
+                stop_after: Duration::ZERO,
+            },
             time: Time::System,
             seed: None,
             server: None,

@@ -109,10 +109,18 @@ impl Manager {
             .map(|Loop { name, run }| {
                 let stop = CancellationToken::new();
                 let task = supervise(name, run, environment.clone(), stop.clone());
-                Running { name, stop, task: tokio::spawn(task) }
+                Running {
+                    name,
+                    stop,
+                    task: tokio::spawn(task),
+                }
             })
             .collect();
-        Self { environment, running, _informers: kept }
+        Self {
+            environment,
+            running,
+            _informers: kept,
+        }
     }
 
     /// Stops the loops, last first, then the informers, then the events.
@@ -145,7 +153,9 @@ impl Drop for Manager {
 impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.running.iter().map(|running| running.name).collect();
-        f.debug_struct("Manager").field("loops", &names).finish_non_exhaustive()
+        f.debug_struct("Manager")
+            .field("loops", &names)
+            .finish_non_exhaustive()
     }
 }
 
@@ -160,7 +170,9 @@ async fn supervise(
     while !stop.is_cancelled() {
         let started = Instant::now();
         // The loop gets nothing of ours that it could leave half changed.
-        let outcome = AssertUnwindSafe(run(environment.clone(), stop.clone())).catch_unwind().await;
+        let outcome = AssertUnwindSafe(run(environment.clone(), stop.clone()))
+            .catch_unwind()
+            .await;
         let error = match outcome {
             Ok(Ok(())) if stop.is_cancelled() => return,
             Ok(Ok(())) => None,
@@ -171,7 +183,9 @@ async fn supervise(
             pause = PAUSES.0;
         }
         match error {
-            Some(error) => tracing::error!(name, %error, ?pause, "a loop failed; it is started again"),
+            Some(error) => {
+                tracing::error!(name, %error, ?pause, "a loop failed; it is started again")
+            }
             None => tracing::warn!(name, ?pause, "a loop ended by itself; it is started again"),
         }
         tokio::select! {
@@ -185,5 +199,6 @@ async fn supervise(
 
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".into())
 }

@@ -112,7 +112,10 @@ where
 /// The owner references of an object without the one to `owner`.
 pub(crate) fn without_owner(meta: &ObjectMeta, owner: &str) -> Vec<OwnerReference> {
     let owners = meta.owner_references.iter().flatten();
-    owners.filter(|reference| reference.uid != owner).cloned().collect()
+    owners
+        .filter(|reference| reference.uid != owner)
+        .cloned()
+        .collect()
 }
 
 /// A timestamp as the wire carries it, in whole seconds: what is written and what is read back

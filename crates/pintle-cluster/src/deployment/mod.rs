@@ -67,7 +67,9 @@ pub(crate) async fn run(
         })
         .watches::<Pod>(move |pod| {
             // A strategy that recreates waits for the last old Pod to go.
-            let set = pod.controller_owner().filter(|owner| owner.kind() == "ReplicaSet");
+            let set = pod
+                .controller_owner()
+                .filter(|owner| owner.kind() == "ReplicaSet");
             let namespace = pod.key().namespace().unwrap_or_default();
             set.and_then(|set| sets.namespace(namespace).get(set.name()))
                 .and_then(|set| {
@@ -128,7 +130,10 @@ async fn reconcile(
 }
 
 fn selects_all(deployment: &Deployment) -> bool {
-    deployment.spec.as_ref().is_none_or(|spec| spec.selector == LabelSelector::default())
+    deployment
+        .spec
+        .as_ref()
+        .is_none_or(|spec| spec.selector == LabelSelector::default())
 }
 
 /// Finds the sets of a Deployment, adopting orphans that match and releasing those that no longer
@@ -262,7 +267,12 @@ async fn create_set(
     }
     let now = environment.clock.now();
     let message = format!("Failed to create new replica set \"{name}\": {error}");
-    recorder.event(deployment, EventType::Warning, "ReplicaSetCreateError", message);
+    recorder.event(
+        deployment,
+        EventType::Warning,
+        "ReplicaSetCreateError",
+        message,
+    );
     let status = status::after_failed_create(deployment, name, &error.to_string(), now);
     if status.is_some() && status != deployment.status {
         write_status(deployment, status, None, cx).await?;

@@ -19,9 +19,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Resource,
-    api::{
-        DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy,
-    },
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy},
     core::ApiResource,
 };
 use parking_lot::Mutex;
@@ -70,7 +68,9 @@ pub(crate) async fn run(
     let collector = Arc::new(Collector {
         recorder: environment.events.recorder("garbage-collector-controller"),
         graph: Mutex::default(),
-        queue: WorkQueue::builder("garbage-collector").metrics(&environment.metrics).build(),
+        queue: WorkQueue::builder("garbage-collector")
+            .metrics(&environment.metrics)
+            .build(),
         kinds: Mutex::default(),
         rediscover: Notify::new(),
         environment,
@@ -127,14 +127,21 @@ impl Collector {
     ) -> Result<(), kube::Error> {
         let watchable = |kind: &Discovered| {
             // Events are many, own nothing, and go by themselves.
-            ["list", "watch", "delete"].iter().all(|verb| kind.can(verb))
+            ["list", "watch", "delete"]
+                .iter()
+                .all(|verb| kind.can(verb))
                 && kind.resource.kind != "Event"
         };
         let kinds: BTreeMap<GroupKind, Discovered> = discovery::kinds(&self.environment.client)
             .await?
             .into_iter()
             .filter(watchable)
-            .map(|kind| ((kind.resource.group.clone(), kind.resource.kind.clone()), kind))
+            .map(|kind| {
+                (
+                    (kind.resource.group.clone(), kind.resource.kind.clone()),
+                    kind,
+                )
+            })
             .collect();
         monitors.retain(|kind, _| kinds.contains_key(kind));
         *self.kinds.lock() = kinds.clone();
@@ -155,9 +162,19 @@ impl Collector {
                 })*
             };
         }
-        shared!(Deployment, ReplicaSet, Pod, Node, Namespace, ServiceAccount, ConfigMap);
+        shared!(
+            Deployment,
+            ReplicaSet,
+            Pod,
+            Node,
+            Namespace,
+            ServiceAccount,
+            ConfigMap
+        );
         // The factory starts an informer with the token of the last start, which may be a loop's.
-        self.environment.informers.start(&self.environment.informing);
+        self.environment
+            .informers
+            .start(&self.environment.informing);
         self.follow(&self.environment.informers.metadata(kind), kind)
     }
 
@@ -241,20 +258,39 @@ impl Collector {
 
     /// Asks the server about an owner.
     async fn ask(&self, from: &Identity, owner: &OwnerReference) -> Result<Answer, kube::Error> {
-        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        let kind = self.kinds.lock().get(&(group.to_owned(), owner.kind.clone())).cloned();
+        let group = owner
+            .api_version
+            .split_once('/')
+            .map_or("", |(group, _)| group);
+        let kind = self
+            .kinds
+            .lock()
+            .get(&(group.to_owned(), owner.kind.clone()))
+            .cloned();
         let Some(kind) = kind else {
             return Ok(Answer::UnknownKind);
         };
         if kind.namespaced && from.namespace.is_empty() {
             return Ok(Answer::OutOfReach);
         }
-        let namespace = if kind.namespaced { from.namespace.as_str() } else { "" };
-        let found = self.objects(&kind.resource, namespace).get_metadata_opt(&owner.name).await?;
+        let namespace = if kind.namespaced {
+            from.namespace.as_str()
+        } else {
+            ""
+        };
+        let found = self
+            .objects(&kind.resource, namespace)
+            .get_metadata_opt(&owner.name)
+            .await?;
         Ok(match found {
             Some(found) if found.metadata.uid.as_ref() == Some(&owner.uid) => Answer::Present {
                 awaits_dependents: meta::is_being_deleted(&found.metadata)
-                    && found.metadata.finalizers.iter().flatten().any(|have| have == FOREGROUND),
+                    && found
+                        .metadata
+                        .finalizers
+                        .iter()
+                        .flatten()
+                        .any(|have| have == FOREGROUND),
             },
             _ => Answer::Absent,
         })
@@ -262,7 +298,11 @@ impl Collector {
 
     async fn take(&self, step: Step) -> Result<(), kube::Error> {
         match step {
-            Step::Delete { object, resource_version, propagation } => {
+            Step::Delete {
+                object,
+                resource_version,
+                propagation,
+            } => {
                 let params = DeleteParams {
                     propagation_policy: Some(match propagation {
                         Propagation::Background => PropagationPolicy::Background,
@@ -275,18 +315,43 @@ impl Collector {
                     }),
                     ..DeleteParams::default()
                 };
-                self.objects_of(&object).delete(&object.name, &params).await?;
+                self.objects_of(&object)
+                    .delete(&object.name, &params)
+                    .await?;
             }
-            Step::SetOwners { object, resource_version, owners } => {
-                self.patch(&object, &resource_version, json!({ "ownerReferences": owners })).await?;
+            Step::SetOwners {
+                object,
+                resource_version,
+                owners,
+            } => {
+                self.patch(
+                    &object,
+                    &resource_version,
+                    json!({ "ownerReferences": owners }),
+                )
+                .await?;
             }
-            Step::SetFinalizers { object, resource_version, finalizers } => {
-                self.patch(&object, &resource_version, json!({ "finalizers": finalizers })).await?;
+            Step::SetFinalizers {
+                object,
+                resource_version,
+                finalizers,
+            } => {
+                self.patch(
+                    &object,
+                    &resource_version,
+                    json!({ "finalizers": finalizers }),
+                )
+                .await?;
             }
             Step::WarnNamespace { object, owner } => {
                 let message = format!(
                     "ownerRef [{}/{}, namespace: {}, name: {}, uid: {}] does not exist in namespace \"{}\"",
-                    owner.api_version, owner.kind, object.namespace, owner.name, owner.uid, object.namespace,
+                    owner.api_version,
+                    owner.kind,
+                    object.namespace,
+                    owner.name,
+                    owner.uid,
+                    object.namespace,
                 );
                 let about = Reference::from(ObjectReference {
                     api_version: Some(object.api_version),
@@ -296,7 +361,12 @@ impl Collector {
                     uid: Some(object.uid),
                     ..ObjectReference::default()
                 });
-                self.recorder.event(&about, EventType::Warning, "OwnerRefInvalidNamespace", message);
+                self.recorder.event(
+                    &about,
+                    EventType::Warning,
+                    "OwnerRefInvalidNamespace",
+                    message,
+                );
             }
         }
         Ok(())
@@ -313,15 +383,23 @@ impl Collector {
         metadata["resourceVersion"] = json!(resource_version);
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         let objects = self.objects_of(object);
-        objects.patch_metadata(&object.name, &PatchParams::default(), &patch).await?;
+        objects
+            .patch_metadata(&object.name, &PatchParams::default(), &patch)
+            .await?;
         Ok(())
     }
 
     fn objects_of(&self, object: &Identity) -> Api<DynamicObject> {
-        let (group, version) =
-            object.api_version.split_once('/').unwrap_or(("", &object.api_version));
+        let (group, version) = object
+            .api_version
+            .split_once('/')
+            .unwrap_or(("", &object.api_version));
         let key = (group.to_owned(), object.kind.clone());
-        let kind = self.kinds.lock().get(&key).map(|kind| kind.resource.clone());
+        let kind = self
+            .kinds
+            .lock()
+            .get(&key)
+            .map(|kind| kind.resource.clone());
         let plural = || format!("{}s", object.kind.to_lowercase());
         let kind =
             kind.unwrap_or_else(|| discovery::resource(group, version, &object.kind, &plural()));

@@ -85,7 +85,9 @@ async fn empty(client: &Client, namespace: &str) -> Report {
     for contents in [pods, others] {
         for content in contents {
             if let Err(error) = empty_of(client, namespace, &content, &mut report).await {
-                report.delete_errors.push(format!("{}.{}: {error}", content.plural, content.group));
+                report
+                    .delete_errors
+                    .push(format!("{}.{}: {error}", content.plural, content.group));
             }
         }
         if !report.is_clean() {
@@ -97,9 +99,7 @@ async fn empty(client: &Client, namespace: &str) -> Report {
 
 /// The namespaced kinds that can be listed and deleted.
 async fn contents(client: &Client) -> Result<BTreeSet<Content>, kube::Error> {
-    let deletable = |kind: &Discovered| {
-        kind.namespaced && kind.can("delete") && kind.can("list")
-    };
+    let deletable = |kind: &Discovered| kind.namespaced && kind.can("delete") && kind.can("list");
     let kinds = discovery::kinds(client).await?;
     Ok(kinds
         .into_iter()
@@ -119,7 +119,12 @@ async fn empty_of(
     content: &Content,
     report: &mut Report,
 ) -> Result<(), kube::Error> {
-    let resource = discovery::resource(&content.group, &content.version, &content.kind, &content.plural);
+    let resource = discovery::resource(
+        &content.group,
+        &content.version,
+        &content.kind,
+        &content.plural,
+    );
     let objects = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
     let list = |objects: Api<DynamicObject>| async move {
         objects.list_metadata(&ListParams::default()).await
@@ -132,7 +137,8 @@ async fn empty_of(
         propagation_policy: Some(PropagationPolicy::Background),
         ..DeleteParams::default()
     };
-    let going = |object: &PartialObjectMeta<DynamicObject>| meta::is_being_deleted(&object.metadata);
+    let going =
+        |object: &PartialObjectMeta<DynamicObject>| meta::is_being_deleted(&object.metadata);
     for object in present.items.iter().filter(|object| !going(object)) {
         unless_stale(objects.delete(meta::name(&object.metadata), &params).await)?;
     }
@@ -147,7 +153,10 @@ async fn empty_of(
 
 async fn finalize(client: &Client, namespace: &Namespace) -> Result<(), kube::Error> {
     let body = serde_json::to_vec(namespace).map_err(kube::Error::SerdeError)?;
-    let path = format!("/api/v1/namespaces/{}/finalize", meta::name(&namespace.metadata));
+    let path = format!(
+        "/api/v1/namespaces/{}/finalize",
+        meta::name(&namespace.metadata)
+    );
     let request = http::Request::put(path)
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(body)

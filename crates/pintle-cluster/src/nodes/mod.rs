@@ -5,10 +5,7 @@ pub(crate) mod plan;
 use std::sync::Arc;
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
-use kube::{
-    Api,
-    api::PostParams,
-};
+use kube::{Api, api::PostParams};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -47,15 +44,24 @@ async fn register(environment: &Environment, index: u16) -> Result<Node, kube::E
         Some(node) => (*node).clone(),
         None => match nodes.get_opt(&name).await? {
             Some(node) => node,
-            None => nodes.create(&PostParams::default(), &plan::node(index)).await?,
+            None => {
+                nodes
+                    .create(&PostParams::default(), &plan::node(index))
+                    .await?
+            }
         },
     };
     let status = plan::status(index, node.status.as_ref(), environment.clock.now());
     if node.status.as_ref() == Some(&status) {
         return Ok(node);
     }
-    let reported = Node { status: Some(status), ..node.clone() };
-    let written = nodes.replace_status(&name, &PostParams::default(), &reported).await;
+    let reported = Node {
+        status: Some(status),
+        ..node.clone()
+    };
+    let written = nodes
+        .replace_status(&name, &PostParams::default(), &reported)
+        .await;
     Ok(unless_stale(written)?.unwrap_or(node))
 }
 

@@ -46,7 +46,11 @@ struct Remembered {
 
 impl Remembered {
     fn note(&mut self, uid: &str, pod: &Pod) {
-        if let Some(address) = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()) {
+        if let Some(address) = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.pod_ip.as_ref())
+        {
             self.addresses.note(uid, address);
         }
         let node = state::node_name(pod);
@@ -118,9 +122,7 @@ pub(crate) async fn run(
         })
         .metrics(&environment.metrics)
         .run(
-            move |key, cx| {
-                reconcile(key, cx, shared.clone(), memory.clone(), recorder.clone())
-            },
+            move |key, cx| reconcile(key, cx, shared.clone(), memory.clone(), recorder.clone()),
             &stop,
         )
         .await?;
@@ -146,7 +148,9 @@ async fn reconcile(
         return Ok(Action::await_change());
     }
     let host = cx.lister::<Node>().get(&ObjectKey::cluster(node));
-    let host = host.and_then(|node| node.get().ok()).and_then(|node| nodes::plan::address_of(&node));
+    let host = host
+        .and_then(|node| node.get().ok())
+        .and_then(|node| nodes::plan::address_of(&node));
     let Some(host) = host else {
         // A node of somebody else's, or none at all: not ours to run. What was asked to go still
         // must, or it would never.
@@ -190,7 +194,10 @@ async fn bind(
         .iter()
         .map(|node| Candidate {
             node,
-            pods: load.get(meta::name(&node.metadata)).copied().unwrap_or_default(),
+            pods: load
+                .get(meta::name(&node.metadata))
+                .copied()
+                .unwrap_or_default(),
         })
         .collect();
     if let Some(node) = plan::choose_node(pod, &candidates) {

@@ -175,9 +175,11 @@ fn selector(set: &ReplicaSet) -> Selector {
 fn related_pods(set: &ReplicaSet, cx: &Context) -> Result<Vec<Arc<Pod>>, ReconcileError> {
     let uids = match meta::controller_of(&set.metadata) {
         None => vec![meta::uid(&set.metadata).to_owned()],
-        Some(owner) => api::controlled::<ReplicaSet>(cx, set.metadata.namespace.as_deref(), &owner.uid)
-            .map(|set| set.uid().to_owned())
-            .collect(),
+        Some(owner) => {
+            api::controlled::<ReplicaSet>(cx, set.metadata.namespace.as_deref(), &owner.uid)
+                .map(|set| set.uid().to_owned())
+                .collect()
+        }
     };
     let mut related = Vec::new();
     for uid in uids {

@@ -27,11 +27,17 @@ pub(crate) async fn run(
     Controller::<Namespace>::new("service-accounts", &environment.informers)
         .watches::<ServiceAccount>(move |account| {
             let ours = account.key().name() == DEFAULT_ACCOUNT;
-            namespace_of(account.key()).filter(|_| ours).into_iter().collect()
+            namespace_of(account.key())
+                .filter(|_| ours)
+                .into_iter()
+                .collect()
         })
         .watches::<ConfigMap>(move |map| {
             let ours = map.key().name() == ROOT_CA;
-            namespace_of(map.key()).filter(|_| ours).into_iter().collect()
+            namespace_of(map.key())
+                .filter(|_| ours)
+                .into_iter()
+                .collect()
         })
         .metrics(&environment.metrics)
         .run(move |key, cx| reconcile(key, cx, shared.clone()), &stop)
@@ -49,10 +55,17 @@ async fn reconcile(
     };
     let account = ObjectKey::namespaced(key.name(), DEFAULT_ACCOUNT);
     let has_account = cx.lister::<ServiceAccount>().get(&account).is_some();
-    let map = cx.lister::<ConfigMap>().get(&ObjectKey::namespaced(key.name(), ROOT_CA));
+    let map = cx
+        .lister::<ConfigMap>()
+        .get(&ObjectKey::namespaced(key.name(), ROOT_CA));
     let map = map.map(|map| map.get()).transpose()?;
     let namespace = namespace.get()?;
-    for step in plan::plan(&namespace, has_account, map.as_deref(), &environment.root_ca) {
+    for step in plan::plan(
+        &namespace,
+        has_account,
+        map.as_deref(),
+        &environment.root_ca,
+    ) {
         let written = match step {
             Step::CreateAccount(account) => cx.create(&account).await.map(drop),
             Step::CreateMap(map) => cx.create(&map).await.map(drop),
@@ -62,7 +75,8 @@ async fn reconcile(
             Ok(()) => {}
             Err(error) if is_namespace_terminating(&error) => break,
             // Somebody else was faster: their write wakes this key.
-            Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {}
+            Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {
+            }
             Err(error) => return Err(error.into()),
         }
     }

@@ -22,8 +22,14 @@ use tokio::time::{Instant, sleep};
 /// A cluster under virtual time that replays from a seed.
 pub fn virtual_cluster() -> Builder {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
-    Cluster::builder().starting_at(start_of_time()).seed(7).nodes(2)
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_test_writer()
+        .try_init();
+    Cluster::builder()
+        .starting_at(start_of_time())
+        .seed(7)
+        .nodes(2)
 }
 
 pub fn start_of_time() -> Timestamp {
@@ -63,7 +69,10 @@ pub struct Kubectl {
 
 impl Kubectl {
     pub fn new(client: Client) -> Self {
-        Self { client, namespace: "default".into() }
+        Self {
+            client,
+            namespace: "default".into(),
+        }
     }
 
     pub fn api<K: Namespaced>(&self) -> Api<K> {
@@ -72,7 +81,10 @@ impl Kubectl {
 
     pub async fn create<K: Namespaced>(&self, object: Value) -> K {
         let object = serde_json::from_value(object).unwrap();
-        self.api::<K>().create(&PostParams::default(), &object).await.unwrap()
+        self.api::<K>()
+            .create(&PostParams::default(), &object)
+            .await
+            .unwrap()
     }
 
     /// `kubectl create deployment NAME --image=IMAGE --replicas=N`
@@ -96,12 +108,16 @@ impl Kubectl {
 
     pub async fn patch<K: Namespaced>(&self, name: &str, patch: Value) -> K {
         let patch = Patch::Merge(patch);
-        self.api::<K>().patch(name, &PatchParams::default(), &patch).await.unwrap()
+        self.api::<K>()
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .unwrap()
     }
 
     /// `kubectl scale deployment NAME --replicas=N`
     pub async fn scale(&self, name: &str, replicas: i32) {
-        self.patch::<Deployment>(name, json!({ "spec": { "replicas": replicas } })).await;
+        self.patch::<Deployment>(name, json!({ "spec": { "replicas": replicas } }))
+            .await;
     }
 
     /// `kubectl set image deployment/NAME main=IMAGE`
@@ -119,7 +135,8 @@ impl Kubectl {
         let mut template = previous.spec.unwrap().template.unwrap();
         let labels = template.metadata.as_mut().unwrap().labels.as_mut().unwrap();
         labels.remove("pod-template-hash");
-        self.patch::<Deployment>(name, json!({ "spec": { "template": template } })).await;
+        self.patch::<Deployment>(name, json!({ "spec": { "template": template } }))
+            .await;
     }
 
     pub async fn delete<K: Namespaced>(&self, name: &str, params: &DeleteParams) {
@@ -131,7 +148,11 @@ impl Kubectl {
     }
 
     pub async fn list<K: Namespaced>(&self) -> Vec<K> {
-        self.api::<K>().list(&ListParams::default()).await.unwrap().items
+        self.api::<K>()
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
     }
 
     /// `kubectl rollout status deployment NAME`
@@ -153,7 +174,9 @@ impl Kubectl {
 /// As `kubectl rollout status` decides it.
 pub fn is_rolled_out(deployment: &Deployment) -> bool {
     let wanted = deployment.spec.as_ref().unwrap().replicas.unwrap();
-    let Some(status) = &deployment.status else { return false };
+    let Some(status) = &deployment.status else {
+        return false;
+    };
     let count = Option::<i32>::unwrap_or_default;
     status.observed_generation >= deployment.metadata.generation
         && count(status.updated_replicas) == wanted
@@ -162,23 +185,37 @@ pub fn is_rolled_out(deployment: &Deployment) -> bool {
 }
 
 pub fn revision(set: &ReplicaSet) -> i64 {
-    annotation(&set.metadata, "deployment.kubernetes.io/revision").parse().unwrap_or_default()
+    annotation(&set.metadata, "deployment.kubernetes.io/revision")
+        .parse()
+        .unwrap_or_default()
 }
 
 pub fn annotation(
     meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     key: &str,
 ) -> String {
-    meta.annotations.as_ref().and_then(|all| all.get(key)).cloned().unwrap_or_default()
+    meta.annotations
+        .as_ref()
+        .and_then(|all| all.get(key))
+        .cloned()
+        .unwrap_or_default()
 }
 
 pub fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
 pub fn image(pod: &Pod) -> &str {
-    pod.spec.as_ref().unwrap().containers[0].image.as_deref().unwrap()
+    pod.spec.as_ref().unwrap().containers[0]
+        .image
+        .as_deref()
+        .unwrap()
 }
 
 /// Waits, in the time of the test, until `check` gives something.
@@ -188,7 +225,10 @@ pub async fn wait_for<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) 
         if let Some(found) = check().await {
             return found;
         }
-        assert!(start.elapsed() < Duration::from_secs(600), "waited in vain for {what}");
+        assert!(
+            start.elapsed() < Duration::from_secs(600),
+            "waited in vain for {what}"
+        );
         sleep(Duration::from_millis(250)).await;
     }
 }
