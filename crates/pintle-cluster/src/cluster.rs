@@ -7,7 +7,8 @@ use pintle::{
     chance::Chance, clock::Clock, events::EventBroadcaster, informer::InformerFactory,
     metrics::Metrics,
 };
-use pintle_apiserver::{ApiServer, PodDeletion};
+use pintle_apiserver::{ApiServer, Bound, PodDeletion, ServeError};
+use tokio::net::ToSocketAddrs;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -292,6 +293,13 @@ impl Cluster {
     /// The cluster's API server: to serve it over TLS, or to look behind the curtain.
     pub fn server(&self) -> &ApiServer {
         &self.server
+    }
+
+    /// Lets others in: listens on `address` (`127.0.0.1:0` for any free port) with TLS and a token.
+    ///
+    /// Not under a paused clock: sockets know no virtual time. Cancel safe.
+    pub async fn serve(&self, address: impl ToSocketAddrs) -> Result<Bound, ServeError> {
+        self.server.serve(address).await
     }
 
     /// Stops the loops one after the other, each at the end of what it is doing. The server and
