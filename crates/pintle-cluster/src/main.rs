@@ -34,7 +34,9 @@ struct Options {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "expected a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
@@ -42,13 +44,23 @@ fn seconds(text: &str) -> Result<Duration, String> {
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
 
-    let server = ApiServer::builder().pod_deletion(PodDeletion::Leave).build();
-    let bound = server.serve(options.listen).await.context("cannot listen")?;
+    let server = ApiServer::builder()
+        .pod_deletion(PodDeletion::Leave)
+        .build();
+    let bound = server
+        .serve(options.listen)
+        .await
+        .context("cannot listen")?;
     // The directory goes with the program, and the secret in it.
     let directory = tempfile::Builder::new().prefix("pintle-").tempdir()?;
-    let kubeconfig = options.kubeconfig.unwrap_or_else(|| directory.path().join("kubeconfig"));
+    let kubeconfig = options
+        .kubeconfig
+        .unwrap_or_else(|| directory.path().join("kubeconfig"));
     bound
         .write_kubeconfig(&kubeconfig)
         .with_context(|| format!("cannot write {}", kubeconfig.display()))?;

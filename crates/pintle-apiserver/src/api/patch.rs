@@ -64,6 +64,7 @@ impl Patch {
         result.map_err(|error| match error {
             PatchError::Malformed(why) => ApiError::bad_request(why),
             PatchError::Unprocessable(why) => ApiError::unprocessable(why),
+            PatchError::Unmergeable(why) => ApiError::unprocessable(why),
             PatchError::TooLarge(why) => ApiError::too_large(why),
         })
     }
