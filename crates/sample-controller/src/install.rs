@@ -8,7 +8,11 @@ use crate::{crd, embedded::EXAMPLE, foo::Foo};
 
 /// Installs the Foo CRD unless it is there. One that is there is left as it is.
 pub async fn crd(client: &Client) -> anyhow::Result<()> {
-    create(&Api::<CustomResourceDefinition>::all(client.clone()), &crd::definition(false)).await
+    create(
+        &Api::<CustomResourceDefinition>::all(client.clone()),
+        &crd::definition(false),
+    )
+    .await
 }
 
 /// Applies `example-foo` to the namespace `default` unless it is there.

@@ -76,8 +76,13 @@ async fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
-    if let Some(Command::Crd { no_status_subresource }) = cli.command {
-        say(&serde_saphyr::to_string(&crd::definition(no_status_subresource))?);
+    if let Some(Command::Crd {
+        no_status_subresource,
+    }) = cli.command
+    {
+        say(&serde_saphyr::to_string(&crd::definition(
+            no_status_subresource,
+        ))?);
         return Ok(());
     }
     let shutdown = CancellationToken::new();
@@ -99,7 +104,9 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
 
 /// The whole story on a server of our own.
 async fn run_embedded(cli: &Cli, shutdown: &CancellationToken) -> anyhow::Result<()> {
-    say("No cluster was named (--kubeconfig, --master, KUBECONFIG): bringing up an embedded API server");
+    say(
+        "No cluster was named (--kubeconfig, --master, KUBECONFIG): bringing up an embedded API server",
+    );
     let client = embedded::start().await?;
     let informers = InformerFactory::new(client.clone()).resync(resync(cli));
     let narrator = Narrator::new(&informers, |line| say(&line));
@@ -120,8 +127,13 @@ async fn control(
     let _log = events.start_logging();
     let _sink = events.start_recording(client.clone());
     let queue = WorkQueue::new("Foos");
-    let controller =
-        Controller::new(client, informers, events.recorder(NAME), queue, Clock::system())?;
+    let controller = Controller::new(
+        client,
+        informers,
+        events.recorder(NAME),
+        queue,
+        Clock::system(),
+    )?;
     informers.start(shutdown);
     let ran = controller.run(cli.workers, shutdown).await;
     informers.shutdown().await;
@@ -162,13 +174,20 @@ fn start_logging(cli: &Cli) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let registry = tracing_subscriber::registry().with(filter);
     if cli.log_json {
-        registry.with(fmt::layer().json().with_writer(std::io::stderr)).init();
+        registry
+            .with(fmt::layer().json().with_writer(std::io::stderr))
+            .init();
     } else {
-        registry.with(fmt::layer().with_writer(std::io::stderr)).init();
+        registry
+            .with(fmt::layer().with_writer(std::io::stderr))
+            .init();
     }
 }
 
-#[allow(clippy::print_stdout, reason = "the terminal is where this program tells its story")]
+#[allow(
+    clippy::print_stdout,
+    reason = "the terminal is where this program tells its story"
+)]
 fn say(line: &str) {
     println!("{line}");
 }
