@@ -90,7 +90,7 @@ impl Api {
                 "create not allowed while custom resource definition is terminating",
             ));
         }
-        self.prepare_create(resource, &mut object);
+        self.prepare_create(resource, &mut object, &options.warnings);
         for _ in 0..NAME_TRIES {
             if given.is_empty() && !prefix.is_empty() {
                 let cut: String = prefix.chars().take(LONGEST_PREFIX).collect();

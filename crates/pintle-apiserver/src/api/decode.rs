@@ -36,7 +36,7 @@ pub(crate) fn decode_body(
     kind: Gvk<'_>,
 ) -> Result<Value, ApiError> {
     match media_type(headers).as_str() {
-        "" | "*/*" | "application/json" => json(body),
+        "" | "*/*" | "application/json" => json(body, kind.2),
         "application/yaml" => yaml(body),
         protobuf::MEDIA_TYPE => protobuf::decode(body, Some(kind))
             .map_err(|error| ApiError::bad_request(error.to_string())),
@@ -44,9 +44,11 @@ pub(crate) fn decode_body(
     }
 }
 
-pub(crate) fn json(body: &[u8]) -> Result<Value, ApiError> {
+fn json(body: &[u8], kind: &str) -> Result<Value, ApiError> {
     serde_json::from_slice(body).map_err(|error| {
-        ApiError::bad_request(format!("the object provided is unrecognized (must be of type Status): couldn't get version/kind; json parse error: {error}"))
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {error}"
+        ))
     })
 }
 
@@ -92,9 +94,10 @@ impl Call {
     /// The body as an object of the given `(apiVersion, kind)`.
     pub(crate) fn typed(&self, value: Value, kind: &(String, String)) -> Result<Tree, ApiError> {
         let Value::Object(mut tree) = value else {
-            return Err(ApiError::bad_request(
-                "the object provided is unrecognized: an object is expected",
-            ));
+            return Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: an object is expected",
+                kind.1
+            )));
         };
         let custom = self.target.resource.custom.is_some();
         let said = |field: &str, tree: &Tree| {

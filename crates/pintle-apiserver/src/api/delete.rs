@@ -312,29 +312,30 @@ fn check_preconditions(
     current: &Object,
     options: &DeleteOptions,
 ) -> Result<(), ApiError> {
-    let conflict = |what: &str, wanted: &str, found: &str| {
-        let why = format!(
-            "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
-        );
+    let conflict = |why: &str| {
         Err(ApiError::conflict(
             &resource.group,
-            &resource.plural,
+            &resource.kind,
             current.name(),
-            &why,
+            why,
         ))
     };
-    match &options.uid {
-        Some(uid) if *uid != current.header().uid => {
-            return conflict("UID", uid, &current.header().uid);
-        }
-        _ => {}
+    let (uid, revision) = (&current.header().uid, current.revision.to_string());
+    if let Some(wanted) = options.uid.as_ref().filter(|wanted| *wanted != uid) {
+        return conflict(&format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+        ));
     }
-    match &options.version {
-        Some(version) if *version != current.revision.to_string() => {
-            conflict("ResourceVersion", version, &current.revision.to_string())
-        }
-        _ => Ok(()),
+    if let Some(wanted) = options
+        .version
+        .as_ref()
+        .filter(|wanted| **wanted != revision)
+    {
+        return conflict(&format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({revision}). The object might have been modified"
+        ));
     }
+    Ok(())
 }
 
 fn add_finalizer(object: &mut Tree, finalizer: &str) {
@@ -432,7 +433,7 @@ impl DeleteOptions {
                 errors.push(FieldError::not_supported(
                     "propagationPolicy",
                     other,
-                    &["Background", "Foreground", "Orphan", "nil"],
+                    &["Foreground", "Background", "Orphan", "nil"],
                 ));
                 None
             }

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use http::{HeaderValue, Response, header, request::Parts};
 use serde_json::{Value, json};
 
-use super::{Body, respond, route::Route};
+use super::{ApiError, Body, respond, route::Route};
 use crate::{
     registry::{Catalog, Resource, kind::verb_names},
     server::KUBERNETES,
@@ -42,6 +42,7 @@ pub(crate) fn answer(route: &Route, catalog: &Catalog, parts: &Parts) -> Respons
             respond::json(200, &resource_list(catalog, group, version))
         }
         Route::OpenApi3(rest) => super::openapi::answer(rest, catalog, parts),
+        Route::Unknown => respond::error(&ApiError::unknown_resource()),
         Route::OpenApi2 | Route::NotFound | Route::Resource(_) => respond::not_found(),
     }
 }
@@ -133,8 +134,12 @@ fn resource_list(catalog: &Catalog, group: &str, version: &str) -> Value {
     } else {
         format!("{group}/{version}")
     };
-    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version,
-        "resources": resources})
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version,
+        "resources": resources});
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    list
 }
 
 fn hash(value: &impl Hash) -> u64 {

@@ -129,10 +129,11 @@ impl Api {
         let target = match route::route(parts.uri.path(), &catalog) {
             Route::Resource(target) => target,
             other => {
-                return if parts.method == Method::GET {
-                    Ok(discovery::answer(&other, &catalog, &parts))
-                } else {
-                    Ok(respond::not_found())
+                return match (&other, &parts.method) {
+                    (_, &Method::GET) | (Route::Unknown | Route::NotFound, _) => {
+                        Ok(discovery::answer(&other, &catalog, &parts))
+                    }
+                    _ => Err(ApiError::wrong_method()),
                 };
             }
         };
@@ -154,9 +155,7 @@ impl Api {
     async fn call(self: &Arc<Self>, call: Call) -> Answer {
         let resource = &call.target.resource;
         if let Some(sub) = call.target.sub.clone() {
-            let Some(sub) = resource.sub(&sub) else {
-                return Ok(respond::not_found());
-            };
+            let sub = resource.sub(&sub).ok_or_else(ApiError::unknown_resource)?;
             let verb = call.named_verb().filter(|verb| sub.verbs & verb != 0);
             let verb = verb.ok_or_else(ApiError::wrong_method)?;
             return self.subresource(&call, &sub.name.clone(), verb).await;

@@ -7,7 +7,7 @@ use super::{
     Api,
     error::ApiError,
     namespaces,
-    options::{FieldValidation, WriteOptions},
+    options::{FieldValidation, Warnings, WriteOptions},
 };
 use crate::{
     meta::{self, Tree},
@@ -40,7 +40,12 @@ impl Part {
 
 impl Api {
     /// Readies a new object: what only the server sets is set, what does not belong is dropped.
-    pub(crate) fn prepare_create(&self, resource: &Resource, object: &mut Tree) {
+    pub(crate) fn prepare_create(
+        &self,
+        resource: &Resource,
+        object: &mut Tree,
+        warnings: &Warnings,
+    ) {
         if resource.has_status() {
             object.remove("status");
             if let Some(empty) = resource.empty_status() {
@@ -61,7 +66,7 @@ impl Api {
         metadata.insert("uid".into(), uid.into());
         metadata.insert("creationTimestamp".into(), stamp.into());
         drop_nulls(metadata);
-        dedupe_owners(metadata);
+        dedupe_owners(metadata, warnings);
         if resource.has_generation {
             meta::set_generation(object, 1);
         }
@@ -75,7 +80,13 @@ impl Api {
 }
 
 /// Readies a changed object: what this path may not change is taken from the stored one.
-pub(crate) fn prepare_update(resource: &Resource, part: Part, object: &mut Tree, stored: &Tree) {
+pub(crate) fn prepare_update(
+    resource: &Resource,
+    part: Part,
+    object: &mut Tree,
+    stored: &Tree,
+    warnings: &Warnings,
+) {
     match part {
         Part::Main => {
             if resource.has_status() {
@@ -89,7 +100,7 @@ pub(crate) fn prepare_update(resource: &Resource, part: Part, object: &mut Tree,
         Part::Finalize => keep_all_but_finalizers(object, stored),
         Part::Everything => {}
     }
-    keep_system_metadata(object, stored);
+    keep_system_metadata(object, stored, warnings);
     if resource.is(EXTENSIONS, "customresourcedefinitions") {
         crd::default(object);
     }
@@ -108,7 +119,12 @@ pub(crate) fn check(
     object: &Tree,
     stored: Option<&Tree>,
 ) -> Result<(), ApiError> {
-    let mut errors = meta::check(object, resource.name_rule, resource.namespaced);
+    let mut errors = meta::check(
+        object,
+        resource.name_rule,
+        resource.namespaced,
+        resource.custom.is_none(),
+    );
     if let Some(stored) = stored {
         errors.extend(meta::check_update(object, stored));
     }
@@ -208,15 +224,28 @@ fn drop_nulls(metadata: &mut Tree) {
 }
 
 /// An owner counts once.
-fn dedupe_owners(metadata: &mut Tree) {
-    if let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") {
-        let mut seen: Vec<Value> = Vec::new();
-        owners.retain(|owner| {
-            let uid = owner.get("uid").cloned().unwrap_or_default();
-            let new = !seen.contains(&uid);
-            seen.push(uid);
-            new
-        });
+fn dedupe_owners(metadata: &mut Tree, warnings: &Warnings) {
+    let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") else {
+        return;
+    };
+    let mut seen: Vec<String> = Vec::new();
+    let mut repeated: Vec<String> = Vec::new();
+    owners.retain(|owner| {
+        let uid = owner["uid"].as_str().unwrap_or_default().to_owned();
+        if seen.contains(&uid) {
+            if !repeated.contains(&uid) {
+                repeated.push(uid);
+            }
+            return false;
+        }
+        seen.push(uid);
+        true
+    });
+    if !repeated.is_empty() {
+        warnings.add(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            repeated.join(", ")
+        ));
     }
 }
 
@@ -259,7 +288,7 @@ fn keep_all_but_finalizers(object: &mut Tree, stored: &Tree) {
 }
 
 /// What no client can change.
-fn keep_system_metadata(object: &mut Tree, stored: &Tree) {
+fn keep_system_metadata(object: &mut Tree, stored: &Tree, warnings: &Warnings) {
     let empty = Tree::new();
     let kept = stored
         .get("metadata")
@@ -284,7 +313,7 @@ fn keep_system_metadata(object: &mut Tree, stored: &Tree) {
         take(metadata, kept, "managedFields");
     }
     drop_nulls(metadata);
-    dedupe_owners(metadata);
+    dedupe_owners(metadata, warnings);
 }
 
 /// Whether anything but metadata and status differs.

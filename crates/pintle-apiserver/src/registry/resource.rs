@@ -126,6 +126,14 @@ impl Resource {
         Some(typed::zero(field.ty.named()?))
     }
 
+    /// Where a Kubernetes API server would keep an object: some of its messages say so.
+    pub(crate) fn storage_path(&self, key: &str) -> String {
+        match self.custom {
+            Some(_) => format!("/registry/{}/{}/{key}", self.group, self.plural),
+            None => format!("/registry/{}/{key}", self.plural),
+        }
+    }
+
     /// Whether this is a built-in resource of that name.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         self.custom.is_none() && self.group == group && self.plural == plural
