@@ -34,6 +34,7 @@ mod meta;
 pub mod patch;
 mod registry;
 pub mod schema;
+mod serve;
 mod server;
 mod service;
 mod store;
@@ -41,6 +42,7 @@ mod store;
 pub use self::{
     api::Body,
     clock::Clock,
+    serve::{Bound, ServeError},
     server::{ApiServer, Builder, PodDeletion},
     service::ApiService,
 };

@@ -50,6 +50,7 @@ pub enum PodDeletion {
 #[derive(Clone)]
 pub struct ApiServer {
     pub(crate) api: Arc<Api>,
+    pub(crate) beyond_loopback: bool,
 }
 
 /// How a server is to be; see [`ApiServer::builder`].
@@ -60,6 +61,7 @@ pub struct Builder {
     seed: Option<u64>,
     history: usize,
     pod_deletion: PodDeletion,
+    beyond_loopback: bool,
 }
 
 impl ApiServer {
@@ -70,6 +72,7 @@ impl ApiServer {
             seed: None,
             history: HISTORY,
             pod_deletion: PodDeletion::default(),
+            beyond_loopback: false,
         }
     }
 
@@ -90,8 +93,8 @@ impl ApiServer {
         self.api.store.compact(self.api.store.revision());
     }
 
-    /// Ends every running watch; the server keeps answering.
-    pub(crate) fn bootstrap(&self) {
+    /// What every cluster has from the start.
+    fn bootstrap(&self) {
         let catalog = self.api.registry.catalog();
         let Some(namespaces) = catalog.find("", "v1", "namespaces") else {
             return;
@@ -132,6 +135,14 @@ impl Builder {
         self
     }
 
+    /// Lets [`ApiServer::serve`] take addresses other machines can reach.
+    ///
+    /// Whoever then holds the token is the administrator, from wherever.
+    pub fn listen_beyond_loopback(mut self) -> Self {
+        self.beyond_loopback = true;
+        self
+    }
+
     /// Builds the server. Needs no runtime.
     pub fn build(self) -> ApiServer {
         let store = Store::new(self.history);
@@ -146,6 +157,7 @@ impl Builder {
                 pod_deletion: self.pod_deletion,
                 closing: CancellationToken::new(),
             }),
+            beyond_loopback: self.beyond_loopback,
         };
         server.bootstrap();
         server

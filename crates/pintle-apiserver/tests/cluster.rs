@@ -126,7 +126,7 @@ async fn a_taken_name_is_not_accepted() {
     http.post(DEFINITIONS, &foo_definition()).await;
     let mut other = foo_definition();
     other["metadata"]["name"] = "bars.example.com".into();
-    other["spec"]["names"] = json!({"plural": "bars", "kind": "Foo"});
+    other["spec"]["names"] = json!({"plural": "bars", "singular": "bar", "kind": "Foo"});
     http.post(DEFINITIONS, &other).await;
     let (_, stored) = http.get(&format!("{DEFINITIONS}/bars.example.com")).await;
     assert_eq!(stored["status"]["conditions"][0]["reason"], "KindConflict");
@@ -285,4 +285,46 @@ async fn bodies_have_a_limit_and_a_known_type() {
             .0,
         413
     );
+}
+
+/// Proves W146, W147, W76.
+#[tokio::test]
+async fn custom_resources_obey_their_schema() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &foo_definition()).await;
+    let mut object = foo("a");
+    object["spec"]["replicas"] = 99.into();
+    let (code, status) = http.post(FOOS, &object).await;
+    assert_eq!(code, 422);
+    assert_eq!(
+        status["message"],
+        "Foo.example.com \"a\" is invalid: spec.replicas: Invalid value: 99: spec.replicas in body should be less than or equal to 10"
+    );
+    let mut object = foo("a");
+    object["spec"]["color"] = "red".into();
+    let (code, status) = http
+        .post(&format!("{FOOS}?fieldValidation=Strict"), &object)
+        .await;
+    assert_eq!(code, 400);
+    let message = status["message"].as_str().unwrap();
+    assert!(
+        message.ends_with("strict decoding error: unknown field \"spec.color\""),
+        "{message}"
+    );
+    let request = Request::post(FOOS)
+        .body(Full::new(object.to_string().into()))
+        .unwrap();
+    let response = http.send(request).await;
+    assert_eq!(response.status(), 201);
+    assert_eq!(
+        response.headers()["warning"],
+        "299 - \"unknown field \\\"spec.color\\\"\""
+    );
+    let (_, stored) = http.get(&format!("{FOOS}/a")).await;
+    assert_eq!(stored["spec"], foo("a")["spec"]);
+    let (code, _) = http
+        .post(&format!("{FOOS}?fieldValidation=Maybe"), &foo("b"))
+        .await;
+    assert_eq!(code, 422);
 }

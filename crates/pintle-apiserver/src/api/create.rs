@@ -2,7 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Answer, Api, Call, error::ApiError, options::WriteOptions, respond};
+use super::{
+    Answer, Api, Call,
+    error::ApiError,
+    options::WriteOptions,
+    respond,
+    strategy::{Part, prune},
+};
 use crate::{
     meta::{self, Tree},
     registry::Resource,
@@ -23,11 +29,18 @@ pub(crate) enum Written {
 }
 
 impl Written {
-    pub(crate) fn answer(&self, code: u16, resource: &Resource) -> http::Response<super::Body> {
-        match self {
+    pub(crate) fn answer(
+        &self,
+        code: u16,
+        resource: &Resource,
+        options: &WriteOptions,
+    ) -> http::Response<super::Body> {
+        let mut response = match self {
             Self::Stored(object) => respond::object(code, resource, object),
             Self::Tried(content, revision) => respond::content(code, resource, content, *revision),
-        }
+        };
+        options.warnings.tell(&mut response);
+        response
     }
 }
 
@@ -39,7 +52,7 @@ impl Api {
         let resource = &call.target.resource;
         let written =
             self.create_object(resource, call.target.namespace.as_deref(), object, &options)?;
-        Ok(written.answer(201, resource))
+        Ok(written.answer(201, resource, &options))
     }
 
     /// Creates an object in `namespace`.
@@ -76,6 +89,7 @@ impl Api {
                 "create not allowed while custom resource definition is terminating",
             ));
         }
+        prune(resource, &mut object, options)?;
         self.prepare_create(resource, &mut object);
         for _ in 0..NAME_TRIES {
             if given.is_empty() && !prefix.is_empty() {
@@ -86,7 +100,7 @@ impl Api {
             if resource.is("", "namespaces") {
                 super::namespaces::label(&mut object);
             }
-            self.check(resource, &object, None)?;
+            self.check(resource, Part::Main, &object, None)?;
             let name = meta::text(&object, "name").to_owned();
             let key = key_of(namespace, &name);
             let content = Arc::new(resource.encode(object.clone()));

@@ -5,17 +5,14 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Api, Call,
-    decode::decode_body,
-    error::{ApiError, Cause, CauseKind},
-    list::list_body,
-    namespaces, respond,
+    Answer, Api, Call, decode::decode_body, error::ApiError, list::list_body, namespaces, respond,
     update::is_finished,
 };
 use crate::{
     clock::format_seconds,
     meta::{self, Tree},
     registry::{EXTENSIONS, Resource, crd},
+    schema::field::FieldError,
     server::PodDeletion,
     store::{Change, Expect, Object, Refused},
 };
@@ -409,11 +406,11 @@ fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
 }
 
 fn read_options(body: &Value) -> Result<DeleteOptions, ApiError> {
-    let mut causes = Vec::new();
+    let mut errors = Vec::new();
     let policy = body["propagationPolicy"].as_str();
     let orphan = body["orphanDependents"].as_bool();
     if policy.is_some() && orphan.is_some() {
-        causes.push(Cause::invalid(
+        errors.push(FieldError::invalid(
             "propagationPolicy",
             policy.unwrap_or_default(),
             "orphanDependents and deletionPropagation cannot be both set",
@@ -431,12 +428,10 @@ fn read_options(body: &Value) -> Result<DeleteOptions, ApiError> {
         Some("Background") => Some(Propagation::Background),
         Some("Foreground") => Some(Propagation::Foreground),
         Some(other) => {
-            causes.push(Cause::new(
-                CauseKind::NotSupported,
+            errors.push(FieldError::not_supported(
                 "propagationPolicy",
-                format!(
-                    "{other:?}: supported values: \"Background\", \"Foreground\", \"Orphan\", \"nil\""
-                ),
+                other,
+                &["Background", "Foreground", "Orphan", "nil"],
             ));
             None
         }
@@ -446,19 +441,19 @@ fn read_options(body: &Value) -> Result<DeleteOptions, ApiError> {
         if value == "All" {
             dry_run = true;
         } else {
-            causes.push(Cause::new(
-                CauseKind::NotSupported,
+            errors.push(FieldError::not_supported(
                 "dryRun",
-                format!("[{value}]: supported values: \"All\""),
+                json!([value]),
+                &["All"],
             ));
         }
     }
-    if !causes.is_empty() {
+    if !errors.is_empty() {
         return Err(ApiError::invalid(
             "meta.k8s.io",
             "DeleteOptions",
             "",
-            causes,
+            errors,
         ));
     }
     let precondition = |name: &str| body["preconditions"][name].as_str().map(str::to_owned);

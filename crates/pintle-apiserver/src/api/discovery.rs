@@ -7,10 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Body, respond, route::Route};
 use crate::{
-    registry::{
-        Catalog, Resource,
-        kind::{LIST, verb_names},
-    },
+    registry::{Catalog, Resource, kind::verb_names},
     server::KUBERNETES,
 };
 
@@ -114,8 +111,8 @@ fn resource_list(catalog: &Catalog, group: &str, version: &str) -> Value {
         if !resource.categories.is_empty() {
             entry["categories"] = resource.categories.clone().into();
         }
-        if resource.verbs & LIST != 0 {
-            entry["storageVersionHash"] = storage_hash(resource).into();
+        if let Some(hash) = &resource.storage_hash {
+            entry["storageVersionHash"] = hash.clone().into();
         }
         resources.push(entry);
         for sub in &resource.subresources {
@@ -140,11 +137,6 @@ fn resource_list(catalog: &Catalog, group: &str, version: &str) -> Value {
     };
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version,
         "resources": resources})
-}
-
-fn storage_hash(resource: &Resource) -> String {
-    use base64::{Engine, engine::general_purpose::STANDARD};
-    STANDARD.encode(hash(&(&resource.group, &resource.kind)).to_be_bytes())
 }
 
 fn hash(value: &impl Hash) -> u64 {

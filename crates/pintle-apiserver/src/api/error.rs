@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::schema::field::{FieldError, aggregate};
+
 /// A refused request.
 ///
 /// `details.kind` is the resource's plural for what concerns an object's existence and the kind for
@@ -26,46 +28,6 @@ struct Details {
     retry_after: Option<u32>,
 }
 
-/// Which kind of objection a cause is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CauseKind {
-    Required,
-    Invalid,
-    Duplicate,
-    NotSupported,
-    Forbidden,
-    TooLong,
-    TooMany,
-    TypeInvalid,
-}
-
-impl CauseKind {
-    fn reason(self) -> &'static str {
-        match self {
-            Self::Required => "FieldValueRequired",
-            Self::Invalid => "FieldValueInvalid",
-            Self::Duplicate => "FieldValueDuplicate",
-            Self::NotSupported => "FieldValueNotSupported",
-            Self::Forbidden => "FieldValueForbidden",
-            Self::TooLong => "FieldValueTooLong",
-            Self::TooMany => "FieldValueTooMany",
-            Self::TypeInvalid => "FieldValueTypeInvalid",
-        }
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::Required => "Required value",
-            Self::Invalid | Self::TypeInvalid => "Invalid value",
-            Self::Duplicate => "Duplicate value",
-            Self::NotSupported => "Unsupported value",
-            Self::Forbidden => "Forbidden",
-            Self::TooLong => "Too long",
-            Self::TooMany => "Too many",
-        }
-    }
-}
-
 /// One objection to one field.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
@@ -74,31 +36,17 @@ pub(crate) struct Cause {
     field: String,
 }
 
-impl Cause {
-    /// An objection without a value: `Required value: detail`.
-    pub(crate) fn new(kind: CauseKind, field: impl Into<String>, detail: impl AsRef<str>) -> Self {
-        let detail = detail.as_ref();
-        let message = match detail {
-            "" => kind.words().to_owned(),
-            detail => format!("{}: {detail}", kind.words()),
-        };
+impl From<FieldError> for Cause {
+    fn from(error: FieldError) -> Self {
         Self {
-            reason: kind.reason(),
-            message,
-            field: field.into(),
+            reason: error.reason.as_str(),
+            message: error.body(),
+            field: error.field,
         }
     }
+}
 
-    /// `Invalid value: "value": detail`.
-    pub(crate) fn invalid(field: impl Into<String>, value: &str, detail: &str) -> Self {
-        Self::invalid_value(field, &Value::from(value), detail)
-    }
-
-    /// `Invalid value: <json>: detail`.
-    pub(crate) fn invalid_value(field: impl Into<String>, value: &Value, detail: &str) -> Self {
-        Self::new(CauseKind::Invalid, field, format!("{value}: {detail}"))
-    }
-
+impl Cause {
     /// An objection already put in words.
     pub(crate) fn raw(reason: &'static str, field: impl Into<String>, message: String) -> Self {
         Self {
@@ -270,21 +218,11 @@ impl ApiError {
         Self::new(415, "UnsupportedMediaType", message)
     }
 
-    pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
-        let words: Vec<String> = causes
-            .iter()
-            .map(|cause| format!("{}: {}", cause.field, cause.message))
-            .collect();
-        let objection = match &words[..] {
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
-        };
-        let message = format!(
-            "{} {name:?} is invalid: {objection}",
-            qualified(group, kind)
-        );
+    pub(crate) fn invalid(group: &str, kind: &str, name: &str, errors: Vec<FieldError>) -> Self {
+        let what = qualified(group, kind);
+        let message = format!("{what} {name:?} is invalid: {}", aggregate(&errors));
         let mut error = Self::new(422, "Invalid", message).about(group, kind, name);
-        error.details.causes = causes;
+        error.details.causes = errors.into_iter().map(Cause::from).collect();
         error
     }
 

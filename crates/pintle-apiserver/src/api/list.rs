@@ -12,14 +12,11 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 use super::{
-    Answer, Api, Body, Call,
-    error::{ApiError, Cause, CauseKind},
-    read::parse_version,
-    respond,
-    selector::Selector,
+    Answer, Api, Body, Call, error::ApiError, read::parse_version, respond, selector::Selector,
 };
 use crate::{
     registry::Resource,
+    schema::field::FieldError,
     store::{Lost, Object, Snapshot, TableId, key_range, namespace_bounds},
 };
 
@@ -56,8 +53,7 @@ impl Api {
     /// Answers GET of a collection. Cancel safe.
     pub(crate) async fn list(&self, call: &Call) -> Answer {
         if call.query.optional_flag("sendInitialEvents").is_some() {
-            return Err(invalid_options(vec![Cause::new(
-                CauseKind::Forbidden,
+            return Err(invalid_options(vec![FieldError::forbidden(
                 "sendInitialEvents",
                 "sendInitialEvents is forbidden for list",
             )]));
@@ -89,8 +85,7 @@ impl Api {
                 ));
             }
             if !matching.is_empty() {
-                return Err(invalid_options(vec![Cause::new(
-                    CauseKind::Forbidden,
+                return Err(invalid_options(vec![FieldError::forbidden(
                     "resourceVersionMatch",
                     "resourceVersionMatch is forbidden when continue is provided",
                 )]));
@@ -149,18 +144,13 @@ impl Api {
     }
 }
 
-fn invalid_options(causes: Vec<Cause>) -> ApiError {
-    ApiError::invalid("meta.k8s.io", "ListOptions", "", causes)
+fn invalid_options(errors: Vec<FieldError>) -> ApiError {
+    ApiError::invalid("meta.k8s.io", "ListOptions", "", errors)
 }
 
 fn wanted(version: &str, matching: &str, limit: usize) -> Result<Wanted, ApiError> {
-    let forbidden = |detail: &str| {
-        invalid_options(vec![Cause::new(
-            CauseKind::Forbidden,
-            "resourceVersionMatch",
-            detail,
-        )])
-    };
+    let forbidden =
+        |detail: &str| invalid_options(vec![FieldError::forbidden("resourceVersionMatch", detail)]);
     match (matching, parse_version(version)?) {
         ("", None) => Ok(Wanted::Latest),
         // Asking for pages of a version has always meant that very version.
@@ -173,10 +163,10 @@ fn wanted(version: &str, matching: &str, limit: usize) -> Result<Wanted, ApiErro
         ("Exact" | "NotOlderThan", None) => Err(forbidden(
             "resourceVersionMatch is forbidden unless resourceVersion is provided",
         )),
-        (other, _) => Err(invalid_options(vec![Cause::new(
-            CauseKind::NotSupported,
+        (other, _) => Err(invalid_options(vec![FieldError::not_supported(
             "resourceVersionMatch",
-            format!("{other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""),
+            other,
+            &["Exact", "NotOlderThan", ""],
         )])),
     }
 }

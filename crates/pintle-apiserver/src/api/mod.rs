@@ -27,7 +27,8 @@ use http::{HeaderMap, Method, Response, StatusCode, request::Parts};
 use tokio_util::sync::CancellationToken;
 
 pub use self::body::Body;
-pub(crate) use self::error::{ApiError, Cause, CauseKind};
+pub(crate) use self::error::ApiError;
+pub(crate) use self::respond::error as refusal;
 use self::{
     query::Query,
     route::{Route, Target},
@@ -39,6 +40,7 @@ use crate::{
         Registry,
         kind::{CREATE, DELETE, DELETE_COLLECTION, GET, LIST, PATCH, UPDATE, Verbs, WATCH},
     },
+    serve::Closing,
     server::PodDeletion,
     store::Store,
 };
@@ -87,6 +89,8 @@ pub(crate) struct Call {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) user: User,
+    /// Ends a watch early.
+    pub(crate) closing: CancellationToken,
 }
 
 /// What a verb answers, or why not.
@@ -123,8 +127,10 @@ impl Api {
                 };
             }
         };
+        let closing = parts.extensions.get::<Closing>();
         let call = Call {
             target,
+            closing: closing.map_or_else(|| self.closing.clone(), |closing| closing.0.clone()),
             query: Query::parse(parts.uri.query()),
             method: parts.method,
             headers: parts.headers,

@@ -1,9 +1,12 @@
 //! The options writes share: dry run, field validation, field manager.
 
-use super::{
-    Call,
-    error::{ApiError, Cause, CauseKind},
-};
+use std::{collections::BTreeSet, sync::Arc};
+
+use http::{HeaderValue, Response, header};
+use parking_lot::Mutex;
+
+use super::{Body, Call, error::ApiError};
+use crate::schema::field::FieldError;
 
 /// How a write is to be done.
 #[derive(Debug, Clone, Default)]
@@ -13,6 +16,29 @@ pub(crate) struct WriteOptions {
     /// Who the changed fields belong to.
     pub(crate) manager: String,
     pub(crate) field_validation: FieldValidation,
+    /// What the client is to be told besides the answer.
+    pub(crate) warnings: Warnings,
+}
+
+/// What the client is to be told besides the answer; shared by the steps of one request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Warnings(Arc<Mutex<BTreeSet<String>>>);
+
+impl Warnings {
+    pub(crate) fn add(&self, text: String) {
+        self.0.lock().insert(text);
+    }
+
+    /// Adds them to an answer as headers.
+    pub(crate) fn tell(&self, response: &mut Response<Body>) {
+        for text in &*self.0.lock() {
+            let clean: String = text.chars().filter(|c| !c.is_control()).collect();
+            let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");
+            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+                response.headers_mut().append(header::WARNING, value);
+            }
+        }
+    }
 }
 
 /// What happens to fields the schema does not know.
@@ -27,16 +53,16 @@ pub(crate) enum FieldValidation {
 impl Call {
     /// Reads and checks the options; `kind` names them in the refusal.
     pub(crate) fn write_options(&self, kind: &str) -> Result<WriteOptions, ApiError> {
-        let mut causes = Vec::new();
+        let mut errors = Vec::new();
         let mut dry_run = false;
         for value in self.query.all("dryRun") {
             if value == "All" {
                 dry_run = true;
             } else {
-                causes.push(Cause::new(
-                    CauseKind::NotSupported,
+                errors.push(FieldError::not_supported(
                     "dryRun",
-                    format!("[{value:?}]: supported values: \"All\""),
+                    serde_json::json!([value]),
+                    &["All"],
                 ));
             }
         }
@@ -45,36 +71,33 @@ impl Call {
             "" | "Warn" => FieldValidation::Warn,
             "Strict" => FieldValidation::Strict,
             other => {
-                causes.push(Cause::new(
-                    CauseKind::NotSupported,
+                errors.push(FieldError::not_supported(
                     "fieldValidation",
-                    format!("{other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""),
+                    other,
+                    &["Ignore", "Strict", "Warn"],
                 ));
                 FieldValidation::Ignore
             }
         };
         let manager = self.query.get("fieldManager");
         if manager.len() > 128 {
-            causes.push(Cause::new(
-                CauseKind::TooLong,
-                "fieldManager",
-                "may not be more than 128 bytes",
-            ));
+            errors.push(FieldError::too_long("fieldManager", 128));
         }
         if !manager.chars().all(|c| !c.is_control()) {
-            causes.push(Cause::invalid(
+            errors.push(FieldError::invalid(
                 "fieldManager",
                 manager,
                 "should only contain printable characters",
             ));
         }
-        if !causes.is_empty() {
-            return Err(ApiError::invalid("meta.k8s.io", kind, "", causes));
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("meta.k8s.io", kind, "", errors));
         }
         Ok(WriteOptions {
             dry_run,
             manager: self.manager(manager),
             field_validation,
+            warnings: Warnings::default(),
         })
     }
 
@@ -84,7 +107,7 @@ impl Call {
         }
         let agent = self
             .headers
-            .get(http::header::USER_AGENT)
+            .get(header::USER_AGENT)
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
         agent

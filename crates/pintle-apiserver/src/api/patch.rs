@@ -8,10 +8,10 @@ use super::{
     error::ApiError,
     strategy::Part,
 };
-use crate::meta::Tree;
-
-/// The most operations a JSON patch may have.
-const MOST_OPERATIONS: usize = 10_000;
+use crate::{
+    meta::Tree,
+    patch::{self, PatchError},
+};
 
 const ACCEPTED: &[&str] = &[
     "application/json-patch+json",
@@ -20,7 +20,7 @@ const ACCEPTED: &[&str] = &[
 
 /// A decoded patch.
 enum Patch {
-    Json(json_patch::Patch),
+    Json(Value),
     Merge(Value),
 }
 
@@ -35,41 +35,20 @@ impl Api {
             let mut value = Value::Object(stored);
             value["apiVersion"] = kind.0.clone().into();
             value["kind"] = kind.1.clone().into();
-            patch.apply(&mut value, &resource.group, &resource.kind, call)?;
+            patch.apply(&mut value)?;
             let tree = call.typed(value, &kind)?;
             check_metadata_types(&tree)?;
             Ok(tree)
         };
         let written = self.change(call, Part::of(sub), &options, &mut change)?;
-        Ok(written.answer(200, resource))
+        Ok(written.answer(200, resource, &options))
     }
 }
 
 fn read(call: &Call) -> Result<Patch, ApiError> {
     match media_type(&call.headers).as_str() {
-        "application/json-patch+json" => {
-            let value = json(&call.body)?;
-            if value
-                .as_array()
-                .is_some_and(|list| list.len() > MOST_OPERATIONS)
-            {
-                return Err(ApiError::too_large(format!(
-                    "The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}"
-                )));
-            }
-            serde_json::from_value(value)
-                .map(Patch::Json)
-                .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))
-        }
-        "application/merge-patch+json" => {
-            let value = json(&call.body)?;
-            if !value.is_object() {
-                return Err(ApiError::bad_request(
-                    "error decoding patch: an object is expected",
-                ));
-            }
-            Ok(Patch::Merge(value))
-        }
+        "application/json-patch+json" => json(&call.body).map(Patch::Json),
+        "application/merge-patch+json" => json(&call.body).map(Patch::Merge),
         "application/strategic-merge-patch+json" if call.target.resource.custom.is_none() => {
             Err(ApiError::not_implemented("strategic merge patch"))
         }
@@ -79,25 +58,15 @@ fn read(call: &Call) -> Result<Patch, ApiError> {
 }
 
 impl Patch {
-    fn apply(
-        &self,
-        value: &mut Value,
-        group: &str,
-        kind: &str,
-        call: &Call,
-    ) -> Result<(), ApiError> {
-        match self {
-            Self::Json(patch) => json_patch::patch(value, patch).map_err(|error| {
-                let what = super::error::qualified(group, kind);
-                let name = call.target.name.as_deref().unwrap_or_default();
-                ApiError::unprocessable(format!(
-                    "{what} {name:?} is invalid: the server rejected our request due to an error in our request: {error}"
-                ))
-            }),
-            Self::Merge(patch) => {
-                json_patch::merge(value, patch);
-                Ok(())
-            }
-        }
+    fn apply(&self, value: &mut Value) -> Result<(), ApiError> {
+        let result = match self {
+            Self::Json(patch) => patch::json::apply(value, patch),
+            Self::Merge(patch) => patch::merge::apply(value, patch.clone()),
+        };
+        result.map_err(|error| match error {
+            PatchError::Malformed(why) => ApiError::bad_request(why),
+            PatchError::Unprocessable(why) => ApiError::unprocessable(why),
+            PatchError::TooLarge(why) => ApiError::too_large(why),
+        })
     }
 }

@@ -5,8 +5,9 @@ use serde_json::Value;
 
 use super::{
     Api,
-    error::{ApiError, Cause},
+    error::ApiError,
     namespaces,
+    options::{FieldValidation, WriteOptions},
 };
 use crate::{
     meta::{self, Tree},
@@ -58,6 +59,7 @@ impl Api {
         if resource.has_generation {
             meta::set_generation(object, 1);
         }
+        default(resource, object);
         if resource.is("", "namespaces") {
             namespaces::prepare_create(object);
         } else if resource.is(EXTENSIONS, "customresourcedefinitions") {
@@ -89,6 +91,7 @@ impl Api {
         if resource.is(EXTENSIONS, "customresourcedefinitions") {
             crd::default(object);
         }
+        default(resource, object);
         if resource.has_generation {
             let generation = meta::generation(stored);
             let changed = part != Part::Status && spec_changed(resource, object, stored);
@@ -100,30 +103,92 @@ impl Api {
     pub(crate) fn check(
         &self,
         resource: &Resource,
+        part: Part,
         object: &Tree,
         stored: Option<&Tree>,
     ) -> Result<(), ApiError> {
-        let mut causes = meta::check(object, resource.name_rule, resource.namespaced);
+        let mut errors = meta::check(object, resource.name_rule, resource.namespaced);
         if let Some(stored) = stored {
-            causes.extend(meta::check_update(object, stored));
+            errors.extend(meta::check_update(object, stored));
         }
         if resource.is(EXTENSIONS, "customresourcedefinitions") {
-            causes.extend(crd::check(object));
+            errors.extend(crd::check(object));
         }
-        refuse(resource, object, causes)
+        if let Some(custom) = &resource.custom {
+            let old = stored.map(|stored| typed(resource, stored));
+            let new = typed(resource, object);
+            errors.extend(match part {
+                Part::Status => custom.schema.validate_status(&new, old.as_ref()),
+                _ => custom.schema.validate(&new, old.as_ref()),
+            });
+        }
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(ApiError::invalid(
+            &resource.group,
+            &resource.kind,
+            meta::text(object, "name"),
+            errors,
+        ))
     }
 }
 
-fn refuse(resource: &Resource, object: &Tree, causes: Vec<Cause>) -> Result<(), ApiError> {
-    if causes.is_empty() {
+/// The object with its type, as schemas describe it.
+fn typed(resource: &Resource, object: &Tree) -> Value {
+    let mut object = object.clone();
+    object.insert("apiVersion".into(), resource.api_version().into());
+    object.insert("kind".into(), resource.kind.clone().into());
+    Value::Object(object)
+}
+
+/// Drops the fields the schema does not know, and says so as the request wants it.
+pub(crate) fn prune(
+    resource: &Resource,
+    object: &mut Tree,
+    options: &WriteOptions,
+) -> Result<(), ApiError> {
+    let Some(custom) = &resource.custom else {
         return Ok(());
+    };
+    let mut value = Value::Object(std::mem::take(object));
+    let unknown = custom.schema.prune(&mut value);
+    if let Value::Object(pruned) = value {
+        *object = pruned;
     }
-    Err(ApiError::invalid(
-        &resource.group,
-        &resource.kind,
-        meta::text(object, "name"),
-        causes,
-    ))
+    let unknown: Vec<String> = unknown
+        .iter()
+        .map(|field| format!("unknown field {field:?}"))
+        .collect();
+    match options.field_validation {
+        FieldValidation::Ignore => {}
+        FieldValidation::Warn => unknown
+            .into_iter()
+            .for_each(|text| options.warnings.add(text)),
+        FieldValidation::Strict if unknown.is_empty() => {}
+        FieldValidation::Strict => {
+            return Err(ApiError::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
+                resource.kind,
+                resource.version,
+                resource.kind,
+                unknown.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Fills in what the schema says is meant when nothing is said.
+fn default(resource: &Resource, object: &mut Tree) {
+    let Some(custom) = &resource.custom else {
+        return;
+    };
+    let mut value = Value::Object(std::mem::take(object));
+    custom.schema.default(&mut value);
+    if let Value::Object(defaulted) = value {
+        *object = defaulted;
+    }
 }
 
 /// Metadata fields that are null are as good as absent.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use super::{
     Answer, Api, Call,
     create::{Written, settle_namespace},
-    error::{ApiError, Cause, CauseKind},
+    error::ApiError,
     options::WriteOptions,
-    strategy::Part,
+    strategy::{Part, prune},
 };
 use crate::{
     meta::{self, Tree},
     registry::Resource,
+    schema::field::FieldError,
     store::{Change, Expect, Object, Refused},
 };
 
@@ -47,7 +48,7 @@ impl Api {
             if meta::text(&object, "resourceVersion").is_empty() {
                 let namespace = call.target.namespace.as_deref();
                 let written = self.create_object(resource, namespace, object, &options)?;
-                return Ok(written.answer(201, resource));
+                return Ok(written.answer(201, resource, &options));
             }
             return Err(ApiError::modified(&resource.group, &resource.plural, name));
         }
@@ -57,16 +58,16 @@ impl Api {
                 &resource.group,
                 &resource.kind,
                 name,
-                vec![Cause::new(
-                    CauseKind::Invalid,
+                vec![FieldError::invalid(
                     "metadata.resourceVersion",
-                    "0: must be specified for an update",
+                    0,
+                    "must be specified for an update",
                 )],
             ));
         }
         let mut change = |_stored: Tree| Ok(object.clone());
         let written = self.change(call, part, &options, &mut change)?;
-        Ok(written.answer(200, resource))
+        Ok(written.answer(200, resource, &options))
     }
 
     /// Changes a stored object: reads it, lets `change` make the next state from it, checks, and
@@ -89,8 +90,9 @@ impl Api {
             let stored = current.decode();
             let mut object = change(stored.clone())?;
             self.check_versions(resource, &object, &current)?;
+            prune(resource, &mut object, options)?;
             self.prepare_update(resource, part, &mut object, &stored);
-            self.check(resource, &object, Some(&stored))?;
+            self.check(resource, part, &object, Some(&stored))?;
             let gone = is_finished(resource, &object);
             let content = Arc::new(resource.encode(object));
             if !gone && content.same_as(&current.content) {

@@ -15,14 +15,11 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answer, Api, Body, Call,
-    error::{ApiError, Cause, CauseKind},
-    read::parse_version,
-    respond,
-    selector::Selector,
+    Answer, Api, Body, Call, error::ApiError, read::parse_version, respond, selector::Selector,
 };
 use crate::{
     registry::Resource,
+    schema::field::FieldError,
     store::{Cursor, Event, EventKind, Lost, Object, key_range, namespace_bounds},
 };
 
@@ -102,7 +99,7 @@ impl Api {
             bookmarks,
             next_bookmark: next_bookmark(Instant::now(), end),
             end,
-            closing: self.closing.clone(),
+            closing: call.closing.clone(),
             over: false,
         };
         let stream = stream::unfold(watcher, |mut watcher| async move {
@@ -130,23 +127,23 @@ enum Start {
 fn initial_events(call: &Call) -> Result<Option<bool>, ApiError> {
     let send = call.query.optional_flag("sendInitialEvents");
     let matching = call.query.get("resourceVersionMatch");
-    let mut causes = Vec::new();
-    let forbidden = |field: &str, detail: &str| Cause::new(CauseKind::Forbidden, field, detail);
+    let mut errors = Vec::new();
+    let forbidden = |field: &str, detail: &str| FieldError::forbidden(field, detail);
     match send {
-        Some(_) if matching != "NotOlderThan" => causes.push(forbidden(
+        Some(_) if matching != "NotOlderThan" => errors.push(forbidden(
             "resourceVersionMatch",
             "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
         )),
-        None if !matching.is_empty() => causes.push(forbidden(
+        None if !matching.is_empty() => errors.push(forbidden(
             "resourceVersionMatch",
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
         )),
         _ => {}
     }
-    if causes.is_empty() {
+    if errors.is_empty() {
         Ok(send)
     } else {
-        Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", causes))
+        Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", errors))
     }
 }
 

@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{NameRule, Tree, finalizers, is_deleting, names};
-use crate::api::{Cause, CauseKind};
+use crate::schema::field::FieldError;
 
 /// All annotations of an object together.
-const MOST_ANNOTATIONS: usize = 256 * 1024;
+const MOST_ANNOTATIONS: i64 = 256 * 1024;
 /// Finalizers that need no qualified name.
 const PLAIN_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
 
 /// What is wrong with an object's metadata.
-pub(crate) fn check(object: &Tree, rule: NameRule, namespaced: bool) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub(crate) fn check(object: &Tree, rule: NameRule, namespaced: bool) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     let empty = Tree::new();
     let metadata = object
         .get("metadata")
@@ -32,12 +32,15 @@ pub(crate) fn check(object: &Tree, rule: NameRule, namespaced: bool) -> Vec<Caus
             continue;
         }
         for problem in rule.problems(value, prefix) {
-            causes.push(Cause::invalid(format!("metadata.{field}"), value, &problem));
+            errors.push(FieldError::invalid(
+                format!("metadata.{field}"),
+                value,
+                problem,
+            ));
         }
     }
     if text("name").is_empty() {
-        causes.push(Cause::new(
-            CauseKind::Required,
+        errors.push(FieldError::required(
             "metadata.name",
             "name or generateName is required",
         ));
@@ -45,32 +48,40 @@ pub(crate) fn check(object: &Tree, rule: NameRule, namespaced: bool) -> Vec<Caus
     if namespaced {
         let namespace = text("namespace");
         for problem in NameRule::Label.problems(namespace, false) {
-            causes.push(Cause::invalid("metadata.namespace", namespace, &problem));
+            errors.push(FieldError::invalid(
+                "metadata.namespace",
+                namespace,
+                problem,
+            ));
         }
     }
-    check_labels(metadata, &mut causes);
-    check_annotations(metadata, &mut causes);
-    check_finalizers(metadata, &mut causes);
-    check_owners(metadata, &mut causes);
-    causes
+    check_labels(metadata, &mut errors);
+    check_annotations(metadata, &mut errors);
+    check_finalizers(metadata, &mut errors);
+    check_owners(metadata, &mut errors);
+    errors
 }
 
-fn check_labels(metadata: &Tree, causes: &mut Vec<Cause>) {
+fn check_labels(metadata: &Tree, errors: &mut Vec<FieldError>) {
     let Some(Value::Object(labels)) = metadata.get("labels") else {
         return;
     };
     for (key, value) in labels {
         for problem in names::qualified_name(key) {
-            causes.push(Cause::invalid("metadata.labels", key, &problem));
+            errors.push(FieldError::invalid(
+                "metadata.labels",
+                key.as_str(),
+                problem,
+            ));
         }
         let value = value.as_str().unwrap_or_default();
         for problem in names::label_value(value) {
-            causes.push(Cause::invalid("metadata.labels", value, &problem));
+            errors.push(FieldError::invalid("metadata.labels", value, problem));
         }
     }
 }
 
-fn check_annotations(metadata: &Tree, causes: &mut Vec<Cause>) {
+fn check_annotations(metadata: &Tree, errors: &mut Vec<FieldError>) {
     let Some(Value::Object(annotations)) = metadata.get("annotations") else {
         return;
     };
@@ -78,25 +89,32 @@ fn check_annotations(metadata: &Tree, causes: &mut Vec<Cause>) {
     for (key, value) in annotations {
         size += key.len() + value.as_str().map_or(0, str::len);
         for problem in names::qualified_name(&key.to_lowercase()) {
-            causes.push(Cause::invalid("metadata.annotations", key, &problem));
+            errors.push(FieldError::invalid(
+                "metadata.annotations",
+                key.as_str(),
+                problem,
+            ));
         }
     }
-    if size > MOST_ANNOTATIONS {
-        causes.push(Cause::new(
-            CauseKind::TooLong,
+    if i64::try_from(size).unwrap_or(i64::MAX) > MOST_ANNOTATIONS {
+        errors.push(FieldError::too_long(
             "metadata.annotations",
-            format!("may not be more than {MOST_ANNOTATIONS} bytes"),
+            MOST_ANNOTATIONS,
         ));
     }
 }
 
-fn check_finalizers(metadata: &Tree, causes: &mut Vec<Cause>) {
+fn check_finalizers(metadata: &Tree, errors: &mut Vec<FieldError>) {
     let Some(Value::Array(list)) = metadata.get("finalizers") else {
         return;
     };
     for finalizer in list.iter().filter_map(Value::as_str) {
         for problem in names::qualified_name(finalizer) {
-            causes.push(Cause::invalid("metadata.finalizers", finalizer, &problem));
+            errors.push(FieldError::invalid(
+                "metadata.finalizers",
+                finalizer,
+                problem,
+            ));
         }
         if !finalizer.contains('/')
             && !PLAIN_FINALIZERS.contains(&finalizer)
@@ -108,7 +126,7 @@ fn check_finalizers(metadata: &Tree, causes: &mut Vec<Cause>) {
     }
 }
 
-fn check_owners(metadata: &Tree, causes: &mut Vec<Cause>) {
+fn check_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
     let Some(Value::Array(owners)) = metadata.get("ownerReferences") else {
         return;
     };
@@ -122,7 +140,7 @@ fn check_owners(metadata: &Tree, causes: &mut Vec<Cause>) {
             ("uid", "must not be empty"),
         ] {
             if text(field).is_empty() {
-                causes.push(Cause::invalid(
+                errors.push(FieldError::invalid(
                     format!("metadata.ownerReferences[{index}].{field}"),
                     "",
                     what,
@@ -132,10 +150,10 @@ fn check_owners(metadata: &Tree, causes: &mut Vec<Cause>) {
         if owner.get("controller") == Some(&Value::Bool(true)) {
             let name = format!("{}/{}", text("kind"), text("name"));
             if let Some(first) = &controller {
-                causes.push(Cause::invalid_value(
+                errors.push(FieldError::invalid(
                     "metadata.ownerReferences",
-                    &metadata["ownerReferences"],
-                    &format!(
+                    metadata["ownerReferences"].clone(),
+                    format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
                     ),
                 ));
@@ -147,8 +165,8 @@ fn check_owners(metadata: &Tree, causes: &mut Vec<Cause>) {
 }
 
 /// What is wrong with a change of metadata from `old` to `new`.
-pub(crate) fn check_update(new: &Tree, old: &Tree) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub(crate) fn check_update(new: &Tree, old: &Tree) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     if is_deleting(old) {
         let before: BTreeSet<&str> = finalizers(old).into_iter().collect();
         let added: Vec<&str> = finalizers(new)
@@ -156,8 +174,7 @@ pub(crate) fn check_update(new: &Tree, old: &Tree) -> Vec<Cause> {
             .filter(|finalizer| !before.contains(finalizer))
             .collect();
         if !added.is_empty() {
-            causes.push(Cause::new(
-                CauseKind::Forbidden,
+            errors.push(FieldError::forbidden(
                 "metadata.finalizers",
                 format!(
                     "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
@@ -166,5 +183,5 @@ pub(crate) fn check_update(new: &Tree, old: &Tree) -> Vec<Cause> {
             ));
         }
     }
-    causes
+    errors
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{
@@ -10,8 +11,8 @@ use super::{
     resource::{Resource, Sub, api_version},
 };
 use crate::{
-    api::{Cause, CauseKind},
     meta::{NameRule, Tree},
+    schema::{field::FieldError, structural::Structural},
     store::{TableId, type_prefix},
 };
 
@@ -25,8 +26,8 @@ pub(crate) struct CustomVersion {
     pub(crate) definition: String,
     /// The definition is being deleted: nothing new may be created.
     pub(crate) terminating: bool,
-    /// `schema.openAPIV3Schema`.
-    pub(crate) schema: Value,
+    /// What objects must look like.
+    pub(crate) schema: Structural,
     /// The whole entry of `spec.versions`.
     pub(crate) version: Value,
 }
@@ -100,7 +101,8 @@ impl Definition {
         let custom = CustomVersion {
             definition: self.name.clone(),
             terminating: crate::meta::is_deleting(&self.tree),
-            schema: version["schema"]["openAPIV3Schema"].clone(),
+            // It was checked when the definition was written.
+            schema: Structural::parse(&version["schema"]["openAPIV3Schema"]).unwrap_or_default(),
             version: version.clone(),
         };
         Resource {
@@ -117,6 +119,7 @@ impl Definition {
             has_generation: true,
             unconditional_update: false,
             create_on_update: false,
+            storage_hash: Some(storage_hash(&self.name)),
             table: Some(table),
             custom: Some(Arc::new(custom)),
             fields: version["selectableFields"]
@@ -260,75 +263,87 @@ pub(crate) fn default(tree: &mut Tree) {
 }
 
 /// What is wrong with a definition.
-pub(crate) fn check(tree: &Tree) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub(crate) fn check(tree: &Tree) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     let definition = Definition::read(tree);
-    let required = |field: &str| Cause::new(CauseKind::Required, field.to_owned(), "");
-    if definition.group.is_empty() {
-        causes.push(required("spec.group"));
+    for (field, value) in [
+        ("spec.group", definition.group.clone()),
+        ("spec.names.plural", definition.plural.clone()),
+        (
+            "spec.names.kind",
+            string(at(tree, &["spec", "names", "kind"])),
+        ),
+    ] {
+        if value.is_empty() {
+            errors.push(FieldError::required(field, ""));
+        }
     }
-    if definition.plural.is_empty() {
-        causes.push(required("spec.names.plural"));
-    }
-    if string(at(tree, &["spec", "names", "kind"])).is_empty() {
-        causes.push(required("spec.names.kind"));
-    }
-    let expected = format!("{}.{}", definition.plural, definition.group);
-    if definition.name != expected {
-        causes.push(Cause::invalid(
+    if definition.name != format!("{}.{}", definition.plural, definition.group) {
+        let why = "must be spec.names.plural+\".\"+spec.group";
+        errors.push(FieldError::invalid(
             "metadata.name",
-            &definition.name,
-            &format!("must be spec.names.plural+\".\"+spec.group"),
+            definition.name.clone(),
+            why,
         ));
     }
     match at(tree, &["spec", "scope"]).as_str() {
         Some("Namespaced" | "Cluster") => {}
-        None | Some("") => causes.push(required("spec.scope")),
-        Some(other) => causes.push(Cause::new(
-            CauseKind::NotSupported,
+        None | Some("") => errors.push(FieldError::required("spec.scope", "")),
+        Some(other) => errors.push(FieldError::not_supported(
             "spec.scope",
-            format!("{other:?}: supported values: \"Cluster\", \"Namespaced\""),
+            other,
+            &["Cluster", "Namespaced"],
         )),
     }
-    check_versions(&definition, &mut causes);
-    causes
+    check_versions(&definition, &mut errors);
+    errors
 }
 
-fn check_versions(definition: &Definition, causes: &mut Vec<Cause>) {
+fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
     let mut storage = 0;
     let mut seen = Vec::new();
     for (index, version) in definition.versions().enumerate() {
         let path = format!("spec.versions[{index}]");
         let name = string(&version["name"]);
         for problem in NameRule::Label1035.problems(&name, false) {
-            causes.push(Cause::invalid(format!("{path}.name"), &name, &problem));
+            errors.push(FieldError::invalid(
+                format!("{path}.name"),
+                name.clone(),
+                problem,
+            ));
         }
         if seen.contains(&name) {
-            causes.push(Cause::invalid(
-                "spec.versions",
-                &name,
-                "must contain unique version names",
-            ));
+            let why = "must contain unique version names";
+            errors.push(FieldError::invalid("spec.versions", name.clone(), why));
         }
         seen.push(name);
         if version["storage"] == Value::Bool(true) {
             storage += 1;
         }
-        if !version["schema"]["openAPIV3Schema"].is_object() {
-            causes.push(Cause::new(
-                CauseKind::Required,
-                format!("{path}.schema.openAPIV3Schema"),
-                "schemas are required",
-            ));
+        let schema = &version["schema"]["openAPIV3Schema"];
+        let place = format!("{path}.schema.openAPIV3Schema");
+        if schema.is_object() {
+            let status = version["subresources"]["status"].is_object();
+            if let Err(wrong) = Structural::check(schema, &place, status) {
+                errors.extend(wrong);
+            }
+        } else {
+            errors.push(FieldError::required(place, "schemas are required"));
         }
     }
     if storage != 1 {
-        causes.push(Cause::new(
-            CauseKind::Invalid,
-            "spec.versions",
-            "must have exactly one version marked as storage version",
-        ));
+        let versions = at(&definition.tree, &["spec", "versions"]).clone();
+        let why = "must have exactly one version marked as storage version";
+        errors.push(FieldError::invalid("spec.versions", versions, why));
     }
+}
+
+/// Differs between kinds, stays the same for one.
+fn storage_hash(name: &str) -> String {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    STANDARD.encode(hash.to_be_bytes())
 }
 
 /// Decides on a definition's names and says so in its status: accepted and established, or which

@@ -1,4 +1,4 @@
-//! How a built-in kind is described: one row of the table in `kinds`.
+//! Verbs as bits, and how built-in kinds behave beyond what discovery tells.
 
 /// The verbs a resource answers, as a set of bits.
 pub(crate) type Verbs = u16;
@@ -15,25 +15,19 @@ pub(crate) const WATCH: Verbs = 1 << 7;
 pub(crate) const ALL: Verbs =
     CREATE | DELETE | DELETE_COLLECTION | GET | LIST | PATCH | UPDATE | WATCH;
 
-/// The kind counts changes of its spec in `metadata.generation`.
-pub(crate) const GENERATION: u8 = 1;
-/// A PUT may leave the resource version out.
-pub(crate) const UNCONDITIONAL_UPDATE: u8 = 1 << 1;
-/// A PUT of an object that does not exist creates it.
-pub(crate) const CREATE_ON_UPDATE: u8 = 1 << 2;
+const NAMES: [(Verbs, &str); 8] = [
+    (CREATE, "create"),
+    (DELETE, "delete"),
+    (DELETE_COLLECTION, "deletecollection"),
+    (GET, "get"),
+    (LIST, "list"),
+    (PATCH, "patch"),
+    (UPDATE, "update"),
+    (WATCH, "watch"),
+];
 
 /// The names of a verb set, in discovery's (alphabetical) order.
 pub(crate) fn verb_names(verbs: Verbs) -> Vec<&'static str> {
-    const NAMES: [(Verbs, &str); 8] = [
-        (CREATE, "create"),
-        (DELETE, "delete"),
-        (DELETE_COLLECTION, "deletecollection"),
-        (GET, "get"),
-        (LIST, "list"),
-        (PATCH, "patch"),
-        (UPDATE, "update"),
-        (WATCH, "watch"),
-    ];
     NAMES
         .iter()
         .filter(|(bit, _)| verbs & bit != 0)
@@ -41,35 +35,58 @@ pub(crate) fn verb_names(verbs: Verbs) -> Vec<&'static str> {
         .collect()
 }
 
-/// A built-in kind as one version of its group serves it.
-#[derive(Debug)]
-pub(crate) struct Kind {
-    pub(crate) group: &'static str,
-    pub(crate) version: &'static str,
-    pub(crate) plural: &'static str,
-    pub(crate) singular: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) namespaced: bool,
-    pub(crate) short_names: &'static [&'static str],
-    pub(crate) categories: &'static [&'static str],
-    pub(crate) verbs: Verbs,
-    pub(crate) traits: u8,
-    pub(crate) subresources: &'static [Subresource],
+/// The set of the named verbs.
+pub(crate) fn verb_set(names: &[&str]) -> Verbs {
+    NAMES
+        .iter()
+        .filter(|(_, name)| names.contains(name))
+        .fold(0, |set, (bit, _)| set | bit)
 }
 
-/// A path below an object, with the kind it speaks.
-#[derive(Debug)]
-pub(crate) struct Subresource {
-    pub(crate) name: &'static str,
-    pub(crate) group: &'static str,
-    pub(crate) version: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) verbs: Verbs,
+/// Kinds that count changes of their spec in `metadata.generation`.
+pub(crate) fn has_generation(group: &str, plural: &str) -> bool {
+    match group {
+        "" => matches!(plural, "pods" | "replicationcontrollers" | "podtemplates"),
+        "apps" => plural != "controllerrevisions",
+        "batch"
+        | "autoscaling"
+        | "policy"
+        | "discovery.k8s.io"
+        | "flowcontrol.apiserver.k8s.io"
+        | "scheduling.k8s.io"
+        | "admissionregistration.k8s.io"
+        | "apiregistration.k8s.io"
+        | "apiextensions.k8s.io" => true,
+        "networking.k8s.io" => {
+            matches!(plural, "ingresses" | "ingressclasses" | "networkpolicies")
+        }
+        "storage.k8s.io" => plural == "csidrivers",
+        "resource.k8s.io" => matches!(plural, "resourceslices" | "deviceclasses"),
+        _ => false,
+    }
 }
 
-impl Kind {
-    /// Whether objects of the kind are kept.
-    pub(crate) fn is_stored(&self) -> bool {
-        self.verbs & LIST != 0 && self.verbs & CREATE != 0
+/// Kinds whose PUT may leave the resource version out.
+pub(crate) fn updates_unconditionally(group: &str, plural: &str) -> bool {
+    match group {
+        "admissionregistration.k8s.io"
+        | "apiextensions.k8s.io"
+        | "apiregistration.k8s.io"
+        | "coordination.k8s.io"
+        | "node.k8s.io"
+        | "policy" => false,
+        "storage.k8s.io" => matches!(plural, "storageclasses" | "volumeattributesclasses"),
+        _ => true,
+    }
+}
+
+/// Kinds whose PUT creates what does not exist.
+pub(crate) fn creates_on_update(group: &str, plural: &str) -> bool {
+    match group {
+        "" => matches!(plural, "endpoints" | "events" | "limitranges" | "services"),
+        "events.k8s.io" | "coordination.k8s.io" | "node.k8s.io" | "rbac.authorization.k8s.io" => {
+            true
+        }
+        _ => false,
     }
 }

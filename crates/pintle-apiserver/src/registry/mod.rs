@@ -6,16 +6,18 @@
 pub(crate) mod crd;
 mod fields;
 pub(crate) mod kind;
-mod kinds;
 mod resource;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 
-pub(crate) use self::resource::{Resource, Sub};
-use self::{crd::Definition, kinds::KINDS};
-use crate::store::{Store, TableId};
+use self::crd::Definition;
+pub(crate) use self::resource::Resource;
+use crate::{
+    schema::builtin::{self, group_versions},
+    store::{Object, Store, TableId},
+};
 
 /// The group of custom resource definitions.
 pub(crate) const EXTENSIONS: &str = "apiextensions.k8s.io";
@@ -30,6 +32,23 @@ fn is_left_out(group: &str, version: &str, plural: &str) -> bool {
         ("autoscaling", "horizontalpodautoscalers") => version == "v1",
         _ => false,
     }
+}
+
+fn builtin_kinds() -> impl Iterator<Item = &'static builtin::Resource> {
+    group_versions()
+        .iter()
+        .flat_map(|version| &version.resources)
+}
+
+/// Where the objects of a kind are kept: by `group/plural`, whatever the version. Events have two
+/// groups and one home.
+fn home(kind: &builtin::Resource) -> String {
+    let group = if kind.plural == "events" {
+        ""
+    } else {
+        kind.group
+    };
+    format!("{group}/{}", kind.plural)
 }
 
 /// One group as discovery lists it.
@@ -75,7 +94,7 @@ impl Catalog {
         self.groups.iter().find(|group| group.name == name)
     }
 
-    fn insert(&mut self, resource: Resource) {
+    fn insert(&mut self, resource: Arc<Resource>) {
         let key = format!(
             "{}/{}/{}",
             resource.group, resource.version, resource.plural
@@ -95,8 +114,17 @@ impl Catalog {
                 versions: vec![resource.version.clone()],
             }),
         }
-        self.resources.insert(key, Arc::new(resource));
+        self.resources.insert(key, resource);
     }
+}
+
+/// What definitions add.
+#[derive(Debug, Default)]
+struct Custom {
+    /// The tables of custom resources by `group/plural`.
+    tables: BTreeMap<String, TableId>,
+    /// The resources of each definition, made anew when its revision changes.
+    resources: BTreeMap<String, (u64, Vec<Arc<Resource>>)>,
 }
 
 /// The published catalog and how to make the next.
@@ -104,31 +132,34 @@ impl Catalog {
 pub(crate) struct Registry {
     store: Store,
     catalog: RwLock<Arc<Catalog>>,
-    /// The tables of custom resources by `group/plural`; held while a catalog is being made, so
-    /// that catalogs are published in the order of the states they were made from.
-    custom_tables: Mutex<BTreeMap<String, TableId>>,
+    /// What definitions add; held while a catalog is being made, so that catalogs are published in
+    /// the order of the states they were made from.
+    custom: Mutex<Custom>,
+    /// The tables of built-in kinds by `group/plural`.
     builtin_tables: BTreeMap<String, TableId>,
+    builtin: Vec<Arc<Resource>>,
 }
 
 impl Registry {
     pub(crate) fn new(store: &Store) -> Self {
         let mut builtin_tables = BTreeMap::new();
-        for kind in KINDS.iter().filter(|kind| kind.is_stored()) {
-            // Events have two groups and one home.
-            let group = if kind.plural == "events" {
-                ""
-            } else {
-                kind.group
-            };
-            builtin_tables
-                .entry(format!("{group}/{}", kind.plural))
-                .or_insert_with(|| store.open_table());
+        let mut builtin = Vec::new();
+        for kind in builtin_kinds() {
+            let table = kind.stored().then(|| {
+                *builtin_tables
+                    .entry(home(kind))
+                    .or_insert_with(|| store.open_table())
+            });
+            if !is_left_out(kind.group, kind.version, kind.plural) {
+                builtin.push(Arc::new(Resource::builtin(kind, table)));
+            }
         }
         let registry = Self {
             store: store.clone(),
             catalog: RwLock::default(),
-            custom_tables: Mutex::default(),
+            custom: Mutex::default(),
             builtin_tables,
+            builtin,
         };
         *registry.catalog.write() = Arc::new(registry.builtin_catalog());
         registry
@@ -136,20 +167,8 @@ impl Registry {
 
     fn builtin_catalog(&self) -> Catalog {
         let mut catalog = Catalog::default();
-        for kind in KINDS
-            .iter()
-            .filter(|k| !is_left_out(k.group, k.version, k.plural))
-        {
-            let home = if kind.plural == "events" {
-                ""
-            } else {
-                kind.group
-            };
-            let table = self
-                .builtin_tables
-                .get(&format!("{home}/{}", kind.plural))
-                .copied();
-            catalog.insert(Resource::builtin(kind, table));
+        for resource in &self.builtin {
+            catalog.insert(Arc::clone(resource));
         }
         catalog
     }
@@ -176,32 +195,56 @@ impl Registry {
     /// Publishes a catalog that agrees with the stored definitions; tables of definitions that are
     /// gone are closed.
     pub(crate) fn refresh(&self) {
-        let mut tables = self.custom_tables.lock();
+        let mut custom = self.custom.lock();
         let Some(Ok(snapshot)) = self.definitions().map(|table| self.store.snapshot(table)) else {
             return;
         };
         let mut catalog = self.builtin_catalog();
-        let mut kept = BTreeMap::new();
+        let mut next = Custom::default();
         for object in snapshot.objects.values() {
-            let definition = Definition::read(&object.decode());
-            if !definition.is_established() {
-                continue;
+            let made = match custom.resources.remove(&*object.key) {
+                Some(made) if made.0 == object.revision => made,
+                _ => (
+                    object.revision,
+                    self.custom_resources(object, &custom.tables),
+                ),
+            };
+            for resource in &made.1 {
+                if let Some(table) = resource.table {
+                    next.tables
+                        .insert(format!("{}/{}", resource.group, resource.plural), table);
+                }
+                catalog.insert(Arc::clone(resource));
             }
-            let name = format!("{}/{}", definition.group, definition.plural);
-            let table = tables
-                .get(&name)
-                .copied()
-                .unwrap_or_else(|| self.store.open_table());
-            kept.insert(name, table);
-            for resource in definition.resources(table) {
-                catalog.insert(resource);
-            }
+            next.resources.insert(object.key.to_string(), made);
         }
         *self.catalog.write() = Arc::new(catalog);
-        for (name, table) in std::mem::replace(&mut *tables, kept) {
-            if !tables.contains_key(&name) {
+        for (name, table) in std::mem::replace(&mut *custom, next).tables {
+            if !custom.tables.contains_key(&name) {
                 self.store.close_table(table);
             }
         }
+    }
+
+    /// What one definition adds, with the table it had before or a new one.
+    fn custom_resources(
+        &self,
+        object: &Object,
+        tables: &BTreeMap<String, TableId>,
+    ) -> Vec<Arc<Resource>> {
+        let definition = Definition::read(&object.decode());
+        if !definition.is_established() {
+            return Vec::new();
+        }
+        let name = format!("{}/{}", definition.group, definition.plural);
+        let table = tables
+            .get(&name)
+            .copied()
+            .unwrap_or_else(|| self.store.open_table());
+        definition
+            .resources(table)
+            .into_iter()
+            .map(Arc::new)
+            .collect()
     }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::{
     crd::CustomVersion,
     fields::{self, SelectableField},
-    kind::{self, Kind, Verbs},
+    kind::{self, Verbs},
 };
 use crate::{
     meta::{NameRule, Tree},
+    schema::builtin,
     store::{Content, TableId, type_prefix},
 };
 
@@ -40,6 +41,8 @@ pub(crate) struct Resource {
     pub(crate) has_generation: bool,
     pub(crate) unconditional_update: bool,
     pub(crate) create_on_update: bool,
+    /// Tells clients when the stored form changes.
+    pub(crate) storage_hash: Option<String>,
     /// Where the objects are; none for what is answered and never kept.
     pub(crate) table: Option<TableId>,
     /// What a definition says about this version; none for built-in kinds.
@@ -50,7 +53,7 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    pub(super) fn builtin(kind: &Kind, table: Option<TableId>) -> Self {
+    pub(super) fn builtin(kind: &builtin::Resource, table: Option<TableId>) -> Self {
         let strings = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
         Self {
             group: kind.group.to_owned(),
@@ -60,24 +63,25 @@ impl Resource {
             kind: kind.kind.to_owned(),
             list_kind: format!("{}List", kind.kind),
             namespaced: kind.namespaced,
-            short_names: strings(kind.short_names),
-            categories: strings(kind.categories),
-            verbs: kind.verbs,
+            short_names: strings(&kind.short_names),
+            categories: strings(&kind.categories),
+            verbs: kind::verb_set(&kind.verbs),
             subresources: kind
                 .subresources
                 .iter()
                 .map(|sub| Sub {
                     name: sub.name.to_owned(),
-                    group: sub.group.to_owned(),
-                    version: sub.version.to_owned(),
+                    group: sub.group.unwrap_or(kind.group).to_owned(),
+                    version: sub.version.unwrap_or(kind.version).to_owned(),
                     kind: sub.kind.to_owned(),
-                    verbs: sub.verbs,
+                    verbs: kind::verb_set(&sub.verbs),
                 })
                 .collect(),
             name_rule: builtin_name_rule(kind.group, kind.plural),
-            has_generation: kind.traits & kind::GENERATION != 0,
-            unconditional_update: kind.traits & kind::UNCONDITIONAL_UPDATE != 0,
-            create_on_update: kind.traits & kind::CREATE_ON_UPDATE != 0,
+            has_generation: kind::has_generation(kind.group, kind.plural),
+            unconditional_update: kind::updates_unconditionally(kind.group, kind.plural),
+            create_on_update: kind::creates_on_update(kind.group, kind.plural),
+            storage_hash: kind.storage_version_hash.map(str::to_owned),
             table,
             custom: None,
             fields: fields::builtin(kind.group, kind.plural),

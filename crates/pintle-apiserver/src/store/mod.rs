@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use self::table::{Table, undo};
 pub(crate) use self::{
-    object::{Content, Header, Object, key_of, type_prefix},
+    object::{Content, Object, key_of, type_prefix},
     table::{Event, EventKind, Objects, key_range, namespace_bounds},
 };
 

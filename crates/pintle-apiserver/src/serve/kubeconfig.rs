@@ -1,0 +1,54 @@
+//! The file with which kubectl and other clients find the server.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    path::Path,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+pub(super) fn text(url: &str, authority_pem: &str, token: &str) -> String {
+    let authority = STANDARD.encode(authority_pem);
+    format!(
+        "apiVersion: v1\n\
+         kind: Config\n\
+         clusters:\n\
+         - name: pintle\n\
+         \x20 cluster:\n\
+         \x20   server: {url}\n\
+         \x20   certificate-authority-data: {authority}\n\
+         users:\n\
+         - name: pintle-admin\n\
+         \x20 user:\n\
+         \x20   token: {token}\n\
+         contexts:\n\
+         - name: pintle\n\
+         \x20 context:\n\
+         \x20   cluster: pintle\n\
+         \x20   user: pintle-admin\n\
+         current-context: pintle\n"
+    )
+}
+
+/// Writes beside the file and renames, so that nobody reads half of it or finds it open to others.
+pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = Path::new(&beside);
+    match fs::remove_file(beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(0o600);
+    }
+    let mut file = options.open(beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(beside, path)
+}

@@ -1,0 +1,253 @@
+//! The server on a socket: TLS with its own authority, one token, HTTP/1.1 and HTTP/2.
+
+mod kubeconfig;
+mod tls;
+mod token;
+
+use std::{convert::Infallible, fmt, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use http::Request;
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use tokio::net::{TcpListener, TcpStream, ToSocketAddrs, lookup_host};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::Service;
+
+use self::{tls::Identity, token::Token};
+use crate::{ApiServer, api::ApiError, service::ApiService};
+
+/// How long a client may take for the handshake and for the head of a request.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long requests in flight may take after a shutdown was asked for.
+const DRAIN: Duration = Duration::from_secs(5);
+/// The pause after the system would not hand out another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a server does not listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address is reachable from other machines and the server was not built for that.
+    #[error(
+        "{0} is not a loopback address; build the server with `listen_beyond_loopback` to allow it"
+    )]
+    NotLoopback(SocketAddr),
+    /// The address cannot be resolved or bound.
+    #[error("cannot listen")]
+    Listen(#[from] io::Error),
+    /// No certificate could be made.
+    #[error("cannot make a certificate: {0}")]
+    Certificate(String),
+}
+
+/// Marks requests of a listener with what ends their watches.
+#[derive(Debug, Clone)]
+pub(crate) struct Closing(pub(crate) CancellationToken);
+
+/// A server that listens. Dropping it closes the listener and all its connections; see
+/// [`Bound::shutdown`] for the graceful way.
+#[must_use]
+pub struct Bound {
+    address: SocketAddr,
+    identity: Identity,
+    token: Token,
+    closing: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl ApiServer {
+    /// Listens on `address` (`127.0.0.1:0` for any free port) with TLS.
+    ///
+    /// The certificate is signed by an authority made for this listener; clients must present the
+    /// token of its kubeconfig. Only loopback addresses are taken unless the server was built with
+    /// [`listen_beyond_loopback`](crate::Builder::listen_beyond_loopback).
+    ///
+    /// Cancel safe: nothing listens until it returns.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = pintle_apiserver::ApiServer::builder().build();
+    /// let bound = server.serve("127.0.0.1:0").await?;
+    /// bound.write_kubeconfig("kubeconfig")?;
+    /// // kubectl --kubeconfig kubeconfig get namespaces
+    /// bound.shutdown().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn serve(&self, address: impl ToSocketAddrs) -> Result<Bound, ServeError> {
+        let addresses: Vec<SocketAddr> = lookup_host(address).await?.collect();
+        if !self.beyond_loopback
+            && let Some(far) = addresses.iter().find(|address| !address.ip().is_loopback())
+        {
+            return Err(ServeError::NotLoopback(*far));
+        }
+        let socket = TcpListener::bind(&addresses[..]).await?;
+        let address = socket.local_addr()?;
+        let identity = Identity::new(address.ip())?;
+        let token = Token::new().map_err(ServeError::Certificate)?;
+        let closing = self.api.closing.child_token();
+        let tasks = TaskTracker::new();
+        let listener = Listener {
+            acceptor: TlsAcceptor::from(identity.server_config()?),
+            service: self.service(),
+            token: token.clone(),
+            closing: closing.clone(),
+            tasks: tasks.clone(),
+        };
+        tasks.spawn(Arc::new(listener).run(socket));
+        Ok(Bound {
+            address,
+            identity,
+            token,
+            closing,
+            tasks,
+        })
+    }
+}
+
+impl Bound {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The server's URL.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// The kubeconfig of an administrator: URL, authority and token.
+    ///
+    /// It holds a secret: do not log it.
+    pub fn kubeconfig(&self) -> String {
+        kubeconfig::text(
+            &self.url(),
+            &self.identity.authority_pem,
+            self.token.reveal(),
+        )
+    }
+
+    /// Writes the kubeconfig to `path`, readable by its owner alone. An existing file is replaced.
+    pub fn write_kubeconfig(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        kubeconfig::write(path.as_ref(), &self.kubeconfig())
+    }
+
+    /// Stops listening, ends all watches, lets other requests finish for a few seconds, and closes
+    /// all connections. Clients in process are not concerned.
+    ///
+    /// Cancel safe: the shutdown goes on, only nobody waits for it.
+    pub async fn shutdown(self) {
+        self.closing.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.closing.cancel();
+    }
+}
+
+impl fmt::Debug for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bound")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What every connection shares.
+struct Listener {
+    acceptor: TlsAcceptor,
+    service: ApiService,
+    token: Token,
+    closing: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Listener {
+    /// Takes connections until the end.
+    async fn run(self: Arc<Self>, socket: TcpListener) {
+        loop {
+            let accepted = tokio::select! {
+                // A server that is closing takes nobody in.
+                biased;
+                () = self.closing.cancelled() => return,
+                accepted = socket.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let connection = Arc::clone(&self).connection(stream);
+                    self.tasks.spawn(connection);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot take a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn connection(self: Arc<Self>, stream: TcpStream) {
+        // Watch events are small and wanted now.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "cannot switch off Nagle's algorithm");
+        }
+        let handshake = tokio::time::timeout(PATIENCE, self.acceptor.accept(stream));
+        let stream = match handshake.await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => return tracing::debug!("TLS handshake took too long"),
+        };
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(1000);
+        let listener = Arc::clone(&self);
+        let service = service_fn(move |request| {
+            let listener = Arc::clone(&listener);
+            async move { listener.answer(request).await }
+        });
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        let result = tokio::select! {
+            // The end comes first, or a busy connection would never see it.
+            biased;
+            () = self.closing.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                match tokio::time::timeout(DRAIN, connection.as_mut()).await {
+                    Ok(result) => result,
+                    Err(_) => return tracing::debug!("a connection did not end in time"),
+                }
+            }
+            result = connection.as_mut() => result,
+        };
+        if let Err(error) = result {
+            tracing::debug!(%error, "a connection ended with an error");
+        }
+    }
+
+    async fn answer(
+        &self,
+        mut request: Request<Incoming>,
+    ) -> Result<http::Response<crate::Body>, Infallible> {
+        match self.token.user(request.headers()) {
+            Some(user) => {
+                let extensions = request.extensions_mut();
+                extensions.insert(user);
+                extensions.insert(Closing(self.closing.clone()));
+                self.service.clone().call(request).await
+            }
+            None => Ok(crate::api::refusal(&ApiError::unauthorized())),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The server on a socket.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, Config,
+    api::{ListParams, WatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use pintle_apiserver::{ApiServer, Bound, ServeError};
+
+async fn config(bound: &Bound) -> Config {
+    let kubeconfig = Kubeconfig::from_yaml(&bound.kubeconfig()).unwrap();
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap()
+}
+
+/// Proves W9, PW-2.
+#[tokio::test]
+async fn a_client_with_the_kubeconfig_is_served_over_tls() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let client = Client::try_from(config(&bound).await).unwrap();
+    let namespaces: Api<Namespace> = Api::all(client);
+    let list = namespaces.list(&ListParams::default()).await.unwrap();
+    assert_eq!(list.items.len(), 4);
+    let mut events = namespaces
+        .watch(&WatchParams::default(), "0")
+        .await
+        .unwrap()
+        .boxed();
+    assert!(events.next().await.unwrap().is_ok());
+    bound.shutdown().await;
+    while let Some(event) = events.next().await {
+        if event.is_err() {
+            break;
+        }
+    }
+}
+
+/// Proves W129, PW-2.
+#[tokio::test]
+async fn nobody_gets_in_without_the_token() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    for token in [None, Some("wrong".to_owned())] {
+        let mut config = config(&bound).await;
+        config.auth_info.token = token.map(Into::into);
+        let namespaces: Api<Namespace> = Api::all(Client::try_from(config).unwrap());
+        let error = namespaces.list(&ListParams::default()).await.unwrap_err();
+        let kube::Error::Api(status) = error else {
+            panic!("a status, not {error}")
+        };
+        assert_eq!(
+            (status.code, status.message.as_str()),
+            (401, "Unauthorized")
+        );
+    }
+}
+
+/// Proves PW-2.
+#[tokio::test]
+async fn a_server_stays_on_its_machine_unless_told_otherwise() {
+    let server = ApiServer::builder().build();
+    let refused = server.serve("0.0.0.0:0").await;
+    assert!(matches!(refused, Err(ServeError::NotLoopback(_))));
+    let open = ApiServer::builder().listen_beyond_loopback().build();
+    assert!(open.serve("0.0.0.0:0").await.is_ok());
+}
+
+/// Proves PW-3.
+#[tokio::test]
+async fn the_kubeconfig_is_its_owners_alone() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kubeconfig");
+    std::fs::write(&path, "old").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    bound.write_kubeconfig(&path).unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), bound.kubeconfig());
+    assert!(!format!("{bound:?}").contains("token"));
+}
