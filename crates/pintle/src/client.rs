@@ -1,7 +1,11 @@
 //! Building the client that controllers talk through.
 
+mod target;
+
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{Client, Config, client::ClientBuilder};
+
+pub use self::target::{Target, TargetError};
 
 /// Why a client could not be built.
 #[derive(Debug, thiserror::Error)]

@@ -16,13 +16,17 @@ pub mod delta_fifo;
 pub mod cache;
 pub mod informer;
 pub mod queue;
+pub mod controller;
 
 pub mod chance;
 pub mod client;
 pub mod clock;
+pub mod conditions;
 pub mod events;
+pub mod finalizer;
 pub mod limits;
 pub mod metrics;
+pub mod owner;
 
 #[cfg(test)]
 mod testing;

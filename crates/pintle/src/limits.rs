@@ -23,7 +23,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use tokio::{sync::Mutex, time::Instant};
-use tower::{Layer, Service};
+use tower::{Layer, Service, ServiceExt};
 
 use crate::metrics::{MetricSet, Metrics};
 
@@ -99,6 +99,20 @@ impl RateLimit {
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = metrics.set();
         self
+    }
+}
+
+impl RateLimit {
+    /// Waits until a request of `lane` may go. Cancel safe.
+    async fn admit(&self, lane: Lane) {
+        let lanes = self.lanes.as_deref();
+        if let Some(bucket) = lanes.and_then(|lanes| lanes.of(lane)) {
+            let start = Instant::now();
+            bucket.take().await;
+            let lane = lane.as_str();
+            let waited = self.metrics.waited.get_or_create_owned(&LaneLabel { lane });
+            waited.observe(start.elapsed().as_secs_f64());
+        }
     }
 }
 
@@ -259,22 +273,25 @@ impl<S> Layer<S> for RateLimit {
 
     fn layer(&self, inner: S) -> Self::Service {
         RateLimited {
-            inner,
+            inner: Arc::new(Mutex::new(inner)),
             limit: self.clone(),
         }
     }
 }
 
 /// A client's service that keeps to a [`RateLimit`].
+///
+/// The service behind it need not be `Clone`, as a client's is not: calls take turns in starting,
+/// not in running.
 #[derive(Clone, Debug)]
 pub struct RateLimited<S> {
-    inner: S,
+    inner: Arc<Mutex<S>>,
     limit: RateLimit,
 }
 
 impl<S, B> Service<Request<B>> for RateLimited<S>
 where
-    S: Service<Request<B>> + Clone + Send + 'static,
+    S: Service<Request<B>> + Send + 'static,
     S::Future: Send,
     B: Send + 'static,
 {
@@ -282,34 +299,17 @@ where
     type Error = S::Error;
     type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        // Whether a request has to wait depends on its lane, which is known only in `call`.
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let lane = Lane::of(&request);
-        let Some(lanes) = self
-            .limit
-            .lanes
-            .clone()
-            .filter(|lanes| lanes.of(lane).is_some())
-        else {
-            return self.inner.call(request).boxed();
-        };
-        // The service that was polled ready makes the call; a clone of it takes its place.
-        let clone = self.inner.clone();
-        let mut ready = std::mem::replace(&mut self.inner, clone);
-        let waited = self.limit.metrics.waited.clone();
+        let (inner, limit) = (Arc::clone(&self.inner), self.limit.clone());
         async move {
-            if let Some(bucket) = lanes.of(lane) {
-                let start = Instant::now();
-                bucket.take().await;
-                let waited = waited.get_or_create_owned(&LaneLabel {
-                    lane: lane.as_str(),
-                });
-                waited.observe(start.elapsed().as_secs_f64());
-            }
-            ready.call(request).await
+            limit.admit(Lane::of(&request)).await;
+            let answer = inner.lock().await.ready().await?.call(request);
+            answer.await
         }
         .boxed()
     }
@@ -321,7 +321,6 @@ mod tests {
 
     use futures::future::join_all;
     use tokio::time::timeout;
-    use tower::ServiceExt;
 
     use super::*;
 

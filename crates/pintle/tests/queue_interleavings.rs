@@ -27,6 +27,7 @@ mod queue {
     mod handle;
     mod item;
     mod line;
+    mod list;
     mod metrics;
     mod priority;
     pub mod rate_limit;

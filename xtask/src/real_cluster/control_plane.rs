@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::credentials::Credentials;
 use super::process::Process;
 use super::run_dir::{RunDir, State};
-use super::{KUBECONFIG_VARIABLE, binaries, cache_dir};
+use super::{KUBECONFIG_VARIABLE, binaries, cache_dir, quoted};
 use crate::interrupt::Interrupt;
 
 /// How long each step may take: the API server until it is ready, the controller manager until its
@@ -34,7 +34,14 @@ impl ControlPlane {
     /// Starts a control plane in `dir` and waits until it is ready. If that fails, nothing stays
     /// behind but the logs.
     pub(crate) fn up(dir: RunDir, options: Options, interrupt: &Interrupt) -> Result<Self> {
-        refuse_if_running(&dir)?;
+        if let Some(state) = alive(&dir)? {
+            bail!(
+                "already running: API server https://127.0.0.1:{}, files in {} \
+                 (stop it with cargo xtask real-cluster down, or start another with --dir)",
+                state.api_server_port,
+                dir.path().display()
+            );
+        }
         let bin = binaries::ensure(&cache_dir()?, interrupt)?;
         // A port that was free a moment ago may be taken when the process wants it.
         for _ in 0..3 {
@@ -56,14 +63,9 @@ impl ControlPlane {
         bail!("three times in a row another process took a port before we could: try again")
     }
 
-    /// The control plane of `dir`, if all of it is alive.
+    /// The control plane of `dir`, if it is running.
     pub(crate) fn running(dir: RunDir) -> Result<Option<Self>> {
-        Ok(match dir.state()? {
-            Some(state) if state.processes.iter().all(Process::is_alive) => {
-                Some(Self { dir, state })
-            }
-            _ => None,
-        })
+        Ok(alive(&dir)?.map(|state| Self { dir, state }))
     }
 
     pub(crate) fn dir(&self) -> &RunDir {
@@ -72,8 +74,8 @@ impl ControlPlane {
 
     /// Lines a shell can evaluate.
     pub(crate) fn exports(&self) -> String {
-        let kubeconfig = shell_quoted(&self.dir.kubeconfig());
-        let bin = shell_quoted(&self.state.bin);
+        let kubeconfig = quoted(&self.dir.kubeconfig());
+        let bin = quoted(&self.state.bin);
         format!(
             "export KUBECONFIG={kubeconfig}\n\
              export {KUBECONFIG_VARIABLE}={kubeconfig}\n\
@@ -98,6 +100,31 @@ impl ControlPlane {
             self.dir.logs().display(),
         )
     }
+}
+
+/// What is running in `dir`. A control plane that has lost a process is an error.
+fn alive(dir: &RunDir) -> Result<Option<State>> {
+    let Some(state) = dir.state()? else {
+        return Ok(None);
+    };
+    let (alive, dead): (Vec<_>, Vec<_>) = state.processes.iter().partition(|p| p.is_alive());
+    if alive.is_empty() {
+        return Ok(None);
+    }
+    if dead.is_empty() {
+        return Ok(Some(state));
+    }
+    let names = |processes: &[&Process]| {
+        let names: Vec<&str> = processes.iter().map(|p| p.name.as_str()).collect();
+        names.join(", ")
+    };
+    bail!(
+        "half of it is running: {} alive, {} dead; logs in {} \
+         (clear it away with cargo xtask real-cluster down)",
+        names(&alive),
+        names(&dead),
+        dir.logs().display()
+    )
 }
 
 /// Stops what a start in `dir` left running, last first, and returns the names of what was alive.
@@ -125,38 +152,6 @@ pub(crate) fn down_abandoned(parent: &Path, prefix: &str) -> Result<()> {
         dir.remove()?;
     }
     Ok(())
-}
-
-fn refuse_if_running(dir: &RunDir) -> Result<()> {
-    let Some(state) = dir.state()? else {
-        return Ok(());
-    };
-    let (alive, dead): (Vec<_>, Vec<_>) = state.processes.iter().partition(|p| p.is_alive());
-    if alive.is_empty() {
-        return Ok(());
-    }
-    let names = |processes: &[&Process]| {
-        processes
-            .iter()
-            .map(|p| p.name.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    if dead.is_empty() {
-        bail!(
-            "already running: API server https://127.0.0.1:{}, files in {} \
-             (stop it with cargo xtask real-cluster down, or start another with --dir)",
-            state.api_server_port,
-            dir.path().display()
-        );
-    }
-    bail!(
-        "half of it is running: {} alive, {} dead; logs in {} \
-         (clear it away with cargo xtask real-cluster down)",
-        names(&alive),
-        names(&dead),
-        dir.logs().display()
-    );
 }
 
 /// One attempt at starting everything.
@@ -346,8 +341,4 @@ fn claim(port: u16) -> Result<u16> {
     TcpListener::bind(("127.0.0.1", port))
         .map(|_| port)
         .map_err(|error| anyhow!("port {port} is taken ({error}): choose another, or none for any"))
-}
-
-fn shell_quoted(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }

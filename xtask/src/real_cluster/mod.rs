@@ -10,7 +10,7 @@ mod credentials;
 mod process;
 mod run_dir;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -85,7 +85,14 @@ pub(crate) fn run(command: &Command) -> Result<()> {
             };
             let cluster = ControlPlane::up(place.open()?, options, &Interrupt::install()?)?;
             println!("{}", cluster.describe());
-            println!("\nTo use it in this shell:\n  eval \"$(cargo xtask real-cluster env)\"");
+            let place = place
+                .dir
+                .as_ref()
+                .map(|dir| format!(" --dir {}", quoted(dir)));
+            println!(
+                "\nTo use it in this shell:\n  eval \"$(cargo xtask real-cluster env{})\"",
+                place.unwrap_or_default()
+            );
         }
         Command::Down(place) => {
             let dir = place.open()?;
@@ -111,4 +118,9 @@ fn running(place: &Place) -> Result<ControlPlane> {
         bail!("not running: start it with cargo xtask real-cluster up");
     };
     Ok(cluster)
+}
+
+/// A path as a shell takes it for one word.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }

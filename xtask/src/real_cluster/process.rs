@@ -165,3 +165,53 @@ pub(crate) fn last_lines(log: &Path, count: usize) -> String {
     let tail: Vec<String> = tail.iter().map(|line| format!("  | {line}")).collect();
     format!("{}\n  (all of it: {})", tail.join("\n"), log.display())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spawn(folder: &Path, script: &str) -> Process {
+        let args = ["-c".to_owned(), script.to_owned()];
+        Process::spawn("sh", Path::new("/bin/sh"), &args, &folder.join("log")).unwrap()
+    }
+
+    #[test]
+    fn a_process_is_stopped_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let process = spawn(folder.path(), "sleep 60; true");
+        assert!(process.is_alive());
+        assert!(process.stop().unwrap());
+        assert!(!process.is_alive());
+        assert!(!process.stop().unwrap());
+    }
+
+    #[test]
+    fn a_process_that_took_over_the_pid_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let process = spawn(folder.path(), "sleep 60; true");
+        let older = Process {
+            started: "1".into(),
+            ..process.clone()
+        };
+        let other = Process {
+            command: "/bin/sh -c true".into(),
+            ..process.clone()
+        };
+        assert!(!older.stop().unwrap());
+        assert!(!other.stop().unwrap());
+        assert!(process.is_alive());
+        process.stop().unwrap();
+    }
+
+    #[test]
+    fn what_it_said_last_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "echo one; echo listen: address already in use >&2; sleep 60; true";
+        let process = spawn(folder.path(), script);
+        while !process.lost_its_port() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        process.stop().unwrap();
+        assert!(process.last_words().contains("one"));
+    }
+}

@@ -4,7 +4,11 @@ use http::{HeaderMap, header};
 use serde_json::Value;
 
 use super::{Call, error::ApiError, options::WriteOptions, strategy::prune};
-use crate::{codec::protobuf, meta::Tree};
+use crate::{
+    codec::protobuf,
+    meta::{self, Tree},
+    schema::field::FieldError,
+};
 
 const ACCEPTED: &[&str] = &[
     "application/json",
@@ -108,9 +112,14 @@ impl Call {
         };
         let (api_version, said_kind) = (said("apiVersion", &tree), said("kind", &tree));
         if custom && said_kind.is_empty() {
+            let body = String::from_utf8_lossy(&self.body);
+            let mut start: String = body.chars().take(30).collect();
+            if start.len() < body.len() {
+                start.push_str(" ...");
+            }
             return Err(ApiError::bad_request(format!(
-                "Object 'Kind' is missing in '{}'",
-                String::from_utf8_lossy(&self.body)
+                "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{body}' ({start})",
+                kind.1
             )));
         }
         if (custom || !api_version.is_empty()) && api_version != kind.0 {
@@ -118,6 +127,17 @@ impl Call {
                 "the API version in the data ({api_version}) does not match the expected API version ({})",
                 kind.0
             )));
+        }
+        if custom && said_kind != kind.1 {
+            let why = format!("must be {}", kind.1);
+            let errors = vec![FieldError::invalid("kind", said_kind.as_str(), why)];
+            let name = meta::text(&tree, "name");
+            return Err(ApiError::invalid(
+                &self.target.resource.group,
+                &said_kind,
+                name,
+                errors,
+            ));
         }
         if !said_kind.is_empty() && said_kind != kind.1 {
             return Err(ApiError::bad_request(format!(

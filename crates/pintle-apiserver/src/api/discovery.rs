@@ -94,6 +94,23 @@ fn group(group: &crate::registry::Group, whole: bool) -> Value {
     value
 }
 
+/// The verbs of a resource; custom ones are listed in an order of their own.
+fn verbs(resource: &Resource) -> Vec<&'static str> {
+    match resource.custom {
+        Some(_) => vec![
+            "delete",
+            "deletecollection",
+            "get",
+            "list",
+            "patch",
+            "create",
+            "update",
+            "watch",
+        ],
+        None => verb_names(resource.verbs),
+    }
+}
+
 fn resource_list(catalog: &Catalog, group: &str, version: &str) -> Value {
     let mut resources = Vec::new();
     for resource in catalog.of_version(group, version) {
@@ -102,7 +119,7 @@ fn resource_list(catalog: &Catalog, group: &str, version: &str) -> Value {
             "singularName": resource.singular,
             "namespaced": resource.namespaced,
             "kind": resource.kind,
-            "verbs": verb_names(resource.verbs),
+            "verbs": verbs(resource),
         });
         if !resource.short_names.is_empty() {
             entry["shortNames"] = resource.short_names.clone().into();
@@ -228,7 +245,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
         "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,
-        "verbs": verb_names(resource.verbs),
+        "verbs": verbs(resource),
     });
     if !resource.short_names.is_empty() {
         entry["shortNames"] = resource.short_names.clone().into();

@@ -242,6 +242,15 @@ impl ApiError {
         error
     }
 
+    /// A form an object of this kind does not have.
+    pub(crate) fn no_such_form() -> Self {
+        Self::new(
+            406,
+            "NotAcceptable",
+            "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )
+    }
+
     /// A patch that does not fit its object.
     pub(crate) fn rejected() -> Self {
         let why = "the server rejected our request due to an error in our request";

@@ -16,6 +16,7 @@ use super::{
     selector::Selector, view::View,
 };
 use crate::{
+    registry::Resource,
     schema::field::FieldError,
     store::{Lost, Object, Snapshot, TableId, key_range, namespace_bounds},
 };
@@ -59,7 +60,7 @@ impl Api {
             )]));
         }
         let found = self.find(call).await?;
-        let metadata = found.metadata();
+        let metadata = found.metadata(&call.target.resource);
         Ok(list_answer(call.view(&self.clock), &metadata, found.items))
     }
 
@@ -207,8 +208,12 @@ fn collect(
 }
 
 impl Found {
-    pub(crate) fn metadata(&self) -> Value {
+    /// The list's metadata; lists of custom resources tell an end as an empty token.
+    pub(crate) fn metadata(&self, resource: &Resource) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
+        if resource.custom.is_some() {
+            metadata["continue"] = "".into();
+        }
         if let Some(next) = &self.next {
             metadata["continue"] = next.clone().into();
         }

@@ -87,6 +87,11 @@ pub(crate) fn read(call: &Call) -> Result<Patch, ApiError> {
             body(call).map(|patch| Patch::Strategic(patch, ty))
         }
         ("application/apply-patch+yaml", _) => Err(ApiError::not_implemented("server-side apply")),
+        _ if resource.custom.is_some() => Err(ApiError::unsupported_media_type(&[
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/apply-patch+yaml",
+        ])),
         _ => Err(ApiError::unknown_patch()),
     }
 }

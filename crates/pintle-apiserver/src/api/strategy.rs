@@ -8,11 +8,12 @@ use super::{
     error::ApiError,
     namespaces,
     options::{FieldValidation, Warnings, WriteOptions},
+    services,
 };
 use crate::{
     meta::{self, Tree},
     registry::{EXTENSIONS, Resource, crd},
-    schema::typed,
+    schema::{defaults, prepare, typed},
 };
 
 /// Which part of an object a write may change.
@@ -46,11 +47,8 @@ impl Api {
         object: &mut Tree,
         warnings: &Warnings,
     ) {
-        if resource.has_status() {
+        if resource.custom.is_some() && resource.has_status() {
             object.remove("status");
-            if let Some(empty) = resource.empty_status() {
-                object.insert("status".into(), empty);
-            }
         }
         let stamp = self.clock.stamp();
         let uid = self.chance.uid();
@@ -64,17 +62,25 @@ impl Api {
             metadata.remove(field);
         }
         metadata.insert("uid".into(), uid.into());
-        metadata.insert("creationTimestamp".into(), stamp.into());
+        metadata.insert("creationTimestamp".into(), stamp.clone().into());
         drop_nulls(metadata);
         dedupe_owners(metadata, warnings);
         if resource.has_generation {
             meta::set_generation(object, 1);
         }
-        default(resource, object);
         if resource.is("", "namespaces") {
-            namespaces::prepare_create(object);
-        } else if resource.is(EXTENSIONS, "customresourcedefinitions") {
-            crd::default(object);
+            namespaces::label(object);
+        }
+        match resource.ty {
+            Some(ty) => on_value(object, |value| {
+                prepare::create(value, ty, &stamp);
+                // What was set may imply more, as when a typed server reads back what it stored.
+                defaults::apply(value, ty);
+            }),
+            None => default(resource, object),
+        }
+        if resource.is("", "services") {
+            self.allocate_service(object);
         }
     }
 }
@@ -94,6 +100,8 @@ pub(crate) fn prepare_update(
             }
             if resource.is("", "namespaces") {
                 namespaces::keep_finalizers(object, stored);
+            } else if resource.is("", "services") {
+                services::keep_allocated(object, stored);
             }
         }
         Part::Status => keep_all_but_status(resource, object, stored),
@@ -101,9 +109,6 @@ pub(crate) fn prepare_update(
         Part::Everything => {}
     }
     keep_system_metadata(object, stored, warnings);
-    if resource.is(EXTENSIONS, "customresourcedefinitions") {
-        crd::default(object);
-    }
     default(resource, object);
     if resource.has_generation {
         let generation = meta::generation(stored);
@@ -158,7 +163,8 @@ fn with_type(resource: &Resource, object: &Tree) -> Value {
     Value::Object(object)
 }
 
-/// Drops the fields the schema does not know, and says so as the request wants it.
+/// Reads an object by its schema: fields it does not know are dropped, and that is told as the
+/// request wants it; built-in kinds also get their defaults.
 pub(crate) fn prune(
     resource: &Resource,
     object: &mut Tree,
@@ -167,12 +173,16 @@ pub(crate) fn prune(
     let mut value = Value::Object(std::mem::take(object));
     let unknown = match (&resource.custom, resource.ty) {
         (Some(custom), _) => custom.schema.prune(&mut value),
-        (None, Some(ty)) => typed::canonicalize(&mut value, ty).map_err(|error| {
-            let (kind, version) = (&resource.kind, &resource.version);
-            ApiError::bad_request(format!(
-                "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
-            ))
-        })?,
+        (None, Some(ty)) => {
+            let unknown = typed::canonicalize(&mut value, ty).map_err(|error| {
+                let (kind, version) = (&resource.kind, &resource.version);
+                ApiError::bad_request(format!(
+                    "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
+                ))
+            })?;
+            defaults::apply(&mut value, ty);
+            unknown
+        }
         (None, None) => Vec::new(),
     };
     if let Value::Object(pruned) = value {
@@ -203,13 +213,22 @@ pub(crate) fn prune(
 
 /// Fills in what the schema says is meant when nothing is said.
 fn default(resource: &Resource, object: &mut Tree) {
-    let Some(custom) = &resource.custom else {
-        return;
-    };
+    match (&resource.custom, resource.ty) {
+        (Some(custom), _) => on_value(object, |value| custom.schema.default(value)),
+        // Which versions of a definition are stored follows from the definition.
+        (None, Some(ty)) if resource.is(EXTENSIONS, "customresourcedefinitions") => {
+            on_value(object, |value| defaults::apply(value, ty));
+        }
+        _ => {}
+    }
+}
+
+/// Lends an object as a value.
+fn on_value(object: &mut Tree, change: impl FnOnce(&mut Value)) {
     let mut value = Value::Object(std::mem::take(object));
-    custom.schema.default(&mut value);
-    if let Value::Object(defaulted) = value {
-        *object = defaulted;
+    change(&mut value);
+    if let Value::Object(changed) = value {
+        *object = changed;
     }
 }
 

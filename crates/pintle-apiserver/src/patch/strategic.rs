@@ -313,18 +313,15 @@ fn merge_list(
         let Value::Object(item) = item.clone() else {
             continue;
         };
-        match places.get(&id).and_then(|at| before.get_mut(*at)) {
-            Some(found) => {
-                let map = match found.take() {
-                    Value::Object(map) => map,
-                    _ => Map::new(),
-                };
-                *found = Value::Object(merge_map(map, item, rule.below)?);
-            }
-            None => {
-                places.insert(id, before.len());
-                before.extend(plain(Value::Object(item)));
-            }
+        if let Some(found) = places.get(&id).and_then(|at| before.get_mut(*at)) {
+            let map = match found.take() {
+                Value::Object(map) => map,
+                _ => Map::new(),
+            };
+            *found = Value::Object(merge_map(map, item, rule.below)?);
+        } else {
+            places.insert(id, before.len());
+            before.extend(plain(Value::Object(item)));
         }
     }
     arrange(before, &change, &server_order, Some(key))

@@ -10,10 +10,7 @@ use super::{
 };
 use crate::{
     meta::{NameRule, Tree},
-    schema::{
-        builtin::{self, TypeRef},
-        typed,
-    },
+    schema::builtin::{self, TypeRef},
     store::{Content, TableId, type_prefix},
 };
 
@@ -115,15 +112,6 @@ impl Resource {
     /// Whether `status` is written through its own path.
     pub(crate) fn has_status(&self) -> bool {
         self.sub("status").is_some()
-    }
-
-    /// The status of an object nobody has reported on: typed kinds write one, if empty.
-    pub(crate) fn empty_status(&self) -> Option<serde_json::Value> {
-        let field = self.ty?.field("status")?;
-        if field.pointer || field.omit_zero {
-            return None;
-        }
-        Some(typed::zero(field.ty.named()?))
     }
 
     /// Where a Kubernetes API server would keep an object: some of its messages say so.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use parking_lot::RwLock;
+use tokio::sync::{Notify, futures::OwnedNotified};
 
 use super::{
     define::{Definition, Extract, Values},
@@ -68,6 +69,8 @@ pub(super) struct Shared<K> {
     /// What the reader of the objects looks for; none if objects come from anywhere.
     fields: Option<Fields>,
     unindexed: AtomicU64,
+    /// Wakes whoever waits for the cache to move on.
+    changed: Arc<Notify>,
 }
 
 pub(super) struct State<K> {
@@ -95,6 +98,10 @@ impl<K> Shared<K> {
     pub(super) fn read<T>(&self, ask: impl FnOnce(&State<K>) -> T) -> T {
         ask(&self.state.read())
     }
+
+    pub(super) fn changed(&self) -> OwnedNotified {
+        Arc::clone(&self.changed).notified_owned()
+    }
 }
 
 /// A change to the cache.
@@ -106,6 +113,9 @@ pub(crate) enum Write<K> {
     /// Nothing changed up to this version.
     Reached(String),
 }
+
+/// Changes with what each replaced.
+pub(crate) type Applied<K> = Vec<(Write<K>, Option<Object<K>>)>;
 
 /// Changes with their index values, ready to be applied.
 pub(crate) struct Prepared<K> {
@@ -151,6 +161,7 @@ impl<K: Kind> Indexer<K> {
             state: RwLock::new(state),
             fields,
             unindexed: AtomicU64::new(0),
+            changed: Arc::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -271,7 +282,7 @@ impl<K: Kind> Indexer<K> {
         }
     }
 
-    fn apply(&self, writes: Vec<Write<K>>) -> Vec<(Write<K>, Option<Object<K>>)> {
+    fn apply(&self, writes: Vec<Write<K>>) -> Applied<K> {
         let mut writes = writes;
         loop {
             match self.commit(self.prepare(writes)) {
@@ -301,10 +312,7 @@ impl<K: Kind> Indexer<K> {
 
     /// Applies changes under one lock, and says what each replaced. If an index was added since
     /// they were prepared, nothing happens and they come back.
-    pub(crate) fn commit(
-        &self,
-        prepared: Prepared<K>,
-    ) -> Result<Vec<(Write<K>, Option<Object<K>>)>, Vec<Write<K>>> {
+    pub(crate) fn commit(&self, prepared: Prepared<K>) -> Result<Applied<K>, Vec<Write<K>>> {
         let mut state = self.shared.state.write();
         if state.definitions.len() != prepared.definitions {
             return Err(prepared.writes);
@@ -331,6 +339,8 @@ impl<K: Kind> Indexer<K> {
             };
             applied.push((write, old));
         }
+        drop(state);
+        self.shared.changed.notify_waiters();
         Ok(applied)
     }
 
@@ -378,6 +388,7 @@ impl<K: Kind> Indexer<K> {
             }
             std::mem::replace(&mut state.store, store)
         };
+        self.shared.changed.notify_waiters();
         // The old generation is ours alone now: what is left of it after the list is gone.
         let mut old = old;
         let items = items

@@ -145,6 +145,13 @@ impl<K: Kind> Lister<K> {
         self.shared
             .read(|state| state.store.resource_version.clone())
     }
+
+    /// Resolves when the cache has moved on since this was called: its contents or its version.
+    ///
+    /// Look at the cache after the call and before waiting, and no change is missed. Cancel safe.
+    pub fn changed(&self) -> impl Future<Output = ()> + Send + use<K> {
+        self.shared.changed()
+    }
 }
 
 fn unknown(name: &str) -> UnknownIndex {

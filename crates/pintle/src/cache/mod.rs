@@ -22,3 +22,6 @@ pub use crate::object::{
     BoxError, DecodeError, InvalidKey, InvalidPointer, Kind, Labels, Object, ObjectKey, Of,
     OwnerRef, ReadError, Reader,
 };
+
+#[cfg(test)]
+mod tests;

@@ -162,20 +162,15 @@ impl<K> DeltaFifo<K> {
     /// Waits while too many entries are waiting. Does not wait once the log is closed.
     ///
     /// Cancel safe.
-    pub fn ready(&self) -> impl Future<Output = ()> + Send + '_
-    where
-        K: Send + Sync,
-    {
-        async move {
-            loop {
-                let mut emptied = pin!(self.emptied.notified());
-                // Listening starts before looking, or room made in between would be missed.
-                emptied.as_mut().enable();
-                if self.state.lock().has_room() {
-                    return;
-                }
-                emptied.await;
+    pub async fn ready(&self) {
+        loop {
+            let mut emptied = pin!(self.emptied.notified());
+            // Listening starts before looking, or room made in between would be missed.
+            emptied.as_mut().enable();
+            if self.state.lock().has_room() {
+                return;
             }
+            emptied.await;
         }
     }
 

@@ -1,1 +1,164 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
+use super::*;
+use crate::testing::{Thing, object};
+
+fn entries(deltas: &Deltas<Thing>) -> Vec<String> {
+    deltas
+        .entries
+        .iter()
+        .map(|delta| match delta {
+            Delta::Added(object) => format!("added {}", object.resource_version()),
+            Delta::Updated(object) => format!("updated {}", object.resource_version()),
+            Delta::Deleted(object) => format!("deleted {}", object.resource_version()),
+            Delta::Replaced {
+                items,
+                resource_version,
+            } => {
+                format!("replaced {} at {resource_version}", items.len())
+            }
+            Delta::Sync => "sync".to_owned(),
+            Delta::Bookmark(version) => format!("bookmark {version}"),
+        })
+        .collect()
+}
+
+async fn pop(fifo: &DeltaFifo<Thing>) -> Result<(Vec<String>, bool), Closed> {
+    fifo.pop(|deltas| (entries(&deltas), deltas.initial)).await
+}
+
+/// Proves F-1, F-20, F-22, F-23, F-24, F-28.
+#[tokio::test]
+async fn entries_come_out_in_order_and_unmerged_and_whole_lists_alone() {
+    let fifo = DeltaFifo::new();
+    fifo.replace(vec![object("n/a", "u", 1, "x")], "5");
+    fifo.add(object("n/b", "u", 6, "x"));
+    fifo.update(object("n/b", "u", 7, "x"));
+    fifo.update(object("n/b", "u", 8, "x"));
+    fifo.delete(object("n/b", "u", 9, "x"));
+    fifo.bookmark("10");
+    fifo.resync();
+    fifo.replace(Vec::new(), "11");
+    assert_eq!(fifo.len(), 8);
+    assert_eq!(pop(&fifo).await.unwrap().0, ["replaced 1 at 5"]);
+    let (changes, initial) = pop(&fifo).await.unwrap();
+    assert_eq!(
+        changes,
+        [
+            "added 6",
+            "updated 7",
+            "updated 8",
+            "deleted 9",
+            "bookmark 10"
+        ]
+    );
+    assert!(!initial);
+    assert_eq!(pop(&fifo).await.unwrap().0, ["sync"]);
+    assert_eq!(pop(&fifo).await.unwrap().0, ["replaced 0 at 11"]);
+}
+
+/// Proves F-28.
+#[tokio::test]
+async fn at_most_a_thousand_entries_are_handed_over_at_once() {
+    let fifo = DeltaFifo::new();
+    for version in 0..1500 {
+        fifo.update(object("n/a", "u", version, "x"));
+    }
+    assert_eq!(pop(&fifo).await.unwrap().0.len(), 1000);
+    assert_eq!(pop(&fifo).await.unwrap().0.len(), 500);
+}
+
+/// Proves F-26, F-27.
+#[tokio::test]
+async fn it_has_synced_when_the_first_list_is_processed_even_an_empty_one() {
+    for items in [vec![], vec![object("n/a", "u", 1, "x")]] {
+        let fifo = DeltaFifo::new();
+        fifo.bookmark("1");
+        fifo.replace(items, "5");
+        fifo.add(object("n/b", "u", 6, "x"));
+        assert!(!fifo.has_synced());
+        let (_, initial) = pop(&fifo).await.unwrap();
+        assert!(
+            initial && !fifo.has_synced(),
+            "the bookmark was there before the list"
+        );
+        let (list, initial) = fifo
+            .pop(|deltas| {
+                assert!(!fifo.has_synced(), "not before the list is processed");
+                (entries(&deltas), deltas.initial)
+            })
+            .await
+            .unwrap();
+        assert!(initial && list.len() == 1);
+        assert!(fifo.has_synced());
+        assert!(
+            !pop(&fifo).await.unwrap().1,
+            "what came after the list is not initial"
+        );
+        fifo.replace(vec![object("n/c", "u", 7, "x")], "7");
+        assert!(fifo.has_synced(), "it never goes back");
+        assert!(!pop(&fifo).await.unwrap().1, "a relist is not initial");
+    }
+}
+
+/// Proves F-25.
+#[tokio::test]
+async fn closing_lets_what_is_there_be_taken_out() {
+    let fifo = DeltaFifo::new();
+    fifo.add(object("n/a", "u", 1, "x"));
+    fifo.close();
+    fifo.add(object("n/b", "u", 2, "x"));
+    assert_eq!(pop(&fifo).await.unwrap().0, ["added 1", "added 2"]);
+    assert_eq!(pop(&fifo).await, Err(Closed));
+}
+
+/// Proves F-25.
+#[tokio::test(start_paused = true)]
+async fn closing_wakes_whoever_waits() {
+    let fifo = Arc::new(DeltaFifo::<Thing>::new());
+    let waiting = fifo.clone();
+    let pop = tokio::spawn(async move { pop(&waiting).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!pop.is_finished());
+    fifo.close();
+    assert_eq!(pop.await.unwrap(), Err(Closed));
+}
+
+/// Proves F-29.
+#[tokio::test(start_paused = true)]
+async fn the_reflector_pauses_while_two_thousand_entries_wait() {
+    let fifo = Arc::new(DeltaFifo::<Thing>::new());
+    for version in 0..1999 {
+        fifo.ready().await;
+        fifo.update(object("n/a", "u", version, "x"));
+    }
+    fifo.ready().await;
+    fifo.update(object("n/a", "u", 2000, "x"));
+    let (waiting, resumed) = (fifo.clone(), Arc::new(AtomicBool::new(false)));
+    let seen = resumed.clone();
+    let reflector = tokio::spawn(async move {
+        waiting.ready().await;
+        seen.store(true, Ordering::Relaxed);
+    });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!resumed.load(Ordering::Relaxed));
+    // Room is made before the entries are processed: reading goes on meanwhile.
+    fifo.pop(|_| ()).await.unwrap();
+    reflector.await.unwrap();
+    assert!(resumed.load(Ordering::Relaxed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pop_that_is_given_up_takes_nothing() {
+    let fifo = DeltaFifo::<Thing>::new();
+    let given_up = tokio::time::timeout(Duration::from_secs(1), pop(&fifo)).await;
+    assert!(given_up.is_err());
+    fifo.add(object("n/a", "u", 1, "x"));
+    assert_eq!(pop(&fifo).await.unwrap().0, ["added 1"]);
+}

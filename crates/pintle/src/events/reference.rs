@@ -3,7 +3,10 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 
-/// Anything an event can be about: every typed object, and a [`Reference`] made by hand.
+use crate::cache::Object;
+
+/// Anything an event can be about: every typed object, every cached one, and a [`Reference`] made by
+/// hand.
 pub trait Regarding {
     /// The reference that goes into the event.
     fn reference(&self) -> ObjectReference;
@@ -16,6 +19,26 @@ where
 {
     fn reference(&self) -> ObjectReference {
         Reference::of(self, &K::DynamicType::default()).0
+    }
+}
+
+impl<K> Regarding for Object<K>
+where
+    K: Resource,
+    K::DynamicType: Default,
+{
+    fn reference(&self) -> ObjectReference {
+        let kind = K::DynamicType::default();
+        let known = |part: &str| (!part.is_empty()).then(|| part.to_owned());
+        ObjectReference {
+            api_version: Some(K::api_version(&kind).into_owned()),
+            kind: Some(K::kind(&kind).into_owned()),
+            namespace: self.key().namespace().map(str::to_owned),
+            name: known(self.key().name()),
+            uid: known(self.uid()),
+            resource_version: known(self.resource_version()),
+            field_path: None,
+        }
     }
 }
 
@@ -65,5 +88,30 @@ impl From<ObjectReference> for Reference {
 impl Regarding for Reference {
     fn reference(&self) -> ObjectReference {
         self.0.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cache::Reader;
+
+    /// Proves E-3.
+    #[test]
+    fn a_cached_object_is_referred_to_like_a_typed_one() {
+        let json = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": { "name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7" },
+        });
+        let typed: Pod = serde_json::from_value(json.clone()).expect("a pod");
+        let cached = Reader::<Pod>::new()
+            .read(json.to_string().as_bytes())
+            .expect("a pod");
+        assert_eq!(cached.reference(), typed.reference());
+        assert_eq!(typed.reference().resource_version.as_deref(), Some("7"));
     }
 }

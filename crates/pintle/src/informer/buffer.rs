@@ -200,24 +200,21 @@ impl<K> Buffer<K> {
         let Some(place) = self.place(number) else {
             return pending;
         };
-        match place.take() {
-            Some(Event::Added { initial, .. }) => {
-                // It came and went unseen; the handler's sync must not wait for it.
-                self.initial -= usize::from(initial);
-                self.holes += 1;
-                self.coalesced += 1;
-                Pending {
-                    live: None,
-                    ..pending
-                }
-            }
-            _ => {
-                *place = Some(Event::Deleted(deleted));
-                Pending {
-                    gone: Some(number),
-                    live: None,
-                }
-            }
+        let before = place.take();
+        let Some(Event::Added { initial, .. }) = before else {
+            *place = Some(Event::Deleted(deleted));
+            return Pending {
+                gone: Some(number),
+                live: None,
+            };
+        };
+        // It came and went unseen; the handler's sync must not wait for it.
+        self.initial -= usize::from(initial);
+        self.holes += 1;
+        self.coalesced += 1;
+        Pending {
+            live: None,
+            ..pending
         }
     }
 }

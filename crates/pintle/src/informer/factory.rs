@@ -161,6 +161,11 @@ impl InformerFactory {
         }
     }
 
+    /// The client whose server the informers ask.
+    pub fn client(&self) -> &Client {
+        &self.shared.client
+    }
+
     fn set(self, change: impl FnOnce(&mut Settings)) -> Self {
         change(&mut self.shared.state.lock().settings);
         self

@@ -10,13 +10,15 @@ use super::{
 };
 use crate::object::{Object, ObjectKey};
 
+type Predicate<K> = dyn FnMut(&Object<K>) -> bool + Send;
+
 /// Turns the events of all objects into those of the objects that match.
 ///
 /// An object that begins to match is added, one that ceases to is deleted. Which objects the
 /// handler has been told of is remembered, so a deletion needs no predicate: it is told exactly if
 /// the object was, whatever its last state looks like.
 pub(super) struct Filter<K> {
-    predicate: Box<dyn FnMut(&Object<K>) -> bool + Send>,
+    predicate: Box<Predicate<K>>,
     told: HashSet<ObjectKey>,
 }
 

@@ -144,10 +144,6 @@ impl<K> Handler<K> {
         resync.period = adjust(resync.period);
     }
 
-    pub(super) fn resync_period(&self) -> Option<Duration> {
-        self.state.lock().resync.period
-    }
-
     /// Takes nothing and hands out nothing from now on.
     pub(super) fn close(&self) {
         let dropped = {

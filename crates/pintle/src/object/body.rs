@@ -76,7 +76,7 @@ impl Body {
     }
 
     /// Restores what a transform must not change.
-    pub(crate) fn identify(&mut self, identity: Identity<'_>) {
+    pub(crate) fn identify(&mut self, identity: &Identity<'_>) {
         if self.uid() == identity.uid && self.resource_version() == identity.resource_version {
             return;
         }

@@ -165,7 +165,7 @@ impl<K: Kind> Reader<K> {
             let mut skim = Skim::default();
             skim.run(&changed, &wanted).map_err(malformed)?;
             body = Body::compose(&changed, skim, None, true).map_err(malformed)?;
-            body.identify(Identity {
+            body.identify(&Identity {
                 uid: &uid,
                 resource_version: &version,
             });

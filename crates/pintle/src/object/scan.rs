@@ -118,21 +118,19 @@ impl<'a> Scanner<'a> {
     /// Enters an object; false if it is empty and already left again.
     pub(crate) fn enter_object(&mut self) -> Result<bool, Malformed> {
         self.take(b'{', "an object")?;
-        self.entered(b'}')
+        Ok(self.entered(b'}'))
     }
 
     /// Enters an array; false if it is empty and already left again.
     pub(crate) fn enter_array(&mut self) -> Result<bool, Malformed> {
         self.take(b'[', "an array")?;
-        self.entered(b']')
+        Ok(self.entered(b']'))
     }
 
-    fn entered(&mut self, close: u8) -> Result<bool, Malformed> {
-        if self.peek() == Some(close) {
-            self.at += 1;
-            return Ok(false);
-        }
-        Ok(true)
+    fn entered(&mut self, close: u8) -> bool {
+        let empty = self.peek() == Some(close);
+        self.at += usize::from(empty);
+        !empty
     }
 
     /// The key of a member; the scanner then stands at its value.

@@ -5,17 +5,19 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::{
     Key, Priority,
     shared::{Done, Shared},
+    slab::NIL,
     state::Taken,
 };
 
 /// A key that a worker has, and nobody else until it is handed back.
 ///
-/// Exactly one of four things happens to it:
+/// Exactly one of these happens to it:
 ///
 /// | | back-off | runs again |
 /// |---|---|---|
 /// | [`forget`](Self::forget): it worked | forgotten | when somebody adds it |
 /// | [`requeue_after`](Self::requeue_after): it worked, look again later | forgotten | after that time, or earlier if somebody adds it |
+/// | [`put_back`](Self::put_back): not now | stays | at once |
 /// | [`retry`](Self::retry): it failed | grows | after the rate limiter's delay, or earlier if somebody adds it |
 /// | dropped without a word: a `?`, a panic, a cancelled future | grows | like `retry`, and it is counted |
 ///
@@ -24,10 +26,10 @@ use super::{
 pub struct Item<T: Key> {
     shared: Arc<Shared<T>>,
     key: T,
+    /// `NIL` once it is handed back: dropping it means nothing any more. Not a flag of its own, which
+    /// would make moving an item cost more than the queue's lock.
     slot: u32,
     priority: i32,
-    /// Handed back: dropping it means nothing any more.
-    settled: bool,
 }
 
 impl<T: Key> Item<T> {
@@ -42,7 +44,6 @@ impl<T: Key> Item<T> {
             key,
             slot,
             priority,
-            settled: false,
         }
     }
 
@@ -87,15 +88,30 @@ impl<T: Key> Item<T> {
         });
     }
 
+    /// Not now: the key is done and ready again at once, at its place in the line, with the
+    /// back-off it had. For whoever finds that the time to work on it has not come.
+    pub fn put_back(mut self) {
+        self.settle(Done::Again {
+            delay: Duration::ZERO,
+            priority: self.priority,
+        });
+    }
+
+    /// The same item with another priority, which a `retry` or `requeue_after` will keep.
+    pub fn with_priority(mut self, priority: Priority) -> Self {
+        self.priority = priority.get();
+        self
+    }
+
     fn settle(&mut self, done: Done) {
-        self.settled = true;
-        self.shared.done(self.slot, done);
+        let slot = std::mem::replace(&mut self.slot, NIL);
+        self.shared.done(slot, done);
     }
 }
 
 impl<T: Key> Drop for Item<T> {
     fn drop(&mut self) {
-        if self.settled {
+        if self.slot == NIL {
             return;
         }
         let delay = self.shared.limit(&self.key);

@@ -9,7 +9,7 @@ use std::{collections::VecDeque, task::Waker};
 
 use super::state::Tick;
 
-/// The wakers to call once the lock is released. The first one costs no allocation.
+/// The wakers to call once the lock is released. Waking nobody, or one, costs no allocation.
 #[derive(Debug, Default)]
 #[must_use = "somebody waits for these"]
 pub(super) struct Wakes {
@@ -27,10 +27,10 @@ impl Wakes {
 
     /// Wakes them all.
     pub(super) fn wake(self) {
-        if let Some(waker) = self.first {
-            waker.wake();
-            self.more.into_iter().for_each(Waker::wake);
-        }
+        self.first
+            .into_iter()
+            .chain(self.more)
+            .for_each(Waker::wake);
     }
 }
 

@@ -7,6 +7,7 @@
 mod handle;
 mod item;
 mod line;
+mod list;
 mod metrics;
 mod priority;
 pub mod rate_limit;

@@ -1,8 +1,6 @@
 //! Who is next: one fair list per priority, the highest first, and a share for those below.
 
-use std::hash::Hash;
-
-use super::slab::{NIL, Slab};
+use super::{list::List, slab::Slab};
 
 /// A level that was passed over this many times in a row is served next.
 pub(super) const PATIENCE: u32 = 15;
@@ -10,12 +8,11 @@ pub(super) const PATIENCE: u32 = 15;
 /// Empty levels kept for their next key; more than these are dropped.
 const SPARE_LEVELS: usize = 4;
 
-/// The keys of one priority, linked through their slots in the order in which they became ready.
+/// The keys of one priority, in the order in which they became ready.
 #[derive(Debug)]
 struct Level {
     priority: i32,
-    head: u32,
-    tail: u32,
+    keys: List,
     /// Takes that went to other levels while a key stood here.
     passed_over: u32,
 }
@@ -39,36 +36,22 @@ impl Ready {
     }
 
     /// Puts a slot at the tail of the level of its priority.
-    pub(super) fn push<T: Eq + Hash>(&mut self, slab: &mut Slab<T>, slot: u32) {
+    pub(super) fn push<T>(&mut self, slab: &mut Slab<T>, slot: u32) {
         let level = self.level_of(slab[slot].priority);
         let level = &mut self.levels[level];
-        let tail = level.tail;
-        slab[slot].prev = tail;
-        slab[slot].next = NIL;
-        if tail == NIL {
-            level.head = slot;
+        if level.keys.is_empty() {
             level.passed_over = 0;
-        } else {
-            slab[tail].next = slot;
         }
-        level.tail = slot;
+        level.keys.push(slab, slot);
         self.len += 1;
     }
 
     /// Takes a slot out of the level of its priority, wherever it stands.
-    pub(super) fn remove<T: Eq + Hash>(&mut self, slab: &mut Slab<T>, slot: u32) {
-        let (prev, next, priority) = (slab[slot].prev, slab[slot].next, slab[slot].priority);
-        let level = self.level_of(priority);
-        match prev {
-            NIL => self.levels[level].head = next,
-            prev => slab[prev].next = next,
-        }
-        match next {
-            NIL => self.levels[level].tail = prev,
-            next => slab[next].prev = prev,
-        }
+    pub(super) fn remove<T>(&mut self, slab: &mut Slab<T>, slot: u32) {
+        let level = self.level_of(slab[slot].priority);
+        self.levels[level].keys.remove(slab, slot);
         self.len -= 1;
-        if self.levels[level].head == NIL && self.levels.len() > SPARE_LEVELS {
+        if self.levels.len() > SPARE_LEVELS && self.levels[level].keys.is_empty() {
             self.levels.remove(level);
         }
     }
@@ -77,22 +60,25 @@ impl Ready {
     pub(super) fn first(&self) -> Option<u32> {
         let mut first = None;
         let mut longest = PATIENCE;
-        for level in self.levels.iter().filter(|level| level.head != NIL) {
+        for level in &self.levels {
+            let Some(slot) = level.keys.first() else {
+                continue;
+            };
             if first.is_none() || level.passed_over >= longest {
                 // The highest level waits its turn too once there are more levels than patience.
                 longest = longest.max(level.passed_over + 1);
-                first = Some(level.head);
+                first = Some(slot);
             }
         }
         first
     }
 
     /// Takes out `slot`, which [`first`](Self::first) chose, and counts the levels passed over.
-    pub(super) fn take<T: Eq + Hash>(&mut self, slab: &mut Slab<T>, slot: u32) {
+    pub(super) fn take<T>(&mut self, slab: &mut Slab<T>, slot: u32) {
         let served = slab[slot].priority;
         if self.levels.len() > 1 {
             for level in &mut self.levels {
-                let passed_over = level.priority != served && level.head != NIL;
+                let passed_over = level.priority != served && !level.keys.is_empty();
                 level.passed_over = if passed_over {
                     level.passed_over + 1
                 } else {
@@ -104,14 +90,8 @@ impl Ready {
     }
 
     /// Every ready slot, level by level.
-    pub(super) fn iter<'a, T: Eq + Hash>(
-        &'a self,
-        slab: &'a Slab<T>,
-    ) -> impl Iterator<Item = u32> + 'a {
-        let some = |slot: u32| (slot != NIL).then_some(slot);
-        self.levels.iter().flat_map(move |level| {
-            std::iter::successors(some(level.head), move |&slot| some(slab[slot].next))
-        })
+    pub(super) fn iter<'a, T>(&'a self, slab: &'a Slab<T>) -> impl Iterator<Item = u32> + 'a {
+        self.levels.iter().flat_map(|level| level.keys.iter(slab))
     }
 
     fn level_of(&mut self, priority: i32) -> usize {
@@ -123,13 +103,14 @@ impl Ready {
             Some(at) if self.levels[at].priority == priority => at,
             at => {
                 let at = at.unwrap_or(self.levels.len());
-                let level = Level {
-                    priority,
-                    head: NIL,
-                    tail: NIL,
-                    passed_over: 0,
-                };
-                self.levels.insert(at, level);
+                self.levels.insert(
+                    at,
+                    Level {
+                        priority,
+                        keys: List::default(),
+                        passed_over: 0,
+                    },
+                );
                 at
             }
         }

@@ -48,10 +48,16 @@ struct Core<T> {
 
 impl<T: Key> Core<T> {
     /// To be called at the end of every move that may concern somebody who waits.
-    fn settle(&mut self) -> Wakes {
+    #[inline]
+    fn settle(&mut self) -> Option<Wakes> {
         if self.line.is_empty() {
-            return Wakes::default();
+            None
+        } else {
+            Some(self.settle_line())
         }
+    }
+
+    fn settle_line(&mut self) -> Wakes {
         let situation = Situation {
             ready: self.state.ready(),
             next_due: self.state.next_due().map(|due| due.at),
@@ -90,7 +96,7 @@ impl<T: Key> Shared<T> {
         let spare = core.state.add(hash, key, priority, now);
         let wakes = core.settle();
         drop(core);
-        wakes.wake();
+        wake(wakes);
         drop(spare);
     }
 
@@ -103,7 +109,7 @@ impl<T: Key> Shared<T> {
             .add_at(hash, key, priority, after(now, delay), merge, now);
         let wakes = core.settle();
         drop(core);
-        wakes.wake();
+        wake(wakes);
         drop(spare);
     }
 
@@ -122,7 +128,7 @@ impl<T: Key> Shared<T> {
         let taken = take(&mut core.state, now);
         let wakes = core.settle();
         drop(core);
-        wakes.wake();
+        wake(wakes);
         taken
     }
 
@@ -173,7 +179,7 @@ impl<T: Key> Shared<T> {
         let freed = core.state.done(slot, verdict, now);
         let wakes = core.settle();
         drop(core);
-        wakes.wake();
+        wake(wakes);
         drop(freed);
     }
 
@@ -183,7 +189,7 @@ impl<T: Key> Shared<T> {
         core.state.close(now);
         let wakes = core.settle();
         drop(core);
-        wakes.wake();
+        wake(wakes);
     }
 
     /// Waits until nothing is ready and nothing in process. Cancel safe.
@@ -211,7 +217,7 @@ impl<T: Key> Shared<T> {
         let seen = look(&mut core.state, now);
         let wakes = core.settle();
         drop(core);
-        wakes.wake();
+        wake(wakes);
         seen
     }
 
@@ -354,7 +360,7 @@ impl<T: Key> Seat<'_, T> {
         };
         let wakes = core.settle();
         drop(core);
-        wakes.wake();
+        wake(wakes);
         step
     }
 }
@@ -366,7 +372,7 @@ impl<T: Key> Drop for Seat<'_, T> {
         core.line.leave(ticket);
         let wakes = core.settle();
         drop(core);
-        wakes.wake();
+        wake(wakes);
     }
 }
 
@@ -381,6 +387,13 @@ impl<T: Key> Drop for DrainSeat<'_, T> {
         if let Some(ticket) = self.ticket {
             self.shared.core.lock().line.leave_drainers(ticket);
         }
+    }
+}
+
+#[inline]
+fn wake(wakes: Option<Wakes>) {
+    if let Some(wakes) = wakes {
+        wakes.wake();
     }
 }
 

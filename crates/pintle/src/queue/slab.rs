@@ -36,7 +36,7 @@ pub(super) struct Slot<T> {
     pub(super) at: Tick,
     /// When a worker took the key.
     pub(super) taken_at: Tick,
-    /// Neighbours in the ready list; `next` also links the free slots.
+    /// Neighbours in the list the slot is in; `next` also links the free slots.
     pub(super) prev: u32,
     pub(super) next: u32,
     /// The priority of what is pending.

@@ -3,6 +3,7 @@
 use std::hash::Hash;
 
 use super::{
+    list::List,
     metrics::Stats,
     ready::Ready,
     slab::{Pending, Slab},
@@ -53,7 +54,8 @@ pub(super) struct State<T> {
     slab: Slab<T>,
     ready: Ready,
     waiting: Waiting,
-    /// Keys in process.
+    /// Keys in process, in the order in which they were taken.
+    in_process: List,
     held: usize,
     /// Keys in process that must run once more.
     dirty: usize,
@@ -68,6 +70,7 @@ impl<T: Eq + Hash + Clone> State<T> {
             slab: Slab::default(),
             ready: Ready::default(),
             waiting: Waiting::default(),
+            in_process: List::default(),
             held: 0,
             dirty: 0,
             closed: false,
@@ -144,6 +147,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         // Cloned before anything moves: a clone that panics loses no key.
         let key = self.slab.key(slot)?.clone();
         self.ready.take(&mut self.slab, slot);
+        self.in_process.push(&mut self.slab, slot);
         let taken = &mut self.slab[slot];
         taken.pending = Pending::Nothing;
         taken.held = true;
@@ -160,6 +164,7 @@ impl<T: Eq + Hash + Clone> State<T> {
 
     /// Takes a key back from its worker. Gives out the key if nothing is left of it.
     pub(super) fn done(&mut self, slot: u32, verdict: Verdict, now: Tick) -> Option<T> {
+        self.in_process.remove(&mut self.slab, slot);
         let back = &mut self.slab[slot];
         let since = back.taken_at;
         back.held = false;
@@ -223,8 +228,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         self.ready.len() == 0 && self.held == 0
     }
 
-    /// Ready keys in the order of their levels; then what is in process; then what waits, in the
-    /// order of the due times.
+    /// Ready keys by level; keys in process by when they were taken; waiting keys by due time.
     pub(super) fn snapshot(&self) -> (Vec<T>, Vec<T>, Vec<T>) {
         let ready = self
             .ready
@@ -246,10 +250,13 @@ impl<T: Eq + Hash + Clone> State<T> {
         (ready.collect(), held.collect(), waiting.collect())
     }
 
-    /// For how long each key in process has been so.
+    /// For how long each key in process has been so, the longest first.
     pub(super) fn running_for(&self, now: Tick) -> impl Iterator<Item = Tick> {
-        let held = self.slab.used().filter(|(_, slot)| slot.held);
-        held.map(move |(_, slot)| now.saturating_sub(slot.taken_at))
+        let since = self
+            .in_process
+            .iter(&self.slab)
+            .map(|slot| self.slab[slot].taken_at);
+        since.map(move |since| now.saturating_sub(since))
     }
 
     fn run_now(&mut self, slot: u32, priority: i32, now: Tick) {

@@ -40,6 +40,23 @@ impl<K> Collection<K> {
         self.places.clear();
     }
 
+    /// An object that only one of the two has, or that they have in different states.
+    pub(super) fn first_difference(&self, other: &Self) -> Option<ObjectKey> {
+        let differs = |one: &Self, two: &Self| {
+            let mut objects = one.objects.iter().flatten();
+            let differing = objects.find(|object| {
+                let same = two.get(object.key());
+                same.is_none_or(|same| same.bytes() != object.bytes())
+            });
+            differing.map(|object| object.key().clone())
+        };
+        differs(self, other).or_else(|| differs(other, self))
+    }
+
+    fn get(&self, key: &ObjectKey) -> Option<&Object<K>> {
+        self.objects.get(*self.places.get(key)?)?.as_ref()
+    }
+
     /// The objects, in the order in which they first came.
     pub(super) fn finish(self) -> Vec<Object<K>> {
         self.objects.into_iter().flatten().collect()

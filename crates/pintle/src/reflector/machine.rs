@@ -256,7 +256,10 @@ impl Machine {
             }
         }
         let unwilling = source.is_some_and(SourceError::is_refusal)
-            || matches!(reason, Reason::NoEndMarker(_) | Reason::ClosedBeforeEnd);
+            || matches!(
+                reason,
+                Reason::NoEndMarker(_) | Reason::ClosedBeforeEnd | Reason::Inconsistent(_)
+            );
         if unwilling {
             self.refused_until = now.checked_add(self.settings.refusal_memory);
         }

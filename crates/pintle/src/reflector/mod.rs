@@ -35,6 +35,7 @@ mod pager;
 mod run;
 mod sink;
 mod status;
+mod watch_list;
 
 #[cfg(test)]
 mod tests;
@@ -125,6 +126,7 @@ pub struct Reflector<K: Kind, L, S> {
     chance: Chance,
     resync: Option<Duration>,
     patience: Patience,
+    verify_watch_lists: bool,
     metrics: Metrics,
     status: watch::Sender<Status>,
 }
@@ -145,7 +147,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
     /// A reflector of `source` into `sink`. Every object goes through `reader`.
     pub fn new(source: L, reader: Reader<K>, sink: Arc<S>) -> Self {
         let settings = Settings {
-            watch_list: source.supports_watch_list(),
+            watch_list: gate("WatchListClient", true) && source.supports_watch_list(),
             refusal_memory: Duration::from_hours(1),
             page_size: None,
             internal_error_retry: Duration::ZERO,
@@ -166,6 +168,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
             chance: Chance::from_entropy(),
             resync: None,
             patience,
+            verify_watch_lists: false,
             metrics: Metrics::new(),
             status: watch::Sender::new(Status::default()),
         }
@@ -195,7 +198,8 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
         self
     }
 
-    /// Whether to ask for streaming lists: yes, unless the source does not support them.
+    /// Whether to ask for streaming lists: yes, unless the source does not support them or the
+    /// environment variable `KUBE_FEATURE_WatchListClient` is `false`, as in client-go.
     pub fn watch_list(mut self, ask: bool) -> Self {
         self.settings.watch_list = ask && self.source.supports_watch_list();
         self
@@ -240,6 +244,15 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
         self
     }
 
+    /// Checks each streaming list against a list of the same version, as tests of a server may want.
+    ///
+    /// It costs a whole list each time. A difference is an error of the streaming list: it is told, and
+    /// pages are read instead. Differs from client-go, whose detector panics.
+    pub fn verify_watch_lists(mut self, verify: bool) -> Self {
+        self.verify_watch_lists = verify;
+        self
+    }
+
     /// What the reflector is doing. The receiver sees every later state, too.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.subscribe()
@@ -273,5 +286,22 @@ impl<K: Kind, L: ListWatch, S> fmt::Debug for Reflector<K, L, S> {
             .field("source", &self.source.describe())
             .field("status", &*self.status.borrow())
             .finish_non_exhaustive()
+    }
+}
+
+/// Whether a feature gate is on, by the variable that client-go reads, too.
+fn gate(name: &str, default: bool) -> bool {
+    match std::env::var(format!("KUBE_FEATURE_{name}")) {
+        Ok(value) => gate_value(&value).unwrap_or(default),
+        Err(_) => default,
+    }
+}
+
+/// The words Go takes for a truth value.
+fn gate_value(value: &str) -> Option<bool> {
+    match value {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! Reading one list in pages.
 
-use crate::source::{ListOptions, Page, SourceError};
+use crate::source::{ListOptions, Page, SourceError, VersionMatch};
 
 use super::status::Reason;
 
@@ -41,6 +41,13 @@ impl Pager {
             token: None,
             whole: false,
         }
+    }
+
+    /// The list at exactly this version, in one piece.
+    pub(super) fn exactly(version: &str) -> Self {
+        let mut pager = Self::new(Some(version.to_owned()), None);
+        pager.first.resource_version_match = Some(VersionMatch::Exact);
+        pager
     }
 
     /// The next request.

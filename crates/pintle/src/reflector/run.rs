@@ -25,34 +25,33 @@ use crate::{
     source::{ListOptions, ListWatch, RawItem, SourceError, WatchEvent, peek_resource_version},
 };
 
-/// After so much silence of a streaming list somebody should hear of it.
-const MARKER_WARNING: Duration = Duration::from_secs(10);
 /// So many events are taken without looking at the timers.
 const BATCH: usize = 64;
 
 /// A running reflector.
 pub(super) struct Runner<K: Kind, L: ListWatch, S> {
-    source: L,
-    sink: Arc<S>,
-    intake: Intake<K>,
-    machine: Machine,
+    pub(super) source: L,
+    pub(super) sink: Arc<S>,
+    pub(super) intake: Intake<K>,
+    pub(super) machine: Machine,
     chance: Chance,
     resync: Option<Resync>,
-    patience: Patience,
+    pub(super) patience: Patience,
+    pub(super) verify_watch_lists: bool,
     /// The watch that is open.
-    watch: Option<Open<L::Watch>>,
+    pub(super) watch: Option<Open<L::Watch>>,
     /// Whether this server sends bookmarks, so that silence means something.
     sends_bookmarks: bool,
 }
 
 /// An open watch.
-struct Open<W> {
-    stream: W,
+pub(super) struct Open<W> {
+    pub(super) stream: W,
     /// When it was asked for.
     since: Instant,
     /// When it must have ended by itself.
     until: Instant,
-    events: u64,
+    pub(super) events: u64,
     /// It began with existing objects in no order of versions, and is not yet past them.
     unordered: bool,
 }
@@ -98,6 +97,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
                 timer: None,
             }),
             patience,
+            verify_watch_lists: reflector.verify_watch_lists,
             watch: None,
             sends_bookmarks: false,
         }
@@ -170,30 +170,14 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         }
     }
 
-    async fn list(&mut self, mut pager: Pager) -> Option<Verdict> {
+    async fn list(&mut self, pager: Pager) -> Option<Verdict> {
         let started = Instant::now();
         self.enter(Phase::Listing {
             not_older_than: pager.request().resource_version,
             streaming: false,
         });
-        let mut found = Collection::new();
-        let outcome = loop {
-            let intake = &mut self.intake;
-            let mut on_item = |item: RawItem<'_>| {
-                if let Some(object) = intake.item(item) {
-                    found.put(object);
-                }
-            };
-            let answer = self.source.list(pager.request(), &mut on_item).await;
-            match pager.answered(answer) {
-                Ok(Paging::More) => {}
-                Ok(Paging::StartOver) => found.clear(),
-                Ok(Paging::Done(version)) => break Ok(version),
-                Err(reason) => break Err(reason),
-            }
-        };
-        match outcome {
-            Ok(version) => {
+        match self.read_pages(pager).await {
+            Ok((found, version)) => {
                 self.replace(found, &version, started).await;
                 self.machine.listed(&version, false, Instant::now());
                 None
@@ -202,85 +186,24 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         }
     }
 
-    async fn watch_list(&mut self, options: ListOptions) -> Option<Verdict> {
-        self.enter(Phase::Listing {
-            not_older_than: options.resource_version.clone(),
-            streaming: true,
-        });
-        let started = Instant::now();
-        let limit = self.patience.marker_total;
-        let outcome = timeout(limit, self.read_initial_events(options, started)).await;
-        match outcome.unwrap_or(Err(Reason::NoEndMarker(limit))) {
-            Ok((open, found, version)) => {
-                self.replace(found, &version, started).await;
-                self.machine.listed(&version, true, Instant::now());
-                self.watch = Some(open);
-                self.enter(Phase::Watching { from: version });
-                None
-            }
-            Err(reason) => Some(self.machine.watch_list_failed(reason, Instant::now())),
-        }
-    }
-
-    /// Reads a streaming list up to its end. The sink is not touched.
-    async fn read_initial_events(
+    /// Reads a list in pages. The sink is not touched.
+    pub(super) async fn read_pages(
         &mut self,
-        options: ListOptions,
-        started: Instant,
-    ) -> Result<(Open<L::Watch>, Collection<K>, String), Reason> {
-        let mut open = self.request_watch(options).await?;
+        mut pager: Pager,
+    ) -> Result<(Collection<K>, String), Reason> {
         let mut found = Collection::new();
-        let mut heard = Instant::now();
-        let mut warned = heard;
         loop {
-            consume_budget().await;
-            let event = tokio::select! {
-                biased;
-                // Time first, or a stream of other people's events would hide that no end comes.
-                () = sleep_until(heard + self.patience.marker_idle) => {
-                    return Err(Reason::NoEndMarker(self.patience.marker_idle));
+            let intake = &mut self.intake;
+            let mut on_item = |item: RawItem<'_>| {
+                if let Some(object) = intake.item(item) {
+                    found.put(object);
                 }
-                () = sleep_until(warned.max(heard) + MARKER_WARNING) => {
-                    warned = Instant::now();
-                    self.intake.warn_of_missing_marker(open.events, heard, started);
-                    continue;
-                }
-                event = open.stream.next() => event,
             };
-            heard = Instant::now();
-            open.events += 1;
-            match event {
-                Some(Ok(WatchEvent::Added(json) | WatchEvent::Modified(json))) => {
-                    if let Read::Object(object) = self.intake.read(&json) {
-                        found.put(object);
-                    }
-                }
-                Some(Ok(WatchEvent::Deleted(json))) => match self.intake.read(&json) {
-                    Read::Object(object) => found.remove(object.key()),
-                    Read::Lost(_) => return Err(Reason::UnreadableDeletion),
-                    Read::Foreign => {}
-                },
-                Some(Ok(WatchEvent::Bookmark {
-                    resource_version,
-                    initial_events_end: true,
-                })) => {
-                    return Ok((open, found, resource_version));
-                }
-                Some(Ok(WatchEvent::Bookmark { .. })) => {}
-                Some(Ok(WatchEvent::Error(error))) => return Err(SourceError::Api(error).into()),
-                Some(Ok(WatchEvent::Unknown { kind, object })) => {
-                    self.intake.unknown_event(kind, &object);
-                }
-                Some(Err(error)) => return Err(error.into()),
-                None => {
-                    open.events -= 1;
-                    return Err(if open.course().is_very_short() {
-                        self.intake.counters.short_watches.inc();
-                        Reason::VeryShortWatch
-                    } else {
-                        Reason::ClosedBeforeEnd
-                    });
-                }
+            let answer = self.source.list(pager.request(), &mut on_item).await;
+            match pager.answered(answer)? {
+                Paging::More => {}
+                Paging::StartOver => found.clear(),
+                Paging::Done(version) => return Ok((found, version)),
             }
         }
     }
@@ -302,7 +225,10 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
     }
 
     /// Opens a watch. A server that does not answer is given as long as a watch may be silent.
-    async fn request_watch(&mut self, options: ListOptions) -> Result<Open<L::Watch>, SourceError> {
+    pub(super) async fn request_watch(
+        &mut self,
+        options: ListOptions,
+    ) -> Result<Open<L::Watch>, SourceError> {
         // Counted from here: some proxies answer only when the first event comes.
         let since = Instant::now();
         let until = since + options.timeout.unwrap_or_default() + self.patience.overtime;
@@ -476,7 +402,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         }
     }
 
-    async fn replace(&mut self, found: Collection<K>, version: &str, started: Instant) {
+    pub(super) async fn replace(&mut self, found: Collection<K>, version: &str, started: Instant) {
         self.sink.ready().await;
         let items = found.finish();
         let counters = &self.intake.counters;
@@ -501,7 +427,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         });
     }
 
-    fn enter(&mut self, phase: Phase) {
+    pub(super) fn enter(&mut self, phase: Phase) {
         tracing::debug!(target: "pintle::reflector", "{}: {phase}", self.intake.target);
         self.intake
             .status
@@ -518,7 +444,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
 // === impl Open ===
 
 impl<W> Open<W> {
-    fn course(&self) -> Course {
+    pub(super) fn course(&self) -> Course {
         Course {
             lasted: self.since.elapsed(),
             events: self.events,

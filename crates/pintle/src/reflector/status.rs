@@ -141,6 +141,9 @@ pub enum Reason {
     /// An object was deleted, but which one could not be read: only a list can tell.
     #[error("a deletion could not be read")]
     UnreadableDeletion,
+    /// A streaming list and a list of the same version differ.
+    #[error("the streaming list and a list of the same version differ in {0}")]
+    Inconsistent(ObjectKey),
     /// The server gave the same continue token twice.
     #[error("the list goes round in a circle: a continue token came twice")]
     CircularList,

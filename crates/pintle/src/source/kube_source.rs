@@ -21,7 +21,7 @@ use kube::{
     client::Body,
     core::{params, request},
 };
-use tokio::time::timeout;
+use tokio::{task::consume_budget, time::timeout};
 
 use super::{
     ApiError, ListOptions, ListWatch, Page, RawItem, Scope, SourceError, VersionMatch, WatchEvent,
@@ -195,15 +195,14 @@ impl<K> KubeSource<K> {
     async fn send(
         &self,
         request: Result<Request<Vec<u8>>, request::Error>,
+        encoding: Option<HeaderValue>,
     ) -> Result<Response<Body>, SourceError> {
         let mut request = request.map_err(|error| SourceError::Request(error.into()))?;
-        // Plain bytes: servers compress each event of a watch for itself, which common decoders
-        // take for the end of the stream.
-        request
-            .headers_mut()
-            .insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        request
-            .headers_mut()
+        let headers = request.headers_mut();
+        if let Some(encoding) = encoding {
+            headers.insert(ACCEPT_ENCODING, encoding);
+        }
+        headers
             .entry(ACCEPT)
             .or_insert(HeaderValue::from_static("application/json"));
         let response = self
@@ -240,12 +239,14 @@ impl<K: 'static> ListWatch for KubeSource<K> {
     ) -> Result<Page, SourceError> {
         let silent = |_| SourceError::Silent(self.silence);
         let request = self.list_request(self.options(options));
-        let response = timeout(self.silence, self.send(request))
+        let response = timeout(self.silence, self.send(request, None))
             .await
             .map_err(silent)??;
         let mut bytes = response.into_body();
         let mut list = ListBody::new(self.object_limit);
         while let Some(frame) = timeout(self.silence, bytes.frame()).await.map_err(silent)? {
+            // A body that is always ready must not keep others from running.
+            consume_budget().await;
             if let Ok(chunk) = frame.map_err(SourceError::transport)?.into_data() {
                 list.push(&chunk, on_item)?;
             }
@@ -254,7 +255,11 @@ impl<K: 'static> ListWatch for KubeSource<K> {
     }
 
     async fn watch(&self, options: ListOptions) -> Result<KubeWatch, SourceError> {
-        let response = self.send(self.watch_request(self.options(options))).await?;
+        // Plain bytes: servers compress each event of a watch for itself, which common decoders
+        // take for the end of the stream.
+        let encoding = Some(HeaderValue::from_static("identity"));
+        let request = self.watch_request(self.options(options));
+        let response = self.send(request, encoding).await?;
         Ok(KubeWatch {
             body: Some(response.into_body()),
             lines: Lines::new(self.object_limit),
@@ -362,3 +367,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         .ok()?;
     Some(Duration::from_secs(seconds))
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ mod failures;
 mod lists;
 mod streaming;
 mod watches;
+mod wire;
 
 use std::{
     collections::VecDeque,

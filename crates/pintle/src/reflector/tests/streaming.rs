@@ -1,7 +1,7 @@
 //! Lists that come as the beginning of a watch.
 
 use super::*;
-use crate::reflector::Phase;
+use crate::{reflector::Phase, source::VersionMatch};
 
 /// Proves R-60, R-61, R-63, R-15.
 #[tokio::test(start_paused = true)]
@@ -260,4 +260,48 @@ async fn a_stream_that_closes_after_its_marker_is_followed_by_a_plain_watch() {
     let fake = Fake::streaming().watch([marker("10"), Said::Pause(2 * SECOND)]);
     let scene = Scene::start(fake).after(3 * SECOND).await;
     assert_eq!(scene.calls(), [r#"stream """#, r#"watch "10""#]);
+}
+
+/// Proves R-72.
+#[tokio::test(start_paused = true)]
+async fn a_streaming_list_can_be_checked_against_a_list() {
+    let verify = |reflector: Subject| reflector.verify_watch_lists(true);
+    let stream =
+        || Fake::streaming().watch([added("a", "1"), added("b", "2"), marker("10"), Said::Hang]);
+    let fake = stream()
+        .list(Listed::Fail(api(504, "Timeout")))
+        .list(page(&[("b", "2"), ("a", "1")], "10"));
+    let scene = Scene::with(fake, verify).after(2 * SECOND).await;
+    assert_eq!(
+        scene.calls(),
+        [r#"stream """#, r#"list "10""#, r#"list "10""#]
+    );
+    assert_eq!(
+        scene.fake.options()[1].resource_version_match,
+        Some(VersionMatch::Exact)
+    );
+    assert_eq!(scene.told(), ["replace a@1 b@2 @10"]);
+
+    for other in [
+        page(&[("a", "1")], "10"),
+        page(&[("a", "1"), ("b", "3")], "10"),
+    ] {
+        let fake = stream().list(other).list(Listed::Hang);
+        let scene = Scene::with(fake, verify).after(SECOND).await;
+        assert!(scene.told().is_empty());
+        assert!(
+            scene.says().contains("differ in n/b on configmaps"),
+            "{}",
+            scene.says()
+        );
+    }
+}
+
+/// Proves R-69.
+#[test]
+fn a_feature_gate_is_read_as_go_reads_it() {
+    use crate::reflector::gate_value;
+    assert_eq!(gate_value("false"), Some(false));
+    assert_eq!(gate_value("True"), Some(true));
+    assert_eq!(gate_value("maybe"), None);
 }

@@ -1,0 +1,316 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::testing::{Thing, object};
+
+fn names(objects: &[Object<Thing>]) -> Vec<String> {
+    let mut names: Vec<_> = objects
+        .iter()
+        .map(|object| object.key().to_string())
+        .collect();
+    names.sort();
+    names
+}
+
+fn data_value(thing: &Thing) -> Vec<String> {
+    thing
+        .data
+        .iter()
+        .flatten()
+        .map(|(_, value)| value.clone())
+        .collect()
+}
+
+/// Proves S-2, S-8, S-13.
+#[test]
+fn objects_are_found_by_key() {
+    let things = Indexer::<Thing>::new();
+    let lister = things.lister();
+    let key: ObjectKey = "n/a".parse().unwrap();
+    assert!(lister.get(&key).is_none() && lister.is_empty());
+
+    assert!(things.put(object("n/a", "u", 1, "x")).is_none());
+    let old = things.put(object("n/a", "u", 2, "y")).unwrap();
+    assert_eq!(old.resource_version(), "1");
+    things.put(object("cluster-wide", "u", 3, "z"));
+    assert_eq!(lister.get(&key).unwrap().resource_version(), "2");
+    assert_eq!(names(&lister.list()), ["cluster-wide", "n/a"]);
+    assert!(lister.get(&key).unwrap().same(&lister.get(&key).unwrap()));
+
+    assert_eq!(things.remove(&key).unwrap().resource_version(), "2");
+    assert!(things.remove(&key).is_none());
+    assert_eq!(lister.len(), 1);
+}
+
+/// Proves S-11, S-12.
+#[test]
+fn a_namespace_is_listed_alone() {
+    let things = Indexer::<Thing>::new();
+    for key in ["a/1", "a/2", "b/1", "wide"] {
+        things.put(object(key, "u", 1, "x"));
+    }
+    let lister = things.lister();
+    assert_eq!(names(&lister.namespace("a").list()), ["a/1", "a/2"]);
+    assert_eq!(
+        lister.namespace("a").get("1").unwrap().key().to_string(),
+        "a/1"
+    );
+    assert!(lister.namespace("a").get("wide").is_none());
+    assert!(lister.namespace("c").list().is_empty());
+    assert_eq!(lister.namespace("").list().len(), 4);
+    assert!(lister.namespace("").get("wide").is_some());
+    assert!(lister.namespace("").get("1").is_none());
+    things.remove(&"a/1".parse().unwrap());
+    assert_eq!(names(&lister.namespace("a").list()), ["a/2"]);
+}
+
+/// Proves S-10.
+#[test]
+fn a_selector_picks_by_labels() {
+    let things = Indexer::<Thing>::new();
+    for (key, value) in [("a/1", "x"), ("a/2", "y"), ("b/1", "x")] {
+        things.put(object(key, "u", 1, value));
+    }
+    let lister = things.lister();
+    let selector: Selector = "value=x".parse().unwrap();
+    assert_eq!(names(&lister.list_matching(&selector)), ["a/1", "b/1"]);
+    assert_eq!(
+        names(&lister.namespace("a").list_matching(&selector)),
+        ["a/1"]
+    );
+    assert_eq!(lister.list_matching(&Selector::everything()).len(), 3);
+    assert!(lister.list_matching(&Selector::nothing()).is_empty());
+}
+
+/// Proves S-3, S-5, S-6.
+#[test]
+fn indices_can_be_added_before_and_after_the_objects() {
+    let things = Indexer::<Thing>::new();
+    things.index_by("value", data_value).unwrap();
+    for (key, value) in [("n/a", "x"), ("n/b", "x"), ("n/c", "y")] {
+        things.put(object(key, "u", 1, value));
+    }
+    things
+        .index_field("label", "/metadata/labels/value")
+        .unwrap();
+    things.index_field("absent", "/spec/nodeName").unwrap();
+    let lister = things.lister();
+    for index in ["value", "label"] {
+        assert_eq!(names(&lister.by_index(index, "x").unwrap()), ["n/a", "n/b"]);
+        assert!(lister.by_index(index, "z").unwrap().is_empty());
+        let keys = lister.index_keys(index, "x").unwrap();
+        assert_eq!(keys, ["n/a", "n/b"].map(|key| key.parse().unwrap()));
+        assert_eq!(lister.index_values(index), ["x", "y"]);
+        let sharing = lister.sharing(index, &"n/a".parse().unwrap()).unwrap();
+        assert_eq!(names(&sharing), ["n/a", "n/b"]);
+    }
+    assert!(lister.index_values("absent").is_empty());
+    let duplicate = things.index_field("value", "/kind").unwrap_err();
+    assert_eq!(
+        duplicate,
+        IndexError::Duplicate {
+            name: "value".into()
+        }
+    );
+    assert_eq!(
+        names(&lister.by_index("value", "y").unwrap()),
+        ["n/c"],
+        "it must stay as it was"
+    );
+    assert_eq!(
+        lister.by_index("other", "x").unwrap_err().to_string(),
+        "there is no index \"other\""
+    );
+    assert!(lister.index_values("other").is_empty());
+    assert!(matches!(
+        things.index_field("bad", "spec"),
+        Err(IndexError::InvalidPointer(_))
+    ));
+
+    things.put(object("n/a", "u", 2, "y"));
+    things.remove(&"n/b".parse().unwrap());
+    for index in ["value", "label"] {
+        assert!(lister.by_index(index, "x").unwrap().is_empty());
+        assert_eq!(names(&lister.by_index(index, "y").unwrap()), ["n/a", "n/c"]);
+        assert_eq!(lister.index_values(index), ["y"]);
+    }
+}
+
+/// Proves S-3.
+#[test]
+fn an_index_function_that_panics_leaves_that_object_out() {
+    let things = Indexer::<Thing>::new();
+    things
+        .index_by("value", |thing| {
+            let values = data_value(thing);
+            assert!(values != ["bad"], "a test's panic");
+            values
+        })
+        .unwrap();
+    things.put(object("n/a", "u", 1, "bad"));
+    things.put(object("n/b", "u", 1, "good"));
+    let undecodable = br#"{"metadata":{"name":"c"},"data":7}"#;
+    things.put(Reader::new().read(undecodable).unwrap());
+    let lister = things.lister();
+    assert_eq!(lister.len(), 3);
+    assert_eq!(lister.index_values("value"), ["good"]);
+    assert_eq!(things.unindexed(), 2);
+}
+
+#[test]
+fn fields_are_indexed_as_they_are_written() {
+    let things = Indexer::<Thing>::new();
+    for (name, path) in [
+        ("name", "/metadata/name"),
+        ("list", "/metadata/finalizers"),
+        ("second", "/list/1/x"),
+        ("number", "/number"),
+        ("flag", "/flag"),
+        ("escaped", "/odd~1key/~0"),
+        ("object", "/metadata"),
+        ("null", "/null"),
+    ] {
+        things.index_field(name, path).unwrap();
+    }
+    let json = br#"{"metadata":{"name":"a","finalizers":["x","y\u0041",{"z":1}]},"number":-1.5,
+        "list":[{"x":"0"},{"x":"1"}],"flag":true,"odd/key":{"~":"\"q\""},"null":null}"#;
+    things.put(Reader::new().read(json).unwrap());
+    let lister = things.lister();
+    for (index, values) in [
+        ("name", vec!["a"]),
+        ("list", vec!["x", "yA"]),
+        ("second", vec!["1"]),
+        ("number", vec!["-1.5"]),
+        ("flag", vec!["true"]),
+        ("escaped", vec!["\"q\""]),
+        ("object", vec![]),
+        ("null", vec![]),
+    ] {
+        assert_eq!(lister.index_values(index), values, "{index}");
+    }
+}
+
+#[test]
+fn fields_found_while_skimming_are_those_of_a_search() {
+    let reader = Reader::<Thing>::new();
+    let skimmed = Indexer::with_fields(reader.fields().clone());
+    let searched = Indexer::new();
+    for (name, path) in [
+        ("label", "/metadata/labels/value"),
+        ("data", "/data/value"),
+        ("none", "/data/none"),
+    ] {
+        skimmed.index_field(name, path).unwrap();
+        searched.index_field(name, path).unwrap();
+    }
+    let json = crate::testing::json_of("n/a", "u", 1, "x").to_string();
+    skimmed.put(reader.read(json.as_bytes()).unwrap());
+    searched.put(reader.read(json.as_bytes()).unwrap());
+    for (index, values) in [("label", vec!["x"]), ("data", vec!["x"]), ("none", vec![])] {
+        assert_eq!(skimmed.lister().index_values(index), values);
+        assert_eq!(searched.lister().index_values(index), values);
+    }
+    // Read before the index was there.
+    skimmed.index_field("name", "/metadata/name").unwrap();
+    assert_eq!(skimmed.lister().index_values("name"), ["a"]);
+}
+
+/// Proves S-7, S-9, S-30.
+#[test]
+fn a_replacement_is_seen_as_a_whole() {
+    let things = Indexer::<Thing>::new();
+    things.index_by("value", data_value).unwrap();
+    let lister = things.lister();
+    assert_eq!(lister.resource_version(), "");
+    things.put(object("n/a", "u", 1, "x"));
+    things.put(object("n/b", "u", 2, "x"));
+    assert_eq!(lister.resource_version(), "2");
+    let twice = object("n/c", "u", 6, "old");
+    things.replace(
+        vec![
+            twice,
+            object("n/b", "u", 5, "y"),
+            object("n/c", "u", 7, "z"),
+        ],
+        "9",
+    );
+    assert_eq!(names(&lister.list()), ["n/b", "n/c"]);
+    assert_eq!(lister.index_values("value"), ["y", "z"]);
+    assert_eq!(names(&lister.namespace("n").list()), ["n/b", "n/c"]);
+    assert_eq!(lister.resource_version(), "9");
+    let unversioned = Reader::new().read(br#"{"metadata":{"name":"x"}}"#).unwrap();
+    things.put(unversioned);
+    assert_eq!(
+        lister.resource_version(),
+        "9",
+        "an object without a version moves nothing"
+    );
+}
+
+/// Proves S-2, S-7.
+#[test]
+fn readers_see_all_of_the_old_or_all_of_the_new() {
+    let things = Indexer::<Thing>::new();
+    let generation = |value: &str| -> Vec<Object<Thing>> {
+        (0..50)
+            .map(|n| object(&format!("n/{n}"), "u", 1, value))
+            .collect()
+    };
+    let (even, odd) = (generation("even"), generation("odd"));
+    things.replace(even.clone(), "2");
+    let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (lister, stop) = (things.lister(), done.clone());
+        let reader = scope.spawn(move || {
+            let mut seen = 0;
+            while seen < 20 || !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let objects = lister.list();
+                let first = objects[0].labels().get("value").unwrap().to_owned();
+                assert_eq!(objects.len(), 50);
+                assert!(
+                    objects
+                        .iter()
+                        .all(|o| o.labels().get("value") == Some(&first))
+                );
+                seen += 1;
+            }
+        });
+        for round in 0..200 {
+            let next = if round % 2 == 0 { &odd } else { &even };
+            things.replace(next.clone(), "3");
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        reader.join().unwrap();
+    });
+}
+
+/// Proves S-5.
+#[test]
+fn an_index_added_under_writes_misses_nothing() {
+    let things = Indexer::<Thing>::new();
+    for n in 0..2000 {
+        things.put(object(&format!("n/{n}"), "u", 1, "old"));
+    }
+    std::thread::scope(|scope| {
+        let writer = things.clone();
+        scope.spawn(move || {
+            for n in 0..2000 {
+                writer.put(object(&format!("n/{n}"), "u", 2, "new"));
+                if n % 500 == 0 {
+                    writer.put(object(&format!("n/extra-{n}"), "u", 2, "new"));
+                }
+            }
+        });
+        for n in 0..5 {
+            things.index_by(&format!("value-{n}"), data_value).unwrap();
+        }
+    });
+    for n in 0..5 {
+        let found = things
+            .lister()
+            .by_index(&format!("value-{n}"), "new")
+            .unwrap()
+            .len();
+        assert_eq!(found, 2004);
+    }
+}

@@ -1,0 +1,193 @@
+//! What a reconcile gets besides its key.
+
+use std::{any::TypeId, fmt, sync::Arc};
+
+use kube::{
+    Client, Resource,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
+    core::Request,
+};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use super::own_writes::OwnWrites;
+use crate::{
+    cache::{Kind, Lister, Object, ObjectKey},
+    informer::InformerFactory,
+};
+
+/// What a reconcile works with: the caches to read from, and writes that the next reconcile of the
+/// same key is sure to see.
+///
+/// Reads come from [`lister`](Self::lister). Writes made through the methods here are remembered
+/// for the key: its next reconcile starts only when the controller's caches of the written kinds
+/// have caught up. Writes made through [`client`](Self::client) are not covered, and neither are
+/// kinds the controller does not watch.
+#[derive(Clone)]
+pub struct Context {
+    pub(super) shared: Arc<Shared>,
+    pub(super) key: ObjectKey,
+    pub(super) id: u64,
+}
+
+/// What all reconciles of one controller share.
+pub(super) struct Shared {
+    pub(super) name: String,
+    pub(super) client: Client,
+    pub(super) informers: InformerFactory,
+    pub(super) own_writes: Mutex<OwnWrites>,
+}
+
+impl Context {
+    /// The key that is reconciled.
+    pub fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+
+    /// The number of this reconcile, as it stands in its tracing span.
+    pub fn reconcile_id(&self) -> u64 {
+        self.id
+    }
+
+    /// The plain client. What is written through it is not remembered.
+    pub fn client(&self) -> &Client {
+        &self.shared.client
+    }
+
+    /// The cache of a kind that the controller watches.
+    pub fn lister<K: Kind<DynamicType: Default>>(&self) -> Lister<K> {
+        self.shared.informers.informer::<K>().lister()
+    }
+
+    /// Creates `object` in the namespace its metadata name.
+    ///
+    /// Not cancel safe: a create that was sent may have happened.
+    pub async fn create<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
+        let params = PostParams { field_manager: self.field_manager(), ..PostParams::default() };
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        let request = requests::<K>(object.meta().namespace.as_deref()).create(&params, body);
+        self.store(request).await
+    }
+
+    /// Replaces `object`, if its resource version is still the current one.
+    ///
+    /// Not cancel safe: a write that was sent may have happened.
+    pub async fn replace<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
+        let params = PostParams { field_manager: self.field_manager(), ..PostParams::default() };
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        let name = object.meta().name.as_deref().unwrap_or_default();
+        self.store(requests::<K>(object.meta().namespace.as_deref()).replace(name, &params, body)).await
+    }
+
+    /// Patches the object called `key`.
+    ///
+    /// Not cancel safe: a write that was sent may have happened.
+    pub async fn patch<K: Writable, P: Serialize + fmt::Debug>(
+        &self,
+        key: &ObjectKey,
+        patch: &Patch<P>,
+    ) -> Result<K, kube::Error> {
+        let params = self.patch_params(patch);
+        self.store(requests::<K>(key.namespace()).patch(key.name(), &params, patch)).await
+    }
+
+    /// Patches the status of the object called `key`.
+    ///
+    /// Not cancel safe: a write that was sent may have happened.
+    pub async fn patch_status<K: Writable, P: Serialize + fmt::Debug>(
+        &self,
+        key: &ObjectKey,
+        patch: &Patch<P>,
+    ) -> Result<K, kube::Error> {
+        let params = self.patch_params(patch);
+        let request = requests::<K>(key.namespace());
+        self.store(request.patch_subresource("status", key.name(), &params, patch)).await
+    }
+
+    /// Deletes exactly `object`: another one under its name is left alone. An object that is gone
+    /// already is deleted.
+    ///
+    /// Not cancel safe: a deletion that was sent may have happened.
+    pub async fn delete<K>(&self, object: &Object<K>) -> Result<(), kube::Error>
+    where
+        K: Kind<DynamicType: Default>,
+    {
+        let kind = TypeId::of::<K>();
+        let params = DeleteParams {
+            propagation_policy: Some(PropagationPolicy::Background),
+            preconditions: Some(Preconditions {
+                uid: Some(object.uid().to_owned()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let request = requests::<K>(object.key().namespace())
+            .delete(object.key().name(), &params)
+            .map_err(kube::Error::BuildRequest)?;
+        self.shared.own_writes.lock().deleting(&self.key, kind, object.key(), object.uid());
+        let answer = self.shared.client.request_status::<Marked>(request).await;
+        let mut own_writes = self.shared.own_writes.lock();
+        match answer {
+            Ok(answer) => {
+                // Only marked: it goes when its finalizers are gone, which may be never.
+                if let Some(marked) = answer.left() {
+                    own_writes.not_deleted(&self.key, kind, object.uid());
+                    let version = marked.metadata.resource_version.unwrap_or_default();
+                    own_writes.wrote(&self.key, kind, &version);
+                }
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => {
+                own_writes.not_deleted(&self.key, kind, object.uid());
+                Err(error)
+            }
+        }
+    }
+
+    async fn store<K: Writable>(
+        &self,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<K, kube::Error> {
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        let stored: K = self.shared.client.request(request).await?;
+        if let Some(version) = &stored.meta().resource_version {
+            self.shared.own_writes.lock().wrote(&self.key, TypeId::of::<K>(), version);
+        }
+        Ok(stored)
+    }
+
+    fn field_manager(&self) -> Option<String> {
+        Some(self.shared.name.clone())
+    }
+
+    fn patch_params<P: Serialize>(&self, patch: &Patch<P>) -> PatchParams {
+        PatchParams {
+            field_manager: self.field_manager(),
+            force: matches!(patch, Patch::Apply(_)),
+            ..PatchParams::default()
+        }
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("key", &self.key).field("id", &self.id).finish()
+    }
+}
+
+/// A kind that can be written back in full. A struct that holds a part of a kind's fields is for
+/// reading only, and must not be [`Serialize`].
+pub trait Writable: Kind<DynamicType: Default> + Serialize {}
+
+impl<K: Kind<DynamicType: Default> + Serialize> Writable for K {}
+
+/// The little we read of an object that a deletion only marked.
+#[derive(Clone, Debug, serde::Deserialize)]
+struct Marked {
+    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+}
+
+fn requests<K: Resource<DynamicType: Default>>(namespace: Option<&str>) -> Request {
+    Request::new(K::url_path(&K::DynamicType::default(), namespace))
+}

@@ -1,0 +1,138 @@
+//! What a controller counts, under the names that dashboards for controller-runtime use.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+
+use crate::metrics::{MetricSet, Metrics};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByController {
+    controller: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByResult {
+    controller: String,
+    result: &'static str,
+}
+
+fn seconds() -> Histogram {
+    Histogram::new([
+        0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    ])
+}
+
+#[derive(Clone)]
+struct Set {
+    reconciles: Family<ByResult, Counter>,
+    errors: Family<ByController, Counter>,
+    terminal_errors: Family<ByController, Counter>,
+    panics: Family<ByController, Counter>,
+    timeouts: Family<ByController, Counter>,
+    seconds: Family<ByController, Histogram, fn() -> Histogram>,
+    max_concurrent: Family<ByController, Gauge>,
+    active: Family<ByController, Gauge>,
+    parked: Family<ByController, Counter>,
+    stale: Family<ByController, Counter>,
+}
+
+impl Default for Set {
+    fn default() -> Self {
+        Self {
+            reconciles: Family::default(),
+            errors: Family::default(),
+            terminal_errors: Family::default(),
+            panics: Family::default(),
+            timeouts: Family::default(),
+            seconds: Family::new_with_constructor(seconds),
+            max_concurrent: Family::default(),
+            active: Family::default(),
+            parked: Family::default(),
+            stale: Family::default(),
+        }
+    }
+}
+
+impl MetricSet for Set {
+    fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("controller_runtime");
+        registry.register("reconcile", "Reconciles by result", self.reconciles.clone());
+        registry.register("reconcile_errors", "Reconciles that failed", self.errors.clone());
+        registry.register(
+            "terminal_reconcile_errors",
+            "Reconciles that failed in a way no retry mends",
+            self.terminal_errors.clone(),
+        );
+        registry.register("reconcile_panics", "Reconciles that panicked", self.panics.clone());
+        registry.register(
+            "reconcile_timeouts",
+            "Reconciles that ran into their time limit",
+            self.timeouts.clone(),
+        );
+        registry.register(
+            "reconcile_time_seconds",
+            "How long reconciles took",
+            self.seconds.clone(),
+        );
+        registry.register(
+            "max_concurrent_reconciles",
+            "Workers of the controller",
+            self.max_concurrent.clone(),
+        );
+        registry.register("active_workers", "Workers that reconcile now", self.active.clone());
+        registry.register(
+            "reconcile_parked",
+            "Keys that waited until the caches had seen their own writes",
+            self.parked.clone(),
+        );
+        registry.register(
+            "reconcile_stale",
+            "Keys that ran although a cache had not seen their own writes in time",
+            self.stale.clone(),
+        );
+    }
+}
+
+/// The metrics of one controller.
+pub(super) struct ControllerMetrics {
+    pub(super) success: Counter,
+    pub(super) error: Counter,
+    pub(super) requeue_after: Counter,
+    pub(super) errors: Counter,
+    pub(super) terminal_errors: Counter,
+    pub(super) panics: Counter,
+    pub(super) timeouts: Counter,
+    pub(super) seconds: Histogram,
+    pub(super) max_concurrent: Gauge,
+    pub(super) active: Gauge,
+    pub(super) parked: Counter,
+    pub(super) stale: Counter,
+}
+
+impl ControllerMetrics {
+    pub(super) fn new(metrics: &Metrics, controller: &str) -> Self {
+        let set = metrics.set::<Set>();
+        let by = ByController { controller: controller.to_owned() };
+        let result = |result| {
+            let labels = ByResult { controller: controller.to_owned(), result };
+            set.reconciles.get_or_create(&labels).clone()
+        };
+        Self {
+            success: result("success"),
+            error: result("error"),
+            requeue_after: result("requeue_after"),
+            errors: set.errors.get_or_create(&by).clone(),
+            terminal_errors: set.terminal_errors.get_or_create(&by).clone(),
+            panics: set.panics.get_or_create(&by).clone(),
+            timeouts: set.timeouts.get_or_create(&by).clone(),
+            seconds: set.seconds.get_or_create(&by).clone(),
+            max_concurrent: set.max_concurrent.get_or_create(&by).clone(),
+            active: set.active.get_or_create(&by).clone(),
+            parked: set.parked.get_or_create(&by).clone(),
+            stale: set.stale.get_or_create(&by).clone(),
+        }
+    }
+}

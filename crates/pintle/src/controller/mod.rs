@@ -1,0 +1,386 @@
+//! Key in, reconcile, result out: the loop of workers, built from the pieces before it.
+//!
+//! # Flow
+//!
+//! Handlers on the informers of the primary kind, of the kinds it owns and of any other kind it
+//! [watches](Controller::watches) turn changes into keys of the primary kind and add them to a
+//! [`WorkQueue`]. Workers take keys, one key never twice at a time, and call the reconcile function
+//! with the key and a [`Context`]. What it returns decides what becomes of the key:
+//!
+//! | result | the key |
+//! |---|---|
+//! | [`Action::await_change`] | is forgotten until something changes |
+//! | [`Action::requeue_after`] | runs again after the delay, sooner if something changes |
+//! | an error | is retried with back-off |
+//! | a [terminal error](ReconcileError::terminal) | is forgotten until something changes |
+//! | a panic, or the time limit | is retried with back-off |
+//!
+//! # Guarantees
+//!
+//! - The first reconcile starts when every cache is filled *and* every handler has seen what is in
+//!   it.
+//! - A reconcile sees what the previous reconcile of the same key wrote through its context.
+//! - A deletion reaches the queue whatever the predicates say, also one whose final state was
+//!   missed.
+//! - What the first list and a resync bring never delays a real change for long: it comes in at low
+//!   priority.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+//! use pintle::{
+//!     controller::{Action, Controller},
+//!     informer::InformerFactory,
+//! };
+//! use tokio_util::sync::CancellationToken;
+//!
+//! # async fn run(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! let informers = InformerFactory::new(client);
+//! let shutdown = CancellationToken::new();
+//! Controller::<ReplicaSet>::new("replica-sets", &informers)
+//!     .owns::<Pod>()
+//!     .workers(4)
+//!     .run(
+//!         |key, cx| async move {
+//!             let Some(set) = cx.lister::<ReplicaSet>().get(&key) else {
+//!                 return Ok(Action::await_change()); // Gone is a normal answer.
+//!             };
+//!             println!("{key} has generation {:?}", set.generation());
+//!             Ok(Action::await_change())
+//!         },
+//!         &shutdown,
+//!     )
+//!     .await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod action;
+mod context;
+mod metrics;
+mod own_writes;
+mod predicate;
+mod trigger;
+mod worker;
+
+use std::{
+    any::TypeId,
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use parking_lot::Mutex;
+use tokio::time::timeout;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use self::{
+    action::{Action, ReconcileError},
+    context::{Context, Writable},
+    predicate::Predicate,
+};
+use self::{
+    context::Shared,
+    metrics::ControllerMetrics,
+    own_writes::{View, Views},
+    trigger::Owners,
+    worker::Workers,
+};
+use crate::{
+    cache::{Kind, Lister, Object, ObjectKey},
+    informer::{InformerFactory, Registration, SharedInformer},
+    metrics::Metrics,
+    queue::WorkQueue,
+};
+
+/// A kind a controller can watch: one whose resource is known from its type.
+pub trait Watchable: Kind<DynamicType: Default, Scope: 'static> {}
+
+impl<K: Kind<DynamicType: Default, Scope: 'static>> Watchable for K {}
+
+/// Builds a controller for the primary kind `P` and runs it. See the [module](self).
+#[must_use = "a controller does nothing until it is run"]
+pub struct Controller<P: Watchable> {
+    name: String,
+    informers: InformerFactory,
+    queue: Option<WorkQueue<ObjectKey>>,
+    metrics: Metrics,
+    predicate: Option<Predicate<P>>,
+    triggers: Vec<Trigger>,
+    workers: usize,
+    timeout: Option<Duration>,
+    stale_after: Option<Duration>,
+    sync_timeout: Duration,
+    stop_within: Duration,
+}
+
+/// Adds one kind to the wiring.
+type Trigger = Box<dyn FnOnce(&InformerFactory, &WorkQueue<ObjectKey>, &mut Wiring) + Send>;
+
+/// Resolves when a cache has changed since the call.
+type Advanced = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// What connects the informers to the workers.
+#[derive(Default)]
+struct Wiring {
+    handlers: Vec<(String, Registration)>,
+    views: Views,
+    advanced: Vec<Advanced>,
+}
+
+/// Why a controller did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ControllerError {
+    /// A cache did not fill in time.
+    #[error("controller {controller}: the cache of {kind} did not fill within {waited:?}")]
+    NotSynced {
+        /// The controller that waited.
+        controller: String,
+        /// The kind it waited for.
+        kind: String,
+        /// How long.
+        waited: Duration,
+    },
+}
+
+/// What was left when a controller stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stopped {
+    /// The keys whose reconcile did not end within the time allowed, and was dropped.
+    pub unfinished: Vec<ObjectKey>,
+    /// How many keys waited in the queue.
+    pub waiting: usize,
+}
+
+impl<P: Watchable> Controller<P> {
+    /// A controller called `name`, on the shared informers of the process.
+    pub fn new(name: impl Into<String>, informers: &InformerFactory) -> Self {
+        Self {
+            name: name.into(),
+            informers: informers.clone(),
+            queue: None,
+            metrics: Metrics::new(),
+            predicate: None,
+            triggers: Vec::new(),
+            workers: 1,
+            timeout: None,
+            stale_after: Some(Duration::from_secs(5)),
+            sync_timeout: Duration::from_secs(120),
+            stop_within: Duration::from_secs(30),
+        }
+    }
+
+    /// Changes of the primary kind that are not worth a reconcile are left out. Deletions never
+    /// are.
+    pub fn filter(mut self, predicate: Predicate<P>) -> Self {
+        self.predicate = Some(match self.predicate {
+            Some(earlier) => earlier.and(predicate),
+            None => predicate,
+        });
+        self
+    }
+
+    /// A change of a `K` wakes the `P` that controls it, and the one that did before the change.
+    pub fn owns<K: Watchable>(self) -> Self {
+        let owners = Owners::of::<P>();
+        self.on::<K>(None, move |_, object, keys| {
+            if let Some(object) = object {
+                let owner = object.controller_owner();
+                keys.extend(owner.and_then(|owner| owners.key(owner, object.key().namespace())));
+            }
+        })
+    }
+
+    /// As [`owns`](Self::owns), for every `P` among the owners of a `K`, not only the controlling
+    /// one.
+    pub fn owns_shared<K: Watchable>(self) -> Self {
+        let owners = Owners::of::<P>();
+        self.on::<K>(None, move |_, object, keys| {
+            if let Some(object) = object {
+                let namespace = object.key().namespace();
+                let all = object.owner_references().iter();
+                keys.extend(all.filter_map(|owner| owners.key(owner, namespace)));
+            }
+        })
+    }
+
+    /// A change of a `K` wakes the keys that `keys_of` names for its old and its new state.
+    pub fn watches<K: Watchable>(
+        self,
+        keys_of: impl Fn(&Object<K>) -> Vec<ObjectKey> + Send + 'static,
+    ) -> Self {
+        self.on::<K>(None, move |_, object, keys| keys.extend(object.map(&keys_of).into_iter().flatten()))
+    }
+
+    /// As [`watches`](Self::watches), leaving out the changes that `predicate` does not admit.
+    pub fn watches_if<K: Watchable>(
+        self,
+        predicate: Predicate<K>,
+        keys_of: impl Fn(&Object<K>) -> Vec<ObjectKey> + Send + 'static,
+    ) -> Self {
+        let predicate = Some(predicate);
+        self.on::<K>(predicate, move |_, object, keys| keys.extend(object.map(&keys_of).into_iter().flatten()))
+    }
+
+    fn on<K: Watchable>(
+        mut self,
+        predicate: Option<Predicate<K>>,
+        keys_of: impl Fn(&ObjectKey, Option<&Object<K>>, &mut Vec<ObjectKey>) + Send + 'static,
+    ) -> Self {
+        self.triggers.push(Box::new(move |informers, queue, wiring| {
+            let informer = informers.informer::<K>();
+            let registration = trigger::wake(&informer, queue, predicate, keys_of);
+            wiring.add(&informer, registration);
+        }));
+        self
+    }
+
+    /// How many keys are reconciled at once; 1 unless said otherwise.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
+        self
+    }
+
+    /// Uses `queue` instead of one made for the controller: to choose its rate limiter, or to add
+    /// keys from elsewhere.
+    pub fn queue(mut self, queue: WorkQueue<ObjectKey>) -> Self {
+        self.queue = Some(queue);
+        self
+    }
+
+    /// Where the controller and its queue count.
+    pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = metrics.clone();
+        self
+    }
+
+    /// Drops a reconcile that takes longer than `limit`, and retries it. No limit unless said.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// How long a key waits for the caches to show what it wrote, before it runs anyway; 5 s unless
+    /// said otherwise.
+    pub fn read_own_writes_within(mut self, bound: Duration) -> Self {
+        self.stale_after = Some(bound);
+        self
+    }
+
+    /// Runs keys on whatever the caches show, also if that is older than what the key wrote.
+    pub fn without_reading_own_writes(mut self) -> Self {
+        self.stale_after = None;
+        self
+    }
+
+    /// How long the caches may take to fill before [`run`](Self::run) gives up; 2 minutes unless
+    /// said otherwise.
+    pub fn sync_timeout(mut self, limit: Duration) -> Self {
+        self.sync_timeout = limit;
+        self
+    }
+
+    /// How long reconciles may go on after the shutdown; 30 s unless said otherwise.
+    pub fn stop_within(mut self, limit: Duration) -> Self {
+        self.stop_within = limit;
+        self
+    }
+
+    /// Runs the controller until `shutdown`, then finishes what is being reconciled and says what
+    /// it left.
+    ///
+    /// Starts the informers it needs if nobody has; they then stop with `shutdown`.
+    ///
+    /// Not cancel safe: dropping the future drops the reconciles that run.
+    pub async fn run<F, R>(
+        self,
+        reconcile: F,
+        shutdown: &CancellationToken,
+    ) -> Result<Stopped, ControllerError>
+    where
+        F: Fn(ObjectKey, Context) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
+    {
+        let queue = self.queue.clone().unwrap_or_else(|| {
+            WorkQueue::builder(&self.name).metrics(&self.metrics).build()
+        });
+        let mut wiring = Wiring::default();
+        let primary = self.informers.informer::<P>();
+        let itself = trigger::wake(&primary, &queue, self.predicate.clone(), |key, _, keys| {
+            keys.push(key.clone());
+        });
+        wiring.add(&primary, itself);
+        for trigger in self.triggers {
+            trigger(&self.informers, &queue, &mut wiring);
+        }
+        self.informers.start(shutdown);
+        let Wiring { handlers, views, advanced } = wiring;
+        for (kind, handler) in &handlers {
+            let synced = tokio::select! {
+                biased; // Who is told to stop does not start.
+                () = shutdown.cancelled() => return Ok(Stopped::default()),
+                synced = timeout(self.sync_timeout, handler.synced()) => synced,
+            };
+            synced.map_err(|_| ControllerError::NotSynced {
+                controller: self.name.clone(),
+                kind: kind.clone(),
+                waited: self.sync_timeout,
+            })?;
+        }
+
+        let metrics = ControllerMetrics::new(&self.metrics, &self.name);
+        metrics.max_concurrent.set(i64::try_from(self.workers).unwrap_or(i64::MAX));
+        let workers = Arc::new(Workers {
+            queue,
+            reconcile: Box::new(move |key, cx| reconcile(key, cx).boxed()),
+            shared: Arc::new(Shared {
+                client: self.informers.client().clone(),
+                name: self.name,
+                informers: self.informers,
+                own_writes: Mutex::default(),
+            }),
+            views,
+            advanced,
+            stale_after: self.stale_after,
+            timeout: self.timeout,
+            metrics,
+            next_id: AtomicU64::new(1),
+            running: Mutex::default(),
+            parked: TaskTracker::new(),
+        });
+        let stopped = workers.run(self.workers, self.stop_within, shutdown).await;
+        drop(handlers);
+        Ok(stopped)
+    }
+}
+
+impl Wiring {
+    fn add<K: Watchable>(&mut self, informer: &SharedInformer<K>, registration: Registration) {
+        let kind = K::kind(&K::DynamicType::default()).into_owned();
+        self.handlers.push((kind, registration));
+        if self.views.contains_key(&TypeId::of::<K>()) {
+            return;
+        }
+        let lister = informer.lister();
+        self.views.insert(TypeId::of::<K>(), Box::new(lister.clone()));
+        self.advanced.push(Box::new(move || lister.changed().boxed()));
+    }
+}
+
+impl<K: Kind> View for Lister<K> {
+    fn version(&self) -> String {
+        self.resource_version()
+    }
+
+    fn holds(&self, key: &ObjectKey, uid: &str) -> bool {
+        self.get(key).is_some_and(|object| object.uid() == uid)
+    }
+}
+
+impl<P: Watchable> fmt::Debug for Controller<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,248 @@
+//! One worker: a key in, a reconcile, a verdict out.
+
+use std::{
+    any::Any,
+    collections::BTreeSet,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{
+    FutureExt,
+    future::{BoxFuture, select_all},
+};
+use parking_lot::Mutex;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{Instrument, debug, error, info, info_span, warn};
+
+use super::{
+    Action, Advanced, Context, ReconcileError, Stopped,
+    context::Shared,
+    metrics::ControllerMetrics,
+    own_writes::Views,
+};
+use crate::{
+    cache::ObjectKey,
+    queue::{Item, WorkQueue},
+};
+
+/// The user's reconcile, boxed once at the edge.
+pub(super) type Reconcile =
+    dyn Fn(ObjectKey, Context) -> BoxFuture<'static, Result<Action, ReconcileError>> + Send + Sync;
+
+/// What all workers of a controller share.
+pub(super) struct Workers {
+    pub(super) queue: WorkQueue<ObjectKey>,
+    pub(super) reconcile: Box<Reconcile>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) views: Views,
+    pub(super) advanced: Vec<Advanced>,
+    pub(super) stale_after: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) metrics: ControllerMetrics,
+    pub(super) next_id: AtomicU64,
+    /// The keys that are being reconciled, for the report at the end.
+    pub(super) running: Mutex<BTreeSet<ObjectKey>>,
+    pub(super) parked: TaskTracker,
+}
+
+/// How a reconcile ended.
+enum Outcome {
+    Done(Action),
+    Failed(ReconcileError),
+    Panicked(String),
+    TimedOut(Duration),
+}
+
+impl Workers {
+    /// Works with `count` workers until `shutdown`, then for at most `grace` until those that
+    /// reconcile have ended.
+    pub(super) async fn run(
+        self: Arc<Self>,
+        count: usize,
+        grace: Duration,
+        shutdown: &CancellationToken,
+    ) -> Stopped {
+        let mut tasks = JoinSet::new();
+        for _ in 0..count {
+            tasks.spawn(Arc::clone(&self).work(shutdown.clone()));
+        }
+        info!(controller = self.shared.name, workers = count, "controller started");
+        shutdown.cancelled().await;
+        self.queue.shut_down();
+        self.parked.close();
+        let ended = async {
+            while tasks.join_next().await.is_some() {}
+            self.parked.wait().await;
+        };
+        let _ = timeout(grace, ended).await;
+        let unfinished: Vec<_> = self.running.lock().iter().cloned().collect();
+        tasks.shutdown().await;
+        let stopped = Stopped { unfinished, waiting: self.queue.len() };
+        if stopped.unfinished.is_empty() {
+            info!(controller = self.shared.name, waiting = stopped.waiting, "controller stopped");
+        } else {
+            warn!(
+                controller = self.shared.name, ?stopped,
+                "controller stopped before every reconcile had ended"
+            );
+        }
+        stopped
+    }
+
+    /// Works until `shutdown`; the reconcile that runs then is finished.
+    pub(super) async fn work(self: Arc<Self>, shutdown: CancellationToken) {
+        loop {
+            let item = tokio::select! {
+                biased; // Who is told to stop takes no further key.
+                () = shutdown.cancelled() => return,
+                item = self.queue.get() => item,
+            };
+            let Some(item) = item else { return };
+            if self.sees_its_writes(item.key()) {
+                self.process(item).await;
+            } else {
+                self.park(item, &shutdown);
+            }
+        }
+    }
+
+    fn sees_its_writes(&self, key: &ObjectKey) -> bool {
+        self.stale_after.is_none() || self.shared.own_writes.lock().are_seen(key, &self.views)
+    }
+
+    /// Keeps `item` out of the way of the workers until the caches have caught up with what its
+    /// last reconcile wrote. Nobody else gets the key meanwhile, because the item is held.
+    fn park(self: &Arc<Self>, item: Item<ObjectKey>, shutdown: &CancellationToken) {
+        self.metrics.parked.inc();
+        let (workers, shutdown) = (Arc::clone(self), shutdown.clone());
+        let bound = self.stale_after.unwrap_or_default();
+        self.parked.spawn(async move {
+            let caught_up = async {
+                loop {
+                    // Listen before looking, or a change in between is missed.
+                    let advanced = select_all(workers.advanced.iter().map(|of| of()));
+                    if workers.sees_its_writes(item.key()) {
+                        return;
+                    }
+                    advanced.await;
+                }
+            };
+            let waited = tokio::select! {
+                biased; // Stopping frees the key at once; the time limit comes before more waiting.
+                () = shutdown.cancelled() => Ok(()),
+                waited = timeout(bound, caught_up) => waited,
+            };
+            if waited.is_err() {
+                workers.metrics.stale.inc();
+                warn!(
+                    controller = workers.shared.name, key = %item.key(), ?bound,
+                    "a cache has not seen this key's own writes in time; reconciling anyway"
+                );
+                workers.shared.own_writes.lock().forget(item.key());
+            }
+            item.put_back();
+        });
+    }
+
+    async fn process(&self, item: Item<ObjectKey>) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let span = info_span!(
+            "reconcile",
+            controller = self.shared.name,
+            namespace = item.key().namespace(),
+            name = item.key().name(),
+            reconcile_id = id,
+        );
+        self.metrics.active.inc();
+        self.running.lock().insert(item.key().clone());
+        let started = Instant::now();
+        let outcome = self.reconcile(item.key(), id).instrument(span.clone()).await;
+        self.metrics.seconds.observe(started.elapsed().as_secs_f64());
+        self.metrics.active.dec();
+        self.running.lock().remove(item.key());
+        span.in_scope(|| self.conclude(item, outcome));
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, id: u64) -> Outcome {
+        let cx = Context { shared: Arc::clone(&self.shared), key: key.clone(), id };
+        // Also the call that makes the future is the user's code.
+        let run = AssertUnwindSafe(async { (self.reconcile)(key.clone(), cx).await }).catch_unwind();
+        let ended = match self.timeout {
+            Some(limit) => match timeout(limit, run).await {
+                Ok(ended) => ended,
+                Err(_) => return Outcome::TimedOut(limit),
+            },
+            None => run.await,
+        };
+        match ended {
+            Ok(Ok(action)) => Outcome::Done(action),
+            Ok(Err(error)) => Outcome::Failed(error),
+            Err(panic) => Outcome::Panicked(message_of(&*panic)),
+        }
+    }
+
+    /// Counts and reports the outcome, and gives the queue its verdict.
+    fn conclude(&self, item: Item<ObjectKey>, outcome: Outcome) {
+        let metrics = &self.metrics;
+        match outcome {
+            Outcome::Done(Action { after, priority }) => {
+                let item = match priority {
+                    Some(priority) => item.with_priority(priority),
+                    None => item,
+                };
+                if let Some(after) = after {
+                    metrics.requeue_after.inc();
+                    debug!(?after, "reconciled; again later");
+                    item.requeue_after(after);
+                } else {
+                    metrics.success.inc();
+                    debug!("reconciled");
+                    item.forget();
+                }
+            }
+            Outcome::Failed(error) => {
+                metrics.error.inc();
+                metrics.errors.inc();
+                if error.is_terminal() {
+                    metrics.terminal_errors.inc();
+                    error!(%error, "reconcile failed in a way that no retry mends");
+                    item.forget();
+                } else {
+                    warn!(%error, retries = item.retries(), "reconcile failed; retrying");
+                    item.retry();
+                }
+            }
+            Outcome::Panicked(message) => {
+                metrics.error.inc();
+                metrics.errors.inc();
+                metrics.panics.inc();
+                error!(panic = message, "reconcile panicked; retrying");
+                item.retry();
+            }
+            Outcome::TimedOut(limit) => {
+                metrics.error.inc();
+                metrics.errors.inc();
+                metrics.timeouts.inc();
+                warn!(?limit, "reconcile took too long and was dropped; retrying");
+                item.retry();
+            }
+        }
+    }
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|message| (*message).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "not a message".to_owned())
+}

@@ -1,0 +1,417 @@
+//! Cleaning up outside the cluster before an object may go.
+//!
+//! A controller that makes things the garbage collector does not know of (a bucket, a DNS name)
+//! marks its object with a finalizer first: the server then keeps a deleted object until the mark is
+//! taken off. The mistake to avoid is making the thing before the mark is stored: crash in between,
+//! and nobody will ever clean up. Here the type system keeps the order:
+//!
+//! ```text
+//!              alive, not marked ──store the mark──► Held ──► make things outside
+//! guard() ──►  alive, marked ─────────────────────► Held ──► make things outside
+//!              being deleted, marked ─────────────► CleanUp ──► remove them, then release()
+//!              being deleted, not marked ─────────► Gone
+//! ```
+
+use std::fmt;
+
+use kube::{
+    Api, Resource,
+    api::{Patch, PatchParams},
+};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::cache::ObjectKey;
+
+/// A finalizer's name, checked: `example.org/bucket`.
+///
+/// ```no_run
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use kube::Api;
+/// use pintle::finalizer::{Finalizer, Guard, Held};
+///
+/// async fn create_bucket(config: Held<'_, ConfigMap>) { /* … */ }
+/// async fn delete_bucket(config: &ConfigMap) { /* … must bear being called again … */ }
+///
+/// async fn reconcile(
+///     api: &Api<ConfigMap>,
+///     config: &ConfigMap,
+/// ) -> Result<(), Box<dyn std::error::Error>> {
+///     let finalizer = Finalizer::new("example.org/bucket")?;
+///     match finalizer.guard(api, config).await? {
+///         Guard::Held(held) => create_bucket(held).await,
+///         Guard::CleanUp(clean_up) => {
+///             delete_bucket(clean_up.object()).await;
+///             clean_up.release().await?;
+///         }
+///         Guard::Gone => {}
+///     }
+///     Ok(())
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finalizer {
+    name: String,
+}
+
+/// What may be done with an object; see the [module](self).
+#[derive(Debug)]
+#[must_use]
+pub enum Guard<'a, K> {
+    /// It is alive and marked: things may be made for it.
+    Held(Held<'a, K>),
+    /// It is being deleted and still marked: what was made for it has to be removed.
+    CleanUp(CleanUp<'a, K>),
+    /// It is being deleted and not marked (any more): there is nothing to do.
+    Gone,
+}
+
+/// Proof that an object's finalizer is stored. Whatever makes things outside the cluster should take
+/// one of these rather than the object: then it cannot be called too early.
+pub struct Held<'a, K> {
+    object: &'a K,
+}
+
+/// An object that waits for its clean-up. Dropped without [`release`](Self::release), it goes on
+/// waiting, and the next reconcile gets it again.
+#[must_use]
+pub struct CleanUp<'a, K> {
+    object: &'a K,
+    finalizer: Finalizer,
+    api: Api<K>,
+}
+
+/// Why an object's finalizer could not be stored or taken off.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FinalizerError {
+    /// A finalizer is named like `example.org/bucket`: a domain, a slash, a word.
+    #[error("{0:?} is no name for a finalizer: it has to look like example.org/bucket")]
+    Name(String),
+    /// The object has no name or version, so it was not read from a server.
+    #[error("{0} was not read from a server")]
+    NotStored(ObjectKey),
+    /// The object changed since it was read. The next reconcile will see the newer one.
+    #[error("{0} changed meanwhile")]
+    Changed(ObjectKey),
+    /// The server could not be reached or refused. Nothing else was done; try again.
+    #[error("the finalizer of {key} could not be written: {source}")]
+    Write {
+        /// The object.
+        key: ObjectKey,
+        /// What the client said.
+        source: Box<kube::Error>,
+    },
+}
+
+impl Finalizer {
+    /// A finalizer of this name.
+    pub fn new(name: impl Into<String>) -> Result<Self, FinalizerError> {
+        let name = name.into();
+        let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        let edge = |part: &str| {
+            let ends = [part.as_bytes().first(), part.as_bytes().last()];
+            ends.iter()
+                .all(|end| end.is_some_and(u8::is_ascii_alphanumeric))
+        };
+        match name.split_once('/') {
+            Some((domain, word))
+                if [domain, word]
+                    .iter()
+                    .all(|part| edge(part) && part.bytes().all(fine))
+                    && word.len() <= 63 =>
+            {
+                Ok(Self { name })
+            }
+            _ => Err(FinalizerError::Name(name)),
+        }
+    }
+
+    /// Stores the finalizer if the object is alive and lacks it, and says what may be done now.
+    ///
+    /// `api` has to reach the object's namespace. The mark is written against the version of
+    /// `object`: if that is not the newest, nothing is stored and the error is
+    /// [`Changed`](FinalizerError::Changed).
+    ///
+    /// Cancel safe: dropped half-way, the mark is stored or not, and the next call finds out.
+    pub async fn guard<'a, K>(
+        &self,
+        api: &Api<K>,
+        object: &'a K,
+    ) -> Result<Guard<'a, K>, FinalizerError>
+    where
+        K: Resource + DeserializeOwned + Clone + fmt::Debug,
+    {
+        let marks = object.meta().finalizers.as_deref().unwrap_or_default();
+        let marked = marks.contains(&self.name);
+        match (object.meta().deletion_timestamp.is_some(), marked) {
+            (true, false) => Ok(Guard::Gone),
+            (true, true) => {
+                let (finalizer, api) = (self.clone(), api.clone());
+                Ok(Guard::CleanUp(CleanUp {
+                    object,
+                    finalizer,
+                    api,
+                }))
+            }
+            (false, true) => Ok(Guard::Held(Held { object })),
+            (false, false) => {
+                let marks = marks.iter().chain([&self.name]).cloned().collect();
+                write(api, object, marks).await?;
+                Ok(Guard::Held(Held { object }))
+            }
+        }
+    }
+}
+
+impl<'a, K> Held<'a, K> {
+    /// The object as it was given to [`Finalizer::guard`].
+    pub fn object(&self) -> &'a K {
+        self.object
+    }
+}
+
+impl<K> Clone for Held<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Held<'_, K> {}
+
+impl<K> fmt::Debug for Held<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Held")
+    }
+}
+
+impl<'a, K> CleanUp<'a, K> {
+    /// The object whose things have to be removed. Its clean-up may run more than once.
+    pub fn object(&self) -> &'a K {
+        self.object
+    }
+}
+
+impl<K> CleanUp<'_, K>
+where
+    K: Resource + DeserializeOwned + Clone + fmt::Debug,
+{
+    /// Everything is removed: takes the finalizer off, and lets the object go. That it is gone
+    /// already is fine.
+    ///
+    /// Cancel safe: dropped half-way, the mark is there or not, and the next reconcile finds out.
+    pub async fn release(self) -> Result<(), FinalizerError> {
+        let marks = self.object.meta().finalizers.iter().flatten();
+        let others = marks
+            .filter(|name| **name != self.finalizer.name)
+            .cloned()
+            .collect();
+        match write(&self.api, self.object, others).await {
+            Err(FinalizerError::Write { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.code == 404) => {
+                Ok(())
+            }
+            done => done,
+        }
+    }
+}
+
+impl<K> fmt::Debug for CleanUp<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CleanUp")
+            .field(&self.finalizer.name)
+            .finish()
+    }
+}
+
+/// Replaces the finalizers, if the object is still as it was read.
+async fn write<K>(api: &Api<K>, object: &K, marks: Vec<String>) -> Result<(), FinalizerError>
+where
+    K: Resource + DeserializeOwned + Clone + fmt::Debug,
+{
+    let key = ObjectKey::of(object);
+    let meta = object.meta();
+    let (Some(name), Some(version)) = (&meta.name, &meta.resource_version) else {
+        return Err(FinalizerError::NotStored(key));
+    };
+    // The version makes the server refuse the patch if anything happened in between: another's
+    // finalizer would be lost, or a mark put on an object of the same name.
+    let patch = json!({ "metadata": { "resourceVersion": version, "finalizers": marks } });
+    match api
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+    {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => Err(FinalizerError::Changed(key)),
+        Err(source) => Err(FinalizerError::Write {
+            key,
+            source: Box::new(source),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, sync::Arc};
+
+    use http::{Request, Response};
+    use http_body_util::BodyExt;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::{Client, client::Body};
+    use parking_lot::Mutex;
+    use serde_json::Value;
+
+    use super::*;
+
+    const OURS: &str = "example.org/bucket";
+
+    type Patches = Arc<Mutex<Vec<Value>>>;
+
+    /// A server that answers every patch with `code`, and what it was sent.
+    fn server(code: u16) -> (Api<ConfigMap>, Patches) {
+        let patches = Patches::default();
+        let seen = Arc::clone(&patches);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                assert_eq!(
+                    request.uri().path(),
+                    "/api/v1/namespaces/shop/configmaps/web"
+                );
+                let body = request
+                    .into_body()
+                    .collect()
+                    .await
+                    .expect("a body")
+                    .to_bytes();
+                seen.lock()
+                    .push(serde_json::from_slice(&body).expect("JSON"));
+                let answer = json!({ "code": code, "metadata": {} })
+                    .to_string()
+                    .into_bytes();
+                let answer = Response::builder().status(code).body(Body::from(answer));
+                Ok::<_, Infallible>(answer.expect("a response"))
+            }
+        });
+        (
+            Api::namespaced(Client::new(service, "default"), "shop"),
+            patches,
+        )
+    }
+
+    fn config(finalizers: &[&str], deleted: bool) -> ConfigMap {
+        let metadata = json!({
+            "name": "web",
+            "namespace": "shop",
+            "resourceVersion": "7",
+            "finalizers": finalizers,
+            "deletionTimestamp": deleted.then_some("2026-01-01T00:00:00Z"),
+        });
+        serde_json::from_value(json!({ "metadata": metadata })).expect("a config map")
+    }
+
+    fn finalizer() -> Finalizer {
+        Finalizer::new(OURS).expect("a name")
+    }
+
+    /// Proves PX-53.
+    #[tokio::test]
+    async fn an_object_is_held_only_after_its_finalizer_was_stored() {
+        let (api, patches) = server(200);
+        let config = config(&["other/one"], false);
+        let guard = finalizer().guard(&api, &config).await.expect("stored");
+        assert!(matches!(guard, Guard::Held(held) if held.object() == &config));
+        let metadata = json!({ "resourceVersion": "7", "finalizers": ["other/one", OURS] });
+        assert_eq!(*patches.lock(), [json!({ "metadata": metadata })]);
+    }
+
+    /// Proves PX-53.
+    #[tokio::test]
+    async fn what_could_not_be_stored_is_not_held() {
+        for code in [409, 404, 422, 500] {
+            let (api, patches) = server(code);
+            let error = finalizer()
+                .guard(&api, &config(&[], false))
+                .await
+                .expect_err("not stored");
+            assert_eq!(
+                matches!(error, FinalizerError::Changed(_)),
+                code == 409,
+                "{error}"
+            );
+            assert_eq!(patches.lock().len(), 1);
+        }
+        let (api, patches) = server(200);
+        let mut new = config(&[], false);
+        new.metadata.resource_version = None;
+        let error = finalizer()
+            .guard(&api, &new)
+            .await
+            .expect_err("never stored");
+        assert!(matches!(error, FinalizerError::NotStored(_)));
+        assert!(patches.lock().is_empty());
+    }
+
+    /// Proves PX-53.
+    #[tokio::test]
+    async fn an_object_that_has_its_finalizer_costs_no_request() {
+        let (api, patches) = server(500);
+        let held = config(&[OURS], false);
+        assert!(matches!(
+            finalizer().guard(&api, &held).await,
+            Ok(Guard::Held(_))
+        ));
+        let gone = config(&["other/one"], true);
+        assert!(matches!(
+            finalizer().guard(&api, &gone).await,
+            Ok(Guard::Gone)
+        ));
+        assert!(patches.lock().is_empty());
+    }
+
+    /// Proves PX-54.
+    #[tokio::test]
+    async fn a_deleted_object_goes_after_its_clean_up_and_others_marks_stay() {
+        for (code, released) in [(200, true), (404, true), (409, false), (500, false)] {
+            let (api, patches) = server(code);
+            let deleted = config(&["other/one", OURS], true);
+            let guard = finalizer()
+                .guard(&api, &deleted)
+                .await
+                .expect("to clean up");
+            assert!(
+                patches.lock().is_empty(),
+                "nothing before the clean-up is done"
+            );
+            let Guard::CleanUp(clean_up) = guard else {
+                panic!("{guard:?}")
+            };
+            assert_eq!(clean_up.object(), &deleted);
+            assert_eq!(clean_up.release().await.is_ok(), released, "after {code}");
+            let metadata = json!({ "resourceVersion": "7", "finalizers": ["other/one"] });
+            assert_eq!(*patches.lock(), [json!({ "metadata": metadata })]);
+        }
+    }
+
+    /// Proves PX-53.
+    #[test]
+    fn a_finalizer_needs_a_domain_and_a_word() {
+        for name in ["example.org/bucket", "a/b", "kubernetes.io/pv-protection"] {
+            assert!(Finalizer::new(name).is_ok(), "{name}");
+        }
+        for name in [
+            "",
+            "bucket",
+            "/bucket",
+            "example.org/",
+            "a b/c",
+            "a/b/c",
+            "a/-b",
+            "a./b",
+        ] {
+            assert!(
+                matches!(Finalizer::new(name), Err(FinalizerError::Name(_))),
+                "{name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The first program with an informer: prints each Pod that is added or updated, and marks those
+//! that are of interest.
+//!
+//! ```sh
+//! cargo run -p pod-watcher -- --app web --kubeconfig ~/.kube/config
+//! ```
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Parser;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client, api::PostParams};
+use pintle::{
+    cache::Object,
+    client::Target,
+    informer::{Event, InformerFactory},
+};
+use pintle_apiserver::ApiServer;
+use tokio_util::sync::CancellationToken;
+
+/// Prints each Pod that is added or updated.
+///
+/// Without a cluster named by --kubeconfig, KUBECONFIG or a Pod's own environment, it watches an API
+/// server of its own with two example Pods.
+#[derive(Debug, Parser)]
+struct Cli {
+    /// Path of a kubeconfig
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Mark the Pods whose annotation `app` has this value
+    #[arg(long, default_value = "web", value_name = "VALUE")]
+    app: String,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    let client = match Target::named(cli.kubeconfig.as_deref(), None).await? {
+        Some(target) => {
+            say(&format!("Watching the Pods of {target}"));
+            target.client("pod-watcher/0.1")?
+        }
+        None => embedded().await?,
+    };
+
+    let informers = InformerFactory::new(client);
+    let pods = informers.informer::<Pod>();
+    let watching = pods.on_event(move |event| match event {
+        Event::Added { object, .. } => say(&describe("added", &object, &cli.app)),
+        Event::Updated { new, .. } => say(&describe("updated", &new, &cli.app)),
+        Event::Deleted(deleted) => say(&format!("deleted {}", deleted.key)),
+    });
+    let shutdown = CancellationToken::new();
+    informers.start(&shutdown);
+    informers.wait_for_sync().await.context("the Pods could not be listed")?;
+    watching.synced().await;
+    say(&format!("{} Pods in the cache. Ctrl-C stops.", pods.lister().len()));
+
+    tokio::signal::ctrl_c().await?;
+    shutdown.cancel();
+    informers.shutdown().await;
+    Ok(())
+}
+
+/// One line about a Pod. The label is read off the header; the annotation needs the metadata.
+fn describe(what: &str, pod: &Object<Pod>, app: &str) -> String {
+    let mut line = format!("{what} {}", pod.key());
+    let metadata = pod.metadata().unwrap_or_default();
+    if metadata.annotations.is_some_and(|all| all.get("app").is_some_and(|value| value == app)) {
+        line += &format!("  [app={app}]");
+    }
+    if pod.labels().contains_key("test") {
+        line += "  [test]";
+    }
+    line
+}
+
+/// A server of our own, with two Pods to look at.
+async fn embedded() -> anyhow::Result<Client> {
+    say("No cluster was named: watching an embedded API server with two example Pods");
+    let client = ApiServer::builder().build().client();
+    let pods = Api::<Pod>::namespaced(client.clone(), "default");
+    for (name, annotations, labels) in [
+        ("web-0", r#"{"app":"web"}"#, "{}"),
+        ("probe", "{}", r#"{"test":"yes"}"#),
+    ] {
+        let pod = format!(
+            r#"{{"metadata":{{"name":"{name}","annotations":{annotations},"labels":{labels}}},
+                "spec":{{"containers":[{{"name":"main","image":"nginx"}}]}}}}"#
+        );
+        pods.create(&PostParams::default(), &serde_json::from_str(&pod)?).await?;
+    }
+    Ok(client)
+}
+
+#[allow(clippy::print_stdout, reason = "printing is what this program is for")]
+fn say(line: &str) {
+    println!("{line}");
+}
