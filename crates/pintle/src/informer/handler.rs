@@ -9,7 +9,6 @@ use std::{
 };
 
 use futures::task::AtomicWaker;
-use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
@@ -18,7 +17,10 @@ use super::{
     filter::Filter,
     metrics::HandlerMetrics,
 };
-use crate::object::panic_message;
+use crate::{
+    object::panic_message,
+    sync::{self, Mutex},
+};
 
 /// An event on its way to all handlers, with what each of them would have to find out.
 pub(super) struct Told<K> {
@@ -117,6 +119,7 @@ impl<K> Handler<K> {
                 .waiting(state.buffer.len(), state.buffer.coalesced() - merged);
             self.settle(&state);
         }
+        sync::turn();
         self.waker.wake();
     }
 
@@ -154,6 +157,7 @@ impl<K> Handler<K> {
         };
         self.metrics.waiting(0, 0);
         drop(dropped);
+        sync::turn();
         self.waker.wake();
     }
 
