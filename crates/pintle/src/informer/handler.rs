@@ -202,6 +202,18 @@ impl<K> Handler<K> {
         tracing::error!(handler = self.name, "{what} {}", panic_message(panic));
     }
 
+    /// How many events wait, if it is many.
+    fn lag(&self) -> Option<i64> {
+        Some(self.metrics.shown()).filter(|waiting| *waiting > 1024)
+    }
+
+    /// Names a handler that is slow while many events wait: it must not block.
+    fn warn_if_slow(&self, waiting: i64, took: Duration) {
+        if took > Duration::from_millis(100) {
+            tracing::warn!(handler = self.name, waiting, ?took, "a handler is slow");
+        }
+    }
+
     pub(super) fn panics(&self) -> u64 {
         self.state.lock().panics
     }
@@ -251,8 +263,13 @@ impl<K> Consumer<K> {
         while let Some(event) = std::future::poll_fn(|context| self.poll_next(context)).await {
             // The handler is only ever called again by this loop, which tells it the next event as
             // if nothing had happened: level-triggered code recovers, and others asked for it.
+            let lag = self.handler.lag();
+            let started = lag.map(|_| Instant::now());
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| handle(event))) {
                 self.handler.panicked("a handler", panic.as_ref());
+            }
+            if let (Some(waiting), Some(started)) = (lag, started) {
+                self.handler.warn_if_slow(waiting, started.elapsed());
             }
             calls += 1;
             if calls.is_multiple_of(TURN) {
