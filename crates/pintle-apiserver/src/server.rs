@@ -6,7 +6,12 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::Api, chance::Chance, clock::Clock, meta::Tree, registry::Registry, service::ApiService,
+    api::{Api, WriteOptions},
+    chance::Chance,
+    clock::Clock,
+    meta::Tree,
+    registry::Registry,
+    service::ApiService,
     store::Store,
 };
 
@@ -105,7 +110,7 @@ impl ApiServer {
             // A fresh store holds no namespace yet: creating one cannot fail.
             let _ = self
                 .api
-                .create_object(namespaces, None, object, &Default::default());
+                .create_object(namespaces, None, object, &WriteOptions::default());
         }
     }
 }
@@ -168,6 +173,6 @@ impl fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ApiServer")
             .field("revision", &self.api.store.revision())
-            .finish()
+            .finish_non_exhaustive()
     }
 }

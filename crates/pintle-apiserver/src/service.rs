@@ -1,20 +1,23 @@
 //! The server as a tower service.
 
 use std::{
+    any::Any,
     convert::Infallible,
     fmt,
     future::Future,
+    panic::AssertUnwindSafe,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
+use futures::FutureExt;
 use http::{Request, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tower::Service;
 
-use crate::api::{Api, ApiError, Body, MOST_BODY, User};
+use crate::api::{Api, ApiError, Body, MOST_BODY, User, refusal};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -56,9 +59,23 @@ where
                 .remove::<User>()
                 .unwrap_or_else(User::admin);
             let body = read(body).await;
-            Ok(api.handle(parts, body, user).await)
+            // One request may fail, never the server: whoever asked is told.
+            let answer = AssertUnwindSafe(api.handle(parts, body, user))
+                .catch_unwind()
+                .await;
+            Ok(answer.unwrap_or_else(|panic| {
+                let what = panic_text(panic.as_ref());
+                tracing::error!(what, "a request panicked");
+                refusal(&ApiError::internal("a request handler panicked"))
+            }))
         })
     }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("unknown")
 }
 
 async fn read<B>(body: B) -> Result<Bytes, ApiError>

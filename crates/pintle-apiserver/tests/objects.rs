@@ -420,3 +420,52 @@ async fn an_object_has_one_controller() {
         (201, 1)
     );
 }
+
+/// Proves W24.
+#[tokio::test]
+async fn protobuf_bodies_are_read() {
+    let server = server();
+    let http = http(&server);
+    // ConfigMap "a" with one entry, and a deletion with a uid that is not its.
+    let body: &[u8] = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x0d\x0a\x03\x0a\x01a\x12\x06\x0a\x01k\x12\x01v";
+    let (code, made) = http
+        .raw(
+            "POST",
+            CONFIG_MAPS,
+            "application/vnd.kubernetes.protobuf",
+            body,
+        )
+        .await;
+    assert_eq!((code, &made["data"]), (201, &json!({"k": "v"})), "{made}");
+    let (code, _) = http
+        .raw(
+            "POST",
+            CONFIG_MAPS,
+            "application/vnd.kubernetes.protobuf",
+            "k8s\0nonsense",
+        )
+        .await;
+    assert_eq!(code, 400);
+}
+
+/// Proves W76, W77, W44.
+#[tokio::test]
+async fn built_in_kinds_know_their_fields() {
+    let server = server();
+    let http = http(&server);
+    let mut object = config_map("a");
+    object["data"]["n"] = 1.into();
+    let (code, status) = http.post(CONFIG_MAPS, &object).await;
+    assert_eq!((code, &status["reason"]), (400, &json!("BadRequest")));
+    let mut object = config_map("a");
+    object["colour"] = "red".into();
+    object["metadata"]["creationTimestamp"] = serde_json::Value::Null;
+    assert_eq!(
+        http.post(&format!("{CONFIG_MAPS}?fieldValidation=Strict"), &object)
+            .await
+            .0,
+        400
+    );
+    let (code, made) = http.post(CONFIG_MAPS, &object).await;
+    assert_eq!((code, made.get("colour")), (201, None));
+}

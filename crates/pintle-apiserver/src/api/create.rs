@@ -7,7 +7,8 @@ use super::{
     error::ApiError,
     options::WriteOptions,
     respond,
-    strategy::{Part, prune},
+    strategy::{Part, check},
+    view::View,
 };
 use crate::{
     meta::{self, Tree},
@@ -32,12 +33,12 @@ impl Written {
     pub(crate) fn answer(
         &self,
         code: u16,
-        resource: &Resource,
+        view: &View,
         options: &WriteOptions,
     ) -> http::Response<super::Body> {
         let mut response = match self {
-            Self::Stored(object) => respond::object(code, resource, object),
-            Self::Tried(content, revision) => respond::content(code, resource, content, *revision),
+            Self::Stored(object) => respond::object(code, view, object),
+            Self::Tried(content, revision) => respond::content(code, view, content, *revision),
         };
         options.warnings.tell(&mut response);
         response
@@ -48,11 +49,11 @@ impl Api {
     /// Answers POST of a collection.
     pub(crate) fn create(&self, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
-        let object = call.object()?;
+        let object = call.object(&options)?;
         let resource = &call.target.resource;
         let written =
             self.create_object(resource, call.target.namespace.as_deref(), object, &options)?;
-        Ok(written.answer(201, resource, &options))
+        Ok(written.answer(201, &call.view(&self.clock), &options))
     }
 
     /// Creates an object in `namespace`.
@@ -89,7 +90,6 @@ impl Api {
                 "create not allowed while custom resource definition is terminating",
             ));
         }
-        prune(resource, &mut object, options)?;
         self.prepare_create(resource, &mut object);
         for _ in 0..NAME_TRIES {
             if given.is_empty() && !prefix.is_empty() {
@@ -100,7 +100,7 @@ impl Api {
             if resource.is("", "namespaces") {
                 super::namespaces::label(&mut object);
             }
-            self.check(resource, Part::Main, &object, None)?;
+            check(resource, Part::Main, &object, None)?;
             let name = meta::text(&object, "name").to_owned();
             let key = key_of(namespace, &name);
             let content = Arc::new(resource.encode(object.clone()));
@@ -117,7 +117,7 @@ impl Api {
                         self.after_write(resource, &stored);
                         return Ok(Written::Stored(stored));
                     }
-                    Err(Refused::Mismatch(_)) => true,
+                    Err(Refused::Mismatch) => true,
                     Err(Refused::NoTable) => return Err(ApiError::unknown_resource()),
                 }
             };

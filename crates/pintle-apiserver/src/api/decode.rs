@@ -3,10 +3,17 @@
 use http::{HeaderMap, header};
 use serde_json::Value;
 
-use super::{Call, error::ApiError};
-use crate::meta::Tree;
+use super::{Call, error::ApiError, options::WriteOptions, strategy::prune};
+use crate::{codec::protobuf, meta::Tree};
 
-const ACCEPTED: &[&str] = &["application/json", "application/yaml"];
+const ACCEPTED: &[&str] = &[
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+];
+
+/// A group, a version and a kind.
+pub(crate) type Gvk<'a> = (&'a str, &'a str, &'a str);
 
 /// The media type of the body, without parameters; empty when not said.
 pub(crate) fn media_type(headers: &HeaderMap) -> String {
@@ -22,11 +29,17 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
         .to_ascii_lowercase()
 }
 
-/// Decodes a body by its media type.
-pub(crate) fn decode_body(headers: &HeaderMap, body: &[u8]) -> Result<Value, ApiError> {
+/// Decodes a body by its media type; `kind` is what it is taken for if it does not say.
+pub(crate) fn decode_body(
+    headers: &HeaderMap,
+    body: &[u8],
+    kind: Gvk<'_>,
+) -> Result<Value, ApiError> {
     match media_type(headers).as_str() {
         "" | "*/*" | "application/json" => json(body),
         "application/yaml" => yaml(body),
+        protobuf::MEDIA_TYPE => protobuf::decode(body, Some(kind))
+            .map_err(|error| ApiError::bad_request(error.to_string())),
         _ => Err(ApiError::unsupported_media_type(ACCEPTED)),
     }
 }
@@ -47,12 +60,33 @@ pub(crate) fn yaml(body: &[u8]) -> Result<Value, ApiError> {
 }
 
 impl Call {
-    /// The object in the body, with its type checked against the path and removed.
-    pub(crate) fn object(&self) -> Result<Tree, ApiError> {
-        let value = decode_body(&self.headers, &self.body)?;
+    /// The body, decoded; `kind` is what it is taken for if it does not say.
+    pub(crate) fn decoded(&self, kind: Gvk<'_>) -> Result<Value, ApiError> {
+        decode_body(&self.headers, &self.body, kind)
+    }
+
+    /// The object in the body in its stored form: its type checked against the path and removed,
+    /// its fields checked against the schema.
+    pub(crate) fn object(&self, options: &WriteOptions) -> Result<Tree, ApiError> {
+        let resource = &self.target.resource;
+        if resource.custom.is_some() && media_type(&self.headers) == protobuf::MEDIA_TYPE {
+            return Err(ApiError::unsupported_media_type(&ACCEPTED[..2]));
+        }
+        let value = self.decoded((&resource.group, &resource.version, &resource.kind))?;
+        self.stored_form(value, options)
+    }
+
+    /// An object of this resource in its stored form.
+    pub(crate) fn stored_form(
+        &self,
+        value: Value,
+        options: &WriteOptions,
+    ) -> Result<Tree, ApiError> {
         let resource = &self.target.resource;
         let kind = (resource.api_version(), resource.kind.clone());
-        self.typed(value, &kind)
+        let mut tree = self.typed(value, &kind)?;
+        prune(resource, &mut tree, options)?;
+        Ok(resource.convert_back(tree))
     }
 
     /// The body as an object of the given `(apiVersion, kind)`.
@@ -76,7 +110,7 @@ impl Call {
                 String::from_utf8_lossy(&self.body)
             )));
         }
-        if !(api_version.is_empty() && !custom) && api_version != kind.0 {
+        if (custom || !api_version.is_empty()) && api_version != kind.0 {
             return Err(ApiError::bad_request(format!(
                 "the API version in the data ({api_version}) does not match the expected API version ({})",
                 kind.0

@@ -54,7 +54,7 @@ impl Api {
                 .commit(table, &key, Expect::Revision(current.revision), what)
             {
                 Ok(_) => return !gone,
-                Err(Refused::Mismatch(_)) => {}
+                Err(Refused::Mismatch) => {}
                 Err(Refused::NoTable) => return false,
             }
         }

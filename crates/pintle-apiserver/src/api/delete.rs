@@ -5,8 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Api, Call, decode::decode_body, error::ApiError, list::list_body, namespaces, respond,
-    update::is_finished,
+    Answer, Api, Call, error::ApiError, list::list_answer, namespaces, respond, update::is_finished,
 };
 use crate::{
     clock::format_seconds,
@@ -37,11 +36,11 @@ pub(crate) struct DeleteOptions {
     grace: Option<i64>,
     uid: Option<String>,
     version: Option<String>,
-    dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 /// What became of a deletion.
-enum Deleted {
+pub(crate) enum Deleted {
     /// The object is gone.
     Gone(Arc<Object>),
     /// The object is marked and stays until its finalizers or its grace are over.
@@ -60,7 +59,7 @@ impl Api {
                 return Ok(respond::json(200, &success(resource, &object)));
             }
         };
-        Ok(respond::object(200, resource, &object))
+        Ok(respond::object(200, &call.view(&self.clock), &object))
     }
 
     /// Answers DELETE of a collection.
@@ -78,14 +77,10 @@ impl Api {
                 Err(error) => return Err(error),
             }
         }
-        Ok(respond::with(
-            200,
-            http::HeaderValue::from_static("application/json"),
-            list_body(Arc::clone(resource), &metadata, items),
-        ))
+        Ok(list_answer(call.view(&self.clock), &metadata, items))
     }
 
-    fn delete_object(
+    pub(crate) fn delete_object(
         self: &Arc<Self>,
         resource: &Arc<Resource>,
         key: &Arc<str>,
@@ -143,7 +138,7 @@ impl Api {
                     self.after_mark(resource, &object);
                     return Ok(Deleted::Marked(object));
                 }
-                Err(Refused::Mismatch(_)) => {}
+                Err(Refused::Mismatch) => {}
                 Err(Refused::NoTable) => return Err(ApiError::unknown_resource()),
             }
         }
@@ -298,6 +293,11 @@ fn returns_deleted(resource: &Resource) -> bool {
     }
 }
 
+/// The status of something done.
+pub(crate) fn done() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+}
+
 fn success(resource: &Resource, object: &Object) -> Value {
     let mut details =
         json!({"name": object.name(), "kind": resource.plural, "uid": object.header().uid});
@@ -363,7 +363,7 @@ fn set_propagation(resource: &Resource, object: &mut Tree, wanted: Option<Propag
     };
     let metadata = meta::metadata(object);
     if let Some(Value::Array(list)) = metadata.get_mut("finalizers") {
-        list.retain(|f| !((f == ORPHAN && !orphan) || (f == FOREGROUND && !foreground)));
+        list.retain(|f| (orphan || f != ORPHAN) && (foreground || f != FOREGROUND));
         if list.is_empty() {
             metadata.remove("finalizers");
         }
@@ -379,7 +379,7 @@ fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
     let mut body = if call.body.is_empty() {
         json!({})
     } else {
-        decode_body(&call.headers, &call.body)?
+        call.decoded(("", "v1", "DeleteOptions"))?
     };
     if !body.is_object() {
         return Err(ApiError::bad_request(
@@ -402,66 +402,68 @@ fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
     if !dry_run.is_empty() {
         body["dryRun"] = dry_run.into();
     }
-    read_options(&body)
+    DeleteOptions::read(&body)
 }
 
-fn read_options(body: &Value) -> Result<DeleteOptions, ApiError> {
-    let mut errors = Vec::new();
-    let policy = body["propagationPolicy"].as_str();
-    let orphan = body["orphanDependents"].as_bool();
-    if policy.is_some() && orphan.is_some() {
-        errors.push(FieldError::invalid(
-            "propagationPolicy",
-            policy.unwrap_or_default(),
-            "orphanDependents and deletionPropagation cannot be both set",
-        ));
-    }
-    let propagation = match policy {
-        None => orphan.map(|orphan| {
-            if orphan {
-                Propagation::Orphan
-            } else {
-                Propagation::Background
-            }
-        }),
-        Some("Orphan") => Some(Propagation::Orphan),
-        Some("Background") => Some(Propagation::Background),
-        Some("Foreground") => Some(Propagation::Foreground),
-        Some(other) => {
-            errors.push(FieldError::not_supported(
+impl DeleteOptions {
+    pub(crate) fn read(body: &Value) -> Result<Self, ApiError> {
+        let mut errors = Vec::new();
+        let policy = body["propagationPolicy"].as_str();
+        let orphan = body["orphanDependents"].as_bool();
+        if policy.is_some() && orphan.is_some() {
+            errors.push(FieldError::invalid(
                 "propagationPolicy",
-                other,
-                &["Background", "Foreground", "Orphan", "nil"],
-            ));
-            None
-        }
-    };
-    let mut dry_run = false;
-    for value in body["dryRun"].as_array().into_iter().flatten() {
-        if value == "All" {
-            dry_run = true;
-        } else {
-            errors.push(FieldError::not_supported(
-                "dryRun",
-                json!([value]),
-                &["All"],
+                policy.unwrap_or_default(),
+                "orphanDependents and deletionPropagation cannot be both set",
             ));
         }
+        let propagation = match policy {
+            None => orphan.map(|orphan| {
+                if orphan {
+                    Propagation::Orphan
+                } else {
+                    Propagation::Background
+                }
+            }),
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some(other) => {
+                errors.push(FieldError::not_supported(
+                    "propagationPolicy",
+                    other,
+                    &["Background", "Foreground", "Orphan", "nil"],
+                ));
+                None
+            }
+        };
+        let mut dry_run = false;
+        for value in body["dryRun"].as_array().into_iter().flatten() {
+            if value == "All" {
+                dry_run = true;
+            } else {
+                errors.push(FieldError::not_supported(
+                    "dryRun",
+                    json!([value]),
+                    &["All"],
+                ));
+            }
+        }
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(
+                "meta.k8s.io",
+                "DeleteOptions",
+                "",
+                errors,
+            ));
+        }
+        let precondition = |name: &str| body["preconditions"][name].as_str().map(str::to_owned);
+        Ok(DeleteOptions {
+            propagation,
+            grace: body["gracePeriodSeconds"].as_i64(),
+            uid: precondition("uid"),
+            version: precondition("resourceVersion"),
+            dry_run,
+        })
     }
-    if !errors.is_empty() {
-        return Err(ApiError::invalid(
-            "meta.k8s.io",
-            "DeleteOptions",
-            "",
-            errors,
-        ));
-    }
-    let precondition = |name: &str| body["preconditions"][name].as_str().map(str::to_owned);
-    Ok(DeleteOptions {
-        propagation,
-        grace: body["gracePeriodSeconds"].as_i64(),
-        uid: precondition("uid"),
-        version: precondition("resourceVersion"),
-        dry_run,
-    })
 }

@@ -5,36 +5,35 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use http::{HeaderValue, Response, header, request::Parts};
 use serde_json::{Value, json};
 
-use super::{Answer, Body, respond, route::Route};
+use super::{Body, respond, route::Route};
 use crate::{
     registry::{Catalog, Resource, kind::verb_names},
     server::KUBERNETES,
 };
 
 /// Answers a path that names no resource.
-pub(crate) fn answer(route: &Route, catalog: &Catalog, parts: &Parts) -> Answer {
-    Ok(match route {
+pub(crate) fn answer(route: &Route, catalog: &Catalog, parts: &Parts) -> Response<Body> {
+    match route {
         Route::Root => respond::json(200, &root(catalog)),
         Route::Health => respond::text(200, "ok"),
         Route::Version => respond::json(200, &version()),
         Route::CoreVersions => match aggregated_form(parts) {
-            Some(form) => aggregated(parts, form, catalog, |group| group.is_empty()),
+            Some(form) => aggregated(parts, form, catalog, str::is_empty),
             None => respond::json(
                 200,
                 &json!({"kind": "APIVersions", "versions": ["v1"],
                     "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}]}),
             ),
         },
-        Route::Groups => match aggregated_form(parts) {
-            Some(form) => aggregated(parts, form, catalog, |group| !group.is_empty()),
-            None => {
+        Route::Groups => {
+            if let Some(form) = aggregated_form(parts) {
+                aggregated(parts, form, catalog, |group| !group.is_empty())
+            } else {
                 let groups: Vec<Value> = named_groups(catalog).map(|g| group(g, false)).collect();
-                respond::json(
-                    200,
-                    &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}),
-                )
+                let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
+                respond::json(200, &list)
             }
-        },
+        }
         Route::Group(name) => match catalog.group(name) {
             Some(found) => respond::json(200, &group(found, true)),
             None => respond::not_found(),
@@ -42,10 +41,9 @@ pub(crate) fn answer(route: &Route, catalog: &Catalog, parts: &Parts) -> Answer 
         Route::GroupVersion(group, version) => {
             respond::json(200, &resource_list(catalog, group, version))
         }
-        Route::OpenApi2 | Route::OpenApi3(_) | Route::NotFound | Route::Resource(_) => {
-            respond::not_found()
-        }
-    })
+        Route::OpenApi3(rest) => super::openapi::answer(rest, catalog, parts),
+        Route::OpenApi2 | Route::NotFound | Route::Resource(_) => respond::not_found(),
+    }
 }
 
 fn named_groups(catalog: &Catalog) -> impl Iterator<Item = &crate::registry::Group> {

@@ -13,9 +13,7 @@ pub(crate) struct ApiError {
     pub(crate) code: u16,
     reason: &'static str,
     message: String,
-    details: Details,
-    /// A `metadata.continue` with which an expired list can go on.
-    pub(crate) resume: Option<String>,
+    details: Box<Details>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -26,6 +24,8 @@ struct Details {
     uid: String,
     causes: Vec<Cause>,
     retry_after: Option<u32>,
+    /// A `metadata.continue` with which an expired list can go on.
+    resume: Option<String>,
 }
 
 /// One objection to one field.
@@ -82,8 +82,7 @@ impl ApiError {
             code,
             reason,
             message: message.into(),
-            details: Details::default(),
-            resume: None,
+            details: Box::default(),
         }
     }
 
@@ -96,6 +95,12 @@ impl ApiError {
 
     fn retry_after(mut self, seconds: u32) -> Self {
         self.details.retry_after = Some(seconds);
+        self
+    }
+
+    /// Tells how an expired list can go on.
+    pub(crate) fn resume(mut self, token: String) -> Self {
+        self.details.resume = Some(token);
         self
     }
 
@@ -153,12 +158,13 @@ impl ApiError {
         )
     }
 
-    pub(crate) fn method_not_allowed(group: &str, plural: &str, verb: &str) -> Self {
-        let message = format!(
-            "{verb} is not supported on resources of kind {:?}",
-            qualified(group, plural)
-        );
-        Self::new(405, "MethodNotAllowed", message).about(group, plural, "")
+    /// A method the path does not have.
+    pub(crate) fn wrong_method() -> Self {
+        Self::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
     }
 
     pub(crate) fn not_acceptable() -> Self {
@@ -271,7 +277,7 @@ impl ApiError {
     /// The answer's body.
     pub(crate) fn status(&self) -> Value {
         let mut metadata = Map::new();
-        if let Some(token) = &self.resume {
+        if let Some(token) = &self.details.resume {
             metadata.insert("continue".into(), token.clone().into());
         }
         let mut status = json!({

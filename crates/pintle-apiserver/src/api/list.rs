@@ -7,15 +7,15 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use futures::stream;
-use http::HeaderValue;
+use http::{HeaderValue, Response};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 use super::{
-    Answer, Api, Body, Call, error::ApiError, read::parse_version, respond, selector::Selector,
+    Answer, Api, Body, Call, error::ApiError, negotiate::Form, read::parse_version, respond,
+    selector::Selector, view::View,
 };
 use crate::{
-    registry::Resource,
     schema::field::FieldError,
     store::{Lost, Object, Snapshot, TableId, key_range, namespace_bounds},
 };
@@ -60,12 +60,7 @@ impl Api {
         }
         let found = self.find(call).await?;
         let metadata = found.metadata();
-        let resource = Arc::clone(&call.target.resource);
-        Ok(respond::with(
-            200,
-            HeaderValue::from_static("application/json"),
-            list_body(resource, &metadata, found.items),
-        ))
+        Ok(list_answer(call.view(&self.clock), &metadata, found.items))
     }
 
     /// What a collection request selects.
@@ -105,7 +100,7 @@ impl Api {
         } else {
             limit
         };
-        Ok(collect(call, &selector, snapshot, page.as_ref(), limit))
+        Ok(collect(call, &selector, &snapshot, page.as_ref(), limit))
     }
 
     async fn snapshot(&self, table: TableId, wanted: Wanted) -> Result<Snapshot, ApiError> {
@@ -136,9 +131,7 @@ impl Api {
                 ApiError::bad_request("continue key is not valid: a version of the future")
             }
             Lost::Compacted { .. } => {
-                let mut error = ApiError::expired(EXPIRED_PAGE);
-                error.resume = Some(token(-1, &page.start));
-                error
+                ApiError::expired(EXPIRED_PAGE).resume(token(-1, &page.start))
             }
         })
     }
@@ -174,7 +167,7 @@ fn wanted(version: &str, matching: &str, limit: usize) -> Result<Wanted, ApiErro
 fn collect(
     call: &Call,
     selector: &Selector,
-    snapshot: Snapshot,
+    snapshot: &Snapshot,
     page: Option<&Page>,
     limit: usize,
 ) -> Found {
@@ -248,36 +241,34 @@ fn parse_token(token: &str) -> Result<Page, ApiError> {
     })
 }
 
-/// A list as a stream of chunks: the objects are copied, never encoded again.
-pub(crate) fn list_body(
-    resource: Arc<Resource>,
-    metadata: &Value,
-    items: Vec<Arc<Object>>,
-) -> Body {
-    let head = format!(
-        "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
-        resource.list_kind,
-        resource.api_version()
-    )
-    .into_bytes();
+/// A list as a stream of chunks: the objects are copied, never encoded again, unless the client
+/// wants another form.
+pub(crate) fn list_answer(view: View, metadata: &Value, items: Vec<Arc<Object>>) -> Response<Body> {
+    let head = view.list_head(metadata).into_bytes();
+    let form = view.form;
+    let size: usize = items.iter().map(|item| item.content.len()).sum();
     let mut writer = ListWriter {
-        resource,
+        view,
         items,
         at: 0,
         head: Some(head),
         done: false,
     };
-    let small: usize = writer.items.iter().map(|item| item.content.len()).sum();
-    if small < CHUNK {
-        return Body::whole(writer.next_chunk().unwrap_or_default());
+    if form == Form::Yaml || size < CHUNK {
+        let mut all = Vec::with_capacity(size + CHUNK);
+        while let Some(chunk) = writer.next_chunk() {
+            all.extend_from_slice(&chunk);
+        }
+        return respond::formed(200, form, all);
     }
-    Body::chunks(stream::iter(std::iter::from_fn(move || {
+    let body = Body::chunks(stream::iter(std::iter::from_fn(move || {
         writer.next_chunk()
-    })))
+    })));
+    respond::with(200, HeaderValue::from_static("application/json"), body)
 }
 
 struct ListWriter {
-    resource: Arc<Resource>,
+    view: View,
     items: Vec<Arc<Object>>,
     at: usize,
     head: Option<Vec<u8>>,
@@ -291,19 +282,13 @@ impl ListWriter {
         }
         let mut out = self.head.take().unwrap_or_default();
         out.reserve(CHUNK.min(self.items.len() * 512));
-        // Items of built-in kinds carry no type of their own, as typed clients have it.
-        let prefix = if self.resource.custom.is_some() {
-            self.resource.prefix.as_str()
-        } else {
-            "{"
-        };
         while let Some(item) = self.items.get(self.at) {
             if self.at > 0 {
                 out.push(b',');
             }
-            item.write(&mut out, prefix);
+            self.view.write_item(&mut out, item);
             self.at += 1;
-            if out.len() >= CHUNK * 2 {
+            if out.len() >= CHUNK {
                 break;
             }
         }

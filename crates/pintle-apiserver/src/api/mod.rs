@@ -9,27 +9,35 @@ mod discovery;
 mod error;
 mod list;
 mod namespaces;
+mod negotiate;
+mod openapi;
 mod options;
 mod patch;
+mod pods;
 mod query;
 mod read;
 mod respond;
+mod reviews;
 mod route;
+mod scale;
 mod selector;
 mod strategy;
+mod table;
 mod update;
+mod view;
 mod watch;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode, request::Parts};
+use http::{HeaderMap, Method, Response, request::Parts};
 use tokio_util::sync::CancellationToken;
 
 pub use self::body::Body;
-pub(crate) use self::error::ApiError;
 pub(crate) use self::respond::error as refusal;
+pub(crate) use self::{error::ApiError, options::WriteOptions};
 use self::{
+    negotiate::Form,
     query::Query,
     route::{Route, Target},
 };
@@ -81,7 +89,7 @@ pub(crate) struct Api {
 }
 
 /// A request for a resource.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) target: Target,
     pub(crate) method: Method,
@@ -89,6 +97,7 @@ pub(crate) struct Call {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) user: User,
+    pub(crate) form: Form,
     /// Ends a watch early.
     pub(crate) closing: CancellationToken,
 }
@@ -121,17 +130,19 @@ impl Api {
             Route::Resource(target) => target,
             other => {
                 return if parts.method == Method::GET {
-                    discovery::answer(&other, &catalog, &parts)
+                    Ok(discovery::answer(&other, &catalog, &parts))
                 } else {
                     Ok(respond::not_found())
                 };
             }
         };
         let closing = parts.extensions.get::<Closing>();
+        let query = Query::parse(parts.uri.query());
         let call = Call {
             target,
+            form: negotiate::form(&parts.headers, &query)?,
             closing: closing.map_or_else(|| self.closing.clone(), |closing| closing.0.clone()),
-            query: Query::parse(parts.uri.query()),
+            query,
             method: parts.method,
             headers: parts.headers,
             body: body?,
@@ -146,31 +157,48 @@ impl Api {
             let Some(sub) = resource.sub(&sub) else {
                 return Ok(respond::not_found());
             };
-            let (verb, bit) = call.named_verb()?;
-            call.allow(sub.verbs, verb, bit)?;
-            return self.subresource(&call, &sub.name.clone(), bit).await;
+            let verb = call.named_verb().filter(|verb| sub.verbs & verb != 0);
+            let verb = verb.ok_or_else(ApiError::wrong_method)?;
+            return self.subresource(&call, &sub.name.clone(), verb).await;
         }
-        let (verb, bit) = if call.target.name.is_some() {
-            call.named_verb()?
-        } else {
-            call.collection_verb()?
+        let verb = match call.target.name {
+            Some(_) => call.named_verb(),
+            None => call.collection_verb(),
         };
-        call.allow(resource.verbs, verb, bit)?;
+        let verb = verb.filter(|verb| resource.verbs & verb != 0);
+        let verb = verb.ok_or_else(ApiError::wrong_method)?;
         let everywhere = resource.namespaced && call.target.namespace.is_none();
-        if everywhere && bit & (LIST | WATCH) == 0 {
-            return Err(call.refuse_verb(verb));
+        if everywhere && verb & (LIST | WATCH) == 0 {
+            return Err(ApiError::wrong_method());
         }
-        match bit {
+        match verb {
             GET => self.get(&call).await,
             LIST => self.list(&call).await,
             WATCH => self.watch(&call).await,
+            CREATE if resource.table.is_none() => self.create_unstored(&call),
             CREATE => self.create(&call),
             UPDATE => self.update(&call, ""),
             PATCH => self.patch(&call, ""),
             DELETE => self.delete(&call),
             DELETE_COLLECTION => self.delete_collection(&call).await,
-            _ => Err(call.refuse_verb(verb)),
+            _ => Err(ApiError::wrong_method()),
         }
+    }
+
+    /// Answers POST of a kind that is never kept.
+    fn create_unstored(self: &Arc<Self>, call: &Call) -> Answer {
+        if !call.target.resource.is("", "bindings") {
+            return reviews::review(call);
+        }
+        let catalog = self.registry.catalog();
+        let pods = catalog
+            .find("", "v1", "pods")
+            .ok_or_else(ApiError::unknown_resource)?;
+        let binding = call.decoded(("", "v1", "Binding"))?;
+        let mut call = call.clone();
+        call.target.resource = Arc::clone(pods);
+        call.target.name = binding["metadata"]["name"].as_str().map(str::to_owned);
+        self.bind(&call)
     }
 
     async fn subresource(self: &Arc<Self>, call: &Call, sub: &str, verb: Verbs) -> Answer {
@@ -178,6 +206,11 @@ impl Api {
             ("status", GET) => self.get(call).await,
             ("status" | "finalize", UPDATE) => self.update(call, sub),
             ("status", PATCH) => self.patch(call, sub),
+            ("scale", GET) => self.get_scale(call),
+            ("scale", UPDATE) => self.change_scale(call, None),
+            ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?)),
+            ("binding", CREATE) => self.bind(call),
+            ("eviction", CREATE) => self.evict(call),
             _ => Err(ApiError::not_implemented(&format!(
                 "the {sub} subresource of {}",
                 call.target.resource.plural
@@ -191,42 +224,35 @@ impl Call {
         self.target.watch || self.query.flag("watch")
     }
 
-    fn named_verb(&self) -> Result<(&'static str, Verbs), ApiError> {
-        Ok(match self.method {
-            Method::GET if self.wants_watch() && self.target.sub.is_none() => ("watch", WATCH),
-            Method::GET => ("get", GET),
-            Method::PUT => ("update", UPDATE),
-            Method::PATCH => ("patch", PATCH),
-            Method::DELETE => ("delete", DELETE),
-            Method::POST if self.target.sub.is_some() => ("create", CREATE),
-            _ => return Err(self.refuse_verb(self.method.as_str())),
+    fn named_verb(&self) -> Option<Verbs> {
+        Some(match self.method {
+            Method::GET if self.wants_watch() && self.target.sub.is_none() => WATCH,
+            Method::GET => GET,
+            Method::PUT => UPDATE,
+            Method::PATCH => PATCH,
+            Method::DELETE => DELETE,
+            Method::POST if self.target.sub.is_some() => CREATE,
+            _ => return None,
         })
     }
 
-    fn collection_verb(&self) -> Result<(&'static str, Verbs), ApiError> {
-        Ok(match self.method {
-            Method::GET if self.wants_watch() => ("watch", WATCH),
-            Method::GET => ("list", LIST),
-            Method::POST => ("create", CREATE),
-            Method::DELETE => ("deletecollection", DELETE_COLLECTION),
-            _ => return Err(self.refuse_verb(self.method.as_str())),
+    fn collection_verb(&self) -> Option<Verbs> {
+        Some(match self.method {
+            Method::GET if self.wants_watch() => WATCH,
+            Method::GET => LIST,
+            Method::POST => CREATE,
+            Method::DELETE => DELETE_COLLECTION,
+            _ => return None,
         })
     }
 
-    fn allow(&self, verbs: Verbs, verb: &str, bit: Verbs) -> Result<(), ApiError> {
-        if verbs & bit == 0 {
-            Err(self.refuse_verb(verb))
-        } else {
-            Ok(())
+    /// How the client wants to see the objects.
+    pub(crate) fn view(&self, clock: &Clock) -> view::View {
+        view::View {
+            resource: Arc::clone(&self.target.resource),
+            form: self.form,
+            clock: clock.clone(),
         }
-    }
-
-    fn refuse_verb(&self, _verb: &str) -> ApiError {
-        ApiError::new(
-            StatusCode::METHOD_NOT_ALLOWED.as_u16(),
-            "MethodNotAllowed",
-            "the server does not allow this method on the requested resource",
-        )
     }
 
     /// The key of the named object.

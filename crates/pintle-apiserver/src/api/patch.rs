@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     Answer, Api, Call,
-    decode::{check_metadata_types, json, media_type},
+    decode::{json, media_type},
     error::ApiError,
     strategy::Part,
 };
@@ -19,7 +19,7 @@ const ACCEPTED: &[&str] = &[
 ];
 
 /// A decoded patch.
-enum Patch {
+pub(crate) enum Patch {
     Json(Value),
     Merge(Value),
 }
@@ -32,20 +32,18 @@ impl Api {
         let resource = &call.target.resource;
         let kind = (resource.api_version(), resource.kind.clone());
         let mut change = |stored: Tree| {
-            let mut value = Value::Object(stored);
+            let mut value = Value::Object(resource.convert_out(stored));
             value["apiVersion"] = kind.0.clone().into();
             value["kind"] = kind.1.clone().into();
             patch.apply(&mut value)?;
-            let tree = call.typed(value, &kind)?;
-            check_metadata_types(&tree)?;
-            Ok(tree)
+            call.stored_form(value, &options)
         };
         let written = self.change(call, Part::of(sub), &options, &mut change)?;
-        Ok(written.answer(200, resource, &options))
+        Ok(written.answer(200, &call.view(&self.clock), &options))
     }
 }
 
-fn read(call: &Call) -> Result<Patch, ApiError> {
+pub(crate) fn read(call: &Call) -> Result<Patch, ApiError> {
     match media_type(&call.headers).as_str() {
         "application/json-patch+json" => json(&call.body).map(Patch::Json),
         "application/merge-patch+json" => json(&call.body).map(Patch::Merge),
@@ -58,7 +56,7 @@ fn read(call: &Call) -> Result<Patch, ApiError> {
 }
 
 impl Patch {
-    fn apply(&self, value: &mut Value) -> Result<(), ApiError> {
+    pub(crate) fn apply(&self, value: &mut Value) -> Result<(), ApiError> {
         let result = match self {
             Self::Json(patch) => patch::json::apply(value, patch),
             Self::Merge(patch) => patch::merge::apply(value, patch.clone()),
@@ -66,6 +64,7 @@ impl Patch {
         result.map_err(|error| match error {
             PatchError::Malformed(why) => ApiError::bad_request(why),
             PatchError::Unprocessable(why) => ApiError::unprocessable(why),
+            PatchError::Unmergeable(why) => ApiError::unprocessable(why),
             PatchError::TooLarge(why) => ApiError::too_large(why),
         })
     }

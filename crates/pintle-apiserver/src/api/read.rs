@@ -18,7 +18,7 @@ impl Api {
             .store
             .get(table, &call.key())
             .ok_or_else(|| call.missing())?;
-        Ok(respond::object(200, &call.target.resource, &object))
+        Ok(respond::object(200, &call.view(&self.clock), &object))
     }
 
     /// Waits a little for a revision of the future.

@@ -4,11 +4,8 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 
-use super::{Body, error::ApiError};
-use crate::{
-    registry::Resource,
-    store::{Content, Object},
-};
+use super::{Body, error::ApiError, negotiate::Form, view::View};
+use crate::store::{Content, Object};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -54,21 +51,35 @@ pub(crate) fn error(error: &ApiError) -> Response<Body> {
     response
 }
 
-/// An object as stored.
-pub(crate) fn object(code: u16, resource: &Resource, object: &Object) -> Response<Body> {
-    let mut out = Vec::new();
-    object.write(&mut out, &resource.prefix);
-    json_bytes(code, out)
+/// An object in the form the client wants.
+pub(crate) fn object(code: u16, view: &View, object: &Object) -> Response<Body> {
+    content(code, view, &object.content, Some(object.revision))
 }
 
 /// An object that was not stored (a dry run), at the revision it would replace.
 pub(crate) fn content(
     code: u16,
-    resource: &Resource,
+    view: &View,
     content: &Content,
     revision: Option<u64>,
 ) -> Response<Body> {
     let mut out = Vec::new();
-    content.write(&mut out, &resource.prefix, revision);
-    json_bytes(code, out)
+    view.write_content(&mut out, content, revision, true);
+    formed(code, view.form, out)
+}
+
+/// Finished JSON, or the same as YAML.
+pub(crate) fn formed(code: u16, form: Form, json: Vec<u8>) -> Response<Body> {
+    if form != Form::Yaml {
+        return json_bytes(code, json);
+    }
+    let yaml = serde_json::from_slice::<Value>(&json)
+        .ok()
+        .and_then(|value| serde_saphyr::to_string(&value).ok())
+        .unwrap_or_default();
+    with(
+        code,
+        HeaderValue::from_static("application/yaml"),
+        Body::whole(yaml),
+    )
 }

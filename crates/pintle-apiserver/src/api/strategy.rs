@@ -12,6 +12,7 @@ use super::{
 use crate::{
     meta::{self, Tree},
     registry::{EXTENSIONS, Resource, crd},
+    schema::typed,
 };
 
 /// Which part of an object a write may change.
@@ -23,6 +24,8 @@ pub(crate) enum Part {
     Status,
     /// `/finalize` of a namespace.
     Finalize,
+    /// The object and its status at once: the server's own changes.
+    Everything,
 }
 
 impl Part {
@@ -40,6 +43,9 @@ impl Api {
     pub(crate) fn prepare_create(&self, resource: &Resource, object: &mut Tree) {
         if resource.has_status() {
             object.remove("status");
+            if let Some(empty) = resource.empty_status() {
+                object.insert("status".into(), empty);
+            }
         }
         let stamp = self.clock.stamp();
         let uid = self.chance.uid();
@@ -66,76 +72,70 @@ impl Api {
             crd::default(object);
         }
     }
+}
 
-    /// Readies a changed object: what this path may not change is taken from the stored one.
-    pub(crate) fn prepare_update(
-        &self,
-        resource: &Resource,
-        part: Part,
-        object: &mut Tree,
-        stored: &Tree,
-    ) {
-        match part {
-            Part::Main => {
-                if resource.has_status() {
-                    take(object, stored, "status");
-                }
-                if resource.is("", "namespaces") {
-                    namespaces::keep_finalizers(object, stored);
-                }
+/// Readies a changed object: what this path may not change is taken from the stored one.
+pub(crate) fn prepare_update(resource: &Resource, part: Part, object: &mut Tree, stored: &Tree) {
+    match part {
+        Part::Main => {
+            if resource.has_status() {
+                take(object, stored, "status");
             }
-            Part::Status => keep_all_but_status(resource, object, stored),
-            Part::Finalize => keep_all_but_finalizers(object, stored),
+            if resource.is("", "namespaces") {
+                namespaces::keep_finalizers(object, stored);
+            }
         }
-        keep_system_metadata(object, stored);
-        if resource.is(EXTENSIONS, "customresourcedefinitions") {
-            crd::default(object);
-        }
-        default(resource, object);
-        if resource.has_generation {
-            let generation = meta::generation(stored);
-            let changed = part != Part::Status && spec_changed(resource, object, stored);
-            meta::set_generation(object, if changed { generation + 1 } else { generation });
-        }
+        Part::Status => keep_all_but_status(resource, object, stored),
+        Part::Finalize => keep_all_but_finalizers(object, stored),
+        Part::Everything => {}
     }
-
-    /// Checks an object that is about to be stored, against the stored one if there is one.
-    pub(crate) fn check(
-        &self,
-        resource: &Resource,
-        part: Part,
-        object: &Tree,
-        stored: Option<&Tree>,
-    ) -> Result<(), ApiError> {
-        let mut errors = meta::check(object, resource.name_rule, resource.namespaced);
-        if let Some(stored) = stored {
-            errors.extend(meta::check_update(object, stored));
-        }
-        if resource.is(EXTENSIONS, "customresourcedefinitions") {
-            errors.extend(crd::check(object));
-        }
-        if let Some(custom) = &resource.custom {
-            let old = stored.map(|stored| typed(resource, stored));
-            let new = typed(resource, object);
-            errors.extend(match part {
-                Part::Status => custom.schema.validate_status(&new, old.as_ref()),
-                _ => custom.schema.validate(&new, old.as_ref()),
-            });
-        }
-        if errors.is_empty() {
-            return Ok(());
-        }
-        Err(ApiError::invalid(
-            &resource.group,
-            &resource.kind,
-            meta::text(object, "name"),
-            errors,
-        ))
+    keep_system_metadata(object, stored);
+    if resource.is(EXTENSIONS, "customresourcedefinitions") {
+        crd::default(object);
+    }
+    default(resource, object);
+    if resource.has_generation {
+        let generation = meta::generation(stored);
+        let changed = part != Part::Status && spec_changed(resource, object, stored);
+        meta::set_generation(object, if changed { generation + 1 } else { generation });
     }
 }
 
+/// Checks an object that is about to be stored, against the stored one if there is one.
+pub(crate) fn check(
+    resource: &Resource,
+    part: Part,
+    object: &Tree,
+    stored: Option<&Tree>,
+) -> Result<(), ApiError> {
+    let mut errors = meta::check(object, resource.name_rule, resource.namespaced);
+    if let Some(stored) = stored {
+        errors.extend(meta::check_update(object, stored));
+    }
+    if resource.is(EXTENSIONS, "customresourcedefinitions") {
+        errors.extend(crd::check(object));
+    }
+    if let Some(custom) = &resource.custom {
+        let old = stored.map(|stored| with_type(resource, stored));
+        let new = with_type(resource, object);
+        errors.extend(match part {
+            Part::Status => custom.schema.validate_status(&new, old.as_ref()),
+            _ => custom.schema.validate(&new, old.as_ref()),
+        });
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid(
+        &resource.group,
+        &resource.kind,
+        meta::text(object, "name"),
+        errors,
+    ))
+}
+
 /// The object with its type, as schemas describe it.
-fn typed(resource: &Resource, object: &Tree) -> Value {
+fn with_type(resource: &Resource, object: &Tree) -> Value {
     let mut object = object.clone();
     object.insert("apiVersion".into(), resource.api_version().into());
     object.insert("kind".into(), resource.kind.clone().into());
@@ -148,11 +148,17 @@ pub(crate) fn prune(
     object: &mut Tree,
     options: &WriteOptions,
 ) -> Result<(), ApiError> {
-    let Some(custom) = &resource.custom else {
-        return Ok(());
-    };
     let mut value = Value::Object(std::mem::take(object));
-    let unknown = custom.schema.prune(&mut value);
+    let unknown = match (&resource.custom, resource.ty) {
+        (Some(custom), _) => custom.schema.prune(&mut value),
+        (None, Some(ty)) => typed::canonicalize(&mut value, ty).map_err(|error| {
+            let (kind, version) = (&resource.kind, &resource.version);
+            ApiError::bad_request(format!(
+                "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
+            ))
+        })?,
+        (None, None) => Vec::new(),
+    };
     if let Value::Object(pruned) = value {
         *object = pruned;
     }

@@ -7,7 +7,7 @@ use super::{
     create::{Written, settle_namespace},
     error::ApiError,
     options::WriteOptions,
-    strategy::{Part, prune},
+    strategy::{Part, check, prepare_update},
 };
 use crate::{
     meta::{self, Tree},
@@ -27,7 +27,7 @@ impl Api {
     pub(crate) fn update(&self, call: &Call, sub: &str) -> Answer {
         let options = call.write_options("UpdateOptions")?;
         let resource = &call.target.resource;
-        let mut object = call.object()?;
+        let mut object = call.object(&options)?;
         settle_namespace(resource, call.target.namespace.as_deref(), &mut object)?;
         let name = call.target.name.as_deref().unwrap_or_default();
         let said = meta::text(&object, "name");
@@ -48,7 +48,7 @@ impl Api {
             if meta::text(&object, "resourceVersion").is_empty() {
                 let namespace = call.target.namespace.as_deref();
                 let written = self.create_object(resource, namespace, object, &options)?;
-                return Ok(written.answer(201, resource, &options));
+                return Ok(written.answer(201, &call.view(&self.clock), &options));
             }
             return Err(ApiError::modified(&resource.group, &resource.plural, name));
         }
@@ -67,7 +67,7 @@ impl Api {
         }
         let mut change = |_stored: Tree| Ok(object.clone());
         let written = self.change(call, part, &options, &mut change)?;
-        Ok(written.answer(200, resource, &options))
+        Ok(written.answer(200, &call.view(&self.clock), &options))
     }
 
     /// Changes a stored object: reads it, lets `change` make the next state from it, checks, and
@@ -89,10 +89,9 @@ impl Api {
             };
             let stored = current.decode();
             let mut object = change(stored.clone())?;
-            self.check_versions(resource, &object, &current)?;
-            prune(resource, &mut object, options)?;
-            self.prepare_update(resource, part, &mut object, &stored);
-            self.check(resource, part, &object, Some(&stored))?;
+            check_versions(resource, &object, &current)?;
+            prepare_update(resource, part, &mut object, &stored);
+            check(resource, part, &object, Some(&stored))?;
             let gone = is_finished(resource, &object);
             let content = Arc::new(resource.encode(object));
             if !gone && content.same_as(&current.content) {
@@ -118,7 +117,7 @@ impl Api {
                     }
                     return Ok(Written::Stored(object));
                 }
-                Err(Refused::Mismatch(_)) => {}
+                Err(Refused::Mismatch) => {}
                 Err(Refused::NoTable) => return Err(ApiError::unknown_resource()),
             }
         }
@@ -128,37 +127,32 @@ impl Api {
             call.target.name.as_deref().unwrap_or_default(),
         ))
     }
+}
 
-    /// The version and uid a client sends must be those of the stored object.
-    fn check_versions(
-        &self,
-        resource: &Resource,
-        object: &Tree,
-        current: &Object,
-    ) -> Result<(), ApiError> {
-        let version = meta::text(object, "resourceVersion");
-        if !version.is_empty() && version != "0" && version != current.revision.to_string() {
-            return Err(ApiError::modified(
-                &resource.group,
-                &resource.plural,
-                current.name(),
-            ));
-        }
-        let uid = meta::text(object, "uid");
-        let stored = &current.header().uid;
-        if !uid.is_empty() && uid != stored {
-            let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}"
-            );
-            return Err(ApiError::conflict(
-                &resource.group,
-                &resource.plural,
-                current.name(),
-                &why,
-            ));
-        }
-        Ok(())
+/// The version and uid a client sends must be those of the stored object.
+fn check_versions(resource: &Resource, object: &Tree, current: &Object) -> Result<(), ApiError> {
+    let version = meta::text(object, "resourceVersion");
+    if !version.is_empty() && version != "0" && version != current.revision.to_string() {
+        return Err(ApiError::modified(
+            &resource.group,
+            &resource.plural,
+            current.name(),
+        ));
     }
+    let uid = meta::text(object, "uid");
+    let stored = &current.header().uid;
+    if !uid.is_empty() && uid != stored {
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}"
+        );
+        return Err(ApiError::conflict(
+            &resource.group,
+            &resource.plural,
+            current.name(),
+            &why,
+        ));
+    }
+    Ok(())
 }
 
 /// Whether an object that is being deleted has nothing left to wait for.

@@ -15,7 +15,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answer, Api, Body, Call, error::ApiError, read::parse_version, respond, selector::Selector,
+    Answer, Api, Body, Call, error::ApiError, negotiate::Form, read::parse_version, respond,
+    selector::Selector, view::View,
 };
 use crate::{
     registry::Resource,
@@ -24,11 +25,11 @@ use crate::{
 };
 
 /// The pause between bookmarks.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 /// The last bookmark comes this long before the end.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// The shortest time a watch without a timeout runs; up to twice as long.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
 /// How much is written at once.
 const CHUNK: usize = 64 * 1024;
 
@@ -58,11 +59,14 @@ impl Api {
             (_, revision) => Start::After(revision),
         };
         let mut pending = Vec::new();
-        let resource = Arc::clone(&call.target.resource);
+        if call.form == Form::Yaml {
+            return Err(ApiError::not_acceptable());
+        }
         let filter = Filter {
-            resource,
+            view: call.view(&self.clock),
             namespace: call.target.namespace.clone(),
             selector,
+            told_columns: false,
         };
         let after = match start {
             Start::After(revision) => revision,
@@ -78,7 +82,7 @@ impl Api {
                     .range::<str, _>(range)
                     .map(|(_, object)| object);
                 pending = objects
-                    .filter(|object| filter.selector.matches(&filter.resource, object))
+                    .filter(|object| filter.selector.matches(&filter.view.resource, object))
                     .cloned()
                     .collect();
                 snapshot.revision
@@ -161,9 +165,11 @@ fn next_bookmark(now: Instant, end: Instant) -> Instant {
 /// What a watch lets through, and in which form.
 #[derive(Debug)]
 struct Filter {
-    resource: Arc<Resource>,
+    view: View,
     namespace: Option<String>,
     selector: Selector,
+    /// A table's columns are told once.
+    told_columns: bool,
 }
 
 impl Filter {
@@ -171,12 +177,12 @@ impl Filter {
         self.namespace
             .as_deref()
             .is_none_or(|ns| object.namespace() == Some(ns))
-            && self.selector.matches(&self.resource, object)
+            && self.selector.matches(&self.view.resource, object)
     }
 
     /// Appends what the watcher is to see of an event: an object that begins to match appears, one
     /// that stops matching disappears in its last matching state.
-    fn write(&self, out: &mut Vec<u8>, event: &Event) {
+    fn write(&mut self, out: &mut Vec<u8>, event: &Event) {
         let now = event.kind != EventKind::Deleted && self.selects(&event.object);
         let before = event
             .previous
@@ -188,14 +194,14 @@ impl Filter {
             (true, true) => EventKind::Modified,
             (true, false) => EventKind::Deleted,
         };
-        if kind == event.kind {
+        if kind == event.kind && self.view.is_plain() {
             let frame = event.shared_frame(|| {
                 let mut frame = Vec::new();
-                write_event(&mut frame, kind, &self.resource, &event.object);
+                write_event(&mut frame, kind, &self.view, &event.object, false);
                 frame.into()
             });
             // The shared frame is written in the version of whoever came first.
-            if frame_is_of(&frame, kind, &self.resource) {
+            if frame_is_of(&frame, kind, &self.view.resource) {
                 out.extend_from_slice(&frame);
                 return;
             }
@@ -207,10 +213,17 @@ impl Filter {
                     revision: event.revision(),
                     content: Arc::clone(&previous.content),
                 };
-                write_event(out, kind, &self.resource, &last);
+                self.write_object(out, kind, &last);
             }
-            _ => write_event(out, kind, &self.resource, &event.object),
+            _ => self.write_object(out, kind, &event.object),
         }
+    }
+}
+
+impl Filter {
+    fn write_object(&mut self, out: &mut Vec<u8>, kind: EventKind, object: &Object) {
+        let columns = !std::mem::replace(&mut self.told_columns, true);
+        write_event(out, kind, &self.view, object, columns);
     }
 }
 
@@ -221,11 +234,11 @@ fn frame_is_of(frame: &[u8], kind: EventKind, resource: &Resource) -> bool {
         .is_some_and(|rest| rest.starts_with(resource.prefix.as_bytes()))
 }
 
-fn write_event(out: &mut Vec<u8>, kind: EventKind, resource: &Resource, object: &Object) {
+fn write_event(out: &mut Vec<u8>, kind: EventKind, view: &View, object: &Object, columns: bool) {
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(kind.name().as_bytes());
     out.extend_from_slice(b"\",\"object\":");
-    object.write(out, &resource.prefix);
+    view.write(out, object, columns);
     out.extend_from_slice(b"}\n");
 }
 
@@ -300,11 +313,12 @@ impl Watcher {
             return None;
         }
         let mut out = Vec::new();
-        while let Some(object) = self.initial.get(self.initial_at) {
+        while let Some(object) = self.initial.get(self.initial_at).cloned() {
             if out.len() >= CHUNK {
                 return Some(out.into());
             }
-            write_event(&mut out, EventKind::Added, &self.filter.resource, object);
+            self.filter
+                .write_object(&mut out, EventKind::Added, &object);
             self.initial_at += 1;
         }
         self.initial = Vec::new();
@@ -343,10 +357,10 @@ impl Watcher {
         if initial_end {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        let resource = &self.filter.resource;
+        let object = self.filter.view.bookmark(&metadata);
         format!(
-            "{{\"type\":\"BOOKMARK\",\"object\":{}\"metadata\":{metadata}}}}}\n",
-            resource.prefix
+            "{{\"type\":\"BOOKMARK\",\"object\":{object}}}
+"
         )
         .into()
     }

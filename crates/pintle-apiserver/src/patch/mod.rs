@@ -4,12 +4,14 @@
 //! |---|---|---|
 //! | `application/merge-patch+json` | [`merge`] | a document of changes: null deletes, lists replace |
 //! | `application/json-patch+json` | [`json`] | a list of operations on paths |
+//! | `application/strategic-merge-patch+json` | [`strategic`] | a merge patch that knows which lists are sets or maps |
 //!
 //! Everything here is a pure function of the object and the patch. Defaulting, validation and the
 //! store come after.
 
 pub mod json;
 pub mod merge;
+pub mod strategic;
 
 use serde_json::Value;
 
@@ -25,6 +27,10 @@ pub enum PatchError {
     /// The patch does not fit the object: the client gets 422.
     #[error("{0}")]
     Unprocessable(String),
+    /// The patch cannot be merged with the object. A kube-apiserver answers 500 without a reason
+    /// here, though the fault is the client's.
+    #[error("{0}")]
+    Unmergeable(String),
     /// The patch asks for too much: the client gets 413.
     #[error("{0}")]
     TooLarge(String),

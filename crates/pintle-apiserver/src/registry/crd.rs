@@ -122,6 +122,8 @@ impl Definition {
             storage_hash: Some(storage_hash(&self.name)),
             table: Some(table),
             custom: Some(Arc::new(custom)),
+            conversion: None,
+            ty: None,
             fields: version["selectableFields"]
                 .as_array()
                 .into_iter()

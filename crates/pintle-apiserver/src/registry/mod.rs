@@ -3,6 +3,7 @@
 //! The [`Registry`] publishes an immutable [`Catalog`]; a request takes the current one and is done
 //! with locks. Whenever a definition changes, the next catalog is built aside and swapped in.
 
+mod convert;
 pub(crate) mod crd;
 mod fields;
 pub(crate) mod kind;

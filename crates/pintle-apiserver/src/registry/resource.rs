@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use super::{
+    convert::Conversion,
     crd::CustomVersion,
     fields::{self, SelectableField},
     kind::{self, Verbs},
 };
 use crate::{
     meta::{NameRule, Tree},
-    schema::builtin,
+    schema::{
+        builtin::{self, TypeRef},
+        typed,
+    },
     store::{Content, TableId, type_prefix},
 };
 
@@ -25,6 +29,10 @@ pub(crate) struct Sub {
 
 /// A served resource.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about the kind"
+)]
 pub(crate) struct Resource {
     pub(crate) group: String,
     pub(crate) version: String,
@@ -48,6 +56,10 @@ pub(crate) struct Resource {
     /// What a definition says about this version; none for built-in kinds.
     pub(crate) custom: Option<Arc<CustomVersion>>,
     pub(crate) fields: Vec<SelectableField>,
+    /// The type of a built-in kind.
+    pub(crate) ty: Option<TypeRef>,
+    /// How the served form differs from the stored one.
+    pub(crate) conversion: Option<Conversion>,
     /// How objects open: `{"apiVersion":…,"kind":…,`.
     pub(crate) prefix: String,
 }
@@ -84,7 +96,9 @@ impl Resource {
             storage_hash: kind.storage_version_hash.map(str::to_owned),
             table,
             custom: None,
+            conversion: (kind.group == "events.k8s.io").then_some(Conversion::Events),
             fields: fields::builtin(kind.group, kind.plural),
+            ty: builtin::kind(kind.group, kind.version, kind.kind),
             prefix: type_prefix(&api_version(kind.group, kind.version), kind.kind),
         }
     }
@@ -103,9 +117,34 @@ impl Resource {
         self.sub("status").is_some()
     }
 
+    /// The status of an object nobody has reported on: typed kinds write one, if empty.
+    pub(crate) fn empty_status(&self) -> Option<serde_json::Value> {
+        let field = self.ty?.field("status")?;
+        if field.pointer || field.omit_zero {
+            return None;
+        }
+        Some(typed::zero(field.ty.named()?))
+    }
+
     /// Whether this is a built-in resource of that name.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         self.custom.is_none() && self.group == group && self.plural == plural
+    }
+
+    /// The served form of a stored object.
+    pub(crate) fn convert_out(&self, tree: Tree) -> Tree {
+        match self.conversion {
+            Some(conversion) => conversion.out(tree),
+            None => tree,
+        }
+    }
+
+    /// The stored form of a served object.
+    pub(crate) fn convert_back(&self, tree: Tree) -> Tree {
+        match self.conversion {
+            Some(conversion) => conversion.back(tree),
+            None => tree,
+        }
     }
 
     /// Encodes an object of this resource for the store.

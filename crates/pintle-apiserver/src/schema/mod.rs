@@ -2,11 +2,17 @@
 //! checked. Everything here is a pure function over [`serde_json::Value`]: no clock, no store, no
 //! input or output.
 //!
+//! - [`builtin`]: tables of the kinds that need no definition.
+//! - [`typed`]: their objects, read and written as a typed server would.
+//! - [`defaults`]: what their fields hold when nobody says.
+//! - [`prepare`]: what the server sets when they are created.
 //! - [`field`]: one fault of one field, worded as clients know it.
 //! - [`structural`]: the schema a custom resource definition carries, and what it does to objects.
 
 pub mod builtin;
+pub mod defaults;
 pub mod field;
+pub mod prepare;
 pub mod structural;
 pub mod typed;
 

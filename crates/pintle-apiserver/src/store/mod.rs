@@ -51,7 +51,7 @@ pub(crate) enum Expect {
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// The object is another one than the writer believed, or none.
-    Mismatch(Option<Arc<Object>>),
+    Mismatch,
     /// The resource is no longer served.
     NoTable,
 }
@@ -218,7 +218,7 @@ impl Store {
             let current = table.objects.get(key);
             let found = current.map_or(Expect::Absent, |object| Expect::Revision(object.revision));
             if found != expect {
-                return Err(Refused::Mismatch(current.cloned()));
+                return Err(Refused::Mismatch);
             }
             let object = table.apply(key, change, revision, self.shared.history);
             let changed = table.changed.clone();

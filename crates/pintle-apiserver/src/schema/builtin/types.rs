@@ -30,6 +30,9 @@ pub struct Type {
     pub public: bool,
     /// The fields of its JSON, sorted by name.
     pub fields: Vec<Field>,
+    /// Literals its fields default to, as the published schemas tell them; zero values that a
+    /// field holds anyway are not among them.
+    pub defaults: Vec<(&'static str, serde_json::Value)>,
     /// The fields of its protobuf message, sorted by number.
     pub numbers: Vec<(u32, ProtoTarget)>,
 }
@@ -198,6 +201,11 @@ impl TypeRef {
         fields.get(at)
     }
 
+    /// Its place in the table: a small number, different for each type.
+    pub fn index(self) -> usize {
+        self.0
+    }
+
     /// The name OpenAPI knows it by: `io.k8s.api.core.v1.Pod`.
     pub fn schema_name(self) -> String {
         let ty = self.get();
@@ -318,6 +326,7 @@ impl Table {
             unions: None,
             public: true,
             fields: Vec::new(),
+            defaults: Vec::new(),
             numbers: Vec::new(),
         };
         for word in entry.head.split('\t') {
@@ -358,6 +367,17 @@ impl Table {
             }
         }
         ty.numbers.sort_by_key(|(number, _)| *number);
+        for field in &ty.fields {
+            let literal = field.default.filter(|literal| {
+                field.pointer || !matches!(*literal, "\"\"" | "0" | "false" | "{}")
+            });
+            // A struct behind a pointer is not made to hold its own defaults.
+            let scalar = field.ty.named().is_none();
+            let parsed = literal
+                .filter(|_| scalar)
+                .and_then(|l| serde_json::from_str(l).ok());
+            ty.defaults.extend(parsed.map(|value| (field.name, value)));
+        }
         ty
     }
 

@@ -309,14 +309,14 @@ impl Walk {
                 *value = amount.map_err(|error| TypeError(error.to_string()))?.into();
             }
             (Leaf::IntOrString | Leaf::Duration, Value::String(_))
-            | (Leaf::SchemaOrBool, Value::Bool(_)) => {}
+            | (Leaf::SchemaOrBool, Value::Bool(_))
+            | (Leaf::RawExtension | Leaf::Fields | Leaf::Json | Leaf::Patch, _) => {}
             (Leaf::IntOrString, Value::Number(n))
                 if n.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => {}
             (Leaf::IntOrString, found) => return Err(self.wrong(found, owner, "int32")),
             (Leaf::Time, Value::String(text)) if text.is_empty() => *value = Value::Null,
             (Leaf::Time, Value::String(text)) => *text = time::read(text)?.seconds(),
             (Leaf::MicroTime, Value::String(text)) => *text = time::read(text)?.micros(),
-            (Leaf::RawExtension | Leaf::Fields | Leaf::Json | Leaf::Patch, _) => {}
             (Leaf::SchemaOrArray | Leaf::SchemaOrStringArray, Value::Array(items)) => {
                 for item in items.iter_mut().filter(|item| item.is_object()) {
                     self.schema(item)?;

@@ -508,6 +508,38 @@ async fn a_retried_item_keeps_its_priority_until_a_real_event_lifts_it() {
     second.forget();
 }
 
+/// Proves PQ-14.
+#[tokio::test(start_paused = true)]
+async fn an_item_put_back_runs_again_behind_the_others_with_the_back_off_it_had() {
+    let queue = queue();
+    queue.add("a");
+    take(&queue).unwrap().retry();
+    sleep(ms(5)).await;
+    let item = take(&queue).unwrap();
+    queue.add("b");
+    item.put_back();
+    assert_eq!(queue.retries(&"a"), 1);
+    assert_eq!(run_all(&queue), ["b", "a"]);
+    queue.add("c");
+    let item = take(&queue).unwrap();
+    queue.shut_down();
+    item.put_back();
+    assert_eq!(queue.drain(Duration::ZERO).await.delayed, ["c"]);
+}
+
+/// Proves Q-57.
+#[tokio::test(start_paused = true)]
+async fn an_item_can_be_retried_with_another_priority() {
+    let queue = queue();
+    queue.add_with_priority("a", Priority::LOW);
+    take(&queue)
+        .unwrap()
+        .with_priority(Priority::new(9))
+        .retry();
+    sleep(ms(5)).await;
+    assert_eq!(take(&queue).unwrap().priority(), Priority::new(9));
+}
+
 /// Proves PQ-9.
 #[tokio::test(start_paused = true)]
 async fn a_rate_limiter_that_panics_costs_its_key_a_delay_and_nothing_else() {

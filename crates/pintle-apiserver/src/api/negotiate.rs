@@ -1,0 +1,140 @@
+//! In which form an answer is wanted.
+
+use http::{HeaderMap, header};
+
+use super::{error::ApiError, query::Query};
+
+/// The form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Form {
+    /// The objects themselves.
+    #[default]
+    Json,
+    Yaml,
+    /// Rows for people, in that version of `meta.k8s.io`.
+    Table(&'static str, RowObject),
+    /// Metadata alone, in that version of `meta.k8s.io`.
+    Metadata(&'static str),
+}
+
+/// What each row of a table carries besides its cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum RowObject {
+    None,
+    #[default]
+    Metadata,
+    Object,
+}
+
+/// The first form of the `Accept` header the server has.
+pub(crate) fn form(headers: &HeaderMap, query: &Query) -> Result<Form, ApiError> {
+    let mut options = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|option| !option.is_empty())
+        .peekable();
+    if options.peek().is_none() {
+        return Ok(Form::Json);
+    }
+    let row = match query.get("includeObject") {
+        "None" => RowObject::None,
+        "Object" => RowObject::Object,
+        "" | "Metadata" => RowObject::Metadata,
+        other => {
+            return Err(ApiError::bad_request(format!(
+                "unrecognized includeObject value: {other:?}"
+            )));
+        }
+    };
+    options
+        .find_map(|option| one(option, row))
+        .ok_or_else(ApiError::not_acceptable)
+}
+
+/// JSON or YAML, for what has no other form.
+pub(crate) fn plain(headers: &HeaderMap) -> Result<Form, ApiError> {
+    let mut options = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|option| !option.is_empty())
+        .peekable();
+    if options.peek().is_none() {
+        return Ok(Form::Json);
+    }
+    options
+        .filter_map(|option| one(option, RowObject::None))
+        .find(|form| matches!(form, Form::Json | Form::Yaml))
+        .ok_or_else(ApiError::not_acceptable)
+}
+
+fn one(option: &str, row: RowObject) -> Option<Form> {
+    let mut parts = option.split(';').map(str::trim);
+    let media = parts.next()?;
+    let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
+    let parameter = |name: &str| {
+        parameters
+            .iter()
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| *value)
+    };
+    let plain = match media {
+        "application/json" | "application/*" | "*/*" => Form::Json,
+        "application/yaml" => Form::Yaml,
+        _ => return None,
+    };
+    let Some(wanted) = parameter("as") else {
+        return Some(plain);
+    };
+    let version = match (parameter("g"), parameter("v")) {
+        (Some("meta.k8s.io"), Some("v1")) => "v1",
+        (Some("meta.k8s.io"), Some("v1beta1")) => "v1beta1",
+        _ => return None,
+    };
+    match wanted {
+        "Table" if plain == Form::Json => Some(Form::Table(version, row)),
+        "PartialObjectMetadata" | "PartialObjectMetadataList" if plain == Form::Json => {
+            Some(Form::Metadata(version))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(accept: &str) -> Option<Form> {
+        let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
+        form(&headers, &Query::default()).ok()
+    }
+
+    /// Proves W25, W29.
+    #[test]
+    fn the_first_form_the_server_has_wins() {
+        let table = Form::Table("v1", RowObject::Metadata);
+        assert_eq!(
+            of("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
+            Some(table)
+        );
+        assert_eq!(
+            of("application/vnd.kubernetes.protobuf,application/json"),
+            Some(Form::Json)
+        );
+        assert_eq!(
+            of("application/json;as=Table;v=v9;g=meta.k8s.io, */*"),
+            Some(Form::Json)
+        );
+        assert_eq!(
+            of("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
+            Some(Form::Metadata("v1"))
+        );
+        assert_eq!(of("application/yaml"), Some(Form::Yaml));
+        assert_eq!(of("image/png"), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! OpenAPI v3: an index, and one document per group and version.
+//!
+//! The documents hold what clients act on: which paths exist, which kind they speak, which patches
+//! they take, and the schema of every kind. There is no prose in them.
+
+mod paths;
+mod schemas;
+
+use http::{HeaderValue, Response, header, request::Parts};
+use serde_json::{Map, Value, json};
+
+use super::{Body, query::Query, respond};
+use crate::{registry::Catalog, schema::builtin::KUBERNETES_VERSION, server::KUBERNETES};
+
+/// Answers `/openapi/v3` and everything below it.
+pub(crate) fn answer(rest: &str, catalog: &Catalog, parts: &Parts) -> Response<Body> {
+    if rest.is_empty() {
+        return respond::json(200, &index(catalog));
+    }
+    let found = versions(catalog).find(|(name, ..)| name == rest);
+    let Some((name, group, version)) = found else {
+        return respond::not_found();
+    };
+    let hash = fingerprint(catalog, &group, &version);
+    let asked = Query::parse(parts.uri.query());
+    match asked.get("hash") {
+        "" => tagged(
+            respond::json(200, &document(catalog, &group, &version)),
+            &hash,
+        ),
+        known if known == hash => {
+            let response = respond::json(200, &document(catalog, &group, &version));
+            let mut response = tagged(response, &hash);
+            let forever = HeaderValue::from_static("public, immutable");
+            response
+                .headers_mut()
+                .insert(header::CACHE_CONTROL, forever);
+            response
+        }
+        _ => {
+            let mut response = tagged(respond::json_bytes(301, ""), &hash);
+            if let Ok(location) = HeaderValue::from_str(&url(&name, &hash)) {
+                response.headers_mut().insert(header::LOCATION, location);
+            }
+            response
+        }
+    }
+}
+
+fn tagged(mut response: Response<Body>, hash: &str) -> Response<Body> {
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{hash}\"")) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+        .headers_mut()
+        .insert(header::VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+/// Every group and version with the name of its document.
+fn versions(catalog: &Catalog) -> impl Iterator<Item = (String, String, String)> {
+    catalog.groups.iter().flat_map(|group| {
+        group.versions.iter().map(|version| {
+            let name = if group.name.is_empty() {
+                format!("api/{version}")
+            } else {
+                format!("apis/{}/{version}", group.name)
+            };
+            (name, group.name.clone(), version.clone())
+        })
+    })
+}
+
+fn url(name: &str, hash: &str) -> String {
+    format!("/openapi/v3/{name}?hash={hash}")
+}
+
+fn index(catalog: &Catalog) -> Value {
+    let mut paths = Map::new();
+    for (name, group, version) in versions(catalog) {
+        let hash = fingerprint(catalog, &group, &version);
+        paths.insert(
+            name.clone(),
+            json!({"serverRelativeURL": url(&name, &hash)}),
+        );
+    }
+    json!({"paths": paths})
+}
+
+/// Changes whenever the document does, without making the document: built-in kinds change with the
+/// server, custom ones with their definition.
+fn fingerprint(catalog: &Catalog, group: &str, version: &str) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |text: &str| {
+        for byte in text.bytes().chain([0]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    add(KUBERNETES_VERSION);
+    add(env!("CARGO_PKG_VERSION"));
+    for resource in catalog.of_version(group, version) {
+        add(&resource.plural);
+        if let Some(custom) = &resource.custom {
+            add(&custom.version.to_string());
+        }
+    }
+    format!("{hash:016X}")
+}
+
+fn document(catalog: &Catalog, group: &str, version: &str) -> Value {
+    let (major, minor) = KUBERNETES;
+    let mut all = Map::new();
+    for resource in catalog.of_version(group, version) {
+        paths::add(&mut all, resource);
+    }
+    json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": format!("{major}.{minor}")},
+        "paths": all,
+        "components": {"schemas": schemas::of(catalog, group, version)},
+    })
+}

@@ -1,0 +1,186 @@
+//! The schemas of a document: built-in types from the tables, custom ones from their definitions.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    registry::{Catalog, Resource},
+    schema::builtin::{self, Field, FieldType, Leaf, ListType, TypeRef},
+};
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// The schemas of every kind of a group and version, and what they refer to.
+pub(super) fn of(catalog: &Catalog, group: &str, version: &str) -> Value {
+    let mut all = Map::new();
+    let mut open: BTreeSet<TypeRef> = BTreeSet::new();
+    for resource in catalog.of_version(group, version) {
+        match (&resource.custom, name_of(resource)) {
+            (Some(custom), Some(name)) => {
+                open.extend(builtin::named(OBJECT_META));
+                let schema = &custom.version["schema"]["openAPIV3Schema"];
+                all.insert(name, custom_schema(resource, schema));
+            }
+            _ => open.extend(builtin::kind(group, version, &resource.kind)),
+        }
+        for sub in &resource.subresources {
+            open.extend(builtin::kind(&sub.group, &sub.version, &sub.kind));
+        }
+    }
+    while let Some(ty) = open.pop_first() {
+        let name = ty.schema_name();
+        if all.contains_key(&name) {
+            continue;
+        }
+        let schema = type_schema(ty, &mut open);
+        all.insert(name, schema);
+    }
+    Value::Object(all)
+}
+
+/// The name of a resource's schema.
+pub(super) fn name_of(resource: &Resource) -> Option<String> {
+    if resource.custom.is_some() {
+        let reversed: Vec<&str> = resource.group.rsplit('.').collect();
+        return Some(format!(
+            "{}.{}.{}",
+            reversed.join("."),
+            resource.version,
+            resource.kind
+        ));
+    }
+    let ty = builtin::kind(&resource.group, &resource.version, &resource.kind)?;
+    Some(ty.schema_name())
+}
+
+fn reference(ty: TypeRef) -> Value {
+    json!({"$ref": format!("#/components/schemas/{}", ty.schema_name())})
+}
+
+fn custom_schema(resource: &Resource, schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if !schema.is_object() {
+        schema = json!({"type": "object"});
+    }
+    schema["properties"]["apiVersion"] = json!({"type": "string"});
+    schema["properties"]["kind"] = json!({"type": "string"});
+    schema["properties"]["metadata"] =
+        json!({"allOf": [{"$ref": format!("#/components/schemas/{OBJECT_META}")}]});
+    schema["x-kubernetes-group-version-kind"] =
+        json!([{"group": resource.group, "version": resource.version, "kind": resource.kind}]);
+    schema
+}
+
+fn type_schema(ty: TypeRef, open: &mut BTreeSet<TypeRef>) -> Value {
+    let ty = ty.get();
+    if let Some(leaf) = ty.leaf {
+        return leaf_schema(leaf);
+    }
+    let mut properties = Map::new();
+    let mut required = Vec::new();
+    if ty.kind.is_some() {
+        for name in ["apiVersion", "kind"] {
+            properties.insert(name.into(), json!({"type": "string"}));
+        }
+    }
+    for field in &ty.fields {
+        properties.insert(field.name.into(), field_schema(field, open));
+        if field.required {
+            required.push(field.name);
+        }
+    }
+    let mut schema = json!({"type": "object"});
+    if !properties.is_empty() {
+        schema["properties"] = Value::Object(properties);
+    }
+    if !required.is_empty() {
+        schema["required"] = required.into();
+    }
+    if ty.atomic {
+        schema["x-kubernetes-map-type"] = "atomic".into();
+    }
+    if let Some((group, version, kind)) = ty.kind {
+        schema["x-kubernetes-group-version-kind"] =
+            json!([{"group": group, "version": version, "kind": kind}]);
+    }
+    schema
+}
+
+fn leaf_schema(leaf: Leaf) -> Value {
+    match leaf {
+        Leaf::Quantity => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
+        Leaf::IntOrString => {
+            json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
+        }
+        Leaf::Time | Leaf::MicroTime => json!({"type": "string", "format": "date-time"}),
+        Leaf::Duration => json!({"type": "string"}),
+        Leaf::RawExtension | Leaf::Fields | Leaf::Patch => json!({"type": "object"}),
+        _ => json!({}),
+    }
+}
+
+fn value_schema(ty: &FieldType, open: &mut BTreeSet<TypeRef>) -> Value {
+    match ty {
+        FieldType::String => json!({"type": "string"}),
+        FieldType::Int32 => json!({"type": "integer", "format": "int32"}),
+        FieldType::Int64 => json!({"type": "integer", "format": "int64"}),
+        FieldType::Bool => json!({"type": "boolean"}),
+        FieldType::Double => json!({"type": "number", "format": "double"}),
+        FieldType::Bytes => json!({"type": "string", "format": "byte"}),
+        FieldType::List(item) | FieldType::Wrapped(item) => {
+            json!({"type": "array", "items": value_schema(item, open)})
+        }
+        FieldType::Map(value) => {
+            json!({"type": "object", "additionalProperties": value_schema(value, open)})
+        }
+        FieldType::Named(ty) => {
+            open.insert(*ty);
+            json!({"allOf": [reference(*ty)]})
+        }
+    }
+}
+
+fn field_schema(field: &Field, open: &mut BTreeSet<TypeRef>) -> Value {
+    let mut schema = value_schema(&field.ty, open);
+    let list_type = field.list_type.map(|list_type| match list_type {
+        ListType::Atomic => "atomic",
+        ListType::Set => "set",
+        ListType::Map => "map",
+    });
+    if let Some(list_type) = list_type {
+        schema["x-kubernetes-list-type"] = list_type.into();
+    }
+    if !field.list_map_keys.is_empty() {
+        schema["x-kubernetes-list-map-keys"] = field.list_map_keys.clone().into();
+    }
+    if field.atomic {
+        schema["x-kubernetes-map-type"] = "atomic".into();
+    }
+    let strategy = field.patch_strategy;
+    let words: Vec<&str> = [
+        (strategy.merge, "merge"),
+        (strategy.replace, "replace"),
+        (strategy.retain_keys, "retainKeys"),
+    ]
+    .iter()
+    .filter(|(set, _)| *set)
+    .map(|(_, word)| *word)
+    .collect();
+    if !words.is_empty() {
+        schema["x-kubernetes-patch-strategy"] = words.join(",").into();
+    }
+    if let Some(key) = field.patch_merge_key {
+        schema["x-kubernetes-patch-merge-key"] = key.into();
+    }
+    if !field.allowed.is_empty() {
+        schema["enum"] = field.allowed.clone().into();
+    }
+    if let Some(default) = field
+        .default
+        .and_then(|text| serde_json::from_str(text).ok())
+    {
+        schema["default"] = default;
+    }
+    schema
+}

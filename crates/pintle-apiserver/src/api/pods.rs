@@ -1,0 +1,167 @@
+//! What only pods can be asked: to run on a node, and to leave it.
+
+use serde_json::{Value, json};
+
+use super::{
+    Answer, Api, Call,
+    delete::{self, DeleteOptions},
+    error::{ApiError, Cause},
+    options::WriteOptions,
+    respond,
+    strategy::Part,
+};
+use crate::{
+    meta::{self, LabelSelector, Tree},
+    store::namespace_bounds,
+};
+use std::sync::Arc;
+
+impl Api {
+    /// Answers POST of a binding: the pod runs on the node it names.
+    pub(crate) fn bind(&self, call: &Call) -> Answer {
+        let options = call.write_options("CreateOptions")?;
+        let binding = call.decoded(("", "v1", "Binding"))?;
+        let node = binding["target"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        if node.is_empty() {
+            let errors = vec![crate::schema::field::FieldError::required(
+                "target.name",
+                "",
+            )];
+            return Err(ApiError::invalid("", "Binding", "", errors));
+        }
+        let now = self.clock.stamp();
+        let mut change = |mut pod: Tree| {
+            let name = meta::text(&pod, "name").to_owned();
+            let assigned = pod.get("spec").and_then(|spec| spec["nodeName"].as_str());
+            if let Some(assigned) = assigned.filter(|assigned| !assigned.is_empty()) {
+                let why = format!("pod {name} is already assigned to node {assigned:?}");
+                return Err(ApiError::conflict("", "pods/binding", &name, &why));
+            }
+            if meta::is_deleting(&pod) {
+                let why = format!("pod {name} is being deleted, cannot be assigned to a host");
+                return Err(ApiError::conflict("", "pods/binding", &name, &why));
+            }
+            if let Some(Value::Object(spec)) = pod.get_mut("spec") {
+                spec.insert("nodeName".into(), node.clone().into());
+            }
+            let status = pod.entry("status").or_insert_with(|| json!({}));
+            let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null,
+                "lastTransitionTime": now});
+            match status["conditions"].as_array_mut() {
+                Some(list) => {
+                    list.retain(|condition| condition["type"] != "PodScheduled");
+                    list.push(condition);
+                }
+                None => status["conditions"] = json!([condition]),
+            }
+            Ok(pod)
+        };
+        self.change(call, Part::Everything, &options, &mut change)?;
+        Ok(respond::json(201, &delete::done()))
+    }
+
+    /// Answers POST of an eviction: the pod is deleted if its disruption budget allows.
+    pub(crate) fn evict(self: &Arc<Self>, call: &Call) -> Answer {
+        let options = call.write_options("CreateOptions")?;
+        let eviction = call.decoded(("policy", "v1", "Eviction"))?;
+        let mut delete = DeleteOptions::read(&eviction["deleteOptions"])?;
+        delete.dry_run |= options.dry_run;
+        let pod = self
+            .store
+            .get(call.table()?, &call.key())
+            .ok_or_else(|| call.missing())?;
+        let tree = Value::Object(pod.decode());
+        let over = matches!(
+            tree["status"]["phase"].as_str(),
+            Some("Succeeded" | "Failed" | "Pending")
+        );
+        if !over && !pod.header().deleting {
+            self.take_disruption(call, &pod.header().labels, delete.dry_run)?;
+        }
+        self.delete_object(&call.target.resource, &call.key(), &delete)?;
+        Ok(respond::json(201, &delete::done()))
+    }
+
+    /// Counts one disruption against the budget of a pod with these labels.
+    fn take_disruption(
+        &self,
+        call: &Call,
+        labels: &std::collections::BTreeMap<String, String>,
+        dry_run: bool,
+    ) -> Result<(), ApiError> {
+        let namespace = call.target.namespace.as_deref().unwrap_or_default();
+        let catalog = self.registry.catalog();
+        let Some(budgets) = catalog.find("policy", "v1", "poddisruptionbudgets") else {
+            return Ok(());
+        };
+        let Some(table) = budgets.table else {
+            return Ok(());
+        };
+        let Ok(snapshot) = self.store.snapshot(table) else {
+            return Ok(());
+        };
+        let bounds = namespace_bounds(namespace);
+        let range = crate::store::key_range(Some(&bounds), None);
+        let matching: Vec<Arc<str>> = snapshot
+            .objects
+            .range::<str, _>(range)
+            .filter(|(_, budget)| {
+                selects(&Value::Object(budget.decode())["spec"]["selector"], labels)
+            })
+            .map(|(key, _)| Arc::clone(key))
+            .collect();
+        let name = match &matching[..] {
+            [] => return Ok(()),
+            [key] => key.rsplit('/').next().unwrap_or_default().to_owned(),
+            _ => {
+                return Err(ApiError::new(
+                    500,
+                    "",
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                ));
+            }
+        };
+        let mut budget_call = call.clone();
+        budget_call.target.resource = Arc::clone(budgets);
+        budget_call.target.name = Some(name.clone());
+        let options = WriteOptions {
+            dry_run,
+            ..WriteOptions::default()
+        };
+        let mut change = |mut budget: Tree| {
+            let allowed = Value::Object(budget.clone())
+                .pointer("/status/disruptionsAllowed")
+                .and_then(Value::as_i64)
+                .unwrap_or(0);
+            if allowed <= 0 {
+                return Err(ApiError::too_many_requests(
+                    "Cannot evict pod as it would violate the pod's disruption budget.",
+                    Cause::raw(
+                        "DisruptionBudget",
+                        "",
+                        format!(
+                            "The disruption budget {name} does not allow evicting pods currently"
+                        ),
+                    ),
+                ));
+            }
+            budget.entry("status").or_insert_with(|| json!({}))["disruptionsAllowed"] =
+                (allowed - 1).into();
+            Ok(budget)
+        };
+        self.change(&budget_call, Part::Status, &options, &mut change)?;
+        Ok(())
+    }
+}
+
+/// Whether a label selector object selects these labels; an empty one selects all.
+fn selects(selector: &Value, labels: &std::collections::BTreeMap<String, String>) -> bool {
+    if !selector.is_object() {
+        return false;
+    }
+    let text = super::scale::selector_text(selector).unwrap_or_default();
+    LabelSelector::parse(&text).is_ok_and(|selector| selector.matches(labels))
+}

@@ -1,0 +1,215 @@
+//! The scale of an object: its replica count under one name for every kind.
+
+use serde_json::{Value, json};
+
+use super::{
+    Answer, Api, Call, create::Written, error::ApiError, negotiate::Form, patch::Patch, respond,
+    strategy::Part,
+};
+use crate::{
+    meta::{self, Tree},
+    registry::Resource,
+    schema::field::FieldError,
+};
+
+/// Where a kind keeps what its scale tells, as JSON pointers.
+struct Places {
+    wanted: String,
+    current: String,
+    selector: Option<String>,
+}
+
+impl Places {
+    fn of(resource: &Resource) -> Self {
+        let Some(custom) = &resource.custom else {
+            return Self {
+                wanted: "/spec/replicas".into(),
+                current: "/status/replicas".into(),
+                selector: Some("/spec/selector".into()),
+            };
+        };
+        let scale = &custom.version["subresources"]["scale"];
+        let pointer = |name: &str| {
+            let path = scale[name].as_str().filter(|path| !path.is_empty())?;
+            Some(path.replace('.', "/"))
+        };
+        Self {
+            wanted: pointer("specReplicasPath").unwrap_or_default(),
+            current: pointer("statusReplicasPath").unwrap_or_default(),
+            selector: pointer("labelSelectorPath"),
+        }
+    }
+}
+
+impl Api {
+    /// Answers GET of a scale.
+    pub(crate) fn get_scale(&self, call: &Call) -> Answer {
+        let object = self
+            .store
+            .get(call.table()?, &call.key())
+            .ok_or_else(|| call.missing())?;
+        Ok(answer(
+            call,
+            &scale(&call.target.resource, &object.decode()),
+        ))
+    }
+
+    /// Answers PUT and PATCH of a scale.
+    pub(crate) fn change_scale(&self, call: &Call, patch: Option<&Patch>) -> Answer {
+        let options = call.write_options(if patch.is_some() {
+            "PatchOptions"
+        } else {
+            "UpdateOptions"
+        })?;
+        let resource = &call.target.resource;
+        let sent = match patch {
+            Some(_) => Value::Null,
+            None => call.decoded(("autoscaling", "v1", "Scale"))?,
+        };
+        let mut change = |stored: Tree| {
+            let mut wanted = scale(resource, &stored);
+            match patch {
+                Some(patch) => patch.apply(&mut wanted)?,
+                None => wanted = sent.clone(),
+            }
+            apply(resource, stored, &wanted)
+        };
+        let written = self.change(call, Part::Main, &options, &mut change)?;
+        let tree = match &written {
+            Written::Stored(object) => object.decode(),
+            Written::Tried(content, revision) => content.decode(*revision),
+        };
+        Ok(answer(call, &scale(resource, &tree)))
+    }
+}
+
+fn answer(call: &Call, scale: &Value) -> http::Response<super::Body> {
+    let form = if call.form == Form::Yaml {
+        Form::Yaml
+    } else {
+        Form::Json
+    };
+    respond::formed(200, form, scale.to_string().into_bytes())
+}
+
+fn scale(resource: &Resource, object: &Tree) -> Value {
+    let places = Places::of(resource);
+    let object = Value::Object(object.clone());
+    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+    let mut metadata = json!({});
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
+        if let Some(value) = object["metadata"].get(field) {
+            metadata[field] = value.clone();
+        }
+    }
+    let mut status = json!({"replicas": number(&places.current)});
+    let selector = places
+        .selector
+        .and_then(|pointer| selector_text(object.pointer(&pointer)?));
+    if let Some(selector) = selector.filter(|text| !text.is_empty()) {
+        status["selector"] = selector.into();
+    }
+    let mut spec = json!({});
+    match number(&places.wanted) {
+        0 => {}
+        wanted => spec["replicas"] = wanted.into(),
+    }
+    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
+        "spec": spec, "status": status})
+}
+
+/// A selector in its text form.
+pub(crate) fn selector_text(selector: &Value) -> Option<String> {
+    if let Some(text) = selector.as_str() {
+        return Some(text.to_owned());
+    }
+    let map = selector.as_object()?;
+    let plain = !map.contains_key("matchLabels") && !map.contains_key("matchExpressions");
+    let labels = if plain {
+        selector
+    } else {
+        &selector["matchLabels"]
+    };
+    let mut terms: Vec<String> = labels
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    for expression in selector["matchExpressions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        let key = expression["key"].as_str().unwrap_or_default();
+        let values: Vec<&str> = expression["values"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let values = values.join(",");
+        terms.push(match expression["operator"].as_str() {
+            Some("In") => format!("{key} in ({values})"),
+            Some("NotIn") => format!("{key} notin ({values})"),
+            Some("DoesNotExist") => format!("!{key}"),
+            _ => key.to_owned(),
+        });
+    }
+    Some(terms.join(","))
+}
+
+/// The object with the replica count of `scale`, and the version and uid it insists on.
+fn apply(resource: &Resource, mut object: Tree, scale: &Value) -> Result<Tree, ApiError> {
+    let name = meta::text(&object, "name").to_owned();
+    let said = scale["metadata"]["name"].as_str().unwrap_or_default();
+    if !said.is_empty() && said != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({said}) does not match the name on the URL ({name})"
+        )));
+    }
+    let wanted = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    if wanted < 0 {
+        let why = "must be greater than or equal to 0";
+        let errors = vec![FieldError::invalid("spec.replicas", wanted, why)];
+        return Err(ApiError::invalid("autoscaling", "Scale", &name, errors));
+    }
+    let metadata = meta::metadata(&mut object);
+    for field in ["resourceVersion", "uid"] {
+        match scale["metadata"].get(field) {
+            Some(value) if value.is_string() => metadata.insert(field.into(), value.clone()),
+            _ => metadata.remove(field),
+        };
+    }
+    set(&mut object, &Places::of(resource).wanted, wanted.into());
+    Ok(object)
+}
+
+/// Sets a value, making the objects on the way.
+fn set(object: &mut Tree, pointer: &str, value: Value) {
+    let mut parts = pointer
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .peekable();
+    let mut at = object;
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            at.insert(part.to_owned(), value);
+            return;
+        }
+        let next = at.entry(part).or_insert_with(|| json!({}));
+        if !next.is_object() {
+            *next = json!({});
+        }
+        match next {
+            Value::Object(map) => at = map,
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Writing stored objects in the form a client wants.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{
+    negotiate::{Form, RowObject},
+    table,
+};
+use crate::{
+    clock::Clock,
+    meta::Tree,
+    registry::Resource,
+    store::{Content, Object},
+};
+
+/// How one request wants to see the objects of one resource.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) form: Form,
+    /// Ages are told as of now.
+    pub(crate) clock: Clock,
+}
+
+impl View {
+    /// Whether objects are written as they are stored.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.form, Form::Json | Form::Yaml) && self.resource.conversion.is_none()
+    }
+
+    /// Appends one object with its type. A table brings its columns along if asked.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, object: &Object, columns: bool) {
+        self.write_content(out, &object.content, Some(object.revision), columns);
+    }
+
+    pub(crate) fn write_content(
+        &self,
+        out: &mut Vec<u8>,
+        content: &Content,
+        revision: Option<u64>,
+        columns: bool,
+    ) {
+        if self.is_plain() {
+            return content.write(out, &self.resource.prefix, revision);
+        }
+        let value = self.value(content.decode(revision), columns);
+        out.extend_from_slice(value.to_string().as_bytes());
+    }
+
+    /// Appends one item of a list: built-in kinds leave their type to the list.
+    pub(crate) fn write_item(&self, out: &mut Vec<u8>, object: &Object) {
+        if self.is_plain() {
+            let prefix = if self.resource.custom.is_some() {
+                self.resource.prefix.as_str()
+            } else {
+                "{"
+            };
+            return object.write(out, prefix);
+        }
+        let tree = object.decode();
+        let value = match self.form {
+            Form::Table(version, row) => self.row(version, row, tree),
+            Form::Metadata(version) => metadata(version, tree),
+            Form::Json | Form::Yaml => Value::Object(self.resource.convert_out(tree)),
+        };
+        out.extend_from_slice(value.to_string().as_bytes());
+    }
+
+    /// The opening of a list, up to its first item.
+    pub(crate) fn list_head(&self, metadata: &Value) -> String {
+        match self.form {
+            Form::Table(version, _) => format!(
+                "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{metadata},\"columnDefinitions\":{},\"rows\":[",
+                Value::from(table::definitions(&self.resource))
+            ),
+            Form::Metadata(version) => format!(
+                "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{metadata},\"items\":["
+            ),
+            Form::Json | Form::Yaml => format!(
+                "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
+                self.resource.list_kind,
+                self.resource.api_version()
+            ),
+        }
+    }
+
+    /// An object that carries nothing but a version: a bookmark.
+    pub(crate) fn bookmark(&self, metadata: &Value) -> String {
+        match self.form {
+            Form::Table(version, _) => {
+                json!({"kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"),
+                "metadata": {"resourceVersion": metadata["resourceVersion"]},
+                "rows": [{"cells": [], "object": {"kind": "PartialObjectMetadata",
+                    "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata}}]})
+                .to_string()
+            }
+            Form::Metadata(version) => json!({"kind": "PartialObjectMetadata",
+                "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata})
+            .to_string(),
+            Form::Json | Form::Yaml => format!("{}\"metadata\":{metadata}}}", self.resource.prefix),
+        }
+    }
+
+    fn value(&self, tree: Tree, columns: bool) -> Value {
+        match self.form {
+            Form::Table(version, row) => {
+                let list_metadata = json!({"resourceVersion": tree["metadata"]["resourceVersion"]});
+                let mut table = json!({"kind": "Table",
+                    "apiVersion": format!("meta.k8s.io/{version}"), "metadata": list_metadata});
+                if columns {
+                    table["columnDefinitions"] = table::definitions(&self.resource).into();
+                }
+                table["rows"] = json!([self.row(version, row, tree)]);
+                table
+            }
+            Form::Metadata(version) => metadata(version, tree),
+            Form::Json | Form::Yaml => self.typed(tree),
+        }
+    }
+
+    fn typed(&self, tree: Tree) -> Value {
+        let mut tree = self.resource.convert_out(tree);
+        tree.insert("apiVersion".into(), self.resource.api_version().into());
+        tree.insert("kind".into(), self.resource.kind.clone().into());
+        Value::Object(tree)
+    }
+
+    fn row(&self, version: &str, include: RowObject, tree: Tree) -> Value {
+        let cells = table::cells(&self.resource, &tree, &self.clock);
+        let mut row = json!({"cells": cells});
+        match include {
+            RowObject::None => {}
+            RowObject::Metadata => row["object"] = metadata(version, tree),
+            RowObject::Object => row["object"] = self.typed(tree),
+        }
+        row
+    }
+}
+
+fn metadata(version: &str, mut tree: Tree) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"),
+        "metadata": tree.remove("metadata").unwrap_or_default()})
+}

@@ -1,0 +1,128 @@
+//! Defaults of built-in kinds: what a field holds when its writer said nothing.
+//!
+//! Three sources, applied to every value of a type wherever it stands, parents before children:
+//! the literals the published schemas tell, a table of literals they only tell in prose
+//! ([`literals`]), and a few small functions where one field follows from another ([`rules`]).
+
+mod literals;
+mod rules;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+use super::builtin::{FieldType, TypeRef, named, types};
+
+/// A function that fills in fields of one type.
+type Rule = fn(&mut Map<String, Value>);
+
+/// What is filled in for one type.
+#[derive(Default)]
+struct Defaults {
+    literals: Vec<(&'static str, Value)>,
+    rule: Option<Rule>,
+}
+
+/// By type: the place in the table of types.
+static ALL: LazyLock<Vec<Defaults>> = LazyLock::new(|| {
+    let mut all: Vec<Defaults> = Vec::new();
+    all.resize_with(types().count(), Defaults::default);
+    for (name, fields) in literals::ALL {
+        if let Some(ty) = named(name) {
+            let parsed = fields
+                .iter()
+                .filter_map(|(field, literal)| Some((*field, serde_json::from_str(literal).ok()?)));
+            all[ty.index()].literals.extend(parsed);
+        }
+    }
+    for (name, rule) in rules::ALL {
+        if let Some(ty) = named(name) {
+            all[ty.index()].rule = Some(*rule);
+        }
+    }
+    all
+});
+
+/// Fills in what is missing. The object is one [`canonicalize`](super::typed::canonicalize) has
+/// left; doing it twice changes nothing.
+///
+/// ```
+/// use pintle_apiserver::schema::{builtin, defaults, typed};
+/// use serde_json::json;
+///
+/// let ty = builtin::kind("apps", "v1", "Deployment").unwrap();
+/// let mut object = json!({ "spec": { "template": { "spec": { "containers": [
+///     { "name": "web", "image": "nginx" } ] } } } });
+/// typed::canonicalize(&mut object, ty).unwrap();
+/// defaults::apply(&mut object, ty);
+/// assert_eq!(object["spec"]["replicas"], 1);
+/// assert_eq!(object["spec"]["template"]["spec"]["restartPolicy"], "Always");
+/// ```
+pub fn apply(object: &mut Value, ty: TypeRef) {
+    if let Value::Object(map) = object {
+        fill(map, ty);
+    }
+}
+
+fn fill(map: &mut Map<String, Value>, ty: TypeRef) {
+    let known = ty.get();
+    if known.leaf.is_some() {
+        return;
+    }
+    let defaults = ALL.get(ty.index());
+    if let Some(rule) = defaults.and_then(|defaults| defaults.rule) {
+        rule(map);
+    }
+    let literals = defaults.into_iter().flat_map(|defaults| &defaults.literals);
+    for (name, literal) in known.defaults.iter().chain(literals) {
+        let Some(field) = ty.field(name) else {
+            continue;
+        };
+        if unset(map.get(*name), field.pointer) {
+            map.insert((*name).to_owned(), literal.clone());
+        }
+    }
+    for (name, value) in map.iter_mut() {
+        if let Some(field) = ty.field(name) {
+            below(value, &field.ty);
+        }
+    }
+}
+
+fn below(value: &mut Value, ty: &FieldType) {
+    match (ty, value) {
+        (FieldType::Named(ty), Value::Object(map)) => fill(map, *ty),
+        (FieldType::List(item) | FieldType::Wrapped(item), Value::Array(items)) => {
+            if matches!(**item, FieldType::Named(_)) {
+                for value in items {
+                    below(value, item);
+                }
+            }
+        }
+        (FieldType::Map(of), Value::Object(map)) => {
+            if matches!(**of, FieldType::Named(_)) {
+                for value in map.values_mut() {
+                    below(value, of);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// True if nobody set the field: it is absent, or it holds the zero value of a field that cannot
+/// tell the two apart.
+fn unset(value: Option<&Value>, pointer: bool) -> bool {
+    match value {
+        None | Some(Value::Null) => true,
+        Some(_) if pointer => false,
+        Some(Value::String(text)) => text.is_empty(),
+        Some(Value::Number(number)) => number.as_f64() == Some(0.0),
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(Value::Object(map)) => map.is_empty(),
+        Some(Value::Bool(_)) => false,
+    }
+}

@@ -1,0 +1,363 @@
+//! What becomes of an object of a built-in kind when it is created, beyond its defaults: fields
+//! only the server sets, and what the admission plugins that are on by default add.
+
+use serde_json::{Map, Value, json};
+
+use super::builtin::{TypeRef, resource};
+use super::{defaults, typed};
+
+type Fields = Map<String, Value>;
+
+/// Prepares a new object for the store: wipes its status, and sets what its kind sets on
+/// creation. The object has been read, defaulted, and given its name and uid; `now` is the time
+/// its creation is stamped with.
+///
+/// ```
+/// use pintle_apiserver::schema::{builtin, prepare};
+/// use serde_json::json;
+///
+/// let mut pod = json!({ "spec": { "containers": [] }, "status": { "phase": "Running" } });
+/// let ty = builtin::kind("", "v1", "Pod").unwrap();
+/// prepare::create(&mut pod, ty, "2026-11-15T21:00:00Z");
+/// assert_eq!(pod["status"], json!({ "phase": "Pending", "qosClass": "BestEffort" }));
+/// ```
+pub fn create(object: &mut Value, ty: TypeRef, now: &str) {
+    let Some((group, version, kind)) = ty.get().kind else {
+        return;
+    };
+    let Value::Object(map) = object else { return };
+    wipe_status(map, ty, group, version, kind);
+    match (group, kind) {
+        ("", "Pod") => pod(map),
+        ("", "Namespace") => {
+            if let Some(spec) = made(map, "spec") {
+                add(spec, "finalizers", "kubernetes");
+            }
+        }
+        ("", "Node") => {
+            if let Some(spec) = made(map, "spec") {
+                not_ready(spec);
+            }
+        }
+        ("", "PersistentVolume") => {
+            if let Some(status) = made(map, "status") {
+                status.insert("lastPhaseTransitionTime".into(), now.into());
+            }
+            protect(map, "kubernetes.io/pv-protection");
+        }
+        ("", "PersistentVolumeClaim") => protect(map, "kubernetes.io/pvc-protection"),
+        ("apps", "DaemonSet") => {
+            let metadata = made(map, "metadata");
+            if let Some(notes) = metadata.and_then(|metadata| made(metadata, "annotations")) {
+                notes.insert(
+                    "deprecated.daemonset.template.generation".into(),
+                    "1".into(),
+                );
+            }
+        }
+        ("batch", "Job") => job(map),
+        _ => {}
+    }
+}
+
+/// A new object has no status of its own, if its kind keeps status apart. Nodes bring theirs.
+fn wipe_status(map: &mut Fields, ty: TypeRef, group: &str, version: &str, kind: &str) {
+    let Some(status) = ty.field("status").and_then(|field| field.ty.named()) else {
+        return;
+    };
+    let all = super::builtin::group_versions().iter();
+    let mut served = all.filter(|gv| gv.group == group && gv.version == version);
+    let served = served.next().into_iter().flat_map(|gv| &gv.resources);
+    let apart = served.filter(|r| r.kind == kind).any(|r| {
+        resource(group, version, r.plural).is_some_and(|r| r.subresource("status").is_some())
+    });
+    if apart && kind != "Node" {
+        let mut fresh = typed::zero(status);
+        defaults::apply(&mut fresh, status);
+        map.insert("status".into(), fresh);
+        if kind == "CustomResourceDefinition" {
+            // Which versions are stored follows from the definition itself.
+            let mut whole = Value::Object(std::mem::take(map));
+            defaults::apply(&mut whole, ty);
+            if let Value::Object(whole) = whole {
+                *map = whole;
+            }
+        }
+    }
+}
+
+fn child<'a>(map: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
+    map.get_mut(name).and_then(Value::as_object_mut)
+}
+
+fn made<'a>(map: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
+    let value = map.entry(name).or_insert(Value::Null);
+    if value.is_null() {
+        *value = json!({});
+    }
+    value.as_object_mut()
+}
+
+/// Adds a text to a list that holds each once.
+fn add(map: &mut Fields, name: &str, text: &str) {
+    let value = map.entry(name).or_insert(Value::Null);
+    if value.is_null() {
+        *value = json!([]);
+    }
+    if let Value::Array(items) = value
+        && !items.iter().any(|item| item == text)
+    {
+        items.push(text.into());
+    }
+}
+
+fn protect(map: &mut Fields, finalizer: &str) {
+    if let Some(metadata) = made(map, "metadata") {
+        add(metadata, "finalizers", finalizer);
+    }
+}
+
+fn pod(map: &mut Fields) {
+    let Some(spec) = child(map, "spec") else {
+        return;
+    };
+    let class = quality_of_service(spec);
+    for key in [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    ] {
+        tolerate(spec, key);
+    }
+    if !spec.contains_key("priorityClassName") {
+        spec.entry("priority").or_insert_with(|| 0.into());
+    }
+    spec.entry("preemptionPolicy")
+        .or_insert_with(|| "PreemptLowerPriority".into());
+    let gated = spec
+        .get("schedulingGates")
+        .and_then(Value::as_array)
+        .is_some_and(|g| !g.is_empty());
+    let mut status = json!({ "phase": "Pending", "qosClass": class });
+    if gated {
+        status["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+            "lastProbeTime": null, "lastTransitionTime": null,
+        }]);
+    }
+    map.insert("status".into(), status);
+}
+
+/// A Pod stays five minutes on a node that is gone, unless it says otherwise.
+fn tolerate(spec: &mut Fields, key: &str) {
+    let value = spec.entry("tolerations").or_insert(Value::Null);
+    if value.is_null() {
+        *value = json!([]);
+    }
+    let Value::Array(tolerations) = value else {
+        return;
+    };
+    let tolerated = tolerations.iter().any(|toleration| {
+        let text = |name: &str| {
+            toleration
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        matches!(text("key"), "")
+            && text("operator") == "Exists"
+            && matches!(text("effect"), "" | "NoExecute")
+            || text("key") == key && matches!(text("effect"), "" | "NoExecute")
+    });
+    if !tolerated {
+        tolerations.push(json!({
+            "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
+        }));
+    }
+}
+
+fn not_ready(spec: &mut Fields) {
+    let value = spec.entry("taints").or_insert(Value::Null);
+    if value.is_null() {
+        *value = json!([]);
+    }
+    let taint = json!({ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" });
+    if let Value::Array(taints) = value
+        && !taints
+            .iter()
+            .any(|t| t["key"] == taint["key"] && t["effect"] == taint["effect"])
+    {
+        taints.push(taint);
+    }
+}
+
+/// `Guaranteed` if every container requests all the processor and memory it may use, `BestEffort`
+/// if none requests any, `Burstable` between.
+fn quality_of_service(spec: &Fields) -> &'static str {
+    let lists = ["containers", "initContainers"].into_iter();
+    let containers: Vec<&Value> = lists
+        .filter_map(|name| spec.get(name)?.as_array())
+        .flatten()
+        .collect();
+    let amount = |container: &Value, which: &str, name: &str| -> Option<String> {
+        let amounts = container.get("resources")?.get(which)?;
+        Some(amounts.get(name)?.as_str()?.to_owned()).filter(|amount| amount != "0")
+    };
+    let names = ["cpu", "memory"];
+    let none = containers.iter().all(|container| {
+        names.iter().all(|name| {
+            amount(container, "requests", name).is_none()
+                && amount(container, "limits", name).is_none()
+        })
+    });
+    if none {
+        return "BestEffort";
+    }
+    let all = containers.iter().all(|container| {
+        names.iter().all(|name| {
+            let limit = amount(container, "limits", name);
+            let request = amount(container, "requests", name);
+            limit.is_some() && (request.is_none() || request == limit)
+        })
+    });
+    if all { "Guaranteed" } else { "Burstable" }
+}
+
+/// A job finds its pods by its own uid, unless it says how.
+fn job(map: &mut Fields) {
+    let metadata = map.get("metadata").and_then(Value::as_object);
+    let text = |name: &str| {
+        let value = metadata
+            .and_then(|metadata| metadata.get(name))
+            .and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
+    };
+    let (name, uid) = (text("name"), text("uid"));
+    let labels = metadata
+        .and_then(|metadata| metadata.get("labels"))
+        .cloned();
+    let Some(spec) = child(map, "spec") else {
+        return;
+    };
+    if spec.get("manualSelector") == Some(&json!(true)) {
+        return;
+    }
+    let template = made(spec, "template").and_then(|template| made(template, "metadata"));
+    let Some(on_pods) = template.and_then(|metadata| made(metadata, "labels")) else {
+        return;
+    };
+    let shared = labels.as_ref().and_then(Value::as_object) == Some(on_pods);
+    for (label, value) in [
+        ("job-name", &name),
+        ("batch.kubernetes.io/job-name", &name),
+        ("controller-uid", &uid),
+        ("batch.kubernetes.io/controller-uid", &uid),
+    ] {
+        on_pods
+            .entry(label)
+            .or_insert_with(|| value.as_str().into());
+    }
+    let on_pods = on_pods.clone();
+    let selector = made(spec, "selector").and_then(|selector| made(selector, "matchLabels"));
+    if let Some(selector) = selector {
+        let uid = || uid.as_str().into();
+        selector
+            .entry("batch.kubernetes.io/controller-uid")
+            .or_insert_with(uid);
+    }
+    // Labels the job took from its pods are the pods' labels still.
+    if shared && let Some(metadata) = child(map, "metadata") {
+        metadata.insert("labels".into(), Value::Object(on_pods));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::builtin::kind;
+
+    const NOW: &str = "2026-11-15T21:00:00Z";
+
+    fn created(group: &str, name: &str, mut object: Value) -> Value {
+        let ty = kind(group, "v1", name).unwrap();
+        typed::canonicalize(&mut object, ty).unwrap();
+        defaults::apply(&mut object, ty);
+        create(&mut object, ty, NOW);
+        let before = object.clone();
+        typed::canonicalize(&mut object, ty).unwrap();
+        assert_eq!(
+            before, object,
+            "what is prepared is what an encoder would write"
+        );
+        object
+    }
+
+    /// Proves PW-2.
+    #[test]
+    fn a_new_pod_is_pending_and_tolerates_lost_nodes() {
+        let pod = created(
+            "",
+            "Pod",
+            json!({
+                "spec": {"containers": [{"name": "c", "image": "x",
+                    "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}]},
+                "status": {"phase": "Running", "podIP": "10.0.0.1"},
+            }),
+        );
+        assert_eq!(
+            pod["status"],
+            json!({"phase": "Pending", "qosClass": "Guaranteed"})
+        );
+        assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 2);
+        assert_eq!(
+            (&pod["spec"]["priority"], &pod["spec"]["preemptionPolicy"]),
+            (&json!(0), &json!("PreemptLowerPriority"))
+        );
+    }
+
+    /// Proves PW-2.
+    #[test]
+    fn a_new_job_selects_its_pods_by_its_uid() {
+        let job = created(
+            "batch",
+            "Job",
+            json!({"metadata": {"name": "j", "uid": "u"},
+            "spec": {"template": {"spec": {"containers": []}}}}),
+        );
+        assert_eq!(
+            job["spec"]["selector"]["matchLabels"],
+            json!({"batch.kubernetes.io/controller-uid": "u"})
+        );
+        assert_eq!(
+            job["spec"]["template"]["metadata"]["labels"],
+            json!({
+            "batch.kubernetes.io/controller-uid": "u", "batch.kubernetes.io/job-name": "j",
+            "controller-uid": "u", "job-name": "j"})
+        );
+    }
+
+    /// Proves W78, W101.
+    #[test]
+    fn a_status_sent_with_a_new_object_is_dropped() {
+        let deployment = created("apps", "Deployment", json!({"status": {"replicas": 3}}));
+        assert_eq!(deployment["status"], json!({}));
+        let namespace = created(
+            "",
+            "Namespace",
+            json!({"metadata": {"name": "n"}, "status": {"phase": "Terminating"}}),
+        );
+        assert_eq!(namespace["status"], json!({"phase": "Active"}));
+        assert_eq!(namespace["spec"], json!({"finalizers": ["kubernetes"]}));
+        assert_eq!(
+            namespace["metadata"]["labels"],
+            json!({"kubernetes.io/metadata.name": "n"})
+        );
+        let node = created("", "Node", json!({"status": {"capacity": {"cpu": "4"}}}));
+        assert_eq!(node["status"]["allocatable"], json!({"cpu": "4"}));
+        let claim = created("", "PersistentVolumeClaim", json!({}));
+        assert_eq!(
+            claim["metadata"]["finalizers"],
+            json!(["kubernetes.io/pvc-protection"])
+        );
+    }
+}

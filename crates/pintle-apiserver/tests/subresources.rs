@@ -1,0 +1,197 @@
+//! Scale, binding, eviction, reviews.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::*;
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn template() -> Value {
+    json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+}
+
+/// Proves W79, W58.
+#[tokio::test]
+async fn a_deployment_is_scaled() {
+    let server = server();
+    let http = http(&server);
+    let deployment = json!({"metadata": {"name": "web"}, "spec": {"replicas": 2,
+        "selector": {"matchLabels": {"app": "web"}}, "template": template()}});
+    let (code, made) = http.post(DEPLOYMENTS, &deployment).await;
+    assert_eq!(code, 201, "{made}");
+    let path = format!("{DEPLOYMENTS}/web/scale");
+    let (_, scale) = http.get(&path).await;
+    assert_eq!(
+        (&scale["kind"], &scale["spec"]["replicas"]),
+        (&json!("Scale"), &json!(2))
+    );
+    assert_eq!(scale["status"]["selector"], "app=web");
+    assert_eq!(
+        scale["metadata"]["resourceVersion"],
+        made["metadata"]["resourceVersion"]
+    );
+    let (code, after) = http.merge(&path, &json!({"spec": {"replicas": 5}})).await;
+    assert_eq!((code, &after["spec"]["replicas"]), (200, &json!(5)));
+    let (_, deployment) = http.get(&format!("{DEPLOYMENTS}/web")).await;
+    assert_eq!(
+        (
+            &deployment["spec"]["replicas"],
+            &deployment["metadata"]["generation"]
+        ),
+        (&json!(5), &json!(2))
+    );
+    assert_eq!(http.put(&path, &scale).await.0, 409, "an old version");
+    let mut wrong = after.clone();
+    wrong["spec"]["replicas"] = json!(-1);
+    assert_eq!(http.put(&path, &wrong).await.0, 422);
+}
+
+/// Proves W154, W79.
+#[tokio::test]
+async fn a_custom_resource_is_scaled_where_its_definition_says() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    definition["spec"]["versions"][0]["subresources"]["scale"] = json!({
+        "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.availableReplicas"});
+    http.post(DEFINITIONS, &definition).await;
+    http.post(FOOS, &foo("a")).await;
+    let (code, scale) = http
+        .merge(
+            &format!("{FOOS}/a/scale"),
+            &json!({"spec": {"replicas": 3}}),
+        )
+        .await;
+    assert_eq!((code, &scale["spec"]["replicas"]), (200, &json!(3)));
+    assert_eq!(
+        http.get(&format!("{FOOS}/a")).await.1["spec"]["replicas"],
+        3
+    );
+}
+
+async fn pod(http: &Http, name: &str) {
+    let mut pod = template();
+    pod["metadata"]["name"] = name.into();
+    let (code, made) = http.post(PODS, &pod).await;
+    assert_eq!(code, 201, "{made}");
+}
+
+/// Proves W80.
+#[tokio::test]
+async fn a_pod_is_bound_once() {
+    let server = server();
+    let http = http(&server);
+    pod(&http, "p").await;
+    let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"},
+        "target": {"kind": "Node", "name": "n1"}});
+    assert_eq!(
+        http.post(&format!("{PODS}/p/binding"), &binding).await.0,
+        201
+    );
+    let (_, bound) = http.get(&format!("{PODS}/p")).await;
+    assert_eq!(bound["spec"]["nodeName"], "n1");
+    assert_eq!(bound["status"]["conditions"][0]["type"], "PodScheduled");
+    assert_eq!(
+        http.post("/api/v1/namespaces/default/bindings", &binding)
+            .await
+            .0,
+        409
+    );
+}
+
+/// Proves W80, W140.
+#[tokio::test]
+async fn an_eviction_honours_the_budget() {
+    let server = server();
+    let http = http(&server);
+    pod(&http, "p").await;
+    http.merge(
+        &format!("{PODS}/p/status"),
+        &json!({"status": {"phase": "Running"}}),
+    )
+    .await;
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1,
+        "selector": {"matchLabels": {"app": "web"}}}});
+    assert_eq!(http.post(budgets, &budget).await.0, 201);
+    let eviction = json!({"metadata": {"name": "p"}});
+    let (code, status) = http.post(&format!("{PODS}/p/eviction"), &eviction).await;
+    assert_eq!((code, &status["reason"]), (429, &json!("TooManyRequests")));
+    assert_eq!(status["details"]["causes"][0]["reason"], "DisruptionBudget");
+    let allow = json!({"status": {"disruptionsAllowed": 1}});
+    http.merge(&format!("{budgets}/b/status"), &allow).await;
+    assert_eq!(
+        http.post(&format!("{PODS}/p/eviction"), &eviction).await.0,
+        201
+    );
+    assert_eq!(http.get(&format!("{PODS}/p")).await.0, 404);
+    assert_eq!(
+        http.get(&format!("{budgets}/b")).await.1["status"]["disruptionsAllowed"],
+        0
+    );
+}
+
+/// Proves W82.
+#[tokio::test]
+async fn reviews_are_answered_and_not_kept() {
+    let server = server();
+    let http = http(&server);
+    let before = server.resource_version();
+    let reviews = "/apis/authorization.k8s.io/v1";
+    let (code, review) = http
+        .post(
+            &format!("{reviews}/selfsubjectaccessreviews"),
+            &json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}),
+        )
+        .await;
+    assert_eq!((code, &review["status"]["allowed"]), (201, &json!(true)));
+    let (_, who) = http
+        .post(
+            "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+            &json!({}),
+        )
+        .await;
+    assert_eq!(who["status"]["userInfo"]["username"], "kubernetes-admin");
+    assert_eq!(server.resource_version(), before);
+}
+
+/// Proves PW-4.
+#[tokio::test]
+async fn what_is_not_implemented_says_so() {
+    let server = server();
+    let http = http(&server);
+    pod(&http, "p").await;
+    let (code, status) = http.get(&format!("{PODS}/p/log")).await;
+    assert_eq!((code, &status["kind"]), (501, &json!("Status")));
+}
+
+/// Proves W87.
+#[tokio::test(start_paused = true)]
+async fn a_scheduled_pod_gets_its_grace_when_the_server_is_built_so() {
+    use pintle_apiserver::{ApiServer, PodDeletion};
+    for (how, left) in [
+        (PodDeletion::AtOnce, false),
+        (PodDeletion::AfterGrace, true),
+        (PodDeletion::Leave, true),
+    ] {
+        let server = ApiServer::builder().pod_deletion(how).build();
+        let http = http(&server);
+        pod(&http, "p").await;
+        let binding = json!({"target": {"name": "n"}});
+        http.post(&format!("{PODS}/p/binding"), &binding).await;
+        assert_eq!(http.delete(&format!("{PODS}/p")).await.0, 200);
+        let (code, marked) = http.get(&format!("{PODS}/p")).await;
+        assert_eq!(code, if left { 200 } else { 404 });
+        if left {
+            assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 30);
+            tokio::time::sleep(std::time::Duration::from_secs(31)).await;
+            let code = http.get(&format!("{PODS}/p")).await.0;
+            assert_eq!(code, if how == PodDeletion::Leave { 200 } else { 404 });
+        }
+        http.delete_with(&format!("{PODS}/p"), &json!({"gracePeriodSeconds": 0}))
+            .await;
+        assert_eq!(http.get(&format!("{PODS}/p")).await.0, 404);
+    }
+}
