@@ -23,9 +23,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
     client::Body,
 };
-use pintle::{
-    clock::Clock, events::EventBroadcaster, informer::InformerFactory, queue::WorkQueue,
-};
+use pintle::{clock::Clock, events::EventBroadcaster, informer::InformerFactory, queue::WorkQueue};
 use pintle_cluster::{Cluster, Loops};
 use sample_controller::{
     controller::{Controller, NAME},
@@ -102,10 +100,20 @@ impl World {
         let start = "2026-01-01T00:00:00Z".parse().unwrap();
         // Nodes would renew their leases all day.
         let loops = Loops::ALL.without(Loops::NODES);
-        let cluster = Cluster::builder().loops(loops).starting_at(start).seed(1).start().await;
+        let cluster = Cluster::builder()
+            .loops(loops)
+            .starting_at(start)
+            .seed(1)
+            .start()
+            .await;
         let api = Api::<CustomResourceDefinition>::all(cluster.client());
-        api.create(&PostParams::default(), &crd.definition()).await.unwrap();
-        Self { cluster, gate: Gate::default() }
+        api.create(&PostParams::default(), &crd.definition())
+            .await
+            .unwrap();
+        Self {
+            cluster,
+            gate: Gate::default(),
+        }
     }
 
     /// Runs a controller until it is stopped.
@@ -117,12 +125,10 @@ impl World {
             let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
             let events = EventBroadcaster::builder().clock(clock.clone()).build();
             let sink = events.start_recording(client.clone());
-            let informers =
-                InformerFactory::new(client.clone()).resync(Duration::from_secs(30));
+            let informers = InformerFactory::new(client.clone()).resync(Duration::from_secs(30));
             let queue = WorkQueue::new("Foos");
             let recorder = events.recorder(NAME);
-            let controller =
-                Controller::new(client, &informers, recorder, queue, clock).unwrap();
+            let controller = Controller::new(client, &informers, recorder, queue, clock).unwrap();
             informers.start(&stop);
             controller.run(2, &stop).await.unwrap();
             informers.shutdown().await;
@@ -153,7 +159,10 @@ impl World {
     pub async fn apply(&self, name: &str, spec: Value) {
         let foo = json!({"metadata": {"name": name}, "spec": spec});
         let foo = serde_json::from_value(foo).unwrap();
-        self.api::<Foo>().create(&PostParams::default(), &foo).await.unwrap();
+        self.api::<Foo>()
+            .create(&PostParams::default(), &foo)
+            .await
+            .unwrap();
     }
 
     pub async fn foo(&self, name: &str) -> Foo {
@@ -178,7 +187,10 @@ impl World {
         K: Clone + Debug + DeserializeOwned,
     {
         let patch = Patch::Merge(patch);
-        self.api::<K>().patch(name, &PatchParams::default(), &patch).await.unwrap();
+        self.api::<K>()
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
     }
 
     /// A Deployment that no Foo asked for.
@@ -195,7 +207,10 @@ impl World {
             },
         });
         let deployment = serde_json::from_value(deployment).unwrap();
-        self.api::<Deployment>().create(&PostParams::default(), &deployment).await.unwrap();
+        self.api::<Deployment>()
+            .create(&PostParams::default(), &deployment)
+            .await
+            .unwrap();
     }
 
     pub async fn delete<K>(&self, name: &str)
@@ -203,7 +218,10 @@ impl World {
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
         K: Clone + Debug + DeserializeOwned,
     {
-        self.api::<K>().delete(name, &DeleteParams::background()).await.unwrap();
+        self.api::<K>()
+            .delete(name, &DeleteParams::background())
+            .await
+            .unwrap();
     }
 
     pub async fn list<K>(&self) -> Vec<K>
@@ -211,7 +229,11 @@ impl World {
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
         K: Clone + Debug + DeserializeOwned,
     {
-        self.api().list(&kube::api::ListParams::default()).await.unwrap().items
+        self.api()
+            .list(&kube::api::ListParams::default())
+            .await
+            .unwrap()
+            .items
     }
 
     /// The events about a Foo, as `kubectl describe` shows them, each once.
@@ -224,7 +246,12 @@ impl World {
             .filter(|event| event.involved_object.kind.as_deref() == Some("Foo"))
             .filter(|event| event.involved_object.name.as_deref() == Some(foo))
             .map(|event| {
-                format!("{} {}: {}", text(&event.type_), text(&event.reason), text(&event.message))
+                format!(
+                    "{} {}: {}",
+                    text(&event.type_),
+                    text(&event.reason),
+                    text(&event.message)
+                )
             })
             .collect();
         lines.sort();
@@ -298,7 +325,11 @@ impl Gate {
 }
 
 fn refuse(status: StatusCode) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
-    let reason = if status == StatusCode::CONFLICT { "Conflict" } else { "InternalError" };
+    let reason = if status == StatusCode::CONFLICT {
+        "Conflict"
+    } else {
+        "InternalError"
+    };
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure",
         "message": "a fault of the test", "reason": reason, "code": status.as_u16(),
