@@ -32,7 +32,7 @@ impl Narrator {
             listen::<Deployment>(informers, "Deployment", deployment, print.clone()),
             listen::<ReplicaSet>(informers, "ReplicaSet", replica_set, print.clone()),
             listen::<Pod>(informers, "Pod", pod, print.clone()),
-            listen::<Told>(informers, "Event", told, print),
+            listen_to_events(informers, print),
         ];
         Self {
             _handlers: handlers,
@@ -56,12 +56,31 @@ fn listen<K: Kind<DynamicType: Default>>(
             Event::Deleted(deleted) => (&deleted.key, Some("deleted".to_owned())),
         };
         if let Some(text) = text {
-            print(format!(
-                "{kind:<11} {key:<40} {text}",
-                key = key.to_string()
-            ));
+            print(line(kind, key.name(), &text));
         }
     })
+}
+
+/// An event is told under the object it is about.
+fn listen_to_events(
+    informers: &InformerFactory,
+    print: impl Fn(String) + Send + 'static,
+) -> Registration {
+    informers.informer::<Told>().on_event(move |event| {
+        let (old, new) = match &event {
+            Event::Added { object, .. } => (None, object),
+            Event::Updated { old, new } => (Some(old), new),
+            Event::Deleted(_) => return,
+        };
+        if let (Some(text), Ok(event)) = (told_of(told, old, new), new.get()) {
+            let about = event.involved_object.name.clone().unwrap_or_default();
+            print(line("Event", &about, &text));
+        }
+    })
+}
+
+fn line(kind: &str, name: &str, text: &str) -> String {
+    format!("{kind:<10}  {name:<32}  {text}")
 }
 
 fn told_of<K: Kind>(
@@ -149,21 +168,17 @@ fn pod(old: Option<&Pod>, new: &Pod) -> Option<String> {
 }
 
 fn told(old: Option<&Told>, new: &Told) -> Option<String> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let line = |event: &Told| {
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let about = &event.involved_object;
         let times = event
             .count
             .filter(|count| *count > 1)
             .map(|count| format!(" (x{count})"));
+        let (reason, message) = (text(&event.reason), text(&event.message));
         format!(
-            "{} {} about {} {}: {}{}",
+            "{}, {reason}: {message}{}",
             text(&event.type_),
-            text(&event.reason),
-            text(&about.kind),
-            text(&about.name),
-            text(&event.message),
-            times.unwrap_or_default(),
+            times.unwrap_or_default()
         )
     };
     news(old.map(line), line(new))

@@ -14,7 +14,10 @@ pub(crate) struct WriteOptions {
     /// Everything but the storing.
     pub(crate) dry_run: bool,
     /// Who the changed fields belong to.
-    #[allow(dead_code, reason = "field ownership is recorded by server-side apply, which is to come")]
+    #[allow(
+        dead_code,
+        reason = "field ownership is recorded by server-side apply, which is to come"
+    )]
     pub(crate) manager: String,
     pub(crate) field_validation: FieldValidation,
     /// What the client is to be told besides the answer.
@@ -75,7 +78,7 @@ impl Call {
                 errors.push(FieldError::not_supported(
                     "fieldValidation",
                     other,
-                    &["Ignore", "Strict", "Warn"],
+                    &["", "Ignore", "Strict", "Warn"],
                 ));
                 FieldValidation::Ignore
             }

@@ -90,11 +90,15 @@ impl Context {
     ///
     /// Not cancel safe: a write that was sent may have happened.
     pub async fn replace_status<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
-        let params = PostParams { field_manager: self.field_manager(), ..PostParams::default() };
+        let params = PostParams {
+            field_manager: self.field_manager(),
+            ..PostParams::default()
+        };
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
         let name = object.meta().name.as_deref().unwrap_or_default();
         let requests = requests::<K>(object.meta().namespace.as_deref());
-        self.store(requests.replace_subresource("status", name, &params, body)).await
+        self.store(requests.replace_subresource("status", name, &params, body))
+            .await
     }
 
     /// Patches the object called `key`.
