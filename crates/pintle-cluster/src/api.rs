@@ -55,12 +55,12 @@ pub(crate) fn controlled_or_orphaned<K: Kind<DynamicType: Default>>(
 
 /// Asks the server, not the cache, whether the owner still lives: one that does not must not adopt
 /// what was just orphaned from it.
-pub(crate) async fn ensure_alive<K: Writable>(
+pub(crate) async fn ensure_alive<K>(
     cx: &Context,
     owner: &K,
 ) -> Result<(), pintle::controller::ReconcileError>
 where
-    K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    K: Writable + kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
 {
     let key = ObjectKey::of(owner);
     let namespace = key.namespace().unwrap_or_default();

@@ -158,10 +158,10 @@ impl Builder {
         self
     }
 
-    /// Starts the cluster. It is ready to be talked to at once; its loops begin their work as soon
-    /// as they know what there is.
+    /// Starts the cluster. Resolves when its loops know what there is, at the latest after a few
+    /// seconds.
     ///
-    /// Must be called within a tokio runtime. Cancel safe: nothing is awaited for long.
+    /// Must be called within a tokio runtime. Cancel safe: dropping the future ends the loops.
     pub async fn start(self) -> Cluster {
         let (clock, server_clock) = match self.time {
             Time::System => (Clock::system(), pintle_apiserver::Clock::system()),
@@ -208,6 +208,7 @@ impl Builder {
             root_ca: self.root_ca,
         };
         let manager = Manager::start(environment, chosen(self.loops));
+        manager.synced().await;
         Cluster { server, manager }
     }
 }

@@ -20,7 +20,7 @@ impl Discovered {
 pub(crate) async fn kinds(client: &Client) -> Result<Vec<Discovered>, kube::Error> {
     let mut kinds = Vec::new();
     let core = client.list_core_api_resources("v1").await?;
-    let mut lists = vec![("".to_owned(), "v1".to_owned(), core)];
+    let mut lists = vec![(String::new(), "v1".to_owned(), core)];
     for group in client.list_api_groups().await?.groups {
         let preferred = group
             .preferred_version

@@ -23,9 +23,11 @@ use tokio_util::sync::CancellationToken;
 use crate::pods::plan::Pace;
 
 /// The first pause before a failed loop is started again, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// A loop that ran for this long before it failed starts over with the first pause.
-const SOUND: Duration = Duration::from_secs(120);
+const SOUND: Duration = Duration::from_mins(2);
+/// How long a start waits for the informers.
+const SYNC: Duration = Duration::from_secs(5);
 /// How long events that were recorded may take to be written when the manager stops.
 const FLUSH: Duration = Duration::from_secs(2);
 
@@ -98,12 +100,13 @@ impl Manager {
         let environment = Arc::new(environment);
         let informers = &environment.informers;
         informers.start(&environment.informing);
-        let kept: Vec<Box<dyn Any + Send>> = vec![
-            Box::new(informers.informer::<Deployment>()),
-            Box::new(informers.informer::<ReplicaSet>()),
-            Box::new(informers.informer::<Pod>()),
-            Box::new(informers.informer::<Node>()),
-        ];
+        let mut kept: Vec<Box<dyn Any + Send>> = Vec::new();
+        if !loops.is_empty() {
+            kept.push(Box::new(informers.informer::<Deployment>()));
+            kept.push(Box::new(informers.informer::<ReplicaSet>()));
+            kept.push(Box::new(informers.informer::<Pod>()));
+            kept.push(Box::new(informers.informer::<Node>()));
+        }
         let running = loops
             .into_iter()
             .map(|Loop { name, run }| {
@@ -120,6 +123,16 @@ impl Manager {
             environment,
             running,
             _informers: kept,
+        }
+    }
+
+    /// Waits, not for ever, until the shared informers know what there is.
+    ///
+    /// Cancel safe.
+    pub(crate) async fn synced(&self) {
+        let synced = self.environment.informers.wait_for_sync_within(SYNC);
+        if let Err(error) = synced.await {
+            tracing::warn!(%error, "the loops start without knowing everything");
         }
     }
 
@@ -182,11 +195,10 @@ async fn supervise(
         if started.elapsed() >= SOUND {
             pause = PAUSES.0;
         }
-        match error {
-            Some(error) => {
-                tracing::error!(name, %error, ?pause, "a loop failed; it is started again")
-            }
-            None => tracing::warn!(name, ?pause, "a loop ended by itself; it is started again"),
+        if let Some(error) = error {
+            tracing::error!(name, %error, ?pause, "a loop failed; it is started again");
+        } else {
+            tracing::warn!(name, ?pause, "a loop ended by itself; it is started again");
         }
         tokio::select! {
             biased; // Who is told to stop does not start again.
@@ -201,4 +213,105 @@ fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use parking_lot::Mutex;
+    use pintle_apiserver::ApiServer;
+
+    use super::*;
+
+    fn environment() -> Environment {
+        let client = ApiServer::builder().build().client();
+        Environment {
+            informers: InformerFactory::new(client.clone()),
+            client,
+            informing: CancellationToken::new(),
+            clock: Clock::system(),
+            events: EventBroadcaster::new(),
+            metrics: Metrics::new(),
+            pace: Pace {
+                ready_after: Duration::ZERO,
+                stop_after: Duration::ZERO,
+            },
+            nodes: 0,
+            root_ca: String::new(),
+        }
+    }
+
+    /// Fails, panics, and ends by itself in turn, until the fourth start.
+    fn fragile(starts: &Arc<AtomicU32>) -> Loop {
+        let starts = starts.clone();
+        Loop::new("fragile", move |_, stop| {
+            let start = starts.fetch_add(1, Ordering::SeqCst);
+            async move {
+                match start {
+                    0 => Err(LoopError::Panic("not really".into())),
+                    1 => panic!("really"),
+                    2 => Ok(()),
+                    _ => {
+                        stop.cancelled().await;
+                        Ok(())
+                    }
+                }
+            }
+        })
+    }
+
+    /// Proves PC-15.
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_that_fails_is_started_again_and_the_others_go_on() {
+        let (starts, ticks) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let ticking = ticks.clone();
+        let steady = Loop::new("steady", move |_, stop| {
+            let ticks = ticking.clone();
+            async move {
+                while !stop.is_cancelled() {
+                    ticks.fetch_add(1, Ordering::SeqCst);
+                    sleep(Duration::from_secs(1)).await;
+                }
+                Ok(())
+            }
+        });
+        let manager = Manager::start(environment(), vec![steady, fragile(&starts)]);
+        // One second, two, four: each pause is twice the one before.
+        sleep(Duration::from_millis(6500)).await;
+        assert_eq!(starts.load(Ordering::SeqCst), 3);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(starts.load(Ordering::SeqCst), 4);
+        assert!(
+            ticks.load(Ordering::SeqCst) >= 7,
+            "the steady one never stopped"
+        );
+        manager.stop().await;
+    }
+
+    /// Proves PC-15.
+    #[tokio::test(start_paused = true)]
+    async fn loops_stop_one_after_the_other_the_last_first() {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let slow = |name: &'static str| {
+            let order = order.clone();
+            Loop::new(name, move |_, stop| {
+                let order = order.clone();
+                async move {
+                    order.lock().push(format!("{name} starts"));
+                    stop.cancelled().await;
+                    sleep(Duration::from_secs(1)).await;
+                    order.lock().push(format!("{name} ends"));
+                    Ok(())
+                }
+            })
+        };
+        let manager = Manager::start(environment(), vec![slow("first"), slow("second")]);
+        sleep(Duration::from_secs(1)).await;
+        manager.stop().await;
+        assert_eq!(
+            *order.lock(),
+            ["first starts", "second starts", "second ends", "first ends"]
+        );
+    }
 }

@@ -2,11 +2,22 @@
 
 mod support;
 
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
-    core::v1::Pod,
+    core::v1::{Node, Pod},
 };
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use parking_lot::Mutex;
+use pintle::{
+    informer::{Event, SharedInformer},
+    source::{KubeSource, Scope},
+};
+use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
 use support::{Kubectl, annotation, image, is_ready, virtual_cluster, wait_for};
 
 /// Proves PC-12.
@@ -79,6 +90,144 @@ async fn a_new_image_rolls_out_and_undo_brings_the_old_one_back() {
         "3"
     );
     assert_eq!(kubectl.list::<ReplicaSet>().await.len(), 2);
+    cluster.stop().await;
+}
+
+/// Proves PC-4.
+#[tokio::test(start_paused = true)]
+async fn a_rolling_update_stays_within_its_limits_at_every_moment() {
+    let cluster = virtual_cluster()
+        .pod_stop_after(Duration::from_secs(3))
+        .start()
+        .await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl.create_deployment("web", "nginx:1", 4).await;
+    let limits =
+        json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 1 } });
+    kubectl
+        .patch::<Deployment>("web", json!({ "spec": { "strategy": limits } }))
+        .await;
+    kubectl.rollout("web").await;
+
+    // Every change of every Pod, in order, as an informer tells it.
+    let pods = SharedInformer::<Pod>::new(KubeSource::<Pod>::new(cluster.client(), Scope::all()));
+    let (mut states, seen) = (BTreeMap::new(), Arc::new(Mutex::new(Vec::new())));
+    let told = seen.clone();
+    let _watching = pods.on_event(move |event| {
+        match event {
+            Event::Added { object, .. } | Event::Updated { new: object, .. } => {
+                let pod = object.get().unwrap();
+                let leaves = object.is_being_deleted();
+                states.insert(object.key().clone(), (!leaves, !leaves && is_ready(&pod)));
+            }
+            Event::Deleted(deleted) => drop(states.remove(&deleted.key)),
+        }
+        let count = |pick: fn(&(bool, bool)) -> bool| states.values().filter(|s| pick(s)).count();
+        told.lock().push((count(|s| s.0), count(|s| s.1)));
+    });
+    let stop = CancellationToken::new();
+    let informer = tokio::spawn({
+        let (pods, stop) = (pods.clone(), stop.clone());
+        async move { pods.run(&stop).await }
+    });
+    pods.synced().await;
+    seen.lock().clear();
+    kubectl.set_image("web", "nginx:2").await;
+    kubectl.rollout("web").await;
+    stop.cancel();
+    informer.await.unwrap();
+
+    let seen = seen.lock();
+    assert!(seen.len() > 10);
+    assert!(seen.iter().all(|(active, _)| *active <= 5), "{seen:?}");
+    assert!(
+        seen.iter().all(|(_, available)| *available >= 3),
+        "{seen:?}"
+    );
+    cluster.stop().await;
+}
+
+/// Proves PC-9.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_no_node_fits_waits_for_one() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl
+        .create::<Pod>(json!({
+            "metadata": { "name": "picky" },
+            "spec": {
+                "nodeSelector": { "disk": "fast" },
+                "containers": [{ "name": "main", "image": "nginx" }],
+            },
+        }))
+        .await;
+    wait_for("the Pod to say so", async || {
+        let status = kubectl.get::<Pod>("picky").await.status?;
+        let mut conditions = status.conditions?.into_iter();
+        conditions
+            .find(|c| c.reason.as_deref() == Some("Unschedulable"))
+            .map(drop)
+    })
+    .await;
+    let nodes = kube::Api::<Node>::all(cluster.client());
+    let patch = Patch::Merge(json!({ "metadata": { "labels": { "disk": "fast" } } }));
+    nodes
+        .patch("node-1", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    let pod = wait_for("the Pod to run", async || {
+        Some(kubectl.get::<Pod>("picky").await).filter(is_ready)
+    })
+    .await;
+    assert_eq!(pod.spec.unwrap().node_name.as_deref(), Some("node-1"));
+    cluster.stop().await;
+}
+
+/// Proves PC-10.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_pod_stops_at_its_pace_within_its_grace_period() {
+    let cluster = virtual_cluster()
+        .pod_stop_after(Duration::from_secs(10))
+        .start()
+        .await;
+    let kubectl = Kubectl::new(cluster.client());
+    for (name, grace, takes) in [
+        ("slow", None, 10),
+        ("hurried", Some(4), 4),
+        ("killed", Some(0), 0),
+    ] {
+        kubectl
+            .create::<Pod>(json!({
+                "metadata": { "name": name },
+                "spec": { "containers": [{ "name": "main", "image": "nginx" }] },
+            }))
+            .await;
+        wait_for("the Pod to run", async || {
+            is_ready(&kubectl.get::<Pod>(name).await).then_some(())
+        })
+        .await;
+        let params = DeleteParams {
+            grace_period_seconds: grace,
+            ..DeleteParams::default()
+        };
+        kubectl.delete::<Pod>(name, &params).await;
+        let asked = Instant::now();
+        wait_for("the Pod to be gone", async || {
+            kubectl
+                .api::<Pod>()
+                .get_opt(name)
+                .await
+                .unwrap()
+                .is_none()
+                .then_some(())
+        })
+        .await;
+        let took = asked.elapsed().as_secs_f64();
+        assert!(
+            (f64::from(takes) - 1.0..f64::from(takes) + 1.5).contains(&took),
+            "{name}: {took}"
+        );
+    }
     cluster.stop().await;
 }
 

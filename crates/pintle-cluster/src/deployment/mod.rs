@@ -115,7 +115,9 @@ async fn reconcile(
     let plan = plan::plan(&deployment, &sets, &populated, environment.clock.now());
 
     for write in plan.writes {
-        if !carry_out(&deployment, write, &cx, &environment, &recorder).await? {
+        // Boxed: a write holds a whole set, and every worker would carry the room for it.
+        let done = Box::pin(carry_out(&deployment, write, &cx, &environment, &recorder)).await?;
+        if !done {
             // Something moved under the plan: it wakes this key, and the next plan knows it.
             return Ok(Action::await_change());
         }
@@ -257,10 +259,9 @@ async fn create_set(
     if matches!(&error, kube::Error::Api(status) if status.is_already_exists()) {
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
         let sets = kube::Api::<ReplicaSet>::namespaced(cx.client().clone(), namespace);
-        let existing = sets.get_opt(name).await?;
-        if let Some(existing) = existing
-            && let Some(status) = plan::after_collision(deployment, &existing)
-        {
+        // Gone again since: nothing would tell, so the error is retried.
+        let existing = sets.get_opt(name).await?.ok_or(error)?;
+        if let Some(status) = plan::after_collision(deployment, &existing) {
             write_status(deployment, Some(status), None, cx).await?;
         }
         return Ok(false);

@@ -146,9 +146,9 @@ impl Collector {
         monitors.retain(|kind, _| kinds.contains_key(kind));
         *self.kinds.lock() = kinds.clone();
         for (key, kind) in kinds {
-            if !monitors.contains_key(&key) {
-                monitors.insert(key, self.monitor(&kind.resource));
-            }
+            monitors
+                .entry(key)
+                .or_insert_with(|| self.monitor(&kind.resource));
         }
         Ok(())
     }

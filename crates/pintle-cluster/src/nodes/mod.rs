@@ -34,7 +34,8 @@ pub(crate) async fn run(
     }
 }
 
-/// The node as the server has it, created if it is not there and reported healthy if it is not.
+/// The node as the server has it: created if it is not there, reported healthy and opened to Pods if
+/// it is not.
 async fn register(environment: &Environment, index: u16) -> Result<Node, kube::Error> {
     let nodes = Api::<Node>::all(environment.client.clone());
     let name = plan::name(index);
@@ -51,16 +52,23 @@ async fn register(environment: &Environment, index: u16) -> Result<Node, kube::E
             }
         },
     };
-    if plan::is_healthy(&node) {
+    let node = if plan::is_healthy(&node) {
+        node
+    } else {
+        let status = plan::status(index, environment.clock.now());
+        let reported = Node {
+            status: Some(status),
+            ..node.clone()
+        };
+        let params = PostParams::default();
+        let written = nodes.replace_status(&name, &params, &reported).await;
+        unless_stale(written)?.unwrap_or(node)
+    };
+    let Some(admitted) = plan::without_not_ready_taint(&node) else {
         return Ok(node);
-    }
-    let status = plan::status(index, environment.clock.now());
-    let reported = Node {
-        status: Some(status),
-        ..node.clone()
     };
     let written = nodes
-        .replace_status(&name, &PostParams::default(), &reported)
+        .replace(&name, &PostParams::default(), &admitted)
         .await;
     Ok(unless_stale(written)?.unwrap_or(node))
 }

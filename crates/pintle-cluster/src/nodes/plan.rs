@@ -70,6 +70,20 @@ pub(crate) fn is_healthy(node: &Node) -> bool {
         && address_of(node).is_some()
 }
 
+/// A new node comes with a taint that keeps Pods away until it is ready: the node without it, or
+/// `None` if it has none, or is not ready.
+pub(crate) fn without_not_ready_taint(node: &Node) -> Option<Node> {
+    const NOT_READY: &str = "node.kubernetes.io/not-ready";
+    if !is_healthy(node) {
+        return None;
+    }
+    let mut open = node.clone();
+    let taints = open.spec.as_mut()?.taints.as_mut()?;
+    let before = taints.len();
+    taints.retain(|taint| taint.key != NOT_READY);
+    (taints.len() < before).then_some(open)
+}
+
 /// The status of a node in good health.
 pub(crate) fn status(index: u16, now: Timestamp) -> NodeStatus {
     let resources: BTreeMap<String, Quantity> =
@@ -183,6 +197,18 @@ mod tests {
         };
         assert!(is_healthy(&node));
         assert_eq!(address_of(&node), Some(Ipv4Addr::new(10, 0, 0, 4)));
+
+        assert_eq!(without_not_ready_taint(&node), None);
+        let taints = serde_json::json!({ "taints": [
+            { "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" },
+            { "key": "gpu", "effect": "NoSchedule" },
+        ]});
+        let tainted = Node {
+            spec: serde_json::from_value(taints).unwrap(),
+            ..node
+        };
+        let open = without_not_ready_taint(&tainted).unwrap();
+        assert_eq!(open.spec.unwrap().taints.unwrap().len(), 1, "others stay");
     }
 
     /// Proves PC-11.
