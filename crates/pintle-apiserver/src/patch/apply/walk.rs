@@ -323,7 +323,8 @@ fn merge_items(live: &[Value], config: &[Value], list: &List<'_>) -> Vec<Value> 
     out
 }
 
-/// The object without these fields. What is emptied by that goes, too.
+/// The object without these fields. What is emptied by that is null: nothing to those who read
+/// it, but not removed.
 pub(super) fn remove(value: &Value, gone: &FieldSet, place: Place<'_>) -> Option<Value> {
     let atom = place.atom(value);
     if is_leaf(&atom) {
@@ -358,9 +359,9 @@ pub(super) fn remove(value: &Value, gone: &FieldSet, place: Place<'_>) -> Option
                     }
                     Some(node) if node.member => {}
                     Some(node) => {
-                        if let Some(value) = remove(value, &node.below, place) {
-                            kept.insert(name.clone(), value);
-                        }
+                        // Emptied is not gone: whoever has the map itself still has it.
+                        let value = remove(value, &node.below, place);
+                        kept.insert(name.clone(), value.unwrap_or_default());
                     }
                 }
             }
