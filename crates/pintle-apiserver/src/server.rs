@@ -2,17 +2,10 @@
 
 use std::{fmt, sync::Arc};
 
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Api, WriteOptions},
-    chance::Chance,
-    clock::Clock,
-    meta::Tree,
-    registry::Registry,
-    service::ApiService,
-    store::Store,
+    api::Api, chance::Chance, clock::Clock, registry::Registry, service::ApiService, store::Store,
 };
 
 /// The Kubernetes version whose behaviour the server has.
@@ -97,22 +90,6 @@ impl ApiServer {
     pub fn compact(&self) {
         self.api.store.compact(self.api.store.revision());
     }
-
-    /// What every cluster has from the start.
-    fn bootstrap(&self) {
-        let catalog = self.api.registry.catalog();
-        let Some(namespaces) = catalog.find("", "v1", "namespaces") else {
-            return;
-        };
-        for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
-            let mut object = Tree::new();
-            object.insert("metadata".into(), json!({"name": name}));
-            // A fresh store holds no namespace yet: creating one cannot fail.
-            let _ = self
-                .api
-                .create_object(namespaces, None, object, &WriteOptions::default());
-        }
-    }
 }
 
 impl Builder {
@@ -164,7 +141,7 @@ impl Builder {
             }),
             beyond_loopback: self.beyond_loopback,
         };
-        server.bootstrap();
+        server.api.bootstrap();
         server
     }
 }

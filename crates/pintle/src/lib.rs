@@ -28,5 +28,6 @@ pub mod limits;
 pub mod metrics;
 pub mod owner;
 
+mod sync;
 #[cfg(test)]
 mod testing;

@@ -56,10 +56,7 @@ fn listen<K: Kind<DynamicType: Default>>(
             Event::Deleted(deleted) => (&deleted.key, Some("deleted".to_owned())),
         };
         if let Some(text) = text {
-            print(format!(
-                "{kind:<11} {key:<40} {text}",
-                key = key.to_string()
-            ));
+            print(line(kind, key.name(), &text));
         }
     })
 }

@@ -1,6 +1,7 @@
 //! From a request to an answer: routes, verbs, discovery, errors.
 
 mod body;
+mod bootstrap;
 mod create;
 mod decode;
 mod definitions;
@@ -21,6 +22,7 @@ mod reviews;
 mod route;
 mod scale;
 mod selector;
+mod services;
 mod strategy;
 mod table;
 mod update;
@@ -34,8 +36,8 @@ use http::{HeaderMap, Method, Response, request::Parts};
 use tokio_util::sync::CancellationToken;
 
 pub use self::body::Body;
+pub(crate) use self::error::ApiError;
 pub(crate) use self::respond::error as refusal;
-pub(crate) use self::{error::ApiError, options::WriteOptions};
 use self::{
     negotiate::Form,
     query::Query,
@@ -129,10 +131,11 @@ impl Api {
         let target = match route::route(parts.uri.path(), &catalog) {
             Route::Resource(target) => target,
             other => {
-                return if parts.method == Method::GET {
-                    Ok(discovery::answer(&other, &catalog, &parts))
-                } else {
-                    Ok(respond::not_found())
+                return match (&other, &parts.method) {
+                    (_, &Method::GET) | (Route::Unknown | Route::NotFound, _) => {
+                        Ok(discovery::answer(&other, &catalog, &parts))
+                    }
+                    _ => Err(ApiError::wrong_method()),
                 };
             }
         };
@@ -154,9 +157,10 @@ impl Api {
     async fn call(self: &Arc<Self>, call: Call) -> Answer {
         let resource = &call.target.resource;
         if let Some(sub) = call.target.sub.clone() {
-            let Some(sub) = resource.sub(&sub) else {
-                return Ok(respond::not_found());
-            };
+            let sub = resource.sub(&sub).ok_or_else(|| match resource.custom {
+                Some(_) => call.missing(),
+                None => ApiError::unknown_resource(),
+            })?;
             let verb = call.named_verb().filter(|verb| sub.verbs & verb != 0);
             let verb = verb.ok_or_else(ApiError::wrong_method)?;
             return self.subresource(&call, &sub.name.clone(), verb).await;

@@ -7,12 +7,13 @@ use super::{
     Api,
     error::ApiError,
     namespaces,
-    options::{FieldValidation, WriteOptions},
+    options::{FieldValidation, Warnings, WriteOptions},
+    services,
 };
 use crate::{
     meta::{self, Tree},
     registry::{EXTENSIONS, Resource, crd},
-    schema::typed,
+    schema::{defaults, prepare, typed},
 };
 
 /// Which part of an object a write may change.
@@ -40,12 +41,14 @@ impl Part {
 
 impl Api {
     /// Readies a new object: what only the server sets is set, what does not belong is dropped.
-    pub(crate) fn prepare_create(&self, resource: &Resource, object: &mut Tree) {
-        if resource.has_status() {
+    pub(crate) fn prepare_create(
+        &self,
+        resource: &Resource,
+        object: &mut Tree,
+        warnings: &Warnings,
+    ) {
+        if resource.custom.is_some() && resource.has_status() {
             object.remove("status");
-            if let Some(empty) = resource.empty_status() {
-                object.insert("status".into(), empty);
-            }
         }
         let stamp = self.clock.stamp();
         let uid = self.chance.uid();
@@ -59,23 +62,37 @@ impl Api {
             metadata.remove(field);
         }
         metadata.insert("uid".into(), uid.into());
-        metadata.insert("creationTimestamp".into(), stamp.into());
+        metadata.insert("creationTimestamp".into(), stamp.clone().into());
         drop_nulls(metadata);
-        dedupe_owners(metadata);
+        dedupe_owners(metadata, warnings);
         if resource.has_generation {
             meta::set_generation(object, 1);
         }
-        default(resource, object);
         if resource.is("", "namespaces") {
-            namespaces::prepare_create(object);
-        } else if resource.is(EXTENSIONS, "customresourcedefinitions") {
-            crd::default(object);
+            namespaces::label(object);
+        }
+        match resource.ty {
+            Some(ty) => on_value(object, |value| {
+                prepare::create(value, ty, &stamp);
+                // What was set may imply more, as when a typed server reads back what it stored.
+                defaults::apply(value, ty);
+            }),
+            None => default(resource, object),
+        }
+        if resource.is("", "services") {
+            self.allocate_service(object);
         }
     }
 }
 
 /// Readies a changed object: what this path may not change is taken from the stored one.
-pub(crate) fn prepare_update(resource: &Resource, part: Part, object: &mut Tree, stored: &Tree) {
+pub(crate) fn prepare_update(
+    resource: &Resource,
+    part: Part,
+    object: &mut Tree,
+    stored: &Tree,
+    warnings: &Warnings,
+) {
     match part {
         Part::Main => {
             if resource.has_status() {
@@ -83,16 +100,15 @@ pub(crate) fn prepare_update(resource: &Resource, part: Part, object: &mut Tree,
             }
             if resource.is("", "namespaces") {
                 namespaces::keep_finalizers(object, stored);
+            } else if resource.is("", "services") {
+                services::keep_allocated(object, stored);
             }
         }
         Part::Status => keep_all_but_status(resource, object, stored),
         Part::Finalize => keep_all_but_finalizers(object, stored),
         Part::Everything => {}
     }
-    keep_system_metadata(object, stored);
-    if resource.is(EXTENSIONS, "customresourcedefinitions") {
-        crd::default(object);
-    }
+    keep_system_metadata(object, stored, warnings);
     default(resource, object);
     if resource.has_generation {
         let generation = meta::generation(stored);
@@ -108,7 +124,12 @@ pub(crate) fn check(
     object: &Tree,
     stored: Option<&Tree>,
 ) -> Result<(), ApiError> {
-    let mut errors = meta::check(object, resource.name_rule, resource.namespaced);
+    let mut errors = meta::check(
+        object,
+        resource.name_rule,
+        resource.namespaced,
+        resource.custom.is_none(),
+    );
     if let Some(stored) = stored {
         errors.extend(meta::check_update(object, stored));
     }
@@ -142,7 +163,8 @@ fn with_type(resource: &Resource, object: &Tree) -> Value {
     Value::Object(object)
 }
 
-/// Drops the fields the schema does not know, and says so as the request wants it.
+/// Reads an object by its schema: fields it does not know are dropped, and that is told as the
+/// request wants it; built-in kinds also get their defaults.
 pub(crate) fn prune(
     resource: &Resource,
     object: &mut Tree,
@@ -151,12 +173,16 @@ pub(crate) fn prune(
     let mut value = Value::Object(std::mem::take(object));
     let unknown = match (&resource.custom, resource.ty) {
         (Some(custom), _) => custom.schema.prune(&mut value),
-        (None, Some(ty)) => typed::canonicalize(&mut value, ty).map_err(|error| {
-            let (kind, version) = (&resource.kind, &resource.version);
-            ApiError::bad_request(format!(
-                "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
-            ))
-        })?,
+        (None, Some(ty)) => {
+            let unknown = typed::canonicalize(&mut value, ty).map_err(|error| {
+                let (kind, version) = (&resource.kind, &resource.version);
+                ApiError::bad_request(format!(
+                    "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
+                ))
+            })?;
+            defaults::apply(&mut value, ty);
+            unknown
+        }
         (None, None) => Vec::new(),
     };
     if let Value::Object(pruned) = value {
@@ -187,13 +213,22 @@ pub(crate) fn prune(
 
 /// Fills in what the schema says is meant when nothing is said.
 fn default(resource: &Resource, object: &mut Tree) {
-    let Some(custom) = &resource.custom else {
-        return;
-    };
+    match (&resource.custom, resource.ty) {
+        (Some(custom), _) => on_value(object, |value| custom.schema.default(value)),
+        // Which versions of a definition are stored follows from the definition.
+        (None, Some(ty)) if resource.is(EXTENSIONS, "customresourcedefinitions") => {
+            on_value(object, |value| defaults::apply(value, ty));
+        }
+        _ => {}
+    }
+}
+
+/// Lends an object as a value.
+fn on_value(object: &mut Tree, change: impl FnOnce(&mut Value)) {
     let mut value = Value::Object(std::mem::take(object));
-    custom.schema.default(&mut value);
-    if let Value::Object(defaulted) = value {
-        *object = defaulted;
+    change(&mut value);
+    if let Value::Object(changed) = value {
+        *object = changed;
     }
 }
 
@@ -208,15 +243,28 @@ fn drop_nulls(metadata: &mut Tree) {
 }
 
 /// An owner counts once.
-fn dedupe_owners(metadata: &mut Tree) {
-    if let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") {
-        let mut seen: Vec<Value> = Vec::new();
-        owners.retain(|owner| {
-            let uid = owner.get("uid").cloned().unwrap_or_default();
-            let new = !seen.contains(&uid);
-            seen.push(uid);
-            new
-        });
+fn dedupe_owners(metadata: &mut Tree, warnings: &Warnings) {
+    let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") else {
+        return;
+    };
+    let mut seen: Vec<String> = Vec::new();
+    let mut repeated: Vec<String> = Vec::new();
+    owners.retain(|owner| {
+        let uid = owner["uid"].as_str().unwrap_or_default().to_owned();
+        if seen.contains(&uid) {
+            if !repeated.contains(&uid) {
+                repeated.push(uid);
+            }
+            return false;
+        }
+        seen.push(uid);
+        true
+    });
+    if !repeated.is_empty() {
+        warnings.add(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            repeated.join(", ")
+        ));
     }
 }
 
@@ -259,7 +307,7 @@ fn keep_all_but_finalizers(object: &mut Tree, stored: &Tree) {
 }
 
 /// What no client can change.
-fn keep_system_metadata(object: &mut Tree, stored: &Tree) {
+fn keep_system_metadata(object: &mut Tree, stored: &Tree, warnings: &Warnings) {
     let empty = Tree::new();
     let kept = stored
         .get("metadata")
@@ -284,7 +332,7 @@ fn keep_system_metadata(object: &mut Tree, stored: &Tree) {
         take(metadata, kept, "managedFields");
     }
     drop_nulls(metadata);
-    dedupe_owners(metadata);
+    dedupe_owners(metadata, warnings);
 }
 
 /// Whether anything but metadata and status differs.

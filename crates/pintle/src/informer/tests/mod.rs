@@ -3,6 +3,7 @@
 mod basics;
 mod factory;
 mod handlers;
+mod interleavings;
 mod properties;
 mod relists;
 mod resync;
