@@ -18,6 +18,10 @@ pub(crate) fn run() -> Result<()> {
             .with_context(|| format!("cannot read {}", file.display()))?;
         let name = workspace::relative(root, file);
         problems.extend(check(name, &text));
+        if is_published(name, &text) {
+            let library = file.with_file_name("src").join("lib.rs");
+            problems.extend(undocumented(root, &library));
+        }
     }
     if problems.is_empty() {
         println!("{} files keep the house rules", files.len());
@@ -35,14 +39,8 @@ fn check(file: &Path, text: &str) -> Vec<String> {
     if file.extension().is_some_and(|e| e == "rs") {
         problems.extend(unbiased_selects(text));
         problems.extend(skipped_tests(text));
-        if is_published_root(file) && !text.contains("#![deny(missing_docs)]") {
-            problems.push((1, "a published crate has #![deny(missing_docs)]".into()));
-        }
     }
-    if file.file_name().is_some_and(|n| n == "Cargo.toml")
-        && text.contains("[package]")
-        && !text.contains("[lints]\nworkspace = true")
-    {
+    if is_package(file, text) && !text.contains("[lints]\nworkspace = true") {
         problems.push((
             1,
             "a package takes the workspace's lints: [lints] workspace = true".into(),
@@ -114,9 +112,20 @@ fn machine_paths(text: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// `crates/x/src/lib.rs`.
-fn is_published_root(file: &Path) -> bool {
-    file.starts_with("crates") && file.ends_with("src/lib.rs") && file.components().count() == 4
+fn is_package(file: &Path, text: &str) -> bool {
+    file.file_name().is_some_and(|name| name == "Cargo.toml") && text.contains("[package]")
+}
+
+fn is_published(file: &Path, text: &str) -> bool {
+    is_package(file, text) && !text.contains("\npublish = false")
+}
+
+/// Who takes a crate from the registry reads its docs.
+fn undocumented(root: &Path, library: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(library).ok()?;
+    let name = workspace::relative(root, library).display();
+    (!text.contains("#![deny(missing_docs)]"))
+        .then(|| format!("{name}:1: a published crate has #![deny(missing_docs)]"))
 }
 
 fn line_of(text: &str, at: usize) -> usize {
@@ -201,7 +210,24 @@ mod tests {
             ),
             [0; 0]
         );
-        assert_eq!(lines("crates/x/src/lib.rs", "//! X.\n"), [1]);
-        assert_eq!(lines("crates/x/src/y/lib.rs", "//! X.\n"), [0; 0]);
+    }
+
+    #[test]
+    fn only_published_crates_must_be_documented() {
+        let manifest = Path::new("crates/x/Cargo.toml");
+        assert!(is_published(manifest, "[package]\nname = \"x\"\n"));
+        assert!(!is_published(
+            manifest,
+            "[package]\nname = \"x\"\npublish = false\n"
+        ));
+        assert!(!is_published(Path::new("Cargo.toml"), "[workspace]\n"));
+
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("lib.rs");
+        std::fs::write(&library, "//! X.\n").unwrap();
+        let problem = undocumented(folder.path(), &library);
+        assert_eq!(problem.as_deref().map(|p| &p[..9]), Some("lib.rs:1:"));
+        std::fs::write(&library, "//! X.\n#![deny(missing_docs)]\n").unwrap();
+        assert_eq!(undocumented(folder.path(), &library), None);
     }
 }

@@ -9,14 +9,14 @@
 
 #![deny(missing_docs)]
 
-mod object;
-pub mod source;
-pub mod reflector;
-pub mod delta_fifo;
 pub mod cache;
-pub mod informer;
-pub mod queue;
 pub mod controller;
+pub mod delta_fifo;
+pub mod informer;
+mod object;
+pub mod queue;
+pub mod reflector;
+pub mod source;
 
 pub mod chance;
 pub mod client;
@@ -28,5 +28,6 @@ pub mod limits;
 pub mod metrics;
 pub mod owner;
 
+mod sync;
 #[cfg(test)]
 mod testing;

@@ -84,12 +84,11 @@ impl Server {
     pub(crate) fn put(&self, key: &str, value: &str) -> u64 {
         self.change(|state| {
             state.version += 1;
-            let uid = match state.objects.get(key) {
-                Some(old) => old["metadata"]["uid"].as_str().unwrap().to_owned(),
-                None => {
-                    state.uids += 1;
-                    format!("u{}", state.uids)
-                }
+            let uid = if let Some(old) = state.objects.get(key) {
+                old["metadata"]["uid"].as_str().unwrap().to_owned()
+            } else {
+                state.uids += 1;
+                format!("u{}", state.uids)
             };
             let json = json_of(key, &uid, state.version, value);
             let bytes = Bytes::from(json.to_string());

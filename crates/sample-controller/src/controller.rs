@@ -226,10 +226,16 @@ impl Controller {
         let mut changed = Changed::No;
         let deployment = self.sync_deployment(key, &foo, &mut changed).await?;
         self.remove_former_deployments(&foo, &mut changed).await?;
-        self.sync_status(key, &foo, &Report::of(&deployment), &mut changed).await?;
+        self.sync_status(key, &foo, &Report::of(&deployment), &mut changed)
+            .await?;
         self.warned.lock().remove(key);
         if changed == Changed::Yes {
-            self.recorder.event(&*foo, EventType::Normal, "Synced", "Foo synced successfully");
+            self.recorder.event(
+                &*foo,
+                EventType::Normal,
+                "Synced",
+                "Foo synced successfully",
+            );
         }
         Ok(())
     }
@@ -244,9 +250,12 @@ impl Controller {
         let name = foo.spec.deployment_name.as_str();
         let api = self.deployments_of(key);
         let Some(cached) = self.deployments.get(&ObjectKey::new(key.namespace(), name)) else {
-            let wanted = deployment::for_foo(foo).ok_or_else(|| SyncError::NoIdentity(key.clone()))?;
-            let params =
-                PostParams { field_manager: Some(NAME.to_owned()), ..PostParams::default() };
+            let wanted =
+                deployment::for_foo(foo).ok_or_else(|| SyncError::NoIdentity(key.clone()))?;
+            let params = PostParams {
+                field_manager: Some(NAME.to_owned()),
+                ..PostParams::default()
+            };
             let created = api.create(&params, &wanted).await;
             let created = created.map_err(SyncError::api("creating the Deployment"))?;
             info!(foo = %key, deployment = name, "Created Deployment");
@@ -268,7 +277,9 @@ impl Controller {
             "metadata": { "uid": cached.uid(), "resourceVersion": cached.resource_version() },
             "spec": { "replicas": wants },
         });
-        let patched = api.patch(name, &as_ourselves(), &Patch::Merge(&patch)).await;
+        let patched = api
+            .patch(name, &as_ourselves(), &Patch::Merge(&patch))
+            .await;
         let patched = patched.map_err(SyncError::api("scaling the Deployment"))?;
         info!(foo = %key, deployment = name, from = has, to = wants, "Scaled Deployment");
         *changed = Changed::Yes;
@@ -295,11 +306,18 @@ impl Controller {
                 }),
                 ..DeleteParams::default()
             };
-            match self.deployments_of(former.key()).delete(name, &exactly_this).await {
+            match self
+                .deployments_of(former.key())
+                .delete(name, &exactly_this)
+                .await
+            {
                 Ok(_) => *changed = Changed::Yes,
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 Err(source) => {
-                    return Err(SyncError::Api { action: "deleting the former Deployment", source });
+                    return Err(SyncError::Api {
+                        action: "deleting the former Deployment",
+                        source,
+                    });
                 }
             }
             info!(foo = %foo.name_any(), deployment = name, "Deleted the former Deployment");
@@ -328,11 +346,15 @@ impl Controller {
     }
 
     fn warn_once(&self, key: &ObjectKey, foo: &Foo, reason: &str, message: &str) {
-        let now = Warned { uid: foo.uid(), message: message.to_owned() };
+        let now = Warned {
+            uid: foo.uid(),
+            message: message.to_owned(),
+        };
         let mut warned = self.warned.lock();
         if warned.get(key) != Some(&now) {
             warned.insert(key.clone(), now);
-            self.recorder.event(foo, EventType::Warning, reason, message);
+            self.recorder
+                .event(foo, EventType::Warning, reason, message);
         }
     }
 
@@ -350,10 +372,14 @@ impl Controller {
         }
         let api = self.foos_of(key);
         let patch = json!({ "metadata": { "uid": foo.uid() }, "status": wanted });
-        let mut stored = api.patch_status(key.name(), &as_ourselves(), &Patch::Merge(&patch)).await;
+        let mut stored = api
+            .patch_status(key.name(), &as_ourselves(), &Patch::Merge(&patch))
+            .await;
         if matches!(&stored, Err(kube::Error::Api(status)) if status.is_not_found()) {
             // The classic CRD has no status subresource: there the status is a plain field.
-            stored = api.patch(key.name(), &as_ourselves(), &Patch::Merge(&patch)).await;
+            stored = api
+                .patch(key.name(), &as_ourselves(), &Patch::Merge(&patch))
+                .await;
         }
         let stored = stored.map_err(SyncError::api("writing the status"))?;
         let pruned = status::is_pruned(&wanted, stored.status.as_ref());
@@ -390,7 +416,10 @@ impl SyncError {
 }
 
 fn as_ourselves() -> PatchParams {
-    PatchParams { field_manager: Some(NAME.to_owned()), ..PatchParams::default() }
+    PatchParams {
+        field_manager: Some(NAME.to_owned()),
+        ..PatchParams::default()
+    }
 }
 
 /// Enqueues the Foo that controls `object`, if one does.

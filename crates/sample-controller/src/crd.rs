@@ -35,7 +35,10 @@ mod tests {
     fn both_forms_serve_the_original_kind() {
         for (classic, subresources) in [(false, true), (true, false)] {
             let crd = definition(classic);
-            assert_eq!(crd.metadata.name.as_deref(), Some("foos.samplecontroller.k8s.io"));
+            assert_eq!(
+                crd.metadata.name.as_deref(),
+                Some("foos.samplecontroller.k8s.io")
+            );
             assert_eq!(crd.spec.scope, "Namespaced");
             let version = &crd.spec.versions[0];
             assert_eq!(version.name, "v1alpha1");
@@ -43,9 +46,19 @@ mod tests {
             let schema = serde_json::to_value(&version.schema).expect("plain data");
             let schema = &schema["openAPIV3Schema"]["properties"];
             let replicas = &schema["spec"]["properties"]["replicas"];
-            assert_eq!((replicas["minimum"].as_f64(), replicas["maximum"].as_f64()), (Some(1.0), Some(10.0)));
-            assert_eq!(schema["spec"]["required"], serde_json::Value::Null, "nothing is required");
-            assert_eq!(schema["status"]["properties"]["availableReplicas"]["type"], "integer");
+            assert_eq!(
+                (replicas["minimum"].as_f64(), replicas["maximum"].as_f64()),
+                (Some(1.0), Some(10.0))
+            );
+            assert_eq!(
+                schema["spec"]["required"],
+                serde_json::Value::Null,
+                "nothing is required"
+            );
+            assert_eq!(
+                schema["status"]["properties"]["availableReplicas"]["type"],
+                "integer"
+            );
         }
     }
 }

@@ -34,10 +34,19 @@ pub fn for_foo(foo: &Foo) -> Option<Deployment> {
         },
         spec: Some(DeploymentSpec {
             replicas: foo.spec.replicas,
-            selector: LabelSelector { match_labels: Some(labels.clone()), ..LabelSelector::default() },
+            selector: LabelSelector {
+                match_labels: Some(labels.clone()),
+                ..LabelSelector::default()
+            },
             template: PodTemplateSpec {
-                metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
-                spec: Some(PodSpec { containers: vec![container], ..PodSpec::default() }),
+                metadata: Some(ObjectMeta {
+                    labels: Some(labels),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(PodSpec {
+                    containers: vec![container],
+                    ..PodSpec::default()
+                }),
             },
             ..DeploymentSpec::default()
         }),
@@ -51,7 +60,13 @@ mod tests {
     use crate::foo::FooSpec;
 
     fn stored_foo() -> Foo {
-        let mut foo = Foo::new("a", FooSpec { deployment_name: "web".into(), replicas: Some(3) });
+        let mut foo = Foo::new(
+            "a",
+            FooSpec {
+                deployment_name: "web".into(),
+                replicas: Some(3),
+            },
+        );
         foo.metadata.namespace = Some("default".into());
         foo.metadata.uid = Some("u-1".into());
         foo
@@ -64,7 +79,10 @@ mod tests {
         let owner = &deployment.owner_references()[0];
         assert_eq!(owner.api_version, "samplecontroller.k8s.io/v1alpha1");
         assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Foo", "a"));
-        assert_eq!((owner.controller, owner.block_owner_deletion), (Some(true), Some(true)));
+        assert_eq!(
+            (owner.controller, owner.block_owner_deletion),
+            (Some(true), Some(true))
+        );
         let spec = deployment.spec.expect("a spec");
         assert_eq!(spec.replicas, Some(3));
         let labels = spec.selector.match_labels.expect("labels");

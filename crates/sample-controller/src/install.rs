@@ -4,11 +4,18 @@ use anyhow::Context;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, api::PostParams};
 
-use crate::{crd, embedded::EXAMPLE, foo::Foo};
+use crate::{crd, foo::Foo};
+
+/// The example that every introduction applies first.
+pub const EXAMPLE: &str = include_str!("../artifacts/example-foo.yaml");
 
 /// Installs the Foo CRD unless it is there. One that is there is left as it is.
 pub async fn crd(client: &Client) -> anyhow::Result<()> {
-    create(&Api::<CustomResourceDefinition>::all(client.clone()), &crd::definition(false)).await
+    create(
+        &Api::<CustomResourceDefinition>::all(client.clone()),
+        &crd::definition(false),
+    )
+    .await
 }
 
 /// Applies `example-foo` to the namespace `default` unless it is there.

@@ -2,15 +2,19 @@
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
+use anyhow::Context;
 use clap::Parser;
-use kube::Client;
+use kube::{Api, Client};
 use pintle::{
     client::Target, clock::Clock, events::EventBroadcaster, informer::InformerFactory,
     queue::WorkQueue,
 };
 use sample_controller::{
     controller::{Controller, NAME},
-    crd, embedded, install,
+    crd,
+    embedded::Embedded,
+    foo::Foo,
+    install,
     narrate::Narrator,
 };
 use tokio_util::sync::CancellationToken;
@@ -76,8 +80,13 @@ async fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
-    if let Some(Command::Crd { no_status_subresource }) = cli.command {
-        say(&serde_saphyr::to_string(&crd::definition(no_status_subresource))?);
+    if let Some(Command::Crd {
+        no_status_subresource,
+    }) = cli.command
+    {
+        say(&serde_saphyr::to_string(&crd::definition(
+            no_status_subresource,
+        ))?);
         return Ok(());
     }
     let shutdown = CancellationToken::new();
@@ -97,16 +106,52 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// The whole story on a server of our own.
+/// The whole story on a cluster of our own.
 async fn run_embedded(cli: &Cli, shutdown: &CancellationToken) -> anyhow::Result<()> {
-    say("No cluster was named (--kubeconfig, --master, KUBECONFIG): bringing up an embedded API server");
-    let client = embedded::start().await?;
+    let embedded = Embedded::start().await?;
+    let client = embedded.client();
+    install::crd(&client)
+        .await
+        .context("installing the Foo CRD")?;
+    say(&format!(
+        "No cluster was named (--kubeconfig, --master, KUBECONFIG): an embedded one listens on {}\n",
+        embedded.url()
+    ));
     let informers = InformerFactory::new(client.clone()).resync(resync(cli));
     let narrator = Narrator::new(&informers, |line| say(&line));
-    install::example(&client).await?;
-    control(cli, client, &informers, shutdown).await?;
+    install::example(&client)
+        .await
+        .context("applying the example")?;
+    let hints = tokio::spawn(hints(client.clone(), embedded.kubeconfig()));
+    let ran = control(cli, client, &informers, shutdown).await;
+    hints.abort();
     drop(narrator);
-    Ok(())
+    embedded.stop().await;
+    ran
+}
+
+/// Says how to go on, once the example is ready.
+async fn hints(client: Client, kubeconfig: PathBuf) {
+    let foos = Api::<Foo>::namespaced(client, "default");
+    let ready = |foo: &Foo| {
+        foo.status
+            .as_ref()
+            .is_some_and(|status| status.available_replicas > 0)
+    };
+    while !foos.get("example-foo").await.as_ref().is_ok_and(ready) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // Let the last lines of the story come first.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let kubectl = format!("kubectl --kubeconfig {}", kubeconfig.display());
+    say(&format!(
+        "\nexample-foo is ready. Go on in another terminal:\n\n  \
+         {kubectl} patch foo example-foo --type merge -p '{{\"spec\":{{\"replicas\":3}}}}'\n  \
+         {kubectl} get foos,deployments,pods\n  \
+         {kubectl} get events\n  \
+         {kubectl} delete foo example-foo\n\n\
+         Ctrl-C stops.\n"
+    ));
 }
 
 /// Runs the controller until the shutdown, then lets its last events be written.
@@ -120,8 +165,13 @@ async fn control(
     let _log = events.start_logging();
     let _sink = events.start_recording(client.clone());
     let queue = WorkQueue::new("Foos");
-    let controller =
-        Controller::new(client, informers, events.recorder(NAME), queue, Clock::system())?;
+    let controller = Controller::new(
+        client,
+        informers,
+        events.recorder(NAME),
+        queue,
+        Clock::system(),
+    )?;
     informers.start(shutdown);
     let ran = controller.run(cli.workers, shutdown).await;
     informers.shutdown().await;
@@ -162,13 +212,20 @@ fn start_logging(cli: &Cli) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let registry = tracing_subscriber::registry().with(filter);
     if cli.log_json {
-        registry.with(fmt::layer().json().with_writer(std::io::stderr)).init();
+        registry
+            .with(fmt::layer().json().with_writer(std::io::stderr))
+            .init();
     } else {
-        registry.with(fmt::layer().with_writer(std::io::stderr)).init();
+        registry
+            .with(fmt::layer().with_writer(std::io::stderr))
+            .init();
     }
 }
 
-#[allow(clippy::print_stdout, reason = "the terminal is where this program tells its story")]
+#[allow(
+    clippy::print_stdout,
+    reason = "the terminal is where this program tells its story"
+)]
 fn say(line: &str) {
     println!("{line}");
 }

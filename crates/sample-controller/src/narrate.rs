@@ -32,9 +32,11 @@ impl Narrator {
             listen::<Deployment>(informers, "Deployment", deployment, print.clone()),
             listen::<ReplicaSet>(informers, "ReplicaSet", replica_set, print.clone()),
             listen::<Pod>(informers, "Pod", pod, print.clone()),
-            listen::<Told>(informers, "Event", told, print),
+            listen_to_events(informers, print),
         ];
-        Self { _handlers: handlers }
+        Self {
+            _handlers: handlers,
+        }
     }
 }
 
@@ -54,9 +56,31 @@ fn listen<K: Kind<DynamicType: Default>>(
             Event::Deleted(deleted) => (&deleted.key, Some("deleted".to_owned())),
         };
         if let Some(text) = text {
-            print(format!("{kind:<11} {key:<40} {text}", key = key.to_string()));
+            print(line(kind, key.name(), &text));
         }
     })
+}
+
+/// An event is told under the object it is about.
+fn listen_to_events(
+    informers: &InformerFactory,
+    print: impl Fn(String) + Send + 'static,
+) -> Registration {
+    informers.informer::<Told>().on_event(move |event| {
+        let (old, new) = match &event {
+            Event::Added { object, .. } => (None, object),
+            Event::Updated { old, new } => (Some(old), new),
+            Event::Deleted(_) => return,
+        };
+        if let (Some(text), Ok(event)) = (told_of(told, old, new), new.get()) {
+            let about = event.involved_object.name.clone().unwrap_or_default();
+            print(line("Event", &about, &text));
+        }
+    })
+}
+
+fn line(kind: &str, name: &str, text: &str) -> String {
+    format!("{kind:<10}  {name:<32}  {text}")
 }
 
 fn told_of<K: Kind>(
@@ -86,7 +110,11 @@ fn foo(old: Option<&Foo>, new: &Foo) -> Option<String> {
         if let Some(status) = &foo.status {
             let _ = write!(line, "; {} available", status.available_replicas);
             for condition in &status.conditions {
-                let _ = write!(line, "; {}={} ({})", condition.type_, condition.status, condition.reason);
+                let _ = write!(
+                    line,
+                    "; {}={} ({})",
+                    condition.type_, condition.status, condition.reason
+                );
             }
         }
         line
@@ -97,8 +125,16 @@ fn foo(old: Option<&Foo>, new: &Foo) -> Option<String> {
 fn deployment(old: Option<&Deployment>, new: &Deployment) -> Option<String> {
     let line = |deployment: &Deployment| {
         let wants = deployment.spec.as_ref().and_then(|spec| spec.replicas);
-        let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas);
-        format!("{}, {} ready{}", replicas(wants), ready.unwrap_or(0), made_by(deployment))
+        let ready = deployment
+            .status
+            .as_ref()
+            .and_then(|status| status.ready_replicas);
+        format!(
+            "{}, {} ready{}",
+            replicas(wants),
+            ready.unwrap_or(0),
+            made_by(deployment)
+        )
     };
     news(old.map(line), line(new))
 }
@@ -107,7 +143,12 @@ fn replica_set(old: Option<&ReplicaSet>, new: &ReplicaSet) -> Option<String> {
     let line = |set: &ReplicaSet| {
         let wants = set.spec.as_ref().and_then(|spec| spec.replicas);
         let ready = set.status.as_ref().and_then(|status| status.ready_replicas);
-        format!("{}, {} ready{}", replicas(wants), ready.unwrap_or(0), made_by(set))
+        format!(
+            "{}, {} ready{}",
+            replicas(wants),
+            ready.unwrap_or(0),
+            made_by(set)
+        )
     };
     news(old.map(line), line(new))
 }
@@ -117,24 +158,27 @@ fn pod(old: Option<&Pod>, new: &Pod) -> Option<String> {
         let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
         let on = node.map(|node| format!(" on {node}")).unwrap_or_default();
-        format!("{}{on}{}", phase.unwrap_or_else(|| "Pending".to_owned()), made_by(pod))
+        format!(
+            "{}{on}{}",
+            phase.unwrap_or_else(|| "Pending".to_owned()),
+            made_by(pod)
+        )
     };
     news(old.map(line), line(new))
 }
 
 fn told(old: Option<&Told>, new: &Told) -> Option<String> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let line = |event: &Told| {
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let about = &event.involved_object;
-        let times = event.count.filter(|count| *count > 1).map(|count| format!(" (x{count})"));
+        let times = event
+            .count
+            .filter(|count| *count > 1)
+            .map(|count| format!(" (x{count})"));
+        let (reason, message) = (text(&event.reason), text(&event.message));
         format!(
-            "{} {} about {} {}: {}{}",
+            "{}, {reason}: {message}{}",
             text(&event.type_),
-            text(&event.reason),
-            text(&about.kind),
-            text(&about.name),
-            text(&event.message),
-            times.unwrap_or_default(),
+            times.unwrap_or_default()
         )
     };
     news(old.map(line), line(new))

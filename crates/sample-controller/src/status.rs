@@ -23,9 +23,16 @@ pub(crate) struct Report {
 impl Report {
     /// The Foo has its Deployment; it is ready when as many replicas are available as it wants.
     pub(crate) fn of(deployment: &Deployment) -> Self {
-        let available =
-            deployment.status.as_ref().and_then(|status| status.available_replicas).unwrap_or(0);
-        let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+        let available = deployment
+            .status
+            .as_ref()
+            .and_then(|status| status.available_replicas)
+            .unwrap_or(0);
+        let wanted = deployment
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.replicas)
+            .unwrap_or(1);
         let ready = available >= wanted;
         Self {
             available_replicas: available,
@@ -40,16 +47,22 @@ impl Report {
 
     /// The Foo cannot have its Deployment, for `reason`.
     pub(crate) fn not_ready(reason: &'static str, message: &str) -> Self {
-        Self { available_replicas: 0, ready: false, reason, message: message.to_owned() }
+        Self {
+            available_replicas: 0,
+            ready: false,
+            reason,
+            message: message.to_owned(),
+        }
     }
 
     /// The status that says so, keeping the time of the last transition unless this is one.
     pub(crate) fn to_status(&self, foo: &Foo, clock: &Clock) -> FooStatus {
         let status = if self.ready { "True" } else { "False" };
         let last = foo.status.as_ref().and_then(ready_condition);
-        let since = last
-            .filter(|last| last.status == status)
-            .map_or_else(|| Time(clock.now()), |last| last.last_transition_time.clone());
+        let since = last.filter(|last| last.status == status).map_or_else(
+            || Time(clock.now()),
+            |last| last.last_transition_time.clone(),
+        );
         FooStatus {
             available_replicas: self.available_replicas,
             observed_generation: foo.metadata.generation,
@@ -66,7 +79,10 @@ impl Report {
 }
 
 fn ready_condition(status: &FooStatus) -> Option<&Condition> {
-    status.conditions.iter().find(|condition| condition.type_ == READY)
+    status
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == READY)
 }
 
 /// Whether a server that was asked to store `sent` dropped the fields that the original Foo lacks.

@@ -53,9 +53,15 @@ async fn main() -> anyhow::Result<()> {
     });
     let shutdown = CancellationToken::new();
     informers.start(&shutdown);
-    informers.wait_for_sync().await.context("the Pods could not be listed")?;
+    informers
+        .wait_for_sync()
+        .await
+        .context("the Pods could not be listed")?;
     watching.synced().await;
-    say(&format!("{} Pods in the cache. Ctrl-C stops.", pods.lister().len()));
+    say(&format!(
+        "{} Pods in the cache. Ctrl-C stops.",
+        pods.lister().len()
+    ));
 
     tokio::signal::ctrl_c().await?;
     shutdown.cancel();
@@ -67,7 +73,10 @@ async fn main() -> anyhow::Result<()> {
 fn describe(what: &str, pod: &Object<Pod>, app: &str) -> String {
     let mut line = format!("{what} {}", pod.key());
     let metadata = pod.metadata().unwrap_or_default();
-    if metadata.annotations.is_some_and(|all| all.get("app").is_some_and(|value| value == app)) {
+    if metadata
+        .annotations
+        .is_some_and(|all| all.get("app").is_some_and(|value| value == app))
+    {
         line += &format!("  [app={app}]");
     }
     if pod.labels().contains_key("test") {
@@ -89,7 +98,8 @@ async fn embedded() -> anyhow::Result<Client> {
             r#"{{"metadata":{{"name":"{name}","annotations":{annotations},"labels":{labels}}},
                 "spec":{{"containers":[{{"name":"main","image":"nginx"}}]}}}}"#
         );
-        pods.create(&PostParams::default(), &serde_json::from_str(&pod)?).await?;
+        pods.create(&PostParams::default(), &serde_json::from_str(&pod)?)
+            .await?;
     }
     Ok(client)
 }

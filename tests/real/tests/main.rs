@@ -4,4 +4,5 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod control_plane;
+mod events;
 mod kube_client;

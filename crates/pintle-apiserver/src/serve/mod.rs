@@ -119,6 +119,11 @@ impl Bound {
         format!("https://{}", self.address)
     }
 
+    /// The certificate authority that clients check the server against. Not a secret.
+    pub fn authority_pem(&self) -> &str {
+        &self.identity.authority_pem
+    }
+
     /// The kubeconfig of an administrator: URL, authority and token.
     ///
     /// It holds a secret: do not log it.

@@ -338,7 +338,7 @@ impl TryFrom<&LabelSelector> for Selector {
 mod tests {
     use super::*;
 
-    /// Proves W105.
+    /// Proves PR-113.
     #[test]
     fn the_grammar_of_kubectl() {
         let labels = [("app", "web"), ("example.com/tier", "front"), ("empty", "")];

@@ -70,7 +70,10 @@ impl Target {
             Some(Self::from_variable(&paths.to_string_lossy()).await?)
         } else if set("KUBERNETES_SERVICE_HOST").is_some() {
             let config = Config::incluster()?;
-            Some(Self { config, origin: "the cluster this runs in".to_owned() })
+            Some(Self {
+                config,
+                origin: "the cluster this runs in".to_owned(),
+            })
         } else {
             None
         };
@@ -120,14 +123,20 @@ impl Target {
         let context = kubeconfig.current_context.clone().unwrap_or_default();
         let options = KubeConfigOptions::default();
         match Config::from_custom_kubeconfig(kubeconfig, &options).await {
-            Ok(config) => Ok(Self { config, origin: format!("context {context:?} of {path}") }),
+            Ok(config) => Ok(Self {
+                config,
+                origin: format!("context {context:?} of {path}"),
+            }),
             Err(error) => Err(unusable(path, error)),
         }
     }
 }
 
 fn unusable(path: String, error: KubeconfigError) -> TargetError {
-    TargetError::Kubeconfig { path, source: Box::new(error) }
+    TargetError::Kubeconfig {
+        path,
+        source: Box::new(error),
+    }
 }
 
 impl fmt::Display for Target {
@@ -156,12 +165,20 @@ mod tests {
             "users": [{ "name": "a", "user": { "token": "t" } }],
         }))
         .unwrap();
-        let target = Target::from_kubeconfig(kubeconfig, "file".into()).await.unwrap();
-        assert_eq!(target.to_string(), "https://127.0.0.1:1/ (context \"a\" of file)");
+        let target = Target::from_kubeconfig(kubeconfig, "file".into())
+            .await
+            .unwrap();
+        assert_eq!(
+            target.to_string(),
+            "https://127.0.0.1:1/ (context \"a\" of file)"
+        );
 
         let other: Uri = "https://127.0.0.1:2/".parse().unwrap();
         let moved = Target::at(&other, Some(target));
-        assert_eq!(moved.to_string(), "https://127.0.0.1:2/ (context \"a\" of file)");
+        assert_eq!(
+            moved.to_string(),
+            "https://127.0.0.1:2/ (context \"a\" of file)"
+        );
         let bare = Target::at(&other, None);
         assert_eq!(bare.to_string(), "https://127.0.0.1:2/ (no credentials)");
     }

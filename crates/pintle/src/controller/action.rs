@@ -26,17 +26,26 @@ pub struct Action {
 impl Action {
     /// Done: the key runs again when one of the watched objects changes.
     pub fn await_change() -> Self {
-        Self { after: None, priority: None }
+        Self {
+            after: None,
+            priority: None,
+        }
     }
 
     /// Done for now: the key runs again after `delay` at the latest, sooner if something changes.
     pub fn requeue_after(delay: Duration) -> Self {
-        Self { after: Some(delay), priority: None }
+        Self {
+            after: Some(delay),
+            priority: None,
+        }
     }
 
     /// The priority of the next run; without it the key keeps the one it has now.
     pub fn with_priority(self, priority: Priority) -> Self {
-        Self { priority: Some(priority), ..self }
+        Self {
+            priority: Some(priority),
+            ..self
+        }
     }
 }
 
@@ -62,12 +71,18 @@ pub struct ReconcileError {
 impl ReconcileError {
     /// An error that is retried with back-off.
     pub fn retry(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { error: error.into(), terminal: false }
+        Self {
+            error: error.into(),
+            terminal: false,
+        }
     }
 
     /// An error that is counted and reported but not retried.
     pub fn terminal(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { error: error.into(), terminal: true }
+        Self {
+            error: error.into(),
+            terminal: true,
+        }
     }
 
     /// Whether the key rests until something changes.

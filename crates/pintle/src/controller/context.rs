@@ -63,7 +63,10 @@ impl Context {
     ///
     /// Not cancel safe: a create that was sent may have happened.
     pub async fn create<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
-        let params = PostParams { field_manager: self.field_manager(), ..PostParams::default() };
+        let params = PostParams {
+            field_manager: self.field_manager(),
+            ..PostParams::default()
+        };
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
         let request = requests::<K>(object.meta().namespace.as_deref()).create(&params, body);
         self.store(request).await
@@ -73,10 +76,29 @@ impl Context {
     ///
     /// Not cancel safe: a write that was sent may have happened.
     pub async fn replace<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
-        let params = PostParams { field_manager: self.field_manager(), ..PostParams::default() };
+        let params = PostParams {
+            field_manager: self.field_manager(),
+            ..PostParams::default()
+        };
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
         let name = object.meta().name.as_deref().unwrap_or_default();
-        self.store(requests::<K>(object.meta().namespace.as_deref()).replace(name, &params, body)).await
+        self.store(requests::<K>(object.meta().namespace.as_deref()).replace(name, &params, body))
+            .await
+    }
+
+    /// Replaces the status of `object`, if its resource version is still the current one.
+    ///
+    /// Not cancel safe: a write that was sent may have happened.
+    pub async fn replace_status<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
+        let params = PostParams {
+            field_manager: self.field_manager(),
+            ..PostParams::default()
+        };
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        let name = object.meta().name.as_deref().unwrap_or_default();
+        let requests = requests::<K>(object.meta().namespace.as_deref());
+        self.store(requests.replace_subresource("status", name, &params, body))
+            .await
     }
 
     /// Patches the object called `key`.
@@ -88,7 +110,8 @@ impl Context {
         patch: &Patch<P>,
     ) -> Result<K, kube::Error> {
         let params = self.patch_params(patch);
-        self.store(requests::<K>(key.namespace()).patch(key.name(), &params, patch)).await
+        self.store(requests::<K>(key.namespace()).patch(key.name(), &params, patch))
+            .await
     }
 
     /// Patches the status of the object called `key`.
@@ -101,7 +124,8 @@ impl Context {
     ) -> Result<K, kube::Error> {
         let params = self.patch_params(patch);
         let request = requests::<K>(key.namespace());
-        self.store(request.patch_subresource("status", key.name(), &params, patch)).await
+        self.store(request.patch_subresource("status", key.name(), &params, patch))
+            .await
     }
 
     /// Deletes exactly `object`: another one under its name is left alone. An object that is gone
@@ -124,7 +148,10 @@ impl Context {
         let request = requests::<K>(object.key().namespace())
             .delete(object.key().name(), &params)
             .map_err(kube::Error::BuildRequest)?;
-        self.shared.own_writes.lock().deleting(&self.key, kind, object.key(), object.uid());
+        self.shared
+            .own_writes
+            .lock()
+            .deleting(&self.key, kind, object.key(), object.uid());
         let answer = self.shared.client.request_status::<Marked>(request).await;
         let mut own_writes = self.shared.own_writes.lock();
         match answer {
@@ -152,7 +179,10 @@ impl Context {
         let request = request.map_err(kube::Error::BuildRequest)?;
         let stored: K = self.shared.client.request(request).await?;
         if let Some(version) = &stored.meta().resource_version {
-            self.shared.own_writes.lock().wrote(&self.key, TypeId::of::<K>(), version);
+            self.shared
+                .own_writes
+                .lock()
+                .wrote(&self.key, TypeId::of::<K>(), version);
         }
         Ok(stored)
     }
@@ -172,7 +202,10 @@ impl Context {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("key", &self.key).field("id", &self.id).finish()
+        f.debug_struct("Context")
+            .field("key", &self.key)
+            .field("id", &self.id)
+            .finish()
     }
 }
 

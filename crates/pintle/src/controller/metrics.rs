@@ -60,13 +60,21 @@ impl MetricSet for Set {
     fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("controller_runtime");
         registry.register("reconcile", "Reconciles by result", self.reconciles.clone());
-        registry.register("reconcile_errors", "Reconciles that failed", self.errors.clone());
+        registry.register(
+            "reconcile_errors",
+            "Reconciles that failed",
+            self.errors.clone(),
+        );
         registry.register(
             "terminal_reconcile_errors",
             "Reconciles that failed in a way no retry mends",
             self.terminal_errors.clone(),
         );
-        registry.register("reconcile_panics", "Reconciles that panicked", self.panics.clone());
+        registry.register(
+            "reconcile_panics",
+            "Reconciles that panicked",
+            self.panics.clone(),
+        );
         registry.register(
             "reconcile_timeouts",
             "Reconciles that ran into their time limit",
@@ -82,7 +90,11 @@ impl MetricSet for Set {
             "Workers of the controller",
             self.max_concurrent.clone(),
         );
-        registry.register("active_workers", "Workers that reconcile now", self.active.clone());
+        registry.register(
+            "active_workers",
+            "Workers that reconcile now",
+            self.active.clone(),
+        );
         registry.register(
             "reconcile_parked",
             "Keys that waited until the caches had seen their own writes",
@@ -115,9 +127,14 @@ pub(super) struct ControllerMetrics {
 impl ControllerMetrics {
     pub(super) fn new(metrics: &Metrics, controller: &str) -> Self {
         let set = metrics.set::<Set>();
-        let by = ByController { controller: controller.to_owned() };
+        let by = ByController {
+            controller: controller.to_owned(),
+        };
         let result = |result| {
-            let labels = ByResult { controller: controller.to_owned(), result };
+            let labels = ByResult {
+                controller: controller.to_owned(),
+                result,
+            };
             set.reconciles.get_or_create(&labels).clone()
         };
         Self {

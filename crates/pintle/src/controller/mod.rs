@@ -211,7 +211,9 @@ impl<P: Watchable> Controller<P> {
         self,
         keys_of: impl Fn(&Object<K>) -> Vec<ObjectKey> + Send + 'static,
     ) -> Self {
-        self.on::<K>(None, move |_, object, keys| keys.extend(object.map(&keys_of).into_iter().flatten()))
+        self.on::<K>(None, move |_, object, keys| {
+            keys.extend(object.map(&keys_of).into_iter().flatten())
+        })
     }
 
     /// As [`watches`](Self::watches), leaving out the changes that `predicate` does not admit.
@@ -221,7 +223,9 @@ impl<P: Watchable> Controller<P> {
         keys_of: impl Fn(&Object<K>) -> Vec<ObjectKey> + Send + 'static,
     ) -> Self {
         let predicate = Some(predicate);
-        self.on::<K>(predicate, move |_, object, keys| keys.extend(object.map(&keys_of).into_iter().flatten()))
+        self.on::<K>(predicate, move |_, object, keys| {
+            keys.extend(object.map(&keys_of).into_iter().flatten())
+        })
     }
 
     fn on<K: Watchable>(
@@ -229,11 +233,12 @@ impl<P: Watchable> Controller<P> {
         predicate: Option<Predicate<K>>,
         keys_of: impl Fn(&ObjectKey, Option<&Object<K>>, &mut Vec<ObjectKey>) + Send + 'static,
     ) -> Self {
-        self.triggers.push(Box::new(move |informers, queue, wiring| {
-            let informer = informers.informer::<K>();
-            let registration = trigger::wake(&informer, queue, predicate, keys_of);
-            wiring.add(&informer, registration);
-        }));
+        self.triggers
+            .push(Box::new(move |informers, queue, wiring| {
+                let informer = informers.informer::<K>();
+                let registration = trigger::wake(&informer, queue, predicate, keys_of);
+                wiring.add(&informer, registration);
+            }));
         self
     }
 
@@ -304,7 +309,9 @@ impl<P: Watchable> Controller<P> {
         R: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
     {
         let queue = self.queue.clone().unwrap_or_else(|| {
-            WorkQueue::builder(&self.name).metrics(&self.metrics).build()
+            WorkQueue::builder(&self.name)
+                .metrics(&self.metrics)
+                .build()
         });
         let mut wiring = Wiring::default();
         let primary = self.informers.informer::<P>();
@@ -316,7 +323,11 @@ impl<P: Watchable> Controller<P> {
             trigger(&self.informers, &queue, &mut wiring);
         }
         self.informers.start(shutdown);
-        let Wiring { handlers, views, advanced } = wiring;
+        let Wiring {
+            handlers,
+            views,
+            advanced,
+        } = wiring;
         for (kind, handler) in &handlers {
             let synced = tokio::select! {
                 biased; // Who is told to stop does not start.
@@ -331,7 +342,9 @@ impl<P: Watchable> Controller<P> {
         }
 
         let metrics = ControllerMetrics::new(&self.metrics, &self.name);
-        metrics.max_concurrent.set(i64::try_from(self.workers).unwrap_or(i64::MAX));
+        metrics
+            .max_concurrent
+            .set(i64::try_from(self.workers).unwrap_or(i64::MAX));
         let workers = Arc::new(Workers {
             queue,
             reconcile: Box::new(move |key, cx| reconcile(key, cx).boxed()),
@@ -364,8 +377,10 @@ impl Wiring {
             return;
         }
         let lister = informer.lister();
-        self.views.insert(TypeId::of::<K>(), Box::new(lister.clone()));
-        self.advanced.push(Box::new(move || lister.changed().boxed()));
+        self.views
+            .insert(TypeId::of::<K>(), Box::new(lister.clone()));
+        self.advanced
+            .push(Box::new(move || lister.changed().boxed()));
     }
 }
 
@@ -381,6 +396,8 @@ impl<K: Kind> View for Lister<K> {
 
 impl<P: Watchable> fmt::Debug for Controller<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Controller")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }

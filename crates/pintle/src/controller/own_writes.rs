@@ -62,15 +62,31 @@ impl OwnWrites {
 
     /// `key` is about to delete `object`. Said before the request, because the watch may be faster
     /// than the answer.
-    pub(super) fn deleting(&mut self, key: &ObjectKey, kind: TypeId, object: &ObjectKey, uid: &str) {
-        let deletion = Deletion { kind, object: object.clone(), uid: uid.to_owned() };
-        self.by_key.entry(key.clone()).or_default().deletions.push(deletion);
+    pub(super) fn deleting(
+        &mut self,
+        key: &ObjectKey,
+        kind: TypeId,
+        object: &ObjectKey,
+        uid: &str,
+    ) {
+        let deletion = Deletion {
+            kind,
+            object: object.clone(),
+            uid: uid.to_owned(),
+        };
+        self.by_key
+            .entry(key.clone())
+            .or_default()
+            .deletions
+            .push(deletion);
     }
 
     /// The deletion failed, or only marked the object.
     pub(super) fn not_deleted(&mut self, key: &ObjectKey, kind: TypeId, uid: &str) {
         if let Some(record) = self.by_key.get_mut(key) {
-            record.deletions.retain(|deletion| deletion.kind != kind || deletion.uid != uid);
+            record
+                .deletions
+                .retain(|deletion| deletion.kind != kind || deletion.uid != uid);
             self.drop_if_empty(key);
         }
     }
@@ -86,7 +102,9 @@ impl OwnWrites {
             })
         });
         record.deletions.retain(|deletion| {
-            views.get(&deletion.kind).is_some_and(|view| view.holds(&deletion.object, &deletion.uid))
+            views
+                .get(&deletion.kind)
+                .is_some_and(|view| view.holds(&deletion.object, &deletion.uid))
         });
         self.drop_if_empty(key)
     }
@@ -123,7 +141,12 @@ mod tests {
         }
 
         fn holds(&self, key: &ObjectKey, uid: &str) -> bool {
-            self.0.lock().unwrap().1.iter().any(|(k, u)| k == key && u == uid)
+            self.0
+                .lock()
+                .unwrap()
+                .1
+                .iter()
+                .any(|(k, u)| k == key && u == uid)
         }
     }
 
@@ -152,7 +175,10 @@ mod tests {
         assert!(writes.are_seen(&key("b"), &views));
         assert!(!writes.are_seen(&key("a"), &views));
         pods.0.lock().unwrap().0 = "11".into();
-        assert!(!writes.are_seen(&key("a"), &views), "12 is not in the cache yet");
+        assert!(
+            !writes.are_seen(&key("a"), &views),
+            "12 is not in the cache yet"
+        );
         pods.0.lock().unwrap().0 = "12".into();
         assert!(writes.are_seen(&key("a"), &views));
         assert!(writes.by_key.is_empty(), "what is seen is forgotten");

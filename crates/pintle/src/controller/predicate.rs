@@ -29,7 +29,9 @@ impl<K: 'static> Predicate<K> {
     pub fn new(
         test: impl Fn(Option<&Object<K>>, &Object<K>) -> bool + Send + Sync + 'static,
     ) -> Self {
-        Self { test: Arc::new(test) }
+        Self {
+            test: Arc::new(test),
+        }
     }
 
     fn on_update(changed: impl Fn(&Object<K>, &Object<K>) -> bool + Send + Sync + 'static) -> Self {
@@ -85,7 +87,9 @@ impl<K: 'static> std::ops::Not for Predicate<K> {
 
 impl<K> Clone for Predicate<K> {
     fn clone(&self) -> Self {
-        Self { test: Arc::clone(&self.test) }
+        Self {
+            test: Arc::clone(&self.test),
+        }
     }
 }
 

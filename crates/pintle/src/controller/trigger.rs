@@ -24,7 +24,9 @@ pub(super) fn wake<K: Kind>(
 ) -> Registration {
     let queue = queue.clone();
     let admits = move |old: Option<&Object<K>>, new: &Object<K>| {
-        predicate.as_ref().is_none_or(|predicate| predicate.admits(old, new))
+        predicate
+            .as_ref()
+            .is_none_or(|predicate| predicate.admits(old, new))
     };
     informer.on_event(move |event| {
         let mut keys = Vec::new();

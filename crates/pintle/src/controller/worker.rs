@@ -24,10 +24,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use super::{
-    Action, Advanced, Context, ReconcileError, Stopped,
-    context::Shared,
-    metrics::ControllerMetrics,
-    own_writes::Views,
+    Action, Advanced, Context, ReconcileError, Stopped, context::Shared,
+    metrics::ControllerMetrics, own_writes::Views,
 };
 use crate::{
     cache::ObjectKey,
@@ -75,7 +73,11 @@ impl Workers {
         for _ in 0..count {
             tasks.spawn(Arc::clone(&self).work(shutdown.clone()));
         }
-        info!(controller = self.shared.name, workers = count, "controller started");
+        info!(
+            controller = self.shared.name,
+            workers = count,
+            "controller started"
+        );
         shutdown.cancelled().await;
         self.queue.shut_down();
         self.parked.close();
@@ -86,12 +88,20 @@ impl Workers {
         let _ = timeout(grace, ended).await;
         let unfinished: Vec<_> = self.running.lock().iter().cloned().collect();
         tasks.shutdown().await;
-        let stopped = Stopped { unfinished, waiting: self.queue.len() };
+        let stopped = Stopped {
+            unfinished,
+            waiting: self.queue.len(),
+        };
         if stopped.unfinished.is_empty() {
-            info!(controller = self.shared.name, waiting = stopped.waiting, "controller stopped");
+            info!(
+                controller = self.shared.name,
+                waiting = stopped.waiting,
+                "controller stopped"
+            );
         } else {
             warn!(
-                controller = self.shared.name, ?stopped,
+                controller = self.shared.name,
+                ?stopped,
                 "controller stopped before every reconcile had ended"
             );
         }
@@ -165,17 +175,27 @@ impl Workers {
         self.metrics.active.inc();
         self.running.lock().insert(item.key().clone());
         let started = Instant::now();
-        let outcome = self.reconcile(item.key(), id).instrument(span.clone()).await;
-        self.metrics.seconds.observe(started.elapsed().as_secs_f64());
+        let outcome = self
+            .reconcile(item.key(), id)
+            .instrument(span.clone())
+            .await;
+        self.metrics
+            .seconds
+            .observe(started.elapsed().as_secs_f64());
         self.metrics.active.dec();
         self.running.lock().remove(item.key());
         span.in_scope(|| self.conclude(item, outcome));
     }
 
     async fn reconcile(&self, key: &ObjectKey, id: u64) -> Outcome {
-        let cx = Context { shared: Arc::clone(&self.shared), key: key.clone(), id };
+        let cx = Context {
+            shared: Arc::clone(&self.shared),
+            key: key.clone(),
+            id,
+        };
         // Also the call that makes the future is the user's code.
-        let run = AssertUnwindSafe(async { (self.reconcile)(key.clone(), cx).await }).catch_unwind();
+        let run =
+            AssertUnwindSafe(async { (self.reconcile)(key.clone(), cx).await }).catch_unwind();
         let ended = match self.timeout {
             Some(limit) => match timeout(limit, run).await {
                 Ok(ended) => ended,

@@ -14,11 +14,14 @@ mod state;
 
 use std::{fmt, future::Future, pin::pin};
 
-use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use self::state::State;
-use crate::{object::Object, reflector::Sink};
+use crate::{
+    object::Object,
+    reflector::Sink,
+    sync::{self, Mutex},
+};
 
 /// One entry of the log.
 #[derive(Debug, Clone)]
@@ -96,6 +99,7 @@ impl<K> DeltaFifo<K> {
 
     fn push(&self, delta: Delta<K>) {
         self.state.lock().push(delta);
+        sync::turn();
         self.filled.notify_one();
     }
 
@@ -155,6 +159,7 @@ impl<K> DeltaFifo<K> {
     /// Ends the log: what is there can still be taken out.
     pub fn close(&self) {
         self.state.lock().close();
+        sync::turn();
         self.filled.notify_one();
         self.emptied.notify_waiters();
     }

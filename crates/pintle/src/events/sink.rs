@@ -20,6 +20,8 @@ use serde::{
 };
 use serde_json::Value;
 
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Stores events of one API's type `E` (core/v1 or events.k8s.io/v1).
 ///
 /// A broadcaster never calls a sink twice at once, and drops a call only when its time is up at the
@@ -46,10 +48,10 @@ pub enum SinkError {
     Refused(#[source] Box<Status>),
     /// No request could be made of the event. It will not be tried again.
     #[error("no request could be made of the event: {0}")]
-    Unwritable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Unwritable(#[source] BoxError),
     /// No answer came, or none that could be understood. It will be tried again.
     #[error("the event could not be handed over: {0}")]
-    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Unreachable(#[source] BoxError),
 }
 
 impl SinkError {
@@ -104,8 +106,8 @@ impl From<kube::Error> for SinkError {
 
 /// The API server, for events of either API.
 ///
-/// Repeats are sent as strategic merge patches; to a server that does not know them (415), as plain
-/// merge patches, which mean the same for an event's fields.
+/// Repeats are sent as strategic merge patches; to a server that does not know them (415, 501), as
+/// plain merge patches, which mean the same for an event's fields.
 #[derive(Clone, Debug)]
 pub struct ApiSink {
     client: ApiClient,
@@ -135,7 +137,7 @@ impl ApiSink {
     pub(super) async fn knows_events_v1(&self) -> Result<(), SinkError> {
         let request = http::Request::get("/apis/events.k8s.io/v1")
             .body(Vec::new())
-            .map_err(|error| SinkError::Unwritable(error.into()))?;
+            .map_err(unwritable)?;
         self.client.0.request::<IgnoredAny>(request).await?;
         Ok(())
     }
@@ -152,20 +154,18 @@ impl ApiSink {
     {
         let request = requests::<E>(namespace)
             .patch(name, &PatchParams::default(), patch)
-            .map_err(|error| SinkError::Unwritable(error.into()))?;
+            .map_err(unwritable)?;
         Ok(self.client.0.request(request).await?)
     }
 }
 
 impl<E: ApiEvent> EventSink<E> for ApiSink {
     async fn create(&self, event: &E) -> Result<E, SinkError> {
-        let unwritable =
-            |error: Box<dyn std::error::Error + Send + Sync>| SinkError::Unwritable(error);
         let namespace = event.meta().namespace.as_deref().unwrap_or_default();
-        let body = serde_json::to_vec(event).map_err(|error| unwritable(error.into()))?;
+        let body = serde_json::to_vec(event).map_err(unwritable)?;
         let request = requests::<E>(namespace)
             .create(&PostParams::default(), body)
-            .map_err(|error| unwritable(error.into()))?;
+            .map_err(unwritable)?;
         Ok(self.client.0.request(request).await?)
     }
 
@@ -175,7 +175,7 @@ impl<E: ApiEvent> EventSink<E> for ApiSink {
                 .send_patch(namespace, name, &Patch::Strategic(patch))
                 .await
             {
-                Err(error) if error.code() == Some(415) => {
+                Err(error) if matches!(error.code(), Some(415 | 501)) => {
                     self.plain_merge.store(true, Ordering::Relaxed);
                 }
                 done => return done,
@@ -204,6 +204,10 @@ impl<E> ApiEvent for E where
         + Sync
         + 'static
 {
+}
+
+fn unwritable(error: impl Into<BoxError>) -> SinkError {
+    SinkError::Unwritable(error.into())
 }
 
 fn requests<E: ApiEvent>(namespace: &str) -> Request {
@@ -287,9 +291,15 @@ mod tests {
     /// Proves PE-7.
     #[tokio::test]
     async fn a_server_without_strategic_patches_gets_plain_ones_from_then_on() {
-        let (sink, log) = server(|request| {
+        for unknown in [415, 501] {
+            plain_after(unknown).await;
+        }
+    }
+
+    async fn plain_after(unknown: u16) {
+        let (sink, log) = server(move |request| {
             if content_type(request).contains("strategic") {
-                415
+                unknown
             } else {
                 200
             }

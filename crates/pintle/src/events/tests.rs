@@ -445,3 +445,33 @@ async fn an_object_that_never_rests_is_held_back_and_then_told_with_its_true_cou
         .collect();
     assert_eq!(counts, [101]);
 }
+
+/// Proves E-1, E-41.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recording_from_many_threads_while_shutting_down_loses_no_count() {
+    let stage = stage();
+    let recorders: Vec<_> = (0..4)
+        .map(|i| {
+            let recorder = stage.broadcaster.recorder(format!("scaler-{i}"));
+            tokio::spawn(async move {
+                for n in 0..500 {
+                    recorder.event(&pod("web-0"), EventType::Normal, "Said", format!("{n}"));
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    let flushed = stage.broadcaster.shutdown(10 * SECOND).await;
+    for recorder in recorders {
+        recorder.await.expect("recording never fails");
+    }
+    assert_eq!(flushed.left, 0);
+    assert_conserved(&stage.metrics, CORE);
+    let metrics = stage.metrics.encode();
+    let refused = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("pintle_events_refused_total "));
+    let refused: u64 = refused.map_or(0, |count| count.parse().expect("a number"));
+    assert_eq!(stage.counted("recorded") + refused, 2000);
+}

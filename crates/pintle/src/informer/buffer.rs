@@ -234,3 +234,237 @@ fn joined<K>(before: Event<K>, after: Event<K>) -> Event<K> {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        informer::tests::line,
+        testing::{Thing, object},
+    };
+
+    fn added(key: &str, uid: &str, version: u64) -> Event<Thing> {
+        Event::Added {
+            object: object(key, uid, version, "x"),
+            initial: false,
+        }
+    }
+
+    fn updated(key: &str, uid: &str, from: u64, to: u64) -> Event<Thing> {
+        Event::Updated {
+            old: object(key, uid, from, "x"),
+            new: object(key, uid, to, "x"),
+        }
+    }
+
+    fn deleted(key: &str, uid: &str, version: u64) -> Event<Thing> {
+        let last = Some(object(key, uid, version, "x"));
+        Event::Deleted(Deleted {
+            key: key.parse().unwrap(),
+            last,
+            exact: true,
+        })
+    }
+
+    fn drain(buffer: &mut Buffer<Thing>) -> Vec<String> {
+        std::iter::from_fn(|| buffer.pop())
+            .map(|event| line(&event))
+            .collect()
+    }
+
+    /// What a buffer that merges from the start makes of `events`.
+    fn merged(events: Vec<Event<Thing>>) -> Vec<String> {
+        let mut buffer = Buffer::new(Backlog::Coalesce { beyond: 0 });
+        for event in events {
+            buffer.push(event);
+        }
+        drain(&mut buffer)
+    }
+
+    /// Proves PR-101.
+    #[test]
+    fn events_of_one_object_become_one() {
+        let of = |events| merged(events);
+        assert_eq!(
+            of(vec![added("n/a", "u", 1), updated("n/a", "u", 1, 2)]),
+            ["+ n/a 2"]
+        );
+        assert_eq!(
+            of(vec![
+                updated("n/a", "u", 1, 2),
+                updated("n/b", "v", 3, 4),
+                updated("n/a", "u", 2, 5)
+            ]),
+            ["= n/a 1→5", "= n/b 3→4"]
+        );
+        assert_eq!(
+            of(vec![updated("n/a", "u", 1, 2), deleted("n/a", "u", 3)]),
+            ["- n/a 3"]
+        );
+        assert!(of(vec![added("n/a", "u", 1), deleted("n/a", "u", 2)]).is_empty());
+        assert_eq!(
+            of(vec![deleted("n/a", "u", 2), deleted("n/a", "u", 3)]),
+            ["- n/a 3"]
+        );
+    }
+
+    /// Proves PR-102.
+    #[test]
+    fn a_deletion_and_what_came_after_it_stay_two() {
+        let gone_and_back = vec![
+            updated("n/a", "u", 1, 2),
+            deleted("n/a", "u", 3),
+            added("n/a", "v", 4),
+            updated("n/a", "v", 4, 5),
+        ];
+        assert_eq!(merged(gone_and_back.clone()), ["- n/a 3", "+ n/a 5"]);
+        let mut gone_again = gone_and_back;
+        gone_again.push(deleted("n/a", "v", 6));
+        assert_eq!(
+            merged(gone_again.clone()),
+            ["- n/a 3"],
+            "the successor was never told"
+        );
+        gone_again.push(added("n/a", "w", 7));
+        assert_eq!(merged(gone_again), ["- n/a 3", "+ n/a 7"]);
+    }
+
+    /// Proves PR-103.
+    #[test]
+    fn an_initial_object_that_went_unseen_does_not_hold_up_the_sync() {
+        let mut buffer = Buffer::new(Backlog::Coalesce { beyond: 0 });
+        for key in ["n/a", "n/b"] {
+            buffer.push(Event::Added {
+                object: object(key, "u", 1, "x"),
+                initial: true,
+            });
+        }
+        buffer.push(updated("n/b", "u", 1, 2));
+        assert_eq!(buffer.initial(), 2);
+        buffer.push(deleted("n/a", "u", 3));
+        assert_eq!(buffer.initial(), 1);
+        assert_eq!(drain(&mut buffer), ["+* n/b 2"]);
+        assert_eq!(buffer.initial(), 0);
+    }
+
+    /// Proves PR-104.
+    #[test]
+    fn nothing_is_merged_before_the_bound_or_ever_without_one() {
+        for backlog in [Backlog::Coalesce { beyond: 3 }, Backlog::Lossless] {
+            let mut buffer = Buffer::new(backlog);
+            for version in 1..4 {
+                buffer.push(updated("n/a", "u", version, version + 1));
+            }
+            assert_eq!(buffer.len(), 3);
+        }
+        let mut lossless = Buffer::new(Backlog::Lossless);
+        for version in 0..10_000 {
+            lossless.push(updated("n/a", "u", version, version + 1));
+        }
+        assert_eq!((lossless.len(), lossless.coalesced()), (10_000, 0));
+    }
+
+    /// Proves PR-105.
+    #[test]
+    fn what_waits_is_bounded_by_the_objects_there_are() {
+        let mut buffer = Buffer::new(Backlog::Coalesce { beyond: 10 });
+        for version in 0..10_000 {
+            let key = format!("n/{}", version % 4);
+            buffer.push(updated(&key, "u", version, version + 4));
+            // Objects that come and go leave nothing, not even their places.
+            buffer.push(added("n/passing", "p", version));
+            buffer.push(deleted("n/passing", "p", version));
+        }
+        assert!(buffer.len() <= 11, "{} events wait", buffer.len());
+        assert!(
+            buffer.queue.len() < 200,
+            "{} places are held",
+            buffer.queue.len()
+        );
+        let told = drain(&mut buffer);
+        assert!(told.contains(&"= n/3 3→10003".to_owned()), "{told:?}");
+        assert_eq!(told.len(), 4);
+    }
+
+    /// One object's life as a handler sees it, for the property below.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Change(u8),
+        Delete(u8),
+        Pop,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0..5_u8).prop_map(Step::Change),
+            2 => (0..5_u8).prop_map(Step::Delete),
+            2 => Just(Step::Pop),
+        ]
+    }
+
+    proptest! {
+        // Proves PR-101, PR-102, PR-105.
+        #[test]
+        fn a_slow_handler_ends_with_the_view_of_a_quick_one(
+            steps in proptest::collection::vec(step(), 0..200), beyond in 0usize..12,
+        ) {
+            let mut buffer = Buffer::new(Backlog::Coalesce { beyond });
+            let mut server: [Option<(String, u64)>; 5] = Default::default();
+            let mut view = std::collections::BTreeMap::<ObjectKey, (String, u64)>::new();
+            let mut version = 0;
+            let check = |view: &mut std::collections::BTreeMap<_, _>, event: Event<Thing>| {
+                let state = |object: &crate::object::Object<Thing>| {
+                    (object.uid().to_owned(), object.resource_version().parse::<u64>().unwrap())
+                };
+                let key = event.key().clone();
+                match &event {
+                    Event::Added { object, .. } => {
+                        prop_assert!(view.insert(key, state(object)).is_none(), "added twice");
+                    }
+                    Event::Updated { old, new } => {
+                        prop_assert_eq!(view.insert(key, state(new)), Some(state(old)));
+                    }
+                    Event::Deleted(_) => prop_assert!(view.remove(&key).is_some(), "unknown"),
+                }
+                Ok(())
+            };
+            for step in steps {
+                version += 1;
+                match step {
+                    Step::Change(n) => {
+                        let key = format!("n/{n}");
+                        let slot = &mut server[n as usize];
+                        buffer.push(if let Some((uid, old)) = slot.clone() {
+                            *slot = Some((uid.clone(), version));
+                            updated(&key, &uid, old, version)
+                        } else {
+                            let uid = format!("u{version}");
+                            *slot = Some((uid.clone(), version));
+                            added(&key, &uid, version)
+                        });
+                    }
+                    Step::Delete(n) => {
+                        if let Some((uid, _)) = server[n as usize].take() {
+                            buffer.push(deleted(&format!("n/{n}"), &uid, version));
+                        }
+                    }
+                    Step::Pop => {
+                        if let Some(event) = buffer.pop() {
+                            check(&mut view, event)?;
+                        }
+                    }
+                }
+                prop_assert!(buffer.len() <= beyond.max(10) + 1);
+            }
+            while let Some(event) = buffer.pop() {
+                check(&mut view, event)?;
+            }
+            let expected: std::collections::BTreeMap<_, _> = server.iter().enumerate()
+                .filter_map(|(n, state)| Some((format!("n/{n}").parse().unwrap(), state.clone()?)))
+                .collect();
+            prop_assert_eq!(view, expected);
+        }
+    }
+}

@@ -3,7 +3,6 @@
 use std::{mem, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use tokio::{runtime, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -16,6 +15,7 @@ use crate::{
     cache::{IndexError, Indexer, Replaced, Write},
     delta_fifo::{Delta, DeltaFifo, Deltas},
     object::{Kind, Object},
+    sync::Mutex,
 };
 
 /// The parts that the handles of one informer share.

@@ -21,17 +21,18 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     core::Core,
+    not_synced::{NotSynced, Unsynced},
+    request::InformerRequest,
     shared::{self, Runner, SharedInformer},
     usage::Usage,
 };
 use crate::{
     metrics::Metrics,
-    object::{BoxError, Kind, Reader},
-    reflector::Status,
-    source::{KubeSource, ListOptions, Scope},
+    object::{BoxError, Kind},
+    source::{ListOptions, Scope},
 };
 
-type Transform = Arc<dyn Fn(&mut Value) -> Result<(), BoxError> + Send + Sync>;
+pub(super) type Transform = Arc<dyn Fn(&mut Value) -> Result<(), BoxError> + Send + Sync>;
 type Tweak = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
 
 /// Makes informers and makes each only once. A handle: clones are the same factory.
@@ -61,57 +62,57 @@ type Tweak = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
 /// ```
 #[derive(Clone)]
 pub struct InformerFactory {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
-struct Shared {
-    client: Client,
-    state: Mutex<State>,
+pub(super) struct Shared {
+    pub(super) client: Client,
+    pub(super) state: Mutex<State>,
     tasks: TaskTracker,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     settings: Settings,
-    entries: BTreeMap<Identity, Entry>,
+    pub(super) entries: BTreeMap<Identity, Entry>,
     /// What stops the informers that are started from now on.
     started: Option<(CancellationToken, Handle)>,
     shut_down: bool,
 }
 
 #[derive(Default, Clone)]
-struct Settings {
-    resync: Option<Duration>,
-    resync_of: BTreeMap<(String, String), Duration>,
-    namespace: Option<String>,
-    transform: Option<Transform>,
-    tweak: Option<Tweak>,
-    metrics: Metrics,
-    name: String,
+pub(super) struct Settings {
+    pub(super) resync: Option<Duration>,
+    pub(super) resync_of: BTreeMap<(String, String), Duration>,
+    pub(super) namespace: Option<String>,
+    pub(super) transform: Option<Transform>,
+    pub(super) tweak: Option<Tweak>,
+    pub(super) metrics: Metrics,
+    pub(super) name: String,
 }
 
 /// What makes an informer the one that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Identity {
-    api_version: String,
-    kind: String,
-    scope: Scope,
+pub(super) struct Identity {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) scope: Scope,
     /// The type objects are decoded to: `Pod`, its metadata, a struct of the user's.
-    form: TypeId,
-    transform: Option<String>,
-    eager: bool,
-    keep_managed_fields: bool,
+    pub(super) form: TypeId,
+    pub(super) transform: Option<String>,
+    pub(super) eager: bool,
+    pub(super) keep_managed_fields: bool,
 }
 
-struct Entry {
-    informer: Box<dyn AnyInformer>,
-    usage: Weak<Usage>,
+pub(super) struct Entry {
+    pub(super) informer: Box<dyn AnyInformer>,
+    pub(super) usage: Weak<Usage>,
     /// Cancelled to stop the informer; none before it runs.
     stop: Option<CancellationToken>,
 }
 
 /// An informer of any kind, without a hold on it.
-trait AnyInformer: Send {
+pub(super) trait AnyInformer: Send {
     fn as_any(&self) -> &dyn Any;
     fn runner(&self) -> &Arc<Runner>;
     fn run(&self, stop: CancellationToken) -> BoxFuture<'static, ()>;
@@ -119,9 +120,9 @@ trait AnyInformer: Send {
     fn has_synced(&self) -> bool;
 }
 
-struct Parts<K: Kind> {
-    core: Arc<Core<K>>,
-    runner: Arc<Runner>,
+pub(super) struct Parts<K: Kind> {
+    pub(super) core: Arc<Core<K>>,
+    pub(super) runner: Arc<Runner>,
 }
 
 impl<K: Kind> AnyInformer for Parts<K> {
@@ -295,7 +296,7 @@ impl InformerFactory {
         }
     }
 
-    fn start_if_running(&self, state: &mut State, identity: &Identity) {
+    pub(super) fn start_if_running(&self, state: &mut State, identity: &Identity) {
         let Some((token, runtime)) = state.started.clone().filter(|_| !state.shut_down) else {
             return;
         };
@@ -401,7 +402,7 @@ impl InformerFactory {
     }
 }
 
-fn entry<K: Kind>(informer: &SharedInformer<K>) -> Entry {
+pub(super) fn entry<K: Kind>(informer: &SharedInformer<K>) -> Entry {
     let parts = Parts {
         core: informer.core.clone(),
         runner: informer.runner.clone(),
@@ -441,153 +442,11 @@ impl Shared {
     }
 }
 
-/// An informer that is about to be asked for.
-///
-/// ```no_run
-/// # fn example(informers: pintle::informer::InformerFactory) {
-/// use k8s_openapi::api::core::v1::Pod;
-/// use pintle::source::Scope;
-///
-/// let web = informers.request::<Pod>(&()).scope(Scope::namespace("shop").labels("app=web")).get();
-/// # }
-/// ```
-#[must_use = "an informer is asked for by get"]
-pub struct InformerRequest<'a, K: Kind> {
-    factory: &'a InformerFactory,
-    identity: Identity,
-    settings: Settings,
-    transform: Option<Transform>,
-    kind: &'a K::DynamicType,
-}
-
-impl<K: Kind> InformerRequest<'_, K> {
-    /// Which objects, instead of those in the factory's namespace.
-    pub fn scope(mut self, scope: Scope) -> Self {
-        self.identity.scope = scope;
-        self
-    }
-
-    /// Changes every object on its way in. Those who ask with the same `name` share an informer,
-    /// and the first one's function. See [`Reader::transform`].
-    pub fn transform<F>(mut self, name: impl Into<String>, change: F) -> Self
-    where
-        F: Fn(&mut Value) -> Result<(), BoxError> + Send + Sync + 'static,
-    {
-        self.identity.transform = Some(name.into());
-        self.transform = Some(Arc::new(change));
-        self
-    }
-
-    /// Decodes every object on its way in. See [`Reader::eager`].
-    pub fn eager(mut self) -> Self {
-        self.identity.eager = true;
-        self
-    }
-
-    /// Keeps `metadata.managedFields`. See [`Reader::keep_managed_fields`].
-    pub fn keep_managed_fields(mut self) -> Self {
-        self.identity.keep_managed_fields = true;
-        self
-    }
-
-    /// The informer: the one that is there, or a new one.
-    pub fn get(self) -> SharedInformer<K> {
-        let mut state = self.factory.shared.state.lock();
-        if let Some(entry) = state.entries.get(&self.identity)
-            && let Some(usage) = entry.usage.upgrade()
-            && let Some(parts) = entry.informer.as_any().downcast_ref::<Parts<K>>()
-        {
-            let (core, runner) = (parts.core.clone(), parts.runner.clone());
-            return SharedInformer {
-                core,
-                runner,
-                usage,
-            };
-        }
-        let (factory, identity) = (self.factory, self.identity.clone());
-        let informer = self.make();
-        state.entries.insert(identity.clone(), entry(&informer));
-        factory.start_if_running(&mut state, &identity);
-        informer
-    }
-
-    fn make(self) -> SharedInformer<K> {
-        let Self {
-            factory,
-            identity,
-            settings,
-            transform,
-            kind,
-        } = self;
-        let mut reader = Reader::new()
-            .eager(identity.eager)
-            .keep_managed_fields(identity.keep_managed_fields);
-        if type_name::<K::Scope>().ends_with("::DynamicResourceScope") && !K::metadata_api() {
-            reader = reader.name_kind(&identity.api_version, &identity.kind);
-        }
-        if let Some(transform) = settings.transform.or(transform) {
-            reader = reader.transform(move |value| transform(value));
-        }
-        let client = factory.shared.client.clone();
-        let mut source = KubeSource::<K>::dynamic(client, kind, identity.scope);
-        if let Some(tweak) = settings.tweak {
-            source = source.tweak_list_options(move |options| tweak(options));
-        }
-        let of = (identity.api_version, identity.kind);
-        let resync = settings.resync_of.get(&of).copied().or(settings.resync);
-        SharedInformer::builder(source)
-            .reader(reader)
-            .resync(resync.unwrap_or_default())
-            .name(settings.name)
-            .metrics(settings.metrics)
-            .build()
-    }
-}
-
-/// Informers that have not synced.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct NotSynced {
-    /// Each of them.
-    pub informers: Vec<Unsynced>,
-}
-
-/// An informer that has not synced.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Unsynced {
-    /// What it follows: `pods at cluster scope`.
-    pub informer: String,
-    /// What it is doing, and what went wrong.
-    pub status: Status,
-}
-
-impl std::error::Error for NotSynced {}
-
-impl fmt::Display for NotSynced {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not synced: ")?;
-        for (number, Unsynced { informer, status }) in self.informers.iter().enumerate() {
-            let separator = if number > 0 { "; " } else { "" };
-            write!(f, "{separator}{informer} ({status})")?;
-        }
-        Ok(())
-    }
-}
-
 impl fmt::Debug for InformerFactory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let informers = self.shared.state.lock().entries.len();
         f.debug_struct("InformerFactory")
             .field("informers", &informers)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<K: Kind> fmt::Debug for InformerRequest<'_, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InformerRequest")
-            .field("identity", &self.identity)
             .finish_non_exhaustive()
     }
 }

@@ -9,7 +9,6 @@ use std::{
 };
 
 use futures::task::AtomicWaker;
-use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
@@ -18,7 +17,10 @@ use super::{
     filter::Filter,
     metrics::HandlerMetrics,
 };
-use crate::object::panic_message;
+use crate::{
+    object::panic_message,
+    sync::{self, Mutex},
+};
 
 /// An event on its way to all handlers, with what each of them would have to find out.
 pub(super) struct Told<K> {
@@ -117,6 +119,7 @@ impl<K> Handler<K> {
                 .waiting(state.buffer.len(), state.buffer.coalesced() - merged);
             self.settle(&state);
         }
+        sync::turn();
         self.waker.wake();
     }
 
@@ -154,6 +157,7 @@ impl<K> Handler<K> {
         };
         self.metrics.waiting(0, 0);
         drop(dropped);
+        sync::turn();
         self.waker.wake();
     }
 
@@ -196,6 +200,18 @@ impl<K> Handler<K> {
         self.state.lock().panics += 1;
         self.metrics.panicked();
         tracing::error!(handler = self.name, "{what} {}", panic_message(panic));
+    }
+
+    /// How many events wait, if it is many.
+    fn lag(&self) -> Option<i64> {
+        Some(self.metrics.shown()).filter(|waiting| *waiting > 1024)
+    }
+
+    /// Names a handler that is slow while many events wait: it must not block.
+    fn warn_if_slow(&self, waiting: i64, took: Duration) {
+        if took > Duration::from_millis(100) {
+            tracing::warn!(handler = self.name, waiting, ?took, "a handler is slow");
+        }
     }
 
     pub(super) fn panics(&self) -> u64 {
@@ -247,8 +263,13 @@ impl<K> Consumer<K> {
         while let Some(event) = std::future::poll_fn(|context| self.poll_next(context)).await {
             // The handler is only ever called again by this loop, which tells it the next event as
             // if nothing had happened: level-triggered code recovers, and others asked for it.
+            let lag = self.handler.lag();
+            let started = lag.map(|_| Instant::now());
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| handle(event))) {
                 self.handler.panicked("a handler", panic.as_ref());
+            }
+            if let (Some(waiting), Some(started)) = (lag, started) {
+                self.handler.warn_if_slow(waiting, started.elapsed());
             }
             calls += 1;
             if calls.is_multiple_of(TURN) {

@@ -182,6 +182,11 @@ impl HandlerMetrics {
         }
     }
 
+    /// How many events wait.
+    pub(super) fn shown(&self) -> i64 {
+        self.shown.load(Ordering::Relaxed)
+    }
+
     pub(super) fn panicked(&self) {
         self.panics.inc();
     }

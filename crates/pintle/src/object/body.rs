@@ -255,7 +255,7 @@ impl<'a> Labels<'a> {
     }
 
     /// Keys and values, in the order of the object.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a str, &'a str)> + use<'a> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a str, &'a str)> + Clone + use<'a> {
         let text = self.text;
         self.spans
             .iter()

@@ -17,7 +17,7 @@ use super::{
 /// |---|---|---|
 /// | [`forget`](Self::forget): it worked | forgotten | when somebody adds it |
 /// | [`requeue_after`](Self::requeue_after): it worked, look again later | forgotten | after that time, or earlier if somebody adds it |
-/// | [`put_back`](Self::put_back): not now | stays | at once |
+/// | [`put_back`](Self::put_back): not now | stays | as soon as those before it have run |
 /// | [`retry`](Self::retry): it failed | grows | after the rate limiter's delay, or earlier if somebody adds it |
 /// | dropped without a word: a `?`, a panic, a cancelled future | grows | like `retry`, and it is counted |
 ///
@@ -88,8 +88,9 @@ impl<T: Key> Item<T> {
         });
     }
 
-    /// Not now: the key is done and ready again at once, at its place in the line, with the
-    /// back-off it had. For whoever finds that the time to work on it has not come.
+    /// Not now: the key is done and ready again at once, at the tail of its priority, with the
+    /// back-off it had. For whoever finds that the time to work on it has not come. A queue that is
+    /// shut down leaves it as delayed.
     pub fn put_back(mut self) {
         self.settle(Done::Again {
             delay: Duration::ZERO,

@@ -108,6 +108,7 @@ impl Stats {
 pub(super) struct Reading {
     pub(super) stats: Stats,
     pub(super) depth: usize,
+    pub(super) delayed: usize,
     /// How long all keys in process have been so, together.
     pub(super) unfinished: Tick,
     /// How long the one that began first has been so.
@@ -122,6 +123,7 @@ impl Reading {
         self.stats.queued.absorb(&other.stats.queued);
         self.stats.worked.absorb(&other.stats.worked);
         self.depth += other.depth;
+        self.delayed += other.delayed;
         self.unfinished += other.unfinished;
         self.longest = self.longest.max(other.longest);
     }
@@ -145,6 +147,7 @@ pub(super) trait Readable: Send + Sync {
 /// | `workqueue_unfinished_work_seconds` | how long the keys in process have been so, together |
 /// | `workqueue_longest_running_processor_seconds` | the longest of these |
 /// | `workqueue_retries_total` | delayed and rate-limited adds |
+/// | `workqueue_delayed` | keys that wait for a time |
 /// | `workqueue_undecided_total` | items dropped without a verdict |
 #[derive(Clone, Default)]
 pub struct QueueMetrics {
@@ -222,6 +225,9 @@ impl Collector for QueueMetrics {
         };
         gauge("workqueue_depth", "Keys that should run now", |seen| {
             count(seen.depth)
+        })?;
+        gauge("workqueue_delayed", "Keys that wait for a time", |seen| {
+            count(seen.delayed)
         })?;
         gauge(
             "workqueue_unfinished_work_seconds",

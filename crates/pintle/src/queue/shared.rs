@@ -295,6 +295,7 @@ impl<T: Key> Readable for Shared<T> {
             Reading {
                 stats: state.stats.clone(),
                 depth: state.depth(),
+                delayed: state.delayed(),
                 unfinished,
                 longest,
             }

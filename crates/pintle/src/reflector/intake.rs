@@ -13,6 +13,9 @@ use crate::{
     source::{BodyError, RawItem, peek_key, peek_resource_version, peek_type},
 };
 
+/// So many unreadable objects are logged as warnings.
+const WARNINGS: u64 = 20;
+
 /// What turns bytes into objects, and tells of those it could not.
 pub(super) struct Intake<K: Kind> {
     pub(super) reader: Reader<K>,
@@ -97,7 +100,12 @@ impl<K: Kind> Intake<K> {
             target: self.target.clone(),
             error,
         });
-        tracing::warn!(target: "pintle::reflector", "passed over {unreadable}");
+        // A kind of which nothing can be read must not drown the log; metric and status go on.
+        if self.status.borrow().unreadable < WARNINGS {
+            tracing::warn!(target: "pintle::reflector", "passed over {unreadable}");
+        } else {
+            tracing::debug!(target: "pintle::reflector", "passed over {unreadable}");
+        }
         self.counters.unreadable.inc();
         self.status.send_modify(|status| {
             status.unreadable += 1;

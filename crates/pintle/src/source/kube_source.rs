@@ -97,16 +97,8 @@ impl<K: Resource> KubeSource<K> {
             } else {
                 format!("{plural}.{group}")
             },
-            api_version: if metadata_only {
-                "meta.k8s.io/v1".to_owned()
-            } else {
-                K::api_version(kind).into_owned()
-            },
-            kind: if metadata_only {
-                "PartialObjectMetadata".to_owned()
-            } else {
-                K::kind(kind).into_owned()
-            },
+            api_version: K::api_version(kind).into_owned(),
+            kind: K::kind(kind).into_owned(),
             scope,
             metadata_only,
             object_limit: OBJECT_LIMIT,
@@ -229,7 +221,8 @@ impl<K: 'static> ListWatch for KubeSource<K> {
     }
 
     fn expected_type(&self) -> Option<(&str, &str)> {
-        Some((&self.api_version, &self.kind))
+        // A server that cannot leave the rest out may send whole objects: their metadata will do.
+        (!self.metadata_only).then_some((&self.api_version, &self.kind))
     }
 
     async fn list(

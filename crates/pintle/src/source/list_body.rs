@@ -388,6 +388,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_rest_of_an_item_that_is_too_large_is_not_taken_for_an_item() {
+        let body = format!(
+            r#"{{"items":[{{"b":"{}"}},{{"c":3}}]}}"#,
+            "x".repeat(25_000)
+        );
+        for size in [999, 4000, 10_001] {
+            let chunks: Vec<&[u8]> = body.as_bytes().chunks(size).collect();
+            let (items, _) = split(&chunks, 10_000).unwrap();
+            assert_eq!(items, ["too large", r#"{"c":3}"#]);
+        }
+    }
+
     /// Proves R-29, PR-51.
     #[test]
     fn what_is_no_list_is_a_typed_error() {

@@ -1,5 +1,10 @@
 use super::*;
-use crate::testing::contents;
+use crate::{
+    cache::{IndexError, Reader},
+    metrics::Metrics,
+    source::WatchEvent,
+    testing::contents,
+};
 
 /// Proves I-2, I-15, I-20, I-22, F-40, F-41, S-30.
 #[tokio::test(start_paused = true)]
@@ -11,7 +16,7 @@ async fn what_is_there_is_told_first_and_then_every_change() {
     let (diary, registration) = Diary::of(&informer);
     assert!(!informer.has_synced() && !registration.has_synced());
     assert_eq!(informer.lister().resource_version(), "");
-    let running = run(&server, informer.clone());
+    let running = run(informer.clone());
     assert!(registration.synced().await);
     assert!(informer.has_synced());
     assert_eq!(diary.take(), ["+* n/a 2", "+* n/b 3"]);
@@ -23,7 +28,223 @@ async fn what_is_there_is_told_first_and_then_every_change() {
     assert_eq!(diary.take(), ["= n/a 2→4", "+ n/c 5", "- n/b 6"]);
     assert_eq!(contents(&informer.lister().list()), server.contents());
     assert_eq!(informer.lister().resource_version(), "6");
-    running.stop.cancel();
-    running.task.await.unwrap();
+    assert!(informer.status().borrow().synced);
+    running.stop().await;
     assert!(informer.is_stopped());
+}
+
+/// Proves F-44, S-30.
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_moves_the_version_and_tells_nobody() {
+    let server = Server::new();
+    server.put("n/a", "1");
+    let running = synced(&server).await;
+    let (diary, registration) = Diary::of(&running.informer);
+    assert!(registration.synced().await);
+    diary.take();
+    let version = server.bookmark();
+    settle().await;
+    assert_eq!(
+        running.informer.lister().resource_version(),
+        version.to_string()
+    );
+    assert!(diary.take().is_empty());
+}
+
+/// Proves F-40, F-20.
+#[tokio::test(start_paused = true)]
+async fn the_cache_decides_what_is_new_and_deletions_are_never_suppressed() {
+    let server = Server::new();
+    let running = synced(&server).await;
+    let (diary, _registration) = Diary::of(&running.informer);
+    let json = |version| {
+        crate::testing::json_of("n/a", "u", version, "x")
+            .to_string()
+            .into()
+    };
+    server.say(WatchEvent::Modified(json(100)));
+    server.say(WatchEvent::Added(json(101)));
+    server.say(WatchEvent::Deleted(json(102)));
+    server.say(WatchEvent::Deleted(json(103)));
+    settle().await;
+    assert_eq!(
+        diary.take(),
+        ["+ n/a 100", "= n/a 100→101", "- n/a 102", "- n/a 103"]
+    );
+    assert!(running.informer.lister().is_empty());
+}
+
+/// Proves U-12.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_does_not_decode_is_cached_and_hinders_no_other() {
+    let server = Server::new();
+    let running = synced(&server).await;
+    let (diary, _registration) = Diary::of(&running.informer);
+    let odd = br#"{"metadata":{"name":"odd","resourceVersion":"50"},"data":7}"#;
+    server.say(WatchEvent::Added(odd.as_slice().into()));
+    server.say(WatchEvent::Added(br#"{"metadata":{}}"#.as_slice().into()));
+    server.put("n/a", "1");
+    settle().await;
+    assert_eq!(diary.take(), ["+ odd 50", "+ n/a 4"]);
+    let odd = running
+        .informer
+        .lister()
+        .get(&"odd".parse().unwrap())
+        .unwrap();
+    assert!(
+        odd.get()
+            .unwrap_err()
+            .to_string()
+            .starts_with("object odd does not decode")
+    );
+    assert_eq!(running.informer.status().borrow().unreadable, 1);
+}
+
+/// Proves U-11, F-31.
+#[tokio::test(start_paused = true)]
+async fn a_transform_runs_once_for_each_object_and_state() {
+    let server = Server::new();
+    server.put("n/a", "1");
+    server.put("n/b", "1");
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let seen = calls.clone();
+    let reader = Reader::new().transform(move |value| {
+        seen.lock().push(
+            value["metadata"]["resourceVersion"]
+                .as_str()
+                .unwrap()
+                .to_owned(),
+        );
+        value["data"]["value"] = "changed".into();
+        Ok(())
+    });
+    let informer = SharedInformer::builder(server.clone())
+        .reader(reader)
+        .build();
+    let running = run(informer);
+    running.informer.synced().await;
+    server.put("n/a", "2");
+    settle().await;
+    assert_eq!(*calls.lock(), ["2", "3", "4"]);
+    // A relist finds what it already holds and leaves it as it is.
+    server.forget_history();
+    recover().await;
+    assert_eq!(*calls.lock(), ["2", "3", "4"]);
+    let values = contents(&running.informer.lister().list());
+    assert!(values.iter().all(|(_, _, _, value)| value == "changed"));
+}
+
+/// Proves S-5, I-13.
+#[tokio::test(start_paused = true)]
+async fn indices_come_before_and_after_the_start_but_not_after_the_end() {
+    let server = Server::new();
+    server.put("n/a", "x");
+    let informer = SharedInformer::new(server.clone());
+    informer.index_field("early", "/data/value").unwrap();
+    let running = run(informer);
+    let informer = running.informer.clone();
+    informer.synced().await;
+    informer
+        .index_by("late", |thing| {
+            thing.data.clone().unwrap().into_values().collect()
+        })
+        .unwrap();
+    server.put("n/b", "x");
+    settle().await;
+    for index in ["early", "late"] {
+        assert_eq!(informer.lister().by_index(index, "x").unwrap().len(), 2);
+    }
+    running.stop().await;
+    let refused = informer.index_field("after", "/data").unwrap_err();
+    assert_eq!(
+        refused,
+        IndexError::Stopped {
+            name: "after".into()
+        }
+    );
+    assert!(matches!(
+        informer.index_by("after", |_| vec![]),
+        Err(IndexError::Stopped { .. })
+    ));
+    assert_eq!(informer.lister().len(), 2, "the cache can still be read");
+}
+
+/// Proves I-10, I-13.
+#[tokio::test(start_paused = true)]
+async fn an_informer_runs_once() {
+    let server = Server::new();
+    let running = synced(&server).await;
+    let informer = running.informer.clone();
+    // A second run returns at once and does no harm.
+    informer.run(&CancellationToken::new()).await;
+    assert!(!informer.is_stopped());
+    running.stop().await;
+    assert!(informer.is_stopped());
+    informer.run(&CancellationToken::new()).await;
+    assert_eq!(server.lists(), 1);
+
+    let (diary, registration) = Diary::of(&informer);
+    assert!(registration.has_ended());
+    assert!(!registration.synced().await);
+    registration.shutdown().await;
+    assert!(diary.take().is_empty());
+    assert!(informer.synced().await, "it had synced");
+    assert!(!SharedInformer::<Thing>::new(server).has_synced());
+}
+
+/// Proves I-15.
+#[tokio::test(start_paused = true)]
+async fn stopping_before_the_sync_tells_those_who_wait() {
+    let server = Server::new();
+    for _ in 0..100 {
+        server.refuse_list(crate::source::ApiError::new(403, "Forbidden", "no"));
+    }
+    let running = run(SharedInformer::new(server));
+    let informer = running.informer.clone();
+    let (_diary, registration) = Diary::of(&informer);
+    let waiting = tokio::spawn(async move { informer.synced().await });
+    recover().await;
+    assert!(!waiting.is_finished());
+    let said = running.informer.status().borrow().to_string();
+    assert!(said.contains("403 Forbidden on things"), "{said}");
+    running.stop().await;
+    assert!(!waiting.await.unwrap());
+    assert!(!registration.synced().await);
+}
+
+/// Proves F-34, PR-110.
+#[tokio::test(start_paused = true)]
+async fn what_happens_is_counted() {
+    let server = Server::new();
+    server.put("n/a", "1");
+    let metrics = Metrics::new();
+    let informer = SharedInformer::builder(server.clone())
+        .metrics(metrics.clone())
+        .build();
+    let running = run(informer);
+    let informer = &running.informer;
+    informer
+        .index_by("odd", |_| panic!("a test's panic"))
+        .unwrap();
+    let registration = informer
+        .handler()
+        .name("loud")
+        .on_event(|_| panic!("a test's panic"));
+    let mut idle = informer.handler().name("idle").stream();
+    registration.synced().await;
+    let text = metrics.encode();
+    let labels = r#"name="",resource="things""#;
+    for line in [
+        format!("informer_queued_items{{{labels}}} 0"),
+        format!("informer_store_resource_version{{{labels}}} 2.0"),
+        format!("informer_unindexed_objects_total{{{labels}}} 1"),
+        format!("informer_processing_latency_seconds_count{{{labels}}} 1"),
+        format!(r#"informer_handler_panics_total{{{labels},handler="loud"}} 1"#),
+        format!(r#"informer_handler_waiting_events{{{labels},handler="idle"}} 1"#),
+    ] {
+        assert!(text.contains(&line), "{line} is not in {text}");
+    }
+    futures::StreamExt::next(&mut idle).await.unwrap();
+    let line = format!(r#"informer_handler_waiting_events{{{labels},handler="idle"}} 0"#);
+    assert!(metrics.encode().contains(&line));
 }

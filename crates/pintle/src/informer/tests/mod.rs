@@ -1,6 +1,12 @@
 //! Scenarios: a server in memory, virtual time, handlers that write down what they are told.
 
 mod basics;
+mod factory;
+mod handlers;
+mod interleavings;
+mod properties;
+mod relists;
+mod resync;
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,18 +21,24 @@ pub(super) const SECOND: Duration = Duration::from_secs(1);
 
 /// A running informer of a server in memory.
 pub(super) struct Running {
-    pub(super) server: Server,
     pub(super) informer: SharedInformer<Thing>,
     pub(super) stop: CancellationToken,
     pub(super) task: JoinHandle<()>,
 }
 
-pub(super) fn run(server: &Server, informer: SharedInformer<Thing>) -> Running {
+impl Running {
+    /// Stops the informer and waits for it.
+    pub(super) async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+}
+
+pub(super) fn run(informer: SharedInformer<Thing>) -> Running {
     let stop = CancellationToken::new();
     let (running, token) = (informer.clone(), stop.clone());
     let task = tokio::spawn(async move { running.run(&token).await });
     Running {
-        server: server.clone(),
         informer,
         stop,
         task,
@@ -35,7 +47,7 @@ pub(super) fn run(server: &Server, informer: SharedInformer<Thing>) -> Running {
 
 /// An informer of `server` that runs and has synced.
 pub(super) async fn synced(server: &Server) -> Running {
-    let running = run(server, SharedInformer::new(server.clone()));
+    let running = run(SharedInformer::new(server.clone()));
     assert!(running.informer.synced().await);
     running
 }
@@ -43,6 +55,11 @@ pub(super) async fn synced(server: &Server) -> Running {
 /// Lets everything happen that is due within a second of virtual time.
 pub(super) async fn settle() {
     tokio::time::sleep(SECOND).await;
+}
+
+/// Lets a reflector that waits to try again do so.
+pub(super) async fn recover() {
+    tokio::time::sleep(Duration::from_secs(90)).await;
 }
 
 /// What a handler was told, one line each.

@@ -22,6 +22,7 @@ async fn a_scrape_shows_what_operators_look_for() {
     queue.add("b");
     queue.add_after("c", ms(5000));
     assert_eq!(value("depth").as_deref(), Some("2.0"));
+    assert_eq!(value("delayed").as_deref(), Some("1.0"));
     assert_eq!(value("adds_total").as_deref(), Some("2"));
     assert_eq!(value("retries_total").as_deref(), Some("1"));
     sleep(ms(250)).await;

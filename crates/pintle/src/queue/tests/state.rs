@@ -119,6 +119,34 @@ fn a_key_whose_delay_ends_goes_behind_those_that_were_ready_before() {
     assert_eq!(bench.run_all(), [2, 1, 3]);
 }
 
+/// Proves.
+#[test]
+fn an_important_key_whose_delay_ends_overtakes_less_important_ones() {
+    let mut bench = Bench::new();
+    bench.add_after(1, 5, 10, Merge::Earlier);
+    bench.add(2, 0);
+    bench.add(3, 0);
+    assert_eq!(bench.run(), Some(2), "not yet due");
+    bench.pass(10);
+    assert_eq!(bench.run_all(), [1, 3]);
+}
+
+/// Proves PQ-3.
+#[test]
+fn the_delay_of_a_key_in_process_can_be_cancelled_but_not_that_it_is_dirty() {
+    let mut bench = Bench::new();
+    bench.add(1, 0);
+    let (slot, _) = bench.take().unwrap();
+    bench.add_after(1, 0, 10, Merge::Earlier);
+    assert!(bench.cancel(1));
+    bench.add(1, 0);
+    assert!(!bench.cancel(1));
+    bench.state.done(slot, Verdict::Done, bench.now);
+    assert_eq!(bench.run_all(), [1]);
+    bench.pass(10);
+    assert_eq!(bench.run_all(), [] as [u32; 0]);
+}
+
 /// Proves Q-53.
 #[test]
 fn a_dirty_key_can_be_raised_while_it_is_in_process() {

@@ -2,6 +2,8 @@
 
 mod failures;
 mod lists;
+mod model;
+mod server;
 mod streaming;
 mod watches;
 mod wire;

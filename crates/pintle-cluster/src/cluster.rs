@@ -1,0 +1,312 @@
+//! The cluster as a value.
+
+use std::{fmt, ops::BitOr, time::Duration};
+
+use jiff::Timestamp;
+use pintle::{
+    chance::Chance, clock::Clock, events::EventBroadcaster, informer::InformerFactory,
+    metrics::Metrics,
+};
+use pintle_apiserver::{ApiServer, Bound, PodDeletion, ServeError};
+use tokio::net::ToSocketAddrs;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    deployment, garbage_collector,
+    manager::{Environment, Loop, Manager},
+    namespace, nodes,
+    pods::{self, plan::Pace},
+    replica_set, service_account,
+};
+
+/// Which loops run.
+///
+/// ```
+/// use pintle_cluster::Loops;
+///
+/// let some = Loops::REPLICA_SET | Loops::PODS | Loops::NODES;
+/// assert!(some.contains(Loops::PODS));
+/// assert!(!some.contains(Loops::DEPLOYMENT));
+/// assert!(Loops::ALL.contains(some));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loops(u8);
+
+impl Loops {
+    /// None: a bare API server.
+    pub const NONE: Self = Self(0);
+    /// Rolls Deployments out.
+    pub const DEPLOYMENT: Self = Self(1);
+    /// Keeps as many Pods as wanted.
+    pub const REPLICA_SET: Self = Self(1 << 1);
+    /// Binds, starts and stops Pods.
+    pub const PODS: Self = Self(1 << 2);
+    /// Deletes what no owner is left for.
+    pub const GARBAGE_COLLECTOR: Self = Self(1 << 3);
+    /// Empties deleted namespaces.
+    pub const NAMESPACE: Self = Self(1 << 4);
+    /// Gives namespaces their account and certificates.
+    pub const SERVICE_ACCOUNT: Self = Self(1 << 5);
+    /// Registers simulated nodes and renews their leases.
+    pub const NODES: Self = Self(1 << 6);
+    /// The whole cluster.
+    pub const ALL: Self = Self((1 << 7) - 1);
+
+    /// Whether all of `other` are among these.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These without `other`.
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl BitOr for Loops {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// How a cluster is to be; see [`Cluster::builder`].
+#[must_use = "a cluster is made by start"]
+pub struct Builder {
+    loops: Loops,
+    nodes: u16,
+    pace: Pace,
+    time: Time,
+    seed: Option<u64>,
+    server: Option<ApiServer>,
+    client: Option<kube::Client>,
+    metrics: Metrics,
+    root_ca: String,
+}
+
+/// Whose time the cluster shows.
+enum Time {
+    System,
+    From(Timestamp),
+}
+
+impl Builder {
+    /// Which loops run; all unless said otherwise.
+    pub fn loops(mut self, loops: Loops) -> Self {
+        self.loops = loops;
+        self
+    }
+
+    /// How many simulated nodes there are; one unless said otherwise.
+    pub fn nodes(mut self, nodes: u16) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// How long a Pod takes from being bound to being Running and Ready; a second unless said
+    /// otherwise.
+    pub fn pod_ready_after(mut self, delay: Duration) -> Self {
+        self.pace.ready_after = delay;
+        self
+    }
+
+    /// How long a Pod takes to stop when it is deleted, within its grace period; no time unless
+    /// said otherwise.
+    pub fn pod_stop_after(mut self, delay: Duration) -> Self {
+        self.pace.stop_after = delay;
+        self
+    }
+
+    /// Shows a time of day that begins at `start` and runs with tokio's clock, paused or not,
+    /// instead of the machine's own.
+    pub fn starting_at(mut self, start: Timestamp) -> Self {
+        self.time = Time::From(start);
+        self
+    }
+
+    /// Makes every name, UID and jitter replay from a seed.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Runs the loops on a server that is there already, for one to restart them on.
+    ///
+    /// A server with [`Loops::PODS`] must leave deleted Pods to them: see [`PodDeletion::Leave`].
+    pub fn server(mut self, server: ApiServer) -> Self {
+        self.server = Some(server);
+        self
+    }
+
+    /// Lets the loops talk through `client`, such as one with a layer that delays or fails
+    /// requests. It must lead to the cluster's server.
+    pub fn client(mut self, client: kube::Client) -> Self {
+        self.client = Some(client);
+        self
+    }
+
+    /// Where the loops count.
+    pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = metrics.clone();
+        self
+    }
+
+    /// The certificate authority that namespaces are given as `kube-root-ca.crt`.
+    pub fn root_ca(mut self, pem: impl Into<String>) -> Self {
+        self.root_ca = pem.into();
+        self
+    }
+
+    /// Starts the cluster. It is ready to be talked to at once; its loops begin their work as soon
+    /// as they know what there is.
+    ///
+    /// Must be called within a tokio runtime. Cancel safe: nothing is awaited for long.
+    pub async fn start(self) -> Cluster {
+        let (clock, server_clock) = match self.time {
+            Time::System => (Clock::system(), pintle_apiserver::Clock::system()),
+            Time::From(start) => (
+                Clock::starting_at(start),
+                pintle_apiserver::Clock::starting_at(start),
+            ),
+        };
+        let server = self.server.unwrap_or_else(|| {
+            let kubelet = self.loops.contains(Loops::PODS);
+            let deletion = if kubelet {
+                PodDeletion::Leave
+            } else {
+                PodDeletion::AtOnce
+            };
+            let builder = ApiServer::builder()
+                .clock(server_clock)
+                .pod_deletion(deletion);
+            self.seed
+                .into_iter()
+                .fold(builder, pintle_apiserver::Builder::seed)
+                .build()
+        });
+        let client = self.client.unwrap_or_else(|| server.client());
+        let chance = self.seed.map_or_else(Chance::from_entropy, Chance::seeded);
+        let events = EventBroadcaster::builder()
+            .clock(clock.clone())
+            .chance(chance)
+            .metrics(self.metrics.clone())
+            .build();
+        if self.loops != Loops::NONE {
+            // It ends with the broadcaster.
+            let _ = events.start_recording(client.clone());
+        }
+        let environment = Environment {
+            informers: InformerFactory::new(client.clone()).metrics(self.metrics.clone()),
+            client,
+            informing: CancellationToken::new(),
+            clock,
+            events,
+            metrics: self.metrics,
+            pace: self.pace,
+            nodes: self.nodes,
+            root_ca: self.root_ca,
+        };
+        let manager = Manager::start(environment, chosen(self.loops));
+        Cluster { server, manager }
+    }
+}
+
+/// The loops in the order in which they start.
+fn chosen(loops: Loops) -> Vec<Loop> {
+    let all = [
+        (Loops::NODES, Loop::new("nodes", nodes::run)),
+        (
+            Loops::SERVICE_ACCOUNT,
+            Loop::new("service-accounts", service_account::run),
+        ),
+        (Loops::NAMESPACE, Loop::new("namespaces", namespace::run)),
+        (
+            Loops::GARBAGE_COLLECTOR,
+            Loop::new("garbage-collector", garbage_collector::run),
+        ),
+        (Loops::PODS, Loop::new("pods", pods::run)),
+        (
+            Loops::REPLICA_SET,
+            Loop::new("replica-sets", replica_set::run),
+        ),
+        (Loops::DEPLOYMENT, Loop::new("deployments", deployment::run)),
+    ];
+    all.into_iter()
+        .filter(|(which, _)| loops.contains(*which))
+        .map(|(_, run)| run)
+        .collect()
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("loops", &self.loops)
+            .field("nodes", &self.nodes)
+            .field("pace", &self.pace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A running cluster. See the [crate](crate).
+///
+/// Dropping it ends the loops at once, as a crash would; [`stop`](Self::stop) lets them finish.
+#[derive(Debug)]
+pub struct Cluster {
+    server: ApiServer,
+    manager: Manager,
+}
+
+impl Cluster {
+    /// A whole cluster with everything at its default.
+    ///
+    /// Must be called within a tokio runtime. Cancel safe.
+    pub async fn start() -> Self {
+        Self::builder().start().await
+    }
+
+    /// A cluster with settings.
+    pub fn builder() -> Builder {
+        Builder {
+            loops: Loops::ALL,
+            nodes: 1,
+            pace: Pace {
+                ready_after: Duration::from_secs(1),
+                stop_after: Duration::ZERO,
+            },
+            time: Time::System,
+            seed: None,
+            server: None,
+            client: None,
+            metrics: Metrics::new(),
+            root_ca: String::new(),
+        }
+    }
+
+    /// A client of the cluster, in process.
+    ///
+    /// Must be called within a tokio runtime; the client belongs to it.
+    pub fn client(&self) -> kube::Client {
+        self.server.client()
+    }
+
+    /// The cluster's API server: to serve it over TLS, or to look behind the curtain.
+    pub fn server(&self) -> &ApiServer {
+        &self.server
+    }
+
+    /// Lets others in: listens on `address` (`127.0.0.1:0` for any free port) with TLS and a token.
+    ///
+    /// Not under a paused clock: sockets know no virtual time. Cancel safe.
+    pub async fn serve(&self, address: impl ToSocketAddrs) -> Result<Bound, ServeError> {
+        self.server.serve(address).await
+    }
+
+    /// Stops the loops one after the other, each at the end of what it is doing. The server and
+    /// what it holds live on for as long as somebody has a client of it.
+    ///
+    /// Not cancel safe: loops that still run when the future is dropped end at once.
+    pub async fn stop(self) {
+        self.manager.stop().await;
+    }
+}

@@ -1,0 +1,275 @@
+//! How a Deployment finds its `ReplicaSet`s again: the hash in their names, and the revisions in
+//! their annotations.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec},
+        core::v1::PodTemplateSpec,
+    },
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+};
+
+use crate::meta;
+
+/// The label that tells the Pods of one template from those of another.
+pub(super) const TEMPLATE_HASH: &str = "pod-template-hash";
+/// Counts the templates a Deployment has had.
+pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
+/// The earlier revisions of a ReplicaSet that was rolled back to.
+pub(super) const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
+/// The Deployment's size when it last sized this ReplicaSet.
+pub(super) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
+/// The same with the surge on top.
+pub(super) const MAX: &str = "deployment.kubernetes.io/max-replicas";
+
+/// Annotations that belong to one object and are not copied from a Deployment to its sets.
+const OWN: [&str; 6] = [
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "deprecated.deployment.rollback.to",
+    REVISION,
+    REVISION_HISTORY,
+    DESIRED,
+    MAX,
+];
+
+/// A revision history longer than this loses its oldest entries.
+const HISTORY_CHARS: usize = 2000;
+
+/// The longest name an object may have.
+const NAME_CHARS: usize = 253;
+
+/// Ten characters from the template and the number of collisions seen so far.
+///
+/// The alphabet has no vowels and no look-alikes, so that no words appear.
+pub(super) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
+    const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    // Serialising a plain struct does not fail; equal templates give equal bytes, maps included.
+    let mut bytes = serde_json::to_vec(template).unwrap_or_default();
+    bytes.extend(collisions.unwrap_or_default().to_le_bytes());
+    // FNV-1a: stable across versions and platforms, unlike the standard hasher.
+    let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let mut digit = || {
+        let index = usize::try_from(hash % 27).unwrap_or_default();
+        hash /= 27;
+        char::from(ALPHABET[index])
+    };
+    (0..10).map(|_| digit()).collect()
+}
+
+/// Whether two templates describe the same Pod, whatever hash they carry.
+pub(super) fn same_template(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
+    let plain = |template: &PodTemplateSpec| {
+        let mut template = template.clone();
+        let meta = template.metadata.get_or_insert_default();
+        if let Some(labels) = &mut meta.labels {
+            labels.remove(TEMPLATE_HASH);
+        }
+        meta.labels = meta.labels.take().filter(|labels| !labels.is_empty());
+        meta.annotations = meta
+            .annotations
+            .take()
+            .filter(|annotations| !annotations.is_empty());
+        template
+    };
+    plain(a) == plain(b)
+}
+
+/// The ReplicaSet for the Deployment's present template, not sized yet.
+///
+/// Its name follows from the template: two controllers, or one that restarted, cannot create two.
+pub(super) fn new_set(deployment: &Deployment) -> ReplicaSet {
+    let spec = deployment.spec.clone().unwrap_or_default();
+    let collisions = deployment
+        .status
+        .as_ref()
+        .and_then(|status| status.collision_count);
+    let hash = template_hash(&spec.template, collisions);
+
+    let mut template = spec.template;
+    let template_meta = template.metadata.get_or_insert_default();
+    let labels = template_meta.labels.get_or_insert_default();
+    labels.insert(TEMPLATE_HASH.into(), hash.clone());
+    let labels = labels.clone();
+
+    let mut selector: LabelSelector = spec.selector;
+    selector
+        .match_labels
+        .get_or_insert_default()
+        .insert(TEMPLATE_HASH.into(), hash.clone());
+
+    let mut name = meta::name(&deployment.metadata).to_owned();
+    name.truncate(NAME_CHARS - 1 - hash.len());
+    ReplicaSet {
+        metadata: ObjectMeta {
+            name: Some(format!("{name}-{hash}")),
+            namespace: deployment.metadata.namespace.clone(),
+            labels: Some(labels),
+            owner_references: meta::controller_reference(deployment).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(ReplicaSetSpec {
+            replicas: Some(0),
+            min_ready_seconds: spec.min_ready_seconds,
+            selector,
+            template: Some(template),
+        }),
+        status: None,
+    }
+}
+
+pub(super) fn revision(meta: &ObjectMeta) -> i64 {
+    meta::annotation(meta, REVISION)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default()
+}
+
+/// Brings the annotations of the Deployment's newest set in line: the Deployment's own, and a
+/// revision above all older ones.
+pub(super) fn annotate(deployment: &Deployment, set: &mut ReplicaSet, newest_old: i64) {
+    let annotations = set.metadata.annotations.get_or_insert_default();
+    for (key, value) in deployment.metadata.annotations.iter().flatten() {
+        if !OWN.contains(&key.as_str()) {
+            annotations.insert(key.clone(), value.clone());
+        }
+    }
+    let next = newest_old + 1;
+    let before = annotations.get(REVISION).cloned();
+    if before
+        .as_deref()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+        >= next
+    {
+        return;
+    }
+    annotations.insert(REVISION.into(), next.to_string());
+    if let Some(before) = before {
+        remember(annotations, &before);
+    }
+}
+
+/// The set had revision `before` and is rolled back to: keep that for the history.
+fn remember(annotations: &mut BTreeMap<String, String>, before: &str) {
+    let history = annotations.get(REVISION_HISTORY).map_or("", String::as_str);
+    let mut revisions: Vec<&str> = history.split(',').filter(|text| !text.is_empty()).collect();
+    revisions.push(before);
+    let joined = revisions.join(",");
+    let mut history = joined.as_str();
+    while history.len() > HISTORY_CHARS {
+        let Some((_, rest)) = history.split_once(',') else {
+            return;
+        };
+        history = rest;
+    }
+    annotations.insert(REVISION_HISTORY.into(), history.into());
+}
+
+/// Notes on the set how large its Deployment is: a later difference means the Deployment was
+/// scaled, and by how much.
+pub(super) fn note_sizes(set: &mut ReplicaSet, desired: i32, surge: i32) {
+    let annotations = set.metadata.annotations.get_or_insert_default();
+    annotations.insert(DESIRED.into(), desired.to_string());
+    annotations.insert(MAX.into(), (desired + surge).to_string());
+}
+
+/// A size noted by [`note_sizes`].
+pub(super) fn noted_size(set: &ReplicaSet, key: &str) -> Option<i32> {
+    meta::annotation(&set.metadata, key)?
+        .parse()
+        .ok()
+        .filter(|size| *size >= 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deployment(image: &str, annotations: &[(&str, &str)]) -> Deployment {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {
+                "name": "web", "namespace": "default", "uid": "d",
+                "annotations": annotations.iter().copied().collect::<BTreeMap<_, _>>(),
+            },
+            "spec": {
+                "selector": { "matchLabels": { "app": "web" } },
+                "template": {
+                    "metadata": { "labels": { "app": "web" } },
+                    "spec": { "containers": [{ "name": "web", "image": image }] },
+                },
+            },
+        }))
+        .unwrap()
+    }
+
+    /// Proves PC-6.
+    #[test]
+    fn the_hash_follows_from_the_template_and_the_collisions() {
+        let template = |image| deployment(image, &[]).spec.unwrap().template;
+        let hash = template_hash(&template("nginx:1"), None);
+        assert_eq!(hash.len(), 10);
+        assert_eq!(hash, template_hash(&template("nginx:1"), Some(0)));
+        assert_ne!(hash, template_hash(&template("nginx:1"), Some(1)));
+        assert_ne!(hash, template_hash(&template("nginx:2"), None));
+    }
+
+    /// Proves PC-6.
+    #[test]
+    fn a_set_carries_the_hash_in_name_labels_and_selector() {
+        let deployment = deployment("nginx:1", &[]);
+        let set = new_set(&deployment);
+        let hash = &meta::labels(&set.metadata)[TEMPLATE_HASH];
+        assert_eq!(set.metadata.name, Some(format!("web-{hash}")));
+        let spec = set.spec.unwrap();
+        assert_eq!(spec.selector.match_labels.unwrap()[TEMPLATE_HASH], *hash);
+        let template = spec.template.unwrap();
+        assert!(meta::labels(template.metadata.as_ref().unwrap()).contains_key(TEMPLATE_HASH));
+        assert!(same_template(&template, &deployment.spec.unwrap().template));
+    }
+
+    #[test]
+    fn a_long_name_is_cut_so_that_the_hash_fits() {
+        let mut deployment = deployment("nginx:1", &[]);
+        deployment.metadata.name = Some("x".repeat(253));
+        assert_eq!(new_set(&deployment).metadata.name.unwrap().len(), 253);
+    }
+
+    /// Proves PC-7.
+    #[test]
+    fn the_newest_set_has_the_highest_revision_and_remembers_its_earlier_ones() {
+        let deployment = deployment(
+            "nginx:1",
+            &[("team", "red"), (REVISION, "9"), (OWN[0], "{...}")],
+        );
+        let mut set = new_set(&deployment);
+        annotate(&deployment, &mut set, 0);
+        assert_eq!(revision(&set.metadata), 1);
+        assert_eq!(meta::annotation(&set.metadata, "team"), Some("red"));
+        assert_eq!(meta::annotation(&set.metadata, OWN[0]), None);
+        assert_eq!(meta::annotation(&set.metadata, REVISION_HISTORY), None);
+
+        annotate(&deployment, &mut set, 4);
+        annotate(&deployment, &mut set, 6);
+        annotate(&deployment, &mut set, 2);
+        assert_eq!(revision(&set.metadata), 7, "a revision never goes down");
+        assert_eq!(
+            meta::annotation(&set.metadata, REVISION_HISTORY),
+            Some("1,5")
+        );
+    }
+
+    #[test]
+    fn the_history_is_bounded() {
+        let deployment = deployment("nginx:1", &[]);
+        let mut set = new_set(&deployment);
+        for revision in 0..1000 {
+            annotate(&deployment, &mut set, revision);
+        }
+        let history = meta::annotation(&set.metadata, REVISION_HISTORY).unwrap();
+        assert!(history.len() <= HISTORY_CHARS);
+        assert!(history.ends_with(",998,999"));
+    }
+}

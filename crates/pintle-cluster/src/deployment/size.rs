@@ -1,0 +1,188 @@
+//! The numbers a rollout works with.
+
+use k8s_openapi::{
+    api::apps::v1::{Deployment, ReplicaSet, ReplicaSetStatus},
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+
+/// By how much a rolling update may depart from the desired number of Pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// This many above.
+    pub(super) surge: i32,
+    /// This many available ones below.
+    pub(super) unavailable: i32,
+}
+
+pub(super) fn desired(deployment: &Deployment) -> i32 {
+    deployment
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1)
+}
+
+pub(super) fn is_paused(deployment: &Deployment) -> bool {
+    deployment
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.paused)
+        .unwrap_or_default()
+}
+
+pub(super) fn is_recreate(deployment: &Deployment) -> bool {
+    let strategy = deployment
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.strategy.as_ref());
+    strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate")
+}
+
+/// Resolves the percentages: the surge rounds up, unavailability down. If both come out as zero
+/// nothing could ever move, so one Pod may be unavailable after all.
+pub(super) fn limits(deployment: &Deployment) -> Limits {
+    if is_recreate(deployment) {
+        return Limits {
+            surge: 0,
+            unavailable: 0,
+        };
+    }
+    let desired = desired(deployment);
+    let strategy = deployment
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.strategy.as_ref());
+    let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
+    let surge = resolve(
+        rolling.and_then(|r| r.max_surge.as_ref()),
+        desired,
+        Round::Up,
+    );
+    let unavailable = resolve(
+        rolling.and_then(|r| r.max_unavailable.as_ref()),
+        desired,
+        Round::Down,
+    );
+    let unavailable = if surge == 0 && unavailable == 0 {
+        1
+    } else {
+        unavailable
+    };
+    Limits {
+        surge,
+        unavailable: unavailable.min(desired),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Round {
+    Up,
+    Down,
+}
+
+/// A number, or a percentage of `total`. What is missing is a quarter; what cannot be read (the
+/// server lets no such thing in) is zero.
+fn resolve(value: Option<&IntOrString>, total: i32, round: Round) -> i32 {
+    let percent = match value {
+        Some(IntOrString::Int(number)) => return (*number).max(0),
+        Some(IntOrString::String(text)) => text
+            .strip_suffix('%')
+            .and_then(|percent| percent.parse::<i64>().ok())
+            .unwrap_or(0),
+        None => 25,
+    };
+    let hundredths = percent.max(0) * i64::from(total.max(0));
+    let whole = match round {
+        Round::Up => hundredths.div_euclid(100) + i64::from(hundredths.rem_euclid(100) > 0),
+        Round::Down => hundredths.div_euclid(100),
+    };
+    i32::try_from(whole).unwrap_or(i32::MAX)
+}
+
+pub(super) fn wanted(set: &ReplicaSet) -> i32 {
+    set.spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1)
+}
+
+fn status(set: &ReplicaSet, count: fn(&ReplicaSetStatus) -> i32) -> i32 {
+    set.status.as_ref().map_or(0, count)
+}
+
+pub(super) fn actual(set: &ReplicaSet) -> i32 {
+    status(set, |status| status.replicas)
+}
+
+pub(super) fn ready(set: &ReplicaSet) -> i32 {
+    status(set, |status| status.ready_replicas.unwrap_or_default())
+}
+
+pub(super) fn available(set: &ReplicaSet) -> i32 {
+    status(set, |status| status.available_replicas.unwrap_or_default())
+}
+
+/// Whether the status of a set is about its present spec.
+pub(super) fn is_reported(set: &ReplicaSet) -> bool {
+    let observed = set
+        .status
+        .as_ref()
+        .and_then(|status| status.observed_generation);
+    observed >= set.metadata.generation
+}
+
+/// The Pods of a set that are available and will stay: a set that was told to shrink but has not
+/// yet done so must not be counted on for more than it may keep.
+pub(super) fn lasting(set: &ReplicaSet) -> i32 {
+    available(set).min(wanted(set))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn deployment(replicas: i32, surge: &str, unavailable: &str) -> Deployment {
+        let value = |text: &str| {
+            text.parse::<i32>()
+                .map_or_else(|_| serde_json::json!(text), |n| serde_json::json!(n))
+        };
+        serde_json::from_value(serde_json::json!({
+            "spec": {
+                "replicas": replicas, "selector": {}, "template": {},
+                "strategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": { "maxSurge": value(surge), "maxUnavailable": value(unavailable) },
+                },
+            },
+        }))
+        .unwrap()
+    }
+
+    /// Proves PC-4.
+    #[test]
+    fn the_surge_rounds_up_and_unavailability_down() {
+        let limits = |n, surge, unavailable| {
+            let limits = limits(&deployment(n, surge, unavailable));
+            (limits.surge, limits.unavailable)
+        };
+        assert_eq!(limits(3, "25%", "25%"), (1, 0));
+        assert_eq!(limits(10, "25%", "25%"), (3, 2));
+        assert_eq!(limits(10, "3", "2"), (3, 2));
+        assert_eq!(limits(2, "0%", "1%"), (0, 1), "neither may be zero at once");
+        assert_eq!(limits(5, "0", "100%"), (0, 5));
+        assert_eq!(limits(2, "0", "7"), (0, 2), "no more than there are");
+        assert_eq!(limits(0, "25%", "25%"), (0, 0));
+    }
+
+    proptest! {
+        // Proves PC-4.
+        #[test]
+        fn a_rollout_can_always_move(n in 1..500i32, surge in 0..=100, unavailable in 0..=100) {
+            let limits = limits(&deployment(n, &format!("{surge}%"), &format!("{unavailable}%")));
+            prop_assert!(limits.surge + limits.unavailable > 0);
+            prop_assert!(limits.unavailable <= n);
+        }
+    }
+}

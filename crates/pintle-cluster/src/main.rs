@@ -1,0 +1,104 @@
+//! A Kubernetes cluster in one process, on loopback, until Ctrl-C.
+
+use std::{
+    io::{Write, stdout},
+    net::SocketAddr,
+    path::PathBuf,
+    time::Duration,
+};
+
+use anyhow::Context;
+use clap::Parser;
+use pintle_apiserver::{ApiServer, PodDeletion};
+use pintle_cluster::Cluster;
+use tokio::signal;
+use tracing_subscriber::EnvFilter;
+
+/// Runs a Kubernetes cluster in one process: an API server and the loops that make Deployments
+/// into Pods. No container runs; Pods live on simulated nodes.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Options {
+    /// How many simulated nodes there are
+    #[arg(long, default_value_t = 3)]
+    nodes: u16,
+    /// How long a Pod takes to become ready, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pod_ready_after: Duration,
+    /// Where to listen; port 0 means any free one
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Where to write the kubeconfig; a file for this run alone unless given
+    #[arg(long, value_name = "PATH")]
+    kubeconfig: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "expected a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+
+    let server = ApiServer::builder()
+        .pod_deletion(PodDeletion::Leave)
+        .build();
+    let bound = server
+        .serve(options.listen)
+        .await
+        .context("cannot listen")?;
+    // The directory goes with the program, and the secret in it.
+    let directory = tempfile::Builder::new().prefix("pintle-").tempdir()?;
+    let kubeconfig = options
+        .kubeconfig
+        .unwrap_or_else(|| directory.path().join("kubeconfig"));
+    bound
+        .write_kubeconfig(&kubeconfig)
+        .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
+    let cluster = Cluster::builder()
+        .server(server)
+        .root_ca(bound.authority_pem())
+        .nodes(options.nodes)
+        .pod_ready_after(options.pod_ready_after)
+        .start()
+        .await;
+
+    writeln!(
+        stdout(),
+        "A cluster listens on {url}. Its kubeconfig is {path}. Try:\n\n  \
+         export KUBECONFIG={path}\n  \
+         kubectl create deployment web --image=nginx --replicas=3\n  \
+         kubectl get pods --watch\n\n\
+         Ctrl-C stops it, and everything in it is gone.",
+        url = bound.url(),
+        path = kubeconfig.display(),
+    )?;
+    interrupted().await?;
+    cluster.stop().await;
+    bound.shutdown().await;
+    Ok(())
+}
+
+/// Resolves on Ctrl-C, or when the system asks the program to end.
+async fn interrupted() -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        let mut terminate = signal::unix::signal(signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            biased; // Both end the program; the order does not matter.
+            interrupt = signal::ctrl_c() => interrupt,
+            _ = terminate.recv() => Ok(()),
+        }
+    }
+    #[cfg(not(unix))]
+    signal::ctrl_c().await
+}

@@ -1,0 +1,204 @@
+//! The controller manager: every loop in one process, on one set of informers and one client.
+//!
+//! Loops start in order and stop in the opposite order. A loop that fails or panics is started
+//! again after a pause, which doubles while it keeps failing; the others do not notice.
+
+use std::{any::Any, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    core::v1::{Node, Pod},
+};
+use pintle::{
+    clock::Clock, controller::ControllerError, events::EventBroadcaster, informer::InformerFactory,
+    metrics::Metrics,
+};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::pods::plan::Pace;
+
+/// The first pause before a failed loop is started again, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// A loop that ran for this long before it failed starts over with the first pause.
+const SOUND: Duration = Duration::from_secs(120);
+/// How long events that were recorded may take to be written when the manager stops.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// What every loop is given.
+pub(crate) struct Environment {
+    pub(crate) informers: InformerFactory,
+    pub(crate) client: kube::Client,
+    /// Ends the informers: after the last loop.
+    pub(crate) informing: CancellationToken,
+    pub(crate) clock: Clock,
+    pub(crate) events: EventBroadcaster,
+    pub(crate) metrics: Metrics,
+    pub(crate) pace: Pace,
+    pub(crate) nodes: u16,
+    pub(crate) root_ca: String,
+}
+
+/// Why a loop ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoopError {
+    #[error(transparent)]
+    Controller(#[from] ControllerError),
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error("it panicked: {0}")]
+    Panic(String),
+}
+
+type Run = Arc<
+    dyn Fn(Arc<Environment>, CancellationToken) -> BoxFuture<'static, Result<(), LoopError>>
+        + Send
+        + Sync,
+>;
+
+/// One loop: a name and a function that runs it until told to stop.
+#[derive(Clone)]
+pub(crate) struct Loop {
+    name: &'static str,
+    run: Run,
+}
+
+impl Loop {
+    pub(crate) fn new<F, R>(name: &'static str, run: F) -> Self
+    where
+        F: Fn(Arc<Environment>, CancellationToken) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), LoopError>> + Send + 'static,
+    {
+        let run: Run = Arc::new(move |environment, stop| run(environment, stop).boxed());
+        Self { name, run }
+    }
+}
+
+/// Runs loops. Dropping it ends them at once, as a crash would.
+pub(crate) struct Manager {
+    environment: Arc<Environment>,
+    running: Vec<Running>,
+    /// Keep the shared informers alive while loops come and go.
+    _informers: Vec<Box<dyn Any + Send>>,
+}
+
+struct Running {
+    name: &'static str,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Manager {
+    /// Starts the loops, in the order given.
+    pub(crate) fn start(environment: Environment, loops: Vec<Loop>) -> Self {
+        let environment = Arc::new(environment);
+        let informers = &environment.informers;
+        informers.start(&environment.informing);
+        let kept: Vec<Box<dyn Any + Send>> = vec![
+            Box::new(informers.informer::<Deployment>()),
+            Box::new(informers.informer::<ReplicaSet>()),
+            Box::new(informers.informer::<Pod>()),
+            Box::new(informers.informer::<Node>()),
+        ];
+        let running = loops
+            .into_iter()
+            .map(|Loop { name, run }| {
+                let stop = CancellationToken::new();
+                let task = supervise(name, run, environment.clone(), stop.clone());
+                Running {
+                    name,
+                    stop,
+                    task: tokio::spawn(task),
+                }
+            })
+            .collect();
+        Self {
+            environment,
+            running,
+            _informers: kept,
+        }
+    }
+
+    /// Stops the loops, last first, then the informers, then the events.
+    ///
+    /// Not cancel safe: what is not stopped yet when the future is dropped ends at once.
+    pub(crate) async fn stop(mut self) {
+        while let Some(last) = self.running.last_mut() {
+            last.stop.cancel();
+            if let Err(error) = (&mut last.task).await {
+                tracing::error!(name = last.name, %error, "a loop did not stop cleanly");
+            }
+            self.running.pop();
+        }
+        self.environment.informing.cancel();
+        self.environment.informers.shutdown().await;
+        let flushed = self.environment.events.shutdown(FLUSH).await;
+        tracing::debug!(?flushed, "the events are written");
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        for running in &self.running {
+            running.task.abort();
+        }
+        self.environment.informing.cancel();
+    }
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.running.iter().map(|running| running.name).collect();
+        f.debug_struct("Manager")
+            .field("loops", &names)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs one loop until `stop`, again and again if it fails.
+async fn supervise(
+    name: &'static str,
+    run: Run,
+    environment: Arc<Environment>,
+    stop: CancellationToken,
+) {
+    let mut pause = PAUSES.0;
+    while !stop.is_cancelled() {
+        let started = Instant::now();
+        // The loop gets nothing of ours that it could leave half changed.
+        let outcome = AssertUnwindSafe(run(environment.clone(), stop.clone()))
+            .catch_unwind()
+            .await;
+        let error = match outcome {
+            Ok(Ok(())) if stop.is_cancelled() => return,
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error),
+            Err(panic) => Some(LoopError::Panic(message(&*panic))),
+        };
+        if started.elapsed() >= SOUND {
+            pause = PAUSES.0;
+        }
+        match error {
+            Some(error) => {
+                tracing::error!(name, %error, ?pause, "a loop failed; it is started again")
+            }
+            None => tracing::warn!(name, ?pause, "a loop ended by itself; it is started again"),
+        }
+        tokio::select! {
+            biased; // Who is told to stop does not start again.
+            () = stop.cancelled() => return,
+            () = sleep(pause) => {}
+        }
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".into())
+}

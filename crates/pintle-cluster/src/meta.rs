@@ -1,0 +1,221 @@
+//! What every loop asks of an object's metadata.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    LabelSelector, ObjectMeta, OwnerReference, Time,
+};
+use pintle::cache::Selector;
+
+pub(crate) type Labels = BTreeMap<String, String>;
+
+/// Who looks after an object, from the point of view of one would-be owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// It is the owner's and its labels still say so.
+    Ours,
+    /// Nobody controls it and it matches: write an owner reference, then it is ours.
+    Adopt,
+    /// It is the owner's but no longer matches: take the owner reference away.
+    Release,
+    /// Another controller's, or none of our business.
+    Ignore,
+}
+
+/// Decides who looks after `object`, given whether `owner`'s selector matches it.
+///
+/// An owner on its way out neither adopts nor releases: the garbage collector has the say then.
+pub(crate) fn claim(owner: &ObjectMeta, object: &ObjectMeta, selected: bool) -> Claim {
+    match controller_of(object) {
+        Some(controller) if Some(&controller.uid) != owner.uid.as_ref() => Claim::Ignore,
+        Some(_) if selected => Claim::Ours,
+        Some(_) if is_being_deleted(owner) => Claim::Ignore,
+        Some(_) => Claim::Release,
+        None if !selected || is_being_deleted(owner) || is_being_deleted(object) => Claim::Ignore,
+        None if owner.namespace != object.namespace => Claim::Ignore,
+        None => Claim::Adopt,
+    }
+}
+
+/// The owner reference marked as controller, if there is one.
+pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
+    meta.owner_references
+        .iter()
+        .flatten()
+        .find(|owner| owner.controller == Some(true))
+}
+
+/// The reference a controller writes into what it creates.
+///
+/// It blocks the owner's foreground deletion until the dependent is gone. `None` for an owner that
+/// never came from a server, and so has no name or UID yet.
+pub(crate) fn controller_reference<K>(owner: &K) -> Option<OwnerReference>
+where
+    K: kube::Resource<DynamicType = ()>,
+{
+    Some(OwnerReference {
+        api_version: K::api_version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        name: owner.meta().name.clone()?,
+        uid: owner.meta().uid.clone()?,
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    })
+}
+
+pub(crate) fn is_being_deleted(meta: &ObjectMeta) -> bool {
+    meta.deletion_timestamp.is_some()
+}
+
+pub(crate) fn uid(meta: &ObjectMeta) -> &str {
+    meta.uid.as_deref().unwrap_or_default()
+}
+
+pub(crate) fn name(meta: &ObjectMeta) -> &str {
+    meta.name.as_deref().unwrap_or_default()
+}
+
+pub(crate) fn labels(meta: &ObjectMeta) -> &Labels {
+    static NONE: Labels = Labels::new();
+    meta.labels.as_ref().unwrap_or(&NONE)
+}
+
+pub(crate) fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The selector of a workload. One that cannot be read, or that is empty, selects nothing: a
+/// controller that selected everything would adopt every orphan of its namespace.
+pub(crate) fn selector(selector: &LabelSelector) -> Selector {
+    Selector::try_from(selector)
+        .ok()
+        .filter(|selector| !selector.is_everything())
+        .unwrap_or_else(Selector::nothing)
+}
+
+pub(crate) fn selects(selector: &Selector, meta: &ObjectMeta) -> bool {
+    let labels = labels(meta).iter();
+    selector.matches(labels.map(|(key, value)| (key.as_str(), value.as_str())))
+}
+
+/// The owner references of an object with `owner` as its controller.
+pub(crate) fn with_controller<K>(meta: &ObjectMeta, owner: &K) -> Vec<OwnerReference>
+where
+    K: kube::Resource<DynamicType = ()>,
+{
+    let mut owners = without_owner(meta, uid(owner.meta()));
+    owners.extend(controller_reference(owner));
+    owners
+}
+
+/// The owner references of an object without the one to `owner`.
+pub(crate) fn without_owner(meta: &ObjectMeta, owner: &str) -> Vec<OwnerReference> {
+    let owners = meta.owner_references.iter().flatten();
+    owners
+        .filter(|reference| reference.uid != owner)
+        .cloned()
+        .collect()
+}
+
+/// A timestamp as the wire carries it, in whole seconds: what is written and what is read back
+/// compare equal.
+pub(crate) fn time(now: Timestamp) -> Time {
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+/// A count as the wire carries it: zero is left out.
+pub(crate) fn count(n: usize) -> Option<i32> {
+    Some(clamp(n)).filter(|n| *n != 0)
+}
+
+pub(crate) fn clamp(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner() -> ObjectMeta {
+        ObjectMeta {
+            uid: Some("owner".into()),
+            namespace: Some("default".into()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn controlled_by(uid: &str) -> ObjectMeta {
+        ObjectMeta {
+            namespace: Some("default".into()),
+            owner_references: Some(vec![OwnerReference {
+                uid: uid.into(),
+                controller: Some(true),
+                ..OwnerReference::default()
+            }]),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn orphan() -> ObjectMeta {
+        ObjectMeta {
+            namespace: Some("default".into()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn deleted(mut meta: ObjectMeta) -> ObjectMeta {
+        meta.deletion_timestamp = Some(time(Timestamp::UNIX_EPOCH));
+        meta
+    }
+
+    /// Proves PC-2.
+    #[test]
+    fn an_owner_adopts_matching_orphans_and_releases_what_no_longer_matches() {
+        assert_eq!(claim(&owner(), &orphan(), true), Claim::Adopt);
+        assert_eq!(claim(&owner(), &orphan(), false), Claim::Ignore);
+        assert_eq!(claim(&owner(), &controlled_by("owner"), true), Claim::Ours);
+        assert_eq!(
+            claim(&owner(), &controlled_by("owner"), false),
+            Claim::Release
+        );
+    }
+
+    /// Proves PC-2.
+    #[test]
+    fn what_another_controls_is_never_touched() {
+        assert_eq!(
+            claim(&owner(), &controlled_by("other"), true),
+            Claim::Ignore
+        );
+        assert_eq!(
+            claim(&owner(), &controlled_by("other"), false),
+            Claim::Ignore
+        );
+    }
+
+    /// Proves PC-2.
+    #[test]
+    fn an_owner_on_its_way_out_neither_adopts_nor_releases() {
+        let owner = deleted(owner());
+        assert_eq!(claim(&owner, &orphan(), true), Claim::Ignore);
+        assert_eq!(claim(&owner, &controlled_by("owner"), false), Claim::Ignore);
+        assert_eq!(claim(&owner, &controlled_by("owner"), true), Claim::Ours);
+    }
+
+    #[test]
+    fn neither_a_dying_object_nor_one_of_another_namespace_is_adopted() {
+        assert_eq!(claim(&owner(), &deleted(orphan()), true), Claim::Ignore);
+        let elsewhere = ObjectMeta {
+            namespace: Some("other".into()),
+            ..orphan()
+        };
+        assert_eq!(claim(&owner(), &elsewhere, true), Claim::Ignore);
+    }
+
+    #[test]
+    fn an_empty_selector_selects_nothing() {
+        assert!(selector(&LabelSelector::default()).is_nothing());
+        assert!(!selects(&Selector::nothing(), &orphan()));
+    }
+}

@@ -1,0 +1,285 @@
+//! How a namespace empties itself.
+//!
+//! The server marks a deleted namespace as terminating and lets nothing new in. Then Pods go first,
+//! so that nothing runs without the Secrets and policies around it; when the last Pod is gone, all
+//! other kinds; when nothing is left, the namespace's own finalizer.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, NamespaceStatus};
+
+use crate::meta;
+
+/// The finalizer in a namespace's spec that this loop takes away.
+pub(crate) const FINALIZER: &str = "kubernetes";
+
+/// One deletable, namespaced kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Content {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) plural: String,
+    pub(crate) kind: String,
+}
+
+impl Content {
+    pub(crate) fn is_pods(&self) -> bool {
+        self.group.is_empty() && self.plural == "pods"
+    }
+}
+
+/// What one pass over a namespace found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// Why not all kinds could be listed by discovery.
+    pub(crate) discovery_error: Option<String>,
+    /// Kinds whose objects could not be deleted, and why.
+    pub(crate) delete_errors: Vec<String>,
+    /// "plural.group" → objects left.
+    pub(crate) remaining: BTreeMap<String, usize>,
+    /// Finalizer → objects left that carry it.
+    pub(crate) finalizers: BTreeMap<String, usize>,
+}
+
+impl Report {
+    /// Notes the objects of one kind that are left after they were all told to go.
+    pub(crate) fn note<'a>(&mut self, content: &Content, left: impl Iterator<Item = &'a [String]>) {
+        for finalizers in left {
+            let kind = format!("{}.{}", content.plural, content.group);
+            *self.remaining.entry(kind).or_default() += 1;
+            for finalizer in finalizers {
+                *self.finalizers.entry(finalizer.clone()).or_default() += 1;
+            }
+        }
+    }
+
+    /// Nothing is left, and everything was looked at.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.discovery_error.is_none() && self.delete_errors.is_empty() && self.remaining.is_empty()
+    }
+}
+
+/// Whether this loop has anything to do for the namespace.
+pub(crate) fn needs_emptying(namespace: &Namespace) -> bool {
+    meta::is_being_deleted(&namespace.metadata) && has_finalizer(namespace)
+}
+
+fn has_finalizer(namespace: &Namespace) -> bool {
+    let mut finalizers = namespace
+        .spec
+        .iter()
+        .flat_map(|spec| spec.finalizers.iter().flatten());
+    finalizers.any(|finalizer| finalizer == FINALIZER)
+}
+
+/// The namespace without this loop's finalizer.
+pub(crate) fn finalized(namespace: &Namespace) -> Namespace {
+    let mut namespace = namespace.clone();
+    if let Some(finalizers) = namespace
+        .spec
+        .as_mut()
+        .and_then(|spec| spec.finalizers.as_mut())
+    {
+        finalizers.retain(|finalizer| finalizer != FINALIZER);
+    }
+    namespace
+}
+
+/// The status that tells people how far the emptying is, or `None` if it already says so.
+pub(crate) fn status(
+    namespace: &Namespace,
+    report: &Report,
+    now: Timestamp,
+) -> Option<NamespaceStatus> {
+    let before = namespace.status.clone().unwrap_or_default();
+    let mut conditions = before.conditions.clone().unwrap_or_default();
+    for new in findings(report) {
+        match conditions.iter_mut().find(|old| old.type_ == new.type_) {
+            Some(old) => {
+                let same = old.status == new.status;
+                let since = old.last_transition_time.take().filter(|_| same);
+                let since = since.or_else(|| Some(meta::time(now)));
+                *old = NamespaceCondition {
+                    last_transition_time: since,
+                    ..new
+                };
+            }
+            None => conditions.push(NamespaceCondition {
+                last_transition_time: Some(meta::time(now)),
+                ..new
+            }),
+        }
+    }
+    let status = NamespaceStatus {
+        phase: Some("Terminating".into()),
+        conditions: Some(conditions),
+    };
+    (status != before).then_some(status)
+}
+
+fn findings(report: &Report) -> [NamespaceCondition; 5] {
+    let list = |counts: &BTreeMap<String, usize>, what: &str| {
+        let lines: Vec<_> = counts
+            .iter()
+            .map(|(name, count)| format!("{name} {what} {count}"))
+            .collect();
+        lines.join(", ")
+    };
+    let some = |text: String| Some(text).filter(|text| !text.is_empty());
+    let discovery = report.discovery_error.clone();
+    let failures = some(report.delete_errors.join(", "));
+    let remaining = some(
+        report
+            .remaining
+            .iter()
+            .map(|(kind, count)| format!("{kind} has {count} resource instances"))
+            .collect::<Vec<_>>()
+            .join(", "),
+    );
+    let finalizers = some(list(&report.finalizers, "in"));
+    [
+        condition(
+            "NamespaceDeletionDiscoveryFailure",
+            discovery.map(|error| ("DiscoveryFailed", error)),
+            ("ResourcesDiscovered", "All resources successfully discovered"),
+        ),
+        condition(
+            "NamespaceDeletionGroupVersionParsingFailure",
+            None,
+            ("ParsedGroupVersions", "All legacy kube types successfully parsed"),
+        ),
+        condition(
+            "NamespaceDeletionContentFailure",
+            failures.map(|errors| {
+                let count = report.delete_errors.len();
+                let message =
+                    format!("Failed to delete all resource types, {count} remaining: {errors}");
+                ("ContentDeletionFailed", message)
+            }),
+            (
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization",
+            ),
+        ),
+        condition(
+            "NamespaceContentRemaining",
+            remaining.map(|list| {
+                ("SomeResourcesRemain", format!("Some resources are remaining: {list}"))
+            }),
+            ("ContentRemoved", "All content successfully removed"),
+        ),
+        condition(
+            "NamespaceFinalizersRemaining",
+            finalizers.map(|list| {
+                let message = format!(
+                    "Some content in the namespace has finalizers remaining: {list} resource instances"
+                );
+                ("SomeFinalizersRemain", message)
+            }),
+            ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+        ),
+    ]
+}
+
+fn condition(type_: &str, bad: Option<(&str, String)>, good: (&str, &str)) -> NamespaceCondition {
+    let (status, reason, message) = match bad {
+        Some((reason, message)) => ("True", reason, message),
+        None => ("False", good.0, good.1.to_owned()),
+    };
+    NamespaceCondition {
+        type_: type_.into(),
+        status: status.into(),
+        reason: Some(reason.into()),
+        message: Some(message),
+        last_transition_time: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).unwrap()
+    }
+
+    fn content(plural: &str) -> Content {
+        Content {
+            group: String::new(),
+            version: "v1".into(),
+            plural: plural.into(),
+            kind: String::new(),
+        }
+    }
+
+    fn terminating() -> Namespace {
+        serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "team", "deletionTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "finalizers": ["kubernetes", "example.com/mine"] },
+            "status": { "phase": "Terminating" },
+        }))
+        .unwrap()
+    }
+
+    fn value(status: &NamespaceStatus, type_: &str) -> (String, String) {
+        let condition = status
+            .conditions
+            .iter()
+            .flatten()
+            .find(|c| c.type_ == type_)
+            .unwrap();
+        (condition.status.clone(), condition.message.clone().unwrap())
+    }
+
+    /// Proves W103.
+    #[test]
+    fn the_conditions_say_what_is_left_and_what_holds_it() {
+        let mut namespace = terminating();
+        let held = ["example.com/hold".to_owned()];
+        let mut report = Report::default();
+        report.note(&content("configmaps"), [&held[..], &[]].into_iter());
+        assert!(!report.is_clean());
+
+        let first = status(&namespace, &report, at(0)).unwrap();
+        assert_eq!(first.conditions.as_ref().unwrap().len(), 5);
+        let (remaining, message) = value(&first, "NamespaceContentRemaining");
+        assert_eq!(remaining, "True");
+        assert!(
+            message.contains("configmaps. has 2 resource instances"),
+            "{message}"
+        );
+        let (held, message) = value(&first, "NamespaceFinalizersRemaining");
+        assert_eq!(held, "True");
+        assert!(message.contains("example.com/hold in 1"), "{message}");
+        assert_eq!(value(&first, "NamespaceDeletionContentFailure").0, "False");
+
+        namespace.status = Some(first);
+        assert_eq!(
+            status(&namespace, &report, at(9)),
+            None,
+            "nothing new, nothing written"
+        );
+        let done = status(&namespace, &Report::default(), at(9)).unwrap();
+        assert_eq!(value(&done, "NamespaceContentRemaining").0, "False");
+    }
+
+    /// Proves W103.
+    #[test]
+    fn only_our_own_finalizer_is_taken_away() {
+        let namespace = terminating();
+        assert!(needs_emptying(&namespace));
+        let finalized = finalized(&namespace);
+        assert!(!needs_emptying(&finalized));
+        assert_eq!(
+            finalized.spec.unwrap().finalizers.unwrap(),
+            ["example.com/mine"]
+        );
+
+        let alive = Namespace {
+            metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta::default(),
+            ..namespace
+        };
+        assert!(!needs_emptying(&alive));
+    }
+}

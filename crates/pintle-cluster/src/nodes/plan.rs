@@ -1,0 +1,209 @@
+//! What a simulated node looks like to everybody else.
+
+use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::{Node, NodeAddress, NodeCondition, NodeStatus, NodeSystemInfo},
+    },
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference},
+    },
+};
+
+use crate::meta;
+
+/// Where the leases of nodes live.
+pub(crate) const LEASES: &str = "kube-node-lease";
+/// For how long a lease is good.
+const LEASE: Duration = Duration::from_secs(40);
+/// How often it is renewed.
+pub(crate) const RENEW: Duration = Duration::from_secs(10);
+
+pub(crate) fn name(index: u16) -> String {
+    format!("node-{index}")
+}
+
+/// The address of a node: 10.0.0.0/16 counted from one.
+pub(crate) fn address(index: u16) -> Ipv4Addr {
+    let [high, low] = index.saturating_add(1).to_be_bytes();
+    Ipv4Addr::new(10, 0, high, low)
+}
+
+/// The address a node's status gives, or none at all for a foreign node without one.
+pub(crate) fn address_of(node: &Node) -> Option<Ipv4Addr> {
+    node.status
+        .iter()
+        .flat_map(|status| status.addresses.iter().flatten())
+        .find(|address| address.type_ == "InternalIP")
+        .and_then(|address| address.address.parse().ok())
+}
+
+/// The node as it registers itself.
+pub(crate) fn node(index: u16) -> Node {
+    let name = name(index);
+    let labels = [
+        ("kubernetes.io/hostname", name.as_str()),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", "amd64"),
+    ];
+    Node {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            labels: Some(labels.map(|(key, value)| (key.into(), value.into())).into()),
+            ..ObjectMeta::default()
+        },
+        ..Node::default()
+    }
+}
+
+/// The status of a node in good health, keeping the times of what does not change.
+pub(crate) fn status(index: u16, before: Option<&NodeStatus>, now: Timestamp) -> NodeStatus {
+    let resources: BTreeMap<String, Quantity> =
+        [("cpu", "64"), ("memory", "256Gi"), ("pods", "1000")]
+            .map(|(name, amount)| (name.into(), Quantity(amount.into())))
+            .into();
+    let conditions = [
+        (
+            "MemoryPressure",
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available",
+        ),
+        (
+            "DiskPressure",
+            "False",
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure",
+        ),
+        (
+            "PIDPressure",
+            "False",
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available",
+        ),
+        (
+            "Ready",
+            "True",
+            "KubeletReady",
+            "the simulated node is ready",
+        ),
+    ];
+    let conditions = conditions.map(|(type_, status, reason, message)| {
+        let mut old = before
+            .iter()
+            .flat_map(|before| before.conditions.iter().flatten());
+        let old = old.find(|old| old.type_ == type_ && old.status == status);
+        NodeCondition {
+            type_: type_.into(),
+            status: status.into(),
+            reason: Some(reason.into()),
+            message: Some(message.into()),
+            last_heartbeat_time: old
+                .and_then(|old| old.last_heartbeat_time.clone())
+                .or_else(|| Some(meta::time(now))),
+            last_transition_time: old
+                .and_then(|old| old.last_transition_time.clone())
+                .or_else(|| Some(meta::time(now))),
+        }
+    });
+    let addresses = [
+        ("InternalIP", address(index).to_string()),
+        ("Hostname", name(index)),
+    ];
+    NodeStatus {
+        addresses: Some(
+            addresses
+                .map(|(type_, address)| NodeAddress {
+                    type_: type_.into(),
+                    address,
+                })
+                .into(),
+        ),
+        allocatable: Some(resources.clone()),
+        capacity: Some(resources),
+        conditions: Some(conditions.into()),
+        node_info: Some(NodeSystemInfo {
+            architecture: "amd64".into(),
+            operating_system: "linux".into(),
+            os_image: "simulated".into(),
+            kernel_version: "none".into(),
+            container_runtime_version: "simulated://0".into(),
+            kubelet_version: concat!("v", env!("CARGO_PKG_VERSION"), "-pintle").into(),
+            ..NodeSystemInfo::default()
+        }),
+        ..NodeStatus::default()
+    }
+}
+
+/// A node's sign of life, taken or renewed now.
+pub(crate) fn lease(node: &Node, before: Option<&Lease>, now: Timestamp) -> Lease {
+    let name = meta::name(&node.metadata).to_owned();
+    let mut lease = before.cloned().unwrap_or_else(|| Lease {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some(LEASES.into()),
+            owner_references: Some(vec![OwnerReference {
+                api_version: "v1".into(),
+                kind: "Node".into(),
+                name: name.clone(),
+                uid: meta::uid(&node.metadata).into(),
+                ..OwnerReference::default()
+            }]),
+            ..ObjectMeta::default()
+        },
+        spec: None,
+    });
+    let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+    spec.holder_identity = Some(name);
+    spec.lease_duration_seconds = i32::try_from(LEASE.as_secs()).ok();
+    spec.renew_time = Some(MicroTime(now));
+    lease
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).unwrap()
+    }
+
+    /// Proves PC-11.
+    #[test]
+    fn a_node_is_ready_has_an_address_and_says_nothing_new_at_rest() {
+        let first = status(3, None, at(0));
+        let ready = first
+            .conditions
+            .iter()
+            .flatten()
+            .find(|c| c.type_ == "Ready")
+            .unwrap();
+        assert_eq!(ready.status, "True");
+        assert_eq!(address(3).to_string(), "10.0.0.4");
+        assert_eq!(status(3, Some(&first), at(1000)), first);
+        let node = Node {
+            status: Some(first),
+            ..node(3)
+        };
+        assert_eq!(address_of(&node), Some(address(3)));
+    }
+
+    /// Proves PC-11.
+    #[test]
+    fn a_lease_belongs_to_its_node_and_is_renewed_in_place() {
+        let mut node = node(0);
+        node.metadata.uid = Some("uid-of-node".into());
+        let taken = lease(&node, None, at(0));
+        assert_eq!(
+            taken.metadata.owner_references.as_ref().unwrap()[0].uid,
+            "uid-of-node"
+        );
+        let renewed = lease(&node, Some(&taken), at(10));
+        assert_eq!(renewed.metadata, taken.metadata);
+        assert_eq!(renewed.spec.unwrap().renew_time, Some(MicroTime(at(10))));
+    }
+}

@@ -1,0 +1,388 @@
+//! Where a Pod goes and what becomes of it there: a scheduler and a kubelet that run nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{
+        Container, ContainerState, ContainerStateRunning, ContainerStateWaiting, ContainerStatus,
+        HostIP, Node, Pod, PodCondition, PodIP, PodStatus,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+
+use super::state;
+use crate::meta;
+
+/// How the simulated nodes treat Pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    /// From being seen by the node until Running and Ready.
+    pub(crate) ready_after: Duration,
+    /// From being asked to stop until stopped, if the grace period is not shorter.
+    pub(crate) stop_after: Duration,
+}
+
+/// What a Pod's node does about it now.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    /// Nothing, until it changes.
+    Leave,
+    /// Nothing yet; look again after this long.
+    Wait(Duration),
+    /// Report this status. Look again after `again_in`.
+    Report {
+        status: Box<PodStatus>,
+        again_in: Option<Duration>,
+    },
+    /// It has stopped: delete it without grace.
+    Remove,
+}
+
+/// A node that may take Pods, and how many it has.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) pods: usize,
+}
+
+/// The node for a Pod: of those that fit, the one with the fewest Pods, then the first by name.
+pub(crate) fn choose_node<'a>(pod: &Pod, candidates: &[Candidate<'a>]) -> Option<&'a Node> {
+    candidates
+        .iter()
+        .filter(|candidate| fits(pod, candidate))
+        .min_by_key(|candidate| (candidate.pods, meta::name(&candidate.node.metadata)))
+        .map(|candidate| candidate.node)
+}
+
+fn fits(pod: &Pod, candidate: &Candidate<'_>) -> bool {
+    let node = candidate.node;
+    let cordoned = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.unschedulable)
+        .unwrap_or_default();
+    let wanted = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.node_selector.as_ref());
+    let labels = meta::labels(&node.metadata);
+    let selected = wanted
+        .into_iter()
+        .flatten()
+        .all(|(key, value)| labels.get(key) == Some(value));
+    !cordoned
+        && !meta::is_being_deleted(&node.metadata)
+        && is_node_ready(node)
+        && selected
+        && tolerates(pod, node)
+        && candidate.pods < capacity(node)
+}
+
+fn is_node_ready(node: &Node) -> bool {
+    let mut conditions = node
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn capacity(node: &Node) -> usize {
+    node.status
+        .as_ref()
+        .and_then(|status| status.allocatable.as_ref())
+        .and_then(|allocatable| allocatable.get("pods"))
+        .and_then(|pods| pods.0.parse().ok())
+        .unwrap_or(110)
+}
+
+fn tolerates(pod: &Pod, node: &Node) -> bool {
+    let taints = node
+        .spec
+        .iter()
+        .flat_map(|spec| spec.taints.iter().flatten());
+    let tolerations: Vec<_> = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.tolerations.iter().flatten())
+        .collect();
+    taints
+        .filter(|taint| taint.effect != "PreferNoSchedule")
+        .all(|taint| {
+            tolerations.iter().any(|toleration| {
+                let any_value = toleration.operator.as_deref() == Some("Exists");
+                toleration.key.as_ref().is_none_or(|key| *key == taint.key)
+                    && toleration
+                        .effect
+                        .as_ref()
+                        .is_none_or(|effect| *effect == taint.effect)
+                    && (any_value
+                        || toleration.key.is_some()
+                            && toleration.value.as_deref().unwrap_or_default()
+                                == taint.value.as_deref().unwrap_or_default())
+            })
+        })
+}
+
+/// The condition of a Pod no node fits, or `None` if it already says so.
+pub(crate) fn unschedulable(pod: &Pod, nodes: usize, now: Timestamp) -> Option<PodStatus> {
+    let message = format!("0/{nodes} nodes are available.");
+    let said = state::condition(pod, "PodScheduled").is_some_and(|said| {
+        said.reason.as_deref() == Some("Unschedulable") && said.message.as_ref() == Some(&message)
+    });
+    if said {
+        return None;
+    }
+    let mut status = pod.status.clone().unwrap_or_default();
+    let conditions = status.conditions.get_or_insert_default();
+    conditions.retain(|condition| condition.type_ != "PodScheduled");
+    conditions.push(PodCondition {
+        reason: Some("Unschedulable".into()),
+        message: Some(message),
+        ..condition("PodScheduled", false, now)
+    });
+    Some(status)
+}
+
+/// What the node of a bound Pod does about it now.
+///
+/// `address` gives the Pod an address of its own the first time it runs.
+pub(crate) fn step(
+    pod: &Pod,
+    host: Ipv4Addr,
+    address: impl FnOnce() -> Ipv4Addr,
+    pace: Pace,
+    now: Timestamp,
+) -> Step {
+    if let Some(Time(deadline)) = &pod.metadata.deletion_timestamp {
+        return stop(pod, *deadline, pace, now);
+    }
+    if state::is_finished(pod) || state::phase(pod) == "Running" && state::is_ready(pod) {
+        return Step::Leave;
+    }
+    let started = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.start_time.clone());
+    let start = started.as_ref().map_or(now, |Time(start)| *start);
+    let wait = left(start, pace.ready_after, now);
+    if wait.is_zero() {
+        let status = Box::new(running(pod, host, address(), start, now));
+        return Step::Report {
+            status,
+            again_in: None,
+        };
+    }
+    if started.is_some() {
+        return Step::Wait(wait);
+    }
+    Step::Report {
+        status: Box::new(starting(pod, host, now)),
+        again_in: Some(wait),
+    }
+}
+
+/// A Pod that was asked to stop does so after the pace of its node, or when its grace period ends.
+fn stop(pod: &Pod, deadline: Timestamp, pace: Pace, now: Timestamp) -> Step {
+    let grace = pod
+        .metadata
+        .deletion_grace_period_seconds
+        .unwrap_or_default();
+    let grace = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
+    let asked = deadline.saturating_sub(grace).unwrap_or(deadline);
+    let wait = left(asked, pace.stop_after.min(grace), now);
+    if wait.is_zero() {
+        Step::Remove
+    } else {
+        Step::Wait(wait)
+    }
+}
+
+fn left(since: Timestamp, duration: Duration, now: Timestamp) -> Duration {
+    let end = since.saturating_add(duration).unwrap_or(now);
+    Duration::try_from(end.duration_since(now)).unwrap_or_default()
+}
+
+fn condition(type_: &str, value: bool, now: Timestamp) -> PodCondition {
+    PodCondition {
+        type_: type_.into(),
+        status: if value { "True" } else { "False" }.into(),
+        last_transition_time: Some(meta::time(now)),
+        ..PodCondition::default()
+    }
+}
+
+/// The Pod's conditions in the order a kubelet writes them; one whose status stays keeps its time.
+fn conditions(pod: &Pod, ready: bool, now: Timestamp) -> Vec<PodCondition> {
+    let names: Vec<&str> = containers(pod)
+        .map(|container| container.name.as_str())
+        .collect();
+    let not_ready = |condition: PodCondition| PodCondition {
+        reason: Some("ContainersNotReady".into()),
+        message: Some(format!(
+            "containers with unready status: [{}]",
+            names.join(" ")
+        )),
+        ..condition
+    };
+    let wanted = [
+        ("PodReadyToStartContainers", ready),
+        ("Initialized", true),
+        ("Ready", ready),
+        ("ContainersReady", ready),
+        ("PodScheduled", true),
+    ];
+    wanted
+        .map(|(type_, value)| {
+            let new = condition(type_, value, now);
+            let new = if type_.ends_with("Ready") && !value {
+                not_ready(new)
+            } else {
+                new
+            };
+            match state::condition(pod, type_) {
+                Some(old) if old.status == new.status => PodCondition {
+                    last_transition_time: old.last_transition_time.clone(),
+                    ..new
+                },
+                _ => new,
+            }
+        })
+        .into()
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    pod.spec.iter().flat_map(|spec| &spec.containers)
+}
+
+fn starting(pod: &Pod, host: Ipv4Addr, now: Timestamp) -> PodStatus {
+    let waiting = |container: &Container| ContainerStatus {
+        name: container.name.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        started: Some(false),
+        state: Some(ContainerState {
+            waiting: Some(ContainerStateWaiting {
+                reason: Some("ContainerCreating".into()),
+                message: None,
+            }),
+            ..ContainerState::default()
+        }),
+        ..ContainerStatus::default()
+    };
+    PodStatus {
+        phase: Some("Pending".into()),
+        conditions: Some(conditions(pod, false, now)),
+        container_statuses: Some(containers(pod).map(waiting).collect()),
+        host_ip: Some(host.to_string()),
+        host_ips: Some(vec![HostIP {
+            ip: host.to_string(),
+        }]),
+        start_time: Some(meta::time(now)),
+        ..pod.status.clone().unwrap_or_default()
+    }
+}
+
+fn running(
+    pod: &Pod,
+    host: Ipv4Addr,
+    address: Ipv4Addr,
+    start: Timestamp,
+    now: Timestamp,
+) -> PodStatus {
+    let uid = meta::uid(&pod.metadata);
+    let running = |container: &Container| ContainerStatus {
+        name: container.name.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        image_id: format!(
+            "simulated://{}",
+            container.image.as_deref().unwrap_or_default()
+        ),
+        container_id: Some(format!("simulated://{uid}/{}", container.name)),
+        ready: true,
+        started: Some(true),
+        state: Some(ContainerState {
+            running: Some(ContainerStateRunning {
+                started_at: Some(meta::time(now)),
+            }),
+            ..ContainerState::default()
+        }),
+        ..ContainerStatus::default()
+    };
+    PodStatus {
+        phase: Some("Running".into()),
+        conditions: Some(conditions(pod, true, now)),
+        container_statuses: Some(containers(pod).map(running).collect()),
+        host_ip: Some(host.to_string()),
+        host_ips: Some(vec![HostIP {
+            ip: host.to_string(),
+        }]),
+        pod_ip: Some(address.to_string()),
+        pod_ips: Some(vec![PodIP {
+            ip: address.to_string(),
+        }]),
+        start_time: Some(meta::time(start)),
+        ..pod.status.clone().unwrap_or_default()
+    }
+}
+
+/// The addresses of simulated Pods: 10.244.0.0/16, each given to one Pod at a time.
+///
+/// Addresses are handed out in a circle, so that a freed one rests before it is used again.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses {
+    last: u16,
+    by_uid: BTreeMap<String, u16>,
+    used: BTreeSet<u16>,
+}
+
+impl Addresses {
+    /// The address of a Pod, a new one if it has none. When all are taken, the first is shared.
+    pub(crate) fn of(&mut self, uid: &str) -> Ipv4Addr {
+        if let Some(given) = self.by_uid.get(uid) {
+            return Self::address(*given);
+        }
+        let next = |after: u16| if after >= u16::MAX - 1 { 1 } else { after + 1 };
+        let mut candidate = next(self.last);
+        while candidate != self.last && self.used.contains(&candidate) {
+            candidate = next(candidate);
+        }
+        self.last = candidate;
+        self.give(uid, candidate);
+        Self::address(candidate)
+    }
+
+    /// Notes an address found in a Pod's status.
+    pub(crate) fn note(&mut self, uid: &str, address: &str) {
+        if let Ok(address) = address.parse::<Ipv4Addr>()
+            && let [10, 244, high, low] = address.octets()
+        {
+            self.give(uid, u16::from_be_bytes([high, low]));
+        }
+    }
+
+    /// The Pod is gone.
+    pub(crate) fn free(&mut self, uid: &str) {
+        if let Some(given) = self.by_uid.remove(uid) {
+            self.used.remove(&given);
+        }
+    }
+
+    fn give(&mut self, uid: &str, host: u16) {
+        self.free(uid);
+        self.by_uid.insert(uid.into(), host);
+        self.used.insert(host);
+    }
+
+    fn address(host: u16) -> Ipv4Addr {
+        let [high, low] = host.to_be_bytes();
+        Ipv4Addr::new(10, 244, high, low)
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,75 @@
+//! What can be read off a Pod.
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Pod, PodCondition},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use std::time::Duration;
+
+use crate::meta;
+
+pub(crate) fn phase(pod: &Pod) -> &str {
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+pub(crate) fn node_name(pod: &Pod) -> &str {
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.node_name.as_deref())
+        .unwrap_or_default()
+}
+
+pub(crate) fn is_finished(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// Neither finished nor on its way out: it counts as a replica.
+pub(crate) fn is_active(pod: &Pod) -> bool {
+    !is_finished(pod) && !meta::is_being_deleted(&pod.metadata)
+}
+
+/// On its way out and not finished yet.
+pub(crate) fn is_terminating(pod: &Pod) -> bool {
+    !is_finished(pod) && meta::is_being_deleted(&pod.metadata)
+}
+
+pub(crate) fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
+    pod.status
+        .as_ref()?
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == type_)
+}
+
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready").is_some_and(|ready| ready.status == "True")
+}
+
+/// Since when the Pod has been ready, if it is.
+pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    condition(pod, "Ready")
+        .filter(|ready| ready.status == "True")
+        .and_then(|ready| ready.last_transition_time.as_ref())
+        .map(|Time(at)| *at)
+}
+
+/// How long until a ready Pod counts as available: zero once it does, `None` while it is not ready.
+pub(crate) fn available_in(pod: &Pod, min_ready: Duration, now: Timestamp) -> Option<Duration> {
+    if !is_ready(pod) {
+        return None;
+    }
+    if min_ready.is_zero() {
+        return Some(Duration::ZERO);
+    }
+    let available_at = ready_since(pod)?.saturating_add(min_ready).ok()?;
+    Some(Duration::try_from(available_at.duration_since(now)).unwrap_or_default())
+}
+
+pub(crate) fn is_available(pod: &Pod, min_ready: Duration, now: Timestamp) -> bool {
+    available_in(pod, min_ready, now).is_some_and(|wait| wait.is_zero())
+}

@@ -1,0 +1,84 @@
+//! The account and the certificates every namespace is born with.
+
+mod plan;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use pintle::{
+    cache::ObjectKey,
+    controller::{Action, Context, Controller, ReconcileError},
+};
+use tokio_util::sync::CancellationToken;
+
+use self::plan::{DEFAULT_ACCOUNT, ROOT_CA, Step};
+use crate::{
+    api::is_namespace_terminating,
+    manager::{Environment, LoopError},
+};
+
+/// Runs the loop until `stop`.
+pub(crate) async fn run(
+    environment: Arc<Environment>,
+    stop: CancellationToken,
+) -> Result<(), LoopError> {
+    let shared = environment.clone();
+    let namespace_of = |key: &ObjectKey| key.namespace().map(ObjectKey::cluster);
+    Controller::<Namespace>::new("service-accounts", &environment.informers)
+        .watches::<ServiceAccount>(move |account| {
+            let ours = account.key().name() == DEFAULT_ACCOUNT;
+            namespace_of(account.key())
+                .filter(|_| ours)
+                .into_iter()
+                .collect()
+        })
+        .watches::<ConfigMap>(move |map| {
+            let ours = map.key().name() == ROOT_CA;
+            namespace_of(map.key())
+                .filter(|_| ours)
+                .into_iter()
+                .collect()
+        })
+        .metrics(&environment.metrics)
+        .run(move |key, cx| reconcile(key, cx, shared.clone()), &stop)
+        .await?;
+    Ok(())
+}
+
+async fn reconcile(
+    key: ObjectKey,
+    cx: Context,
+    environment: Arc<Environment>,
+) -> Result<Action, ReconcileError> {
+    let Some(namespace) = cx.lister::<Namespace>().get(&key) else {
+        return Ok(Action::await_change());
+    };
+    let account = ObjectKey::namespaced(key.name(), DEFAULT_ACCOUNT);
+    let has_account = cx.lister::<ServiceAccount>().get(&account).is_some();
+    let map = cx
+        .lister::<ConfigMap>()
+        .get(&ObjectKey::namespaced(key.name(), ROOT_CA));
+    let map = map.map(|map| map.get()).transpose()?;
+    let namespace = namespace.get()?;
+    for step in plan::plan(
+        &namespace,
+        has_account,
+        map.as_deref(),
+        &environment.root_ca,
+    ) {
+        let written = match step {
+            Step::CreateAccount(account) => cx.create(&account).await.map(drop),
+            Step::CreateMap(map) => cx.create(&map).await.map(drop),
+            Step::UpdateMap(map) => cx.replace(&map).await.map(drop),
+        };
+        match written {
+            Ok(()) => {}
+            Err(error) if is_namespace_terminating(&error) => break,
+            // Somebody else was faster: their write wakes this key.
+            Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Action::await_change())
+}

@@ -1,0 +1,114 @@
+//! What every namespace is born with.
+
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Namespace, ServiceAccount},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use crate::meta;
+
+/// The account Pods run as if they name none.
+pub(crate) const DEFAULT_ACCOUNT: &str = "default";
+/// The map with the certificate authority that Pods check the server against.
+pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
+
+/// What is missing or wrong in a namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    CreateAccount(ServiceAccount),
+    CreateMap(ConfigMap),
+    UpdateMap(ConfigMap),
+}
+
+/// Compares a namespace with what it should hold. One on its way out gets nothing any more.
+pub(crate) fn plan(
+    namespace: &Namespace,
+    has_account: bool,
+    map: Option<&ConfigMap>,
+    root_ca: &str,
+) -> Vec<Step> {
+    let terminating = meta::is_being_deleted(&namespace.metadata)
+        || namespace
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref())
+            == Some("Terminating");
+    if terminating {
+        return Vec::new();
+    }
+    let named = |name: &str| ObjectMeta {
+        name: Some(name.into()),
+        namespace: namespace.metadata.name.clone(),
+        ..ObjectMeta::default()
+    };
+    let mut steps = Vec::new();
+    if !has_account {
+        let metadata = named(DEFAULT_ACCOUNT);
+        steps.push(Step::CreateAccount(ServiceAccount {
+            metadata,
+            ..ServiceAccount::default()
+        }));
+    }
+    let data = Some([("ca.crt".to_owned(), root_ca.to_owned())].into());
+    match map {
+        None => {
+            let metadata = ObjectMeta {
+                annotations: Some(
+                    [(
+                        "kubernetes.io/description".to_owned(),
+                        "The certificate authority of this cluster's API server.".to_owned(),
+                    )]
+                    .into(),
+                ),
+                ..named(ROOT_CA)
+            };
+            steps.push(Step::CreateMap(ConfigMap {
+                metadata,
+                data,
+                ..ConfigMap::default()
+            }));
+        }
+        Some(map) if map.data != data => {
+            steps.push(Step::UpdateMap(ConfigMap {
+                data,
+                ..map.clone()
+            }));
+        }
+        Some(_) => {}
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespace(phase: &str) -> Namespace {
+        serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "team" }, "status": { "phase": phase },
+        }))
+        .unwrap()
+    }
+
+    /// Proves W104.
+    #[test]
+    fn a_namespace_gets_its_account_and_its_certificates_and_keeps_them_right() {
+        let steps = plan(&namespace("Active"), false, None, "PEM");
+        let [Step::CreateAccount(account), Step::CreateMap(map)] = steps.as_slice() else {
+            panic!("{steps:?}");
+        };
+        assert_eq!(account.metadata.name.as_deref(), Some("default"));
+        assert_eq!(account.metadata.namespace.as_deref(), Some("team"));
+        assert_eq!(map.data.as_ref().unwrap()["ca.crt"], "PEM");
+        assert!(plan(&namespace("Active"), true, Some(map), "PEM").is_empty());
+
+        let steps = plan(&namespace("Active"), true, Some(map), "NEW");
+        assert!(matches!(steps.as_slice(), [Step::UpdateMap(_)]));
+    }
+
+    /// Proves W104.
+    #[test]
+    fn a_namespace_on_its_way_out_gets_nothing() {
+        assert!(plan(&namespace("Terminating"), false, None, "PEM").is_empty());
+    }
+}

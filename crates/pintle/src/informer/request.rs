@@ -1,0 +1,125 @@
+//! Asking a factory for an informer.
+
+use std::{any::type_name, fmt, sync::Arc};
+
+use serde_json::Value;
+
+use super::{
+    factory::{Identity, InformerFactory, Parts, Settings, Transform, entry},
+    shared::SharedInformer,
+};
+use crate::{
+    object::{BoxError, Kind, Reader},
+    source::{KubeSource, Scope},
+};
+
+/// An informer that is about to be asked for.
+///
+/// ```no_run
+/// # fn example(informers: pintle::informer::InformerFactory) {
+/// use k8s_openapi::api::core::v1::Pod;
+/// use pintle::source::Scope;
+///
+/// let web = informers.request::<Pod>(&()).scope(Scope::namespace("shop").labels("app=web")).get();
+/// # }
+/// ```
+#[must_use = "an informer is asked for by get"]
+pub struct InformerRequest<'a, K: Kind> {
+    pub(super) factory: &'a InformerFactory,
+    pub(super) identity: Identity,
+    pub(super) settings: Settings,
+    pub(super) transform: Option<Transform>,
+    pub(super) kind: &'a K::DynamicType,
+}
+
+impl<K: Kind> InformerRequest<'_, K> {
+    /// Which objects, instead of those in the factory's namespace.
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.identity.scope = scope;
+        self
+    }
+
+    /// Changes every object on its way in. Those who ask with the same `name` share an informer,
+    /// and the first one's function. See [`Reader::transform`].
+    pub fn transform<F>(mut self, name: impl Into<String>, change: F) -> Self
+    where
+        F: Fn(&mut Value) -> Result<(), BoxError> + Send + Sync + 'static,
+    {
+        self.identity.transform = Some(name.into());
+        self.transform = Some(Arc::new(change));
+        self
+    }
+
+    /// Decodes every object on its way in. See [`Reader::eager`].
+    pub fn eager(mut self) -> Self {
+        self.identity.eager = true;
+        self
+    }
+
+    /// Keeps `metadata.managedFields`. See [`Reader::keep_managed_fields`].
+    pub fn keep_managed_fields(mut self) -> Self {
+        self.identity.keep_managed_fields = true;
+        self
+    }
+
+    /// The informer: the one that is there, or a new one.
+    pub fn get(self) -> SharedInformer<K> {
+        let mut state = self.factory.shared.state.lock();
+        if let Some(entry) = state.entries.get(&self.identity)
+            && let Some(usage) = entry.usage.upgrade()
+            && let Some(parts) = entry.informer.as_any().downcast_ref::<Parts<K>>()
+        {
+            let (core, runner) = (parts.core.clone(), parts.runner.clone());
+            return SharedInformer {
+                core,
+                runner,
+                usage,
+            };
+        }
+        let (factory, identity) = (self.factory, self.identity.clone());
+        let informer = self.make();
+        state.entries.insert(identity.clone(), entry(&informer));
+        factory.start_if_running(&mut state, &identity);
+        informer
+    }
+
+    fn make(self) -> SharedInformer<K> {
+        let Self {
+            factory,
+            identity,
+            settings,
+            transform,
+            kind,
+        } = self;
+        let mut reader = Reader::new()
+            .eager(identity.eager)
+            .keep_managed_fields(identity.keep_managed_fields);
+        if type_name::<K::Scope>().ends_with("::DynamicResourceScope") && !K::metadata_api() {
+            reader = reader.name_kind(&identity.api_version, &identity.kind);
+        }
+        if let Some(transform) = settings.transform.or(transform) {
+            reader = reader.transform(move |value| transform(value));
+        }
+        let client = factory.shared.client.clone();
+        let mut source = KubeSource::<K>::dynamic(client, kind, identity.scope);
+        if let Some(tweak) = settings.tweak {
+            source = source.tweak_list_options(move |options| tweak(options));
+        }
+        let of = (identity.api_version, identity.kind);
+        let resync = settings.resync_of.get(&of).copied().or(settings.resync);
+        SharedInformer::builder(source)
+            .reader(reader)
+            .resync(resync.unwrap_or_default())
+            .name(settings.name)
+            .metrics(settings.metrics)
+            .build()
+    }
+}
+
+impl<K: Kind> fmt::Debug for InformerRequest<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InformerRequest")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,250 @@
+//! The hand-offs between the log, the cache and the handlers, under many orders of their steps.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+};
+
+use shuttle::{
+    future::{block_on, spawn},
+    thread,
+};
+
+use super::*;
+use crate::{
+    cache::{Indexer, ObjectKey},
+    delta_fifo::{Closed, Delta, DeltaFifo, Deltas},
+    informer::{
+        Backlog,
+        core::Core,
+        handler::{Consumer, Handler, Resync},
+        metrics::InformerMetrics,
+    },
+    sync::check,
+    testing::object,
+};
+
+fn core() -> Arc<Core<Thing>> {
+    let metrics = InformerMetrics::default().stage("", "things");
+    Arc::new(Core::new(Indexer::new(), None, metrics))
+}
+
+fn consumer(core: &Core<Thing>, beyond: usize) -> Consumer<Thing> {
+    let resync = Resync {
+        period: None,
+        next: tokio::time::Instant::now(),
+        syncing: true,
+    };
+    let metrics = core.metrics.handler("");
+    let backlog = Backlog::Coalesce { beyond };
+    let handler = Arc::new(Handler::new(String::new(), backlog, resync, metrics));
+    Consumer {
+        handler,
+        filter: None,
+    }
+}
+
+fn apply(core: &Core<Thing>, delta: Delta<Thing>) {
+    core.handle_deltas(Deltas {
+        entries: vec![delta],
+        initial: false,
+    });
+}
+
+/// What the server did in these scenarios: one object changes, goes, and comes back as another;
+/// one stays; the last says that all was told.
+fn history() -> Vec<Delta<Thing>> {
+    vec![
+        Delta::Added(object("n/a", "u1", 1, "x")),
+        Delta::Updated(object("n/a", "u1", 2, "x")),
+        Delta::Added(object("n/b", "u2", 3, "x")),
+        Delta::Deleted(object("n/a", "u1", 4, "x")),
+        Delta::Added(object("n/a", "u3", 5, "x")),
+        Delta::Added(object("n/end", "u4", 6, "x")),
+    ]
+}
+
+/// Follows a handler until it is told of the end, checking that every event fits those before.
+async fn follow(mut consumer: Consumer<Thing>) -> Vec<String> {
+    let mut view: BTreeMap<ObjectKey, String> = BTreeMap::new();
+    loop {
+        let event = std::future::poll_fn(|context| consumer.poll_next(context)).await;
+        let event = event.expect("the handler is not closed");
+        let key = event.key().clone();
+        let version = |object: &crate::object::Object<Thing>| object.resource_version().to_owned();
+        match &event {
+            Event::Added { object, .. } => {
+                assert_eq!(view.insert(key, version(object)), None, "told twice");
+            }
+            Event::Updated { old, new } => {
+                assert_eq!(view.insert(key, version(new)), Some(version(old)), "lost");
+            }
+            Event::Deleted(deleted) => {
+                assert!(view.remove(&deleted.key).is_some(), "lost");
+            }
+        }
+        if event.key().name() == "end" {
+            return view
+                .into_iter()
+                .map(|(key, version)| format!("{key} {version}"))
+                .collect();
+        }
+    }
+}
+
+// Proves I-21, PR-114.
+#[test]
+fn a_late_handler_and_deliveries() {
+    for beyond in [0, 100] {
+        check(move || {
+            let core = core();
+            let writing = core.clone();
+            let writer = thread::spawn(move || {
+                for delta in history() {
+                    apply(&writing, delta);
+                }
+            });
+            let late = consumer(&core, beyond);
+            let handler = late.handler.clone();
+            let reader = spawn(follow(late));
+            core.add(&handler, None);
+            let view = block_on(reader).unwrap();
+            assert_eq!(view, ["n/a 5", "n/b 3", "n/end 6"]);
+            writer.join().unwrap();
+        });
+    }
+}
+
+// Proves I-24, PR-114.
+#[test]
+fn a_removal_and_deliveries() {
+    check(|| {
+        let core = core();
+        let removed = Arc::new(AtomicBool::new(false));
+        let late_calls = Arc::new(AtomicUsize::new(0));
+        let consumer = consumer(&core, 100);
+        let handler = consumer.handler.clone();
+        core.add(&handler, None);
+        let (gone, late) = (removed.clone(), late_calls.clone());
+        let running = spawn(consumer.run(move |_| {
+            late.fetch_add(usize::from(gone.load(SeqCst)), SeqCst);
+        }));
+        let writing = core.clone();
+        let writer = thread::spawn(move || {
+            for delta in history() {
+                apply(&writing, delta);
+            }
+        });
+        thread::yield_now();
+        core.remove(&handler);
+        removed.store(true, SeqCst);
+        block_on(running).unwrap();
+        assert!(handler.progress().borrow().ended);
+        writer.join().unwrap();
+        // A call that had begun to be made may come, but none after it.
+        assert!(
+            late_calls.load(SeqCst) <= 1,
+            "{} calls came late",
+            late_calls.load(SeqCst)
+        );
+        assert_eq!(handler.pending(), 0, "a removed handler must hold nothing");
+    });
+}
+
+// Proves I-11, I-13, PR-114.
+#[test]
+fn a_stop_and_a_late_handler() {
+    check(|| {
+        let core = core();
+        for delta in history() {
+            apply(&core, delta);
+        }
+        let late = consumer(&core, 100);
+        let handler = late.handler.clone();
+        let running = spawn(late.run(|_| {}));
+        let stopping = core.clone();
+        let stopper = thread::spawn(move || stopping.stop());
+        core.add(&handler, None);
+        // Whichever was first, the handler ends.
+        block_on(running).unwrap();
+        stopper.join().unwrap();
+        assert!(handler.progress().borrow().ended);
+    });
+}
+
+// Proves I-22, F-26, PR-114.
+#[test]
+fn the_first_list_and_the_sync_of_a_handler() {
+    check(|| {
+        let core = core();
+        let things = vec![object("n/a", "u1", 1, "x"), object("n/b", "u2", 2, "x")];
+        let handled = Arc::new(AtomicUsize::new(0));
+        let consumer = consumer(&core, 100);
+        let (handler, calls) = (consumer.handler.clone(), handled.clone());
+        let running = spawn(consumer.run(move |_| {
+            thread::yield_now();
+            calls.fetch_add(1, SeqCst);
+        }));
+        let feeding = core.clone();
+        let feeder = thread::spawn(move || feeding.fifo.replace(things, "5"));
+        let pumping = core.clone();
+        let pump = spawn(async move {
+            pumping
+                .fifo
+                .pop(|deltas| pumping.handle_deltas(deltas))
+                .await
+                .unwrap();
+            pumping.check_synced();
+        });
+        core.add(&handler, None);
+        let mut progress = handler.progress();
+        block_on(async {
+            progress
+                .wait_for(|progress| progress.synced)
+                .await
+                .map(|_| ())
+        })
+        .unwrap();
+        assert_eq!(
+            handled.load(SeqCst),
+            2,
+            "synced before everything was handled"
+        );
+        core.remove(&handler);
+        block_on(running).unwrap();
+        block_on(pump).unwrap();
+        feeder.join().unwrap();
+    });
+}
+
+// Proves F-25, PR-114.
+#[test]
+fn a_close_and_a_pop() {
+    check(|| {
+        let fifo = Arc::new(DeltaFifo::<Thing>::new());
+        let popping = fifo.clone();
+        let popped = spawn(async move {
+            let mut versions = Vec::new();
+            loop {
+                let taken = popping.pop(|deltas| deltas.entries).await;
+                match taken {
+                    Err(Closed) => return versions,
+                    Ok(entries) => versions.extend(entries.into_iter().map(|delta| match delta {
+                        Delta::Bookmark(version) => version,
+                        other => panic!("{other:?}"),
+                    })),
+                }
+            }
+        });
+        let writing = fifo.clone();
+        let writer = thread::spawn(move || {
+            for version in ["1", "2", "3"] {
+                block_on(writing.ready());
+                writing.bookmark(version);
+            }
+            writing.close();
+        });
+        assert_eq!(block_on(popped).unwrap(), ["1", "2", "3"]);
+        writer.join().unwrap();
+    });
+}

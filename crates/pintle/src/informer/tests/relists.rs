@@ -1,0 +1,119 @@
+use super::*;
+use crate::testing::contents;
+
+/// Proves F-21, F-42, I-43.
+#[tokio::test(start_paused = true)]
+async fn a_relist_tells_deletions_first_as_missed_then_the_rest() {
+    let server = Server::new();
+    for key in ["n/a", "n/b", "n/c"] {
+        server.put(key, "1");
+    }
+    let running = synced(&server).await;
+    let (diary, registration) = Diary::of(&running.informer);
+    registration.synced().await;
+    diary.take();
+    server.forget_history();
+    server.delete("n/b");
+    server.put("n/c", "2");
+    server.put("n/d", "1");
+    recover().await;
+    assert_eq!(
+        diary.take(),
+        ["-? n/b 3", "= n/a 2→2", "= n/c 4→7", "+ n/d 8"]
+    );
+    assert_eq!(
+        contents(&running.informer.lister().list()),
+        server.contents()
+    );
+    assert_eq!(server.lists(), 2);
+}
+
+/// Proves F-42.
+#[tokio::test(start_paused = true)]
+async fn the_cache_is_already_relisted_when_the_first_deletion_is_told() {
+    let server = Server::new();
+    for n in 0..20 {
+        server.put(&format!("n/{n}"), "1");
+    }
+    let running = synced(&server).await;
+    let lister = running.informer.lister();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let told = seen.clone();
+    let _registration = running.informer.on_event(move |event| {
+        if matches!(event, Event::Deleted(_)) {
+            told.lock().push(contents(&lister.list()));
+        }
+    });
+    settle().await;
+    server.forget_history();
+    for n in 0..10 {
+        server.delete(&format!("n/{n}"));
+        server.put(&format!("n/new-{n}"), "1");
+    }
+    recover().await;
+    let seen = seen.lock();
+    assert_eq!(seen.len(), 10);
+    assert!(seen.iter().all(|state| *state == server.contents()));
+}
+
+/// Proves F-47, PR-106.
+#[tokio::test(start_paused = true)]
+async fn a_name_created_again_while_nobody_looked_is_a_deletion_and_an_addition() {
+    let server = Server::new();
+    server.put("n/a", "1");
+    server.put("n/b", "1");
+    let running = synced(&server).await;
+    let (diary, registration) = Diary::of(&running.informer);
+    registration.synced().await;
+    diary.take();
+    server.forget_history();
+    server.put("n/a", "2");
+    server.delete("n/b");
+    server.put("n/b", "2");
+    recover().await;
+    assert_eq!(diary.take(), ["-? n/b 3", "= n/a 2→5", "+ n/b 7"]);
+
+    // The same in a watch whose deletion was lost.
+    let other = crate::testing::json_of("n/b", "other", 50, "3").to_string();
+    server.say(crate::source::WatchEvent::Modified(other.into()));
+    settle().await;
+    assert_eq!(diary.take(), ["-? n/b 7", "+ n/b 50"]);
+}
+
+/// Proves I-1, PR-107.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_goes_on_where_it_was_without_a_relist() {
+    let server = Server::new();
+    server.put("n/a", "1");
+    let running = synced(&server).await;
+    let (diary, registration) = Diary::of(&running.informer);
+    registration.synced().await;
+    diary.take();
+    for n in 2..5 {
+        tokio::time::sleep(SECOND * 2).await;
+        server.cut_watches();
+        server.put("n/a", &n.to_string());
+        settle().await;
+    }
+    recover().await;
+    assert_eq!(diary.take(), ["= n/a 2→3", "= n/a 3→4", "= n/a 4→5"]);
+    assert_eq!(server.lists(), 1);
+    assert!(server.watches() >= 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relist_shares_what_did_not_change() {
+    let server = Server::new();
+    server.put("n/a", "1");
+    server.put("n/b", "1");
+    let running = synced(&server).await;
+    let key = "n/a".parse().unwrap();
+    let lister = running.informer.lister();
+    let before = lister.get(&key).unwrap();
+    server.forget_history();
+    server.put("n/b", "2");
+    recover().await;
+    assert_eq!(server.lists(), 2);
+    assert!(before.same(&lister.get(&key).unwrap()));
+    assert_eq!(contents(&lister.list()), server.contents());
+}

@@ -1,0 +1,468 @@
+//! Properties: whatever the server does, the sink ends up with what the server has, and no failure
+//! is repeated without a wait.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::reflector::{
+    During, Reason,
+    backoff::{Backoff, Delays},
+    machine::{Course, End, Machine, Settings, Step},
+};
+
+/// A server in memory: a history of changes, a point before which it forgot, and bad habits.
+#[derive(Clone)]
+struct Model {
+    state: Arc<Mutex<History>>,
+    changed: watch::Sender<()>,
+    faults: Chance,
+    streaming: bool,
+}
+
+#[derive(Default)]
+struct History {
+    /// Each change: whether the object lives after it, and its name. Its version is its place + 1.
+    changes: Vec<(bool, u8)>,
+    /// Versions below this are forgotten.
+    forgotten: usize,
+    /// Whether calls fail at random.
+    faulty: bool,
+}
+
+impl History {
+    fn objects(&self) -> BTreeMap<u8, usize> {
+        let mut objects = BTreeMap::new();
+        for (at, (lives, name)) in self.changes.iter().enumerate() {
+            if *lives {
+                objects.insert(*name, at + 1);
+            } else {
+                objects.remove(name);
+            }
+        }
+        objects
+    }
+
+    fn event(&self, at: usize) -> WatchEvent {
+        let (lives, name) = self.changes[at];
+        let object = object(&name.to_string(), &(at + 1).to_string());
+        let known = self.changes[..at]
+            .iter()
+            .rev()
+            .find(|(_, earlier)| *earlier == name);
+        match (lives, known) {
+            (false, _) => WatchEvent::Deleted(object),
+            (true, Some((true, _))) => WatchEvent::Modified(object),
+            (true, _) => WatchEvent::Added(object),
+        }
+    }
+}
+
+/// Any of the ways in which a call can fail.
+fn any_failure(chance: &Chance) -> SourceError {
+    match chance.next_u64() % 8 {
+        0 => api(410, "Expired"),
+        1 => api(429, "TooManyRequests"),
+        2 => api(500, "InternalError"),
+        3 => api(403, "Forbidden"),
+        4 => api(422, "Invalid"),
+        5 => refused(),
+        6 => SourceError::Transport("reset".into()),
+        _ => ApiError::new(504, "Timeout", "Too large resource version").into(),
+    }
+}
+
+impl Model {
+    fn fails(&self) -> Option<SourceError> {
+        let faulty = self.state.lock().faulty && self.faults.unit() < 0.3;
+        faulty.then(|| any_failure(&self.faults))
+    }
+
+    /// The next thing a watch says that has told everything before `at`.
+    async fn say(&self, at: &mut usize) -> Option<Result<WatchEvent, SourceError>> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            if self.state.lock().faulty {
+                match self.faults.next_u64() % 12 {
+                    0 => return None,
+                    1 => return Some(Err(any_failure(&self.faults))),
+                    2 => {
+                        let SourceError::Api(error) = any_failure(&self.faults) else {
+                            continue;
+                        };
+                        return Some(Ok(WatchEvent::Error(error)));
+                    }
+                    3 => {
+                        let resource_version = at.to_string();
+                        let initial_events_end = false;
+                        return Some(Ok(WatchEvent::Bookmark {
+                            resource_version,
+                            initial_events_end,
+                        }));
+                    }
+                    _ => {}
+                }
+            }
+            {
+                let history = self.state.lock();
+                if *at < history.changes.len() {
+                    *at += 1;
+                    return Some(Ok(history.event(*at - 1)));
+                }
+            }
+            let _ = changed.changed().await;
+        }
+    }
+}
+
+impl ListWatch for Model {
+    type Watch = Pin<Box<dyn Stream<Item = Result<WatchEvent, SourceError>> + Send>>;
+
+    fn resource(&self) -> &'static str {
+        "models"
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        self.streaming
+    }
+
+    async fn list(
+        &self,
+        options: ListOptions,
+        on_item: &mut (dyn FnMut(RawItem<'_>) + Send),
+    ) -> Result<Page, SourceError> {
+        // The token is the version of the list and the name it goes on after.
+        let (version, after) = match options
+            .continue_token
+            .as_deref()
+            .map(|at| at.split_once('/'))
+        {
+            Some(Some((version, after))) => (version.parse().unwrap(), after.parse().ok()),
+            _ => (self.state.lock().changes.len(), None::<u8>),
+        };
+        let objects = {
+            let history = self.state.lock();
+            let until = History {
+                changes: history.changes[..version].to_vec(),
+                ..History::default()
+            };
+            until.objects()
+        };
+        let rest: Vec<(u8, usize)> = objects
+            .into_iter()
+            .filter(|(name, _)| after.is_none_or(|after| *name > after))
+            .collect();
+        let limit = options.limit.map_or(usize::MAX, |limit| limit as usize);
+        for (name, version) in rest.iter().take(limit) {
+            on_item(RawItem::Json(&object(
+                &name.to_string(),
+                &version.to_string(),
+            )));
+        }
+        if let Some(error) = self.fails() {
+            return Err(error);
+        }
+        let last = rest
+            .get(limit.wrapping_sub(1))
+            .filter(|_| rest.len() > limit);
+        Ok(Page {
+            resource_version: version.to_string(),
+            continue_token: last.map(|(name, _)| format!("{version}/{name}")),
+            remaining: None,
+        })
+    }
+
+    async fn watch(&self, options: ListOptions) -> Result<Self::Watch, SourceError> {
+        if let Some(error) = self.fails() {
+            return Err(error);
+        }
+        let mut initial = VecDeque::new();
+        let from = if options.send_initial_events {
+            let history = self.state.lock();
+            for (name, version) in history.objects() {
+                initial.push_back(WatchEvent::Added(object(
+                    &name.to_string(),
+                    &version.to_string(),
+                )));
+            }
+            let version = history.changes.len();
+            initial.push_back(WatchEvent::Bookmark {
+                resource_version: version.to_string(),
+                initial_events_end: true,
+            });
+            version
+        } else {
+            options
+                .resource_version
+                .unwrap_or_default()
+                .parse()
+                .unwrap_or(0)
+        };
+        if from < self.state.lock().forgotten {
+            initial.push_back(WatchEvent::Error(ApiError::new(
+                410,
+                "Expired",
+                "forgotten",
+            )));
+        }
+        Ok(Box::pin(stream::unfold(
+            (self.clone(), initial, from),
+            |(model, mut initial, mut at)| async move {
+                let event = match initial.pop_front() {
+                    Some(event) => Ok(event),
+                    None => model.say(&mut at).await?,
+                };
+                Some((event, (model, initial, at)))
+            },
+        )))
+    }
+}
+
+/// A sink that keeps what it is told, and minds that versions never go back.
+#[derive(Default)]
+struct Mirror {
+    state: Mutex<(BTreeMap<String, String>, u64)>,
+}
+
+impl Mirror {
+    fn at(&self, version: &str) -> parking_lot::MutexGuard<'_, (BTreeMap<String, String>, u64)> {
+        let mut state = self.state.lock();
+        let version = version.parse().unwrap();
+        assert!(
+            version >= state.1,
+            "went back from {} to {version}",
+            state.1
+        );
+        state.1 = version;
+        state
+    }
+}
+
+impl Sink<ConfigMap> for Mirror {
+    fn replace(&self, items: Vec<Object<ConfigMap>>, resource_version: &str) {
+        let pair = |item: &Object<ConfigMap>| {
+            (
+                item.key().name().to_owned(),
+                item.resource_version().to_owned(),
+            )
+        };
+        self.at(resource_version).0 = items.iter().map(pair).collect();
+    }
+
+    fn add(&self, object: Object<ConfigMap>) {
+        self.update(object);
+    }
+
+    fn update(&self, object: Object<ConfigMap>) {
+        let version = object.resource_version();
+        self.at(version)
+            .0
+            .insert(object.key().name().to_owned(), version.to_owned());
+    }
+
+    fn delete(&self, object: Object<ConfigMap>) {
+        self.at(object.resource_version())
+            .0
+            .remove(object.key().name());
+    }
+
+    fn bookmark(&self, resource_version: &str) {
+        drop(self.at(resource_version));
+    }
+
+    fn resync(&self) {}
+
+    async fn ready(&self) {}
+}
+
+/// What happens to the server: an object is written or deleted, history is forgotten, time passes.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Write(u8),
+    Delete(u8),
+    Forget,
+    Pass(u64),
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let deed = prop_oneof![
+        4 => (0u8..12).prop_map(Deed::Write),
+        2 => (0u8..12).prop_map(Deed::Delete),
+        1 => Just(Deed::Forget),
+        3 => (0u64..20_000).prop_map(Deed::Pass),
+    ];
+    prop::collection::vec(deed, 0..60)
+}
+
+fn play(deeds: &[Deed], seed: u64, streaming: bool, page: u32) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    runtime.unwrap().block_on(async {
+        let model = Model {
+            state: Arc::default(),
+            changed: watch::Sender::new(()),
+            faults: Chance::seeded(seed),
+            streaming,
+        };
+        model.state.lock().faulty = true;
+        // Version 0 means "any", so there is a first change before anybody looks.
+        model.state.lock().changes.push((true, 0));
+        let mirror = Arc::new(Mirror::default());
+        let reflector =
+            Reflector::<ConfigMap, _, _>::new(model.clone(), Reader::new(), mirror.clone())
+                .chance(Chance::seeded(seed))
+                .page_size(page);
+        let task = tokio::spawn(async move { reflector.run(&CancellationToken::new()).await });
+        for deed in deeds {
+            match *deed {
+                Deed::Write(name) => model.state.lock().changes.push((true, name)),
+                Deed::Delete(name) => {
+                    let mut history = model.state.lock();
+                    if history.objects().contains_key(&name) {
+                        history.changes.push((false, name));
+                    }
+                }
+                Deed::Forget => {
+                    let mut history = model.state.lock();
+                    history.forgotten = history.changes.len();
+                }
+                Deed::Pass(millis) => sleep(Duration::from_millis(millis)).await,
+            }
+            model.changed.send_replace(());
+        }
+        model.state.lock().faulty = false;
+        // Longer than the longest wait.
+        sleep(Duration::from_mins(5)).await;
+        assert!(!task.is_finished(), "the reflector panicked");
+        let expected: BTreeMap<String, String> = model
+            .state
+            .lock()
+            .objects()
+            .iter()
+            .map(|(name, version)| (name.to_string(), version.to_string()))
+            .collect();
+        assert_eq!(mirror.state.lock().0, expected);
+        task.abort();
+    });
+}
+
+// Proves PR-69.
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn whatever_happens_the_sink_ends_up_with_what_the_server_has(
+        deeds in deeds(),
+        seed in any::<u64>(),
+        streaming in any::<bool>(),
+        page in 1u32..8,
+    ) {
+        play(&deeds, seed, streaming, page);
+    }
+}
+
+/// One thing the server did, as the machine hears of it. Each takes no time at all.
+#[derive(Clone, Debug)]
+enum Outcome {
+    Success,
+    Fails(u64),
+    Closes { events: u64 },
+    Says(u64),
+}
+
+fn outcomes() -> impl Strategy<Value = Vec<Outcome>> {
+    let outcome = prop_oneof![
+        3 => Just(Outcome::Success),
+        3 => any::<u64>().prop_map(Outcome::Fails),
+        2 => (0u64..3).prop_map(|events| Outcome::Closes { events }),
+        2 => any::<u64>().prop_map(Outcome::Says),
+    ];
+    prop::collection::vec(outcome, 300)
+}
+
+// Proves PR-59, U-9.
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn no_sequence_of_failures_is_gone_through_without_waiting(
+        outcomes in outcomes(),
+        watch_list in any::<bool>(),
+        retry in 0u64..100,
+    ) {
+        let settings = Settings {
+            watch_list,
+            refusal_memory: Duration::from_hours(1),
+            page_size: None,
+            internal_error_retry: Duration::from_secs(retry),
+            watch_timeout: Duration::from_mins(5),
+        };
+        let mut machine =
+            Machine::new(settings, Delays::new(Backoff::default(), Chance::seeded(1)));
+        let mut now = Instant::now();
+        let mut without_wait = 0;
+        for outcome in outcomes {
+            let failure = match &outcome {
+                Outcome::Fails(seed) | Outcome::Says(seed) => any_failure(&Chance::seeded(*seed)),
+                _ => api(500, "InternalError"),
+            };
+            let succeeded = matches!(outcome, Outcome::Success);
+            let verdict = match machine.next(now, 0.5) {
+                Step::WatchList(_) if succeeded => {
+                    machine.listed("5", true, now);
+                    None
+                }
+                Step::WatchList(_) => {
+                    let reason = match outcome {
+                        Outcome::Closes { events: 0 } => Reason::VeryShortWatch,
+                        Outcome::Closes { .. } => Reason::ClosedBeforeEnd,
+                        _ => failure.into(),
+                    };
+                    Some(machine.watch_list_failed(reason, now))
+                }
+                Step::List(_) if succeeded => {
+                    machine.listed("5", false, now);
+                    None
+                }
+                Step::List(_) => Some(machine.list_failed(failure.into(), now)),
+                Step::Watch(_) if succeeded => {
+                    machine.opened(now);
+                    None
+                }
+                Step::Watch(_) => Some(machine.open_failed(failure, now)),
+                Step::Follow => {
+                    let (end, events) = match (outcome, failure) {
+                        (Outcome::Closes { events }, _) => (End::Closed, events),
+                        (Outcome::Says(_), SourceError::Api(error)) => (End::Error(error), 1),
+                        (_, error) => (End::Broken(error), 1),
+                    };
+                    let course = Course { lasted: Duration::ZERO, events };
+                    Some(machine.watch_ended(end, course, now))
+                }
+            };
+            match verdict.and_then(|verdict| verdict.wait) {
+                Some(wait) => {
+                    prop_assert!(wait >= Duration::from_millis(800));
+                    now += wait;
+                    without_wait = 0;
+                }
+                None => without_wait += 1,
+            }
+            prop_assert!(without_wait < 20, "{without_wait} steps without a wait");
+        }
+    }
+}
+
+#[test]
+fn a_failure_can_be_printed() {
+    let failure = crate::reflector::Failure {
+        during: During::Watch,
+        target: "pods in namespace a".into(),
+        reason: Reason::VeryShortWatch,
+    };
+    assert_eq!(
+        failure.to_string(),
+        "the watch was closed at once on pods in namespace a (watch)"
+    );
+}
