@@ -61,9 +61,9 @@ pub enum SyncError {
     /// Never: the index is made with the controller.
     #[error(transparent)]
     Index(#[from] pintle::cache::UnknownIndex),
-    /// The Foo cannot own a Deployment.
-    #[error("Foo {0} has no name or uid")]
-    NoIdentity(ObjectKey),
+    /// Never: a cached Foo was stored by a server.
+    #[error(transparent)]
+    Owner(#[from] pintle::owner::OwnerError),
 }
 
 /// Keeps one Deployment per Foo.
@@ -251,8 +251,7 @@ impl Controller {
         let name = foo.spec.deployment_name.as_str();
         let api = self.deployments_of(key);
         let Some(cached) = self.deployments.get(&ObjectKey::new(key.namespace(), name)) else {
-            let wanted =
-                deployment::for_foo(foo).ok_or_else(|| SyncError::NoIdentity(key.clone()))?;
+            let wanted = deployment::for_foo(foo)?;
             let params = PostParams {
                 field_manager: Some(NAME.to_owned()),
                 ..PostParams::default()

@@ -246,7 +246,7 @@ async fn what_happened_while_the_controller_was_down_is_made_good() {
 #[tokio::test(start_paused = true)]
 async fn at_rest_nothing_is_written_however_often_it_resyncs() {
     const HOURS: [(Crd, u64); 4] = [
-        (Crd::Today, 24),
+        (Crd::Today, 6),
         (Crd::Classic, 1),
         (Crd::Original, 1),
         (Crd::OriginalWithStatus, 1),

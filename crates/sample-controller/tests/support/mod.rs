@@ -24,7 +24,7 @@ use kube::{
     client::Body,
 };
 use pintle::{clock::Clock, events::EventBroadcaster, informer::InformerFactory, queue::WorkQueue};
-use pintle_cluster::{Cluster, Loops};
+use pintle_cluster::Cluster;
 use sample_controller::{
     controller::{Controller, NAME},
     crd,
@@ -99,10 +99,7 @@ impl Running {
 impl World {
     pub(crate) async fn new(crd: Crd) -> Self {
         let start = "2026-01-01T00:00:00Z".parse().unwrap();
-        // Nodes would renew their leases all day.
-        let loops = Loops::ALL.without(Loops::NODES);
         let cluster = Cluster::builder()
-            .loops(loops)
             .starting_at(start)
             .seed(1)
             .start()
