@@ -48,6 +48,11 @@ impl Chance {
             .collect()
     }
 
+    /// A number drawn uniformly from `0..end`; 0 if that is empty.
+    pub(crate) fn below(&self, end: u64) -> u64 {
+        self.rng.lock().u64(..end.max(1))
+    }
+
     /// A number drawn uniformly from `[0, 1)`.
     pub(crate) fn unit(&self) -> f64 {
         self.rng.lock().f64()

@@ -2,14 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Api, WriteOptions},
+    api::{Api, Expiry},
     chance::Chance,
     clock::Clock,
-    meta::Tree,
     registry::Registry,
     service::ApiService,
     store::Store,
@@ -97,22 +95,6 @@ impl ApiServer {
     pub fn compact(&self) {
         self.api.store.compact(self.api.store.revision());
     }
-
-    /// What every cluster has from the start.
-    fn bootstrap(&self) {
-        let catalog = self.api.registry.catalog();
-        let Some(namespaces) = catalog.find("", "v1", "namespaces") else {
-            return;
-        };
-        for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
-            let mut object = Tree::new();
-            object.insert("metadata".into(), json!({"name": name}));
-            // A fresh store holds no namespace yet: creating one cannot fail.
-            let _ = self
-                .api
-                .create_object(namespaces, None, object, &WriteOptions::default());
-        }
-    }
 }
 
 impl Builder {
@@ -160,11 +142,12 @@ impl Builder {
                 clock: self.clock,
                 chance,
                 pod_deletion: self.pod_deletion,
+                expiry: Expiry::default(),
                 closing: CancellationToken::new(),
             }),
             beyond_loopback: self.beyond_loopback,
         };
-        server.bootstrap();
+        server.api.bootstrap();
         server
     }
 }

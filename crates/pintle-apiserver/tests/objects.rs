@@ -1,5 +1,12 @@
 //! Creating, reading, changing and deleting single objects.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
 mod support;
 
 use serde_json::json;
@@ -111,7 +118,7 @@ async fn only_some_kinds_may_be_updated_without_a_version() {
     assert_eq!(code, 422);
     assert_eq!(
         status["message"],
-        "Foo.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+        "foos.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"
     );
 }
 
@@ -468,4 +475,34 @@ async fn built_in_kinds_know_their_fields() {
     );
     let (code, made) = http.post(CONFIG_MAPS, &object).await;
     assert_eq!((code, made.get("colour")), (201, None));
+}
+
+/// Proves W51, W54.
+#[tokio::test]
+async fn built_in_kinds_take_strategic_patches_and_custom_ones_do_not() {
+    let server = server();
+    let http = http(&server);
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [
+        {"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"}]}});
+    http.post(pods, &pod).await;
+    let patch = json!({"spec": {"containers": [{"name": "b", "image": "b:2"}]}}).to_string();
+    let kind = "application/strategic-merge-patch+json";
+    let (code, after) = http
+        .raw("PATCH", &format!("{pods}/p"), kind, patch.clone())
+        .await;
+    assert_eq!(code, 200, "{after}");
+    let images: Vec<&str> = after["spec"]["containers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|container| container["image"].as_str().unwrap())
+        .collect();
+    assert_eq!(images, ["a:1", "b:2"]);
+    http.post(DEFINITIONS, &foo_definition()).await;
+    http.post(FOOS, &foo("a")).await;
+    assert_eq!(
+        http.raw("PATCH", &format!("{FOOS}/a"), kind, patch).await.0,
+        415
+    );
 }

@@ -216,7 +216,7 @@ mod tests {
         assert!(set_condition(&mut conditions, new.clone(), &clock));
         let stored = serde_json::to_string(&conditions).expect("JSON");
         let mut conditions: Vec<Condition> = serde_json::from_str(&stored).expect("conditions");
-        tokio::time::advance(Duration::from_secs(3600)).await;
+        tokio::time::advance(Duration::from_hours(1)).await;
         assert!(!set_condition(&mut conditions, new, &clock));
         assert_eq!(serde_json::to_string(&conditions).expect("JSON"), stored);
     }

@@ -77,8 +77,8 @@ pub struct Held<'a, K> {
 #[must_use]
 pub struct CleanUp<'a, K> {
     object: &'a K,
-    finalizer: Finalizer,
-    api: Api<K>,
+    finalizer: &'a Finalizer,
+    api: &'a Api<K>,
 }
 
 /// Why an object's finalizer could not be stored or taken off.
@@ -135,8 +135,8 @@ impl Finalizer {
     ///
     /// Cancel safe: dropped half-way, the mark is stored or not, and the next call finds out.
     pub async fn guard<'a, K>(
-        &self,
-        api: &Api<K>,
+        &'a self,
+        api: &'a Api<K>,
         object: &'a K,
     ) -> Result<Guard<'a, K>, FinalizerError>
     where
@@ -147,7 +147,7 @@ impl Finalizer {
         match (object.meta().deletion_timestamp.is_some(), marked) {
             (true, false) => Ok(Guard::Gone),
             (true, true) => {
-                let (finalizer, api) = (self.clone(), api.clone());
+                let finalizer = self;
                 Ok(Guard::CleanUp(CleanUp {
                     object,
                     finalizer,
@@ -206,7 +206,7 @@ where
             .filter(|name| **name != self.finalizer.name)
             .cloned()
             .collect();
-        match write(&self.api, self.object, others).await {
+        match write(self.api, self.object, others).await {
             Err(FinalizerError::Write { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.code == 404) => {
                 Ok(())
             }
@@ -316,9 +316,10 @@ mod tests {
     /// Proves PX-53.
     #[tokio::test]
     async fn an_object_is_held_only_after_its_finalizer_was_stored() {
+        let ours = finalizer();
         let (api, patches) = server(200);
         let config = config(&["other/one"], false);
-        let guard = finalizer().guard(&api, &config).await.expect("stored");
+        let guard = ours.guard(&api, &config).await.expect("stored");
         assert!(matches!(guard, Guard::Held(held) if held.object() == &config));
         let metadata = json!({ "resourceVersion": "7", "finalizers": ["other/one", OURS] });
         assert_eq!(*patches.lock(), [json!({ "metadata": metadata })]);
@@ -327,9 +328,10 @@ mod tests {
     /// Proves PX-53.
     #[tokio::test]
     async fn what_could_not_be_stored_is_not_held() {
+        let ours = finalizer();
         for code in [409, 404, 422, 500] {
             let (api, patches) = server(code);
-            let error = finalizer()
+            let error = ours
                 .guard(&api, &config(&[], false))
                 .await
                 .expect_err("not stored");
@@ -343,10 +345,7 @@ mod tests {
         let (api, patches) = server(200);
         let mut new = config(&[], false);
         new.metadata.resource_version = None;
-        let error = finalizer()
-            .guard(&api, &new)
-            .await
-            .expect_err("never stored");
+        let error = ours.guard(&api, &new).await.expect_err("never stored");
         assert!(matches!(error, FinalizerError::NotStored(_)));
         assert!(patches.lock().is_empty());
     }
@@ -354,30 +353,23 @@ mod tests {
     /// Proves PX-53.
     #[tokio::test]
     async fn an_object_that_has_its_finalizer_costs_no_request() {
+        let ours = finalizer();
         let (api, patches) = server(500);
         let held = config(&[OURS], false);
-        assert!(matches!(
-            finalizer().guard(&api, &held).await,
-            Ok(Guard::Held(_))
-        ));
+        assert!(matches!(ours.guard(&api, &held).await, Ok(Guard::Held(_))));
         let gone = config(&["other/one"], true);
-        assert!(matches!(
-            finalizer().guard(&api, &gone).await,
-            Ok(Guard::Gone)
-        ));
+        assert!(matches!(ours.guard(&api, &gone).await, Ok(Guard::Gone)));
         assert!(patches.lock().is_empty());
     }
 
     /// Proves PX-54.
     #[tokio::test]
     async fn a_deleted_object_goes_after_its_clean_up_and_others_marks_stay() {
+        let ours = finalizer();
         for (code, released) in [(200, true), (404, true), (409, false), (500, false)] {
             let (api, patches) = server(code);
             let deleted = config(&["other/one", OURS], true);
-            let guard = finalizer()
-                .guard(&api, &deleted)
-                .await
-                .expect("to clean up");
+            let guard = ours.guard(&api, &deleted).await.expect("to clean up");
             assert!(
                 patches.lock().is_empty(),
                 "nothing before the clean-up is done"

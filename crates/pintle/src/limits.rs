@@ -82,7 +82,7 @@ impl RateLimit {
         }
         let burst = NonZeroU32::new(burst).ok_or(InvalidLimit::Burst)?;
         let period = Duration::try_from_secs_f64(qps.recip()).ok();
-        let quota = period.filter(|_| qps > 0.0).and_then(Quota::with_period);
+        let quota = period.and_then(Quota::with_period);
         let quota = quota.ok_or(InvalidLimit::Rate(qps))?.allow_burst(burst);
         Ok(Self {
             lanes: Some(Arc::new(Lanes::new(quota))),
@@ -362,6 +362,28 @@ mod tests {
             [0, 0, 0, 2],
             "full again, not more"
         );
+    }
+
+    /// Proves PE-20.
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_just_when_a_token_does_waits_behind_those_who_waited() {
+        let limit = RateLimit::new(0.3, 1).expect("a limit");
+        times(&limit, &[PODS]).await;
+        let (start, order) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
+        let come = |name: &'static str, after: Duration| {
+            let (limit, order) = (limit.clone(), Arc::clone(&order));
+            async move {
+                tokio::time::sleep_until(start + after).await;
+                times(&limit, &[PODS]).await;
+                order.lock().await.push(name);
+            }
+        };
+        let late = [3333, 3334].map(|ms| tokio::spawn(come("late", Duration::from_millis(ms))));
+        // Last, so that its timer is the last of those that fire in one instant.
+        let early = tokio::spawn(come("waited", Duration::ZERO));
+        early.await.expect("done");
+        join_all(late).await;
+        assert_eq!(*order.lock().await, ["waited", "late", "late"]);
     }
 
     /// Proves PE-21.

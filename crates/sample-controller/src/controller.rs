@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -16,7 +17,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use pintle::{
-    cache::{Lister, Object, ObjectKey},
+    cache::{Lister, Object, ObjectKey, OwnerRef},
     clock::Clock,
     events::{EventRecorder, EventType},
     informer::{Event, InformerFactory, Registration},
@@ -263,7 +264,7 @@ impl Controller {
             return Ok(Arc::new(created));
         };
 
-        if cached.controller_owner().map(|owner| owner.uid()) != foo.uid().as_deref() {
+        if cached.controller_owner().map(OwnerRef::uid) != foo.uid().as_deref() {
             return Err(self.report_foreign(key, foo, name).await);
         }
         let deployment = cached.get()?;
@@ -419,6 +420,12 @@ fn as_ourselves() -> PatchParams {
     PatchParams {
         field_manager: Some(NAME.to_owned()),
         ..PatchParams::default()
+    }
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 

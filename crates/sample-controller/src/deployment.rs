@@ -14,7 +14,7 @@ use kube::{Resource, ResourceExt};
 use crate::foo::Foo;
 
 /// The Deployment of `foo`, owned by it; `None` for a Foo that no server has stored yet.
-pub fn for_foo(foo: &Foo) -> Option<Deployment> {
+pub(crate) fn for_foo(foo: &Foo) -> Option<Deployment> {
     let owner = foo.controller_owner_ref(&())?;
     let labels = BTreeMap::from([
         ("app".to_owned(), "nginx".to_owned()),

@@ -56,10 +56,7 @@ fn listen<K: Kind<DynamicType: Default>>(
             Event::Deleted(deleted) => (&deleted.key, Some("deleted".to_owned())),
         };
         if let Some(text) = text {
-            print(format!(
-                "{kind:<11} {key:<40} {text}",
-                key = key.to_string()
-            ));
+            print(line(kind, key.name(), &text));
         }
     })
 }
@@ -102,8 +99,8 @@ fn told_of<K: Kind>(
 }
 
 /// `text` if it is news: there was nothing before, or it read differently.
-fn news(old: Option<String>, new: String) -> Option<String> {
-    (old.as_ref() != Some(&new) && !new.is_empty()).then_some(new)
+fn news(old: Option<&str>, new: String) -> Option<String> {
+    (old != Some(new.as_str()) && !new.is_empty()).then_some(new)
 }
 
 fn foo(old: Option<&Foo>, new: &Foo) -> Option<String> {
@@ -122,7 +119,7 @@ fn foo(old: Option<&Foo>, new: &Foo) -> Option<String> {
         }
         line
     };
-    news(old.map(line), line(new))
+    news(old.map(line).as_deref(), line(new))
 }
 
 fn deployment(old: Option<&Deployment>, new: &Deployment) -> Option<String> {
@@ -139,7 +136,7 @@ fn deployment(old: Option<&Deployment>, new: &Deployment) -> Option<String> {
             made_by(deployment)
         )
     };
-    news(old.map(line), line(new))
+    news(old.map(line).as_deref(), line(new))
 }
 
 fn replica_set(old: Option<&ReplicaSet>, new: &ReplicaSet) -> Option<String> {
@@ -153,7 +150,7 @@ fn replica_set(old: Option<&ReplicaSet>, new: &ReplicaSet) -> Option<String> {
             made_by(set)
         )
     };
-    news(old.map(line), line(new))
+    news(old.map(line).as_deref(), line(new))
 }
 
 fn pod(old: Option<&Pod>, new: &Pod) -> Option<String> {
@@ -167,7 +164,7 @@ fn pod(old: Option<&Pod>, new: &Pod) -> Option<String> {
             made_by(pod)
         )
     };
-    news(old.map(line), line(new))
+    news(old.map(line).as_deref(), line(new))
 }
 
 fn told(old: Option<&Told>, new: &Told) -> Option<String> {
@@ -184,7 +181,7 @@ fn told(old: Option<&Told>, new: &Told) -> Option<String> {
             times.unwrap_or_default()
         )
     };
-    news(old.map(line), line(new))
+    news(old.map(line).as_deref(), line(new))
 }
 
 fn replicas(count: Option<i32>) -> String {

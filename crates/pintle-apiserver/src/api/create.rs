@@ -90,58 +90,56 @@ impl Api {
                 "create not allowed while custom resource definition is terminating",
             ));
         }
-        self.prepare_create(resource, &mut object);
-        for _ in 0..NAME_TRIES {
-            if given.is_empty() && !prefix.is_empty() {
-                let cut: String = prefix.chars().take(LONGEST_PREFIX).collect();
-                let name = format!("{cut}{}", self.chance.name_tail());
-                meta::metadata(&mut object).insert("name".into(), name.into());
-            }
-            if resource.is("", "namespaces") {
-                super::namespaces::label(&mut object);
-            }
-            check(resource, Part::Main, &object, None)?;
-            let name = meta::text(&object, "name").to_owned();
-            let key = key_of(namespace, &name);
-            let content = Arc::new(resource.encode(object.clone()));
-            let taken = if options.dry_run {
-                self.store.get(table, &key).is_some()
+        let tries = if given.is_empty() && !prefix.is_empty() {
+            NAME_TRIES
+        } else {
+            1
+        };
+        let mut last = given;
+        for attempt in 1..=tries {
+            let mut next = if attempt == tries {
+                std::mem::take(&mut object)
             } else {
-                match self.store.commit(
-                    table,
-                    &key,
-                    Expect::Absent,
-                    Change::Put(Arc::clone(&content)),
-                ) {
-                    Ok(stored) => {
-                        self.after_write(resource, &stored);
-                        return Ok(Written::Stored(stored));
-                    }
-                    Err(Refused::Mismatch) => true,
-                    Err(Refused::NoTable) => return Err(ApiError::unknown_resource()),
-                }
+                object.clone()
             };
-            if !taken {
-                return Ok(Written::Tried(content, None));
+            if tries > 1 {
+                let cut: String = prefix.chars().take(LONGEST_PREFIX).collect();
+                last = format!("{cut}{}", self.chance.name_tail());
+                meta::metadata(&mut next).insert("name".into(), last.clone().into());
             }
-            if !given.is_empty() {
-                return Err(ApiError::already_exists(
-                    &resource.group,
-                    &resource.plural,
-                    &given,
-                ));
+            self.prepare_create(resource, &mut next, &options.warnings);
+            check(resource, Part::Main, &next, None)?;
+            let key = key_of(namespace, &last);
+            let content = Arc::new(resource.encode(next));
+            if options.dry_run {
+                if self.store.get(table, &key).is_none() {
+                    return Ok(Written::Tried(content, None));
+                }
+                continue;
+            }
+            match self
+                .store
+                .commit(table, &key, Expect::Absent, Change::Put(content))
+            {
+                Ok(stored) => {
+                    self.after_write(resource, &stored);
+                    return Ok(Written::Stored(stored));
+                }
+                Err(Refused::Mismatch) => {}
+                Err(Refused::NoTable) => return Err(ApiError::unknown_resource()),
             }
         }
-        let name = meta::text(&object, "name");
-        Err(ApiError::no_free_name(
-            &resource.group,
-            &resource.plural,
-            name,
-        ))
+        let (group, plural) = (&resource.group, &resource.plural);
+        Err(if tries > 1 {
+            ApiError::no_free_name(group, plural, &last)
+        } else {
+            ApiError::already_exists(group, plural, &last)
+        })
     }
 
     /// What follows from a write of the server's own kinds.
     pub(crate) fn after_write(&self, resource: &Resource, object: &Object) {
+        self.remember_event(resource.table, object);
         if self.registry.definitions() == resource.table {
             self.settle_definition(object.name());
         }

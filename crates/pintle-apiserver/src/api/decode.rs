@@ -4,7 +4,11 @@ use http::{HeaderMap, header};
 use serde_json::Value;
 
 use super::{Call, error::ApiError, options::WriteOptions, strategy::prune};
-use crate::{codec::protobuf, meta::Tree};
+use crate::{
+    codec::protobuf,
+    meta::{self, Tree},
+    schema::field::FieldError,
+};
 
 const ACCEPTED: &[&str] = &[
     "application/json",
@@ -36,7 +40,7 @@ pub(crate) fn decode_body(
     kind: Gvk<'_>,
 ) -> Result<Value, ApiError> {
     match media_type(headers).as_str() {
-        "" | "*/*" | "application/json" => json(body),
+        "" | "*/*" | "application/json" => json(body, kind.2),
         "application/yaml" => yaml(body),
         protobuf::MEDIA_TYPE => protobuf::decode(body, Some(kind))
             .map_err(|error| ApiError::bad_request(error.to_string())),
@@ -44,9 +48,11 @@ pub(crate) fn decode_body(
     }
 }
 
-pub(crate) fn json(body: &[u8]) -> Result<Value, ApiError> {
+fn json(body: &[u8], kind: &str) -> Result<Value, ApiError> {
     serde_json::from_slice(body).map_err(|error| {
-        ApiError::bad_request(format!("the object provided is unrecognized (must be of type Status): couldn't get version/kind; json parse error: {error}"))
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {error}"
+        ))
     })
 }
 
@@ -92,9 +98,10 @@ impl Call {
     /// The body as an object of the given `(apiVersion, kind)`.
     pub(crate) fn typed(&self, value: Value, kind: &(String, String)) -> Result<Tree, ApiError> {
         let Value::Object(mut tree) = value else {
-            return Err(ApiError::bad_request(
-                "the object provided is unrecognized: an object is expected",
-            ));
+            return Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: an object is expected",
+                kind.1
+            )));
         };
         let custom = self.target.resource.custom.is_some();
         let said = |field: &str, tree: &Tree| {
@@ -105,9 +112,14 @@ impl Call {
         };
         let (api_version, said_kind) = (said("apiVersion", &tree), said("kind", &tree));
         if custom && said_kind.is_empty() {
+            let body = String::from_utf8_lossy(&self.body);
+            let mut start: String = body.chars().take(30).collect();
+            if start.len() < body.len() {
+                start.push_str(" ...");
+            }
             return Err(ApiError::bad_request(format!(
-                "Object 'Kind' is missing in '{}'",
-                String::from_utf8_lossy(&self.body)
+                "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{body}' ({start})",
+                kind.1
             )));
         }
         if (custom || !api_version.is_empty()) && api_version != kind.0 {
@@ -115,6 +127,17 @@ impl Call {
                 "the API version in the data ({api_version}) does not match the expected API version ({})",
                 kind.0
             )));
+        }
+        if custom && said_kind != kind.1 {
+            let why = format!("must be {}", kind.1);
+            let errors = vec![FieldError::invalid("kind", said_kind.as_str(), why)];
+            let name = meta::text(&tree, "name");
+            return Err(ApiError::invalid(
+                &self.target.resource.group,
+                &said_kind,
+                name,
+                errors,
+            ));
         }
         if !said_kind.is_empty() && said_kind != kind.1 {
             return Err(ApiError::bad_request(format!(

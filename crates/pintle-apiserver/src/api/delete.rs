@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Api, Call, error::ApiError, list::list_answer, namespaces, respond, update::is_finished,
+    Answer, Api, Call, error::ApiError, list::list_answer, namespaces, options::Warnings, respond,
+    update::is_finished,
 };
 use crate::{
     clock::format_seconds,
@@ -18,6 +19,8 @@ use crate::{
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
+/// Most people expect otherwise.
+const JOB_WARNING: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 /// How often a deletion that loses a race is tried again.
 const TRIES: usize = 64;
 
@@ -52,6 +55,10 @@ impl Api {
     pub(crate) fn delete(self: &Arc<Self>, call: &Call) -> Answer {
         let options = delete_options(call)?;
         let resource = &call.target.resource;
+        let warnings = Warnings::default();
+        if options.propagation.is_none() && resource.is("batch", "jobs") {
+            warnings.add(JOB_WARNING.to_owned());
+        }
         let object = match self.delete_object(resource, &call.key(), &options)? {
             Deleted::Marked(object) => object,
             Deleted::Gone(object) if returns_deleted(resource) => object,
@@ -59,7 +66,9 @@ impl Api {
                 return Ok(respond::json(200, &success(resource, &object)));
             }
         };
-        Ok(respond::object(200, &call.view(&self.clock), &object))
+        let mut response = respond::object(200, &call.view(&self.clock), &object);
+        warnings.tell(&mut response);
+        Ok(response)
     }
 
     /// Answers DELETE of a collection.
@@ -67,7 +76,7 @@ impl Api {
         let options = delete_options(call)?;
         let resource = &call.target.resource;
         let found = self.find(call).await?;
-        let metadata = found.metadata();
+        let metadata = found.metadata(resource);
         let mut items = Vec::new();
         for object in found.items {
             match self.delete_object(resource, &object.key, &options) {
@@ -192,6 +201,12 @@ impl Api {
             .saturating_add(Duration::from_secs(grace.unsigned_abs()));
         let at = at.unwrap_or(jiff::Timestamp::MAX);
         metadata.insert("deletionTimestamp".into(), format_seconds(at).into());
+        let own_way =
+            resource.is("", "namespaces") || self.registry.definitions() == resource.table;
+        if own_way {
+            // These two have a life cycle of their own, without grace.
+            return;
+        }
         metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
         if first && meta::generation(object) > 0 {
             let next = meta::generation(object) + 1;
@@ -312,29 +327,30 @@ fn check_preconditions(
     current: &Object,
     options: &DeleteOptions,
 ) -> Result<(), ApiError> {
-    let conflict = |what: &str, wanted: &str, found: &str| {
-        let why = format!(
-            "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
-        );
+    let conflict = |why: &str| {
         Err(ApiError::conflict(
             &resource.group,
-            &resource.plural,
+            &resource.kind,
             current.name(),
-            &why,
+            why,
         ))
     };
-    match &options.uid {
-        Some(uid) if *uid != current.header().uid => {
-            return conflict("UID", uid, &current.header().uid);
-        }
-        _ => {}
+    let (uid, revision) = (&current.header().uid, current.revision.to_string());
+    if let Some(wanted) = options.uid.as_ref().filter(|wanted| *wanted != uid) {
+        return conflict(&format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+        ));
     }
-    match &options.version {
-        Some(version) if *version != current.revision.to_string() => {
-            conflict("ResourceVersion", version, &current.revision.to_string())
-        }
-        _ => Ok(()),
+    if let Some(wanted) = options
+        .version
+        .as_ref()
+        .filter(|wanted| **wanted != revision)
+    {
+        return conflict(&format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({revision}). The object might have been modified"
+        ));
     }
+    Ok(())
 }
 
 fn add_finalizer(object: &mut Tree, finalizer: &str) {
@@ -432,7 +448,7 @@ impl DeleteOptions {
                 errors.push(FieldError::not_supported(
                     "propagationPolicy",
                     other,
-                    &["Background", "Foreground", "Orphan", "nil"],
+                    &["Foreground", "Background", "Orphan", "nil"],
                 ));
                 None
             }

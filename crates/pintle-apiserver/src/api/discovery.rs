@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use http::{HeaderValue, Response, header, request::Parts};
 use serde_json::{Value, json};
 
-use super::{Body, respond, route::Route};
+use super::{ApiError, Body, respond, route::Route};
 use crate::{
     registry::{Catalog, Resource, kind::verb_names},
     server::KUBERNETES,
@@ -42,6 +42,7 @@ pub(crate) fn answer(route: &Route, catalog: &Catalog, parts: &Parts) -> Respons
             respond::json(200, &resource_list(catalog, group, version))
         }
         Route::OpenApi3(rest) => super::openapi::answer(rest, catalog, parts),
+        Route::Unknown => respond::error(&ApiError::unknown_resource()),
         Route::OpenApi2 | Route::NotFound | Route::Resource(_) => respond::not_found(),
     }
 }
@@ -93,6 +94,23 @@ fn group(group: &crate::registry::Group, whole: bool) -> Value {
     value
 }
 
+/// The verbs of a resource; custom ones are listed in an order of their own.
+fn verbs(resource: &Resource) -> Vec<&'static str> {
+    match resource.custom {
+        Some(_) => vec![
+            "delete",
+            "deletecollection",
+            "get",
+            "list",
+            "patch",
+            "create",
+            "update",
+            "watch",
+        ],
+        None => verb_names(resource.verbs),
+    }
+}
+
 fn resource_list(catalog: &Catalog, group: &str, version: &str) -> Value {
     let mut resources = Vec::new();
     for resource in catalog.of_version(group, version) {
@@ -101,7 +119,7 @@ fn resource_list(catalog: &Catalog, group: &str, version: &str) -> Value {
             "singularName": resource.singular,
             "namespaced": resource.namespaced,
             "kind": resource.kind,
-            "verbs": verb_names(resource.verbs),
+            "verbs": verbs(resource),
         });
         if !resource.short_names.is_empty() {
             entry["shortNames"] = resource.short_names.clone().into();
@@ -133,8 +151,12 @@ fn resource_list(catalog: &Catalog, group: &str, version: &str) -> Value {
     } else {
         format!("{group}/{version}")
     };
-    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version,
-        "resources": resources})
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version,
+        "resources": resources});
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    list
 }
 
 fn hash(value: &impl Hash) -> u64 {
@@ -223,7 +245,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
         "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,
-        "verbs": verb_names(resource.verbs),
+        "verbs": verbs(resource),
     });
     if !resource.short_names.is_empty() {
         entry["shortNames"] = resource.short_names.clone().into();

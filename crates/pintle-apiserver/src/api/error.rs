@@ -24,6 +24,8 @@ struct Details {
     uid: String,
     causes: Vec<Cause>,
     retry_after: Option<u32>,
+    /// Details are told even if there are none.
+    shown: bool,
     /// A `metadata.continue` with which an expired list can go on.
     resume: Option<String>,
 }
@@ -93,6 +95,11 @@ impl ApiError {
         self
     }
 
+    fn empty_details(mut self) -> Self {
+        self.details.shown = true;
+        self
+    }
+
     fn retry_after(mut self, seconds: u32) -> Self {
         self.details.retry_after = Some(seconds);
         self
@@ -156,6 +163,7 @@ impl ApiError {
             "NotFound",
             "the server could not find the requested resource",
         )
+        .empty_details()
     }
 
     /// A method the path does not have.
@@ -165,14 +173,16 @@ impl ApiError {
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         )
+        .empty_details()
     }
 
     pub(crate) fn not_acceptable() -> Self {
         Self::new(
             406,
             "NotAcceptable",
-            "only the following media types are accepted: application/json, application/yaml",
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf",
         )
+        .empty_details()
     }
 
     pub(crate) fn already_exists(group: &str, plural: &str, name: &str) -> Self {
@@ -232,8 +242,24 @@ impl ApiError {
         error
     }
 
-    pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
-        Self::new(422, "Invalid", message)
+    /// A form an object of this kind does not have.
+    pub(crate) fn no_such_form() -> Self {
+        Self::new(
+            406,
+            "NotAcceptable",
+            "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )
+    }
+
+    /// A patch that does not fit its object.
+    pub(crate) fn rejected() -> Self {
+        let why = "the server rejected our request due to an error in our request";
+        Self::new(422, "Invalid", why).empty_details()
+    }
+
+    /// A patch of a kind nobody knows here.
+    pub(crate) fn unknown_patch() -> Self {
+        Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").empty_details()
     }
 
     pub(crate) fn too_many_requests(message: impl Into<String>, cause: Cause) -> Self {
@@ -292,7 +318,7 @@ impl ApiError {
             status["reason"] = self.reason.into();
         }
         let details = self.details.json();
-        if !details.is_empty() {
+        if !details.is_empty() || self.details.shown {
             status["details"] = Value::Object(details);
         }
         status

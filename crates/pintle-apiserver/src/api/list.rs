@@ -16,6 +16,7 @@ use super::{
     selector::Selector, view::View,
 };
 use crate::{
+    registry::Resource,
     schema::field::FieldError,
     store::{Lost, Object, Snapshot, TableId, key_range, namespace_bounds},
 };
@@ -59,13 +60,14 @@ impl Api {
             )]));
         }
         let found = self.find(call).await?;
-        let metadata = found.metadata();
+        let metadata = found.metadata(&call.target.resource);
         Ok(list_answer(call.view(&self.clock), &metadata, found.items))
     }
 
     /// What a collection request selects.
     pub(crate) async fn find(&self, call: &Call) -> Result<Found, ApiError> {
         let table = call.table()?;
+        self.forget_events(Some(table));
         let selector = Selector::read(&call.target, &call.query)?;
         let limit = usize::try_from(call.query.number("limit")?.unwrap_or(0)).unwrap_or(0);
         let token = call.query.get("continue");
@@ -141,10 +143,15 @@ fn invalid_options(errors: Vec<FieldError>) -> ApiError {
     ApiError::invalid("meta.k8s.io", "ListOptions", "", errors)
 }
 
+fn list_version(text: &str) -> Result<Option<u64>, ApiError> {
+    parse_version(text)
+        .map_err(|why| ApiError::bad_request(format!("invalid resource version: {why}")))
+}
+
 fn wanted(version: &str, matching: &str, limit: usize) -> Result<Wanted, ApiError> {
     let forbidden =
         |detail: &str| invalid_options(vec![FieldError::forbidden("resourceVersionMatch", detail)]);
-    match (matching, parse_version(version)?) {
+    match (matching, list_version(version)?) {
         ("", None) => Ok(Wanted::Latest),
         // Asking for pages of a version has always meant that very version.
         ("", Some(revision)) if limit > 0 && revision > 0 => Ok(Wanted::Exact(revision)),
@@ -202,8 +209,12 @@ fn collect(
 }
 
 impl Found {
-    pub(crate) fn metadata(&self) -> Value {
+    /// The list's metadata; lists of custom resources tell an end as an empty token.
+    pub(crate) fn metadata(&self, resource: &Resource) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
+        if resource.custom.is_some() {
+            metadata["continue"] = "".into();
+        }
         if let Some(next) = &self.next {
             metadata["continue"] = next.clone().into();
         }
@@ -221,7 +232,7 @@ fn token(revision: i64, start: &str) -> String {
 }
 
 fn parse_token(token: &str) -> Result<Page, ApiError> {
-    let bad = || ApiError::bad_request("continue key is not valid: illegal token");
+    let bad = || ApiError::bad_request("invalid continue token: continue key is not valid");
     let bytes = URL_SAFE_NO_PAD
         .decode(token.trim_end_matches('='))
         .map_err(|_| bad())?;

@@ -1,12 +1,14 @@
 //! From a request to an answer: routes, verbs, discovery, errors.
 
 mod body;
+mod bootstrap;
 mod create;
 mod decode;
 mod definitions;
 mod delete;
 mod discovery;
 mod error;
+mod events;
 mod list;
 mod namespaces;
 mod negotiate;
@@ -21,6 +23,7 @@ mod reviews;
 mod route;
 mod scale;
 mod selector;
+mod services;
 mod strategy;
 mod table;
 mod update;
@@ -35,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::body::Body;
 pub(crate) use self::respond::error as refusal;
-pub(crate) use self::{error::ApiError, options::WriteOptions};
+pub(crate) use self::{error::ApiError, events::Expiry};
 use self::{
     negotiate::Form,
     query::Query,
@@ -84,6 +87,8 @@ pub(crate) struct Api {
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
     pub(crate) pod_deletion: PodDeletion,
+    /// When events are forgotten.
+    pub(crate) expiry: Expiry,
     /// Ends every watch when the server goes.
     pub(crate) closing: CancellationToken,
 }
@@ -129,10 +134,11 @@ impl Api {
         let target = match route::route(parts.uri.path(), &catalog) {
             Route::Resource(target) => target,
             other => {
-                return if parts.method == Method::GET {
-                    Ok(discovery::answer(&other, &catalog, &parts))
-                } else {
-                    Ok(respond::not_found())
+                return match (&other, &parts.method) {
+                    (_, &Method::GET) | (Route::Unknown | Route::NotFound, _) => {
+                        Ok(discovery::answer(&other, &catalog, &parts))
+                    }
+                    _ => Err(ApiError::wrong_method()),
                 };
             }
         };
@@ -154,9 +160,10 @@ impl Api {
     async fn call(self: &Arc<Self>, call: Call) -> Answer {
         let resource = &call.target.resource;
         if let Some(sub) = call.target.sub.clone() {
-            let Some(sub) = resource.sub(&sub) else {
-                return Ok(respond::not_found());
-            };
+            let sub = resource.sub(&sub).ok_or_else(|| match resource.custom {
+                Some(_) => call.missing(),
+                None => ApiError::unknown_resource(),
+            })?;
             let verb = call.named_verb().filter(|verb| sub.verbs & verb != 0);
             let verb = verb.ok_or_else(ApiError::wrong_method)?;
             return self.subresource(&call, &sub.name.clone(), verb).await;
@@ -203,9 +210,13 @@ impl Api {
 
     async fn subresource(self: &Arc<Self>, call: &Call, sub: &str, verb: Verbs) -> Answer {
         match (sub, verb) {
-            ("status", GET) => self.get(call).await,
-            ("status" | "finalize", UPDATE) => self.update(call, sub),
-            ("status", PATCH) => self.patch(call, sub),
+            ("status" | "approval" | "ephemeralcontainers" | "resize", GET) => self.get(call).await,
+            ("status" | "finalize" | "approval" | "ephemeralcontainers" | "resize", UPDATE) => {
+                self.update(call, sub)
+            }
+            ("status" | "approval" | "ephemeralcontainers" | "resize", PATCH) => {
+                self.patch(call, sub)
+            }
             ("scale", GET) => self.get_scale(call),
             ("scale", UPDATE) => self.change_scale(call, None),
             ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?)),

@@ -48,15 +48,6 @@ pub(crate) fn label(object: &mut Tree) {
     labels["kubernetes.io/metadata.name"] = name.into();
 }
 
-/// A new namespace is active and waits for its content when deleted.
-pub(crate) fn prepare_create(object: &mut Tree) {
-    if !object.get("spec").is_some_and(Value::is_object) {
-        object.insert("spec".into(), json!({}));
-    }
-    object["spec"]["finalizers"] = json!(["kubernetes"]);
-    object.insert("status".into(), json!({"phase": "Active"}));
-}
-
 /// A plain update cannot touch a namespace's own finalizers.
 pub(crate) fn keep_finalizers(object: &mut Tree, stored: &Tree) {
     if let Some(kept) = stored.get("spec").and_then(|spec| spec.get("finalizers")) {

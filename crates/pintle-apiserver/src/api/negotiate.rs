@@ -70,7 +70,7 @@ pub(crate) fn plain(headers: &HeaderMap) -> Result<Form, ApiError> {
     options
         .filter_map(|option| one(option, RowObject::None))
         .find(|form| matches!(form, Form::Json | Form::Yaml))
-        .ok_or_else(ApiError::not_acceptable)
+        .ok_or_else(ApiError::no_such_form)
 }
 
 fn one(option: &str, row: RowObject) -> Option<Form> {

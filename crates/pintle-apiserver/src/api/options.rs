@@ -78,7 +78,7 @@ impl Call {
                 errors.push(FieldError::not_supported(
                     "fieldValidation",
                     other,
-                    &["Ignore", "Strict", "Warn"],
+                    &["", "Ignore", "Strict", "Warn"],
                 ));
                 FieldValidation::Ignore
             }

@@ -1,27 +1,23 @@
-//! Patches: JSON patch and JSON merge patch.
+//! Patches: JSON patch, JSON merge patch and strategic merge patch.
 
 use serde_json::Value;
 
-use super::{
-    Answer, Api, Call,
-    decode::{json, media_type},
-    error::ApiError,
-    strategy::Part,
-};
+use super::{Answer, Api, Call, decode::media_type, error::ApiError, strategy::Part};
 use crate::{
-    meta::Tree,
+    meta::{self, Tree},
     patch::{self, PatchError},
+    schema::{
+        builtin::{self, TypeRef},
+        field::FieldError,
+    },
 };
-
-const ACCEPTED: &[&str] = &[
-    "application/json-patch+json",
-    "application/merge-patch+json",
-];
 
 /// A decoded patch.
 pub(crate) enum Patch {
     Json(Value),
     Merge(Value),
+    /// With the type that tells how lists are merged.
+    Strategic(Value, TypeRef),
 }
 
 impl Api {
@@ -32,27 +28,77 @@ impl Api {
         let resource = &call.target.resource;
         let kind = (resource.api_version(), resource.kind.clone());
         let mut change = |stored: Tree| {
+            let uid = meta::text(&stored, "uid").to_owned();
             let mut value = Value::Object(resource.convert_out(stored));
             value["apiVersion"] = kind.0.clone().into();
             value["kind"] = kind.1.clone().into();
             patch.apply(&mut value)?;
-            call.stored_form(value, &options)
+            let tree = call.stored_form(value, &options)?;
+            check_identity(call, &tree, &uid)?;
+            Ok(tree)
         };
         let written = self.change(call, Part::of(sub), &options, &mut change)?;
         Ok(written.answer(200, &call.view(&self.clock), &options))
     }
 }
 
-pub(crate) fn read(call: &Call) -> Result<Patch, ApiError> {
-    match media_type(&call.headers).as_str() {
-        "application/json-patch+json" => json(&call.body).map(Patch::Json),
-        "application/merge-patch+json" => json(&call.body).map(Patch::Merge),
-        "application/strategic-merge-patch+json" if call.target.resource.custom.is_none() => {
-            Err(ApiError::not_implemented("strategic merge patch"))
-        }
-        "application/apply-patch+yaml" => Err(ApiError::not_implemented("server-side apply")),
-        _ => Err(ApiError::unsupported_media_type(ACCEPTED)),
+/// A patch cannot make an object another one.
+fn check_identity(call: &Call, patched: &Tree, uid: &str) -> Result<(), ApiError> {
+    let name = call.target.name.as_deref().unwrap_or_default();
+    let said = meta::text(patched, "name");
+    if said != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({said}) does not match the name on the URL ({name})"
+        )));
     }
+    let namespace = call.target.namespace.as_deref().unwrap_or_default();
+    if call.target.resource.namespaced && meta::text(patched, "namespace") != namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    let said = meta::text(patched, "uid");
+    if said != uid {
+        let resource = &call.target.resource;
+        let error = FieldError::invalid("metadata.uid", said, "field is immutable");
+        let errors = vec![error.clone(), error];
+        return Err(ApiError::invalid(
+            &resource.group,
+            &resource.kind,
+            name,
+            errors,
+        ));
+    }
+    Ok(())
+}
+
+/// The patch in the body of a request.
+pub(crate) fn read(call: &Call) -> Result<Patch, ApiError> {
+    let resource = &call.target.resource;
+    let ty = match (&resource.custom, call.target.sub.as_deref()) {
+        (Some(_), _) => None,
+        (None, Some("scale")) => builtin::kind("autoscaling", "v1", "Scale"),
+        (None, _) => resource.ty,
+    };
+    match (media_type(&call.headers).as_str(), ty) {
+        ("application/json-patch+json", _) => body(call).map(Patch::Json),
+        ("application/merge-patch+json", _) => body(call).map(Patch::Merge),
+        ("application/strategic-merge-patch+json", Some(ty)) => {
+            body(call).map(|patch| Patch::Strategic(patch, ty))
+        }
+        ("application/apply-patch+yaml", _) => Err(ApiError::not_implemented("server-side apply")),
+        _ if resource.custom.is_some() => Err(ApiError::unsupported_media_type(&[
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/apply-patch+yaml",
+        ])),
+        _ => Err(ApiError::unknown_patch()),
+    }
+}
+
+fn body(call: &Call) -> Result<Value, ApiError> {
+    serde_json::from_slice(&call.body)
+        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))
 }
 
 impl Patch {
@@ -60,12 +106,15 @@ impl Patch {
         let result = match self {
             Self::Json(patch) => patch::json::apply(value, patch),
             Self::Merge(patch) => patch::merge::apply(value, patch.clone()),
+            Self::Strategic(patch, ty) => patch::strategic::apply(value, patch.clone(), *ty),
         };
         result.map_err(|error| match error {
-            PatchError::Malformed(why) => ApiError::bad_request(why),
-            PatchError::Unprocessable(why) => ApiError::unprocessable(why),
-            PatchError::Unmergeable(why) => ApiError::unprocessable(why),
+            PatchError::Malformed(why) => {
+                ApiError::bad_request(format!("error decoding patch: {why}"))
+            }
+            PatchError::Unprocessable(_) => ApiError::rejected(),
             PatchError::TooLarge(why) => ApiError::too_large(why),
+            PatchError::Unmergeable(why) => ApiError::new(500, "", why),
         })
     }
 }

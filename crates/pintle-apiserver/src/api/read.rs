@@ -11,7 +11,9 @@ impl Api {
     /// Answers GET of one object. Cancel safe.
     pub(crate) async fn get(&self, call: &Call) -> Answer {
         let table = call.table()?;
-        if let Some(version) = parse_version(call.query.get("resourceVersion"))? {
+        if let Some(version) =
+            parse_version(call.query.get("resourceVersion")).map_err(ApiError::bad_request)?
+        {
             self.wait_for(version).await?;
         }
         let object = self
@@ -31,14 +33,14 @@ impl Api {
     }
 }
 
-/// A resource version in a request: none, or a number.
-pub(crate) fn parse_version(text: &str) -> Result<Option<u64>, ApiError> {
+/// A resource version in a request: none, or a number; the error is what is wrong with it.
+pub(crate) fn parse_version(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_| {
-        ApiError::bad_request(format!(
+        format!(
             "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-        ))
+        )
     })
 }

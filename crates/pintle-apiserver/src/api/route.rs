@@ -25,6 +25,8 @@ pub(crate) enum Route {
     OpenApi3(String),
     OpenApi2,
     Resource(Target),
+    /// A path below a built-in group that names nothing there.
+    Unknown,
     NotFound,
 }
 
@@ -47,7 +49,7 @@ pub(crate) fn route(path: &str, catalog: &Catalog) -> Route {
         .map(|part| decode(part, false))
         .collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    match parts[..] {
+    let route = match parts[..] {
         [] => Route::Root,
         ["healthz" | "livez" | "readyz", ..] => Route::Health,
         ["version"] => Route::Version,
@@ -64,6 +66,19 @@ pub(crate) fn route(path: &str, catalog: &Catalog) -> Route {
         ["api", version, ref rest @ ..] => resource(catalog, "", version, rest),
         ["apis", group, version, ref rest @ ..] => resource(catalog, group, version, rest),
         _ => Route::NotFound,
+    };
+    match route {
+        Route::NotFound if in_builtin_group(catalog, &parts) => Route::Unknown,
+        route => route,
+    }
+}
+
+/// Whether the path is below the core group or another one that needs no definition.
+fn in_builtin_group(catalog: &Catalog, parts: &[&str]) -> bool {
+    match parts {
+        ["api", ..] => true,
+        ["apis", group, ..] => catalog.group(group).is_some_and(|group| group.builtin),
+        _ => false,
     }
 }
 

@@ -31,8 +31,8 @@ enum Field {
 
 impl Selector {
     pub(crate) fn read(target: &Target, query: &Query) -> Result<Self, ApiError> {
-        let labels = LabelSelector::parse(query.get("labelSelector"))
-            .map_err(|why| ApiError::bad_request(format!("unable to parse requirement: {why}")))?;
+        let labels =
+            LabelSelector::parse(query.get("labelSelector")).map_err(ApiError::bad_request)?;
         let mut terms = Vec::new();
         for term in fields::parse(query.get("fieldSelector")).map_err(ApiError::bad_request)? {
             let field = find(&target.resource, &term.field)?;
@@ -93,6 +93,13 @@ fn find(resource: &Resource, label: &str) -> Result<Field, ApiError> {
             .iter()
             .position(|field| !field.label.is_empty() && field.label == label)
             .map(Field::Other)
-            .ok_or_else(|| ApiError::bad_request(format!("field label not supported: {label}"))),
+             .ok_or_else(|| {
+                let known = resource.custom.is_some() || !resource.fields.is_empty();
+                ApiError::bad_request(if known {
+                    format!("field label not supported: {label}")
+                } else {
+                    format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+                })
+            }),
     }
 }

@@ -7,12 +7,13 @@ use super::{
     Api,
     error::ApiError,
     namespaces,
-    options::{FieldValidation, WriteOptions},
+    options::{FieldValidation, Warnings, WriteOptions},
+    services,
 };
 use crate::{
     meta::{self, Tree},
     registry::{EXTENSIONS, Resource, crd},
-    schema::typed,
+    schema::{defaults, prepare, typed},
 };
 
 /// Which part of an object a write may change.
@@ -24,6 +25,10 @@ pub(crate) enum Part {
     Status,
     /// `/finalize` of a namespace.
     Finalize,
+    /// `/ephemeralcontainers` of a pod.
+    EphemeralContainers,
+    /// `/resize` of a pod.
+    Resize,
     /// The object and its status at once: the server's own changes.
     Everything,
 }
@@ -31,7 +36,10 @@ pub(crate) enum Part {
 impl Part {
     pub(crate) fn of(sub: &str) -> Self {
         match sub {
-            "status" => Self::Status,
+            // An approval is a condition; conditions are status.
+            "status" | "approval" => Self::Status,
+            "ephemeralcontainers" => Self::EphemeralContainers,
+            "resize" => Self::Resize,
             "finalize" => Self::Finalize,
             _ => Self::Main,
         }
@@ -40,12 +48,14 @@ impl Part {
 
 impl Api {
     /// Readies a new object: what only the server sets is set, what does not belong is dropped.
-    pub(crate) fn prepare_create(&self, resource: &Resource, object: &mut Tree) {
-        if resource.has_status() {
+    pub(crate) fn prepare_create(
+        &self,
+        resource: &Resource,
+        object: &mut Tree,
+        warnings: &Warnings,
+    ) {
+        if resource.custom.is_some() && resource.has_status() {
             object.remove("status");
-            if let Some(empty) = resource.empty_status() {
-                object.insert("status".into(), empty);
-            }
         }
         let stamp = self.clock.stamp();
         let uid = self.chance.uid();
@@ -59,23 +69,37 @@ impl Api {
             metadata.remove(field);
         }
         metadata.insert("uid".into(), uid.into());
-        metadata.insert("creationTimestamp".into(), stamp.into());
+        metadata.insert("creationTimestamp".into(), stamp.clone().into());
         drop_nulls(metadata);
-        dedupe_owners(metadata);
+        dedupe_owners(metadata, warnings);
         if resource.has_generation {
             meta::set_generation(object, 1);
         }
-        default(resource, object);
         if resource.is("", "namespaces") {
-            namespaces::prepare_create(object);
-        } else if resource.is(EXTENSIONS, "customresourcedefinitions") {
-            crd::default(object);
+            namespaces::label(object);
+        }
+        match resource.ty {
+            Some(ty) => on_value(object, |value| {
+                prepare::create(value, ty, &stamp);
+                // What was set may imply more, as when a typed server reads back what it stored.
+                defaults::apply(value, ty);
+            }),
+            None => default(resource, object),
+        }
+        if resource.is("", "services") {
+            self.allocate_service(object);
         }
     }
 }
 
 /// Readies a changed object: what this path may not change is taken from the stored one.
-pub(crate) fn prepare_update(resource: &Resource, part: Part, object: &mut Tree, stored: &Tree) {
+pub(crate) fn prepare_update(
+    resource: &Resource,
+    part: Part,
+    object: &mut Tree,
+    stored: &Tree,
+    warnings: &Warnings,
+) {
     match part {
         Part::Main => {
             if resource.has_status() {
@@ -83,16 +107,17 @@ pub(crate) fn prepare_update(resource: &Resource, part: Part, object: &mut Tree,
             }
             if resource.is("", "namespaces") {
                 namespaces::keep_finalizers(object, stored);
+            } else if resource.is("", "services") {
+                services::keep_allocated(object, stored);
             }
         }
         Part::Status => keep_all_but_status(resource, object, stored),
         Part::Finalize => keep_all_but_finalizers(object, stored),
+        Part::EphemeralContainers => keep_all_but(object, stored, "ephemeralContainers"),
+        Part::Resize => keep_all_but_sizes(object, stored),
         Part::Everything => {}
     }
-    keep_system_metadata(object, stored);
-    if resource.is(EXTENSIONS, "customresourcedefinitions") {
-        crd::default(object);
-    }
+    keep_system_metadata(object, stored, warnings);
     default(resource, object);
     if resource.has_generation {
         let generation = meta::generation(stored);
@@ -108,7 +133,12 @@ pub(crate) fn check(
     object: &Tree,
     stored: Option<&Tree>,
 ) -> Result<(), ApiError> {
-    let mut errors = meta::check(object, resource.name_rule, resource.namespaced);
+    let mut errors = meta::check(
+        object,
+        resource.name_rule,
+        resource.namespaced,
+        resource.custom.is_none(),
+    );
     if let Some(stored) = stored {
         errors.extend(meta::check_update(object, stored));
     }
@@ -142,7 +172,8 @@ fn with_type(resource: &Resource, object: &Tree) -> Value {
     Value::Object(object)
 }
 
-/// Drops the fields the schema does not know, and says so as the request wants it.
+/// Reads an object by its schema: fields it does not know are dropped, and that is told as the
+/// request wants it; built-in kinds also get their defaults.
 pub(crate) fn prune(
     resource: &Resource,
     object: &mut Tree,
@@ -151,12 +182,16 @@ pub(crate) fn prune(
     let mut value = Value::Object(std::mem::take(object));
     let unknown = match (&resource.custom, resource.ty) {
         (Some(custom), _) => custom.schema.prune(&mut value),
-        (None, Some(ty)) => typed::canonicalize(&mut value, ty).map_err(|error| {
-            let (kind, version) = (&resource.kind, &resource.version);
-            ApiError::bad_request(format!(
-                "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
-            ))
-        })?,
+        (None, Some(ty)) => {
+            let unknown = typed::canonicalize(&mut value, ty).map_err(|error| {
+                let (kind, version) = (&resource.kind, &resource.version);
+                ApiError::bad_request(format!(
+                    "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
+                ))
+            })?;
+            defaults::apply(&mut value, ty);
+            unknown
+        }
         (None, None) => Vec::new(),
     };
     if let Value::Object(pruned) = value {
@@ -187,13 +222,22 @@ pub(crate) fn prune(
 
 /// Fills in what the schema says is meant when nothing is said.
 fn default(resource: &Resource, object: &mut Tree) {
-    let Some(custom) = &resource.custom else {
-        return;
-    };
+    match (&resource.custom, resource.ty) {
+        (Some(custom), _) => on_value(object, |value| custom.schema.default(value)),
+        // Which versions of a definition are stored follows from the definition.
+        (None, Some(ty)) if resource.is(EXTENSIONS, "customresourcedefinitions") => {
+            on_value(object, |value| defaults::apply(value, ty));
+        }
+        _ => {}
+    }
+}
+
+/// Lends an object as a value.
+fn on_value(object: &mut Tree, change: impl FnOnce(&mut Value)) {
     let mut value = Value::Object(std::mem::take(object));
-    custom.schema.default(&mut value);
-    if let Value::Object(defaulted) = value {
-        *object = defaulted;
+    change(&mut value);
+    if let Value::Object(changed) = value {
+        *object = changed;
     }
 }
 
@@ -208,15 +252,28 @@ fn drop_nulls(metadata: &mut Tree) {
 }
 
 /// An owner counts once.
-fn dedupe_owners(metadata: &mut Tree) {
-    if let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") {
-        let mut seen: Vec<Value> = Vec::new();
-        owners.retain(|owner| {
-            let uid = owner.get("uid").cloned().unwrap_or_default();
-            let new = !seen.contains(&uid);
-            seen.push(uid);
-            new
-        });
+fn dedupe_owners(metadata: &mut Tree, warnings: &Warnings) {
+    let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") else {
+        return;
+    };
+    let mut seen: Vec<String> = Vec::new();
+    let mut repeated: Vec<String> = Vec::new();
+    owners.retain(|owner| {
+        let uid = owner["uid"].as_str().unwrap_or_default().to_owned();
+        if seen.contains(&uid) {
+            if !repeated.contains(&uid) {
+                repeated.push(uid);
+            }
+            return false;
+        }
+        seen.push(uid);
+        true
+    });
+    if !repeated.is_empty() {
+        warnings.add(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            repeated.join(", ")
+        ));
     }
 }
 
@@ -258,8 +315,40 @@ fn keep_all_but_finalizers(object: &mut Tree, stored: &Tree) {
     }
 }
 
+/// Takes one field of the spec from `object` and everything else from `stored`.
+fn keep_all_but(object: &mut Tree, stored: &Tree, field: &str) {
+    let value = object.get("spec").and_then(|spec| spec.get(field)).cloned();
+    let metadata = object.remove("metadata");
+    stored.clone_into(object);
+    object.extend(metadata.map(|metadata| ("metadata".to_owned(), metadata)));
+    if let (Some(Value::Object(spec)), Some(value)) = (object.get_mut("spec"), value) {
+        spec.insert(field.to_owned(), value);
+    }
+}
+
+/// Takes the resources of containers from `object` and everything else from `stored`.
+fn keep_all_but_sizes(object: &mut Tree, stored: &Tree) {
+    let wanted = object.get("spec").cloned().unwrap_or_default();
+    let metadata = object.remove("metadata");
+    stored.clone_into(object);
+    object.extend(metadata.map(|metadata| ("metadata".to_owned(), metadata)));
+    let Some(Value::Object(spec)) = object.get_mut("spec") else {
+        return;
+    };
+    for list in ["containers", "initContainers"] {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let same = wanted[list].as_array().into_iter().flatten();
+            let mut same = same.filter(|other| other["name"] == container["name"]);
+            if let Some(resources) = same.next().and_then(|other| other.get("resources")) {
+                container["resources"] = resources.clone();
+            }
+        }
+    }
+}
+
 /// What no client can change.
-fn keep_system_metadata(object: &mut Tree, stored: &Tree) {
+fn keep_system_metadata(object: &mut Tree, stored: &Tree, warnings: &Warnings) {
     let empty = Tree::new();
     let kept = stored
         .get("metadata")
@@ -284,7 +373,7 @@ fn keep_system_metadata(object: &mut Tree, stored: &Tree) {
         take(metadata, kept, "managedFields");
     }
     drop_nulls(metadata);
-    dedupe_owners(metadata);
+    dedupe_owners(metadata, warnings);
 }
 
 /// Whether anything but metadata and status differs.

@@ -56,7 +56,7 @@ impl Api {
         if meta::text(&object, "resourceVersion").is_empty() && !resource.unconditional_update {
             return Err(ApiError::invalid(
                 &resource.group,
-                &resource.kind,
+                &resource.plural,
                 name,
                 vec![FieldError::invalid(
                     "metadata.resourceVersion",
@@ -90,7 +90,7 @@ impl Api {
             let stored = current.decode();
             let mut object = change(stored.clone())?;
             check_versions(resource, &object, &current)?;
-            prepare_update(resource, part, &mut object, &stored);
+            prepare_update(resource, part, &mut object, &stored, &options.warnings);
             check(resource, part, &object, Some(&stored))?;
             let gone = is_finished(resource, &object);
             let content = Arc::new(resource.encode(object));
@@ -132,6 +132,10 @@ impl Api {
 /// The version and uid a client sends must be those of the stored object.
 fn check_versions(resource: &Resource, object: &Tree, current: &Object) -> Result<(), ApiError> {
     let version = meta::text(object, "resourceVersion");
+    if !version.is_empty() && version.parse::<u64>().is_err() {
+        let why = format!("strconv.ParseUint: parsing {version:?}: invalid syntax");
+        return Err(ApiError::new(500, "", why));
+    }
     if !version.is_empty() && version != "0" && version != current.revision.to_string() {
         return Err(ApiError::modified(
             &resource.group,
@@ -143,7 +147,8 @@ fn check_versions(resource: &Resource, object: &Tree, current: &Object) -> Resul
     let stored = &current.header().uid;
     if !uid.is_empty() && uid != stored {
         let why = format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}"
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}",
+            resource.storage_path(&current.key)
         );
         return Err(ApiError::conflict(
             &resource.group,

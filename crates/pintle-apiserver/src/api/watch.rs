@@ -38,7 +38,8 @@ impl Api {
     pub(crate) async fn watch(self: &Arc<Self>, call: &Call) -> Answer {
         let table = call.table()?;
         let selector = Selector::read(&call.target, &call.query)?;
-        let version = parse_version(call.query.get("resourceVersion"))?;
+        let version = parse_version(call.query.get("resourceVersion"))
+            .map_err(|why| ApiError::new(500, "", why))?;
         let initial = initial_events(call)?;
         let bookmarks = call.query.flag("allowWatchBookmarks");
         let timeout = match call.query.number("timeoutSeconds")? {
@@ -143,6 +144,13 @@ fn initial_events(call: &Call) -> Result<Option<bool>, ApiError> {
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
         )),
         _ => {}
+    }
+    if !matching.is_empty() && matching != "NotOlderThan" {
+        errors.push(FieldError::not_supported(
+            "resourceVersionMatch",
+            matching,
+            &["NotOlderThan"],
+        ));
     }
     if errors.is_empty() {
         Ok(send)

@@ -48,7 +48,10 @@ impl LabelSelector {
         let mut requirements = Vec::new();
         if !tokens.is_empty() {
             loop {
-                requirements.push(parser.requirement()?);
+                let requirement = parser.requirement();
+                requirements.push(
+                    requirement.map_err(|why| format!("unable to parse requirement: {why}"))?,
+                );
                 match parser.next() {
                     None => break,
                     Some(Token::Comma) => {}
@@ -188,7 +191,7 @@ impl Parser<'_> {
             }
         };
         if let Some(problem) = names::qualified_name(&key).first() {
-            return Err(format!("key: Invalid value: \"{key}\": {problem}"));
+            return Err(format!("<nil>: Invalid value: \"{key}\": {problem}"));
         }
         if absent {
             return Ok(Requirement {

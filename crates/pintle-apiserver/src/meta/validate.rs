@@ -13,7 +13,12 @@ const MOST_ANNOTATIONS: i64 = 256 * 1024;
 const PLAIN_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
 
 /// What is wrong with an object's metadata.
-pub(crate) fn check(object: &Tree, rule: NameRule, namespaced: bool) -> Vec<FieldError> {
+pub(crate) fn check(
+    object: &Tree,
+    rule: NameRule,
+    namespaced: bool,
+    builtin: bool,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let empty = Tree::new();
     let metadata = object
@@ -57,7 +62,7 @@ pub(crate) fn check(object: &Tree, rule: NameRule, namespaced: bool) -> Vec<Fiel
     }
     check_labels(metadata, &mut errors);
     check_annotations(metadata, &mut errors);
-    check_finalizers(metadata, &mut errors);
+    check_finalizers(metadata, builtin, &mut errors);
     check_owners(metadata, &mut errors);
     errors
 }
@@ -104,11 +109,11 @@ fn check_annotations(metadata: &Tree, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn check_finalizers(metadata: &Tree, errors: &mut Vec<FieldError>) {
+fn check_finalizers(metadata: &Tree, builtin: bool, errors: &mut Vec<FieldError>) {
     let Some(Value::Array(list)) = metadata.get("finalizers") else {
         return;
     };
-    for finalizer in list.iter().filter_map(Value::as_str) {
+    for (index, finalizer) in list.iter().filter_map(Value::as_str).enumerate() {
         for problem in names::qualified_name(finalizer) {
             errors.push(FieldError::invalid(
                 "metadata.finalizers",
@@ -116,12 +121,13 @@ fn check_finalizers(metadata: &Tree, errors: &mut Vec<FieldError>) {
                 problem,
             ));
         }
-        if !finalizer.contains('/')
-            && !PLAIN_FINALIZERS.contains(&finalizer)
-            && names::qualified_name(finalizer).is_empty()
-        {
-            // A plain name is only warned about by Kubernetes; domains are the custom.
-            tracing::debug!(finalizer, "a finalizer without a domain");
+        if builtin && !finalizer.contains('/') && !PLAIN_FINALIZERS.contains(&finalizer) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(
+                format!("metadata.finalizers[{index}]"),
+                finalizer,
+                why,
+            ));
         }
     }
 }
@@ -131,7 +137,7 @@ fn check_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
         return;
     };
     let mut controller: Option<String> = None;
-    for (index, owner) in owners.iter().enumerate() {
+    for owner in owners {
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
         for (field, what) in [
             ("apiVersion", "version must not be empty"),
@@ -141,7 +147,7 @@ fn check_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
         ] {
             if text(field).is_empty() {
                 errors.push(FieldError::invalid(
-                    format!("metadata.ownerReferences[{index}].{field}"),
+                    format!("metadata.ownerReferences.{field}"),
                     "",
                     what,
                 ));
@@ -174,13 +180,19 @@ pub(crate) fn check_update(new: &Tree, old: &Tree) -> Vec<FieldError> {
             .filter(|finalizer| !before.contains(finalizer))
             .collect();
         if !added.is_empty() {
-            errors.push(FieldError::forbidden(
+            let error = FieldError::forbidden(
                 "metadata.finalizers",
                 format!(
                     "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                    added.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ")
+                    added
+                        .iter()
+                        .map(|f| format!("{f:?}"))
+                        .collect::<Vec<_>>()
+                        .join(", ")
                 ),
-            ));
+            );
+            // Told by the rule for all objects and again by the rule of the kind.
+            errors.extend([error.clone(), error]);
         }
     }
     errors

@@ -1,5 +1,7 @@
 //! Resources served in another form than they are kept in.
 
+use serde_json::Value;
+
 use crate::meta::Tree;
 
 /// How a resource differs from its stored form.
@@ -28,6 +30,12 @@ impl Conversion {
                 for (core, other) in EVENT_FIELDS {
                     rename(&mut tree, core, other);
                 }
+                // The core group writes these even when empty.
+                for field in ["reportingController", "reportingInstance"] {
+                    if tree.get(field).and_then(Value::as_str) == Some("") {
+                        tree.remove(field);
+                    }
+                }
             }
         }
         tree
@@ -39,6 +47,9 @@ impl Conversion {
             Self::Events => {
                 for (core, other) in EVENT_FIELDS {
                     rename(&mut tree, other, core);
+                }
+                for field in ["reportingComponent", "reportingInstance"] {
+                    tree.entry(field).or_insert_with(|| "".into());
                 }
             }
         }
@@ -54,14 +65,14 @@ fn rename(tree: &mut Tree, from: &str, to: &str) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
     #[test]
     fn there_and_back_is_the_same_event() {
         let Value::Object(core) = json!({"metadata": {"name": "e"}, "involvedObject": {"name": "p"},
-            "message": "m", "reason": "r", "count": 2, "source": {"component": "c"}})
+            "message": "m", "reportingComponent": "", "reportingInstance": "", "reason": "r", "count": 2, "source": {"component": "c"}})
         else {
             panic!("an object")
         };

@@ -220,50 +220,6 @@ pub(crate) fn set_condition(
     }
 }
 
-/// Fills what a definition may leave out.
-pub(crate) fn default(tree: &mut Tree) {
-    let Some(Value::Object(spec)) = tree.get_mut("spec") else {
-        return;
-    };
-    if let Some(Value::Object(names)) = spec.get_mut("names") {
-        let kind = names.get("kind").map(string).unwrap_or_default();
-        let empty = |value: Option<&Value>| value.is_none_or(|v| v.as_str() == Some(""));
-        if empty(names.get("singular")) {
-            names.insert("singular".into(), kind.to_lowercase().into());
-        }
-        if empty(names.get("listKind")) {
-            names.insert("listKind".into(), format!("{kind}List").into());
-        }
-    }
-    spec.entry("conversion")
-        .or_insert_with(|| json!({"strategy": "None"}));
-    let storage: Vec<Value> = spec
-        .get("versions")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter(|version| version["storage"] == Value::Bool(true))
-        .map(|version| version["name"].clone())
-        .collect();
-    let status = tree.entry("status").or_insert_with(|| json!({}));
-    for (field, empty) in [
-        ("conditions", json!([])),
-        ("acceptedNames", json!({"plural": "", "kind": ""})),
-        ("storedVersions", json!([])),
-    ] {
-        if status[field].is_null() {
-            status[field] = empty;
-        }
-    }
-    if let Some(stored) = status["storedVersions"].as_array_mut() {
-        for name in storage {
-            if !stored.contains(&name) {
-                stored.push(name);
-            }
-        }
-    }
-}
-
 /// What is wrong with a definition.
 pub(crate) fn check(tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -326,11 +282,17 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
         let place = format!("{path}.schema.openAPIV3Schema");
         if schema.is_object() {
             let status = version["subresources"]["status"].is_object();
-            if let Err(wrong) = Structural::check(schema, &place, status) {
+            // The place it would have if all versions shared one schema, which a single one does.
+            let place = if definition.versions().count() == 1 {
+                "spec.validation.openAPIV3Schema"
+            } else {
+                &place
+            };
+            if let Err(wrong) = Structural::check(schema, place, status) {
                 errors.extend(wrong);
             }
         } else {
-            errors.push(FieldError::required(place, "schemas are required"));
+            errors.push(FieldError::required(place, ""));
         }
     }
     if storage != 1 {

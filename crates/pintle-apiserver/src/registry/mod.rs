@@ -58,6 +58,8 @@ pub(crate) struct Group {
     pub(crate) name: String,
     /// Preferred first.
     pub(crate) versions: Vec<String>,
+    /// Served without a definition.
+    pub(crate) builtin: bool,
 }
 
 /// Everything served at one moment.
@@ -113,6 +115,7 @@ impl Catalog {
             None => self.groups.push(Group {
                 name: resource.group.clone(),
                 versions: vec![resource.version.clone()],
+                builtin: resource.custom.is_none(),
             }),
         }
         self.resources.insert(key, resource);

@@ -10,10 +10,7 @@ use super::{
 };
 use crate::{
     meta::{NameRule, Tree},
-    schema::{
-        builtin::{self, TypeRef},
-        typed,
-    },
+    schema::builtin::{self, TypeRef},
     store::{Content, TableId, type_prefix},
 };
 
@@ -117,13 +114,12 @@ impl Resource {
         self.sub("status").is_some()
     }
 
-    /// The status of an object nobody has reported on: typed kinds write one, if empty.
-    pub(crate) fn empty_status(&self) -> Option<serde_json::Value> {
-        let field = self.ty?.field("status")?;
-        if field.pointer || field.omit_zero {
-            return None;
+    /// Where a Kubernetes API server would keep an object: some of its messages say so.
+    pub(crate) fn storage_path(&self, key: &str) -> String {
+        match self.custom {
+            Some(_) => format!("/registry/{}/{}/{key}", self.group, self.plural),
+            None => format!("/registry/{}/{key}", self.plural),
         }
-        Some(typed::zero(field.ty.named()?))
     }
 
     /// Whether this is a built-in resource of that name.

@@ -292,7 +292,7 @@ mod tests {
         object
     }
 
-    /// Proves PW-2.
+    /// Proves PW-21.
     #[test]
     fn a_new_pod_is_pending_and_tolerates_lost_nodes() {
         let pod = created(
@@ -315,7 +315,7 @@ mod tests {
         );
     }
 
-    /// Proves PW-2.
+    /// Proves PW-21.
     #[test]
     fn a_new_job_selects_its_pods_by_its_uid() {
         let job = created(

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod gateway;
+
 use std::{fmt::Debug, time::Duration};
 
 use jiff::Timestamp;

@@ -270,6 +270,9 @@ mod tests {
         assert_eq!(lines.next_line().unwrap().as_deref(), Some(&b"abcd\n"[..]));
         assert_eq!(lines.next_line(), Ok(None));
         assert!(lines.is_cut_off());
+        let mut whole = Lines::new(4);
+        whole.push(b"abcde\n");
+        assert!(whole.next_line().is_err());
         lines.push(b"de");
         assert!(matches!(
             lines.next_line(),

@@ -2,6 +2,7 @@
 
 mod age;
 mod builtin;
+mod cells;
 mod path;
 
 use serde_json::{Value, json};
@@ -80,7 +81,13 @@ fn custom_columns(version: &Value) -> Vec<(Column, String)> {
                 name: text(&column["name"]),
                 kind: text(&column["type"]),
                 format: text(&column["format"]),
-                description: text(&column["description"]),
+                description: match column["description"].as_str() {
+                    Some(said) if !said.is_empty() => said.to_owned(),
+                    _ => format!(
+                        "Custom resource definition column (in JSONPath format): {}",
+                        text(&column["jsonPath"])
+                    ),
+                },
                 priority: column["priority"].as_i64().unwrap_or(0),
             };
             (made, text(&column["jsonPath"]))

@@ -1,11 +1,13 @@
 //! The queue's own tests: the pure state, then the queue under virtual time.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::IntoFuture, sync::Arc, time::Duration};
 
 use futures::FutureExt;
+use tokio::time::timeout;
 
 use super::{Item, WorkQueue, rate_limit::ExponentialBackoff};
 
+mod line;
 mod metrics;
 mod model;
 mod rate_limit;
@@ -32,6 +34,13 @@ fn run_all<T: super::Key>(queue: &WorkQueue<T>) -> Vec<T> {
         item.forget();
     }
     ran
+}
+
+/// What a future gives; if it never ends, the test fails at once instead of hanging, for virtual time
+/// goes on when nobody has anything to do.
+async fn ends<F: IntoFuture>(future: F) -> F::Output {
+    let ever = Duration::from_hours(24 * 365 * 20);
+    timeout(ever, future).await.expect("it never ends")
 }
 
 fn ms(millis: u64) -> Duration {

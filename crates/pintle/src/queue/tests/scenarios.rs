@@ -5,7 +5,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures::FutureExt;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Tracked, ms, queue, run_all, take};
+use super::{Tracked, ends, ms, queue, run_all, take};
 use crate::queue::{Priority, WorkQueue, rate_limit::RateLimiter};
 
 /// Proves.
@@ -26,12 +26,12 @@ async fn a_waiting_worker_gets_the_key_that_is_added_later() {
     let queue = queue();
     let worker = tokio::spawn({
         let queue = queue.clone();
-        async move { queue.get().await.map(|item| *item.key()) }
+        async move { ends(queue.get()).await.map(|item| *item.key()) }
     });
     sleep(ms(10)).await;
     assert!(!worker.is_finished());
     queue.add("a");
-    assert_eq!(worker.await.unwrap(), Some("a"));
+    assert_eq!(ends(worker).await.unwrap(), Some("a"));
 }
 
 /// Proves.
@@ -83,23 +83,28 @@ async fn len_counts_ready_keys_only() {
 #[tokio::test(start_paused = true)]
 async fn after_shut_down_what_is_ready_is_handed_out_and_nothing_comes_in() {
     let queue = queue();
+    assert_eq!(queue.name(), "test");
     queue.add("a");
     queue.add("b");
     let a = take(&queue).unwrap();
     queue.add("a");
+    assert!(!queue.is_shut_down() && !queue.is_empty());
     queue.shut_down();
     queue.shut_down();
+    assert!(queue.is_shut_down());
     queue.add("c");
     queue.add_after("d", ms(0));
-    let b = queue.get().await.unwrap();
+    let b = ends(queue.get()).await.unwrap();
     assert_eq!(*b.key(), "b");
     b.forget();
     a.forget();
-    let a = queue.get().await.expect("it was added before the end");
+    let a = ends(queue.get())
+        .await
+        .expect("it was added before the end");
     assert_eq!(*a.key(), "a");
     a.forget();
-    assert!(queue.get().await.is_none());
-    assert!(queue.get().await.is_none());
+    assert!(ends(queue.get()).await.is_none());
+    assert!(ends(queue.get()).await.is_none());
 }
 
 /// Proves Q-6, PQ-1.
@@ -114,7 +119,7 @@ async fn shut_down_releases_every_waiting_worker_but_not_before_the_last_dirty_k
             let queue = queue.clone();
             tokio::spawn(async move {
                 let mut ran = 0;
-                while let Some(item) = queue.get().await {
+                while let Some(item) = ends(queue.get()).await {
                     ran += 1;
                     item.forget();
                 }
@@ -152,7 +157,7 @@ async fn drain_waits_for_ready_and_dirty_keys_and_those_in_process() {
             let mut ran = Vec::new();
             sleep(ms(100)).await;
             a.forget();
-            while let Some(item) = queue.get().await {
+            while let Some(item) = ends(queue.get()).await {
                 sleep(ms(100)).await;
                 ran.push(*item.key());
                 item.forget();
@@ -161,10 +166,10 @@ async fn drain_waits_for_ready_and_dirty_keys_and_those_in_process() {
         }
     });
     let begin = Instant::now();
-    let left = queue.drain(Duration::from_secs(10)).await;
+    let left = ends(queue.drain(Duration::from_secs(10))).await;
     assert!(left.is_drained());
     assert_eq!(begin.elapsed(), ms(400));
-    assert_eq!(worker.await.unwrap(), ["b", "c", "a"]);
+    assert_eq!(ends(worker).await.unwrap(), ["b", "c", "a"]);
 }
 
 /// Proves Q-7, PQ-2.
@@ -178,7 +183,7 @@ async fn drain_says_at_its_deadline_what_it_left() {
     }
     let held = take(&queue).unwrap();
     let begin = Instant::now();
-    let left = queue.drain(Duration::from_secs(5)).await;
+    let left = ends(queue.drain(Duration::from_secs(5))).await;
     assert_eq!(begin.elapsed(), Duration::from_secs(5));
     assert!(!left.is_drained());
     assert_eq!(left.ready, ["first", "second"]);
@@ -186,9 +191,21 @@ async fn drain_says_at_its_deadline_what_it_left() {
     assert_eq!(left.delayed, ["in a minute", "in an hour"]);
     drop(held);
     assert_eq!(run_all(&queue), ["first", "second"]);
-    let left = queue.drain(Duration::ZERO).await;
+    let left = ends(queue.drain(Duration::ZERO)).await;
     assert!(left.is_drained());
     assert_eq!(left.delayed, ["held", "in a minute", "in an hour"]);
+}
+
+/// Proves PQ-2.
+#[tokio::test(start_paused = true)]
+async fn one_key_in_process_or_one_ready_is_not_drained() {
+    let queue = queue();
+    queue.add("a");
+    assert!(!ends(queue.drain(ms(1))).await.is_drained());
+    let item = take(&queue).unwrap();
+    assert!(!ends(queue.drain(ms(1))).await.is_drained());
+    item.forget();
+    assert!(ends(queue.drain(ms(1))).await.is_drained());
 }
 
 /// Proves Q-7.
@@ -199,15 +216,15 @@ async fn a_failure_while_draining_is_left_and_not_retried() {
     let worker = tokio::spawn({
         let queue = queue.clone();
         async move {
-            while let Some(item) = queue.get().await {
+            while let Some(item) = ends(queue.get()).await {
                 item.retry();
             }
         }
     });
-    let left = queue.drain(Duration::from_secs(10)).await;
+    let left = ends(queue.drain(Duration::from_secs(10))).await;
     assert!(left.is_drained());
     assert_eq!(left.delayed, ["fails for ever"]);
-    worker.await.unwrap();
+    ends(worker).await.unwrap();
 }
 
 /// Proves Q-8.
@@ -242,7 +259,7 @@ async fn a_delayed_key_runs_when_it_is_due_and_not_before() {
     assert_eq!(run_all(&queue), ["now"]);
     queue.add_after("later", ms(50));
     let begin = Instant::now();
-    let item = queue.get().await.unwrap();
+    let item = ends(queue.get()).await.unwrap();
     assert_eq!((*item.key(), begin.elapsed()), ("later", ms(50)));
     item.forget();
     sleep(Duration::from_secs(1)).await;
@@ -304,12 +321,12 @@ async fn a_sleeping_worker_hears_of_an_earlier_due_time() {
     queue.add_after("late", Duration::from_hours(1));
     let worker = tokio::spawn({
         let queue = queue.clone();
-        async move { *queue.get().await.unwrap().key() }
+        async move { *ends(queue.get()).await.unwrap().key() }
     });
     sleep(ms(1)).await;
     queue.add_after("soon", ms(20));
     let begin = Instant::now();
-    assert_eq!(worker.await.unwrap(), "soon");
+    assert_eq!(ends(worker).await.unwrap(), "soon");
     assert_eq!(begin.elapsed(), ms(20));
 }
 
@@ -320,7 +337,7 @@ async fn a_delay_of_years_neither_fires_early_nor_breaks_the_timer() {
     queue.add_after("never", Duration::MAX);
     queue.add_after("in three years", Duration::from_hours(3 * 365 * 24));
     let begin = Instant::now();
-    let item = queue.get().await.unwrap();
+    let item = ends(queue.get()).await.unwrap();
     assert_eq!(*item.key(), "in three years");
     assert_eq!(begin.elapsed(), Duration::from_hours(3 * 365 * 24));
 }
@@ -352,18 +369,18 @@ async fn a_failing_key_waits_longer_each_time_until_it_is_forgotten() {
     let queue = queue();
     queue.add("a");
     for (failures, delay) in [(0, 5), (1, 10), (2, 20), (3, 40)] {
-        let item = queue.get().await.unwrap();
+        let item = ends(queue.get()).await.unwrap();
         assert_eq!(item.retries(), failures);
         assert_eq!(item.retry(), ms(delay));
         sleep(ms(delay - 1)).await;
         assert!(take(&queue).is_none());
         sleep(ms(1)).await;
     }
-    queue.get().await.unwrap().forget();
+    ends(queue.get()).await.unwrap().forget();
     assert_eq!(queue.retries(&"a"), 0);
     queue.add_rate_limited("a");
     let begin = Instant::now();
-    queue.get().await.unwrap().forget();
+    ends(queue.get()).await.unwrap().forget();
     assert_eq!(begin.elapsed(), ms(5));
     queue.add_rate_limited("b");
     queue.forget(&"b");
@@ -395,7 +412,7 @@ async fn requeue_after_is_a_success_with_a_date() {
 #[tokio::test(start_paused = true)]
 async fn an_item_dropped_without_a_verdict_is_retried_with_back_off() {
     async fn fails(queue: &WorkQueue<&'static str>) -> Result<(), &'static str> {
-        let item = queue.get().await.ok_or("shut down")?;
+        let item = ends(queue.get()).await.ok_or("shut down")?;
         Err("the server said no")?;
         item.forget();
         Ok(())
@@ -407,7 +424,7 @@ async fn an_item_dropped_without_a_verdict_is_retried_with_back_off() {
     sleep(ms(5)).await;
 
     let panics = AssertUnwindSafe(async {
-        let _item = queue.get().await;
+        let _item = ends(queue.get()).await;
         panic!("a bug in the reconcile");
     });
     panics.catch_unwind().await.unwrap_err();
@@ -415,7 +432,7 @@ async fn an_item_dropped_without_a_verdict_is_retried_with_back_off() {
     sleep(ms(10)).await;
 
     let cancelled = timeout(ms(1), async {
-        let _item = queue.get().await;
+        let _item = ends(queue.get()).await;
         std::future::pending::<()>().await;
     });
     cancelled.await.unwrap_err();
@@ -432,7 +449,7 @@ async fn a_cancelled_get_passes_its_wake_up_on() {
     assert!((&mut first).now_or_never().is_none());
     let second = tokio::spawn({
         let queue = queue.clone();
-        async move { *queue.get().await.unwrap().key() }
+        async move { *ends(queue.get()).await.unwrap().key() }
     });
     sleep(ms(1)).await;
     queue.add("a");
@@ -450,12 +467,12 @@ async fn when_the_worker_that_watches_the_clock_leaves_another_does() {
     assert!((&mut first).now_or_never().is_none());
     let second = tokio::spawn({
         let queue = queue.clone();
-        async move { *queue.get().await.unwrap().key() }
+        async move { *ends(queue.get()).await.unwrap().key() }
     });
     sleep(ms(10)).await;
     drop(first);
     let begin = Instant::now();
-    assert_eq!(second.await.unwrap(), "a");
+    assert_eq!(ends(second).await.unwrap(), "a");
     assert_eq!(begin.elapsed(), ms(40));
 }
 
@@ -466,13 +483,13 @@ async fn a_batch_takes_what_is_there_and_holds_each_key() {
     for key in ["a", "b", "c"] {
         queue.add(key);
     }
-    let batch = queue.get_batch(2).await;
+    let batch = ends(queue.get_batch(2)).await;
     assert_eq!(
         batch.iter().map(|item| *item.key()).collect::<Vec<_>>(),
         ["a", "b"]
     );
     queue.add("a");
-    let rest = queue.get_batch(0).await;
+    let rest = ends(queue.get_batch(0)).await;
     assert_eq!(
         rest.iter().map(|item| *item.key()).collect::<Vec<_>>(),
         ["c"]
@@ -480,7 +497,7 @@ async fn a_batch_takes_what_is_there_and_holds_each_key() {
     batch.into_iter().for_each(super::super::Item::forget);
     assert_eq!(run_all(&queue), ["a"]);
     queue.shut_down();
-    assert!(queue.get_batch(9).await.is_empty());
+    assert!(ends(queue.get_batch(9)).await.is_empty());
 }
 
 /// Proves Q-57.
@@ -524,7 +541,7 @@ async fn an_item_put_back_runs_again_behind_the_others_with_the_back_off_it_had(
     let item = take(&queue).unwrap();
     queue.shut_down();
     item.put_back();
-    assert_eq!(queue.drain(Duration::ZERO).await.delayed, ["c"]);
+    assert_eq!(ends(queue.drain(Duration::ZERO)).await.delayed, ["c"]);
 }
 
 /// Proves Q-57.
@@ -558,15 +575,15 @@ async fn a_rate_limiter_that_panics_costs_its_key_a_delay_and_nothing_else() {
     let queue = WorkQueue::builder("test").rate_limiter(Broken).build();
     queue.add("a");
     let panics = AssertUnwindSafe(async {
-        let _item = queue.get().await;
+        let _item = ends(queue.get()).await;
         panic!("a bug in the reconcile");
     });
     panics.catch_unwind().await.unwrap_err();
     let begin = Instant::now();
-    let item = queue.get().await.unwrap();
+    let item = ends(queue.get()).await.unwrap();
     assert_eq!(begin.elapsed(), Duration::from_secs(1));
     item.forget();
-    assert!(queue.drain(Duration::ZERO).await.is_drained());
+    assert!(ends(queue.drain(Duration::ZERO)).await.is_drained());
 }
 
 /// A worker that always finds a key must not keep the others from running.
@@ -580,7 +597,7 @@ async fn a_busy_worker_lets_other_tasks_run() {
     let busy = tokio::spawn({
         let queue = queue.clone();
         async move {
-            while let Some(item) = queue.get().await {
+            while let Some(item) = ends(queue.get()).await {
                 item.retry();
             }
         }

@@ -27,7 +27,9 @@ struct Values {
 impl<K: Kind> Sink<K> for Values {
     fn replace(&self, items: Vec<Object<K>>, _resource_version: &str) {
         self.objects.lock().clear();
-        items.into_iter().for_each(|item| self.update(item));
+        for item in items {
+            self.update(item);
+        }
         self.replaced.fetch_add(1, Ordering::SeqCst);
     }
 

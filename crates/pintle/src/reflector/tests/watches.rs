@@ -216,6 +216,7 @@ async fn nothing_is_read_while_the_sink_has_no_room() {
         bookmark("11"),
         Said::Pause(SECOND),
         added("a", "12"),
+        Said::Pause(SECOND),
         added("b", "13"),
         Said::Hang,
     ]);
@@ -226,8 +227,9 @@ async fn nothing_is_read_while_the_sink_has_no_room() {
     assert_eq!(scene.told(), ["replace @10", "bookmark 11", "add a@12"]);
     assert_eq!(scene.calls().len(), 2);
     scene.sink.full.send_replace(false);
-    let scene = scene.after(SECOND).await;
+    let scene = scene.after(2 * SECOND).await;
     assert_eq!(scene.told()[3..], ["add b@13"]);
+    assert_eq!(scene.calls().len(), 2);
     assert!(scene.stops_at_once().await);
 }
 

@@ -1,0 +1,292 @@
+//! Owners, dependents and namespaces that go, on a whole cluster.
+
+mod support;
+
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    core::v1::{ConfigMap, Event, Namespace, Pod, ServiceAccount},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::{Value, json};
+use support::{Kubectl, virtual_cluster, wait_for};
+
+fn map(name: &str, owners: &[Value]) -> Value {
+    json!({ "metadata": { "name": name, "ownerReferences": owners } })
+}
+
+fn owner(map: &ConfigMap) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "name": map.name_any(), "uid": map.uid(),
+        "blockOwnerDeletion": true,
+    })
+}
+
+async fn names(kubectl: &Kubectl) -> Vec<String> {
+    let maps = kubectl.list::<ConfigMap>().await;
+    maps.iter()
+        .map(ResourceExt::name_any)
+        .filter(|name| name != "kube-root-ca.crt")
+        .collect()
+}
+
+async fn until_left(kubectl: &Kubectl, left: &[&str]) {
+    wait_for(&format!("{left:?} to be left"), async || {
+        (names(kubectl).await == left).then_some(())
+    })
+    .await;
+}
+
+/// Proves W92, W93.
+#[tokio::test(start_paused = true)]
+async fn an_owner_reference_to_nothing_is_garbage() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    let owner = kubectl.create::<ConfigMap>(map("owner", &[])).await;
+    let mut stale = self::owner(&owner);
+    stale["uid"] = json!("11111111-2222-3333-4444-555555555555");
+    kubectl
+        .create::<ConfigMap>(map("child", &[self::owner(&owner)]))
+        .await;
+    kubectl
+        .create::<ConfigMap>(map("changeling", &[stale]))
+        .await;
+    until_left(&kubectl, &["child", "owner"]).await;
+    cluster.stop().await;
+}
+
+/// Proves W94.
+#[tokio::test(start_paused = true)]
+async fn foreground_deletion_of_a_deployment_ends_with_the_deployment() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl.create_deployment("web", "nginx:1", 2).await;
+    kubectl.rollout("web").await;
+    kubectl
+        .delete::<Deployment>("web", &DeleteParams::foreground())
+        .await;
+    wait_for("the Deployment to be gone", async || {
+        let gone = kubectl
+            .api::<Deployment>()
+            .get_opt("web")
+            .await
+            .unwrap()
+            .is_none();
+        gone.then_some(())
+    })
+    .await;
+    assert!(kubectl.list::<ReplicaSet>().await.is_empty());
+    assert!(kubectl.list::<Pod>().await.is_empty());
+    cluster.stop().await;
+}
+
+/// Proves W95, PC-2.
+#[tokio::test(start_paused = true)]
+async fn what_a_deployment_orphans_the_next_one_adopts() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl.create_deployment("web", "nginx:1", 2).await;
+    kubectl.rollout("web").await;
+    let before: Vec<_> = kubectl.pods().await.iter().map(ResourceExt::uid).collect();
+    kubectl
+        .delete::<Deployment>("web", &DeleteParams::orphan())
+        .await;
+    wait_for("the Deployment to be gone", async || {
+        let gone = kubectl
+            .api::<Deployment>()
+            .get_opt("web")
+            .await
+            .unwrap()
+            .is_none();
+        gone.then_some(())
+    })
+    .await;
+    let sets = kubectl.list::<ReplicaSet>().await;
+    assert!(sets[0].owner_references().is_empty());
+
+    let deployment = kubectl.create_deployment("web", "nginx:1", 2).await;
+    kubectl.rollout("web").await;
+    let sets = kubectl.list::<ReplicaSet>().await;
+    assert_eq!(sets.len(), 1);
+    assert_eq!(
+        Some(&sets[0].owner_references()[0].uid),
+        deployment.uid().as_ref()
+    );
+    let after: Vec<_> = kubectl.pods().await.iter().map(ResourceExt::uid).collect();
+    assert_eq!(before, after, "no Pod was touched");
+    cluster.stop().await;
+}
+
+/// Proves W96.
+#[tokio::test(start_paused = true)]
+async fn an_owner_in_another_namespace_is_reported() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    let elsewhere = Kubectl {
+        namespace: "kube-public".into(),
+        ..kubectl.clone()
+    };
+    let owner = elsewhere.create::<ConfigMap>(map("owner", &[])).await;
+    kubectl
+        .create::<ConfigMap>(map("child", &[self::owner(&owner)]))
+        .await;
+    until_left(&kubectl, &[]).await;
+    wait_for("the event", async || {
+        let events = kubectl.list::<Event>().await;
+        let said = |event: &Event| event.reason.as_deref() == Some("OwnerRefInvalidNamespace");
+        events.iter().any(said).then_some(())
+    })
+    .await;
+    cluster.stop().await;
+}
+
+/// Proves PC-2.
+#[tokio::test(start_paused = true)]
+async fn two_sets_that_claim_one_pod_do_not_fight() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    let set = |name: &str| {
+        json!({
+            "metadata": { "name": name },
+            "spec": {
+                "replicas": 1,
+                "selector": { "matchLabels": { "app": "shared" } },
+                "template": {
+                    "metadata": { "labels": { "app": "shared" } },
+                    "spec": { "containers": [{ "name": "main", "image": "nginx" }] },
+                },
+            },
+        })
+    };
+    kubectl
+        .create::<Pod>(json!({
+            "metadata": { "name": "orphan", "labels": { "app": "shared" } },
+            "spec": { "containers": [{ "name": "main", "image": "nginx" }] },
+        }))
+        .await;
+    kubectl.create::<ReplicaSet>(set("left")).await;
+    kubectl.create::<ReplicaSet>(set("right")).await;
+    wait_for("one Pod each", async || {
+        let sets = kubectl.list::<ReplicaSet>().await;
+        let ready = |set: &ReplicaSet| set.status.as_ref()?.ready_replicas;
+        (sets.iter().filter_map(ready).sum::<i32>() == 2).then_some(())
+    })
+    .await;
+    let pods = kubectl.pods().await;
+    assert_eq!(pods.len(), 2, "one adopted, one created");
+    let owners: std::collections::BTreeSet<_> = pods
+        .iter()
+        .map(|pod| pod.owner_references()[0].name.clone())
+        .collect();
+    assert_eq!(owners.len(), 2);
+    cluster.stop().await;
+}
+
+/// Proves W104.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_has_its_account_and_certificates_and_gets_them_back() {
+    let cluster = virtual_cluster().root_ca("PEM").start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    let complete = async || {
+        let account = kubectl
+            .api::<ServiceAccount>()
+            .get_opt("default")
+            .await
+            .unwrap();
+        let map = kubectl
+            .api::<ConfigMap>()
+            .get_opt("kube-root-ca.crt")
+            .await
+            .unwrap();
+        let pem = map.and_then(|map| map.data?.remove("ca.crt"));
+        (account.is_some() && pem.as_deref() == Some("PEM")).then_some(())
+    };
+    wait_for("both", complete).await;
+    kubectl
+        .delete::<ServiceAccount>("default", &DeleteParams::default())
+        .await;
+    kubectl
+        .delete::<ConfigMap>("kube-root-ca.crt", &DeleteParams::default())
+        .await;
+    wait_for("both again", complete).await;
+    cluster.stop().await;
+}
+
+/// Proves W103.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_deleted_while_pods_are_created_in_it_goes() {
+    let cluster = virtual_cluster().start().await;
+    let namespaces = Api::<Namespace>::all(cluster.client());
+    let team = json!({ "metadata": { "name": "team" } });
+    let team = serde_json::from_value(team).unwrap();
+    namespaces
+        .create(&PostParams::default(), &team)
+        .await
+        .unwrap();
+    let kubectl = Kubectl {
+        namespace: "team".into(),
+        ..Kubectl::new(cluster.client())
+    };
+    kubectl.create_deployment("web", "nginx:1", 20).await;
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    namespaces
+        .delete("team", &DeleteParams::default())
+        .await
+        .unwrap();
+    wait_for("the namespace to be gone", async || {
+        namespaces
+            .get_opt("team")
+            .await
+            .unwrap()
+            .is_none()
+            .then_some(())
+    })
+    .await;
+    assert!(kubectl.list::<Pod>().await.is_empty());
+    cluster.stop().await;
+}
+
+/// Proves W103.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_says_what_holds_it() {
+    let cluster = virtual_cluster().start().await;
+    let namespaces = Api::<Namespace>::all(cluster.client());
+    let team = json!({ "metadata": { "name": "team" } });
+    let team = serde_json::from_value(team).unwrap();
+    namespaces
+        .create(&PostParams::default(), &team)
+        .await
+        .unwrap();
+    let kubectl = Kubectl {
+        namespace: "team".into(),
+        ..Kubectl::new(cluster.client())
+    };
+    let held = json!({ "metadata": { "name": "held", "finalizers": ["example.com/hold"] } });
+    kubectl.create::<ConfigMap>(held).await;
+    namespaces
+        .delete("team", &DeleteParams::default())
+        .await
+        .unwrap();
+    wait_for("the condition", async || {
+        let status = namespaces.get("team").await.unwrap().status?;
+        let mut conditions = status.conditions?.into_iter();
+        let held = conditions.find(|c| c.type_ == "NamespaceFinalizersRemaining")?;
+        (held.status == "True" && held.message?.contains("example.com/hold")).then_some(())
+    })
+    .await;
+    kubectl
+        .patch::<ConfigMap>("held", json!({ "metadata": { "finalizers": null } }))
+        .await;
+    wait_for("the namespace to be gone", async || {
+        namespaces
+            .get_opt("team")
+            .await
+            .unwrap()
+            .is_none()
+            .then_some(())
+    })
+    .await;
+    cluster.stop().await;
+}
