@@ -350,7 +350,7 @@ async fn what_a_reconcile_returns_decides_when_its_key_runs_again() {
             .collect();
         let gaps: Vec<_> = times
             .windows(2)
-            .map(|two| u64::try_from((two[1] - two[0]).as_millis()).unwrap())
+            .map(|two| u64::try_from(two[1].abs_diff(two[0]).as_millis()).unwrap())
             .collect();
         assert_eq!(gaps, waits, "{case}");
 

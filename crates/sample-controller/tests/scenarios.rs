@@ -28,7 +28,7 @@ async fn a_foo_becomes_a_deployment_with_status_and_event() {
         Some(2)
     );
     assert_eq!(deployment.owner_references()[0].name, "a");
-    assert_eq!(world.managers(&deployment), ["sample-controller"]);
+    assert_eq!(world.anonymous_writes(), 0);
     let status = world.foo("a").await.status.expect("reported");
     assert_eq!(status.available_replicas, 2);
     assert_eq!(status.observed_generation, Some(1));
@@ -267,7 +267,7 @@ async fn at_rest_nothing_is_written_however_often_it_resyncs() {
     }
 }
 
-/// Proves PC-60.
+/// Proves C-17.
 #[tokio::test(start_paused = true)]
 async fn two_controllers_at_once_end_in_the_same_state_and_rest() {
     let world = World::new(Crd::Today).await;

@@ -139,6 +139,7 @@ impl Api {
 
     /// What follows from a write of the server's own kinds.
     pub(crate) fn after_write(&self, resource: &Resource, object: &Object) {
+        self.remember_event(resource.table, object);
         if self.registry.definitions() == resource.table {
             self.settle_definition(object.name());
         }

@@ -19,7 +19,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Client, Resource,
     api::{DeleteParams, Patch, PatchParams, PostParams},
     client::Body,
 };
@@ -81,6 +81,7 @@ struct Gate {
     failing: Arc<AtomicBool>,
     writes: Arc<AtomicUsize>,
     failed: Arc<AtomicUsize>,
+    anonymous: Arc<AtomicUsize>,
 }
 
 pub(crate) struct Running {
@@ -132,7 +133,7 @@ impl World {
             informers.start(&stop);
             controller.run(2, &stop).await.unwrap();
             informers.shutdown().await;
-            events.shutdown(Duration::from_secs(5)).await;
+            assert_eq!(events.shutdown(Duration::from_secs(5)).await.left, 0);
             drop(sink);
         });
         Running { shutdown, task }
@@ -259,16 +260,9 @@ impl World {
         lines
     }
 
-    /// Who wrote the object, except the cluster's own loops.
-    pub(crate) fn managers(&self, object: &impl ResourceExt) -> Vec<String> {
-        let mut managers: Vec<_> = object
-            .managed_fields()
-            .iter()
-            .filter_map(|entry| entry.manager.clone())
-            .filter(|manager| manager == NAME)
-            .collect();
-        managers.dedup();
-        managers
+    /// How many writes did not say who writes.
+    pub(crate) fn anonymous_writes(&self) -> usize {
+        self.gate.anonymous.load(Ordering::SeqCst)
     }
 
     /// How many writes the controllers have asked for, events aside.
@@ -309,6 +303,11 @@ impl Gate {
         if request.uri().path().contains("/events") {
             // A series of events is closed minutes after its last one: not the controller's doing.
             return None;
+        }
+        let by_us = format!("fieldManager={NAME}");
+        let query = request.uri().query().unwrap_or_default();
+        if request.method() != Method::DELETE && !query.contains(&by_us) {
+            self.anonymous.fetch_add(1, Ordering::SeqCst);
         }
         let number = self.writes.fetch_add(1, Ordering::SeqCst) + 1;
         if !self.failing.load(Ordering::SeqCst) {

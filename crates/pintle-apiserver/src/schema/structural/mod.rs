@@ -25,7 +25,7 @@ pub(crate) use self::tests::any_json;
 
 use serde_json::{Value, json};
 
-use self::node::Node;
+pub(crate) use self::node::Node;
 use super::field::{FieldError, Path, Reason};
 
 /// A schema, read once and then used for every object of its kind and version.
@@ -157,6 +157,10 @@ impl Structural {
 
     fn embedded(&self, object: &Value, errors: &mut Vec<FieldError>) {
         embedded(object, &self.root, &Path::Root, errors);
+    }
+
+    pub(crate) fn node(&self) -> &Node {
+        &self.root
     }
 
     /// True if the schema has rules in CEL anywhere.
