@@ -174,6 +174,7 @@ async fn metadata_alone_can_be_followed() {
             .await
             .unwrap();
         assert_eq!(values.names(), ["default/a"]);
+        assert!(!values.shows("default/a", "one"), "the data came, too");
         let patch = Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
         api.patch("a", &PatchParams::default(), &patch)
             .await
