@@ -10,6 +10,7 @@ mod discovery;
 mod error;
 mod events;
 mod list;
+mod managers;
 mod namespaces;
 mod negotiate;
 mod openapi;

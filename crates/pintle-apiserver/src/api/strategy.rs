@@ -173,7 +173,7 @@ fn with_type(resource: &Resource, object: &Tree) -> Value {
 }
 
 /// Reads an object by its schema: fields it does not know are dropped, and that is told as the
-/// request wants it; built-in kinds also get their defaults.
+/// request wants it; what is missing gets its default.
 pub(crate) fn prune(
     resource: &Resource,
     object: &mut Tree,
@@ -181,7 +181,11 @@ pub(crate) fn prune(
 ) -> Result<(), ApiError> {
     let mut value = Value::Object(std::mem::take(object));
     let unknown = match (&resource.custom, resource.ty) {
-        (Some(custom), _) => custom.schema.prune(&mut value),
+        (Some(custom), _) => {
+            let unknown = custom.schema.prune(&mut value);
+            custom.schema.default(&mut value);
+            unknown
+        }
         (None, Some(ty)) => {
             let unknown = typed::canonicalize(&mut value, ty).map_err(|error| {
                 let (kind, version) = (&resource.kind, &resource.version);
@@ -294,10 +298,16 @@ fn keep_all_but_status(resource: &Resource, object: &mut Tree, stored: &Tree) {
     };
     // Built-in kinds take metadata along with the status; custom resources keep theirs, but for
     // who manages which field.
-    if resource.custom.is_none()
-        && let Some(metadata) = metadata
-    {
-        object.insert("metadata".into(), metadata);
+    match metadata {
+        Some(metadata) if resource.custom.is_none() => {
+            object.insert("metadata".into(), metadata);
+        }
+        Some(Value::Object(mut metadata)) => {
+            if let Some(managers) = metadata.remove("managedFields") {
+                meta::metadata(object).insert("managedFields".into(), managers);
+            }
+        }
+        _ => {}
     }
 }
 
