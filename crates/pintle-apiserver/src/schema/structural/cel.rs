@@ -150,6 +150,7 @@ fn ask(
         let kind = failure.kind;
         let detail = match kind {
             ErrorKind::ValidationFailure => failure.message.trim().to_owned(),
+            ErrorKind::EvaluationError => broken(&failure.message, &failure.rule, schema),
             _ => failure.message,
         };
         let reason = match (&kind, failure.reason.as_deref()) {
@@ -175,6 +176,23 @@ fn ask(
             detail,
         });
     }
+}
+
+/// A rule that could not be answered: why, and which.
+fn broken(message: &str, rule: &str, schema: &Node) -> String {
+    let why = message
+        .strip_prefix("rule evaluation error: ")
+        .unwrap_or(message);
+    let mut chars = why.chars();
+    let first = chars.next().map(|c| c.to_ascii_lowercase());
+    let why: String = first.into_iter().chain(chars).collect();
+    let known = schema.rules.iter().find(|known| known["rule"] == rule);
+    let said = known
+        .and_then(|known| known.get("message")?.as_str())
+        .unwrap_or_default()
+        .trim();
+    let named = if said.is_empty() { rule.trim() } else { said };
+    format!("{why} evaluating rule: {named}")
 }
 
 fn root_context(object: &Value) -> Option<RootContext> {

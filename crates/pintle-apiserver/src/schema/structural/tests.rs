@@ -466,6 +466,10 @@ fn rules_are_told_at_their_place_in_their_words() {
             "x-kubernetes-validations": [{"rule": "self > 0", "message": "must be positive"}]}},
     }}));
     assert_eq!(
+        told(&schema, &json!({"spec": {"max": 4}}), None)[0],
+        "spec: Invalid value: \"object\": no such key: min evaluating rule: min must not exceed max",
+    );
+    assert_eq!(
         told(&schema, &json!({"spec": {"min": 2, "max": 4}}), None),
         Vec::<String>::new()
     );
