@@ -5,7 +5,12 @@ use std::{fmt, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::Api, chance::Chance, clock::Clock, registry::Registry, service::ApiService, store::Store,
+    api::{Api, Expiry},
+    chance::Chance,
+    clock::Clock,
+    registry::Registry,
+    service::ApiService,
+    store::Store,
 };
 
 /// The Kubernetes version whose behaviour the server has.
@@ -137,6 +142,7 @@ impl Builder {
                 clock: self.clock,
                 chance,
                 pod_deletion: self.pod_deletion,
+                expiry: Expiry::default(),
                 closing: CancellationToken::new(),
             }),
             beyond_loopback: self.beyond_loopback,

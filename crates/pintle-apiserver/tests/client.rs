@@ -1,10 +1,20 @@
 //! The in-process `kube::Client`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
+    api::{
+        DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent,
+        WatchParams,
+    },
 };
 use pintle_apiserver::ApiServer;
 
@@ -42,7 +52,7 @@ async fn a_typed_client_works_in_process() {
         events.next().await,
         Some(Ok(WatchEvent::Modified(_)))
     ));
-    maps.delete("a", &Default::default()).await.unwrap();
+    maps.delete("a", &DeleteParams::default()).await.unwrap();
     assert!(matches!(
         events.next().await,
         Some(Ok(WatchEvent::Deleted(_)))

@@ -1,5 +1,12 @@
 //! Namespaces, definitions and discovery.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
 mod support;
 
 use bytes::Bytes;

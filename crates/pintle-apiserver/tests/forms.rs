@@ -1,5 +1,12 @@
 //! The forms of answers: tables, metadata, YAML, OpenAPI, and the two groups of events.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
 mod support;
 
 use bytes::Bytes;

@@ -1,5 +1,12 @@
 //! Lists: selectors, pages, versions, collections.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
 mod support;
 
 use serde_json::{Value, json};

@@ -1,5 +1,12 @@
 //! Creating, reading, changing and deleting single objects.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
 mod support;
 
 use serde_json::json;

@@ -1,5 +1,12 @@
 //! The server on a socket.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
 mod support;
 
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,12 @@
 //! Scale, binding, eviction, reviews.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
 mod support;
 
 use serde_json::{Value, json};
@@ -194,4 +201,41 @@ async fn a_scheduled_pod_gets_its_grace_when_the_server_is_built_so() {
             .await;
         assert_eq!(http.get(&format!("{PODS}/p")).await.0, 404);
     }
+}
+
+/// Proves W160.
+#[tokio::test]
+async fn events_are_forgotten_after_an_hour_without_a_write() {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    };
+    let hours = Arc::new(AtomicI64::new(0));
+    let clock = {
+        let hours = Arc::clone(&hours);
+        let seconds = move || hours.load(Ordering::Relaxed) * 1800 + 1_767_225_600;
+        pintle_apiserver::Clock::from_fn(move || jiff::Timestamp::from_second(seconds()).unwrap())
+    };
+    let server = pintle_apiserver::ApiServer::builder().clock(clock).build();
+    let http = http(&server);
+    let events = "/api/v1/namespaces/default/events";
+    for name in ["old", "kept"] {
+        http.post(
+            events,
+            &json!({"metadata": {"name": name}, "involvedObject": {}, "reason": "r"}),
+        )
+        .await;
+    }
+    hours.store(1, Ordering::Relaxed);
+    http.merge(&format!("{events}/kept"), &json!({"count": 2}))
+        .await;
+    hours.store(2, Ordering::Relaxed);
+    let (_, list) = http.get(events).await;
+    let names: Vec<&Value> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| &e["metadata"]["name"])
+        .collect();
+    assert_eq!(names, ["kept"]);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Api, options::WriteOptions, strategy::prune};
+use super::{Api, managers::Mark, options::WriteOptions, strategy::prune};
 
 impl Api {
     /// Fills a fresh server: its namespaces, and the service by which pods find it.
@@ -29,9 +29,12 @@ impl Api {
         else {
             return;
         };
-        let options = WriteOptions::default();
+        let options = WriteOptions {
+            manager: "kube-apiserver".to_owned(),
+            ..WriteOptions::default()
+        };
         let made = prune(resource, &mut object, &options)
-            .and_then(|()| self.create_object(resource, namespace, object, &options));
+            .and_then(|()| self.create_object(resource, namespace, object, &options, Mark::Update));
         if let Err(error) = made {
             tracing::error!(?error, plural, "cannot create what every cluster has");
         }

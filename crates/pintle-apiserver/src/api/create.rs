@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     Answer, Api, Call,
     error::ApiError,
+    managers::Mark,
     options::WriteOptions,
     respond,
     strategy::{Part, check},
@@ -51,8 +52,13 @@ impl Api {
         let options = call.write_options("CreateOptions")?;
         let object = call.object(&options)?;
         let resource = &call.target.resource;
-        let written =
-            self.create_object(resource, call.target.namespace.as_deref(), object, &options)?;
+        let written = self.create_object(
+            resource,
+            call.target.namespace.as_deref(),
+            object,
+            &options,
+            Mark::Update,
+        )?;
         Ok(written.answer(201, &call.view(&self.clock), &options))
     }
 
@@ -63,6 +69,7 @@ impl Api {
         namespace: Option<&str>,
         mut object: Tree,
         options: &WriteOptions,
+        mark: Mark,
     ) -> Result<Written, ApiError> {
         let table = resource
             .table
@@ -89,6 +96,9 @@ impl Api {
                 &given,
                 "create not allowed while custom resource definition is terminating",
             ));
+        }
+        if mark == Mark::Update {
+            self.mark_managers(resource, "", options, None, &mut object);
         }
         let tries = if given.is_empty() && !prefix.is_empty() {
             NAME_TRIES
@@ -139,6 +149,7 @@ impl Api {
 
     /// What follows from a write of the server's own kinds.
     pub(crate) fn after_write(&self, resource: &Resource, object: &Object) {
+        self.remember_event(resource.table, object);
         if self.registry.definitions() == resource.table {
             self.settle_definition(object.name());
         }

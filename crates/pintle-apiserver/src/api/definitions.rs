@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Api, update::is_finished};
+use super::{Api, options::WriteOptions, update::is_finished};
 use crate::{
     meta::{self, Tree},
     registry::{Resource, crd},
@@ -37,8 +37,16 @@ impl Api {
             let Some(current) = self.store.get(table, &key) else {
                 return false;
             };
-            let mut tree = current.decode();
+            let stored = current.decode();
+            let mut tree = stored.clone();
             change(&mut tree);
+            if tree != stored {
+                let options = WriteOptions {
+                    manager: "kube-apiserver".to_owned(),
+                    ..WriteOptions::default()
+                };
+                self.mark_managers(&resource, "status", &options, Some(&stored), &mut tree);
+            }
             let gone = is_finished(&resource, &tree);
             let content = Arc::new(resource.encode(tree));
             if !gone && content.same_as(&current.content) {

@@ -218,6 +218,13 @@ impl ApiError {
         )
     }
 
+    /// A configuration that others disagree with.
+    pub(crate) fn apply_conflict(message: String, causes: Vec<Cause>) -> Self {
+        let mut error = Self::new(409, "Conflict", message);
+        error.details.causes = causes;
+        error
+    }
+
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }

@@ -67,6 +67,7 @@ impl Api {
     /// What a collection request selects.
     pub(crate) async fn find(&self, call: &Call) -> Result<Found, ApiError> {
         let table = call.table()?;
+        self.forget_events(Some(table));
         let selector = Selector::read(&call.target, &call.query)?;
         let limit = usize::try_from(call.query.number("limit")?.unwrap_or(0)).unwrap_or(0);
         let token = call.query.get("continue");
@@ -254,7 +255,14 @@ fn parse_token(token: &str) -> Result<Page, ApiError> {
 /// A list as a stream of chunks: the objects are copied, never encoded again, unless the client
 /// wants another form.
 pub(crate) fn list_answer(view: View, metadata: &Value, items: Vec<Arc<Object>>) -> Response<Body> {
-    let head = view.list_head(metadata).into_bytes();
+    let mut metadata = metadata.clone();
+    if !matches!(view.form, Form::Json | Form::Yaml)
+        && metadata["continue"] == ""
+        && let Value::Object(map) = &mut metadata
+    {
+        map.remove("continue");
+    }
+    let head = view.list_head(&metadata).into_bytes();
     let form = view.form;
     let size: usize = items.iter().map(|item| item.content.len()).sum();
     let mut writer = ListWriter {

@@ -8,7 +8,9 @@ mod definitions;
 mod delete;
 mod discovery;
 mod error;
+mod events;
 mod list;
+mod managers;
 mod namespaces;
 mod negotiate;
 mod openapi;
@@ -36,8 +38,8 @@ use http::{HeaderMap, Method, Response, request::Parts};
 use tokio_util::sync::CancellationToken;
 
 pub use self::body::Body;
-pub(crate) use self::error::ApiError;
 pub(crate) use self::respond::error as refusal;
+pub(crate) use self::{error::ApiError, events::Expiry};
 use self::{
     negotiate::Form,
     query::Query,
@@ -86,6 +88,8 @@ pub(crate) struct Api {
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
     pub(crate) pod_deletion: PodDeletion,
+    /// When events are forgotten.
+    pub(crate) expiry: Expiry,
     /// Ends every watch when the server goes.
     pub(crate) closing: CancellationToken,
 }
@@ -207,9 +211,13 @@ impl Api {
 
     async fn subresource(self: &Arc<Self>, call: &Call, sub: &str, verb: Verbs) -> Answer {
         match (sub, verb) {
-            ("status", GET) => self.get(call).await,
-            ("status" | "finalize", UPDATE) => self.update(call, sub),
-            ("status", PATCH) => self.patch(call, sub),
+            ("status" | "approval" | "ephemeralcontainers" | "resize", GET) => self.get(call).await,
+            ("status" | "finalize" | "approval" | "ephemeralcontainers" | "resize", UPDATE) => {
+                self.update(call, sub)
+            }
+            ("status" | "approval" | "ephemeralcontainers" | "resize", PATCH) => {
+                self.patch(call, sub)
+            }
             ("scale", GET) => self.get_scale(call),
             ("scale", UPDATE) => self.change_scale(call, None),
             ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?)),

@@ -14,10 +14,6 @@ pub(crate) struct WriteOptions {
     /// Everything but the storing.
     pub(crate) dry_run: bool,
     /// Who the changed fields belong to.
-    #[allow(
-        dead_code,
-        reason = "field ownership is recorded by server-side apply, which is to come"
-    )]
     pub(crate) manager: String,
     pub(crate) field_validation: FieldValidation,
     /// What the client is to be told besides the answer.

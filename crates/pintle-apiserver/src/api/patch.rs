@@ -1,8 +1,15 @@
-//! Patches: JSON patch, JSON merge patch and strategic merge patch.
+//! Patches: JSON patch, JSON merge patch, strategic merge patch, and server-side apply.
 
 use serde_json::Value;
 
-use super::{Answer, Api, Call, decode::media_type, error::ApiError, strategy::Part};
+use super::{
+    Answer, Api, Call,
+    decode::{media_type, yaml},
+    error::ApiError,
+    managers::{Mark, check_options},
+    options::WriteOptions,
+    strategy::Part,
+};
 use crate::{
     meta::{self, Tree},
     patch::{self, PatchError},
@@ -11,6 +18,9 @@ use crate::{
         field::FieldError,
     },
 };
+
+/// The media type of a configuration to apply.
+const APPLY: &str = "application/apply-patch+yaml";
 
 /// A decoded patch.
 pub(crate) enum Patch {
@@ -24,6 +34,10 @@ impl Api {
     /// Answers PATCH of an object or one of its subresources.
     pub(crate) fn patch(&self, call: &Call, sub: &str) -> Answer {
         let options = call.write_options("PatchOptions")?;
+        if media_type(&call.headers) == APPLY {
+            return self.apply(call, sub, &options);
+        }
+        check_options(call, false)?;
         let patch = read(call)?;
         let resource = &call.target.resource;
         let kind = (resource.api_version(), resource.kind.clone());
@@ -37,13 +51,76 @@ impl Api {
             check_identity(call, &tree, &uid)?;
             Ok(tree)
         };
-        let written = self.change(call, Part::of(sub), &options, &mut change)?;
+        let written = self.change(call, Part::of(sub), &options, Mark::Update, &mut change)?;
         Ok(written.answer(200, &call.view(&self.clock), &options))
+    }
+    /// Answers an apply: what is not there is created.
+    fn apply(&self, call: &Call, sub: &str, options: &WriteOptions) -> Answer {
+        check_options(call, true)?;
+        let resource = &call.target.resource;
+        let mut config = yaml(&call.body)?;
+        let name = call.target.name.as_deref().unwrap_or_default();
+        let metadata = config.get("metadata");
+        if !config.is_object() || metadata.is_some_and(|metadata| !metadata.is_object()) {
+            return Err(ApiError::bad_request(
+                "error decoding YAML: an object is expected",
+            ));
+        }
+        if config["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .is_empty()
+        {
+            config["metadata"]["name"] = name.into();
+        }
+        if resource.namespaced && config["metadata"]["namespace"].is_null() {
+            config["metadata"]["namespace"] = call.target.namespace.clone().into();
+        }
+        let view = call.view(&self.clock);
+        if sub.is_empty() && self.store.get(call.table()?, &call.key()).is_none() {
+            let applied = self.apply_config(call, options, None, &config)?;
+            let tree = call.stored_form(applied, options)?;
+            check_name(call, &tree)?;
+            let namespace = call.target.namespace.as_deref();
+            let made = self.create_object(resource, namespace, tree, options, Mark::Done)?;
+            return Ok(made.answer(201, &view, options));
+        }
+        let mut change = |stored: Tree| {
+            let uid = meta::text(&stored, "uid").to_owned();
+            let mut live = Value::Object(resource.convert_out(stored));
+            live["apiVersion"] = resource.api_version().into();
+            live["kind"] = resource.kind.clone().into();
+            let applied = self.apply_config(call, options, Some(&live), &config)?;
+            let tree = call.stored_form(applied, options)?;
+            check_identity(call, &tree, &uid)?;
+            Ok(tree)
+        };
+        let written = self.change(call, Part::of(sub), options, Mark::Done, &mut change)?;
+        Ok(written.answer(200, &view, options))
     }
 }
 
 /// A patch cannot make an object another one.
 fn check_identity(call: &Call, patched: &Tree, uid: &str) -> Result<(), ApiError> {
+    check_name(call, patched)?;
+    let name = call.target.name.as_deref().unwrap_or_default();
+    let said = meta::text(patched, "uid");
+    if said != uid {
+        let resource = &call.target.resource;
+        let error = FieldError::invalid("metadata.uid", said, "field is immutable");
+        let errors = vec![error.clone(), error];
+        return Err(ApiError::invalid(
+            &resource.group,
+            &resource.kind,
+            name,
+            errors,
+        ));
+    }
+    Ok(())
+}
+
+/// Name and namespace must be those of the path.
+fn check_name(call: &Call, patched: &Tree) -> Result<(), ApiError> {
     let name = call.target.name.as_deref().unwrap_or_default();
     let said = meta::text(patched, "name");
     if said != name {
@@ -55,18 +132,6 @@ fn check_identity(call: &Call, patched: &Tree, uid: &str) -> Result<(), ApiError
     if call.target.resource.namespaced && meta::text(patched, "namespace") != namespace {
         return Err(ApiError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    let said = meta::text(patched, "uid");
-    if said != uid {
-        let resource = &call.target.resource;
-        let error = FieldError::invalid("metadata.uid", said, "field is immutable");
-        let errors = vec![error.clone(), error];
-        return Err(ApiError::invalid(
-            &resource.group,
-            &resource.kind,
-            name,
-            errors,
         ));
     }
     Ok(())
@@ -86,7 +151,7 @@ pub(crate) fn read(call: &Call) -> Result<Patch, ApiError> {
         ("application/strategic-merge-patch+json", Some(ty)) => {
             body(call).map(|patch| Patch::Strategic(patch, ty))
         }
-        ("application/apply-patch+yaml", _) => Err(ApiError::not_implemented("server-side apply")),
+        (APPLY, _) => Err(ApiError::not_implemented("server-side apply of a scale")),
         _ if resource.custom.is_some() => Err(ApiError::unsupported_media_type(&[
             "application/json-patch+json",
             "application/merge-patch+json",

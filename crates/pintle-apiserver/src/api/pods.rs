@@ -6,6 +6,7 @@ use super::{
     Answer, Api, Call,
     delete::{self, DeleteOptions},
     error::{ApiError, Cause},
+    managers::Mark,
     options::WriteOptions,
     respond,
     strategy::Part,
@@ -59,7 +60,7 @@ impl Api {
             }
             Ok(pod)
         };
-        self.change(call, Part::Everything, &options, &mut change)?;
+        self.change(call, Part::Everything, &options, Mark::Done, &mut change)?;
         Ok(respond::json(201, &delete::done()))
     }
 
@@ -152,7 +153,13 @@ impl Api {
                 (allowed - 1).into();
             Ok(budget)
         };
-        self.change(&budget_call, Part::Status, &options, &mut change)?;
+        self.change(
+            &budget_call,
+            Part::Status,
+            &options,
+            Mark::Done,
+            &mut change,
+        )?;
         Ok(())
     }
 }

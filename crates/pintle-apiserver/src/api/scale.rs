@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Api, Call, create::Written, error::ApiError, negotiate::Form, patch::Patch, respond,
-    strategy::Part,
+    Answer, Api, Call, create::Written, error::ApiError, managers::Mark, negotiate::Form,
+    patch::Patch, respond, strategy::Part,
 };
 use crate::{
     meta::{self, Tree},
@@ -74,7 +74,7 @@ impl Api {
             }
             apply(resource, stored, &wanted)
         };
-        let written = self.change(call, Part::Main, &options, &mut change)?;
+        let written = self.change(call, Part::Main, &options, Mark::Update, &mut change)?;
         let tree = match &written {
             Written::Stored(object) => object.decode(),
             Written::Tried(content, revision) => content.decode(*revision),

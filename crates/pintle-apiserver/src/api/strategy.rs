@@ -25,6 +25,10 @@ pub(crate) enum Part {
     Status,
     /// `/finalize` of a namespace.
     Finalize,
+    /// `/ephemeralcontainers` of a pod.
+    EphemeralContainers,
+    /// `/resize` of a pod.
+    Resize,
     /// The object and its status at once: the server's own changes.
     Everything,
 }
@@ -32,7 +36,10 @@ pub(crate) enum Part {
 impl Part {
     pub(crate) fn of(sub: &str) -> Self {
         match sub {
-            "status" => Self::Status,
+            // An approval is a condition; conditions are status.
+            "status" | "approval" => Self::Status,
+            "ephemeralcontainers" => Self::EphemeralContainers,
+            "resize" => Self::Resize,
             "finalize" => Self::Finalize,
             _ => Self::Main,
         }
@@ -106,6 +113,8 @@ pub(crate) fn prepare_update(
         }
         Part::Status => keep_all_but_status(resource, object, stored),
         Part::Finalize => keep_all_but_finalizers(object, stored),
+        Part::EphemeralContainers => keep_all_but(object, stored, "ephemeralContainers"),
+        Part::Resize => keep_all_but_sizes(object, stored),
         Part::Everything => {}
     }
     keep_system_metadata(object, stored, warnings);
@@ -164,7 +173,7 @@ fn with_type(resource: &Resource, object: &Tree) -> Value {
 }
 
 /// Reads an object by its schema: fields it does not know are dropped, and that is told as the
-/// request wants it; built-in kinds also get their defaults.
+/// request wants it; what is missing gets its default.
 pub(crate) fn prune(
     resource: &Resource,
     object: &mut Tree,
@@ -172,7 +181,11 @@ pub(crate) fn prune(
 ) -> Result<(), ApiError> {
     let mut value = Value::Object(std::mem::take(object));
     let unknown = match (&resource.custom, resource.ty) {
-        (Some(custom), _) => custom.schema.prune(&mut value),
+        (Some(custom), _) => {
+            let unknown = custom.schema.prune(&mut value);
+            custom.schema.default(&mut value);
+            unknown
+        }
         (None, Some(ty)) => {
             let unknown = typed::canonicalize(&mut value, ty).map_err(|error| {
                 let (kind, version) = (&resource.kind, &resource.version);
@@ -285,10 +298,16 @@ fn keep_all_but_status(resource: &Resource, object: &mut Tree, stored: &Tree) {
     };
     // Built-in kinds take metadata along with the status; custom resources keep theirs, but for
     // who manages which field.
-    if resource.custom.is_none()
-        && let Some(metadata) = metadata
-    {
-        object.insert("metadata".into(), metadata);
+    match metadata {
+        Some(metadata) if resource.custom.is_none() => {
+            object.insert("metadata".into(), metadata);
+        }
+        Some(Value::Object(mut metadata)) => {
+            if let Some(managers) = metadata.remove("managedFields") {
+                meta::metadata(object).insert("managedFields".into(), managers);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -303,6 +322,38 @@ fn keep_all_but_finalizers(object: &mut Tree, stored: &Tree) {
             Some(finalizers) => spec.insert("finalizers".into(), finalizers),
             None => spec.remove("finalizers"),
         };
+    }
+}
+
+/// Takes one field of the spec from `object` and everything else from `stored`.
+fn keep_all_but(object: &mut Tree, stored: &Tree, field: &str) {
+    let value = object.get("spec").and_then(|spec| spec.get(field)).cloned();
+    let metadata = object.remove("metadata");
+    stored.clone_into(object);
+    object.extend(metadata.map(|metadata| ("metadata".to_owned(), metadata)));
+    if let (Some(Value::Object(spec)), Some(value)) = (object.get_mut("spec"), value) {
+        spec.insert(field.to_owned(), value);
+    }
+}
+
+/// Takes the resources of containers from `object` and everything else from `stored`.
+fn keep_all_but_sizes(object: &mut Tree, stored: &Tree) {
+    let wanted = object.get("spec").cloned().unwrap_or_default();
+    let metadata = object.remove("metadata");
+    stored.clone_into(object);
+    object.extend(metadata.map(|metadata| ("metadata".to_owned(), metadata)));
+    let Some(Value::Object(spec)) = object.get_mut("spec") else {
+        return;
+    };
+    for list in ["containers", "initContainers"] {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let same = wanted[list].as_array().into_iter().flatten();
+            let mut same = same.filter(|other| other["name"] == container["name"]);
+            if let Some(resources) = same.next().and_then(|other| other.get("resources")) {
+                container["resources"] = resources.clone();
+            }
+        }
     }
 }
 

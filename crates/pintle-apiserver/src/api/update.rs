@@ -6,6 +6,7 @@ use super::{
     Answer, Api, Call,
     create::{Written, settle_namespace},
     error::ApiError,
+    managers::{Mark, keep_times},
     options::WriteOptions,
     strategy::{Part, check, prepare_update},
 };
@@ -47,7 +48,8 @@ impl Api {
             }
             if meta::text(&object, "resourceVersion").is_empty() {
                 let namespace = call.target.namespace.as_deref();
-                let written = self.create_object(resource, namespace, object, &options)?;
+                let written =
+                    self.create_object(resource, namespace, object, &options, Mark::Update)?;
                 return Ok(written.answer(201, &call.view(&self.clock), &options));
             }
             return Err(ApiError::modified(&resource.group, &resource.plural, name));
@@ -66,7 +68,7 @@ impl Api {
             ));
         }
         let mut change = |_stored: Tree| Ok(object.clone());
-        let written = self.change(call, part, &options, &mut change)?;
+        let written = self.change(call, part, &options, Mark::Update, &mut change)?;
         Ok(written.answer(200, &call.view(&self.clock), &options))
     }
 
@@ -78,6 +80,7 @@ impl Api {
         call: &Call,
         part: Part,
         options: &WriteOptions,
+        mark: Mark,
         change: Changing<'_>,
     ) -> Result<Written, ApiError> {
         let resource = &call.target.resource;
@@ -90,7 +93,12 @@ impl Api {
             let stored = current.decode();
             let mut object = change(stored.clone())?;
             check_versions(resource, &object, &current)?;
+            if mark == Mark::Update {
+                let sub = call.target.sub.as_deref().unwrap_or_default();
+                self.mark_managers(resource, sub, options, Some(&stored), &mut object);
+            }
             prepare_update(resource, part, &mut object, &stored, &options.warnings);
+            keep_times(&stored, &mut object);
             check(resource, part, &object, Some(&stored))?;
             let gone = is_finished(resource, &object);
             let content = Arc::new(resource.encode(object));

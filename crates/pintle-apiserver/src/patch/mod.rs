@@ -5,10 +5,12 @@
 //! | `application/merge-patch+json` | [`merge`] | a document of changes: null deletes, lists replace |
 //! | `application/json-patch+json` | [`json`] | a list of operations on paths |
 //! | `application/strategic-merge-patch+json` | [`strategic`] | a merge patch that knows which lists are sets or maps |
+//! | `application/apply-patch+yaml` | [`apply`](mod@apply) | all its manager wants, and nothing it wants no more |
 //!
 //! Everything here is a pure function of the object and the patch. Defaulting, validation and the
 //! store come after.
 
+pub mod apply;
 pub mod json;
 pub mod merge;
 pub mod strategic;

@@ -124,6 +124,7 @@ impl Definition {
             custom: Some(Arc::new(custom)),
             conversion: None,
             ty: None,
+            stored_ty: None,
             fields: version["selectableFields"]
                 .as_array()
                 .into_iter()

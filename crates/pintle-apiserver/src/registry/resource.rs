@@ -53,8 +53,10 @@ pub(crate) struct Resource {
     /// What a definition says about this version; none for built-in kinds.
     pub(crate) custom: Option<Arc<CustomVersion>>,
     pub(crate) fields: Vec<SelectableField>,
-    /// The type of a built-in kind.
+    /// The type of a built-in kind as it is served.
     pub(crate) ty: Option<TypeRef>,
+    /// The type of a built-in kind as it is stored.
+    pub(crate) stored_ty: Option<TypeRef>,
     /// How the served form differs from the stored one.
     pub(crate) conversion: Option<Conversion>,
     /// How objects open: `{"apiVersion":…,"kind":…,`.
@@ -96,6 +98,10 @@ impl Resource {
             conversion: (kind.group == "events.k8s.io").then_some(Conversion::Events),
             fields: fields::builtin(kind.group, kind.plural),
             ty: builtin::kind(kind.group, kind.version, kind.kind),
+            stored_ty: match kind.group {
+                "events.k8s.io" => builtin::kind("", "v1", "Event"),
+                group => builtin::kind(group, kind.version, kind.kind),
+            },
             prefix: type_prefix(&api_version(kind.group, kind.version), kind.kind),
         }
     }

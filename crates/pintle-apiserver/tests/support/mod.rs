@@ -1,6 +1,7 @@
 //! A small vocabulary for tests: raw requests against the service, and the objects they send.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use bytes::Bytes;
 use http::{Request, Response, header};

@@ -2,6 +2,7 @@
 
 mod age;
 mod builtin;
+mod cells;
 mod path;
 
 use serde_json::{Value, json};

@@ -1,0 +1,145 @@
+//! Who manages which field: every write leaves its mark.
+
+use serde_json::Value;
+
+use super::{
+    Api, Call,
+    error::{ApiError, Cause},
+    options::WriteOptions,
+};
+use crate::{
+    meta::Tree,
+    patch::apply::{self, ApplyError, FieldSet, Shape, Write},
+    registry::Resource,
+    schema::field::FieldError,
+};
+
+/// Whether a change still has to be marked with its manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// It is an update: the fields it changes are its manager's.
+    Update,
+    /// It is marked, or nobody's: an apply, or the server's own doing.
+    Done,
+}
+
+impl Api {
+    /// Marks a new or changed object with who manages its fields.
+    pub(crate) fn mark_managers(
+        &self,
+        resource: &Resource,
+        sub: &str,
+        options: &WriteOptions,
+        live: Option<&Tree>,
+        object: &mut Tree,
+    ) {
+        let live = live.map(|live| Value::Object(live.clone()));
+        let mut value = Value::Object(std::mem::take(object));
+        self.writing(resource, sub, options, |write| {
+            apply::update(live.as_ref(), &mut value, resource.shape(), write);
+        });
+        if let Value::Object(marked) = value {
+            *object = marked;
+        }
+    }
+
+    /// Applies a configuration to what is stored, or to nothing.
+    pub(crate) fn apply_config(
+        &self,
+        call: &Call,
+        options: &WriteOptions,
+        live: Option<&Value>,
+        config: &Value,
+    ) -> Result<Value, ApiError> {
+        let resource = &call.target.resource;
+        let sub = call.target.sub.as_deref().unwrap_or_default();
+        let force = call.query.flag("force");
+        let result = self.writing(resource, sub, options, |write| {
+            apply::apply(live, config, resource.served_shape(), write, force)
+        });
+        result.map_err(|error| match error {
+            ApplyError::BadRequest(why) => ApiError::bad_request(why),
+            ApplyError::Conflicts(conflicts) => {
+                let message = ApplyError::Conflicts(conflicts.clone()).to_string();
+                let causes = conflicts.iter().map(|conflict| {
+                    Cause::raw(
+                        "FieldManagerConflict",
+                        conflict.field.clone(),
+                        conflict.message(),
+                    )
+                });
+                ApiError::apply_conflict(message, causes.collect())
+            }
+            error => ApiError::new(500, "", error.to_string()),
+        })
+    }
+
+    fn writing<T>(
+        &self,
+        resource: &Resource,
+        sub: &str,
+        options: &WriteOptions,
+        write: impl FnOnce(&Write<'_>) -> T,
+    ) -> T {
+        let reset: FieldSet =
+            apply::reset_fields(sub, resource.has_status(), resource.custom.is_some());
+        write(&Write {
+            manager: &options.manager,
+            api_version: &resource.api_version(),
+            subresource: sub,
+            now: &self.clock.stamp(),
+            reset: &reset,
+        })
+    }
+}
+
+/// A write that changed nothing but its own time is none.
+pub(crate) fn keep_times(stored: &Tree, object: &mut Tree) {
+    let old = Value::Object(stored.clone());
+    let mut value = Value::Object(std::mem::take(object));
+    apply::keep_times(&old, &mut value);
+    if let Value::Object(kept) = value {
+        *object = kept;
+    }
+}
+
+/// What an apply must say, and others may not.
+pub(crate) fn check_options(call: &Call, is_apply: bool) -> Result<(), ApiError> {
+    let mut errors = Vec::new();
+    if is_apply && call.query.get("fieldManager").is_empty() {
+        errors.push(FieldError::required(
+            "fieldManager",
+            "is required for apply patch",
+        ));
+    }
+    if !is_apply && call.query.optional_flag("force").is_some() {
+        errors.push(FieldError::forbidden(
+            "force",
+            "may not be specified for non-apply patch",
+        ));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", errors))
+}
+
+impl Resource {
+    /// How stored objects are shaped.
+    fn shape(&self) -> Shape<'_> {
+        match (&self.custom, self.stored_ty) {
+            (Some(custom), _) => Shape::Custom(&custom.schema),
+            (None, Some(ty)) => Shape::Builtin(ty),
+            (None, None) => Shape::Open,
+        }
+    }
+
+    /// How served objects are shaped.
+    fn served_shape(&self) -> Shape<'_> {
+        match (&self.custom, self.ty) {
+            (Some(custom), _) => Shape::Custom(&custom.schema),
+            (None, Some(ty)) => Shape::Builtin(ty),
+            (None, None) => Shape::Open,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Who manages which fields: `metadata.managedFields`, read and written.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::set::FieldSet;
+
+/// More managers than this are not kept apart if they only update.
+const MAX_UPDATERS: usize = 10;
+
+/// Who collects the fields of those that are too many.
+const ANCIENT: &str = "ancient-changes";
+
+/// What tells managers apart. Ordered as their entries are written in messages.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Id {
+    pub(super) manager: String,
+    pub(super) applies: bool,
+    /// Empty for those that apply: they are the same in every version.
+    pub(super) api_version: String,
+    pub(super) subresource: String,
+}
+
+/// What one manager has.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) api_version: String,
+    pub(super) time: Option<String>,
+    pub(super) fields: FieldSet,
+}
+
+/// All managers of an object.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Managed {
+    pub(super) entries: BTreeMap<Id, Entry>,
+}
+
+/// The list as it stands in an object.
+pub(super) fn list(object: &Value) -> Option<&Value> {
+    object.get("metadata")?.get("managedFields")
+}
+
+/// True if a list asks to forget all managers: `[]` or `[{}]`.
+pub(super) fn is_reset(list: Option<&Value>) -> bool {
+    match list {
+        Some(Value::Array(items)) => match items.as_slice() {
+            [] => true,
+            [one] => one.as_object().is_some_and(Map::is_empty),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+impl Managed {
+    /// Reads a list; nothing if an entry makes no sense.
+    pub(super) fn read(list: Option<&Value>) -> Option<Self> {
+        let mut managed = Self::default();
+        for entry in list.and_then(Value::as_array).into_iter().flatten() {
+            let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+            let applies = match text("operation") {
+                "Apply" => true,
+                "Update" => false,
+                _ => return None,
+            };
+            if text("apiVersion").is_empty() || text("fieldsType") != "FieldsV1" {
+                return None;
+            }
+            let fields = match entry.get("fieldsV1") {
+                None | Some(Value::Null) => FieldSet::default(),
+                Some(fields) => FieldSet::from_json(fields)?,
+            };
+            let id = Id {
+                manager: text("manager").to_owned(),
+                applies,
+                api_version: if applies {
+                    String::new()
+                } else {
+                    text("apiVersion").to_owned()
+                },
+                subresource: text("subresource").to_owned(),
+            };
+            let time = entry.get("time").and_then(Value::as_str).map(str::to_owned);
+            let api_version = text("apiVersion").to_owned();
+            managed.entries.insert(
+                id,
+                Entry {
+                    api_version,
+                    time,
+                    fields,
+                },
+            );
+        }
+        Some(managed)
+    }
+
+    /// Writes the list into an object: those that apply first, then by time and name.
+    pub(super) fn write(self, object: &mut Value) {
+        let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
+            return;
+        };
+        if self.entries.is_empty() {
+            metadata.remove("managedFields");
+            return;
+        }
+        let mut entries: Vec<(Id, Entry)> = self.entries.into_iter().collect();
+        entries.sort_by(|(a, x), (b, y)| {
+            let key = |id: &Id, entry: &Entry| {
+                let time = entry.time.clone().unwrap_or_default();
+                (
+                    !id.applies,
+                    time,
+                    id.manager.clone(),
+                    entry.api_version.clone(),
+                    id.subresource.clone(),
+                )
+            };
+            key(a, x).cmp(&key(b, y))
+        });
+        let list: Vec<Value> = entries
+            .into_iter()
+            .map(|(id, entry)| encode(&id, &entry))
+            .collect();
+        metadata.insert("managedFields".into(), list.into());
+    }
+
+    /// Keeps few of those that only update: the oldest share one entry per version.
+    pub(super) fn cap(&mut self) {
+        let mut updaters: Vec<(String, Id)> = Vec::new();
+        for (id, entry) in self.entries.iter().filter(|(id, _)| !id.applies) {
+            updaters.push((entry.time.clone().unwrap_or_default(), id.clone()));
+        }
+        updaters.sort();
+        let mut left = updaters.len();
+        let mut first: BTreeMap<String, Id> = BTreeMap::new();
+        for (_, id) in updaters {
+            if left <= MAX_UPDATERS {
+                break;
+            }
+            let Some(first) = first.get(&id.api_version) else {
+                first.insert(id.api_version.clone(), id);
+                continue;
+            };
+            let bucket = Id {
+                manager: ANCIENT.into(),
+                applies: false,
+                api_version: id.api_version.clone(),
+                subresource: String::new(),
+            };
+            if !self.entries.contains_key(&bucket)
+                && let Some(entry) = self.entries.remove(first)
+            {
+                self.entries.insert(bucket.clone(), entry);
+            }
+            if id == bucket {
+                continue;
+            }
+            if let Some(entry) = self.entries.remove(&id)
+                && let Some(ancient) = self.entries.get_mut(&bucket)
+            {
+                ancient.fields = ancient.fields.union(&entry.fields);
+                ancient.time = entry.time;
+                left -= 1;
+            }
+        }
+    }
+}
+
+fn encode(id: &Id, entry: &Entry) -> Value {
+    let mut out = json!({
+        "manager": id.manager,
+        "operation": if id.applies { "Apply" } else { "Update" },
+        "apiVersion": entry.api_version,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": entry.fields.to_json(),
+    });
+    if let Some(time) = &entry.time {
+        out["time"] = time.as_str().into();
+    }
+    if !id.subresource.is_empty() {
+        out["subresource"] = id.subresource.as_str().into();
+    }
+    out
+}
+
+impl Id {
+    /// A manager as conflicts name it.
+    pub(super) fn show(&self) -> String {
+        let mut out = format!("{:?}", self.manager);
+        if !self.subresource.is_empty() {
+            out = format!("{out} with subresource {:?}", self.subresource);
+        }
+        if !self.applies {
+            out = format!("{out} using {}", self.api_version);
+        }
+        out
+    }
+}

@@ -1,0 +1,160 @@
+//! Many writers and many watchers at once, on several threads.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod support;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Value, json};
+use support::*;
+
+const WRITERS: usize = 8;
+const WRITES: usize = 60;
+
+/// Proves W117, W120, W124, W37.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_watcher_sees_every_write_once_and_in_one_order() {
+    let server = server();
+    let http = Arc::new(http(&server));
+    let path = format!(
+        "{CONFIG_MAPS}?watch=true&resourceVersion={}",
+        server.resource_version()
+    );
+    let mut watches = Vec::new();
+    for _ in 0..4 {
+        watches.push(http.watch(&path).await);
+    }
+    let mut writers = Vec::new();
+    for writer in 0..WRITERS {
+        let http = Arc::clone(&http);
+        writers.push(tokio::spawn(async move {
+            for n in 0..WRITES {
+                let name = format!("k{}", (writer + n) % 5);
+                let patch = json!({"data": {"v": format!("{writer}-{n}")}});
+                let path = format!("{CONFIG_MAPS}/{name}");
+                if http.merge(&path, &patch).await.0 == 404 {
+                    http.post(CONFIG_MAPS, &config_map(&name)).await;
+                }
+                if n % 7 == 0 {
+                    http.delete(&path).await;
+                }
+            }
+        }));
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    http.post(CONFIG_MAPS, &config_map("end")).await;
+    let mut logs: Vec<Vec<(u64, String)>> = Vec::new();
+    for watch in &mut watches {
+        let mut log = Vec::new();
+        let mut live: BTreeMap<String, u64> = BTreeMap::new();
+        loop {
+            let event = watch.next().await.unwrap();
+            let metadata = &event["object"]["metadata"];
+            let name = metadata["name"].as_str().unwrap().to_owned();
+            let version: u64 = metadata["resourceVersion"]
+                .as_str()
+                .unwrap()
+                .parse()
+                .unwrap();
+            let kind = event["type"].as_str().unwrap();
+            let known = match kind {
+                "DELETED" => live.remove(&name).is_some(),
+                _ => live.insert(name.clone(), version).is_some() == (kind == "MODIFIED"),
+            };
+            assert!(known, "{kind} {name} does not fit");
+            assert!(
+                log.last().is_none_or(|(last, _)| *last < version),
+                "versions only grow"
+            );
+            let end = name == "end";
+            log.push((version, format!("{kind} {name}")));
+            if end {
+                break;
+            }
+        }
+        let (_, list) = http.get(CONFIG_MAPS).await;
+        let now: BTreeMap<String, u64> = list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item: &Value| {
+                let metadata = &item["metadata"];
+                let version = metadata["resourceVersion"]
+                    .as_str()
+                    .unwrap()
+                    .parse()
+                    .unwrap();
+                (metadata["name"].as_str().unwrap().to_owned(), version)
+            })
+            .collect();
+        assert_eq!(live, now, "the watch ends where the list is");
+        logs.push(log);
+    }
+    assert!(
+        logs.windows(2).all(|pair| pair[0] == pair[1]),
+        "one order for everybody"
+    );
+}
+
+/// Proves W45, W49.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_update_is_lost() {
+    let server = server();
+    let http = Arc::new(http(&server));
+    let mut counter = config_map("n");
+    counter["data"] = json!({"n": "0"});
+    http.post(CONFIG_MAPS, &counter).await;
+    let mut writers = Vec::new();
+    for _ in 0..WRITERS {
+        let http = Arc::clone(&http);
+        writers.push(tokio::spawn(async move {
+            let path = format!("{CONFIG_MAPS}/n");
+            let mut done = 0;
+            while done < 20 {
+                let (_, mut object) = http.get(&path).await;
+                let n: u32 = object["data"]["n"].as_str().unwrap().parse().unwrap();
+                object["data"]["n"] = (n + 1).to_string().into();
+                match http.put(&path, &object).await.0 {
+                    200 => done += 1,
+                    code => assert_eq!(code, 409),
+                }
+            }
+        }));
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let (_, object) = http.get(&format!("{CONFIG_MAPS}/n")).await;
+    assert_eq!(object["data"]["n"], (WRITERS * 20).to_string());
+}
+
+/// Proves W126, W118.
+#[tokio::test]
+async fn a_watcher_that_never_reads_costs_nothing_and_is_told() {
+    let server = pintle_apiserver::ApiServer::builder().history(16).build();
+    let http = http(&server);
+    let path = format!(
+        "{CONFIG_MAPS}?watch=true&resourceVersion={}",
+        server.resource_version()
+    );
+    let mut watch = http.watch(&path).await;
+    http.post(CONFIG_MAPS, &config_map("a")).await;
+    for n in 0..40 {
+        let patch = json!({"data": {"n": n.to_string()}});
+        http.merge(&format!("{CONFIG_MAPS}/a"), &patch).await;
+    }
+    let event = watch.next().await.unwrap();
+    assert_eq!(
+        (&event["type"], &event["object"]["code"]),
+        (&json!("ERROR"), &json!(410))
+    );
+    assert_eq!(watch.next().await, None);
+}

@@ -1,0 +1,88 @@
+//! What a kube-apiserver of the pinned version made of a series of random writes, step by step,
+//! and what we make of them.
+
+use pintle_apiserver::patch::apply::{self, Shape, Write};
+use pintle_apiserver::patch::strategic;
+use pintle_apiserver::schema::{builtin, defaults, typed};
+use serde_json::Value;
+
+const API_VERSION: &str = "apps/v1";
+
+/// The object without what differs from run to run.
+fn plain(object: &Value) -> Value {
+    let mut object = object.clone();
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    metadata.remove("resourceVersion");
+    metadata.remove("generation");
+    let managers = metadata
+        .get_mut("managedFields")
+        .and_then(Value::as_array_mut)
+        .unwrap();
+    for entry in managers.iter_mut() {
+        entry.as_object_mut().unwrap().remove("time");
+    }
+    managers.sort_by_key(ToString::to_string);
+    object
+}
+
+fn step(live: &Value, step: &Value) -> Result<Value, String> {
+    let ty = builtin::kind("apps", "v1", "Deployment").unwrap();
+    let (shape, reset) = (Shape::Builtin(ty), apply::reset_fields("", true, false));
+    let write = Write {
+        manager: step["manager"].as_str().unwrap(),
+        api_version: API_VERSION,
+        subresource: "",
+        now: "2026-11-15T21:00:00Z",
+        reset: &reset,
+    };
+    let finish = |object: &mut Value| {
+        typed::canonicalize(object, ty).unwrap();
+        defaults::apply(object, ty);
+    };
+    let request = step["request"].clone();
+    match step["op"].as_str().unwrap() {
+        "apply" => {
+            let force = step["force"] == true;
+            let applied = apply::apply(Some(live), &request, shape, &write, force);
+            let mut object = applied.map_err(|error| error.to_string())?;
+            finish(&mut object);
+            Ok(object)
+        }
+        "smp" => {
+            let mut object = live.clone();
+            strategic::apply(&mut object, request, ty).map_err(|error| error.to_string())?;
+            finish(&mut object);
+            apply::update(Some(live), &mut object, shape, &write);
+            Ok(object)
+        }
+        _ => {
+            let mut object = request;
+            finish(&mut object);
+            apply::update(Some(live), &mut object, shape, &write);
+            Ok(object)
+        }
+    }
+}
+
+/// Proves W54, W65, W66, W67, PW-20.
+#[test]
+fn random_writes_end_as_they_did_on_the_pinned_server() {
+    let series: Vec<Value> =
+        serde_json::from_str(include_str!("fixtures/deployments.json")).unwrap();
+    for (s, series) in series.iter().enumerate() {
+        let mut live = series["before"].clone();
+        for (i, recorded) in series["steps"].as_array().unwrap().iter().enumerate() {
+            let ours = step(&live, recorded);
+            if let Some(after) = recorded.get("after") {
+                assert_eq!(plain(&ours.unwrap()), plain(after), "series {s}, step {i}");
+                live = after.clone();
+            } else if recorded["status"]["code"] == 409 {
+                assert_eq!(
+                    ours.unwrap_err(),
+                    recorded["status"]["message"],
+                    "series {s}, step {i}"
+                );
+            }
+        }
+    }
+}
