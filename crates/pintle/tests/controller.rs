@@ -1,7 +1,12 @@
 //! What a user of the `Controller` builder relies on, on the embedded API server under virtual
 //! time.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::{
     collections::BTreeMap,
