@@ -424,7 +424,9 @@ fn as_ourselves() -> PatchParams {
 
 impl fmt::Debug for Controller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller").field("queue", &self.queue).finish_non_exhaustive()
+        f.debug_struct("Controller")
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
     }
 }
 

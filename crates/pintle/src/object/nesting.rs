@@ -90,9 +90,10 @@ impl Nesting {
 /// Looks at all bytes, whatever the first say: that is what makes it one vector comparison.
 #[inline]
 fn has_backslash(block: &[u8; BLOCK]) -> bool {
-    block
+    let found = block
         .iter()
-        .fold(false, |found, &byte| found | (byte == b'\\'))
+        .fold(0, |found, &byte| found | u8::from(byte == b'\\'));
+    found != 0
 }
 
 /// One bit for each byte that is wanted, the first byte's lowest.
