@@ -60,9 +60,10 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             consume_budget().await;
             // Timers cost more than events: they are set only when there is something to wait for.
             let ready = open.stream.next().now_or_never();
-            let event = match ready {
-                Some(event) => event,
-                None => tokio::select! {
+            let event = if let Some(event) = ready {
+                event
+            } else {
+                tokio::select! {
                     biased;
                     // Time first: here the stream has nothing to say at the moment.
                     () = sleep_until(heard + self.patience.marker_idle) => {
@@ -74,7 +75,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
                         continue;
                     }
                     event = open.stream.next() => event,
-                },
+                }
             };
             heard = Instant::now();
             open.events += 1;
