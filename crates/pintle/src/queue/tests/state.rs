@@ -119,6 +119,17 @@ fn a_key_whose_delay_ends_goes_behind_those_that_were_ready_before() {
     assert_eq!(bench.run_all(), [2, 1, 3]);
 }
 
+/// Proves.
+#[test]
+fn asking_again_for_the_same_time_keeps_the_place() {
+    let mut bench = Bench::new();
+    bench.add_after(1, 0, 10, Merge::Earlier);
+    bench.add_after(2, 0, 10, Merge::Earlier);
+    bench.add_after(1, 0, 10, Merge::Earlier);
+    bench.pass(10);
+    assert_eq!(bench.run_all(), [1, 2]);
+}
+
 /// Proves.
 #[test]
 fn an_important_key_whose_delay_ends_overtakes_less_important_ones() {
