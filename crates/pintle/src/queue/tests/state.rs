@@ -277,6 +277,22 @@ fn an_idle_queue_knows_no_keys_and_reuses_their_slots() {
     assert!(highest <= 1);
 }
 
+/// Proves PQ-11.
+#[test]
+fn priorities_that_nobody_uses_any_more_cost_no_memory() {
+    let mut bench = Bench::new();
+    for key in 0..100 {
+        bench.add(key, i32::try_from(key).unwrap());
+    }
+    assert_eq!(bench.state.levels(), 100);
+    assert_eq!(bench.run_all().len(), 100);
+    assert_eq!(
+        bench.state.levels(),
+        4,
+        "a few are kept for their next keys"
+    );
+}
+
 /// A heap entry of an earlier life of a slot must not wake the key that lives there now.
 ///
 /// Proves Q-20.
