@@ -94,6 +94,12 @@ impl Ready {
         self.levels.iter().flat_map(|level| level.keys.iter(slab))
     }
 
+    /// Levels, empty ones too.
+    #[cfg(test)]
+    pub(super) fn levels(&self) -> usize {
+        self.levels.len()
+    }
+
     fn level_of(&mut self, priority: i32) -> usize {
         match self
             .levels

@@ -347,6 +347,12 @@ impl<T: Eq + Hash + Clone> State<T> {
         self.slab.remove(slot)
     }
 
+    /// Priorities that take up memory.
+    #[cfg(test)]
+    pub(super) fn levels(&self) -> usize {
+        self.ready.levels()
+    }
+
     /// Heap entries, live and stale.
     #[cfg(test)]
     pub(super) fn heap_entries(&self) -> usize {

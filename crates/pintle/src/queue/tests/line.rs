@@ -68,7 +68,9 @@ fn each_ready_key_wakes_one_worker_and_the_keeper_last() {
     .wake();
     assert_eq!(woken(&workers), [1, 1, 1]);
     // All come and find that others were quicker.
-    tickets.into_iter().for_each(|ticket| line.leave(ticket));
+    for ticket in tickets {
+        line.leave(ticket);
+    }
     assert!(line.is_empty());
     line.join(&wakers[2], None);
     line.settle(Situation {

@@ -119,6 +119,17 @@ fn a_key_whose_delay_ends_goes_behind_those_that_were_ready_before() {
     assert_eq!(bench.run_all(), [2, 1, 3]);
 }
 
+/// Proves.
+#[test]
+fn asking_again_for_the_same_time_keeps_the_place() {
+    let mut bench = Bench::new();
+    bench.add_after(1, 0, 10, Merge::Earlier);
+    bench.add_after(2, 0, 10, Merge::Earlier);
+    bench.add_after(1, 0, 10, Merge::Earlier);
+    bench.pass(10);
+    assert_eq!(bench.run_all(), [1, 2]);
+}
+
 /// Proves.
 #[test]
 fn an_important_key_whose_delay_ends_overtakes_less_important_ones() {
@@ -264,6 +275,22 @@ fn an_idle_queue_knows_no_keys_and_reuses_their_slots() {
     }
     assert_eq!(bench.state.known(), 0);
     assert!(highest <= 1);
+}
+
+/// Proves PQ-11.
+#[test]
+fn priorities_that_nobody_uses_any_more_cost_no_memory() {
+    let mut bench = Bench::new();
+    for key in 0..100 {
+        bench.add(key, i32::try_from(key).unwrap());
+    }
+    assert_eq!(bench.state.levels(), 100);
+    assert_eq!(bench.run_all().len(), 100);
+    assert_eq!(
+        bench.state.levels(),
+        4,
+        "a few are kept for their next keys"
+    );
 }
 
 /// A heap entry of an earlier life of a slot must not wake the key that lives there now.
