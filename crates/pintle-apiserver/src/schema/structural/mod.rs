@@ -10,6 +10,7 @@
 //! in this order, on every write. [`Structural::check`] asks, when the definition is written,
 //! whether a schema is structural and its own defaults obey it.
 
+mod cel;
 mod check;
 mod formats;
 mod lists;
@@ -105,6 +106,9 @@ impl Structural {
         errors.extend(structural);
         errors.extend(check::openapi(map, &at));
         if errors.is_empty() {
+            uncompiled(&parsed.root, &at, &mut errors);
+        }
+        if errors.is_empty() {
             Ok(parsed)
         } else {
             Err(errors)
@@ -130,6 +134,7 @@ impl Structural {
         let mut errors = validate::validate(object, old, &self.root, &Path::Root);
         self.embedded(object, &mut errors);
         self.lists(object, old, &mut errors);
+        self.rules(object, old, &mut errors);
         errors
     }
 
@@ -143,7 +148,22 @@ impl Structural {
             errors = validate::validate(status, old, schema, &Path::At("status"));
         }
         self.lists(object, old, &mut errors);
+        self.rules(object, old, &mut errors);
         errors
+    }
+
+    /// Rules expect values of the right types: they are not asked about others.
+    fn rules(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+        if !self.has_rules() {
+            return;
+        }
+        if blocks_rules(errors) {
+            let why = "some validation rules were not checked because the object was invalid; \
+                       correct the existing errors to complete validation";
+            errors.push(FieldError::invalid(Path::Root, Value::Null, why));
+            return;
+        }
+        cel::validate(object, old, &self.root, &Path::Root, errors);
     }
 
     /// Duplicates that were there before are tolerated.
@@ -252,6 +272,30 @@ fn check_defaults(schema: &Node, at: &Path<'_>, root: bool, errors: &mut Vec<Fie
     let below = at.child("properties");
     for (name, property) in &schema.properties {
         check_defaults(property, &below.key(name), false, errors);
+    }
+}
+
+/// Rules that do not compile.
+fn uncompiled(schema: &Node, at: &Path<'_>, errors: &mut Vec<FieldError>) {
+    if let Some(rules) = &schema.compiled {
+        let here = at.child("x-kubernetes-validations");
+        for (i, why) in rules.faults() {
+            let rule = schema.rules.get(i).cloned().unwrap_or_default();
+            let text = rule.get("rule").cloned().unwrap_or_default();
+            let place = here.index(i);
+            let why = format!("compilation failed: {why}");
+            errors.push(FieldError::invalid(place.child("rule"), text, why));
+        }
+    }
+    if let Some(items) = &schema.items {
+        uncompiled(items, &at.child("items"), errors);
+    }
+    if let Some(below) = schema.additional_schema() {
+        uncompiled(below, &at.child("additionalProperties"), errors);
+    }
+    let below = at.child("properties");
+    for (name, property) in &schema.properties {
+        uncompiled(property, &below.key(name), errors);
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use regex::Regex;
 use serde_json::{Map, Value};
 
+use super::cel::Rules;
 use super::re2;
 use crate::schema::MAX_DEPTH;
 use crate::schema::field::{FieldError, Path};
@@ -33,6 +34,7 @@ pub(crate) struct Node {
     pub(crate) list_map_keys: Vec<String>,
     pub(crate) map_type: Option<String>,
     pub(crate) rules: Vec<Value>,
+    pub(crate) compiled: Option<Rules>,
 
     pub(crate) maximum: Option<f64>,
     pub(crate) exclusive_maximum: bool,
@@ -104,6 +106,7 @@ impl Node {
         }
         let mut node = Self::default();
         node.read_scalars(map);
+        node.compiled = Rules::of(map, depth == 1);
         node.read_tree(map, path, depth, errors);
         node
     }

@@ -439,6 +439,134 @@ fn an_embedded_resource_names_its_type() {
     assert_eq!(errors[0].to_string(), "spec.pod.apiVersion: Required value");
 }
 
+fn told(schema: &Structural, object: &Value, old: Option<&Value>) -> Vec<String> {
+    schema
+        .validate(object, old)
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+/// Proves W150.
+#[test]
+fn rules_are_told_at_their_place_in_their_words() {
+    let schema = schema(json!({"type": "object",
+    "x-kubernetes-validations": [
+        {"rule": "self.min <= self.max", "message": "min must not exceed max"},
+        {"rule": "!has(self.name) || self.name != 'root'", "fieldPath": ".name", "reason": "FieldValueForbidden",
+         "messageExpression": "'not ' + self.name"},
+        {"rule": "self.min >= 0"},
+    ],
+    "properties": {
+        "min": {"type": "integer", "x-kubernetes-validations": [{"rule": "self % 2 == 0", "message": "must be even"}]},
+        "max": {"type": "integer"}, "name": {"type": "string"},
+        "map": {"type": "object", "additionalProperties": {"type": "string",
+            "x-kubernetes-validations": [{"rule": "self.startsWith('a')", "message": "must start with a"}]}},
+        "list": {"type": "array", "items": {"type": "integer",
+            "x-kubernetes-validations": [{"rule": "self > 0", "message": "must be positive"}]}},
+    }}));
+    assert_eq!(
+        told(&schema, &json!({"spec": {"max": 4}}), None)[0],
+        "spec: Invalid value: \"object\": no such key: min evaluating rule: min must not exceed max",
+    );
+    assert_eq!(
+        told(&schema, &json!({"spec": {"min": 2, "max": 4}}), None),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        told(
+            &schema,
+            &json!({"spec": {"min": 3, "max": 1, "name": "root"}}),
+            None
+        ),
+        [
+            "spec: Invalid value: min must not exceed max",
+            "spec.name: Forbidden: not root",
+            "spec.min: Invalid value: 3: must be even",
+        ]
+    );
+    assert_eq!(
+        told(
+            &schema,
+            &json!({"spec": {"min": -2, "max": 1, "map": {"k": "b"}, "list": [1, 0]}}),
+            None
+        ),
+        [
+            "spec: Invalid value: failed rule: self.min >= 0",
+            "spec.list[1]: Invalid value: 0: must be positive",
+            "spec.map[k]: Invalid value: \"b\": must start with a",
+        ]
+    );
+}
+
+/// Proves W150.
+#[test]
+fn rules_that_look_back_are_asked_on_updates_alone() {
+    let schema = schema(json!({"type": "object", "properties": {
+        "fixed": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "is immutable"}]},
+        "late": {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 5", "message": "too big"}]}}}));
+    let before = json!({"spec": {"fixed": "a", "late": 9}});
+    assert!(told(&schema, &json!({"spec": {"fixed": "a", "late": 1}}), None).is_empty());
+    assert_eq!(
+        told(
+            &schema,
+            &json!({"spec": {"fixed": "b", "late": 9}}),
+            Some(&before)
+        ),
+        ["spec.fixed: Invalid value: \"b\": is immutable"]
+    );
+}
+
+/// Proves W150.
+#[test]
+fn rules_are_not_asked_about_broken_objects() {
+    let schema = schema(
+        json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}},
+        "x-kubernetes-validations": [{"rule": "self.a > 0"}]}),
+    );
+    assert_eq!(
+        told(&schema, &json!({"spec": {}}), None),
+        [
+            "spec.a: Required value",
+            "<nil>: Invalid value: null: some validation rules were not checked because the object was \
+         invalid; correct the existing errors to complete validation",
+        ]
+    );
+}
+
+/// Proves W150.
+#[test]
+fn a_rule_that_does_not_compile_refuses_the_definition() {
+    let errors = refused(
+        json!({"type": "object", "properties": {"a": {"type": "integer",
+        "x-kubernetes-validations": [{"rule": "self >"}]}}}),
+    );
+    assert_eq!(errors.len(), 1);
+    assert!(
+        errors[0].starts_with(
+            "s.properties[a].x-kubernetes-validations[0].rule: Invalid value: \
+        \"self >\": compilation failed: "
+        ),
+        "{}",
+        errors[0]
+    );
+}
+
+/// Proves W150.
+#[test]
+fn rules_at_the_root_see_the_name() {
+    let schema = Structural::check(&json!({"type": "object",
+        "x-kubernetes-validations": [{"rule": "self.metadata.name.startsWith('a')", "message": "name"}],
+        "properties": {"spec": {"type": "object"}}}), "s", true).unwrap();
+    let object =
+        |name: &str| json!({"apiVersion": "e.x/v1", "kind": "K", "metadata": {"name": name}});
+    assert!(told(&schema, &object("ab"), None).is_empty());
+    assert_eq!(
+        told(&schema, &object("b"), None),
+        ["<nil>: Invalid value: name"]
+    );
+}
+
 /// Any JSON, a few levels deep, with names that collide with those of the schemas below.
 pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![

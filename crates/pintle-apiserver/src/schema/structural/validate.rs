@@ -385,7 +385,7 @@ fn check_items(items: &[Value], old: Option<&Value>, schema: &Node, path: &str) 
 }
 
 /// The old item this one is: only items of a list of type `map` can be told again.
-fn same_item<'a>(item: &Value, old: &'a [Value], schema: &Node) -> Option<&'a Value> {
+pub(super) fn same_item<'a>(item: &Value, old: &'a [Value], schema: &Node) -> Option<&'a Value> {
     if schema.list_type.as_deref() != Some("map") {
         return None;
     }
