@@ -1,6 +1,13 @@
 //! What a user of the `Controller` builder relies on, on the embedded API server under virtual
 //! time.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 use std::{
     collections::BTreeMap,
     sync::{
@@ -18,7 +25,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use pintle::{
     cache::ObjectKey,
@@ -343,7 +350,7 @@ async fn what_a_reconcile_returns_decides_when_its_key_runs_again() {
             .collect();
         let gaps: Vec<_> = times
             .windows(2)
-            .map(|two| u64::try_from((two[1] - two[0]).as_millis()).unwrap())
+            .map(|two| u64::try_from(two[1].abs_diff(two[0]).as_millis()).unwrap())
             .collect();
         assert_eq!(gaps, waits, "{case}");
 
@@ -532,7 +539,7 @@ async fn children_made(
     }
     sleep(Duration::from_secs(60)).await;
     let secrets: Api<Secret> = Api::namespaced(world.client.clone(), "default");
-    let all = secrets.list(&Default::default()).await.unwrap();
+    let all = secrets.list(&ListParams::default()).await.unwrap();
     all.iter()
         .filter(|secret| secret.labels().contains_key("parent"))
         .count()

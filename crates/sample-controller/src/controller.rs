@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -16,7 +17,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use pintle::{
-    cache::{Lister, Object, ObjectKey},
+    cache::{Lister, Object, ObjectKey, OwnerRef},
     clock::Clock,
     events::{EventRecorder, EventType},
     informer::{Event, InformerFactory, Registration},
@@ -60,9 +61,9 @@ pub enum SyncError {
     /// Never: the index is made with the controller.
     #[error(transparent)]
     Index(#[from] pintle::cache::UnknownIndex),
-    /// The Foo cannot own a Deployment.
-    #[error("Foo {0} has no name or uid")]
-    NoIdentity(ObjectKey),
+    /// Never: a cached Foo was stored by a server.
+    #[error(transparent)]
+    Owner(#[from] pintle::owner::OwnerError),
 }
 
 /// Keeps one Deployment per Foo.
@@ -250,8 +251,7 @@ impl Controller {
         let name = foo.spec.deployment_name.as_str();
         let api = self.deployments_of(key);
         let Some(cached) = self.deployments.get(&ObjectKey::new(key.namespace(), name)) else {
-            let wanted =
-                deployment::for_foo(foo).ok_or_else(|| SyncError::NoIdentity(key.clone()))?;
+            let wanted = deployment::for_foo(foo)?;
             let params = PostParams {
                 field_manager: Some(NAME.to_owned()),
                 ..PostParams::default()
@@ -263,7 +263,7 @@ impl Controller {
             return Ok(Arc::new(created));
         };
 
-        if cached.controller_owner().map(|owner| owner.uid()) != foo.uid().as_deref() {
+        if cached.controller_owner().map(OwnerRef::uid) != foo.uid().as_deref() {
             return Err(self.report_foreign(key, foo, name).await);
         }
         let deployment = cached.get()?;
@@ -419,6 +419,12 @@ fn as_ourselves() -> PatchParams {
     PatchParams {
         field_manager: Some(NAME.to_owned()),
         ..PatchParams::default()
+    }
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 

@@ -9,13 +9,14 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
+use pintle::owner::{OwnerError, controller_reference};
 
 use crate::foo::Foo;
 
-/// The Deployment of `foo`, owned by it; `None` for a Foo that no server has stored yet.
-pub fn for_foo(foo: &Foo) -> Option<Deployment> {
-    let owner = foo.controller_owner_ref(&())?;
+/// The Deployment of `foo`, owned by it. A Foo that no server has stored yet owns nothing.
+pub(crate) fn for_foo(foo: &Foo) -> Result<Deployment, OwnerError> {
+    let owner = controller_reference(foo)?;
     let labels = BTreeMap::from([
         ("app".to_owned(), "nginx".to_owned()),
         ("controller".to_owned(), foo.name_any()),
@@ -25,7 +26,7 @@ pub fn for_foo(foo: &Foo) -> Option<Deployment> {
         image: Some("nginx:latest".to_owned()),
         ..Container::default()
     };
-    Some(Deployment {
+    Ok(Deployment {
         metadata: ObjectMeta {
             name: Some(foo.spec.deployment_name.clone()),
             namespace: foo.namespace(),
@@ -95,6 +96,6 @@ mod tests {
 
     #[test]
     fn a_foo_that_was_never_stored_owns_nothing() {
-        assert!(for_foo(&Foo::new("a", FooSpec::default())).is_none());
+        assert!(for_foo(&Foo::new("a", FooSpec::default())).is_err());
     }
 }

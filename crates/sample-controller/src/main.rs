@@ -175,7 +175,10 @@ async fn control(
     informers.start(shutdown);
     let ran = controller.run(cli.workers, shutdown).await;
     informers.shutdown().await;
-    events.shutdown(FLUSH).await;
+    let unwritten = events.shutdown(FLUSH).await.left;
+    if unwritten > 0 {
+        tracing::warn!(unwritten, "the last events could not be written in time");
+    }
     ran
 }
 

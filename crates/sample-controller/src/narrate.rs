@@ -99,8 +99,8 @@ fn told_of<K: Kind>(
 }
 
 /// `text` if it is news: there was nothing before, or it read differently.
-fn news(old: Option<String>, new: String) -> Option<String> {
-    (old.as_ref() != Some(&new) && !new.is_empty()).then_some(new)
+fn news(old: Option<&str>, new: String) -> Option<String> {
+    (old != Some(new.as_str()) && !new.is_empty()).then_some(new)
 }
 
 fn foo(old: Option<&Foo>, new: &Foo) -> Option<String> {
@@ -119,7 +119,7 @@ fn foo(old: Option<&Foo>, new: &Foo) -> Option<String> {
         }
         line
     };
-    news(old.map(line), line(new))
+    news(old.map(line).as_deref(), line(new))
 }
 
 fn deployment(old: Option<&Deployment>, new: &Deployment) -> Option<String> {
@@ -136,7 +136,7 @@ fn deployment(old: Option<&Deployment>, new: &Deployment) -> Option<String> {
             made_by(deployment)
         )
     };
-    news(old.map(line), line(new))
+    news(old.map(line).as_deref(), line(new))
 }
 
 fn replica_set(old: Option<&ReplicaSet>, new: &ReplicaSet) -> Option<String> {
@@ -150,7 +150,7 @@ fn replica_set(old: Option<&ReplicaSet>, new: &ReplicaSet) -> Option<String> {
             made_by(set)
         )
     };
-    news(old.map(line), line(new))
+    news(old.map(line).as_deref(), line(new))
 }
 
 fn pod(old: Option<&Pod>, new: &Pod) -> Option<String> {
@@ -164,7 +164,7 @@ fn pod(old: Option<&Pod>, new: &Pod) -> Option<String> {
             made_by(pod)
         )
     };
-    news(old.map(line), line(new))
+    news(old.map(line).as_deref(), line(new))
 }
 
 fn told(old: Option<&Told>, new: &Told) -> Option<String> {
@@ -181,7 +181,7 @@ fn told(old: Option<&Told>, new: &Told) -> Option<String> {
             times.unwrap_or_default()
         )
     };
-    news(old.map(line), line(new))
+    news(old.map(line).as_deref(), line(new))
 }
 
 fn replicas(count: Option<i32>) -> String {

@@ -44,6 +44,18 @@ fn kubeconfig_path(variable: Option<OsString>) -> Result<PathBuf, String> {
 /// # Panics
 /// If no control plane is named, or it cannot be reached.
 pub async fn client() -> Client {
+    client_with(|_| {}).await
+}
+
+/// A client that acts as `user`, who may do nothing until somebody grants it.
+///
+/// # Panics
+/// As [`client`].
+pub async fn client_as(user: &str) -> Client {
+    client_with(|config| config.auth_info.impersonate = Some(user.to_owned())).await
+}
+
+async fn client_with(change: impl FnOnce(&mut Config)) -> Client {
     let path = kubeconfig_path(std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"));
     let kubeconfig = Kubeconfig::read_from(&path).expect("the kubeconfig of the control plane");
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
@@ -51,6 +63,7 @@ pub async fn client() -> Client {
         .expect("a usable kubeconfig");
     config.default_retry = false;
     config.proxy_url = None;
+    change(&mut config);
     Client::try_from(config).expect("a client")
 }
 

@@ -6,3 +6,4 @@
 mod control_plane;
 mod events;
 mod kube_client;
+mod reflector;

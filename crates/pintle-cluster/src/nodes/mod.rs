@@ -51,10 +51,10 @@ async fn register(environment: &Environment, index: u16) -> Result<Node, kube::E
             }
         },
     };
-    let status = plan::status(index, node.status.as_ref(), environment.clock.now());
-    if node.status.as_ref() == Some(&status) {
+    if plan::is_healthy(&node) {
         return Ok(node);
     }
+    let status = plan::status(index, environment.clock.now());
     let reported = Node {
         status: Some(status),
         ..node.clone()

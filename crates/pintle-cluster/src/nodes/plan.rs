@@ -60,10 +60,20 @@ pub(crate) fn node(index: u16) -> Node {
     }
 }
 
-/// The status of a node in good health, keeping the times of what does not change.
-pub(crate) fn status(index: u16, before: Option<&NodeStatus>, now: Timestamp) -> NodeStatus {
+/// Whether the status says that the node is in good health and where it is.
+pub(crate) fn is_healthy(node: &Node) -> bool {
+    let mut conditions = node
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        && address_of(node).is_some()
+}
+
+/// The status of a node in good health.
+pub(crate) fn status(index: u16, now: Timestamp) -> NodeStatus {
     let resources: BTreeMap<String, Quantity> =
-        [("cpu", "64"), ("memory", "256Gi"), ("pods", "1000")]
+        [("cpu", "64"), ("memory", "256Gi"), ("pods", "500")]
             .map(|(name, amount)| (name.into(), Quantity(amount.into())))
             .into();
     let conditions = [
@@ -92,23 +102,13 @@ pub(crate) fn status(index: u16, before: Option<&NodeStatus>, now: Timestamp) ->
             "the simulated node is ready",
         ),
     ];
-    let conditions = conditions.map(|(type_, status, reason, message)| {
-        let mut old = before
-            .iter()
-            .flat_map(|before| before.conditions.iter().flatten());
-        let old = old.find(|old| old.type_ == type_ && old.status == status);
-        NodeCondition {
-            type_: type_.into(),
-            status: status.into(),
-            reason: Some(reason.into()),
-            message: Some(message.into()),
-            last_heartbeat_time: old
-                .and_then(|old| old.last_heartbeat_time.clone())
-                .or_else(|| Some(meta::time(now))),
-            last_transition_time: old
-                .and_then(|old| old.last_transition_time.clone())
-                .or_else(|| Some(meta::time(now))),
-        }
+    let conditions = conditions.map(|(type_, status, reason, message)| NodeCondition {
+        type_: type_.into(),
+        status: status.into(),
+        reason: Some(reason.into()),
+        message: Some(message.into()),
+        last_heartbeat_time: Some(meta::time(now)),
+        last_transition_time: Some(meta::time(now)),
     });
     let addresses = [
         ("InternalIP", address(index).to_string()),
@@ -174,22 +174,15 @@ mod tests {
 
     /// Proves PC-11.
     #[test]
-    fn a_node_is_ready_has_an_address_and_says_nothing_new_at_rest() {
-        let first = status(3, None, at(0));
-        let ready = first
-            .conditions
-            .iter()
-            .flatten()
-            .find(|c| c.type_ == "Ready")
-            .unwrap();
-        assert_eq!(ready.status, "True");
-        assert_eq!(address(3).to_string(), "10.0.0.4");
-        assert_eq!(status(3, Some(&first), at(1000)), first);
+    fn a_node_reports_that_it_is_ready_and_where_it_is() {
+        let silent = node(3);
+        assert!(!is_healthy(&silent));
         let node = Node {
-            status: Some(first),
-            ..node(3)
+            status: Some(status(3, at(0))),
+            ..silent
         };
-        assert_eq!(address_of(&node), Some(address(3)));
+        assert!(is_healthy(&node));
+        assert_eq!(address_of(&node), Some(Ipv4Addr::new(10, 0, 0, 4)));
     }
 
     /// Proves PC-11.

@@ -64,7 +64,7 @@ impl Context {
     /// Not cancel safe: a create that was sent may have happened.
     pub async fn create<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
         let params = PostParams {
-            field_manager: self.field_manager(),
+            field_manager: Some(self.shared.name.clone()),
             ..PostParams::default()
         };
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
@@ -77,7 +77,7 @@ impl Context {
     /// Not cancel safe: a write that was sent may have happened.
     pub async fn replace<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
         let params = PostParams {
-            field_manager: self.field_manager(),
+            field_manager: Some(self.shared.name.clone()),
             ..PostParams::default()
         };
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
@@ -91,7 +91,7 @@ impl Context {
     /// Not cancel safe: a write that was sent may have happened.
     pub async fn replace_status<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
         let params = PostParams {
-            field_manager: self.field_manager(),
+            field_manager: Some(self.shared.name.clone()),
             ..PostParams::default()
         };
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
@@ -187,13 +187,9 @@ impl Context {
         Ok(stored)
     }
 
-    fn field_manager(&self) -> Option<String> {
-        Some(self.shared.name.clone())
-    }
-
     fn patch_params<P: Serialize>(&self, patch: &Patch<P>) -> PatchParams {
         PatchParams {
-            field_manager: self.field_manager(),
+            field_manager: Some(self.shared.name.clone()),
             force: matches!(patch, Patch::Apply(_)),
             ..PatchParams::default()
         }
@@ -205,7 +201,7 @@ impl fmt::Debug for Context {
         f.debug_struct("Context")
             .field("key", &self.key)
             .field("id", &self.id)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -212,7 +212,7 @@ impl<P: Watchable> Controller<P> {
         keys_of: impl Fn(&Object<K>) -> Vec<ObjectKey> + Send + 'static,
     ) -> Self {
         self.on::<K>(None, move |_, object, keys| {
-            keys.extend(object.map(&keys_of).into_iter().flatten())
+            keys.extend(object.map(&keys_of).into_iter().flatten());
         })
     }
 
@@ -224,7 +224,7 @@ impl<P: Watchable> Controller<P> {
     ) -> Self {
         let predicate = Some(predicate);
         self.on::<K>(predicate, move |_, object, keys| {
-            keys.extend(object.map(&keys_of).into_iter().flatten())
+            keys.extend(object.map(&keys_of).into_iter().flatten());
         })
     }
 

@@ -132,8 +132,11 @@ mod tests {
 
     use super::*;
 
+    /// A version, and the objects that are there with their UIDs.
+    type Contents = (String, Vec<(ObjectKey, String)>);
+
     #[derive(Clone, Default)]
-    struct FakeCache(Arc<Mutex<(String, Vec<(ObjectKey, String)>)>>);
+    struct FakeCache(Arc<Mutex<Contents>>);
 
     impl View for FakeCache {
         fn version(&self) -> String {

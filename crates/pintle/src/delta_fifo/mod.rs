@@ -79,6 +79,22 @@ const BOUND: usize = 2000;
 /// The lock is free while a callback runs, so the reflector goes on reading; it pauses by
 /// [`ready`](DeltaFifo::ready) while 2000 entries wait. Closing lets what is there still be taken
 /// out.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use k8s_openapi::api::core::v1::Pod;
+/// use pintle::cache::Reader;
+/// use pintle::delta_fifo::DeltaFifo;
+///
+/// let json = br#"{"metadata":{"name":"web-0","namespace":"default","resourceVersion":"7"}}"#;
+/// let log = DeltaFifo::<Pod>::new();
+/// log.replace(vec![Reader::new().read(json).unwrap()], "9");
+/// let first = log.pop(|deltas| deltas.initial).await;
+/// assert_eq!(first, Ok(true));
+/// assert!(log.has_synced());
+/// # }
+/// ```
 pub struct DeltaFifo<K> {
     state: Mutex<State<K>>,
     filled: Notify,

@@ -38,7 +38,7 @@ type Tune<K, L> =
 /// use pintle::source::{KubeSource, Scope};
 /// use std::time::Duration;
 ///
-/// let secrets = SharedInformer::<Secret>::builder(KubeSource::new(client, Scope::all()))
+/// let secrets = SharedInformer::<Secret>::builder(KubeSource::<Secret>::new(client, Scope::all()))
 ///     .resync(Duration::from_secs(600))
 ///     .reader(Reader::new().transform(|secret| {
 ///         secret.as_object_mut().map(|secret| secret.remove("data"));

@@ -200,7 +200,8 @@ impl InformerFactory {
     }
 
     /// Changes every object on its way in, whatever its kind, instead of what a
-    /// [request](InformerRequest::transform) says. See [`Reader::transform`].
+    /// [request](InformerRequest::transform) says. See
+    /// [`Reader::transform`](crate::cache::Reader::transform).
     pub fn transform<F>(self, change: F) -> Self
     where
         F: Fn(&mut Value) -> Result<(), BoxError> + Send + Sync + 'static,

@@ -50,7 +50,7 @@ use crate::{
 /// use pintle::source::{KubeSource, Scope};
 /// use tokio_util::sync::CancellationToken;
 ///
-/// let pods = SharedInformer::<Pod>::new(KubeSource::new(client, Scope::all()));
+/// let pods = SharedInformer::<Pod>::new(KubeSource::<Pod>::new(client, Scope::all()));
 /// pods.index_field("node", "/spec/nodeName").unwrap();
 /// let _watching = pods.on_event(|event| println!("{}", event.key()));
 /// pods.run(&CancellationToken::new()).await;

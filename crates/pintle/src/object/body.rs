@@ -87,6 +87,17 @@ impl Body {
         self.text = text.into_boxed_str();
     }
 
+    /// How many bytes are allocated beside the body itself.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        let owners: usize = self.owners.iter().map(OwnerRef::held).sum();
+        self.text.len()
+            + size_of_val(&*self.labels)
+            + size_of_val(&*self.owners)
+            + size_of_val(&*self.fields)
+            + owners
+    }
+
     pub(crate) fn json(&self) -> &str {
         &self.text[..self.json as usize]
     }

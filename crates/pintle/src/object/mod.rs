@@ -11,6 +11,7 @@
 mod body;
 mod field;
 mod key;
+mod nesting;
 mod owner;
 mod reader;
 mod scan;

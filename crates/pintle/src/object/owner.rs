@@ -43,6 +43,12 @@ impl OwnerRef {
         self.text.get(start as usize..end).unwrap_or_default()
     }
 
+    /// How many bytes are allocated beside the reference itself.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.text.len()
+    }
+
     /// The owner's `apiVersion`: `group/version`, or `version` in the core group.
     pub fn api_version(&self) -> &str {
         self.part(0, Some(self.ends[0]))

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use super::nesting::Nesting;
+
 /// A part of a text, small: texts beyond 4 GB are refused before any part is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
@@ -66,8 +68,34 @@ pub(crate) struct Scanner<'a> {
     at: usize,
 }
 
-/// Strings are mostly short: looking at this many bytes one by one beats setting up a search.
-const SHORT_STRING: usize = 24;
+/// Strings are mostly short: looking at so many words of eight bytes beats setting up a search.
+const SHORT_STRING: usize = 4;
+
+/// Where the next quote or backslash stands, from `at` on.
+fn quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([0x01; 8]);
+    const HIGHS: u64 = u64::from_le_bytes([0x80; 8]);
+    const QUOTES: u64 = u64::from_le_bytes([b'"'; 8]);
+    const BACKSLASHES: u64 = u64::from_le_bytes([b'\\'; 8]);
+    for _ in 0..SHORT_STRING {
+        let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk) else {
+            break;
+        };
+        let word = u64::from_le_bytes(*word);
+        // A byte that is equal becomes zero, and borrows its high bit; bytes above the first such
+        // may be wrong, but only the first is asked for.
+        let (quotes, backslashes) = (word ^ QUOTES, word ^ BACKSLASHES);
+        let found =
+            (quotes.wrapping_sub(ONES) & !quotes) | (backslashes.wrapping_sub(ONES) & !backslashes);
+        let found = found & HIGHS;
+        if found != 0 {
+            return Some(at + found.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    let rest = bytes.get(at..)?;
+    memchr::memchr2(b'"', b'\\', rest).map(|further| at + further)
+}
 
 impl<'a> Scanner<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
@@ -178,28 +206,16 @@ impl<'a> Scanner<'a> {
     fn skip_string_body(&mut self) -> Result<bool, Malformed> {
         let mut escaped = false;
         loop {
-            let rest = self.bytes.get(self.at..).unwrap_or_default();
-            let near = &rest[..rest.len().min(SHORT_STRING)];
-            let found = near
-                .iter()
-                .position(|&b| b == b'"' || b == b'\\')
-                .or_else(|| {
-                    memchr::memchr2(b'"', b'\\', &rest[near.len()..]).map(|at| at + near.len())
-                });
-            match found {
-                None => {
-                    self.at = self.bytes.len();
-                    return self.malformed("the end of a string");
-                }
-                Some(at) if rest[at] == b'"' => {
-                    self.at += at + 1;
-                    return Ok(escaped);
-                }
-                Some(at) => {
-                    escaped = true;
-                    self.at += at + 2;
-                }
+            let Some(at) = quote_or_backslash(self.bytes, self.at) else {
+                self.at = self.bytes.len();
+                return self.malformed("the end of a string");
+            };
+            if self.bytes[at] == b'"' {
+                self.at = at + 1;
+                return Ok(escaped);
             }
+            escaped = true;
+            self.at = at + 2;
         }
     }
 
@@ -229,23 +245,12 @@ impl<'a> Scanner<'a> {
     }
 
     fn skip_container(&mut self) -> Result<(), Malformed> {
-        let mut depth = 0_usize;
-        while let Some(&byte) = self.bytes.get(self.at) {
-            self.at += 1;
-            match byte {
-                b'"' => {
-                    self.skip_string_body()?;
-                }
-                b'{' | b'[' => depth += 1,
-                b'}' | b']' => {
-                    depth -= 1;
-                    if depth == 0 {
-                        return Ok(());
-                    }
-                }
-                _ => {}
-            }
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        if let Some(length) = Nesting::length(rest) {
+            self.at += length;
+            return Ok(());
         }
+        self.at = self.bytes.len();
         self.malformed("the end of an object or array")
     }
 

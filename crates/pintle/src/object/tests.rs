@@ -316,6 +316,16 @@ fn debug_output_holds_no_contents() {
     );
 }
 
+/// Proves PR-115.
+#[test]
+fn an_object_takes_little_more_than_its_own_bytes() {
+    let object = read(&pod());
+    let body = &object.inner.body;
+    let held = size_of::<Inner<Pod>>() + body.held() + object.key().as_str().len();
+    let more = held - object.bytes().len();
+    assert!(more < 600, "{more} bytes beside the object's own");
+}
+
 mod properties {
     use proptest::prelude::*;
 

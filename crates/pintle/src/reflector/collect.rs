@@ -46,7 +46,7 @@ impl<K> Collection<K> {
             let mut objects = one.objects.iter().flatten();
             let differing = objects.find(|object| {
                 let same = two.get(object.key());
-                same.is_none_or(|same| same.bytes() != object.bytes())
+                same.is_none_or(|same| identity(same) != identity(object))
             });
             differing.map(|object| object.key().clone())
         };
@@ -61,4 +61,9 @@ impl<K> Collection<K> {
     pub(super) fn finish(self) -> Vec<Object<K>> {
         self.objects.into_iter().flatten().collect()
     }
+}
+
+/// What tells one state of an object from another. Not its bytes: only a watch states the kind.
+fn identity<K>(object: &Object<K>) -> (&str, &str) {
+    (object.uid(), object.resource_version())
 }

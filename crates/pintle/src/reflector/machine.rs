@@ -284,7 +284,14 @@ impl Machine {
 
     /// The watch could not be opened.
     pub(super) fn open_failed(&mut self, error: SourceError, now: Instant) -> Verdict {
-        if is_watch_only(&error) {
+        // What we have is still good, and the next watch goes on from it. If too much happened in the
+        // meantime, it will say so.
+        let passing = match &error {
+            SourceError::Transport(_) | SourceError::Silent(_) => true,
+            SourceError::Api(error) => error.code >= 500 && error.retry_after.is_some(),
+            _ => false,
+        };
+        if passing || is_watch_only(&error) {
             return self.wait(During::Watch, error.into(), now, true);
         }
         self.end_pass(During::Watch, error.into(), now)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use tokio::{
     task::consume_budget,
     time::{Instant, sleep, sleep_until, timeout},
@@ -58,18 +58,23 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         let mut warned = heard;
         loop {
             consume_budget().await;
-            let event = tokio::select! {
-                biased;
-                // Time first, or a stream of other people's events would hide that no end comes.
-                () = sleep_until(heard + self.patience.marker_idle) => {
-                    return Err(Reason::NoEndMarker(self.patience.marker_idle));
-                }
-                () = sleep_until(warned.max(heard) + MARKER_WARNING) => {
-                    warned = Instant::now();
-                    self.intake.warn_of_missing_marker(open.events, heard, started);
-                    continue;
-                }
-                event = open.stream.next() => event,
+            // Timers cost more than events: they are set only when there is something to wait for.
+            let ready = open.stream.next().now_or_never();
+            let event = match ready {
+                Some(event) => event,
+                None => tokio::select! {
+                    biased;
+                    // Time first: here the stream has nothing to say at the moment.
+                    () = sleep_until(heard + self.patience.marker_idle) => {
+                        return Err(Reason::NoEndMarker(self.patience.marker_idle));
+                    }
+                    () = sleep_until(warned.max(heard) + MARKER_WARNING) => {
+                        warned = Instant::now();
+                        self.intake.warn_of_missing_marker(open.events, heard, started);
+                        continue;
+                    }
+                    event = open.stream.next() => event,
+                },
             };
             heard = Instant::now();
             open.events += 1;

@@ -19,12 +19,12 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Client, Resource,
     api::{DeleteParams, Patch, PatchParams, PostParams},
     client::Body,
 };
 use pintle::{clock::Clock, events::EventBroadcaster, informer::InformerFactory, queue::WorkQueue};
-use pintle_cluster::{Cluster, Loops};
+use pintle_cluster::Cluster;
 use sample_controller::{
     controller::{Controller, NAME},
     crd,
@@ -38,7 +38,7 @@ use tower::ServiceExt;
 
 /// Which definition of Foo the cluster has.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Crd {
+pub(crate) enum Crd {
     /// Ours.
     Today,
     /// Ours without the status subresource.
@@ -70,7 +70,7 @@ impl Crd {
     }
 }
 
-pub struct World {
+pub(crate) struct World {
     cluster: Cluster,
     gate: Gate,
 }
@@ -81,27 +81,25 @@ struct Gate {
     failing: Arc<AtomicBool>,
     writes: Arc<AtomicUsize>,
     failed: Arc<AtomicUsize>,
+    anonymous: Arc<AtomicUsize>,
 }
 
-pub struct Running {
+pub(crate) struct Running {
     shutdown: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl Running {
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         self.task.await.unwrap();
     }
 }
 
 impl World {
-    pub async fn new(crd: Crd) -> Self {
+    pub(crate) async fn new(crd: Crd) -> Self {
         let start = "2026-01-01T00:00:00Z".parse().unwrap();
-        // Nodes would renew their leases all day.
-        let loops = Loops::ALL.without(Loops::NODES);
         let cluster = Cluster::builder()
-            .loops(loops)
             .starting_at(start)
             .seed(1)
             .start()
@@ -117,7 +115,7 @@ impl World {
     }
 
     /// Runs a controller until it is stopped.
-    pub fn run(&self) -> Running {
+    pub(crate) fn run(&self) -> Running {
         let client = self.gate.client(&self.cluster);
         let shutdown = CancellationToken::new();
         let stop = shutdown.clone();
@@ -132,20 +130,20 @@ impl World {
             informers.start(&stop);
             controller.run(2, &stop).await.unwrap();
             informers.shutdown().await;
-            events.shutdown(Duration::from_secs(5)).await;
+            assert_eq!(events.shutdown(Duration::from_secs(5)).await.left, 0);
             drop(sink);
         });
         Running { shutdown, task }
     }
 
-    pub async fn run_for_a_while(&self) {
+    pub(crate) async fn run_for_a_while(&self) {
         let running = self.run();
         self.settle().await;
         running.stop().await;
     }
 
     /// Long enough for Pods to start and everybody to have heard of it.
-    pub async fn settle(&self) {
+    pub(crate) async fn settle(&self) {
         sleep(Duration::from_secs(20)).await;
     }
 
@@ -156,7 +154,7 @@ impl World {
         Api::namespaced(self.cluster.client(), "default")
     }
 
-    pub async fn apply(&self, name: &str, spec: Value) {
+    pub(crate) async fn apply(&self, name: &str, spec: Value) {
         let foo = json!({"metadata": {"name": name}, "spec": spec});
         let foo = serde_json::from_value(foo).unwrap();
         self.api::<Foo>()
@@ -165,19 +163,19 @@ impl World {
             .unwrap();
     }
 
-    pub async fn foo(&self, name: &str) -> Foo {
+    pub(crate) async fn foo(&self, name: &str) -> Foo {
         self.api().get(name).await.unwrap()
     }
 
-    pub async fn patch_foo(&self, name: &str, patch: Value) {
+    pub(crate) async fn patch_foo(&self, name: &str, patch: Value) {
         self.patch::<Foo>(name, patch).await;
     }
 
-    pub async fn deployment(&self, name: &str) -> Option<Deployment> {
+    pub(crate) async fn deployment(&self, name: &str) -> Option<Deployment> {
         self.api().get_opt(name).await.unwrap()
     }
 
-    pub async fn patch_deployment(&self, name: &str, patch: Value) {
+    pub(crate) async fn patch_deployment(&self, name: &str, patch: Value) {
         self.patch::<Deployment>(name, patch).await;
     }
 
@@ -194,7 +192,7 @@ impl World {
     }
 
     /// A Deployment that no Foo asked for.
-    pub async fn make_deployment(&self, name: &str) {
+    pub(crate) async fn make_deployment(&self, name: &str) {
         let labels = json!({"app": "other"});
         let deployment = json!({
             "metadata": {"name": name},
@@ -213,7 +211,7 @@ impl World {
             .unwrap();
     }
 
-    pub async fn delete<K>(&self, name: &str)
+    pub(crate) async fn delete<K>(&self, name: &str)
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
         K: Clone + Debug + DeserializeOwned,
@@ -224,7 +222,7 @@ impl World {
             .unwrap();
     }
 
-    pub async fn list<K>(&self) -> Vec<K>
+    pub(crate) async fn list<K>(&self) -> Vec<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
         K: Clone + Debug + DeserializeOwned,
@@ -237,7 +235,7 @@ impl World {
     }
 
     /// The events about a Foo, as `kubectl describe` shows them, each once.
-    pub async fn events_of(&self, foo: &str) -> Vec<String> {
+    pub(crate) async fn events_of(&self, foo: &str) -> Vec<String> {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let mut lines: Vec<_> = self
             .list::<Event>()
@@ -259,29 +257,22 @@ impl World {
         lines
     }
 
-    /// Who wrote the object, except the cluster's own loops.
-    pub fn managers(&self, object: &impl ResourceExt) -> Vec<String> {
-        let mut managers: Vec<_> = object
-            .managed_fields()
-            .iter()
-            .filter_map(|entry| entry.manager.clone())
-            .filter(|manager| manager == NAME)
-            .collect();
-        managers.dedup();
-        managers
+    /// How many writes did not say who writes.
+    pub(crate) fn anonymous_writes(&self) -> usize {
+        self.gate.anonymous.load(Ordering::SeqCst)
     }
 
     /// How many writes the controllers have asked for, events aside.
-    pub fn writes(&self) -> usize {
+    pub(crate) fn writes(&self) -> usize {
         self.gate.writes.load(Ordering::SeqCst)
     }
 
     /// From now on every tenth write fails with 500, and every third is told to try again (409).
-    pub fn fail_writes(&self) {
+    pub(crate) fn fail_writes(&self) {
         self.gate.failing.store(true, Ordering::SeqCst);
     }
 
-    pub fn failed(&self) -> usize {
+    pub(crate) fn failed(&self) -> usize {
         self.gate.failed.load(Ordering::SeqCst)
     }
 }
@@ -309,6 +300,11 @@ impl Gate {
         if request.uri().path().contains("/events") {
             // A series of events is closed minutes after its last one: not the controller's doing.
             return None;
+        }
+        let by_us = format!("fieldManager={NAME}");
+        let query = request.uri().query().unwrap_or_default();
+        if request.method() != Method::DELETE && !query.contains(&by_us) {
+            self.anonymous.fetch_add(1, Ordering::SeqCst);
         }
         let number = self.writes.fetch_add(1, Ordering::SeqCst) + 1;
         if !self.failing.load(Ordering::SeqCst) {

@@ -47,6 +47,7 @@ async fn a_scrape_shows_what_operators_look_for() {
     drop(b);
     assert_eq!(value("work_duration_seconds_sum").as_deref(), Some("2.5"));
     assert_eq!(value("undecided_total").as_deref(), Some("1"));
+    assert_eq!(value("retries_total").as_deref(), Some("2"));
     assert_eq!(value("unfinished_work_seconds").as_deref(), Some("0.0"));
     let bucket = r#"workqueue_work_duration_seconds_bucket{le="1.0",name="foos"}"#;
     assert_eq!(line(&metrics, bucket).as_deref(), Some("1"));

@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use super::{Item, WorkQueue, rate_limit::ExponentialBackoff};
 
+mod line;
 mod metrics;
 mod model;
 mod rate_limit;

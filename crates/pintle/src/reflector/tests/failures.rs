@@ -66,6 +66,30 @@ async fn a_server_that_is_down_or_busy_is_asked_for_the_watch_alone() {
     }
 }
 
+/// Proves R-40.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_fails_while_a_watch_is_opened_costs_no_list() {
+    let mut unavailable = ApiError::new(503, "ServiceUnavailable", "starting");
+    unavailable.retry_after = Some(SECOND);
+    let fake = Fake::new()
+        .list(page(&[], "10"))
+        .watch_fails(SourceError::Transport("unexpected end".into()))
+        .watch_fails(SourceError::Silent(SECOND))
+        .watch_fails(unavailable.into());
+    let scene = Scene::start(fake).after(20 * SECOND).await;
+    let mut expected = vec![r#"list "" limit 500"#];
+    expected.extend([r#"watch "10""#; 4]);
+    assert_eq!(scene.calls(), expected);
+    assert!(scene.fake.times()[4] - scene.started >= Duration::from_millis(5600));
+
+    // Without being asked to come back, any other error leads to a list.
+    let fake = Fake::new()
+        .list(page(&[], "10"))
+        .watch_fails(api(503, "ServiceUnavailable"));
+    let scene = Scene::start(fake).after(5 * SECOND).await;
+    assert_eq!(scene.calls()[2], r#"list "10""#);
+}
+
 /// Proves R-35.
 #[tokio::test(start_paused = true)]
 async fn too_many_requests_within_a_watch_cost_a_wait_but_no_list() {

@@ -27,7 +27,9 @@ struct Values {
 impl<K: Kind> Sink<K> for Values {
     fn replace(&self, items: Vec<Object<K>>, _resource_version: &str) {
         self.objects.lock().clear();
-        items.into_iter().for_each(|item| self.update(item));
+        for item in items {
+            self.update(item);
+        }
         self.replaced.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -172,6 +174,7 @@ async fn metadata_alone_can_be_followed() {
             .await
             .unwrap();
         assert_eq!(values.names(), ["default/a"]);
+        assert!(!values.shows("default/a", "one"), "the data came, too");
         let patch = Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
         api.patch("a", &PatchParams::default(), &patch)
             .await

@@ -1,0 +1,161 @@
+//! Finding the end of an object or array without looking at each byte in turn.
+//!
+//! Strings are of any length, so a branch for each byte, or each string, is one the processor cannot
+//! foresee. Here sixty-four bytes at a time become bit masks, in loops that compilers turn into
+//! vector code: where quotes stand, and where brackets. What lies between an opening and a closing
+//! quote follows from the quotes alone, and only the brackets outside are counted one by one.
+
+/// How deep in brackets, and whether in a string.
+#[derive(Default)]
+pub(super) struct Nesting {
+    depth: usize,
+    in_string: bool,
+    /// The byte before was a backslash that escapes the next.
+    escaped: bool,
+}
+
+const BLOCK: usize = 64;
+
+impl Nesting {
+    /// The length of the object or array with which `bytes` begins, if it ends among them.
+    pub(super) fn length(bytes: &[u8]) -> Option<usize> {
+        let mut nesting = Self::default();
+        let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+        for (number, block) in blocks.iter().enumerate() {
+            // Escapes are rare, and telling real ones apart needs the bytes in order.
+            let end = if nesting.escaped || has_backslash(block) {
+                nesting.one_by_one(block)
+            } else {
+                nesting.at_once(block)
+            };
+            if let Some(end) = end {
+                return Some(number * BLOCK + end);
+            }
+        }
+        nesting
+            .one_by_one(rest)
+            .map(|end| blocks.len() * BLOCK + end)
+    }
+
+    /// Takes a block without backslashes; how much of it there is to the end, if that is in it.
+    fn at_once(&mut self, block: &[u8; BLOCK]) -> Option<usize> {
+        let quotes = mask(block, |byte| byte == b'"');
+        // `[` and `{`, and `]` and `}`, differ in this one bit.
+        let mut brackets = mask(block, |byte| matches!(byte | 0x20, b'{' | b'}'));
+        let mut inside = quotes;
+        for shift in [1, 2, 4, 8, 16, 32] {
+            inside ^= inside << shift;
+        }
+        if self.in_string {
+            inside = !inside;
+        }
+        self.in_string = inside >> (BLOCK - 1) == 1;
+        brackets &= !inside;
+        while brackets != 0 {
+            let at = brackets.trailing_zeros() as usize;
+            brackets &= brackets - 1;
+            if self.bracket(block[at]) {
+                return Some(at + 1);
+            }
+        }
+        None
+    }
+
+    fn one_by_one(&mut self, bytes: &[u8]) -> Option<usize> {
+        for (at, &byte) in bytes.iter().enumerate() {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = self.in_string,
+                b'"' => self.in_string = !self.in_string,
+                b'{' | b'[' | b'}' | b']' if !self.in_string && self.bracket(byte) => {
+                    return Some(at + 1);
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Counts a bracket; whether it was the last.
+    fn bracket(&mut self, byte: u8) -> bool {
+        if matches!(byte, b'{' | b'[') {
+            self.depth += 1;
+            return false;
+        }
+        self.depth = self.depth.saturating_sub(1);
+        self.depth == 0
+    }
+}
+
+/// Looks at all bytes, whatever the first say: that is what makes it one vector comparison.
+#[inline]
+fn has_backslash(block: &[u8; BLOCK]) -> bool {
+    block
+        .iter()
+        .fold(false, |found, &byte| found | (byte == b'\\'))
+}
+
+/// One bit for each byte that is wanted, the first byte's lowest.
+#[inline]
+fn mask(block: &[u8; BLOCK], wanted: impl Fn(u8) -> bool) -> u64 {
+    const BITS: [u8; BLOCK] = {
+        let mut bits = [0; BLOCK];
+        let mut at = 0;
+        while at < BLOCK {
+            bits[at] = 1 << (at % 8);
+            at += 1;
+        }
+        bits
+    };
+    // Eight bytes, each with its own bit or nothing, add up to eight bits: the top byte of the
+    // product is their sum.
+    const ADD_UP: u64 = u64::from_le_bytes([1; 8]);
+    let mut bits = [0; BLOCK];
+    for (bit, (&byte, place)) in bits.iter_mut().zip(block.iter().zip(BITS)) {
+        *bit = if wanted(byte) { place } else { 0 };
+    }
+    let (words, _) = bits.as_chunks::<8>();
+    let mut mask = 0;
+    for (number, word) in words.iter().enumerate() {
+        let sum = u64::from_le_bytes(*word).wrapping_mul(ADD_UP) >> 56;
+        mask |= sum << (8 * number);
+    }
+    mask
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_end_is_found_wherever_blocks_begin_and_end() {
+        for filler in 0..200 {
+            let text = format!(
+                r#"{{"{}":["}}]","\\","\"]}}",{{"a":[]}}]}}"#,
+                "x".repeat(filler)
+            );
+            for after in ["", "}", "]}\"", ",{}"] {
+                let whole = format!("{text}{after}");
+                assert_eq!(
+                    Nesting::length(whole.as_bytes()),
+                    Some(text.len()),
+                    "{whole}"
+                );
+            }
+            for cut in 0..text.len() {
+                assert_eq!(Nesting::length(&text.as_bytes()[..cut]), None);
+            }
+        }
+    }
+
+    proptest! {
+        // The blocks and the bytes one by one agree on anything.
+        #[test]
+        fn blocks_agree_with_bytes(text in r#"[\{\[]([\{\}\[\]"\\a,:]|[a-z]{1,9}){0,200}"#) {
+            let mut bytewise = Nesting::default();
+            prop_assert_eq!(Nesting::length(text.as_bytes()), bytewise.one_by_one(text.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! What a user of informers relies on, on the embedded API server under virtual time.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::StreamExt;
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Pod},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    core::{ApiResource, DynamicObject, GroupVersionKind},
+};
+use pintle::{
+    cache::{Kind, Lister, Selector},
+    informer::{Event, InformerFactory, SharedInformer},
+};
+use pintle_apiserver::ApiServer;
+use serde_json::{Value, json};
+use tokio::{sync::watch, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn server() -> ApiServer {
+    ApiServer::builder().seed(7).build()
+}
+
+fn map(name: &str, value: &str) -> ConfigMap {
+    let json = json!({
+        "metadata": {"name": name, "labels": {"value": value}},
+        "data": {"value": value},
+    });
+    serde_json::from_value(json).unwrap()
+}
+
+/// Names and versions of what a cache holds.
+fn shown<K: Kind>(lister: &Lister<K>) -> BTreeMap<String, String> {
+    let row = |object: &pintle::cache::Object<K>| {
+        (
+            object.key().name().to_owned(),
+            object.resource_version().to_owned(),
+        )
+    };
+    lister.list().iter().map(row).collect()
+}
+
+/// Names and versions of what the server holds.
+async fn held(maps: &Api<ConfigMap>) -> BTreeMap<String, String> {
+    let items = maps.list(&ListParams::default()).await.unwrap().items;
+    let row = |map: ConfigMap| {
+        (
+            map.metadata.name.unwrap_or_default(),
+            map.metadata.resource_version.unwrap_or_default(),
+        )
+    };
+    items.into_iter().map(row).collect()
+}
+
+/// Proves, I-1, PR-100.
+#[tokio::test(start_paused = true)]
+async fn thousands_of_objects_sync_in_every_form() {
+    let server = server();
+    let client = server.client();
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
+    for n in 0..5000 {
+        let value = if n % 100 == 0 { "rare" } else { "common" };
+        maps.create(&PostParams::default(), &map(&format!("m{n}"), value))
+            .await
+            .unwrap();
+    }
+    let informers = InformerFactory::new(client);
+    let typed = informers.informer::<ConfigMap>();
+    let resource = ApiResource::erase::<ConfigMap>(&());
+    let (dynamic, metadata) = (informers.dynamic(&resource), informers.metadata(&resource));
+    typed.index_field("value", "/data/value").unwrap();
+    let counted = Arc::new(Mutex::new(0));
+    let calls = counted.clone();
+    let watching = typed.on_event(move |_| *calls.lock().unwrap() += 1);
+    informers.start(&CancellationToken::new());
+    informers.wait_for_sync().await.unwrap();
+    assert!(watching.synced().await);
+    assert_eq!(*counted.lock().unwrap(), 5000);
+
+    let held = held(&maps).await;
+    assert_eq!(shown(&typed.lister()), held);
+    assert_eq!(shown(&dynamic.lister()), held);
+    assert_eq!(shown(&metadata.lister()), held);
+    let rare: Selector = "value=rare".parse().unwrap();
+    assert_eq!(typed.lister().list_matching(&rare).len(), 50);
+    assert_eq!(typed.lister().by_index("value", "rare").unwrap().len(), 50);
+    let of = |name: &str| {
+        dynamic
+            .lister()
+            .namespace("default")
+            .get(name)
+            .unwrap()
+            .get()
+            .unwrap()
+    };
+    assert_eq!(of("m7").types.as_ref().unwrap().kind, "ConfigMap");
+    assert_eq!(of("m7").data["data"]["value"], "common");
+    let meta = metadata.lister().namespace("default").get("m0").unwrap();
+    assert_eq!(
+        meta.get().unwrap().metadata.labels.as_ref().unwrap()["value"],
+        "rare"
+    );
+}
+
+/// A client that reaches the server while `up` says so; every change of it ends open watches.
+fn breakable(server: &ApiServer, up: &watch::Sender<bool>) -> Client {
+    let (service, up) = (server.service(), up.clone());
+    let breaking = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let answer = service.clone().oneshot(request);
+        let mut up = up.subscribe();
+        async move {
+            if !*up.borrow_and_update() {
+                return Err(tower::BoxError::from("the server cannot be reached"));
+            }
+            let answer = answer.await?;
+            Ok(answer.map(|body| {
+                let ended = async move {
+                    let _ = up.changed().await;
+                };
+                let frames = BodyStream::new(body).take_until(Box::pin(ended));
+                StreamBody::new(StreamExt::boxed(frames)).boxed_unsync()
+            }))
+        }
+    });
+    Client::new(breaking, "default")
+}
+
+/// Proves PR-100, F-47.
+#[tokio::test(start_paused = true)]
+async fn broken_watches_and_a_compaction_leave_the_cache_right() {
+    let server = server();
+    let up = watch::Sender::new(true);
+    let informers = InformerFactory::new(breakable(&server, &up));
+    let cached = informers.informer::<ConfigMap>();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let lines = told.clone();
+    let _watching = cached.on_event(move |event| {
+        lines.lock().unwrap().push(match &event {
+            Event::Added { object, .. } => format!("+{}", object.key().name()),
+            Event::Updated { new, .. } => format!("={}", new.key().name()),
+            Event::Deleted(deleted) if deleted.exact => format!("-{}", deleted.key.name()),
+            Event::Deleted(deleted) => format!("?{}", deleted.key.name()),
+        });
+    });
+    let maps = Api::<ConfigMap>::namespaced(server.client(), "default");
+    for name in ["a", "b", "c"] {
+        maps.create(&PostParams::default(), &map(name, "1"))
+            .await
+            .unwrap();
+    }
+    informers.start(&CancellationToken::new());
+    informers.wait_for_sync().await.unwrap();
+    sleep(SECOND * 5).await;
+    assert_eq!(
+        std::mem::take(&mut *told.lock().unwrap()),
+        ["+a", "+b", "+c"]
+    );
+
+    // A watch that breaks goes on from where it was.
+    up.send_replace(true);
+    maps.delete("a", &DeleteParams::default()).await.unwrap();
+    sleep(SECOND * 5).await;
+    assert_eq!(std::mem::take(&mut *told.lock().unwrap()), ["-a"]);
+
+    // One that breaks and finds its history gone lists anew.
+    up.send_replace(false);
+    maps.delete("b", &DeleteParams::default()).await.unwrap();
+    maps.delete("c", &DeleteParams::default()).await.unwrap();
+    maps.create(&PostParams::default(), &map("c", "2"))
+        .await
+        .unwrap();
+    maps.create(&PostParams::default(), &map("d", "1"))
+        .await
+        .unwrap();
+    server.compact();
+    sleep(SECOND * 60).await;
+    assert!(
+        told.lock().unwrap().is_empty(),
+        "what is cached stays while nobody can be asked"
+    );
+    up.send_replace(true);
+    sleep(SECOND * 90).await;
+    assert_eq!(
+        std::mem::take(&mut *told.lock().unwrap()),
+        ["?b", "?c", "+c", "+d"]
+    );
+    assert_eq!(shown(&cached.lister()), held(&maps).await);
+    informers.shutdown().await;
+}
+
+fn widgets() -> CustomResourceDefinition {
+    let json: Value = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                }},
+            }],
+        },
+    });
+    serde_json::from_value(json).unwrap()
+}
+
+/// Proves, PR-111.
+#[tokio::test(start_paused = true)]
+async fn a_kind_may_come_go_and_come_back_under_a_running_informer() {
+    let server = server();
+    let client = server.client();
+    let informers = InformerFactory::new(client.clone());
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
+    let cached: SharedInformer<DynamicObject> = informers.dynamic(&kind);
+    informers.start(&CancellationToken::new());
+    let missing = informers
+        .wait_for_sync_within(SECOND * 10)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        missing.contains("404") && missing.contains("widgets.example.com"),
+        "{missing}"
+    );
+
+    let kinds = Api::<CustomResourceDefinition>::all(client.clone());
+    let objects = Api::<DynamicObject>::namespaced_with(client, "default", &kind);
+    let widget = |name: &str| DynamicObject::new(name, &kind).data(json!({"spec": {"size": 1}}));
+    kinds
+        .create(&PostParams::default(), &widgets())
+        .await
+        .unwrap();
+    informers.wait_for_sync().await.unwrap();
+    objects
+        .create(&PostParams::default(), &widget("one"))
+        .await
+        .unwrap();
+    sleep(SECOND * 5).await;
+    assert_eq!(cached.lister().len(), 1);
+
+    kinds
+        .delete("widgets.example.com", &DeleteParams::default())
+        .await
+        .unwrap();
+    sleep(SECOND * 120).await;
+    kinds
+        .create(&PostParams::default(), &widgets())
+        .await
+        .unwrap();
+    sleep(SECOND * 120).await;
+    objects
+        .create(&PostParams::default(), &widget("two"))
+        .await
+        .unwrap();
+    sleep(SECOND * 5).await;
+    let names: Vec<_> = shown(&cached.lister()).into_keys().collect();
+    assert_eq!(names, ["two"]);
+}
+
+/// Proves A-6, I-30.
+#[tokio::test(start_paused = true)]
+async fn scopes_select_on_the_server() {
+    let server = server();
+    let maps = Api::<ConfigMap>::namespaced(server.client(), "default");
+    for (name, value) in [("a", "x"), ("b", "y")] {
+        maps.create(&PostParams::default(), &map(name, value))
+            .await
+            .unwrap();
+    }
+    let informers = InformerFactory::new(server.client()).namespace("default");
+    let scope = pintle::source::Scope::namespace("default").labels("value=x");
+    let cached = informers.request::<ConfigMap>(&()).scope(scope).get();
+    let pods = informers.informer::<Pod>();
+    informers.start(&CancellationToken::new());
+    informers.wait_for_sync().await.unwrap();
+    assert!(pods.lister().is_empty());
+    assert_eq!(
+        shown(&cached.lister()).into_keys().collect::<Vec<_>>(),
+        ["a"]
+    );
+    // What leaves the selection is gone, what enters it is new.
+    let label = |value: &str| Patch::Merge(json!({"metadata": {"labels": {"value": value}}}));
+    maps.patch("a", &PatchParams::default(), &label("y"))
+        .await
+        .unwrap();
+    maps.patch("b", &PatchParams::default(), &label("x"))
+        .await
+        .unwrap();
+    sleep(SECOND).await;
+    assert_eq!(
+        shown(&cached.lister()).into_keys().collect::<Vec<_>>(),
+        ["b"]
+    );
+}

@@ -1,0 +1,336 @@
+//! How a real server streams, pages, trims and refuses what a reflector asks for.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
+use kube::{Api, Client};
+use pintle::cache::{Kind, Object, Reader};
+use pintle::reflector::{Phase, Reflector, Sink, Status};
+use pintle::source::{KubeSource, Scope, VersionMatch};
+use real_tests::{TestNamespace, client_as, eventually};
+use serde_json::{from_value, json};
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Keeps every object as text, by name.
+#[derive(Default)]
+struct Texts {
+    objects: Mutex<BTreeMap<String, String>>,
+    lists: Mutex<usize>,
+}
+
+impl<K: Kind> Sink<K> for Texts {
+    fn replace(&self, items: Vec<Object<K>>, _resource_version: &str) {
+        self.objects.lock().unwrap().clear();
+        for item in items {
+            self.update(item);
+        }
+        *self.lists.lock().unwrap() += 1;
+    }
+
+    fn add(&self, object: Object<K>) {
+        self.update(object);
+    }
+
+    fn update(&self, object: Object<K>) {
+        let text = String::from_utf8_lossy(object.bytes()).into_owned();
+        let name = object.key().name().to_owned();
+        self.objects.lock().unwrap().insert(name, text);
+    }
+
+    fn delete(&self, object: Object<K>) {
+        self.objects.lock().unwrap().remove(object.key().name());
+    }
+
+    fn bookmark(&self, _resource_version: &str) {}
+
+    fn resync(&self) {}
+
+    async fn ready(&self) {}
+}
+
+struct Followed {
+    texts: Arc<Texts>,
+    status: watch::Receiver<Status>,
+    #[allow(dead_code, reason = "dropping it stops the reflector")]
+    stop: DropGuard,
+}
+
+impl Followed {
+    fn start<K: Kind>(
+        source: KubeSource<K>,
+        set: impl FnOnce(Reflector<K, KubeSource<K>, Texts>) -> Reflector<K, KubeSource<K>, Texts>,
+    ) -> Self {
+        let texts = Arc::new(Texts::default());
+        let reflector = set(Reflector::new(source, Reader::new(), texts.clone()));
+        let (status, stop) = (reflector.status(), CancellationToken::new());
+        let token = stop.clone();
+        tokio::spawn(async move { reflector.run(&token).await });
+        let stop = stop.drop_guard();
+        Self {
+            texts,
+            status,
+            stop,
+        }
+    }
+
+    async fn until(&mut self, what: &str, is: impl Fn(&Status) -> bool) {
+        let waited = tokio::time::timeout(Duration::from_mins(1), self.status.wait_for(is)).await;
+        let waited = waited.map(|status| status.map(|_| ()));
+        assert!(
+            waited.is_ok(),
+            "waited for {what}: {}",
+            *self.status.borrow()
+        );
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        self.texts.objects.lock().unwrap().get(name).cloned()
+    }
+
+    fn count(&self) -> usize {
+        self.texts.objects.lock().unwrap().len()
+    }
+}
+
+fn is_watching(status: &Status) -> bool {
+    matches!(status.phase, Phase::Watching { .. })
+}
+
+fn config_map(name: &str) -> ConfigMap {
+    from_value(json!({ "metadata": { "name": name }, "data": { "v": "one" } })).unwrap()
+}
+
+/// `root-ca` and whatever else the control plane puts into each namespace is not ours.
+fn ours(namespace: &TestNamespace) -> Scope {
+    Scope::namespace(namespace.name()).fields("metadata.name!=kube-root-ca.crt")
+}
+
+fn source(client: Client, namespace: &TestNamespace) -> KubeSource<ConfigMap> {
+    KubeSource::new(client, ours(namespace))
+}
+
+/// Proves R-2, R-25, R-60, R-63, R-72, PR-70.
+#[tokio::test]
+async fn objects_are_streamed_or_paged_and_then_followed() {
+    let namespace = TestNamespace::create().await;
+    let maps = namespace.api::<ConfigMap>();
+    for n in 0..250 {
+        maps.create(&PostParams::default(), &config_map(&format!("c{n}")))
+            .await
+            .unwrap();
+    }
+    let client = namespace.client();
+    let plain_lists = Arc::new(AtomicUsize::new(0));
+    let counter = plain_lists.clone();
+    let counted = source(client.clone(), &namespace).tweak_list_options(move |options| {
+        let is_watch = options.allow_watch_bookmarks;
+        if !is_watch && options.resource_version_match != Some(VersionMatch::Exact) {
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let streamed = Followed::start(counted, |reflector| reflector.verify_watch_lists(true));
+    let paged = Followed::start(source(client, &namespace), |reflector| {
+        reflector.watch_list(false).page_size(100)
+    });
+    for mut followed in [streamed, paged] {
+        followed.until("the first list", is_watching).await;
+        assert_eq!(followed.count(), 250);
+        assert!(followed.status.borrow().failure.is_none());
+
+        let name = format!("new{}", followed.count());
+        maps.create(&PostParams::default(), &config_map(&name))
+            .await
+            .unwrap();
+        let patch = Patch::Merge(json!({ "data": { "v": "two" } }));
+        maps.patch("c1", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+        eventually("the patch", async || {
+            followed.text("c1").filter(|text| text.contains("two"))
+        })
+        .await;
+        assert!(followed.text(&name).is_some());
+        maps.delete(&name, &DeleteParams::default()).await.unwrap();
+        eventually("the deletion", async || {
+            followed.text(&name).is_none().then_some(())
+        })
+        .await;
+        let patch = Patch::Merge(json!({ "data": { "v": "one" } }));
+        maps.patch("c1", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+        let status = followed.status.borrow().clone();
+        assert_eq!(status.unreadable, 0, "{:?}", status.last_unreadable);
+        assert_eq!(*followed.texts.lists.lock().unwrap(), 1, "listed once");
+    }
+    assert_eq!(
+        plain_lists.load(Ordering::SeqCst),
+        0,
+        "the server did not stream"
+    );
+}
+
+/// Proves PR-64, PR-70.
+#[tokio::test]
+async fn metadata_alone_and_kinds_known_at_run_time_are_followed() {
+    let namespace = TestNamespace::create().await;
+    let maps = namespace.api::<ConfigMap>();
+    maps.create(&PostParams::default(), &config_map("a"))
+        .await
+        .unwrap();
+    let kind = ApiResource::erase::<ConfigMap>(&());
+    for streaming in [true, false] {
+        let metadata =
+            KubeSource::<PartialObjectMeta<ConfigMap>>::new(namespace.client(), ours(&namespace));
+        let mut metadata = Followed::start(metadata, |reflector| reflector.watch_list(streaming));
+        let dynamic =
+            KubeSource::<DynamicObject>::dynamic(namespace.client(), &kind, ours(&namespace));
+        let mut dynamic = Followed::start(dynamic, |reflector| reflector.watch_list(streaming));
+        metadata.until("metadata", is_watching).await;
+        dynamic.until("dynamic objects", is_watching).await;
+        assert!(
+            !metadata.text("a").unwrap().contains("one"),
+            "the data came, too"
+        );
+        assert!(dynamic.text("a").unwrap().contains("one"));
+
+        let label = format!("seen-{streaming}");
+        let patch = Patch::Merge(json!({ "metadata": { "labels": { &label: "yes" } } }));
+        maps.patch("a", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+        for followed in [&metadata, &dynamic] {
+            eventually("the label", async || {
+                followed.text("a").filter(|text| text.contains(&label))
+            })
+            .await;
+            let status = followed.status.borrow().clone();
+            assert_eq!(status.unreadable, 0, "{:?}", status.last_unreadable);
+        }
+    }
+}
+
+/// Proves R-3, PR-57.
+#[tokio::test]
+async fn refused_rights_are_told_and_granting_them_needs_no_restart() {
+    let namespace = TestNamespace::create().await;
+    namespace
+        .api::<ConfigMap>()
+        .create(&PostParams::default(), &config_map("a"))
+        .await
+        .unwrap();
+    let user = format!("reader-of-{}", namespace.name());
+    let mut followed = Followed::start(source(client_as(&user).await, &namespace), |reflector| {
+        reflector
+    });
+    followed
+        .until("a refusal", |status| {
+            matches!(status.phase, Phase::Retrying { .. })
+        })
+        .await;
+    let says = followed.status.borrow().to_string();
+    let expected = format!(
+        "because 403 Forbidden on configmaps in namespace {}",
+        namespace.name()
+    );
+    assert!(says.contains(&expected), "{says}");
+
+    let rules =
+        json!([{ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"] }]);
+    let role: Role = from_value(json!({ "metadata": { "name": "r" }, "rules": rules })).unwrap();
+    namespace
+        .api::<Role>()
+        .create(&PostParams::default(), &role)
+        .await
+        .unwrap();
+    let binding: RoleBinding = from_value(json!({
+        "metadata": { "name": "r" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }],
+    }))
+    .unwrap();
+    namespace
+        .api::<RoleBinding>()
+        .create(&PostParams::default(), &binding)
+        .await
+        .unwrap();
+    followed.until("the first list", is_watching).await;
+    assert!(followed.text("a").is_some());
+}
+
+/// Proves R-37, PR-71.
+#[tokio::test]
+async fn a_kind_that_goes_and_comes_back_is_followed_again() {
+    let namespace = TestNamespace::create().await;
+    let group = format!("{}.pintle.test", namespace.name());
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let definition: CustomResourceDefinition = from_value(json!({
+        "metadata": {
+            "name": format!("gadgets.{group}"),
+            "ownerReferences": [namespace.owner_reference()],
+        },
+        "spec": {
+            "group": group,
+            "names": { "kind": "Gadget", "plural": "gadgets" },
+            "scope": "Namespaced",
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": schema },
+            }],
+        },
+    }))
+    .unwrap();
+    let definitions = Api::<CustomResourceDefinition>::all(namespace.client());
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(&group, "v1", "Gadget"));
+    let gadgets = namespace.dynamic_api(&kind);
+    let scope = Scope::namespace(namespace.name());
+    let source = KubeSource::<DynamicObject>::dynamic(namespace.client(), &kind, scope);
+    let mut followed = Followed::start(source, |reflector| reflector);
+    followed
+        .until("no such kind", |status| {
+            status.to_string().contains("because 404 ")
+        })
+        .await;
+
+    for round in ["first", "second"] {
+        definitions
+            .create(&PostParams::default(), &definition)
+            .await
+            .unwrap();
+        followed.until("the kind", is_watching).await;
+        let gadget = DynamicObject::new(round, &kind).within(&namespace.name());
+        eventually("a gadget", async || {
+            gadgets.create(&PostParams::default(), &gadget).await.ok()
+        })
+        .await;
+        eventually("the gadget told", async || followed.text(round)).await;
+
+        let name = definition.metadata.name.as_deref().unwrap();
+        definitions
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
+        followed
+            .until("the kind gone", |status| {
+                status.to_string().contains("because 404 ")
+            })
+            .await;
+        eventually("the definition gone", async || {
+            definitions
+                .get_opt(name)
+                .await
+                .unwrap()
+                .is_none()
+                .then_some(())
+        })
+        .await;
+    }
+}
