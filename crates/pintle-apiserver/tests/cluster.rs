@@ -335,3 +335,32 @@ async fn custom_resources_obey_their_schema() {
         .await;
     assert_eq!(code, 422);
 }
+
+/// Proves W150.
+#[tokio::test]
+async fn rules_in_cel_are_asked_before_and_after() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] = json!([
+        {"rule": "self.replicas != 7", "message": "not seven"},
+        {"rule": "self.deploymentName == oldSelf.deploymentName", "message": "a name stays"}]);
+    let (code, made) = http.post(DEFINITIONS, &definition).await;
+    assert_eq!(code, 201, "{made}");
+    let mut object = foo("a");
+    object["spec"]["replicas"] = 7.into();
+    let (code, status) = http.post(FOOS, &object).await;
+    assert_eq!(code, 422);
+    assert!(
+        status["message"].as_str().unwrap().contains("not seven"),
+        "{status}"
+    );
+    assert_eq!(http.post(FOOS, &foo("a")).await.0, 201);
+    let renamed = json!({"spec": {"deploymentName": "b"}});
+    let (code, status) = http.merge(&format!("{FOOS}/a"), &renamed).await;
+    assert_eq!(code, 422);
+    assert!(
+        status["message"].as_str().unwrap().contains("a name stays"),
+        "{status}"
+    );
+}

@@ -1,6 +1,8 @@
 //! What a kube-apiserver of the pinned version made of a series of random writes, step by step,
 //! and what we make of them.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use pintle_apiserver::patch::apply::{self, Shape, Write};
 use pintle_apiserver::patch::strategic;
 use pintle_apiserver::schema::{builtin, defaults, typed};
