@@ -270,7 +270,9 @@ impl<K: Kind> Indexer<K> {
 
     /// Takes one object out; nothing happens if it is not there.
     pub fn remove(&self, key: &ObjectKey) -> Option<Object<K>> {
-        self.shared.state.write().store.remove(key)
+        let removed = self.shared.state.write().store.remove(key);
+        self.shared.changed.notify_waiters();
+        removed
     }
 
     /// Makes `items` the whole contents, at `resource_version`. Readers see all of the old or all

@@ -40,7 +40,7 @@ impl Action {
         }
     }
 
-    /// The priority of the next run; without it the key keeps the one it has now.
+    /// The priority of the run after the delay; without it the key keeps the one it has now.
     pub fn with_priority(self, priority: Priority) -> Self {
         Self {
             priority: Some(priority),
@@ -51,7 +51,8 @@ impl Action {
 
 /// Why a reconcile failed, and whether trying again can help.
 ///
-/// Any error becomes one through `?`, and is retried with back-off. An error that no retry mends
+/// Any type that is an [`Error`] becomes one through `?`, and is retried with back-off; for others
+/// (a boxed error, `anyhow`'s) there is [`retry`](Self::retry). An error that no retry mends
 /// (a spec that cannot be right) is made [`terminal`](Self::terminal): the key rests until
 /// something changes.
 ///

@@ -1,6 +1,6 @@
 //! What a reconcile gets besides its key.
 
-use std::{any::TypeId, fmt, sync::Arc};
+use std::{any::TypeId, collections::BTreeSet, fmt, sync::Arc};
 
 use kube::{
     Client, Resource,
@@ -10,7 +10,7 @@ use kube::{
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::own_writes::OwnWrites;
+use super::{Listers, own_writes::OwnWrites};
 use crate::{
     cache::{Kind, Lister, Object, ObjectKey},
     informer::InformerFactory,
@@ -35,7 +35,21 @@ pub(super) struct Shared {
     pub(super) name: String,
     pub(super) client: Client,
     pub(super) informers: InformerFactory,
-    pub(super) own_writes: Mutex<OwnWrites>,
+    /// Of the kinds the controller watches, and of those that were asked for all the same.
+    pub(super) listers: Mutex<Listers>,
+    /// None if nobody waits for them.
+    pub(super) own_writes: Option<Mutex<OwnWrites>>,
+    /// The kinds whose caches are watched for own writes.
+    pub(super) covered: BTreeSet<TypeId>,
+}
+
+impl Shared {
+    /// Notes what was written to a kind, if anybody waits for that.
+    fn note(&self, kind: TypeId, note: impl FnOnce(&mut OwnWrites)) {
+        if let Some(own_writes) = self.own_writes.as_ref().filter(|_| self.covered.contains(&kind)) {
+            note(&mut own_writes.lock());
+        }
+    }
 }
 
 impl Context {
@@ -55,8 +69,24 @@ impl Context {
     }
 
     /// The cache of a kind that the controller watches.
+    ///
+    /// Every kind a reconcile reads should be one it [owns](super::Controller::owns) or
+    /// [watches](super::Controller::watches): a change of any other wakes nobody, and its cache is
+    /// empty until its first list has come. Asking for one all the same is logged, and its cache is
+    /// kept from then on.
     pub fn lister<K: Kind<DynamicType: Default>>(&self) -> Lister<K> {
-        self.shared.informers.informer::<K>().lister()
+        let mut listers = self.shared.listers.lock();
+        let known = listers.get(&TypeId::of::<K>());
+        if let Some(lister) = known.and_then(|lister| lister.downcast_ref::<Lister<K>>()) {
+            return lister.clone();
+        }
+        tracing::error!(
+            controller = self.shared.name, kind = %K::kind(&K::DynamicType::default()),
+            "a reconcile reads a kind that its controller does not watch"
+        );
+        let lister = self.shared.informers.informer::<K>().lister();
+        listers.insert(TypeId::of::<K>(), Box::new(lister.clone()));
+        lister
     }
 
     /// Creates `object` in the namespace its metadata name.
@@ -101,7 +131,7 @@ impl Context {
             .await
     }
 
-    /// Patches the object called `key`.
+    /// Patches the object called `key`. An [apply](Patch::Apply) takes over fields of others.
     ///
     /// Not cancel safe: a write that was sent may have happened.
     pub async fn patch<K: Writable, P: Serialize + fmt::Debug>(
@@ -128,8 +158,8 @@ impl Context {
             .await
     }
 
-    /// Deletes exactly `object`: another one under its name is left alone. An object that is gone
-    /// already is deleted.
+    /// Deletes exactly `object`. An object that is gone already is deleted; another one under its
+    /// name is left alone, which the server answers with a conflict.
     ///
     /// Not cancel safe: a deletion that was sent may have happened.
     pub async fn delete<K>(&self, object: &Object<K>) -> Result<(), kube::Error>
@@ -148,25 +178,26 @@ impl Context {
         let request = requests::<K>(object.key().namespace())
             .delete(object.key().name(), &params)
             .map_err(kube::Error::BuildRequest)?;
-        self.shared
-            .own_writes
-            .lock()
-            .deleting(&self.key, kind, object.key(), object.uid());
-        let answer = self.shared.client.request_status::<Marked>(request).await;
-        let mut own_writes = self.shared.own_writes.lock();
-        match answer {
+        let (shared, uid) = (&self.shared, object.uid());
+        shared.note(kind, |own| own.deleting(&self.key, kind, object.key(), uid));
+        match shared.client.request_status::<Marked>(request).await {
             Ok(answer) => {
                 // Only marked: it goes when its finalizers are gone, which may be never.
                 if let Some(marked) = answer.left() {
-                    own_writes.not_deleted(&self.key, kind, object.uid());
                     let version = marked.metadata.resource_version.unwrap_or_default();
-                    own_writes.wrote(&self.key, kind, &version);
+                    shared.note(kind, |own| {
+                        own.not_deleted(&self.key, kind, uid);
+                        own.wrote(&self.key, kind, &version);
+                    });
                 }
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => {
-                own_writes.not_deleted(&self.key, kind, object.uid());
+                // Without an answer it may have happened; then the wait for it is bounded anyway.
+                if matches!(error, kube::Error::Api(_)) {
+                    shared.note(kind, |own| own.not_deleted(&self.key, kind, uid));
+                }
                 Err(error)
             }
         }
@@ -179,10 +210,9 @@ impl Context {
         let request = request.map_err(kube::Error::BuildRequest)?;
         let stored: K = self.shared.client.request(request).await?;
         if let Some(version) = &stored.meta().resource_version {
+            let kind = TypeId::of::<K>();
             self.shared
-                .own_writes
-                .lock()
-                .wrote(&self.key, TypeId::of::<K>(), version);
+                .note(kind, |own| own.wrote(&self.key, kind, version));
         }
         Ok(stored)
     }

@@ -65,15 +65,19 @@ mod trigger;
 mod worker;
 
 use std::{
-    any::TypeId,
+    any::{Any, TypeId},
+    collections::BTreeMap,
     fmt,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, select_all},
+};
 use parking_lot::Mutex;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
@@ -90,7 +94,7 @@ use self::{
 };
 use crate::{
     cache::{Kind, Lister, Object, ObjectKey},
-    informer::{InformerFactory, Registration, SharedInformer},
+    informer::{InformerFactory, NotSynced, Registration, SharedInformer},
     metrics::Metrics,
     queue::WorkQueue,
 };
@@ -119,22 +123,30 @@ pub struct Controller<P: Watchable> {
 /// Adds one kind to the wiring.
 type Trigger = Box<dyn FnOnce(&InformerFactory, &WorkQueue<ObjectKey>, &mut Wiring) + Send>;
 
-/// Resolves when a cache has changed since the call.
-type Advanced = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+/// By kind, what resolves when its cache has changed since the call.
+type Advanced = BTreeMap<TypeId, Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>>;
+
+/// The listers of a controller, by the kind they list.
+type Listers = BTreeMap<TypeId, Box<dyn Any + Send + Sync>>;
 
 /// What connects the informers to the workers.
 #[derive(Default)]
 struct Wiring {
     handlers: Vec<(String, Registration)>,
     views: Views,
-    advanced: Vec<Advanced>,
+    advanced: Advanced,
+    listers: Listers,
 }
 
-/// Why a controller did not start.
+/// Why a controller ended without being told to.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ControllerError {
     /// A cache did not fill in time.
-    #[error("controller {controller}: the cache of {kind} did not fill within {waited:?}")]
+    #[error(
+        "controller {controller}: the cache of {kind} did not fill within {waited:?}{}",
+        because(.cause.as_ref())
+    )]
     NotSynced {
         /// The controller that waited.
         controller: String,
@@ -142,16 +154,33 @@ pub enum ControllerError {
         kind: String,
         /// How long.
         waited: Duration,
+        /// What the informers say of themselves.
+        cause: Option<NotSynced>,
     },
+    /// An informer stopped under the controller, which cannot work from a cache that stands still.
+    #[error("controller {controller}: the informer of {kind} stopped")]
+    InformerStopped {
+        /// The controller that used it.
+        controller: String,
+        /// The kind it kept.
+        kind: String,
+    },
+}
+
+fn because(cause: Option<&NotSynced>) -> String {
+    cause.map(|cause| format!(": {cause}")).unwrap_or_default()
 }
 
 /// What was left when a controller stopped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stopped {
     /// The keys whose reconcile did not end within the time allowed, and was dropped.
     pub unfinished: Vec<ObjectKey>,
-    /// How many keys waited in the queue.
+    /// How many keys were ready and had not had their turn.
     pub waiting: usize,
+    /// How many keys waited for a time: a retry, or the delay they asked for.
+    pub delayed: usize,
 }
 
 impl<P: Watchable> Controller<P> {
@@ -296,7 +325,9 @@ impl<P: Watchable> Controller<P> {
     /// Runs the controller until `shutdown`, then finishes what is being reconciled and says what
     /// it left.
     ///
-    /// Starts the informers it needs if nobody has; they then stop with `shutdown`.
+    /// Starts the informers it needs if nobody has; they then stop with `shutdown`. Where several
+    /// controllers share a factory, start it once for all of them, so that none takes the informers
+    /// of another along. A controller whose informer stops ends with an error.
     ///
     /// Not cancel safe: dropping the future drops the reconciles that run.
     pub async fn run<F, R>(
@@ -327,18 +358,27 @@ impl<P: Watchable> Controller<P> {
             handlers,
             views,
             advanced,
+            listers,
         } = wiring;
+        let deadline = Instant::now() + self.sync_timeout;
         for (kind, handler) in &handlers {
             let synced = tokio::select! {
                 biased; // Who is told to stop does not start.
                 () = shutdown.cancelled() => return Ok(Stopped::default()),
-                synced = timeout(self.sync_timeout, handler.synced()) => synced,
+                synced = timeout_at(deadline, handler.synced()) => synced,
             };
-            synced.map_err(|_| ControllerError::NotSynced {
-                controller: self.name.clone(),
-                kind: kind.clone(),
-                waited: self.sync_timeout,
-            })?;
+            match synced {
+                Ok(true) => {}
+                Ok(false) => return Err(ControllerError::stopped(&self.name, kind)),
+                Err(_) => {
+                    return Err(ControllerError::NotSynced {
+                        controller: self.name,
+                        kind: kind.clone(),
+                        waited: self.sync_timeout,
+                        cause: self.informers.not_synced(),
+                    });
+                }
+            }
         }
 
         let metrics = ControllerMetrics::new(&self.metrics, &self.name);
@@ -352,7 +392,9 @@ impl<P: Watchable> Controller<P> {
                 client: self.informers.client().clone(),
                 name: self.name,
                 informers: self.informers,
-                own_writes: Mutex::default(),
+                listers: Mutex::new(listers),
+                own_writes: self.stale_after.map(|_| Mutex::default()),
+                covered: views.keys().copied().collect(),
             }),
             views,
             advanced,
@@ -363,9 +405,41 @@ impl<P: Watchable> Controller<P> {
             running: Mutex::default(),
             parked: TaskTracker::new(),
         });
-        let stopped = workers.run(self.workers, self.stop_within, shutdown).await;
-        drop(handlers);
-        Ok(stopped)
+        let name = workers.shared.name.clone();
+        let ended = async {
+            let each = handlers.iter().map(|(kind, handler)| {
+                let ended = async move {
+                    handler.ended().await;
+                    kind
+                };
+                ended.boxed()
+            });
+            select_all(each).await.0
+        };
+        let stop = shutdown.child_token();
+        let work = workers.run(self.workers, self.stop_within, stop.clone());
+        tokio::pin!(work, ended);
+        let kind = tokio::select! {
+            biased; // The workers also end when told to, and then the rest is of no interest.
+            stopped = &mut work => return Ok(stopped),
+            kind = &mut ended => kind,
+        };
+        // A cache that nobody fills any more must not be worked from.
+        stop.cancel();
+        let stopped = work.await;
+        if shutdown.is_cancelled() {
+            return Ok(stopped);
+        }
+        Err(ControllerError::stopped(&name, kind))
+    }
+}
+
+impl ControllerError {
+    fn stopped(controller: &str, kind: &str) -> Self {
+        Self::InformerStopped {
+            controller: controller.to_owned(),
+            kind: kind.to_owned(),
+        }
     }
 }
 
@@ -377,10 +451,14 @@ impl Wiring {
             return;
         }
         let lister = informer.lister();
+        self.listers
+            .insert(TypeId::of::<K>(), Box::new(lister.clone()));
         self.views
             .insert(TypeId::of::<K>(), Box::new(lister.clone()));
-        self.advanced
-            .push(Box::new(move || lister.changed().boxed()));
+        self.advanced.insert(
+            TypeId::of::<K>(),
+            Box::new(move || lister.changed().boxed()),
+        );
     }
 }
 

@@ -24,8 +24,8 @@ pub(super) type Views = BTreeMap<TypeId, Box<dyn View + Send + Sync>>;
 
 /// Everything written and not yet seen, by the key whose reconcile wrote it.
 ///
-/// Holds at most one version per key and kind, and one entry per deletion under way. A key's record
-/// goes when its writes are seen, at the latest after the bound on waiting.
+/// Holds at most one version per key and kind, and one entry per deletion, of the kinds that the
+/// controller watches. A key's record goes with its next run; a write to a watched kind causes one.
 #[derive(Debug, Default)]
 pub(super) struct OwnWrites {
     by_key: BTreeMap<ObjectKey, Record>,
@@ -91,10 +91,10 @@ impl OwnWrites {
         }
     }
 
-    /// Whether `views` show everything that `key` wrote. What is seen is forgotten.
-    pub(super) fn are_seen(&mut self, key: &ObjectKey, views: &Views) -> bool {
+    /// The kinds whose views do not show yet what `key` wrote. What is seen is forgotten.
+    pub(super) fn unseen(&mut self, key: &ObjectKey, views: &Views) -> Vec<TypeId> {
         let Some(record) = self.by_key.get_mut(key) else {
-            return true;
+            return Vec::new();
         };
         record.versions.retain(|kind, version| {
             views.get(kind).is_some_and(|view| {
@@ -102,11 +102,13 @@ impl OwnWrites {
             })
         });
         record.deletions.retain(|deletion| {
-            views
-                .get(&deletion.kind)
-                .is_some_and(|view| view.holds(&deletion.object, &deletion.uid))
+            let view = views.get(&deletion.kind);
+            view.is_some_and(|view| view.holds(&deletion.object, &deletion.uid))
         });
-        self.drop_if_empty(key)
+        let mut kinds: Vec<_> = record.versions.keys().copied().collect();
+        kinds.extend(record.deletions.iter().map(|deletion| deletion.kind));
+        self.drop_if_empty(key);
+        kinds
     }
 
     /// Gives up waiting for what `key` wrote.
@@ -114,15 +116,11 @@ impl OwnWrites {
         self.by_key.remove(key);
     }
 
-    fn drop_if_empty(&mut self, key: &ObjectKey) -> bool {
-        let empty = self
-            .by_key
-            .get(key)
-            .is_none_or(|record| record.versions.is_empty() && record.deletions.is_empty());
-        if empty {
+    fn drop_if_empty(&mut self, key: &ObjectKey) {
+        let empty = |record: &Record| record.versions.is_empty() && record.deletions.is_empty();
+        if self.by_key.get(key).is_some_and(empty) {
             self.by_key.remove(key);
         }
-        empty
     }
 }
 
@@ -156,6 +154,10 @@ mod tests {
     struct Pods;
     struct Maps;
 
+    fn is_seen(writes: &mut OwnWrites, key: &ObjectKey, views: &Views) -> bool {
+        writes.unseen(key, views).is_empty()
+    }
+
     fn key(name: &str) -> ObjectKey {
         ObjectKey::namespaced("default", name)
     }
@@ -175,15 +177,15 @@ mod tests {
         writes.wrote(&key("a"), TypeId::of::<Pods>(), "10");
         writes.wrote(&key("a"), TypeId::of::<Pods>(), "12");
         writes.wrote(&key("a"), TypeId::of::<Pods>(), "11");
-        assert!(writes.are_seen(&key("b"), &views));
-        assert!(!writes.are_seen(&key("a"), &views));
+        assert!(is_seen(&mut writes, &key("b"), &views));
+        assert!(!is_seen(&mut writes, &key("a"), &views));
         pods.0.lock().unwrap().0 = "11".into();
         assert!(
-            !writes.are_seen(&key("a"), &views),
+            !is_seen(&mut writes, &key("a"), &views),
             "12 is not in the cache yet"
         );
         pods.0.lock().unwrap().0 = "12".into();
-        assert!(writes.are_seen(&key("a"), &views));
+        assert!(is_seen(&mut writes, &key("a"), &views));
         assert!(writes.by_key.is_empty(), "what is seen is forgotten");
     }
 
@@ -195,10 +197,10 @@ mod tests {
         pods.0.lock().unwrap().0 = "9".into();
         writes.wrote(&key("a"), TypeId::of::<Pods>(), "opaque");
         writes.wrote(&key("a"), TypeId::of::<Maps>(), "10");
-        assert!(writes.are_seen(&key("a"), &views));
+        assert!(is_seen(&mut writes, &key("a"), &views));
         writes.wrote(&key("a"), TypeId::of::<Pods>(), "10");
         pods.0.lock().unwrap().0 = "opaque".into();
-        assert!(writes.are_seen(&key("a"), &views));
+        assert!(is_seen(&mut writes, &key("a"), &views));
     }
 
     /// Proves N-4.
@@ -208,9 +210,9 @@ mod tests {
         let views = views(&pods);
         pods.0.lock().unwrap().1 = vec![(key("p"), "old".into())];
         writes.deleting(&key("a"), TypeId::of::<Pods>(), &key("p"), "old");
-        assert!(!writes.are_seen(&key("a"), &views));
+        assert!(!is_seen(&mut writes, &key("a"), &views));
         pods.0.lock().unwrap().1 = vec![(key("p"), "new".into())];
-        assert!(writes.are_seen(&key("a"), &views));
+        assert!(is_seen(&mut writes, &key("a"), &views));
     }
 
     /// Proves N-4.
@@ -221,7 +223,7 @@ mod tests {
         pods.0.lock().unwrap().1 = vec![(key("p"), "old".into())];
         writes.deleting(&key("a"), TypeId::of::<Pods>(), &key("p"), "old");
         writes.not_deleted(&key("a"), TypeId::of::<Pods>(), "old");
-        assert!(writes.are_seen(&key("a"), &views));
+        assert!(is_seen(&mut writes, &key("a"), &views));
     }
 
     #[test]
@@ -230,6 +232,6 @@ mod tests {
         pods.0.lock().unwrap().0 = "1".into();
         writes.wrote(&key("a"), TypeId::of::<Pods>(), "10");
         writes.forget(&key("a"));
-        assert!(writes.are_seen(&key("a"), &views(&pods)));
+        assert!(is_seen(&mut writes, &key("a"), &views(&pods)));
     }
 }

@@ -1,13 +1,16 @@
 //! From events to keys: whose reconcile does a change wake?
 
-use std::any::TypeId;
+use std::{
+    any::TypeId,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use kube::{Resource, core::ClusterResourceScope};
 
 use super::Predicate;
 use crate::{
     cache::{Kind, Object, ObjectKey, OwnerRef},
-    informer::{Event, Registration, SharedInformer},
+    informer::{Backlog, Event, Registration, SharedInformer},
     queue::{Priority, WorkQueue},
 };
 
@@ -23,18 +26,32 @@ pub(super) fn wake<K: Kind>(
     keys_of: impl Fn(&ObjectKey, Option<&Object<K>>, &mut Vec<ObjectKey>) + Send + 'static,
 ) -> Registration {
     let queue = queue.clone();
+    // User code that panics must not lose a key: better one reconcile too many.
     let admits = move |old: Option<&Object<K>>, new: &Object<K>| {
-        predicate
-            .as_ref()
-            .is_none_or(|predicate| predicate.admits(old, new))
+        let Some(predicate) = &predicate else {
+            return true;
+        };
+        catch_unwind(AssertUnwindSafe(|| predicate.admits(old, new))).unwrap_or_else(|_| {
+            tracing::error!(key = %new.key(), "a predicate panicked; the change is let through");
+            true
+        })
     };
-    informer.on_event(move |event| {
+    let name = queue.name().to_owned();
+    // The queue forgets repeats itself, and a reconcile reads the cache, which is ahead of us: an
+    // event left out could be the one that says so.
+    let handler = informer.handler().name(name).backlog(Backlog::Lossless);
+    handler.on_event(move |event| {
         let mut keys = Vec::new();
+        let mut ask = |key: &ObjectKey, object: Option<&Object<K>>| {
+            if catch_unwind(AssertUnwindSafe(|| keys_of(key, object, &mut keys))).is_err() {
+                tracing::error!(%key, "a mapping panicked; whoever it would have woken is not");
+            }
+        };
         let mut priority = Priority::default();
         match &event {
             Event::Added { object, initial } => {
                 if admits(None, object) {
-                    keys_of(object.key(), Some(object), &mut keys);
+                    ask(object.key(), Some(object));
                 }
                 if *initial {
                     priority = Priority::LOW;
@@ -42,14 +59,14 @@ pub(super) fn wake<K: Kind>(
             }
             Event::Updated { old, new } => {
                 if admits(Some(old), new) {
-                    keys_of(old.key(), Some(old), &mut keys);
-                    keys_of(new.key(), Some(new), &mut keys);
+                    ask(old.key(), Some(old));
+                    ask(new.key(), Some(new));
                 }
-                if old.resource_version() == new.resource_version() {
+                if event.is_resync() {
                     priority = Priority::LOW;
                 }
             }
-            Event::Deleted(deleted) => keys_of(&deleted.key, deleted.last.as_ref(), &mut keys),
+            Event::Deleted(deleted) => ask(&deleted.key, deleted.last.as_ref()),
         }
         keys.sort_unstable();
         keys.dedup();

@@ -1,7 +1,7 @@
 //! One worker: a key in, a reconcile, a verdict out.
 
 use std::{
-    any::Any,
+    any::{Any, TypeId},
     collections::BTreeSet,
     panic::AssertUnwindSafe,
     sync::{
@@ -42,7 +42,7 @@ pub(super) struct Workers {
     pub(super) reconcile: Box<Reconcile>,
     pub(super) shared: Arc<Shared>,
     pub(super) views: Views,
-    pub(super) advanced: Vec<Advanced>,
+    pub(super) advanced: Advanced,
     pub(super) stale_after: Option<Duration>,
     pub(super) timeout: Option<Duration>,
     pub(super) metrics: ControllerMetrics,
@@ -67,17 +67,13 @@ impl Workers {
         self: Arc<Self>,
         count: usize,
         grace: Duration,
-        shutdown: &CancellationToken,
+        shutdown: CancellationToken,
     ) -> Stopped {
         let mut tasks = JoinSet::new();
         for _ in 0..count {
             tasks.spawn(Arc::clone(&self).work(shutdown.clone()));
         }
-        info!(
-            controller = self.shared.name,
-            workers = count,
-            "controller started"
-        );
+        info!(controller = self.shared.name, workers = count, "controller started");
         shutdown.cancelled().await;
         self.queue.shut_down();
         self.parked.close();
@@ -87,17 +83,16 @@ impl Workers {
         };
         let _ = timeout(grace, ended).await;
         let unfinished: Vec<_> = self.running.lock().iter().cloned().collect();
-        tasks.shutdown().await;
+        // Not awaited: a reconcile that blocks its thread would never let us.
+        tasks.abort_all();
+        let left = self.queue.drain(Duration::ZERO).await;
         let stopped = Stopped {
             unfinished,
-            waiting: self.queue.len(),
+            waiting: left.ready.len(),
+            delayed: left.delayed.len(),
         };
         if stopped.unfinished.is_empty() {
-            info!(
-                controller = self.shared.name,
-                waiting = stopped.waiting,
-                "controller stopped"
-            );
+            info!(controller = self.shared.name, ?stopped, "controller stopped");
         } else {
             warn!(
                 controller = self.shared.name,
@@ -117,16 +112,27 @@ impl Workers {
                 item = self.queue.get() => item,
             };
             let Some(item) = item else { return };
-            if self.sees_its_writes(item.key()) {
-                self.process(item).await;
-            } else {
+            if !self.unseen(item.key()).is_empty() {
                 self.park(item, &shutdown);
+                continue;
+            }
+            // What panics here is the user's too: a limiter, an error's text, a destructor. The item
+            // was dropped then, and its key is retried.
+            let processed = AssertUnwindSafe(self.process(item)).catch_unwind().await;
+            if let Err(panic) = processed {
+                self.metrics.panics.inc();
+                let panic = message_of(&*panic);
+                error!(controller = self.shared.name, panic, "a worker panicked beside a reconcile");
             }
         }
     }
 
-    fn sees_its_writes(&self, key: &ObjectKey) -> bool {
-        self.stale_after.is_none() || self.shared.own_writes.lock().are_seen(key, &self.views)
+    /// The kinds whose caches do not show yet what `key` wrote.
+    fn unseen(&self, key: &ObjectKey) -> Vec<TypeId> {
+        match &self.shared.own_writes {
+            Some(own_writes) => own_writes.lock().unseen(key, &self.views),
+            None => Vec::new(),
+        }
     }
 
     /// Keeps `item` out of the way of the workers until the caches have caught up with what its
@@ -136,14 +142,19 @@ impl Workers {
         let (workers, shutdown) = (Arc::clone(self), shutdown.clone());
         let bound = self.stale_after.unwrap_or_default();
         self.parked.spawn(async move {
+            let mut unseen = workers.unseen(item.key());
             let caught_up = async {
                 loop {
                     // Listen before looking, or a change in between is missed.
-                    let advanced = select_all(workers.advanced.iter().map(|of| of()));
-                    if workers.sees_its_writes(item.key()) {
+                    let mut advanced = Vec::new();
+                    for kind in &unseen {
+                        advanced.extend(workers.advanced.get(kind).map(|changed| changed()));
+                    }
+                    unseen = workers.unseen(item.key());
+                    if unseen.is_empty() || advanced.is_empty() {
                         return;
                     }
-                    advanced.await;
+                    select_all(advanced).await;
                 }
             };
             let waited = tokio::select! {
@@ -157,7 +168,9 @@ impl Workers {
                     controller = workers.shared.name, key = %item.key(), ?bound,
                     "a cache has not seen this key's own writes in time; reconciling anyway"
                 );
-                workers.shared.own_writes.lock().forget(item.key());
+                if let Some(own_writes) = &workers.shared.own_writes {
+                    own_writes.lock().forget(item.key());
+                }
             }
             item.put_back();
         });
@@ -172,8 +185,7 @@ impl Workers {
             name = item.key().name(),
             reconcile_id = id,
         );
-        self.metrics.active.inc();
-        self.running.lock().insert(item.key().clone());
+        let running = Running::new(self, item.key());
         let started = Instant::now();
         let outcome = self
             .reconcile(item.key(), id)
@@ -182,8 +194,7 @@ impl Workers {
         self.metrics
             .seconds
             .observe(started.elapsed().as_secs_f64());
-        self.metrics.active.dec();
-        self.running.lock().remove(item.key());
+        drop(running);
         span.in_scope(|| self.conclude(item, outcome));
     }
 
@@ -256,6 +267,30 @@ impl Workers {
                 item.retry();
             }
         }
+    }
+}
+
+/// Counts a reconcile as running, until it has ended or was dropped.
+struct Running<'a> {
+    workers: &'a Workers,
+    key: ObjectKey,
+}
+
+impl<'a> Running<'a> {
+    fn new(workers: &'a Workers, key: &ObjectKey) -> Self {
+        workers.metrics.active.inc();
+        workers.running.lock().insert(key.clone());
+        Self {
+            workers,
+            key: key.clone(),
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.workers.metrics.active.dec();
+        self.workers.running.lock().remove(&self.key);
     }
 }
 

@@ -13,13 +13,15 @@ pub enum Backlog {
     /// Beyond this many waiting events, events of one object become one: the first old state and
     /// the latest new one; an object that came and went is not told at all; a deletion and what
     /// came after it under the same name stay two. What waits is then bounded by what the handler
-    /// has been told and what the cache holds, and nothing is lost that code which looks at states
-    /// needs.
+    /// has been told and what the cache holds, and a handler that keeps a picture of its own ends
+    /// with the right one. A handler that wakes somebody who reads the cache needs every event: the
+    /// cache is ahead of it, and somebody may have acted on a state that was never told.
     Coalesce {
         /// How many events wait as they are.
         beyond: usize,
     },
-    /// Every event is kept, whatever the memory: for handlers that count changes.
+    /// Every event is kept, whatever the memory: for handlers that count changes, or that feed a
+    /// queue, which forgets repeats itself.
     Lossless,
 }
 

@@ -290,7 +290,10 @@ impl InformerFactory {
         if state.shut_down {
             return;
         }
-        state.started = Some((shutdown.clone(), Handle::current()));
+        // Whoever started first decides when the informers stop, unless that is over.
+        if state.started.as_ref().is_none_or(|(first, _)| first.is_cancelled()) {
+            state.started = Some((shutdown.clone(), Handle::current()));
+        }
         let identities: Vec<Identity> = state.entries.keys().cloned().collect();
         for identity in identities {
             self.start_if_running(&mut state, &identity);

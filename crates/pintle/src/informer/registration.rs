@@ -84,6 +84,15 @@ impl Registration {
         self.progress.borrow().ended
     }
 
+    /// Resolves when the handler is called no more: it was removed, or its informer stopped.
+    ///
+    /// Cancel safe.
+    pub async fn ended(&self) {
+        let mut progress = self.progress.clone();
+        // A handler whose progress nobody reports any more has ended too.
+        let _ = progress.wait_for(|progress| progress.ended).await;
+    }
+
     /// How often the handler has panicked.
     pub fn panics(&self) -> u64 {
         self.handler.panics()

@@ -239,7 +239,10 @@ impl<T: Key> Shared<T> {
 
     /// Failures since the last `forget`.
     pub(super) fn retries(&self, key: &T) -> u32 {
-        self.limiter.retries(key)
+        catch_unwind(AssertUnwindSafe(|| self.limiter.retries(key))).unwrap_or_else(|_| {
+            tracing::error!(queue = &*self.name, "the rate limiter panicked in `retries`");
+            0
+        })
     }
 
     /// Counts an item that was dropped without a verdict.
