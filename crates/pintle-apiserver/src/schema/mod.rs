@@ -6,6 +6,7 @@
 //! - [`typed`]: their objects, read and written as a typed server would.
 //! - [`defaults`]: what their fields hold when nobody says.
 //! - [`prepare`]: what the server sets when they are created.
+//! - [`rules`]: what no schema tells about them.
 //! - [`field`]: one fault of one field, worded as clients know it.
 //! - [`structural`]: the schema a custom resource definition carries, and what it does to objects.
 
@@ -13,6 +14,7 @@ pub mod builtin;
 pub mod defaults;
 pub mod field;
 pub mod prepare;
+pub mod rules;
 pub mod structural;
 pub mod typed;
 

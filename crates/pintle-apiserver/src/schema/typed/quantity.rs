@@ -91,6 +91,35 @@ pub fn canonical(text: &str) -> Result<String, QuantityError> {
     Ok(format!("{sign}{body}"))
 }
 
+/// Whether one amount is less than another; nothing if one of them is no amount, or too large to
+/// compare.
+pub fn less(one: &str, other: &str) -> Option<bool> {
+    Some(nanos(one)? < nanos(other)?)
+}
+
+/// An amount in billionths.
+fn nanos(text: &str) -> Option<i128> {
+    let parts = Parts::of(text.trim()).ok()?;
+    let (format, exponent) = suffix(parts.suffix)?;
+    let digits = [parts.whole, parts.fraction].concat();
+    if digits.len() > MAX_DIGITS {
+        return None;
+    }
+    let number: i128 = digits.parse().ok()?;
+    let fraction = i32::try_from(parts.fraction.len()).ok()?;
+    let (number, scale) = match format {
+        Format::Binary => (number.checked_shl(exponent.unsigned_abs())?, 9 - fraction),
+        _ => (number, exponent - fraction + 9),
+    };
+    let power = 10_i128.checked_pow(scale.unsigned_abs())?;
+    let nanos = if scale < 0 {
+        number / power
+    } else {
+        number.checked_mul(power)?
+    };
+    Some(if parts.negative { -nanos } else { nanos })
+}
+
 /// True for spellings that are taken as they are.
 fn keeps(digits: &str, number: i128, format: Format, exponent: i32, fraction: i32) -> bool {
     if format == Format::Binary {
@@ -275,6 +304,22 @@ mod tests {
         }
         assert_eq!(canonical("1Kii"), Err(QuantityError::Suffix));
         assert_eq!(canonical("1ki"), Err(QuantityError::Suffix));
+    }
+
+    #[test]
+    fn amounts_compare() {
+        for (one, other) in [
+            ("1", "2"),
+            ("500m", "1"),
+            ("1Ki", "1025"),
+            ("-1", "0"),
+            ("1M", "1Mi"),
+        ] {
+            assert_eq!(less(one, other), Some(true), "{one} {other}");
+            assert_eq!(less(other, one), Some(false), "{other} {one}");
+        }
+        assert_eq!(less("1k", "1000"), Some(false));
+        assert_eq!(less("", "1"), None);
     }
 
     proptest! {

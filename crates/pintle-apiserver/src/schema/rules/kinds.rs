@@ -1,0 +1,501 @@
+//! The other kinds.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+
+use super::{
+    Faults, IMMUTABLE, absent, blank, entries, items, labels, non_negative, one_of, pods, port,
+    port_name, require, subdomain, text,
+};
+use crate::schema::field::{FieldError, Path};
+
+/// The most a ConfigMap or Secret may hold.
+const MAX_DATA: usize = 1024 * 1024;
+
+pub(super) fn check(group: &str, kind: &str, object: &Value, faults: &mut Faults) {
+    let spec = &object["spec"];
+    let at = Path::At("spec");
+    match (group, kind) {
+        ("", "ReplicationController") => {
+            non_negative(spec, "replicas", &at, faults);
+            if require(spec, "selector", &at, faults) && spec["template"].is_object() {
+                pods::template(&spec["template"], &at.child("template"), faults);
+            }
+        }
+        ("", "Service") => service(spec, &at, faults),
+        ("", "ConfigMap") => config_map(object, faults),
+        ("", "Secret") => secret(object, faults),
+        ("", "PersistentVolumeClaim") => claim(spec, &at, faults),
+        ("", "ResourceQuota") => {
+            for (name, amount) in entries(&spec["hard"]) {
+                let amount = amount.as_str().unwrap_or_default();
+                if amount.starts_with('-') {
+                    let here = at.child("hard");
+                    faults.push(FieldError::invalid(
+                        here.key(name),
+                        amount,
+                        super::NON_NEGATIVE,
+                    ));
+                }
+            }
+        }
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+            binding(object, kind == "RoleBinding", faults);
+        }
+        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => {
+            role(&object["rules"], kind == "Role", faults);
+        }
+        ("policy", "PodDisruptionBudget") => budget(spec, &at, faults),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler(spec, &at, faults),
+        ("networking.k8s.io", "Ingress") => ingress(spec, &at, faults),
+        ("coordination.k8s.io", "Lease") => {
+            if let Some(seconds) = spec["leaseDurationSeconds"].as_i64().filter(|s| *s <= 0) {
+                let here = at.child("leaseDurationSeconds");
+                faults.push(FieldError::invalid(here, seconds, "must be greater than 0"));
+            }
+            non_negative(spec, "leaseTransitions", &at, faults);
+        }
+        ("scheduling.k8s.io", "PriorityClass") => {
+            if object["value"]
+                .as_i64()
+                .is_some_and(|value| value > 1_000_000_000)
+                && !text(&object["metadata"], "name").starts_with("system-")
+            {
+                let why = "maximum allowed value of a user defined priority is 1000000000";
+                faults.push(FieldError::forbidden("value", why));
+            }
+        }
+        ("storage.k8s.io", "StorageClass") => {
+            require(object, "provisioner", &Path::Root, faults);
+        }
+        _ => {}
+    }
+}
+
+fn service(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let kind = text(spec, "type");
+    let headless = text(spec, "clusterIP") == "None";
+    if kind == "ExternalName" {
+        if require(spec, "externalName", at, faults) {
+            let name = text(spec, "externalName").trim_end_matches('.');
+            subdomain(name, &at.child("externalName"), faults);
+        }
+    } else if absent(&spec["ports"]) && !headless {
+        faults.push(FieldError::required(at.child("ports"), ""));
+    }
+    let list = at.child("ports");
+    let several = spec["ports"]
+        .as_array()
+        .is_some_and(|ports| ports.len() > 1);
+    let (mut names, mut places) = (BTreeSet::new(), BTreeSet::new());
+    for (i, one) in items(&spec["ports"]) {
+        let here = list.index(i);
+        let name = text(one, "name");
+        if name.is_empty() {
+            if several {
+                faults.push(FieldError::required(here.child("name"), ""));
+            }
+        } else {
+            super::dns_label(name, &here.child("name"), faults);
+            if !names.insert(name) {
+                faults.push(FieldError::duplicate(here.child("name"), name));
+            }
+        }
+        port(&one["port"], &here.child("port"), faults);
+        one_of(one, "protocol", &["SCTP", "TCP", "UDP"], &here, faults);
+        match &one["targetPort"] {
+            Value::String(name) => {
+                for why in port_name(name) {
+                    faults.push(FieldError::invalid(
+                        here.child("targetPort"),
+                        name.as_str(),
+                        why,
+                    ));
+                }
+            }
+            number => port(number, &here.child("targetPort"), faults),
+        }
+        let (protocol, number) = (text(one, "protocol"), &one["port"]);
+        if !places.insert(format!("{protocol}/{number}")) {
+            let found = json!({ "Name": "", "Protocol": protocol, "AppProtocol": null,
+                "Port": number, "TargetPort": 0, "NodePort": 0 });
+            faults.push(FieldError::duplicate(here, found));
+        }
+    }
+    labels(&spec["selector"], &at.child("selector"), faults);
+    one_of(spec, "sessionAffinity", &["ClientIP", "None"], at, faults);
+    let types = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+    one_of(spec, "type", &types, at, faults);
+    let address = text(spec, "clusterIP");
+    if !address.is_empty() && !headless && address.parse::<IpAddr>().is_err() {
+        let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+        let here = at.child("clusterIPs");
+        faults.push(FieldError::invalid(here.index(0), address, why));
+    }
+}
+
+/// What keeps a text from being a key of data.
+fn data_key(key: &str) -> Option<String> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if key.len() > 253 {
+        return Some("must be no more than 253 bytes".into());
+    }
+    if key.is_empty() || !key.chars().all(legal) {
+        return Some(
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. \
+             'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is \
+             '[-._a-zA-Z0-9]+')"
+                .into(),
+        );
+    }
+    match key {
+        "." => Some("must not be '.'".into()),
+        ".." => Some("must not be '..'".into()),
+        key if key.starts_with("..") => Some("must not start with '..'".into()),
+        _ => None,
+    }
+}
+
+fn keys(map: &Value, at: &Path<'_>, faults: &mut Faults) -> usize {
+    let mut size = 0;
+    for (key, value) in entries(map) {
+        if let Some(why) = data_key(key) {
+            faults.push(FieldError::invalid(at.key(key), key.as_str(), why));
+        }
+        size += value.as_str().map_or(0, str::len);
+    }
+    size
+}
+
+fn config_map(object: &Value, faults: &mut Faults) {
+    let at = Path::At("data");
+    for (key, _) in entries(&object["data"]) {
+        if !object["binaryData"][key].is_null() {
+            let why = "duplicate of key present in binaryData";
+            faults.push(FieldError::invalid(at.key(key), key.as_str(), why));
+        }
+    }
+    let size = keys(&object["data"], &at, faults);
+    // Four letters of base64 are three bytes.
+    let binary = keys(&object["binaryData"], &Path::At("binaryData"), faults) / 4 * 3;
+    if size + binary > MAX_DATA {
+        faults.push(FieldError::too_long(
+            "[]",
+            i64::try_from(MAX_DATA).unwrap_or(i64::MAX),
+        ));
+    }
+}
+
+fn secret(object: &Value, faults: &mut Faults) {
+    let at = Path::At("data");
+    let size = keys(&object["data"], &at, faults) / 4 * 3;
+    if size > MAX_DATA {
+        faults.push(FieldError::too_long(
+            at,
+            i64::try_from(MAX_DATA).unwrap_or(i64::MAX),
+        ));
+    }
+    let data = &object["data"];
+    let missing = |key: &str| data[key].is_null();
+    let mut need = |keys: &[&str]| {
+        for key in keys.iter().filter(|key| missing(key)) {
+            faults.push(FieldError::required(at.key(key), ""));
+        }
+    };
+    match text(object, "type") {
+        "kubernetes.io/tls" => need(&["tls.crt", "tls.key"]),
+        "kubernetes.io/dockerconfigjson" => need(&[".dockerconfigjson"]),
+        "kubernetes.io/dockercfg" => need(&[".dockercfg"]),
+        "kubernetes.io/ssh-auth" => need(&["ssh-privatekey"]),
+        "kubernetes.io/basic-auth" if missing("username") && missing("password") => {
+            need(&["username", "password"]);
+        }
+        "kubernetes.io/service-account-token" => {
+            let name = "kubernetes.io/service-account.name";
+            if absent(&object["metadata"]["annotations"][name]) {
+                let here = Path::At("metadata.annotations");
+                faults.push(FieldError::required(here.key(name), ""));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn claim(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let modes = [
+        "ReadOnlyMany",
+        "ReadWriteMany",
+        "ReadWriteOnce",
+        "ReadWriteOncePod",
+    ];
+    if absent(&spec["accessModes"]) {
+        let why = "at least 1 access mode is required";
+        faults.push(FieldError::required(at.child("accessModes"), why));
+    }
+    for (_, mode) in items(&spec["accessModes"]) {
+        let mode = mode.as_str().unwrap_or_default();
+        if !modes.contains(&mode) {
+            faults.push(FieldError::not_supported(
+                at.child("accessModes"),
+                mode,
+                &modes,
+            ));
+        }
+    }
+    let here = at.child("resources");
+    match text(&spec["resources"]["requests"], "storage") {
+        "" => faults.push(FieldError::required(here.key("storage"), "")),
+        amount if amount == "0" || amount.starts_with('-') => {
+            let why = "must be greater than zero";
+            faults.push(FieldError::invalid(here.key("storage"), amount, why));
+        }
+        _ => {}
+    }
+}
+
+fn binding(object: &Value, namespaced: bool, faults: &mut Faults) {
+    let here = Path::At("roleRef");
+    let kinds: &[&str] = if namespaced {
+        &["Role", "ClusterRole"]
+    } else {
+        &["ClusterRole"]
+    };
+    one_of(&object["roleRef"], "kind", kinds, &here, faults);
+    require(&object["roleRef"], "name", &here, faults);
+    let list = Path::At("subjects");
+    for (i, subject) in items(&object["subjects"]) {
+        let at = list.index(i);
+        require(subject, "name", &at, faults);
+        one_of(
+            subject,
+            "kind",
+            &["ServiceAccount", "User", "Group"],
+            &at,
+            faults,
+        );
+        let account = text(subject, "kind") == "ServiceAccount";
+        if account && !namespaced && text(subject, "namespace").is_empty() {
+            faults.push(FieldError::required(at.child("namespace"), ""));
+        }
+    }
+}
+
+fn role(rules: &Value, namespaced: bool, faults: &mut Faults) {
+    let list = Path::At("rules");
+    for (i, rule) in items(rules) {
+        let at = list.index(i);
+        let mut need = |name: &str, why: &str| {
+            if absent(&rule[name]) {
+                faults.push(FieldError::required(at.child(name), why));
+            }
+        };
+        need("verbs", "verbs must contain at least one value");
+        if absent(&rule["nonResourceURLs"]) {
+            need(
+                "apiGroups",
+                "resource rules must supply at least one api group",
+            );
+            need(
+                "resources",
+                "resource rules must supply at least one resource",
+            );
+        } else if namespaced {
+            let why = "namespaced rules cannot apply to non-resource URLs";
+            let found = rule["nonResourceURLs"].clone();
+            faults.push(FieldError::invalid(at.child("nonResourceURLs"), found, why));
+        }
+    }
+}
+
+fn budget(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let (least, most) = (&spec["minAvailable"], &spec["maxUnavailable"]);
+    if !least.is_null() && !most.is_null() {
+        let found = json!({ "MinAvailable": least, "Selector": spec["selector"],
+            "MaxUnavailable": most, "UnhealthyPodEvictionPolicy": null });
+        let why = "minAvailable and maxUnavailable cannot be both set";
+        faults.push(FieldError::invalid(at, found, why));
+    }
+    non_negative(spec, "minAvailable", at, faults);
+    non_negative(spec, "maxUnavailable", at, faults);
+}
+
+fn autoscaler(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let least = spec["minReplicas"].as_i64().unwrap_or(1);
+    let most = spec["maxReplicas"].as_i64().unwrap_or_default();
+    if most < 1 {
+        let why = "must be set and greater than 0";
+        faults.push(FieldError::required(at.child("maxReplicas"), why));
+    }
+    if most < least {
+        let why = "must be greater than or equal to `minReplicas`";
+        faults.push(FieldError::invalid(at.child("maxReplicas"), most, why));
+    }
+    let here = at.child("scaleTargetRef");
+    require(&spec["scaleTargetRef"], "kind", &here, faults);
+    require(&spec["scaleTargetRef"], "name", &here, faults);
+    let version = text(&spec["scaleTargetRef"], "apiVersion");
+    if version.is_empty() {
+        let why = "apiVersion must specify API group";
+        faults.push(FieldError::invalid(here.child("apiVersion"), version, why));
+    }
+}
+
+fn ingress(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+    if absent(&spec["rules"]) && spec["defaultBackend"].is_null() {
+        let why = "either `defaultBackend` or `rules` must be specified";
+        faults.push(FieldError::invalid(at, Value::Null, why));
+    }
+    let list = at.child("rules");
+    for (i, rule) in items(&spec["rules"]) {
+        let here = list.index(i);
+        let host = text(rule, "host");
+        if !host.is_empty() && !host.starts_with("*.") {
+            subdomain(host, &here.child("host"), faults);
+        }
+        let http = here.child("http");
+        let paths = http.child("paths");
+        for (j, path) in items(&rule["http"]["paths"]) {
+            if absent(&path["pathType"]) {
+                let why = "pathType must be specified";
+                faults.push(FieldError::required(paths.index(j).child("pathType"), why));
+            }
+        }
+    }
+}
+
+/// What may not change.
+pub(super) fn change(group: &str, kind: &str, new: &Value, old: &Value, faults: &mut Faults) {
+    let mut fixed = |path: &str| {
+        let pointer = format!("/{}", path.replace('.', "/"));
+        let at = |object: &Value| object.pointer(&pointer).cloned().unwrap_or_default();
+        if at(new) != at(old) {
+            faults.push(FieldError::invalid(path, at(new), IMMUTABLE));
+        }
+    };
+    match (group, kind) {
+        ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => fixed("spec.selector"),
+        ("apps", "StatefulSet") => stateful_set_change(new, old, faults),
+        ("batch", "Job") => {
+            if !suspended(old) {
+                fixed("spec.template");
+            }
+            for path in ["spec.completions", "spec.selector", "spec.completionMode"] {
+                fixed(path);
+            }
+        }
+        ("", "Secret") => {
+            fixed("type");
+            sealed(new, old, &["data"], faults);
+        }
+        ("", "ConfigMap") => sealed(new, old, &["data", "binaryData"], faults),
+        ("", "Service") => service_change(new, old, faults),
+        ("", "PersistentVolumeClaim") => claim_change(new, old, faults),
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+            if new["roleRef"] != old["roleRef"] {
+                let reference = &new["roleRef"];
+                let found = json!({ "APIGroup": reference["apiGroup"], "Kind": reference["kind"],
+                    "Name": reference["name"] });
+                faults.push(FieldError::invalid(
+                    "roleRef",
+                    found,
+                    "cannot change roleRef",
+                ));
+            }
+        }
+        ("scheduling.k8s.io", "PriorityClass") if new["value"] != old["value"] => {
+            faults.push(FieldError::forbidden(
+                "value",
+                "may not be changed in an update.",
+            ));
+        }
+        ("storage.k8s.io", "StorageClass") => {
+            for path in [
+                "provisioner",
+                "parameters",
+                "reclaimPolicy",
+                "volumeBindingMode",
+            ] {
+                fixed(path);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn suspended(job: &Value) -> bool {
+    job["spec"]["suspend"] == true && job["status"]["startTime"].is_null()
+}
+
+fn stateful_set_change(new: &Value, old: &Value, faults: &mut Faults) {
+    const FREE: [&str; 7] = [
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    ];
+    let frozen = |object: &Value| {
+        let mut spec = object["spec"].clone();
+        for name in FREE {
+            blank(&mut spec, name);
+        }
+        spec
+    };
+    if frozen(new) != frozen(old) {
+        let why = "updates to statefulset spec for fields other than 'replicas', 'ordinals', \
+                   'template', 'updateStrategy', 'revisionHistoryLimit', \
+                   'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+        faults.push(FieldError::forbidden("spec", why));
+    }
+}
+
+/// What was sealed stays sealed.
+fn sealed(new: &Value, old: &Value, fields: &[&str], faults: &mut Faults) {
+    if old["immutable"] != true {
+        return;
+    }
+    let why = "field is immutable when `immutable` is set";
+    if new["immutable"] != true {
+        faults.push(FieldError::forbidden("immutable", why));
+    }
+    for name in fields {
+        if new[*name] != old[*name] {
+            faults.push(FieldError::forbidden(*name, why));
+        }
+    }
+}
+
+fn service_change(new: &Value, old: &Value, faults: &mut Faults) {
+    let (spec, before) = (&new["spec"], &old["spec"]);
+    let outside = |spec: &Value| text(spec, "type") == "ExternalName";
+    let (first, now) = (text(before, "clusterIP"), text(spec, "clusterIP"));
+    if !outside(spec) && !outside(before) && !first.is_empty() && first != now {
+        let found = json!([now]);
+        let why = "may not change once set";
+        faults.push(FieldError::invalid("spec.clusterIPs[0]", found, why));
+    }
+}
+
+fn claim_change(new: &Value, old: &Value, faults: &mut Faults) {
+    let frozen = |object: &Value| {
+        let mut spec = object["spec"].clone();
+        if let Some(resources) = spec.get_mut("resources") {
+            blank(resources, "requests");
+        }
+        blank(&mut spec, "volumeAttributesClassName");
+        // A claim is bound once.
+        if absent(&old["spec"]["volumeName"]) {
+            blank(&mut spec, "volumeName");
+        }
+        spec
+    };
+    if frozen(new) != frozen(old) {
+        let why = "spec is immutable after creation except resources.requests and \
+                   volumeAttributesClassName for bound claims";
+        faults.push(FieldError::forbidden("spec", why));
+    }
+}

@@ -1,0 +1,311 @@
+//! Pods and templates of Pods.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{
+    Faults, absent, blank, dns_label, entries, items, labels, one_of, port, port_name, require,
+    subdomain, text,
+};
+use crate::schema::field::{FieldError, Path};
+use crate::schema::typed::quantity;
+
+/// A template: labels, and a spec.
+pub(super) fn template(template: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let metadata = at.child("metadata");
+    labels(
+        &template["metadata"]["labels"],
+        &metadata.child("labels"),
+        faults,
+    );
+    spec(&template["spec"], &at.child("spec"), faults);
+}
+
+/// The spec of a Pod.
+pub(super) fn spec(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let volumes = volumes(&spec["volumes"], &at.child("volumes"), faults);
+    require(spec, "containers", at, faults);
+    let mut names = BTreeSet::new();
+    for list in ["containers", "initContainers"] {
+        let here = at.child(list);
+        for (i, one) in items(&spec[list]) {
+            container(one, &volumes, &here.index(i), faults);
+            let name = text(one, "name");
+            if !name.is_empty() && !names.insert(name.to_owned()) {
+                faults.push(FieldError::duplicate(here.index(i).child("name"), name));
+            }
+        }
+    }
+    one_of(
+        spec,
+        "restartPolicy",
+        &["Always", "OnFailure", "Never"],
+        at,
+        faults,
+    );
+    let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+    one_of(spec, "dnsPolicy", &policies, at, faults);
+    if let Some(seconds) = spec["activeDeadlineSeconds"].as_i64().filter(|s| *s < 1) {
+        let why = "must be between 1 and 2147483647, inclusive";
+        faults.push(FieldError::invalid(
+            at.child("activeDeadlineSeconds"),
+            seconds,
+            why,
+        ));
+    }
+    for name in ["nodeName", "serviceAccountName"] {
+        let found = text(spec, name);
+        if !found.is_empty() {
+            subdomain(found, &at.child(name), faults);
+        }
+    }
+    for name in ["hostname", "subdomain"] {
+        let found = text(spec, name);
+        if found.contains('.') {
+            faults.push(FieldError::invalid(
+                at.child(name),
+                found,
+                "must not contain dots",
+            ));
+        } else if !found.is_empty() {
+            dns_label(found, &at.child(name), faults);
+        }
+    }
+    labels(&spec["nodeSelector"], &at.child("nodeSelector"), faults);
+    for (i, toleration) in items(&spec["tolerations"]) {
+        let here = at.child("tolerations");
+        let value = text(toleration, "value");
+        if text(toleration, "operator") == "Exists" && !value.is_empty() {
+            let why = "value must be empty when `operator` is 'Exists'";
+            faults.push(FieldError::invalid(
+                here.index(i).child("operator"),
+                value,
+                why,
+            ));
+        }
+    }
+}
+
+/// Checks volumes, and tells their names.
+fn volumes(volumes: &Value, at: &Path<'_>, faults: &mut Faults) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (i, volume) in items(volumes) {
+        let here = at.index(i);
+        let name = text(volume, "name");
+        if name.is_empty() {
+            faults.push(FieldError::required(here.child("name"), ""));
+        } else {
+            dns_label(name, &here.child("name"), faults);
+            if !names.insert(name.to_owned()) {
+                faults.push(FieldError::duplicate(here.child("name"), name));
+            }
+        }
+        let mut sources = entries(volume).filter(|(field, _)| *field != "name");
+        if sources.next().is_some() {
+            for (source, _) in sources {
+                let why = "may not specify more than 1 volume type";
+                faults.push(FieldError::forbidden(here.child(source), why));
+            }
+        }
+    }
+    names
+}
+
+fn container(one: &Value, volumes: &BTreeSet<String>, at: &Path<'_>, faults: &mut Faults) {
+    if require(one, "name", at, faults) {
+        dns_label(text(one, "name"), &at.child("name"), faults);
+    }
+    let image = text(one, "image");
+    if image.is_empty() {
+        faults.push(FieldError::required(at.child("image"), ""));
+    } else if image.trim() != image {
+        let why = "must not have leading or trailing whitespace";
+        faults.push(FieldError::invalid(at.child("image"), image, why));
+    }
+    one_of(
+        one,
+        "imagePullPolicy",
+        &["Always", "IfNotPresent", "Never"],
+        at,
+        faults,
+    );
+    ports(&one["ports"], &at.child("ports"), faults);
+    for (i, variable) in items(&one["env"]) {
+        require(variable, "name", &at.child("env").index(i), faults);
+    }
+    for (i, mount) in items(&one["volumeMounts"]) {
+        let list = at.child("volumeMounts");
+        let here = list.index(i);
+        let name = text(mount, "name");
+        if name.is_empty() {
+            faults.push(FieldError::required(here.child("name"), ""));
+        }
+        if !volumes.contains(name) {
+            faults.push(FieldError::not_found(here.child("name"), name));
+        }
+        require(mount, "mountPath", &here, faults);
+    }
+    resources(&one["resources"], &at.child("resources"), faults);
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if one[name].is_object() {
+            probe(&one[name], &at.child(name), faults);
+        }
+    }
+}
+
+fn ports(ports: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let mut names = BTreeSet::new();
+    for (i, one) in items(ports) {
+        let here = at.index(i);
+        let name = text(one, "name");
+        if !name.is_empty() {
+            for why in port_name(name) {
+                faults.push(FieldError::invalid(here.child("name"), name, why));
+            }
+            if !names.insert(name) {
+                faults.push(FieldError::duplicate(here.child("name"), name));
+            }
+        }
+        match one["containerPort"].as_i64() {
+            None | Some(0) => {
+                faults.push(FieldError::required(here.child("containerPort"), ""));
+            }
+            Some(_) => port(&one["containerPort"], &here.child("containerPort"), faults),
+        }
+        if one["hostPort"].as_i64().is_some_and(|n| n != 0) {
+            port(&one["hostPort"], &here.child("hostPort"), faults);
+        }
+        one_of(one, "protocol", &["SCTP", "TCP", "UDP"], &here, faults);
+    }
+}
+
+fn resources(resources: &Value, at: &Path<'_>, faults: &mut Faults) {
+    for which in ["limits", "requests"] {
+        let list = at.child(which);
+        for (name, amount) in entries(&resources[which]) {
+            let amount = amount.as_str().unwrap_or_default();
+            let here = list.key(name);
+            if amount.starts_with('-') {
+                faults.push(FieldError::invalid(here, amount, super::NON_NEGATIVE));
+            }
+            let standard = ["cpu", "memory", "ephemeral-storage"].contains(&name.as_str())
+                || name.starts_with("hugepages-");
+            if !standard && !name.contains('/') {
+                let why = "must be a standard resource type or fully qualified";
+                faults.push(FieldError::invalid(here, name.as_str(), why));
+                let why = "must be a standard resource for containers";
+                faults.push(FieldError::invalid(here, name.as_str(), why));
+            }
+        }
+    }
+    for (name, request) in entries(&resources["requests"]) {
+        let limit = resources["limits"][name].as_str().unwrap_or_default();
+        let request = request.as_str().unwrap_or_default();
+        if quantity::less(limit, request) == Some(true) {
+            let why = format!("must be less than or equal to {name} limit of {limit}");
+            faults.push(FieldError::invalid(at.child("requests"), request, why));
+        }
+    }
+}
+
+fn probe(probe: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let handlers = ["exec", "httpGet", "tcpSocket", "grpc"];
+    if handlers.iter().all(|name| probe[*name].is_null()) {
+        faults.push(FieldError::required(at, "must specify a handler type"));
+    }
+    if probe["exec"].is_object() {
+        require(&probe["exec"], "command", &at.child("exec"), faults);
+    }
+    for name in ["httpGet", "tcpSocket"] {
+        if probe[name].is_object() {
+            port(&probe[name]["port"], &at.child(name).child("port"), faults);
+        }
+    }
+}
+
+/// A Pod is what it is: a few fields may change.
+pub(super) fn change(pod: &Value, old: &Value, faults: &mut Faults) {
+    let (spec, before) = (&pod["spec"], &old["spec"]);
+    let at = Path::At("spec");
+    for list in ["containers", "initContainers"] {
+        let count = |spec: &Value| spec[list].as_array().map_or(0, Vec::len);
+        if count(spec) != count(before) {
+            let why = "pod updates may not add or remove containers";
+            faults.push(FieldError::forbidden(at.child(list), why));
+            return;
+        }
+        for (i, one) in items(&spec[list]) {
+            let here = at.child(list);
+            if absent(&one["image"]) {
+                faults.push(FieldError::required(here.index(i).child("image"), ""));
+            }
+        }
+    }
+    let deadline = |spec: &Value| spec["activeDeadlineSeconds"].as_i64();
+    match (deadline(before), deadline(spec)) {
+        (Some(old), Some(new)) if new > old => {
+            let why = "must be less than or equal to previous value";
+            faults.push(FieldError::invalid(
+                at.child("activeDeadlineSeconds"),
+                new,
+                why,
+            ));
+            return;
+        }
+        (Some(_), None) => {
+            let why = "must not update from a positive integer to nil value";
+            faults.push(FieldError::invalid(
+                at.child("activeDeadlineSeconds"),
+                Value::Null,
+                why,
+            ));
+            return;
+        }
+        _ => {}
+    }
+    let tolerations = |spec: &Value| spec["tolerations"].as_array().cloned().unwrap_or_default();
+    let (old, new) = (tolerations(before), tolerations(spec));
+    let kept = old.iter().all(|one| {
+        // Only how long may change.
+        let timeless = |toleration: &Value| {
+            let mut toleration = toleration.clone();
+            blank(&mut toleration, "tolerationSeconds");
+            toleration
+        };
+        new.iter().any(|other| timeless(other) == timeless(one))
+    });
+    let short = before["terminationGracePeriodSeconds"]
+        .as_i64()
+        .is_some_and(|s| s < 0);
+    let frozen = |spec: &Value| {
+        let mut spec = spec.clone();
+        for list in ["containers", "initContainers"] {
+            let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+            for one in containers.into_iter().flatten() {
+                blank(one, "image");
+            }
+        }
+        for name in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
+            blank(&mut spec, name);
+        }
+        // One that was negative counts as one.
+        if short
+            && matches!(
+                spec["terminationGracePeriodSeconds"].as_i64(),
+                Some(i64::MIN..=1)
+            )
+        {
+            blank(&mut spec, "terminationGracePeriodSeconds");
+        }
+        spec
+    };
+    if !kept || frozen(spec) != frozen(before) {
+        let why = "pod updates may not change fields other than \
+                   `spec.containers[*].image`,`spec.initContainers[*].image`,\
+                   `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
+                   tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if \
+                   it was previously negative)";
+        faults.push(FieldError::forbidden("spec", why));
+    }
+}
