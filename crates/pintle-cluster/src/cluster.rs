@@ -4,7 +4,10 @@ use std::{fmt, ops::BitOr, time::Duration};
 
 use jiff::Timestamp;
 use pintle::{
-    chance::Chance, clock::Clock, events::EventBroadcaster, informer::InformerFactory,
+    chance::Chance,
+    clock::Clock,
+    events::{ApiSink, EventBroadcaster},
+    informer::InformerFactory,
     metrics::Metrics,
 };
 use pintle_apiserver::{ApiServer, Bound, PodDeletion, ServeError};
@@ -193,8 +196,10 @@ impl Builder {
             .metrics(self.metrics.clone())
             .build();
         if self.loops != Loops::NONE {
-            // It ends with the broadcaster.
-            let _ = events.start_recording(client.clone());
+            // In core/v1, as the controller manager of Kubernetes does: there each message is an event
+            // of its own, so that people read which set was scaled to what. It ends with the
+            // broadcaster.
+            let _ = events.start_recording_to_sink(ApiSink::new(client.clone()));
         }
         let environment = Environment {
             informers: InformerFactory::new(client.clone()).metrics(self.metrics.clone()),

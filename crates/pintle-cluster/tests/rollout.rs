@@ -137,7 +137,7 @@ async fn a_rolling_update_stays_within_its_limits_at_every_moment() {
     stop.cancel();
     informer.await.unwrap();
 
-    let seen = seen.lock();
+    let seen = seen.lock().clone();
     assert!(seen.len() > 10);
     assert!(seen.iter().all(|(active, _)| *active <= 5), "{seen:?}");
     assert!(
