@@ -81,6 +81,8 @@ pub struct Controller {
     handlers: Vec<Registration>,
     /// The server drops the status fields that the original `Foo` does not have.
     status_is_pruned: AtomicBool,
+    /// The definition has no status subresource: there the status is a plain field.
+    status_is_plain: AtomicBool,
     /// The trouble each Foo was last warned of, so that retries do not repeat the warning.
     warned: Mutex<BTreeMap<ObjectKey, Warned>>,
 }
@@ -148,6 +150,7 @@ impl Controller {
             informers: informers.clone(),
             handlers: vec![on_foo, on_deployment],
             status_is_pruned: AtomicBool::new(false),
+            status_is_plain: AtomicBool::new(false),
             warned: Mutex::default(),
         })
     }
@@ -373,21 +376,23 @@ impl Controller {
         report: &Report,
         changed: &mut Changed,
     ) -> Result<(), SyncError> {
-        let wanted = report.to_status(foo, &self.clock);
+        let wanted = self.status(foo, report);
         if self.has_status(foo, &wanted) {
             return Ok(());
         }
-        let api = self.foos_of(key);
-        let patch = json!({ "metadata": { "uid": foo.uid() }, "status": wanted });
-        let mut stored = api
-            .patch_status(key.name(), &as_ourselves(), &Patch::Merge(&patch))
-            .await;
-        if matches!(&stored, Err(kube::Error::Api(status)) if status.is_not_found()) {
-            // The classic CRD has no status subresource: there the status is a plain field.
-            stored = api
-                .patch(key.name(), &as_ourselves(), &Patch::Merge(&patch))
-                .await;
-        }
+        let plain = self.status_is_plain.load(Ordering::Relaxed);
+        let stored = match self.write_status(key, foo, &wanted, plain).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() && !plain => {
+                // Gone, or a definition without the subresource: the second try tells.
+                self.status_is_plain.store(true, Ordering::Relaxed);
+                let wanted = self.status(foo, report);
+                if self.has_status(foo, &wanted) {
+                    return Ok(());
+                }
+                self.write_status(key, foo, &wanted, true).await
+            }
+            stored => stored,
+        };
         let stored = stored.map_err(SyncError::api("writing the status"))?;
         let pruned = status::is_pruned(&wanted, stored.status.as_ref());
         self.status_is_pruned.store(pruned, Ordering::Relaxed);
@@ -395,6 +400,30 @@ impl Controller {
             *changed = Changed::Yes;
         }
         Ok(())
+    }
+
+    async fn write_status(
+        &self,
+        key: &ObjectKey,
+        foo: &Foo,
+        status: &FooStatus,
+        plain: bool,
+    ) -> Result<Foo, kube::Error> {
+        let api = self.foos_of(key);
+        let patch = Patch::Merge(json!({ "metadata": { "uid": foo.uid() }, "status": status }));
+        if plain {
+            api.patch(key.name(), &as_ourselves(), &patch).await
+        } else {
+            api.patch_status(key.name(), &as_ourselves(), &patch).await
+        }
+    }
+
+    /// The status to report. As a plain field it is part of what the generation counts, so to name
+    /// the generation in it would be to chase our own writes.
+    fn status(&self, foo: &Foo, report: &Report) -> FooStatus {
+        let plain = self.status_is_plain.load(Ordering::Relaxed);
+        let observed = foo.metadata.generation.filter(|_| !plain);
+        report.to_status(foo, observed, &self.clock)
     }
 
     /// Whether `foo` says `wanted` already, as far as its server can say it.

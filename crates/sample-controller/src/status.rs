@@ -56,7 +56,7 @@ impl Report {
     }
 
     /// The status that says so, keeping the time of the last transition unless this is one.
-    pub(crate) fn to_status(&self, foo: &Foo, clock: &Clock) -> FooStatus {
+    pub(crate) fn to_status(&self, foo: &Foo, observed: Option<i64>, clock: &Clock) -> FooStatus {
         let status = if self.ready { "True" } else { "False" };
         let last = foo.status.as_ref().and_then(ready_condition);
         let since = last.filter(|last| last.status == status).map_or_else(
@@ -65,13 +65,13 @@ impl Report {
         );
         FooStatus {
             available_replicas: self.available_replicas,
-            observed_generation: foo.metadata.generation,
+            observed_generation: observed,
             conditions: vec![Condition {
                 type_: READY.to_owned(),
                 status: status.to_owned(),
                 reason: self.reason.to_owned(),
                 message: self.message.clone(),
-                observed_generation: foo.metadata.generation,
+                observed_generation: observed,
                 last_transition_time: since,
             }],
         }
