@@ -142,14 +142,20 @@ impl Store {
         id
     }
 
-    /// Closes a table: it takes no more commits, and its watches end when they have seen the last.
-    pub(crate) fn close_table(&self, id: TableId) {
+    /// Closes an empty table: it takes no more commits, and its watches end when they have seen the
+    /// last. `false`, and nothing happens, if it still holds an object.
+    pub(crate) fn close_table(&self, id: TableId) -> bool {
         let mut state = self.shared.state.write();
         state.sweep();
-        if let Some(table) = state.tables.get_mut(&id) {
-            table.closed = true;
-            table.changed.send_modify(|_| {});
+        let Some(table) = state.tables.get_mut(&id) else {
+            return true;
+        };
+        if !table.objects.is_empty() {
+            return false;
         }
+        table.closed = true;
+        table.changed.send_modify(|_| {});
+        true
     }
 
     /// The newest revision.
