@@ -89,10 +89,6 @@ impl Catalog {
             .map(|(_, resource)| resource)
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.resources.values()
-    }
-
     pub(crate) fn group(&self, name: &str) -> Option<&Group> {
         self.groups.iter().find(|group| group.name == name)
     }
