@@ -75,9 +75,10 @@ pub enum InvalidLimit {
 impl RateLimit {
     /// `qps` requests per second on the long run, `burst` at once after a pause.
     ///
-    /// A `qps` of zero is no limit, as the flags of Kubernetes components have it.
+    /// A `qps` of zero or less is no limit. (To client-go less than zero is, and zero means its
+    /// default of 5.)
     pub fn new(qps: f64, burst: u32) -> Result<Self, InvalidLimit> {
-        if qps == 0.0 {
+        if qps <= 0.0 {
             return Ok(Self::unlimited());
         }
         let burst = NonZeroU32::new(burst).ok_or(InvalidLimit::Burst)?;

@@ -545,7 +545,7 @@ async fn children_made(
         .count()
 }
 
-/// Proves N-3, N-4.
+/// Proves N-3.
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_sees_what_the_one_before_wrote() {
     let careless = children_made(Controller::without_reading_own_writes).await;
@@ -640,6 +640,110 @@ async fn an_owner_without_namespace_is_found_from_inside_one() {
     world.map("of-the-node", Some(owner)).await;
     world.settle().await;
     assert_eq!(world.seen.take(), ["n1"]);
+}
+
+/// Proves PX-4.
+#[tokio::test(start_paused = true)]
+async fn a_controller_whose_informer_stops_ends_and_says_so() {
+    let world = World::new();
+    world.account("a").await;
+    let informing = CancellationToken::new();
+    let controller = world.controller();
+    // Somebody else started the informers, and stops them.
+    let _kept = world.informers.informer::<ServiceAccount>();
+    world.informers.start(&informing);
+    let running = world.run(controller, done);
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+    informing.cancel();
+    let error = running.await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("ServiceAccount"), "{error}");
+}
+
+/// Proves PX-4.
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_stops_leaves_the_informers_to_those_who_started_them() {
+    let world = World::new();
+    let _kept = world.informers.informer::<ServiceAccount>();
+    world.informers.start(&world.shutdown);
+    let first = CancellationToken::new();
+    let (informers, stop) = (world.informers.clone(), first.clone());
+    let leaving = tokio::spawn(async move {
+        Controller::<ServiceAccount>::new("first", &informers)
+            .run(done, &stop)
+            .await
+    });
+    let _staying = world.run(world.controller(), done);
+    world.settle().await;
+    first.cancel();
+    leaving.await.unwrap().unwrap();
+    world.account("late").await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["late"]);
+}
+
+/// Proves PX-5.
+#[tokio::test(start_paused = true)]
+async fn a_panicking_predicate_or_mapping_loses_no_other_key() {
+    let world = World::new();
+    let account = world.account("a").await;
+    let controller = world
+        .controller()
+        .filter(Predicate::new(|_, _| panic!("oh no")))
+        .watches::<ConfigMap>(|_| panic!("oh no"))
+        .owns::<ConfigMap>();
+    let _running = world.run(controller, done);
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+    world.map("ours", Some(controlled_by("v1", &account))).await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+}
+
+/// Proves N-4.
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_does_not_see_what_the_one_before_deleted() {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(2)));
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), "default");
+    let secret = Secret {
+        metadata: named("child"),
+        ..Secret::default()
+    };
+    secrets
+        .create(&PostParams::default(), &secret)
+        .await
+        .unwrap();
+    let looks = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&looks);
+    let controller = world.controller().watches::<Secret>(|_| Vec::new());
+    let _running = world.run(controller, move |key, cx| {
+        let seen = Arc::clone(&seen);
+        async move {
+            if key.name() == "parent" {
+                let child = cx.lister::<Secret>().namespace("default").get("child");
+                seen.lock().unwrap().push(child.is_some());
+                if let Some(child) = child {
+                    cx.delete(&child).await?;
+                }
+            }
+            Ok(Action::await_change())
+        }
+    });
+    sleep(Duration::from_secs(60)).await;
+    world.account("parent").await;
+    for round in 0..3 {
+        sleep(Duration::from_millis(100)).await;
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"round": round.to_string()}}}));
+        let params = PatchParams::default();
+        world
+            .accounts()
+            .patch("parent", &params, &patch)
+            .await
+            .unwrap();
+    }
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(*looks.lock().unwrap(), [true, false]);
 }
 
 /// A client that gets the answers about all of `resource` only after `delay`.

@@ -4,12 +4,14 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    panic::AssertUnwindSafe,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use futures::FutureExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -26,7 +28,7 @@ use pintle::{
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::{
     deployment,
@@ -116,8 +118,8 @@ impl Controller {
         let on_foo = foos.on_event(move |event| match event {
             Event::Added { object, .. } => enqueue.add(object.key().clone()),
             Event::Updated { new, .. } => enqueue.add(new.key().clone()),
-            // The garbage collector takes the Deployment of a deleted Foo away.
-            Event::Deleted(_) => {}
+            // The garbage collector takes its Deployment away; we only forget what we know of it.
+            Event::Deleted(deleted) => enqueue.add(deleted.key),
         });
 
         let enqueue = queue.clone();
@@ -191,10 +193,15 @@ impl Controller {
     }
 
     async fn sync_item(&self, item: Item<ObjectKey>) {
-        match self.sync(item.key()).await {
-            Ok(()) => item.forget(),
-            Err(error) => {
+        // A panic is this key's trouble, not the worker's.
+        match AssertUnwindSafe(self.sync(item.key())).catch_unwind().await {
+            Ok(Ok(())) => item.forget(),
+            Ok(Err(error)) => {
                 warn!(key = %item.key(), %error, "Error syncing; requeuing for later retry");
+                item.retry();
+            }
+            Err(_) => {
+                error!(key = %item.key(), "Panic while syncing; requeuing for later retry");
                 item.retry();
             }
         }

@@ -1,6 +1,11 @@
 //! `sample-controller`: Foo to Deployment, against any cluster or an embedded one.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    io::{Write, stdout},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::Context;
 use clap::Parser;
@@ -38,8 +43,8 @@ struct Cli {
     #[arg(long, value_name = "URL")]
     master: Option<http::Uri>,
     /// How many Foos are synced at once
-    #[arg(long, default_value_t = 2, value_name = "N")]
-    workers: usize,
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    workers: u16,
     /// Sync every Foo again after so many seconds; 0 turns it off
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     resync: u64,
@@ -173,7 +178,7 @@ async fn control(
         Clock::system(),
     )?;
     informers.start(shutdown);
-    let ran = controller.run(cli.workers, shutdown).await;
+    let ran = controller.run(cli.workers.into(), shutdown).await;
     informers.shutdown().await;
     let unwritten = events.shutdown(FLUSH).await.left;
     if unwritten > 0 {
@@ -195,15 +200,19 @@ async fn stop_on_signal(shutdown: CancellationToken) {
 }
 
 async fn signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        biased; // Both mean the same.
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                biased; // Both mean the same.
+                _ = terminate.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+            return;
+        }
     }
+    let _ = tokio::signal::ctrl_c().await;
 }
 
 fn start_logging(cli: &Cli) {
@@ -225,10 +234,7 @@ fn start_logging(cli: &Cli) {
     }
 }
 
-#[allow(
-    clippy::print_stdout,
-    reason = "the terminal is where this program tells its story"
-)]
+/// A terminal that is gone is no reason to stop.
 fn say(line: &str) {
-    println!("{line}");
+    let _ = writeln!(stdout(), "{line}");
 }

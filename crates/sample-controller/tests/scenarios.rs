@@ -129,6 +129,7 @@ async fn a_foo_that_names_no_deployment_is_told_so_once() {
         told,
         ["Warning MissingDeploymentName: spec.deploymentName must name the Deployment to keep"]
     );
+    assert_eq!(world.event_writes(), 1, "told once");
     world
         .patch_foo("a", json!({"spec": {"deploymentName": "web"}}))
         .await;
@@ -161,6 +162,12 @@ async fn a_deployment_of_somebody_else_is_left_alone_until_it_goes() {
     assert_eq!(
         world.foo("a").await.status.expect("reported").conditions[0].reason,
         "ErrResourceExists"
+    );
+
+    assert_eq!(
+        world.event_writes(),
+        1,
+        "told once, however often it is retried"
     );
 
     world.delete::<Deployment>("web").await;
@@ -301,7 +308,7 @@ async fn two_controllers_at_once_end_in_the_same_state_and_rest() {
 
 /// Proves C-12.
 #[tokio::test(start_paused = true)]
-async fn every_tenth_write_failing_and_every_first_conflicting_only_delays() {
+async fn failing_and_conflicting_writes_only_delay() {
     let world = World::new(Crd::Today).await;
     world.fail_writes();
     for number in 0..5 {

@@ -46,7 +46,11 @@ pub(super) struct Shared {
 impl Shared {
     /// Notes what was written to a kind, if anybody waits for that.
     fn note(&self, kind: TypeId, note: impl FnOnce(&mut OwnWrites)) {
-        if let Some(own_writes) = self.own_writes.as_ref().filter(|_| self.covered.contains(&kind)) {
+        if let Some(own_writes) = self
+            .own_writes
+            .as_ref()
+            .filter(|_| self.covered.contains(&kind))
+        {
             note(&mut own_writes.lock());
         }
     }

@@ -73,7 +73,11 @@ impl Workers {
         for _ in 0..count {
             tasks.spawn(Arc::clone(&self).work(shutdown.clone()));
         }
-        info!(controller = self.shared.name, workers = count, "controller started");
+        info!(
+            controller = self.shared.name,
+            workers = count,
+            "controller started"
+        );
         shutdown.cancelled().await;
         self.queue.shut_down();
         self.parked.close();
@@ -92,7 +96,11 @@ impl Workers {
             delayed: left.delayed.len(),
         };
         if stopped.unfinished.is_empty() {
-            info!(controller = self.shared.name, ?stopped, "controller stopped");
+            info!(
+                controller = self.shared.name,
+                ?stopped,
+                "controller stopped"
+            );
         } else {
             warn!(
                 controller = self.shared.name,
@@ -122,7 +130,10 @@ impl Workers {
             if let Err(panic) = processed {
                 self.metrics.panics.inc();
                 let panic = message_of(&*panic);
-                error!(controller = self.shared.name, panic, "a worker panicked beside a reconcile");
+                error!(
+                    controller = self.shared.name,
+                    panic, "a worker panicked beside a reconcile"
+                );
             }
         }
     }

@@ -291,7 +291,11 @@ impl InformerFactory {
             return;
         }
         // Whoever started first decides when the informers stop, unless that is over.
-        if state.started.as_ref().is_none_or(|(first, _)| first.is_cancelled()) {
+        if state
+            .started
+            .as_ref()
+            .is_none_or(|(first, _)| first.is_cancelled())
+        {
             state.started = Some((shutdown.clone(), Handle::current()));
         }
         let identities: Vec<Identity> = state.entries.keys().cloned().collect();

@@ -240,7 +240,10 @@ impl<T: Key> Shared<T> {
     /// Failures since the last `forget`.
     pub(super) fn retries(&self, key: &T) -> u32 {
         catch_unwind(AssertUnwindSafe(|| self.limiter.retries(key))).unwrap_or_else(|_| {
-            tracing::error!(queue = &*self.name, "the rate limiter panicked in `retries`");
+            tracing::error!(
+                queue = &*self.name,
+                "the rate limiter panicked in `retries`"
+            );
             0
         })
     }

@@ -82,6 +82,7 @@ struct Gate {
     writes: Arc<AtomicUsize>,
     failed: Arc<AtomicUsize>,
     anonymous: Arc<AtomicUsize>,
+    events: Arc<AtomicUsize>,
 }
 
 pub(crate) struct Running {
@@ -99,11 +100,7 @@ impl Running {
 impl World {
     pub(crate) async fn new(crd: Crd) -> Self {
         let start = "2026-01-01T00:00:00Z".parse().unwrap();
-        let cluster = Cluster::builder()
-            .starting_at(start)
-            .seed(1)
-            .start()
-            .await;
+        let cluster = Cluster::builder().starting_at(start).seed(1).start().await;
         let api = Api::<CustomResourceDefinition>::all(cluster.client());
         api.create(&PostParams::default(), &crd.definition())
             .await
@@ -234,7 +231,7 @@ impl World {
             .items
     }
 
-    /// The events about a Foo, as `kubectl describe` shows them, each once.
+    /// The events about a Foo, as `kubectl describe` shows them.
     pub(crate) async fn events_of(&self, foo: &str) -> Vec<String> {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let mut lines: Vec<_> = self
@@ -253,13 +250,17 @@ impl World {
             })
             .collect();
         lines.sort();
-        lines.dedup();
         lines
     }
 
     /// How many writes did not say who writes.
     pub(crate) fn anonymous_writes(&self) -> usize {
         self.gate.anonymous.load(Ordering::SeqCst)
+    }
+
+    /// How often the controllers have written an event: for the first time, or as a repeat.
+    pub(crate) fn event_writes(&self) -> usize {
+        self.gate.events.load(Ordering::SeqCst)
     }
 
     /// How many writes the controllers have asked for, events aside.
@@ -299,6 +300,7 @@ impl Gate {
         }
         if request.uri().path().contains("/events") {
             // A series of events is closed minutes after its last one: not the controller's doing.
+            self.events.fetch_add(1, Ordering::SeqCst);
             return None;
         }
         let by_us = format!("fieldManager={NAME}");

@@ -18,6 +18,8 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use self::managed::{Entry, Id, Managed};
@@ -104,7 +106,7 @@ fn conflict_message(conflicts: &[Conflict]) -> String {
 }
 
 /// Fields nobody has: they are the object's identity, or the server's own.
-fn nobodys() -> FieldSet {
+static NOBODYS: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of(&[
         &["apiVersion"],
         &["kind"],
@@ -118,16 +120,22 @@ fn nobodys() -> FieldSet {
         &["metadata", "managedFields"],
         &["metadata", "resourceVersion"],
     ])
-}
+});
 
 /// An object before anything is said about it.
-fn nothing(object: &Value, shape: Shape<'_>) -> Value {
-    let mut empty = match shape {
-        Shape::Builtin(ty) => typed::zero(ty),
-        _ => Value::Object(Map::new()),
-    };
+fn nothing(shape: Shape<'_>) -> &'static Value {
+    static EMPTY: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
+    match shape {
+        Shape::Builtin(ty) => typed::zero_ref(ty),
+        _ => &EMPTY,
+    }
+}
+
+/// The same, of the kind and version a configuration names.
+fn nothing_named(config: &Value, shape: Shape<'_>) -> Value {
+    let mut empty = nothing(shape).clone();
     for name in ["apiVersion", "kind"] {
-        if let (Some(value), Value::Object(map)) = (object.get(name), &mut empty) {
+        if let (Some(value), Value::Object(map)) = (config.get(name), &mut empty) {
             map.insert(name.into(), value.clone());
         }
     }
@@ -161,17 +169,22 @@ pub fn update(live: Option<&Value>, new: &mut Value, shape: Shape<'_>, write: &W
     } else {
         stored()
     };
-    let plain = without_managers(new);
+    if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
     // An object nobody is tracked for stays so until somebody applies.
     let tracked = live.is_none() || !managed.entries.is_empty();
     let marked = if tracked {
-        let empty = nothing(new, shape);
-        let before = live.map_or(empty, without_managers);
-        after_update(&before, &plain, shape, managed, write)
+        after_update(
+            live.unwrap_or_else(|| nothing(shape)),
+            new,
+            shape,
+            managed,
+            write,
+        )
     } else {
         managed
     };
-    *new = plain;
     marked.write(new);
 }
 
@@ -191,7 +204,7 @@ fn after_update(
             .difference(&changes.removed);
     }
     managed.entries.retain(|_, entry| !entry.fields.is_empty());
-    let own = changed.difference(&nobodys());
+    let own = changed.difference(&NOBODYS);
     if !own.is_empty() {
         let id = Id {
             manager: if write.manager.is_empty() {
@@ -260,13 +273,13 @@ pub fn apply(
     let stored = live.and_then(managed::list);
     let managed = Managed::read(stored)
         .ok_or_else(|| ApplyError::Untyped("failed to decode managed fields".into()))?;
-    let before = live.map_or_else(|| nothing(config, shape), without_managers);
+    let before = live.map_or_else(|| nothing_named(config, shape), without_managers);
     let managed = if managed.entries.is_empty() {
         let first = Write {
             manager: BEFORE,
             ..*write
         };
-        after_update(&nothing(config, shape), &before, shape, managed, &first)
+        after_update(nothing(shape), &before, shape, managed, &first)
     } else {
         managed
     };
@@ -394,7 +407,7 @@ fn applied(
         return Err(ApplyError::Conflicts(conflicts));
     }
     if let Some(entry) = managed.entries.get_mut(&id) {
-        entry.fields = entry.fields.difference(&nobodys());
+        entry.fields = entry.fields.difference(&NOBODYS);
         if after != *before {
             entry.time = Some(write.now.to_owned());
         }

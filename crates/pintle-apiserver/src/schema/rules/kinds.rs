@@ -57,20 +57,21 @@ pub(super) fn check(group: &str, kind: &str, object: &Value, faults: &mut Faults
             }
             non_negative(spec, "leaseTransitions", &at, faults);
         }
-        ("scheduling.k8s.io", "PriorityClass") => {
-            if object["value"]
-                .as_i64()
-                .is_some_and(|value| value > 1_000_000_000)
-                && !text(&object["metadata"], "name").starts_with("system-")
-            {
-                let why = "maximum allowed value of a user defined priority is 1000000000";
-                faults.push(FieldError::forbidden("value", why));
-            }
-        }
+        ("scheduling.k8s.io", "PriorityClass") => priority(object, faults),
         ("storage.k8s.io", "StorageClass") => {
             require(object, "provisioner", &Path::Root, faults);
         }
         _ => {}
+    }
+}
+
+fn priority(object: &Value, faults: &mut Faults) {
+    let high = object["value"]
+        .as_i64()
+        .is_some_and(|value| value > 1_000_000_000);
+    if high && !text(&object["metadata"], "name").starts_with("system-") {
+        let why = "maximum allowed value of a user defined priority is 1000000000";
+        faults.push(FieldError::forbidden("value", why));
     }
 }
 
@@ -392,17 +393,17 @@ pub(super) fn change(group: &str, kind: &str, new: &Value, old: &Value, faults: 
         ("", "ConfigMap") => sealed(new, old, &["data", "binaryData"], faults),
         ("", "Service") => service_change(new, old, faults),
         ("", "PersistentVolumeClaim") => claim_change(new, old, faults),
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
-            if new["roleRef"] != old["roleRef"] {
-                let reference = &new["roleRef"];
-                let found = json!({ "APIGroup": reference["apiGroup"], "Kind": reference["kind"],
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding")
+            if new["roleRef"] != old["roleRef"] =>
+        {
+            let reference = &new["roleRef"];
+            let found = json!({ "APIGroup": reference["apiGroup"], "Kind": reference["kind"],
                     "Name": reference["name"] });
-                faults.push(FieldError::invalid(
-                    "roleRef",
-                    found,
-                    "cannot change roleRef",
-                ));
-            }
+            faults.push(FieldError::invalid(
+                "roleRef",
+                found,
+                "cannot change roleRef",
+            ));
         }
         ("scheduling.k8s.io", "PriorityClass") if new["value"] != old["value"] => {
             faults.push(FieldError::forbidden(

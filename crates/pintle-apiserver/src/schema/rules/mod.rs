@@ -48,13 +48,12 @@ pub fn update(object: &Value, old: &Value, ty: TypeRef) -> Vec<FieldError> {
     let Some((group, _, kind)) = ty.get().kind else {
         return faults;
     };
-    match (group, kind) {
+    if (group, kind) == ("", "Pod") {
         // What a stored Pod is, it was checked for; changes have rules of their own.
-        ("", "Pod") => pods::change(object, old, &mut faults),
-        _ => {
-            check(group, kind, object, &mut faults);
-            kinds::change(group, kind, object, old, &mut faults);
-        }
+        pods::change(object, old, &mut faults);
+    } else {
+        check(group, kind, object, &mut faults);
+        kinds::change(group, kind, object, old, &mut faults);
     }
     faults
 }

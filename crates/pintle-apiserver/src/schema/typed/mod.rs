@@ -11,12 +11,14 @@ mod time;
 #[cfg(test)]
 mod tests;
 
+use std::sync::{LazyLock, OnceLock};
+
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 
-use super::builtin::{Field, FieldType, Leaf, Type, TypeRef, named};
+use super::builtin::{Field, FieldType, Leaf, Type, TypeRef, named, types};
 
 pub(crate) use self::time::{micro_time, second_time};
 
@@ -69,6 +71,15 @@ pub fn zero(ty: TypeRef) -> Value {
             )
         }
     }
+}
+
+/// The zero value of a type, made once.
+pub(crate) fn zero_ref(ty: TypeRef) -> &'static Value {
+    static ALL: LazyLock<Vec<OnceLock<Value>>> =
+        LazyLock::new(|| types().map(|_| OnceLock::new()).collect());
+    static NULL: Value = Value::Null;
+    ALL.get(ty.index())
+        .map_or(&NULL, |one| one.get_or_init(|| zero(ty)))
 }
 
 /// True if an encoder never leaves the field out.
