@@ -364,3 +364,59 @@ async fn rules_in_cel_are_asked_before_and_after() {
         "{status}"
     );
 }
+
+/// Proves PW-6, W155.
+#[tokio::test]
+async fn a_definition_that_serves_nothing_keeps_its_objects() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &foo_definition()).await;
+    http.post(FOOS, &foo("a")).await;
+    let path = format!("{DEFINITIONS}/foos.example.com");
+    let serve = |served: bool| {
+        let mut versions = foo_definition()["spec"]["versions"].clone();
+        versions[0]["served"] = served.into();
+        let (http, path) = (&http, &path);
+        async move {
+            http.merge(path, &json!({"spec": {"versions": versions}}))
+                .await
+        }
+    };
+    assert_eq!(serve(false).await.0, 200);
+    assert_eq!(http.get(&format!("{FOOS}/a")).await.0, 404);
+    assert_eq!(serve(true).await.0, 200);
+    assert_eq!(http.get(&format!("{FOOS}/a")).await.0, 200);
+    serve(false).await;
+    http.delete(&path).await;
+    assert_eq!(http.get(&path).await.0, 404, "its objects go with it");
+    http.post(DEFINITIONS, &foo_definition()).await;
+    assert_eq!(http.get(FOOS).await.1["items"], json!([]));
+}
+
+/// Proves PW-7.
+#[tokio::test]
+async fn a_group_prefers_its_most_mature_version() {
+    let server = server();
+    let http = http(&server);
+    for (plural, kind, version) in [
+        ("as", "A", "v1alpha1"),
+        ("bs", "B", "v1"),
+        ("cs", "C", "v1beta1"),
+    ] {
+        let mut definition = foo_definition();
+        definition["metadata"]["name"] = format!("{plural}.example.com").into();
+        definition["spec"]["names"] =
+            json!({"plural": plural, "singular": kind.to_lowercase(), "kind": kind});
+        definition["spec"]["versions"][0]["name"] = version.into();
+        assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+    }
+    let (_, group) = http.get("/apis/example.com").await;
+    assert_eq!(group["preferredVersion"]["version"], "v1");
+    let versions: Vec<&Value> = group["versions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|version| &version["version"])
+        .collect();
+    assert_eq!(versions, ["v1", "v1beta1", "v1alpha1"]);
+}

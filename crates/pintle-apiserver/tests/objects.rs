@@ -506,3 +506,27 @@ async fn built_in_kinds_take_strategic_patches_and_custom_ones_do_not() {
         415
     );
 }
+
+/// Proves W46, W47.
+#[tokio::test]
+async fn version_zero_is_no_version() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &foo_definition()).await;
+    http.post(FOOS, &foo("a")).await;
+    let mut object = foo("a");
+    object["metadata"]["resourceVersion"] = "0".into();
+    let (code, status) = http.put(&format!("{FOOS}/a"), &object).await;
+    assert_eq!((code, &status["reason"]), (422, &json!("Invalid")));
+    let zero = json!({"metadata": {"resourceVersion": "0"}});
+    assert_eq!(http.merge(&format!("{FOOS}/a"), &zero).await.0, 422);
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let lease = json!({"metadata": {"name": "l", "resourceVersion": "0"}});
+    let (code, made) = http.put(&format!("{leases}/l"), &lease).await;
+    assert_eq!(code, 201, "{made}");
+    assert_eq!(http.put(&format!("{leases}/l"), &lease).await.0, 422);
+    http.post(CONFIG_MAPS, &config_map("c")).await;
+    let mut free = config_map("c");
+    free["metadata"]["resourceVersion"] = "0".into();
+    assert_eq!(http.put(&format!("{CONFIG_MAPS}/c"), &free).await.0, 200);
+}

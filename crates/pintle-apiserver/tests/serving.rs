@@ -9,7 +9,7 @@
 
 mod support;
 
-use std::os::unix::fs::PermissionsExt;
+use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
@@ -19,6 +19,10 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use pintle_apiserver::{ApiServer, Bound, ServeError};
+use tokio::net::TcpStream;
+
+/// An upper bound on a shutdown that waits for nobody.
+const SOON: Duration = Duration::from_secs(2);
 
 async fn config(bound: &Bound) -> Config {
     let kubeconfig = Kubeconfig::from_yaml(&bound.kubeconfig()).unwrap();
@@ -42,12 +46,29 @@ async fn a_client_with_the_kubeconfig_is_served_over_tls() {
         .unwrap()
         .boxed();
     assert!(events.next().await.unwrap().is_ok());
-    bound.shutdown().await;
+    // Less than requests in flight are waited for: nothing had to be cut off.
+    tokio::time::timeout(SOON, bound.shutdown())
+        .await
+        .expect("watches end when they are told");
     while let Some(event) = events.next().await {
-        if event.is_err() {
-            break;
-        }
+        event.expect("a clean end");
     }
+}
+
+/// Proves PW-2.
+#[tokio::test]
+async fn a_client_that_says_nothing_does_not_hold_up_the_end() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let silent = TcpStream::connect(bound.address()).await.unwrap();
+    // A served client shows that the silent one, who came first, was taken in.
+    let client = Client::try_from(config(&bound).await).unwrap();
+    let namespaces: Api<Namespace> = Api::all(client);
+    namespaces.list(&ListParams::default()).await.unwrap();
+    tokio::time::timeout(SOON, bound.shutdown())
+        .await
+        .expect("a handshake is not waited for");
+    drop(silent);
 }
 
 /// Proves W129, PW-2.

@@ -210,3 +210,54 @@ async fn watches_end_with_their_definition() {
     assert_eq!(watch.take(1).await, ["DELETED a"]);
     assert_eq!(watch.next().await, None);
 }
+
+/// Proves W118.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_missed_nothing_survives_a_compaction() {
+    let server = server();
+    let http = http(&server);
+    http.post(CONFIG_MAPS, &config_map("a")).await;
+    let before = server.resource_version();
+    let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion={before}");
+    let (mut idle, mut unread) = (http.watch(&path).await, http.watch(&path).await);
+    http.post(
+        "/api/v1/namespaces/default/secrets",
+        &json!({"metadata": {"name": "s"}}),
+    )
+    .await;
+    server.compact();
+    let mut late = http.watch(&path).await;
+    http.post(CONFIG_MAPS, &config_map("b")).await;
+    assert_eq!(idle.take(1).await, ["ADDED b"]);
+    assert_eq!(late.next().await.unwrap()["object"]["code"], 410);
+    server.compact();
+    assert_eq!(unread.next().await.unwrap()["object"]["code"], 410);
+    http.post(CONFIG_MAPS, &config_map("c")).await;
+    assert_eq!(idle.take(1).await, ["ADDED c"]);
+}
+
+/// Proves W121, W123.
+#[tokio::test(start_paused = true)]
+async fn a_busy_log_keeps_no_watch_from_its_bookmarks_and_its_end() {
+    let server = server();
+    let http = http(&server);
+    http.post(CONFIG_MAPS, &config_map("a")).await;
+    let start = tokio::time::Instant::now();
+    let path = format!(
+        "{CONFIG_MAPS}?watch=true&timeoutSeconds=180&allowWatchBookmarks=true&resourceVersion={}",
+        server.resource_version()
+    );
+    let mut watch = http.watch(&path).await;
+    let mut bookmarks = 0;
+    loop {
+        assert!(start.elapsed() < Duration::from_mins(4), "it never ends");
+        let patch = json!({"data": {"n": format!("{:?}", start.elapsed())}});
+        http.merge(&format!("{CONFIG_MAPS}/a"), &patch).await;
+        match watch.next().await {
+            Some(event) => bookmarks += usize::from(event["type"] == "BOOKMARK"),
+            None => break,
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    assert!(bookmarks >= 2, "{bookmarks} bookmarks");
+}

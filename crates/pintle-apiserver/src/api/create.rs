@@ -90,12 +90,7 @@ impl Api {
             .as_ref()
             .is_some_and(|custom| custom.terminating)
         {
-            return Err(ApiError::forbidden(
-                &resource.group,
-                &resource.plural,
-                &given,
-                "create not allowed while custom resource definition is terminating",
-            ));
+            return Err(definition_goes(resource, &given));
         }
         if mark == Mark::Update {
             self.mark_managers(resource, "", options, None, &mut object);
@@ -132,6 +127,9 @@ impl Api {
                 .commit(table, &key, Expect::Absent, Change::Put(content))
             {
                 Ok(stored) => {
+                    if !self.keep_instance(resource, &stored) {
+                        return Err(definition_goes(resource, &last));
+                    }
                     self.after_write(resource, &stored);
                     return Ok(Written::Stored(stored));
                 }
@@ -154,6 +152,15 @@ impl Api {
             self.settle_definition(object.name());
         }
     }
+}
+
+fn definition_goes(resource: &Resource, name: &str) -> ApiError {
+    ApiError::forbidden(
+        &resource.group,
+        &resource.plural,
+        name,
+        "create not allowed while custom resource definition is terminating",
+    )
 }
 
 /// The namespace of the path goes into the object; another one in the object is an error.

@@ -9,7 +9,7 @@ use super::{Api, options::WriteOptions, update::is_finished};
 use crate::{
     meta::{self, Tree},
     registry::{Resource, crd},
-    store::{Change, Expect, Refused, key_of},
+    store::{Change, Expect, Object, Refused, key_of},
 };
 
 impl Api {
@@ -95,9 +95,9 @@ impl Api {
 
     /// Deletes the instances of a definition that is going away.
     pub(crate) fn empty_definition(self: &Arc<Self>, name: &str) {
-        // From here on nothing new is created.
+        // From here on creations are refused; those under way see the mark and take theirs back.
         self.registry.refresh();
-        if let Some(resource) = self.instances_of(name)
+        if let Some(resource) = self.registry.instances_of(name)
             && let Some(Ok(snapshot)) = resource.table.map(|table| self.store.snapshot(table))
         {
             for object in snapshot.objects.values() {
@@ -107,15 +107,44 @@ impl Api {
         self.finish_definition(name);
     }
 
-    /// One resource of a definition; all its versions share their objects.
-    fn instances_of(&self, definition: &str) -> Option<Arc<Resource>> {
-        let catalog = self.registry.catalog();
-        let of = |r: &&Arc<Resource>| {
-            r.custom
-                .as_ref()
-                .is_some_and(|custom| custom.definition == definition)
+    /// Whether an instance just created may stay: its definition must not have begun to go
+    /// meanwhile. If it has, the instance is taken back before anybody could rely on it.
+    ///
+    /// A deletion first marks the definition and then looks for instances, a creation first stores
+    /// the instance and then looks at the definition: one of the two sees the other.
+    pub(crate) fn keep_instance(&self, resource: &Resource, instance: &Object) -> bool {
+        let Some(custom) = &resource.custom else {
+            return true;
         };
-        catalog.all().find(of).cloned()
+        let definition = self
+            .registry
+            .definitions()
+            .and_then(|table| self.store.get(table, &custom.definition));
+        if definition.is_some_and(|d| d.header().uid == custom.uid && !d.header().deleting) {
+            return true;
+        }
+        self.take_back(resource, instance);
+        // The definition may have waited for this instance, or be gone and have left its table.
+        self.finish_definition(&custom.definition);
+        self.registry.refresh();
+        false
+    }
+
+    /// Removes an instance, whatever became of it since.
+    fn take_back(&self, resource: &Resource, instance: &Object) {
+        let Some(table) = resource.table else {
+            return;
+        };
+        while let Some(current) = self.store.get(table, &instance.key)
+            && current.header().uid == instance.header().uid
+        {
+            let expect = Expect::Revision(current.revision);
+            let gone = Change::Delete(Arc::clone(&current.content));
+            match self.store.commit(table, &instance.key, expect, gone) {
+                Ok(_) | Err(Refused::NoTable) => return,
+                Err(Refused::Mismatch) => {}
+            }
+        }
     }
 
     /// Lets go of a definition that is being deleted and has no instances left.
@@ -128,6 +157,7 @@ impl Api {
             return;
         }
         let empty = self
+            .registry
             .instances_of(name)
             .and_then(|resource| resource.table)
             .and_then(|table| self.store.snapshot(table).ok())
@@ -145,5 +175,126 @@ impl Api {
             }
         });
         self.registry.refresh();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        ApiServer,
+        api::{
+            create::Written, delete::DeleteOptions, error::ApiError, managers::Mark,
+            options::WriteOptions,
+        },
+        store::{Lost, TableId},
+    };
+
+    const NAME: &str = "foos.example.com";
+
+    /// A definition with one instance that is held, as a request saw it before its deletion.
+    struct Going {
+        api: Arc<Api>,
+        foos: Arc<Resource>,
+        table: TableId,
+    }
+
+    fn create(api: &Api, of: &Arc<Resource>, object: Value) -> Result<Written, ApiError> {
+        let Value::Object(tree) = object else {
+            panic!("an object")
+        };
+        api.create_object(of, None, tree, &WriteOptions::default(), Mark::Update)
+    }
+
+    fn going() -> Going {
+        let api = Arc::clone(&ApiServer::builder().build().api);
+        let definitions = api.definition_resource().unwrap();
+        let definition = json!({"metadata": {"name": NAME}, "spec": {
+            "group": "example.com", "scope": "Cluster",
+            "names": {"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+        create(&api, &definitions, definition).unwrap();
+        let catalog = api.registry.catalog();
+        let foos = Arc::clone(catalog.find("example.com", "v1", "foos").unwrap());
+        let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
+        create(&api, &foos, held).unwrap();
+        api.delete_object(&definitions, &key_of(None, NAME), &DeleteOptions::default())
+            .unwrap();
+        let table = foos.table.unwrap();
+        Going { api, foos, table }
+    }
+
+    impl Going {
+        /// Stores an instance, as a creation does before it looks at the definition again.
+        fn slip_in(&self) -> Arc<Object> {
+            let Value::Object(tree) = json!({"metadata": {"name": "late", "uid": "u"}}) else {
+                panic!("an object")
+            };
+            let put = Change::Put(Arc::new(self.foos.encode(tree)));
+            let key = key_of(None, "late");
+            self.api
+                .store
+                .commit(self.table, &key, Expect::Absent, put)
+                .unwrap()
+        }
+
+        fn remove(&self, table: TableId, name: &str) {
+            let object = self.api.store.get(table, name).unwrap();
+            let gone = Change::Delete(Arc::clone(&object.content));
+            let expect = Expect::Revision(object.revision);
+            self.api
+                .store
+                .commit(table, &object.key, expect, gone)
+                .unwrap();
+        }
+
+        fn definition(&self) -> Option<Arc<Object>> {
+            self.api
+                .store
+                .get(self.api.registry.definitions().unwrap(), NAME)
+        }
+    }
+
+    /// Proves W155.
+    #[test]
+    fn a_creation_that_began_before_the_deletion_is_taken_back() {
+        let going = going();
+        let late = create(
+            &going.api,
+            &going.foos,
+            json!({"metadata": {"name": "late"}}),
+        );
+        assert_eq!(late.unwrap_err().code, 403);
+        assert!(going.api.store.get(going.table, "late").is_none());
+        assert!(going.api.store.get(going.table, "held").is_some());
+    }
+
+    /// Proves W155.
+    #[test]
+    fn a_definition_waits_for_what_is_taken_back() {
+        let going = going();
+        let late = going.slip_in();
+        going.remove(going.table, "held");
+        going.api.finish_definition(NAME);
+        assert!(going.definition().is_some());
+        assert!(!going.api.keep_instance(&going.foos, &late));
+        assert!(going.definition().is_none());
+    }
+
+    /// Proves W155.
+    #[test]
+    fn the_table_of_a_lost_definition_is_closed_when_it_is_empty() {
+        let going = going();
+        going.remove(going.table, "held");
+        let late = going.slip_in();
+        going.remove(going.api.registry.definitions().unwrap(), NAME);
+        going.api.registry.refresh();
+        assert!(going.api.store.snapshot(going.table).is_ok());
+        assert!(!going.api.keep_instance(&going.foos, &late));
+        let closed = going.api.store.snapshot(going.table).unwrap_err();
+        assert_eq!(closed, Lost::NoTable);
     }
 }

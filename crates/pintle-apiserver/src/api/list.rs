@@ -87,7 +87,14 @@ impl Api {
                     "resourceVersionMatch is forbidden when continue is provided",
                 )]));
             }
-            (Some(parse_token(token)?), limit)
+            let page = parse_token(token)?;
+            // A page goes on in the collection it was begun in.
+            if let Some(namespace) = &call.target.namespace
+                && !page.start.starts_with(&namespace_bounds(namespace).0)
+            {
+                return Err(bad_token());
+            }
+            (Some(page), limit)
         };
         let snapshot = match &page {
             Some(page) => self.page_snapshot(table, page)?,
@@ -231,8 +238,12 @@ fn token(revision: i64, start: &str) -> String {
         .encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start}).to_string())
 }
 
+fn bad_token() -> ApiError {
+    ApiError::bad_request("invalid continue token: continue key is not valid")
+}
+
 fn parse_token(token: &str) -> Result<Page, ApiError> {
-    let bad = || ApiError::bad_request("invalid continue token: continue key is not valid");
+    let bad = bad_token;
     let bytes = URL_SAFE_NO_PAD
         .decode(token.trim_end_matches('='))
         .map_err(|_| bad())?;

@@ -46,7 +46,8 @@ impl Api {
             if !(resource.create_on_update && sub.is_empty()) {
                 return Err(call.missing());
             }
-            if meta::text(&object, "resourceVersion").is_empty() {
+            if names_no_version(&object) {
+                meta::metadata(&mut object).remove("resourceVersion");
                 let namespace = call.target.namespace.as_deref();
                 let written =
                     self.create_object(resource, namespace, object, &options, Mark::Update)?;
@@ -55,17 +56,8 @@ impl Api {
             return Err(ApiError::modified(&resource.group, &resource.plural, name));
         }
         let part = Part::of(sub);
-        if meta::text(&object, "resourceVersion").is_empty() && !resource.unconditional_update {
-            return Err(ApiError::invalid(
-                &resource.group,
-                &resource.plural,
-                name,
-                vec![FieldError::invalid(
-                    "metadata.resourceVersion",
-                    0,
-                    "must be specified for an update",
-                )],
-            ));
+        if names_no_version(&object) && !resource.unconditional_update {
+            return Err(version_required(resource, name));
         }
         let mut change = |_stored: Tree| Ok(object.clone());
         let written = self.change(call, part, &options, Mark::Update, &mut change)?;
@@ -137,19 +129,43 @@ impl Api {
     }
 }
 
+/// Whether an object to be written does not say which state it replaces: version 0 is none.
+fn names_no_version(object: &Tree) -> bool {
+    let version = meta::text(object, "resourceVersion");
+    version.is_empty() || version.parse() == Ok(0_u64)
+}
+
+fn version_required(resource: &Resource, name: &str) -> ApiError {
+    ApiError::invalid(
+        &resource.group,
+        &resource.plural,
+        name,
+        vec![FieldError::invalid(
+            "metadata.resourceVersion",
+            0,
+            "must be specified for an update",
+        )],
+    )
+}
+
 /// The version and uid a client sends must be those of the stored object.
 fn check_versions(resource: &Resource, object: &Tree, current: &Object) -> Result<(), ApiError> {
     let version = meta::text(object, "resourceVersion");
-    if !version.is_empty() && version.parse::<u64>().is_err() {
-        let why = format!("strconv.ParseUint: parsing {version:?}: invalid syntax");
-        return Err(ApiError::new(500, "", why));
-    }
-    if !version.is_empty() && version != "0" && version != current.revision.to_string() {
-        return Err(ApiError::modified(
-            &resource.group,
-            &resource.plural,
-            current.name(),
-        ));
+    if !version.is_empty() {
+        let name = current.name();
+        match version.parse::<u64>() {
+            Err(_) => {
+                let why = format!("strconv.ParseUint: parsing {version:?}: invalid syntax");
+                return Err(ApiError::new(500, "", why));
+            }
+            Ok(0) if !resource.unconditional_update => {
+                return Err(version_required(resource, name));
+            }
+            Ok(revision) if revision != 0 && revision != current.revision => {
+                return Err(ApiError::modified(&resource.group, &resource.plural, name));
+            }
+            Ok(_) => {}
+        }
     }
     let uid = meta::text(object, "uid");
     let stored = &current.header().uid;

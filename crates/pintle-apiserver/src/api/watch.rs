@@ -272,14 +272,26 @@ impl Watcher {
     /// The next chunk; none when the watch is over. Cancel safe: what was taken from the log is
     /// returned without waiting.
     async fn next(&mut self) -> Option<Bytes> {
-        if self.over {
+        if self.over || self.closing.is_cancelled() {
             return None;
         }
         if let Some(chunk) = self.next_initial() {
             return Some(chunk);
         }
         loop {
+            // What is due is looked at before the log, or a busy one would starve it.
+            let now = Instant::now();
+            if self.closing.is_cancelled() || now >= self.end {
+                return None;
+            }
+            let bookmark = self.bookmarks && now >= self.next_bookmark;
             match self.take_events() {
+                // A bookmark tells how far the client is: behind what it has not seen.
+                Ok(mut chunk) if bookmark => {
+                    self.next_bookmark = next_bookmark(now, self.end);
+                    chunk.extend_from_slice(&self.bookmark(false));
+                    return Some(chunk.into());
+                }
                 Ok(chunk) if !chunk.is_empty() => return Some(chunk.into()),
                 Ok(_) => {}
                 Err(error) => {
@@ -289,24 +301,11 @@ impl Watcher {
             }
             let closing = self.closing.clone();
             tokio::select! {
-                // Ends come before timers and timers before data, or a busy log would starve them.
+                // Ends come before timers and timers before data, as above.
                 biased;
                 () = closing.cancelled() => return None,
                 () = sleep_until(self.end) => return None,
-                () = sleep_until(self.next_bookmark), if self.bookmarks => {
-                    self.next_bookmark = next_bookmark(Instant::now(), self.end);
-                    // A bookmark tells how far the client is: first what it has not seen.
-                    return match self.take_events() {
-                        Ok(mut chunk) => {
-                            chunk.extend_from_slice(&self.bookmark(false));
-                            Some(chunk.into())
-                        }
-                        Err(error) => {
-                            self.over = true;
-                            error.map(|error| error_event(&error))
-                        }
-                    };
-                }
+                () = sleep_until(self.next_bookmark), if self.bookmarks => {}
                 alive = self.cursor.changed() => {
                     if !alive {
                         return None;

@@ -24,6 +24,8 @@ pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.
 pub(crate) struct CustomVersion {
     /// The definition's own name.
     pub(crate) definition: String,
+    /// Tells it from another one of that name.
+    pub(crate) uid: String,
     /// The definition is being deleted: nothing new may be created.
     pub(crate) terminating: bool,
     /// What objects must look like.
@@ -94,12 +96,21 @@ impl Definition {
             .collect()
     }
 
+    /// The resource of the version that objects are stored in, served or not.
+    pub(crate) fn stored(&self, table: TableId) -> Option<Resource> {
+        let version = self
+            .versions()
+            .find(|version| version["storage"] == Value::Bool(true))?;
+        Some(self.resource(version, table))
+    }
+
     fn resource(&self, version: &Value, table: TableId) -> Resource {
         let names = at(&self.tree, &["spec", "names"]);
         let kind = string(&names["kind"]);
         let name = string(&version["name"]);
         let custom = CustomVersion {
             definition: self.name.clone(),
+            uid: string(at(&self.tree, &["metadata", "uid"])),
             terminating: crate::meta::is_deleting(&self.tree),
             // It was checked when the definition was written.
             schema: Structural::parse(&version["schema"]["openAPIV3Schema"]).unwrap_or_default(),
@@ -371,7 +382,7 @@ fn same_space(a: &str, b: &str) -> bool {
 
 /// Kubernetes' order of versions: `v2 > v1 > v1beta2 > v1beta1 > v1alpha1 > anything else`, larger
 /// is preferred.
-fn version_order(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
+pub(super) fn version_order(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
     let other = (0, 0, 0, std::cmp::Reverse(name.to_owned()));
     let Some(rest) = name.strip_prefix('v') else {
         return other;

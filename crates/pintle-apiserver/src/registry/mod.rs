@@ -9,11 +9,11 @@ mod fields;
 pub(crate) mod kind;
 mod resource;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 
-use self::crd::Definition;
+use self::crd::{Definition, version_order};
 pub(crate) use self::resource::Resource;
 use crate::{
     schema::builtin::{self, group_versions},
@@ -89,10 +89,6 @@ impl Catalog {
             .map(|(_, resource)| resource)
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.resources.values()
-    }
-
     pub(crate) fn group(&self, name: &str) -> Option<&Group> {
         self.groups.iter().find(|group| group.name == name)
     }
@@ -110,6 +106,11 @@ impl Catalog {
             Some(group) => {
                 if !group.versions.contains(&resource.version) {
                     group.versions.push(resource.version.clone());
+                    if !group.builtin {
+                        // Which definition comes first says nothing about its versions.
+                        let order = |version: &String| Reverse(version_order(version));
+                        group.versions.sort_by_cached_key(order);
+                    }
                 }
             }
             None => self.groups.push(Group {
@@ -122,13 +123,35 @@ impl Catalog {
     }
 }
 
+/// What one definition adds.
+///
+/// Its objects are kept as long as the definition is, whatever it serves: a table is opened when the
+/// definition is first established and leaves with it.
+#[derive(Debug)]
+struct Defined {
+    uid: String,
+    /// The state of the definition this was made from.
+    revision: u64,
+    /// Its objects in the version they are stored in, served or not.
+    instances: Option<Arc<Resource>>,
+    /// Preferred version first.
+    served: Vec<Arc<Resource>>,
+}
+
+impl Defined {
+    fn table(&self) -> Option<TableId> {
+        self.instances.as_ref()?.table
+    }
+}
+
 /// What definitions add.
 #[derive(Debug, Default)]
 struct Custom {
-    /// The tables of custom resources by `group/plural`.
-    tables: BTreeMap<String, TableId>,
-    /// The resources of each definition, made anew when its revision changes.
-    resources: BTreeMap<String, (u64, Vec<Arc<Resource>>)>,
+    /// By the name of the definition; made anew when its revision changes.
+    definitions: BTreeMap<String, Defined>,
+    /// Tables whose definition is gone and that still hold an object: whoever put it there while
+    /// the definition went is about to take it back.
+    leaving: Vec<TableId>,
 }
 
 /// The published catalog and how to make the next.
@@ -196,6 +219,12 @@ impl Registry {
             .copied()
     }
 
+    /// The objects of a definition, in the version they are stored in.
+    pub(crate) fn instances_of(&self, definition: &str) -> Option<Arc<Resource>> {
+        let custom = self.custom.lock();
+        custom.definitions.get(definition)?.instances.clone()
+    }
+
     /// Publishes a catalog that agrees with the stored definitions; tables of definitions that are
     /// gone are closed.
     pub(crate) fn refresh(&self) {
@@ -204,51 +233,54 @@ impl Registry {
             return;
         };
         let mut catalog = self.builtin_catalog();
-        let mut next = Custom::default();
+        let mut before = std::mem::take(&mut custom.definitions);
         for object in snapshot.objects.values() {
-            let made = match custom.resources.remove(&*object.key) {
-                Some(made) if made.0 == object.revision => made,
-                _ => (
-                    object.revision,
-                    self.custom_resources(object, &custom.tables),
-                ),
-            };
-            for resource in &made.1 {
-                if let Some(table) = resource.table {
-                    next.tables
-                        .insert(format!("{}/{}", resource.group, resource.plural), table);
+            let known = match before.remove(&*object.key) {
+                // Another definition of that name has nothing to do with the old one's objects.
+                Some(other) if other.uid != object.header().uid => {
+                    custom.leaving.extend(other.table());
+                    None
                 }
+                known => known,
+            };
+            let defined = match known {
+                Some(known) if known.revision == object.revision => known,
+                known => self.define(object, known.and_then(|known| known.table())),
+            };
+            for resource in &defined.served {
                 catalog.insert(Arc::clone(resource));
             }
-            next.resources.insert(object.key.to_string(), made);
+            custom.definitions.insert(object.key.to_string(), defined);
         }
         *self.catalog.write() = Arc::new(catalog);
-        for (name, table) in std::mem::replace(&mut *custom, next).tables {
-            if !custom.tables.contains_key(&name) {
-                self.store.close_table(table);
-            }
-        }
+        let gone = before.values().filter_map(Defined::table);
+        custom.leaving.extend(gone);
+        custom
+            .leaving
+            .retain(|table| !self.store.close_table(*table));
     }
 
     /// What one definition adds, with the table it had before or a new one.
-    fn custom_resources(
-        &self,
-        object: &Object,
-        tables: &BTreeMap<String, TableId>,
-    ) -> Vec<Arc<Resource>> {
+    fn define(&self, object: &Object, table: Option<TableId>) -> Defined {
         let definition = Definition::read(&object.decode());
-        if !definition.is_established() {
-            return Vec::new();
+        let established = definition.is_established();
+        let table = match table {
+            None if established => Some(self.store.open_table()),
+            table => table,
+        };
+        let mut served = Vec::new();
+        let mut instances = None;
+        if let Some(table) = table {
+            if established {
+                served.extend(definition.resources(table).into_iter().map(Arc::new));
+            }
+            instances = definition.stored(table).map(Arc::new);
         }
-        let name = format!("{}/{}", definition.group, definition.plural);
-        let table = tables
-            .get(&name)
-            .copied()
-            .unwrap_or_else(|| self.store.open_table());
-        definition
-            .resources(table)
-            .into_iter()
-            .map(Arc::new)
-            .collect()
+        Defined {
+            uid: object.header().uid.clone(),
+            revision: object.revision,
+            instances,
+            served,
+        }
     }
 }

@@ -203,7 +203,13 @@ impl Listener {
             tracing::debug!(%error, "cannot switch off Nagle's algorithm");
         }
         let handshake = tokio::time::timeout(PATIENCE, self.acceptor.accept(stream));
-        let stream = match handshake.await {
+        let handshake = tokio::select! {
+            // Nothing was asked yet: a server that is closing waits for no handshake.
+            biased;
+            () = self.closing.cancelled() => return,
+            handshake = handshake => handshake,
+        };
+        let stream = match handshake {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
             Err(_) => return tracing::debug!("TLS handshake took too long"),

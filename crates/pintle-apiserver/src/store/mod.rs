@@ -142,14 +142,20 @@ impl Store {
         id
     }
 
-    /// Closes a table: it takes no more commits, and its watches end when they have seen the last.
-    pub(crate) fn close_table(&self, id: TableId) {
+    /// Closes an empty table: it takes no more commits, and its watches end when they have seen the
+    /// last. `false`, and nothing happens, if it still holds an object.
+    pub(crate) fn close_table(&self, id: TableId) -> bool {
         let mut state = self.shared.state.write();
         state.sweep();
-        if let Some(table) = state.tables.get_mut(&id) {
-            table.closed = true;
-            table.changed.send_modify(|_| {});
+        let Some(table) = state.tables.get_mut(&id) else {
+            return true;
+        };
+        if !table.objects.is_empty() {
+            return false;
         }
+        table.closed = true;
+        table.changed.send_modify(|_| {});
+        true
     }
 
     /// The newest revision.
@@ -231,7 +237,8 @@ impl Store {
         Ok(object)
     }
 
-    /// Forgets all events up to `revision` of every resource: older watches and pages expire.
+    /// Forgets all events up to `revision` of every resource: pages of older lists, new watches from
+    /// before it, and running watches that have not seen one of those events expire.
     pub(crate) fn compact(&self, revision: u64) {
         let mut state = self.shared.state.write();
         let revision = revision.min(state.revision);
@@ -247,15 +254,16 @@ impl Store {
         let _ = seen.wait_for(|now| *now >= revision).await;
     }
 
-    /// A cursor that will see every event of the table after `revision`.
-    pub(crate) fn cursor(&self, table: TableId, revision: u64) -> Result<Cursor, Lost> {
+    /// A cursor that will see every event of the table after `revision`, or be told that it cannot.
+    pub(crate) fn cursor(&self, id: TableId, revision: u64) -> Result<Cursor, Lost> {
         let state = self.shared.state.read();
-        let changed = state.open(table).ok_or(Lost::NoTable)?.changed.subscribe();
+        let table = state.open(id).ok_or(Lost::NoTable)?;
         Ok(Cursor {
             store: self.clone(),
-            table,
+            table: id,
             after: revision,
-            changed,
+            late: revision < table.floor,
+            changed: table.changed.subscribe(),
         })
     }
 }
@@ -276,6 +284,8 @@ pub(crate) struct Cursor {
     store: Store,
     table: TableId,
     after: u64,
+    /// It came when its revision was forgotten already.
+    late: bool,
     changed: watch::Receiver<u64>,
 }
 
@@ -286,7 +296,7 @@ impl Cursor {
         self.changed.mark_unchanged();
         let state = self.store.shared.state.read();
         let table = state.tables.get(&self.table).ok_or(Lost::NoTable)?;
-        if self.after < table.floor {
+        if self.late || self.after < table.dropped {
             return Err(Lost::Compacted { floor: table.floor });
         }
         let events = table.events_after(self.after, BATCH);

@@ -56,12 +56,18 @@ impl Event {
     }
 }
 
-/// One resource. The log holds every event with a revision above `floor`, oldest first.
+/// One resource. The log holds every event with a revision above `dropped`, oldest first.
+///
+/// `floor` is where history begins for whoever comes new; it may lie above `dropped`, because the
+/// past can be forgotten where nothing happened. A reader that was there already has missed
+/// something only if it has not got as far as `dropped`.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) objects: Objects,
     pub(super) log: VecDeque<Arc<Event>>,
     pub(super) floor: u64,
+    /// The revision of the last event that is no longer in the log.
+    pub(super) dropped: u64,
     /// No longer served; kept for watchers that have not seen the last event.
     pub(super) closed: bool,
     /// Tells watchers that something was committed, or that the table was closed.
@@ -74,6 +80,7 @@ impl Table {
             objects: Objects::new_sync(),
             log: VecDeque::new(),
             floor,
+            dropped: 0,
             closed: false,
             changed: watch::Sender::new(floor),
         }
@@ -120,11 +127,16 @@ impl Table {
         };
         self.log.push_back(Arc::new(event));
         while self.log.len() > history {
-            if let Some(oldest) = self.log.pop_front() {
-                self.floor = oldest.revision();
-            }
+            self.drop_oldest();
         }
         object
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(oldest) = self.log.pop_front() {
+            self.dropped = oldest.revision();
+            self.floor = self.floor.max(self.dropped);
+        }
     }
 
     /// Forgets every event up to `revision`.
@@ -134,7 +146,7 @@ impl Table {
             .front()
             .is_some_and(|event| event.revision() <= revision)
         {
-            self.log.pop_front();
+            self.drop_oldest();
         }
         self.floor = self.floor.max(revision);
     }
@@ -171,22 +183,20 @@ pub(super) fn undo(mut objects: Objects, events: &[Arc<Event>]) -> Objects {
     objects
 }
 
-/// The bounds of all keys of a namespace, from `start` if that is later.
+/// The bounds of all keys of a namespace, from `start` if that is later; of no key if it is later
+/// than all of them.
 pub(crate) fn key_range<'a>(
     namespace: Option<&'a (String, String)>,
     start: Option<&'a str>,
 ) -> (Bound<&'a str>, Bound<&'a str>) {
-    let (first, end) = match namespace {
-        Some((first, end)) => (
-            Bound::Included(first.as_str()),
-            Bound::Excluded(end.as_str()),
-        ),
-        None => (Bound::Unbounded, Bound::Unbounded),
-    };
-    match (start, first) {
-        (Some(start), Bound::Included(first)) if start >= first => (Bound::Included(start), end),
-        (Some(start), Bound::Unbounded) => (Bound::Included(start), end),
-        (_, first) => (first, end),
+    match (namespace, start) {
+        (None, None) => (Bound::Unbounded, Bound::Unbounded),
+        (None, Some(start)) => (Bound::Included(start), Bound::Unbounded),
+        (Some((first, end)), start) => {
+            // A range must not start behind its end.
+            let start = start.unwrap_or(first).clamp(first, end);
+            (Bound::Included(start), Bound::Excluded(end))
+        }
     }
 }
 

@@ -112,6 +112,33 @@ fn a_cursor_behind_the_floor_is_told() {
     assert!(matches!(cursor.next_batch(), Err(Lost::Compacted { .. })));
     let mut fresh = store.cursor(table, store.revision()).unwrap();
     assert!(fresh.next_batch().is_ok());
-    store.close_table(table);
+    assert!(!store.close_table(table), "it holds an object");
+    let last = store.get(table, "a").unwrap();
+    let gone = Change::Delete(content(2));
+    store
+        .commit(table, &"a".into(), Expect::Revision(last.revision), gone)
+        .unwrap();
+    assert!(store.close_table(table));
+    assert_eq!(fresh.next_batch().unwrap().0.len(), 1);
     assert_eq!(fresh.next_batch().unwrap_err(), Lost::NoTable);
+}
+
+#[test]
+fn a_range_that_starts_behind_its_end_is_empty() {
+    let store = Store::new(2);
+    let table = store.open_table();
+    put(&store, table, "b/x", 1);
+    let objects = store.snapshot(table).unwrap().objects;
+    for (namespace, start, count) in [
+        ("b", "a/x", 1),
+        ("b", "b/x", 1),
+        ("b", "b/y", 0),
+        ("b", "c/x", 0),
+        ("a", "c/x", 0),
+    ] {
+        let bounds = namespace_bounds(namespace);
+        let range = key_range(Some(&bounds), Some(start));
+        let found = objects.range::<str, _>(range).count();
+        assert_eq!(found, count, "{namespace} from {start}");
+    }
 }
