@@ -3,6 +3,7 @@
 // Helpers of tests are tests too: what they did not expect fails the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod cluster;
 mod control_plane;
 mod events;
 mod kube_client;
