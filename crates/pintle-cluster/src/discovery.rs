@@ -1,5 +1,7 @@
 //! Which kinds the server has.
 
+use std::collections::BTreeSet;
+
 use kube::{Client, core::ApiResource};
 
 /// One kind in its preferred version.
@@ -16,26 +18,32 @@ impl Discovered {
     }
 }
 
-/// All kinds of the server, each once, in its group's preferred version; subresources left out.
+/// All kinds of the server, each once: in its group's preferred version if it is served there, else
+/// in the first that has it. Subresources are left out.
 pub(crate) async fn kinds(client: &Client) -> Result<Vec<Discovered>, kube::Error> {
     let mut kinds = Vec::new();
     let core = client.list_core_api_resources("v1").await?;
     let mut lists = vec![(String::new(), "v1".to_owned(), core)];
     for group in client.list_api_groups().await?.groups {
-        let preferred = group
-            .preferred_version
-            .or_else(|| group.versions.into_iter().next());
-        let Some(preferred) = preferred else { continue };
-        let list = client
-            .list_api_group_resources(&preferred.group_version)
-            .await?;
-        lists.push((group.name, preferred.version, list));
+        let mut versions: Vec<_> = group.preferred_version.into_iter().collect();
+        versions.extend(group.versions);
+        let mut read = BTreeSet::new();
+        for version in versions {
+            if read.insert(version.group_version.clone()) {
+                let list = client
+                    .list_api_group_resources(&version.group_version)
+                    .await?;
+                lists.push((group.name.clone(), version.version, list));
+            }
+        }
     }
+    let mut seen = BTreeSet::new();
     for (group, version, list) in lists {
         let resources = list.resources.into_iter();
         kinds.extend(
             resources
                 .filter(|kind| !kind.name.contains('/'))
+                .filter(|kind| seen.insert((group.clone(), kind.kind.clone())))
                 .map(|kind| Discovered {
                     resource: resource(&group, &version, &kind.kind, &kind.name),
                     namespaced: kind.namespaced,

@@ -106,7 +106,8 @@ pub(crate) fn plan(
         rollout.clean_up();
         return rollout.finish(false);
     }
-    if rollout.was_scaled() {
+    // A Recreate sizes everything itself.
+    if rollout.was_scaled() && !size::is_recreate(deployment) {
         rollout.adopt_new();
         rollout.scale();
         return rollout.finish(false);

@@ -284,11 +284,6 @@ impl Graph {
         let mut steps: Vec<Step> = self
             .dependents_of(uid)
             .map(|dependent| &self.nodes[dependent])
-            .filter(|dependent| {
-                dependent
-                    .reference_to(uid)
-                    .is_some_and(|to| owner.identity.is_named_by(to, &dependent.identity))
-            })
             .map(|dependent| without_owners(dependent, |reference| reference.uid == *uid))
             .collect();
         steps.push(without_finalizer(owner, ORPHAN));

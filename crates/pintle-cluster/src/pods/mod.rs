@@ -5,7 +5,7 @@
 pub(crate) mod plan;
 pub(crate) mod state;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
@@ -143,7 +143,7 @@ async fn reconcile(
     let node = state::node_name(&pod);
     if node.is_empty() {
         if !cached.is_being_deleted() && !state::is_finished(&pod) {
-            bind(&pod, &cx, &environment, &memory, &recorder).await?;
+            return bind(&pod, &cx, &environment, &memory, &recorder).await;
         }
         return Ok(Action::await_change());
     }
@@ -177,6 +177,9 @@ async fn reconcile(
     }
 }
 
+/// How often a Pod that no node has room for looks again.
+const SEEK_ROOM: Duration = Duration::from_secs(5);
+
 /// Chooses a node for a Pod and binds it there, or says that none fits.
 async fn bind(
     pod: &Pod,
@@ -184,7 +187,7 @@ async fn bind(
     environment: &Environment,
     memory: &Memory,
     recorder: &EventRecorder,
-) -> Result<(), ReconcileError> {
+) -> Result<Action, ReconcileError> {
     let mut nodes = Vec::new();
     for node in cx.lister::<Node>().list() {
         nodes.push(node.get()?);
@@ -208,7 +211,7 @@ async fn bind(
             memory.state.lock().unbind(meta::uid(&pod.metadata));
         }
         bound?;
-        return Ok(());
+        return Ok(Action::await_change());
     }
     if let Some(status) = plan::unschedulable(pod, nodes.len(), environment.clock.now()) {
         let message = format!("0/{} nodes are available.", nodes.len());
@@ -217,7 +220,8 @@ async fn bind(
         pod.status = Some(status);
         api::replace_status(cx, &pod).await?;
     }
-    Ok(())
+    // Room also comes from Pods that go, which wakes nobody who waits.
+    Ok(Action::requeue_after(SEEK_ROOM))
 }
 
 /// Binds a Pod. False if it has changed or gone meanwhile.
