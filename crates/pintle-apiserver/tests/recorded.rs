@@ -5,8 +5,10 @@
 
 use pintle_apiserver::patch::apply::{self, Shape, Write};
 use pintle_apiserver::patch::strategic;
+use pintle_apiserver::schema::field::FieldError;
+use pintle_apiserver::schema::structural::Structural;
 use pintle_apiserver::schema::{builtin, defaults, typed};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const API_VERSION: &str = "apps/v1";
 
@@ -86,5 +88,50 @@ fn random_writes_end_as_they_did_on_the_pinned_server() {
                 );
             }
         }
+    }
+}
+
+/// Faults as causes: reason, field and message, in no order.
+fn causes(faults: &[FieldError]) -> Vec<Value> {
+    let each = faults
+        .iter()
+        .map(|e| json!([e.reason.as_str(), e.field, e.body()]));
+    sorted(each.collect())
+}
+
+fn sorted(mut causes: Vec<Value>) -> Vec<Value> {
+    causes.sort_by_key(ToString::to_string);
+    causes
+}
+
+fn schemas() -> Value {
+    serde_json::from_str(include_str!("fixtures/schemas.json")).unwrap()
+}
+
+/// Proves W146, W149.
+#[test]
+fn custom_objects_are_refused_as_the_pinned_server_refused_them() {
+    let recorded = &schemas()["objects"];
+    let schema = Structural::check(&recorded["schema"], "s", true).unwrap();
+    for (i, case) in recorded["cases"].as_array().unwrap().iter().enumerate() {
+        let mut object = json!({ "apiVersion": "example.com/v1", "kind": "Kw",
+            "metadata": { "name": "k" }, "spec": { format!("f{i}"): case["value"] } });
+        schema.prune(&mut object);
+        schema.default(&mut object);
+        let wanted = sorted(case["causes"].as_array().unwrap().clone());
+        assert_eq!(causes(&schema.validate(&object, None)), wanted, "{object}");
+    }
+}
+
+/// Proves W144.
+#[test]
+fn definitions_are_refused_as_the_pinned_server_refused_them() {
+    for case in schemas()["definitions"].as_array().unwrap() {
+        let at = "spec.validation.openAPIV3Schema";
+        let faults = Structural::check(&case["schema"], at, false)
+            .err()
+            .unwrap_or_default();
+        let wanted = sorted(case["causes"].as_array().unwrap().clone());
+        assert_eq!(causes(&faults), wanted, "{}", case["schema"]);
     }
 }

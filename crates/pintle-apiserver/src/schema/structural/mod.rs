@@ -270,8 +270,12 @@ fn check_defaults(schema: &Node, at: &Path<'_>, root: bool, errors: &mut Vec<Fie
         check_defaults(items, &at.child("items"), false, errors);
     }
     let below = at.child("properties");
+    let resource = root || schema.embedded;
     for (name, property) in &schema.properties {
-        check_defaults(property, &below.key(name), false, errors);
+        // What every object has follows rules of its own.
+        if !(resource && prune::META_FIELDS.contains(&name.as_str())) {
+            check_defaults(property, &below.key(name), false, errors);
+        }
     }
 }
 

@@ -14,7 +14,12 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
     Regex::new(&translate(pattern)).map_err(|error| match error {
         regex::Error::Syntax(text) => {
             let reason = text.lines().last().unwrap_or_default();
-            let reason = reason.strip_prefix("error: ").unwrap_or(reason);
+            let reason = match reason.strip_prefix("error: ").unwrap_or(reason) {
+                "unclosed group" => "missing closing )",
+                "unclosed character class" => "missing closing ]",
+                "unopened group" => "unexpected )",
+                other => other,
+            };
             format!("error parsing regexp: {reason}: `{pattern}`")
         }
         other => format!("error parsing regexp: {other}"),

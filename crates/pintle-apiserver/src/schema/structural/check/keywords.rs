@@ -1,0 +1,354 @@
+//! Which keywords a schema may use, and how they may be combined.
+
+use serde_json::{Value, json};
+
+use super::{Schema, clauses, flag, list, map, present, properties, text};
+use crate::schema::field::{FieldError, Path};
+use crate::schema::structural::prune::META_FIELDS;
+
+/// What holds on the way down through a schema.
+#[derive(Clone, Copy)]
+struct Context<'a> {
+    /// Why defaults are not allowed here, if they are not.
+    no_defaults: Option<&'a str>,
+    inside_metadata: bool,
+}
+
+/// Faults against the rules for keywords.
+pub(in super::super) fn openapi(schema: &Schema, at: &Path<'_>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let context = Context {
+        no_defaults: None,
+        inside_metadata: false,
+    };
+    keywords(schema, true, context, at, &mut errors);
+    errors
+}
+
+fn keywords(
+    schema: &Schema,
+    root: bool,
+    context: Context<'_>,
+    at: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    standard(schema, context, at, errors);
+    if flag(schema, "uniqueItems") {
+        let why = "uniqueItems cannot be set to true since the runtime complexity becomes \
+                   quadratic";
+        errors.push(FieldError::forbidden(at.child("uniqueItems"), why));
+    }
+    if let Some(additional) = schema.get("additionalProperties").filter(|v| !v.is_null()) {
+        let here = at.child("additionalProperties");
+        let named = map(schema, "properties").is_some_and(|all| !all.is_empty());
+        if named && *additional != json!(true) {
+            let why = "additionalProperties and properties are mutual exclusive";
+            errors.push(FieldError::forbidden(here, why));
+        }
+        if let Some(below) = additional.as_object() {
+            let mut context = context;
+            if context.inside_metadata {
+                let why = "inside additionalProperties applying to object metadata";
+                context.no_defaults = Some(why);
+            }
+            keywords(below, false, context, &here, errors);
+        }
+    }
+    let embedded = flag(schema, "x-kubernetes-embedded-resource");
+    for (name, property) in properties(schema) {
+        let mut context = context;
+        let why = format!("in top-level {name}");
+        if (root || embedded) && META_FIELDS.contains(&name.as_str()) {
+            context.inside_metadata = true;
+            if root {
+                context.no_defaults = Some(&why);
+            }
+        }
+        keywords(
+            property,
+            false,
+            context,
+            &at.child("properties").key(name),
+            errors,
+        );
+    }
+    if let Some(not) = map(schema, "not") {
+        keywords(not, false, context, &at.child("not"), errors);
+    }
+    for name in ["allOf", "oneOf", "anyOf"] {
+        for (i, clause) in clauses(schema, name) {
+            keywords(clause, false, context, &at.child(name).index(i), errors);
+        }
+    }
+    if let Some(items) = map(schema, "items") {
+        keywords(items, false, context, &at.child("items"), errors);
+    }
+    extensions(schema, at, errors);
+    map_list(schema, at, errors);
+    rules(schema, at, errors);
+}
+
+/// Keywords that are refused wherever they stand.
+fn standard(schema: &Schema, context: Context<'_>, at: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let type_name = text(schema, "type");
+    let types = ["array", "boolean", "integer", "number", "object", "string"];
+    if !type_name.is_empty() && !types.contains(&type_name) {
+        errors.push(FieldError::not_supported(
+            at.child("type"),
+            type_name,
+            &types,
+        ));
+    }
+    let mut forbid = |set: bool, name: &str, why: &str| {
+        if set {
+            errors.push(FieldError::forbidden(at.child(name), why));
+        }
+    };
+    if let Some(why) = context.no_defaults {
+        forbid(
+            present(schema, "default"),
+            "default",
+            &format!("must not be set {why}"),
+        );
+    }
+    for name in [
+        "id",
+        "additionalItems",
+        "patternProperties",
+        "definitions",
+        "dependencies",
+    ] {
+        let set = match schema.get(name) {
+            None | Some(Value::Null) => false,
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Object(all)) if name != "dependencies" => !all.is_empty(),
+            Some(_) => true,
+        };
+        forbid(set, name, &format!("{name} is not supported"));
+    }
+    forbid(present(schema, "$ref"), "$ref", "$ref is not supported");
+    let null = "type cannot be set to null, use nullable as an alternative";
+    forbid(type_name == "null", "type", null);
+    let items = "items must be a schema object and not an array";
+    forbid(
+        schema.get("items").is_some_and(Value::is_array),
+        "items",
+        items,
+    );
+    let embedded = "x-kubernetes-embedded-resource";
+    let nested = context.inside_metadata && flag(schema, embedded);
+    forbid(nested, embedded, "must not be used inside of resource meta");
+}
+
+fn extensions(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let preserve = "x-kubernetes-preserve-unknown-fields";
+    if schema.get(preserve) == Some(&json!(false)) {
+        errors.push(FieldError::invalid(
+            at.child(preserve),
+            false,
+            "must be true or undefined",
+        ));
+    }
+    let type_name = text(schema, "type");
+    for (name, wanted, known) in [
+        (
+            "x-kubernetes-map-type",
+            "object",
+            &["atomic", "granular"][..],
+        ),
+        (
+            "x-kubernetes-list-type",
+            "array",
+            &["atomic", "set", "map"][..],
+        ),
+    ] {
+        let Some(value) = schema.get(name).and_then(Value::as_str) else {
+            continue;
+        };
+        if type_name != wanted {
+            let why = format!("must be {wanted} if {name} is specified");
+            errors.push(match type_name {
+                "" => FieldError::required(at.child("type"), why),
+                other => FieldError::invalid(at.child("type"), other, why),
+            });
+        }
+        if !known.contains(&value) {
+            errors.push(FieldError::not_supported(at.child(name), value, known));
+        }
+    }
+    if text(schema, "x-kubernetes-list-type") == "set"
+        && type_name == "array"
+        && let Some(items) = map(schema, "items")
+    {
+        let here = at.child("items");
+        let why = "must be atomic as item of a list with x-kubernetes-list-type=set";
+        let list_type = items
+            .get("x-kubernetes-list-type")
+            .cloned()
+            .unwrap_or_default();
+        let map_type = text(items, "x-kubernetes-map-type");
+        match text(items, "type") {
+            "array" if !list_type.is_null() && list_type != "atomic" => {
+                let here = here.child("x-kubernetes-list-type");
+                errors.push(FieldError::invalid(here, list_type, why));
+            }
+            "object" if map_type != "atomic" => {
+                let here = here.child("x-kubernetes-map-type");
+                errors.push(FieldError::invalid(here, list_type, why));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A list of type `map` names keys that every item has.
+fn map_list(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let list_type = text(schema, "x-kubernetes-list-type");
+    let keys = list(schema, "x-kubernetes-list-map-keys");
+    let keys_at = at.child("x-kubernetes-list-map-keys");
+    if !keys.is_empty() && list_type != "map" {
+        let here = at.child("x-kubernetes-list-type");
+        let why = "must be map if x-kubernetes-list-map-keys is non-empty";
+        errors.push(match list_type {
+            "" => FieldError::required(here, why),
+            other => FieldError::invalid(here, other, why),
+        });
+    }
+    let items = map(schema, "items");
+    let items_at = at.child("items");
+    if list_type == "map" {
+        if keys.is_empty() {
+            let why = "must not be empty if x-kubernetes-list-type is map";
+            errors.push(FieldError::required(keys_at, why));
+        }
+        match items {
+            None => {
+                let why = "must have a schema if x-kubernetes-list-type is map";
+                errors.push(FieldError::required(items_at, why));
+            }
+            Some(items) if text(items, "type") != "object" => {
+                let why = "must be object if parent array's x-kubernetes-list-type is map";
+                let found = text(items, "type");
+                errors.push(FieldError::invalid(items_at.child("type"), found, why));
+            }
+            Some(items) => map_keys(items, keys, &items_at, &keys_at, errors),
+        }
+    }
+    let Some(items) = items.filter(|_| matches!(list_type, "set" | "map")) else {
+        return;
+    };
+    if flag(items, "nullable") {
+        let why = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
+        errors.push(FieldError::forbidden(items_at.child("nullable"), why));
+    }
+    if list_type == "map" {
+        for key in keys.iter().filter_map(Value::as_str) {
+            let property = map(items, "properties").and_then(|all| map(all, key));
+            let Some(property) = property else { continue };
+            let below = items_at.child("properties");
+            let here = below.key(key);
+            let required = list(items, "required").iter().any(|name| name == key);
+            if !required && !present(property, "default") {
+                let why = "this property is in x-kubernetes-list-map-keys, \
+                           so it must have a default or be a required property";
+                errors.push(FieldError::required(here.child("default"), why));
+            }
+            if flag(property, "nullable") {
+                let why = "this property is in x-kubernetes-list-map-keys, \
+                           so it cannot be nullable";
+                errors.push(FieldError::forbidden(here.child("nullable"), why));
+            }
+        }
+    }
+}
+
+fn map_keys(
+    items: &Schema,
+    keys: &[Value],
+    items_at: &Path<'_>,
+    keys_at: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let below = items_at.child("properties");
+    for (i, key) in keys.iter().enumerate() {
+        let name = key.as_str().unwrap_or_default();
+        match map(items, "properties").and_then(|all| map(all, name)) {
+            Some(property) if matches!(text(property, "type"), "array" | "object") => {
+                let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+                let here = below.key(name);
+                let found = text(items, "type");
+                errors.push(FieldError::invalid(here.child("type"), found, why));
+            }
+            Some(_) => {}
+            None => {
+                let why = "entries must all be names of item properties";
+                errors.push(FieldError::invalid(keys_at, keys.to_vec(), why));
+            }
+        }
+        if keys[..i].contains(key) {
+            let why = "must not contain duplicate entries";
+            errors.push(FieldError::invalid(keys_at, keys.to_vec(), why));
+        }
+    }
+}
+
+/// How rules in CEL are written down; what they say is checked elsewhere.
+fn rules(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let reasons = [
+        "FieldValueDuplicate",
+        "FieldValueForbidden",
+        "FieldValueInvalid",
+        "FieldValueRequired",
+    ];
+    let rules_at = at.child("x-kubernetes-validations");
+    for (i, rule) in clauses(schema, "x-kubernetes-validations") {
+        let at = rules_at.index(i);
+        let broken = |text: &str| text.contains(['\n', '\r']);
+        let (expression, message) = (text(rule, "rule").trim(), text(rule, "message"));
+        let blank = message.trim().is_empty();
+        if expression.is_empty() {
+            errors.push(FieldError::required(
+                at.child("rule"),
+                "rule is not specified",
+            ));
+        } else if !message.is_empty() && blank {
+            let why = "must be non-empty if specified";
+            errors.push(FieldError::invalid(at.child("message"), message, why));
+        } else if broken(message.trim()) {
+            let why = "must not contain line breaks";
+            errors.push(FieldError::invalid(at.child("message"), message, why));
+        } else if broken(expression) && blank {
+            let why = "message must be specified if rule contains line breaks";
+            errors.push(FieldError::required(at.child("message"), why));
+        }
+        let computed = text(rule, "messageExpression");
+        if !computed.is_empty() && computed.trim().is_empty() {
+            let why = "messageExpression must be non-empty if specified";
+            errors.push(FieldError::required(at.child("messageExpression"), why));
+        }
+        let reason = text(rule, "reason");
+        if !reason.is_empty() && !reasons.contains(&reason) {
+            errors.push(FieldError::not_supported(
+                at.child("reason"),
+                reason,
+                &reasons,
+            ));
+        }
+        let field = text(rule, "fieldPath");
+        let here = at.child("fieldPath");
+        if !field.is_empty() && field.trim().is_empty() {
+            errors.push(FieldError::invalid(
+                here,
+                field,
+                "must be non-empty if specified",
+            ));
+        }
+        if broken(field) {
+            errors.push(FieldError::invalid(
+                here,
+                field,
+                "must not contain line breaks",
+            ));
+        }
+    }
+}
