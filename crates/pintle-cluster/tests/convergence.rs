@@ -140,6 +140,7 @@ fn at_rest_nothing_is_written_for_a_day() {
         gateway.forget();
         sleep(Duration::from_secs(600)).await;
         assert_eq!(gateway.traffic().writes, Vec::<String>::new());
+        assert_eq!(gateway.traffic().events, 0);
         cluster.stop().await;
 
         // The day goes by without the leases, of which there would be 8640.
@@ -147,13 +148,14 @@ fn at_rest_nothing_is_written_for_a_day() {
         let cluster = loops(&server, &gateway).loops(others).start().await;
         sleep(Duration::from_secs(24 * 3600)).await;
         assert_eq!(gateway.traffic().writes, Vec::<String>::new());
+        assert_eq!(gateway.traffic().events, 0);
         cluster.stop().await;
     });
 }
 
 /// Proves PC-14.
 #[test]
-fn each_kind_is_listed_once_and_watched_once() {
+fn each_kind_is_watched_once_and_read_no_more_than_once_besides() {
     run(async {
         let server = server();
         let kubectl = Kubectl::new(server.client());
@@ -168,7 +170,7 @@ fn each_kind_is_listed_once_and_watched_once() {
             assert_eq!(*watches, 1, "watches of {path}");
             assert!(
                 traffic.lists.get(path).copied().unwrap_or_default() <= 1,
-                "lists of {path}"
+                "reads of {path}"
             );
         }
         cluster.stop().await;

@@ -29,7 +29,9 @@ pub enum Crash {
 pub struct Traffic {
     /// The writes, as "METHOD path", events and leases left out.
     pub writes: Vec<String>,
-    /// Lists per path.
+    /// How many events were written.
+    pub events: usize,
+    /// Reads that are no watch, per path: lists, and gets of single objects.
     pub lists: BTreeMap<String, usize>,
     /// Watches per path.
     pub watches: BTreeMap<String, usize>,
@@ -102,12 +104,16 @@ impl State {
         if request.method() == Method::GET {
             if query.contains("watch=") {
                 *self.traffic.watches.entry(path).or_default() += 1;
-            } else if query.contains("limit=") || query.contains("resourceVersion") {
+            } else {
                 *self.traffic.lists.entry(path).or_default() += 1;
             }
             return Fate::Pass;
         }
-        if path.contains("/events") || path.contains("/leases") {
+        if path.contains("/events") {
+            self.traffic.events += 1;
+            return Fate::Pass;
+        }
+        if path.contains("/leases") {
             return Fate::Pass;
         }
         let number = self.traffic.writes.len();
