@@ -140,11 +140,11 @@ impl Side {
             .collect();
         pods.sort_by_key(Value::to_string);
         let all = json!({ "deployment": deployment, "sets": sets, "pods": pods });
-        masked(all, &hashes, &self.namespace)
+        masked(all, &hashes)
     }
 }
 
-fn masked(value: Value, hashes: &[String], namespace: &str) -> Value {
+fn masked(value: Value, hashes: &[String]) -> Value {
     const VARYING: [&str; 9] = [
         "uid",
         "resourceVersion",
@@ -160,12 +160,12 @@ fn masked(value: Value, hashes: &[String], namespace: &str) -> Value {
         Value::Object(map) => map
             .into_iter()
             .filter(|(key, _)| !VARYING.contains(&key.as_str()))
-            .map(|(key, value)| (key, masked(value, hashes, namespace)))
+            .map(|(key, value)| (key, masked(value, hashes)))
             .collect(),
         Value::Array(values) => {
             let mut values: Vec<Value> = values
                 .into_iter()
-                .map(|value| masked(value, hashes, namespace))
+                .map(|value| masked(value, hashes))
                 .collect();
             // Conditions are a map by type; their order says nothing.
             if values.iter().all(|value| value["type"].is_string()) {
