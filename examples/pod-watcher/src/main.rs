@@ -5,7 +5,7 @@
 //! cargo run -p pod-watcher -- --app web --kubeconfig ~/.kube/config
 //! ```
 
-use std::path::PathBuf;
+use std::{fmt::Write, path::PathBuf};
 
 use anyhow::Context;
 use clap::Parser;
@@ -77,7 +77,7 @@ fn describe(what: &str, pod: &Object<Pod>, app: &str) -> String {
         .annotations
         .is_some_and(|all| all.get("app").is_some_and(|value| value == app))
     {
-        line += &format!("  [app={app}]");
+        let _ = write!(line, "  [app={app}]");
     }
     if pod.labels().contains_key("test") {
         line += "  [test]";
