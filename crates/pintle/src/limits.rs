@@ -438,6 +438,7 @@ mod tests {
         for limit in [
             RateLimit::default(),
             RateLimit::new(0.0, 0).expect("no limit"),
+            RateLimit::new(-1.0, 0).expect("no limit"),
         ] {
             assert_eq!(seconds(&times(&limit, &[PODS; 50]).await), [0; 50]);
         }
@@ -447,7 +448,7 @@ mod tests {
     #[tokio::test]
     async fn a_limit_that_makes_no_sense_is_not_made() {
         assert_eq!(RateLimit::new(5.0, 0).err(), Some(InvalidLimit::Burst));
-        for qps in [-1.0, f64::INFINITY, 1e-300] {
+        for qps in [f64::INFINITY, 1e-300] {
             assert_eq!(RateLimit::new(qps, 1).err(), Some(InvalidLimit::Rate(qps)));
         }
         assert!(RateLimit::new(f64::NAN, 1).is_err());
