@@ -6,28 +6,50 @@
 //! ```text
 //! source ─► reflector ─► delta_fifo ─► cache ─► informer ─► queue ─► controller
 //! ```
+//!
+//! [`controller`] is where to begin: a reconcile function and the builder around it. The stages
+//! before it are there to be used alone: an [`informer`] with its [`cache`] for a program that only
+//! watches, a [`queue`] for one that has its own workers. [`events`] is what users read in `kubectl
+//! describe`.
+//!
+//! The k8s-openapi crate wants to know for which Kubernetes version it builds. Libraries leave that
+//! open, so the program says it: `k8s-openapi = { version = "0.29", features = ["v1_36"] }`.
 
 #![deny(missing_docs)]
 
-pub mod cache;
-pub mod controller;
-pub mod delta_fifo;
-pub mod informer;
+// The loop. (A blank line between each keeps rustfmt from sorting them.)
+
 mod object;
-pub mod queue;
-pub mod reflector;
+
 pub mod source;
+
+pub mod reflector;
+
+pub mod delta_fifo;
+
+pub mod cache;
+
+pub mod informer;
+
+pub mod queue;
+
+pub mod controller;
+
+// What a reconcile needs besides.
+
+pub mod conditions;
+pub mod events;
+pub mod finalizer;
+pub mod owner;
+
+// What everything stands on.
 
 pub mod chance;
 pub mod client;
 pub mod clock;
-pub mod conditions;
-pub mod events;
-pub mod finalizer;
 pub mod limits;
 pub mod metrics;
-pub mod owner;
-
 mod sync;
+
 #[cfg(test)]
 mod testing;
