@@ -15,7 +15,7 @@ use pintle::owner::{OwnerError, controller_reference};
 use crate::foo::Foo;
 
 /// The Deployment of `foo`, owned by it. A Foo that no server has stored yet owns nothing.
-pub(crate) fn for_foo(foo: &Foo) -> Result<Deployment, OwnerError> {
+pub fn for_foo(foo: &Foo) -> Result<Deployment, OwnerError> {
     let owner = controller_reference(foo)?;
     let labels = BTreeMap::from([
         ("app".to_owned(), "nginx".to_owned()),

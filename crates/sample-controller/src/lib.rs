@@ -5,7 +5,7 @@
 
 pub mod controller;
 pub mod crd;
-mod deployment;
+pub mod deployment;
 pub mod embedded;
 pub mod foo;
 pub mod install;
