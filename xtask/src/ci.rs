@@ -25,7 +25,7 @@ const STAGES: [Stage; 9] = [
             .args(["--", "-D", "warnings"]))
     }),
     ("guarantees", |_| guarantees::run()),
-    ("tests", readme_tests),
+    ("tests", |totals| some_ran(totals, readme_tests)),
     ("docs", |_| {
         let all = ["--workspace", "--no-deps", "--all-features"];
         run(cargo()
@@ -46,7 +46,9 @@ const STAGES: [Stage; 9] = [
     }),
     ("packages", |_| run(&mut publish())),
     ("real control plane", |totals| {
-        test_real::run(&test_real::Args::default(), totals)
+        some_ran(totals, |totals| {
+            test_real::run(&test_real::Args::default(), totals)
+        })
     }),
 ];
 
@@ -74,6 +76,16 @@ pub(crate) fn run_all() -> Result<()> {
     println!("\n{}", table(&times));
     println!("{} passed, {} failed", totals.passed, totals.failed);
     outcome
+}
+
+/// Runs tests, and fails also when none ran: that is no success.
+fn some_ran(totals: &mut Totals, run: impl FnOnce(&mut Totals) -> Result<()>) -> Result<()> {
+    let before = totals.passed;
+    run(totals)?;
+    if totals.passed == before {
+        bail!("no test ran");
+    }
+    Ok(())
 }
 
 fn table(times: &[(&str, Duration)]) -> String {
