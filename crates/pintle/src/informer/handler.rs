@@ -231,6 +231,10 @@ impl<K> fmt::Debug for Handler<K> {
     }
 }
 
+/// Handlers and filters are plain functions, so it is up to us to let others have a turn after this
+/// many calls.
+const TURN: usize = 128;
+
 /// The receiving end of a handler. Dropping it ends the handler.
 pub(super) struct Consumer<K> {
     pub(super) handler: Arc<Handler<K>>,
@@ -240,7 +244,7 @@ pub(super) struct Consumer<K> {
 impl<K> Consumer<K> {
     /// The next event that passes the filter.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event<K>>> {
-        loop {
+        for _ in 0..TURN {
             let event = match self.handler.poll_next(context) {
                 Poll::Ready(Some(event)) => event,
                 other => return other,
@@ -253,12 +257,13 @@ impl<K> Consumer<K> {
                 return Poll::Ready(passed);
             }
         }
+        // A filter that rejects everything must not keep the thread.
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Calls `handle` with each event until the handler is closed.
     pub(super) async fn run(mut self, mut handle: impl FnMut(Event<K>)) {
-        /// A handler is a plain function, so it is up to this loop to let others have a turn.
-        const TURN: usize = 128;
         let mut calls = 0_usize;
         while let Some(event) = std::future::poll_fn(|context| self.poll_next(context)).await {
             // The handler is only ever called again by this loop, which tells it the next event as
