@@ -421,6 +421,35 @@ async fn a_label_predicate_admits_label_changes_only() {
     }
 }
 
+/// Proves X-4.
+#[tokio::test(start_paused = true)]
+async fn predicates_combine_and_select_by_label() {
+    let world = World::new();
+    for name in ["plain", "ours"] {
+        world.account(name).await;
+    }
+    let ours = || Predicate::labels_match("team=ours".parse().unwrap());
+    // Ours, or whatever changes an annotation; but nothing that is not new or really changed.
+    let interesting = ours()
+        .or((!ours()).and(Predicate::annotations_changed()))
+        .and(Predicate::resource_version_changed());
+    let _running = world.run(world.controller().filter(interesting), done);
+    world.settle().await;
+    world.seen.take();
+    for (name, patch, wakes) in [
+        ("plain", json!({"metadata": {"labels": {"x": "y"}}}), 0),
+        ("plain", json!({"metadata": {"annotations": {"x": "y"}}}), 1),
+        ("ours", json!({"metadata": {"labels": {"team": "ours"}}}), 1),
+        ("ours", json!({"metadata": {"labels": {"x": "y"}}}), 1),
+    ] {
+        let patch = Patch::Merge(patch);
+        let params = PatchParams::default();
+        world.accounts().patch(name, &params, &patch).await.unwrap();
+        world.settle().await;
+        assert_eq!(world.seen.take().len(), wakes, "{name}");
+    }
+}
+
 /// Proves Q-56.
 #[tokio::test(start_paused = true)]
 async fn a_real_change_overtakes_the_initial_list() {

@@ -96,7 +96,7 @@ struct Warned {
 impl Controller {
     /// A controller on the shared informers of the process; `run` makes it work.
     ///
-    /// The handlers only enqueue keys. What a key needs is decided by [`sync`](Self::sync), from
+    /// The handlers only enqueue keys. What a key needs is decided by `sync`, from
     /// the caches, when its turn comes.
     pub fn new(
         client: Client,

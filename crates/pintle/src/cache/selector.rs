@@ -102,7 +102,7 @@ impl Selector {
     }
 
     /// Whether an object of the cache is selected.
-    pub(super) fn matches_labels(&self, labels: Labels<'_>) -> bool {
+    pub(crate) fn matches_labels(&self, labels: Labels<'_>) -> bool {
         self.hold(|key| labels.get(key))
     }
 

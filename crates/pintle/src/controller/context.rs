@@ -22,7 +22,8 @@ use crate::{
 /// Reads come from [`lister`](Self::lister). Writes made through the methods here are remembered
 /// for the key: its next reconcile starts only when the controller's caches of the written kinds
 /// have caught up. Writes made through [`client`](Self::client) are not covered, and neither are
-/// kinds the controller does not watch.
+/// kinds the controller does not watch. Where the informers see only a part of the objects (one
+/// namespace, a selector), a write outside of it is waited for until the bound.
 #[derive(Clone)]
 pub struct Context {
     pub(super) shared: Arc<Shared>,

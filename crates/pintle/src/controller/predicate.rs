@@ -4,7 +4,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::cache::Object;
+use crate::cache::{Object, Selector};
 
 /// Decides whether a change of a `K` wakes the controller: given the object before (none when it
 /// was added) and after.
@@ -60,6 +60,11 @@ impl<K: 'static> Predicate<K> {
             // What cannot be read is the reconciler's to report.
             _ => true,
         })
+    }
+
+    /// Objects whose labels `selector` selects.
+    pub fn labels_match(selector: Selector) -> Self {
+        Self::new(move |_, new| selector.matches_labels(new.labels()))
     }
 
     /// Both must hold.

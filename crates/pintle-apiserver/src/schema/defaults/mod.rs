@@ -2,7 +2,7 @@
 //!
 //! Three sources, applied to every value of a type wherever it stands, parents before children:
 //! the literals the published schemas tell, a table of literals they only tell in prose
-//! ([`literals`]), and a few small functions where one field follows from another ([`rules`]).
+//! (`literals`), and a few small functions where one field follows from another (`rules`).
 
 mod literals;
 mod rules;
