@@ -22,7 +22,7 @@ use pintle::{
     cache::{Lister, Object, ObjectKey, OwnerRef},
     clock::Clock,
     events::{EventRecorder, EventType},
-    informer::{Event, InformerFactory, Registration},
+    informer::{Backlog, Event, InformerFactory, Registration},
     queue::{Item, WorkQueue},
 };
 use serde_json::json;
@@ -96,8 +96,8 @@ struct Warned {
 impl Controller {
     /// A controller on the shared informers of the process; `run` makes it work.
     ///
-    /// The handlers only enqueue keys. What a key needs is decided by `sync`, from
-    /// the caches, when its turn comes.
+    /// The handlers only enqueue keys. What a key needs is decided by `sync`, from the caches, when
+    /// its turn comes.
     pub fn new(
         client: Client,
         informers: &InformerFactory,
@@ -125,7 +125,10 @@ impl Controller {
         });
 
         let enqueue = queue.clone();
-        let on_deployment = deployments.on_event(move |event| match event {
+        // Every event counts: `sync` reads the cache, which is ahead of the events, and may have
+        // acted on a Deployment whose coming and going would otherwise cancel each other.
+        let every_event = deployments.handler().backlog(Backlog::Lossless);
+        let on_deployment = every_event.on_event(move |event| match event {
             Event::Added { object, .. } => enqueue_owner(&enqueue, &object),
             // A resync tells what we know already.
             Event::Updated { old, new } if old.resource_version() == new.resource_version() => {}
@@ -162,7 +165,7 @@ impl Controller {
         let synced = async {
             self.informers.wait_for_sync().await?;
             for handler in &self.handlers {
-                handler.synced().await;
+                anyhow::ensure!(handler.synced().await, "failed to wait for caches to sync");
             }
             anyhow::Ok(())
         };
