@@ -12,7 +12,7 @@
 //!              being deleted, not marked ─────────► Gone
 //! ```
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use kube::{
     Api, Resource,
@@ -57,7 +57,7 @@ pub struct Finalizer {
 /// What may be done with an object; see the [module](self).
 #[derive(Debug)]
 #[must_use]
-pub enum Guard<'a, K> {
+pub enum Guard<'a, K: Clone> {
     /// It is alive and marked: things may be made for it.
     Held(Held<'a, K>),
     /// It is being deleted and still marked: what was made for it has to be removed.
@@ -68,8 +68,8 @@ pub enum Guard<'a, K> {
 
 /// Proof that an object's finalizer is stored. Whatever makes things outside the cluster should take
 /// one of these rather than the object: then it cannot be called too early.
-pub struct Held<'a, K> {
-    object: &'a K,
+pub struct Held<'a, K: Clone> {
+    object: Cow<'a, K>,
 }
 
 /// An object that waits for its clean-up. Dropped without [`release`](Self::release), it goes on
@@ -154,32 +154,28 @@ impl Finalizer {
                     api,
                 }))
             }
-            (false, true) => Ok(Guard::Held(Held { object })),
+            (false, true) => Ok(Guard::Held(Held {
+                object: Cow::Borrowed(object),
+            })),
             (false, false) => {
                 let marks = marks.iter().chain([&self.name]).cloned().collect();
-                write(api, object, marks).await?;
-                Ok(Guard::Held(Held { object }))
+                let stored = write(api, object, marks).await?;
+                Ok(Guard::Held(Held {
+                    object: Cow::Owned(stored),
+                }))
             }
         }
     }
 }
 
-impl<'a, K> Held<'a, K> {
-    /// The object as it was given to [`Finalizer::guard`].
-    pub fn object(&self) -> &'a K {
-        self.object
+impl<K: Clone> Held<'_, K> {
+    /// The object with its mark, in the version in which the server has it.
+    pub fn object(&self) -> &K {
+        &self.object
     }
 }
 
-impl<K> Clone for Held<'_, K> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K> Copy for Held<'_, K> {}
-
-impl<K> fmt::Debug for Held<'_, K> {
+impl<K: Clone> fmt::Debug for Held<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Held")
     }
@@ -210,7 +206,7 @@ where
             Err(FinalizerError::Write { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.code == 404) => {
                 Ok(())
             }
-            done => done,
+            done => done.map(|_| ()),
         }
     }
 }
@@ -224,7 +220,7 @@ impl<K> fmt::Debug for CleanUp<'_, K> {
 }
 
 /// Replaces the finalizers, if the object is still as it was read.
-async fn write<K>(api: &Api<K>, object: &K, marks: Vec<String>) -> Result<(), FinalizerError>
+async fn write<K>(api: &Api<K>, object: &K, marks: Vec<String>) -> Result<K, FinalizerError>
 where
     K: Resource + DeserializeOwned + Clone + fmt::Debug,
 {
@@ -240,7 +236,7 @@ where
         .patch(name, &PatchParams::default(), &Patch::Merge(patch))
         .await
     {
-        Ok(_) => Ok(()),
+        Ok(stored) => Ok(stored),
         Err(kube::Error::Api(status)) if status.code == 409 => Err(FinalizerError::Changed(key)),
         Err(source) => Err(FinalizerError::Write {
             key,
@@ -285,7 +281,7 @@ mod tests {
                     .to_bytes();
                 seen.lock()
                     .push(serde_json::from_slice(&body).expect("JSON"));
-                let answer = json!({ "code": code, "metadata": {} })
+                let answer = json!({ "code": code, "metadata": { "resourceVersion": "8" } })
                     .to_string()
                     .into_bytes();
                 let answer = Response::builder().status(code).body(Body::from(answer));
@@ -320,7 +316,9 @@ mod tests {
         let (api, patches) = server(200);
         let config = config(&["other/one"], false);
         let guard = ours.guard(&api, &config).await.expect("stored");
-        assert!(matches!(guard, Guard::Held(held) if held.object() == &config));
+        // The version it has now, so that it can be written again.
+        let stored = |object: &ConfigMap| object.metadata.resource_version.as_deref() == Some("8");
+        assert!(matches!(guard, Guard::Held(held) if stored(held.object())));
         let metadata = json!({ "resourceVersion": "7", "finalizers": ["other/one", OURS] });
         assert_eq!(*patches.lock(), [json!({ "metadata": metadata })]);
     }
