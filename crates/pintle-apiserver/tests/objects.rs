@@ -530,3 +530,38 @@ async fn version_zero_is_no_version() {
     free["metadata"]["resourceVersion"] = "0".into();
     assert_eq!(http.put(&format!("{CONFIG_MAPS}/c"), &free).await.0, 200);
 }
+
+/// Proves PW-8.
+#[tokio::test]
+async fn a_workload_must_select_its_own_pods_and_keep_its_selector() {
+    const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+    let server = server();
+    let http = http(&server);
+    let mut object = json!({
+        "metadata": {"name": "web"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "other"}},
+                "spec": {"containers": [{"name": "main", "image": "nginx"}]},
+            },
+        },
+    });
+    let (code, status) = http.post(DEPLOYMENTS, &object).await;
+    assert_eq!((code, &status["reason"]), (422, &json!("Invalid")));
+    let cause = &status["details"]["causes"][0];
+    assert_eq!(cause["field"], "spec.template.metadata.labels");
+
+    object["spec"]["template"]["metadata"]["labels"]["app"] = "web".into();
+    let (code, mut made) = http.post(DEPLOYMENTS, &object).await;
+    assert_eq!(code, 201);
+    for part in [
+        "/spec/selector/matchLabels",
+        "/spec/template/metadata/labels",
+    ] {
+        made.pointer_mut(part).unwrap()["tier"] = "front".into();
+    }
+    let (code, status) = http.put(&format!("{DEPLOYMENTS}/web"), &made).await;
+    assert_eq!(code, 422, "{status}");
+    assert_eq!(status["details"]["causes"][0]["field"], "spec.selector");
+}

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     meta::{self, Tree},
     registry::{EXTENSIONS, Resource, crd},
-    schema::{defaults, prepare, typed},
+    schema::{defaults, prepare, rules, typed},
 };
 
 /// Which part of an object a write may change.
@@ -151,6 +151,13 @@ pub(crate) fn check(
         errors.extend(match part {
             Part::Status => custom.schema.validate_status(&new, old.as_ref()),
             _ => custom.schema.validate(&new, old.as_ref()),
+        });
+    }
+    if let (None, Some(ty), Part::Main) = (&resource.custom, resource.ty, part) {
+        let new = with_type(resource, object);
+        errors.extend(match stored {
+            Some(stored) => rules::update(&new, &with_type(resource, stored), ty),
+            None => rules::create(&new, ty),
         });
     }
     if errors.is_empty() {
