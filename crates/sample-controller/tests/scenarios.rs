@@ -279,7 +279,7 @@ async fn at_rest_nothing_is_written_however_often_it_resyncs() {
     }
 }
 
-/// Proves C-17.
+/// Proves PS-1.
 #[tokio::test(start_paused = true)]
 async fn two_controllers_at_once_end_in_the_same_state_and_rest() {
     let world = World::new(Crd::Today).await;
