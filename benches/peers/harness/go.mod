@@ -1,0 +1,3 @@
+module pintle.dev/bench/harness
+
+go 1.26.0
