@@ -102,8 +102,11 @@ func Main(peer, module string, works map[string]Work) {
 		Encoding: flags.Encoding, ManagedFields: flags.ManagedFields, Streaming: flags.Stream(),
 		Objects: flags.Objects, Handlers: flags.Handlers, Workers: flags.Workers, Count: flags.Count,
 		UserS: phase.userS, SystemS: phase.systemS, WallS: phase.wallS,
-		BaseKiB: phase.baseKiB, PeakKiB: phase.peakKiB, SteadyKiB: RSS(),
+		BaseKiB: phase.baseKiB, PeakKiB: Peak(), SteadyKiB: RSS(),
 		BytesReceived: phase.bytes, Extra: phase.Extra,
+	}
+	if flags.Work == "relist" {
+		result.Extra["peak_kib"] = result.PeakKiB
 	}
 	debug.FreeOSMemory()
 	result.Extra["steady_gc_kib"] = RSS()
@@ -190,7 +193,6 @@ type Phase struct {
 	systemS float64
 	wallS   float64
 	baseKiB int64
-	peakKiB int64
 	bytes   int64
 }
 
@@ -208,7 +210,6 @@ func (p *Phase) End() *Phase {
 	p.wallS = time.Since(p.start).Seconds()
 	p.userS = seconds(end.Utime) - seconds(p.usage.Utime)
 	p.systemS = seconds(end.Stime) - seconds(p.usage.Stime)
-	p.peakKiB = Peak()
 	p.bytes = received.Load() - p.bytes0
 	return p
 }
