@@ -7,14 +7,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 	"pintle.dev/bench/harness"
+	"pintle.dev/bench/harness/kube"
 )
 
 const byNode = "spec.nodeName"
@@ -27,38 +24,6 @@ var indexers = cache.Indexers{byNode: func(object any) ([]string, error) {
 	return []string{pod.Spec.NodeName}, nil
 }}
 
-// client is a clientset with its limits and gzip off.
-func client(f *harness.Flags) (kubernetes.Interface, error) {
-	config, err := clientcmd.BuildConfigFromFlags(f.URL, f.Kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	config.QPS = -1
-	config.DisableCompression = true
-	config.ContentType = runtime.ContentTypeJSON
-	if f.Encoding == "protobuf" {
-		// What the components of Kubernetes set.
-		config.ContentType = runtime.ContentTypeProtobuf
-		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	}
-	config.Wrap(harness.CountBytes)
-	if err := pinStreaming(f.Stream()); err != nil {
-		return nil, err
-	}
-	return kubernetes.NewForConfig(rest.AddUserAgent(config, "bench"))
-}
-
-// pinStreaming sets WatchListClient whatever its default or the environment says.
-func pinStreaming(on bool) error {
-	gates, ok := clientfeatures.FeatureGates().(interface {
-		Set(clientfeatures.Feature, bool) error
-	})
-	if !ok {
-		return fmt.Errorf("the feature gates cannot be set")
-	}
-	return gates.Set(clientfeatures.WatchListClient, on)
-}
-
 func stripManagedFields(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil && accessor.GetManagedFields() != nil {
 		accessor.SetManagedFields(nil)
@@ -68,7 +33,11 @@ func stripManagedFields(object any) (any, error) {
 
 // podInformer is a shared informer of all Pods, with indices by namespace and by node.
 func podInformer(f *harness.Flags) (informers.SharedInformerFactory, cache.SharedIndexInformer, error) {
-	clientset, err := client(f)
+	config, err := kube.Config(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -101,7 +70,7 @@ func syncedInformer(f *harness.Flags, handler func() cache.ResourceEventHandler)
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil, fmt.Errorf("the cache did not sync")
 	}
-	return informer, holds(informer.GetStore(), f.Objects)
+	return informer, nil
 }
 
 func holds(store cache.Store, objects int) error {
@@ -130,8 +99,8 @@ func syncPods(f *harness.Flags) (*harness.Phase, error) {
 		return nil, fmt.Errorf("%w; the cache holds %d", err, len(informer.GetStore().ListKeys()))
 	}
 	phase.End()
-	phase.Keep = func() { informer.GetStore().ListKeys() }
-	return phase, holds(informer.GetStore(), f.Objects)
+	phase.Check = func() error { return holds(informer.GetStore(), f.Objects) }
+	return phase, nil
 }
 
 // relist loses the watch of a synced cache to a 410 and waits for the list that follows.
@@ -160,8 +129,8 @@ func relist(f *harness.Flags) (*harness.Phase, error) {
 		return nil, err
 	}
 	phase.End()
-	phase.Keep = func() { informer.GetStore().ListKeys() }
-	return phase, holds(informer.GetStore(), f.Objects+1)
+	phase.Check = func() error { return holds(informer.GetStore(), f.Objects+1) }
+	return phase, nil
 }
 
 // watchEvents takes updates off the watch and through the cache to every handler.
@@ -183,6 +152,6 @@ func watchEvents(f *harness.Flags) (*harness.Phase, error) {
 		return nil, err
 	}
 	phase.End()
-	phase.Keep = func() { informer.GetStore().ListKeys() }
+	phase.Check = func() error { return holds(informer.GetStore(), f.Objects) }
 	return phase, nil
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"pintle.dev/bench/harness"
+	"pintle.dev/bench/harness/kube"
 )
 
 // recorded is a watch whose events are ready. The channel is buffered, which a watch over HTTP has
@@ -21,16 +22,16 @@ func (r *recorded) ResultChan() <-chan watch.Event { return r.events }
 
 // pipeline hands decoded updates to the reflector and waits for them at the handlers.
 func pipeline(f *harness.Flags) (*harness.Phase, error) {
-	if err := pinStreaming(false); err != nil {
+	if err := kube.PinStreaming(false); err != nil {
 		return nil, err
 	}
 	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
 	for i := range f.Objects {
-		list.Items = append(list.Items, *smallPod(i, 1))
+		list.Items = append(list.Items, *kube.SmallPod(i, 1))
 	}
 	updates := make([]*corev1.Pod, f.Count)
 	for i := range updates {
-		updates[i] = smallPod(i%f.Objects, i+2)
+		updates[i] = kube.SmallPod(i%f.Objects, i+2)
 	}
 	stream := &recorded{events: make(chan watch.Event, 1024)}
 	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
@@ -68,6 +69,6 @@ func pipeline(f *harness.Flags) (*harness.Phase, error) {
 		return nil, err
 	}
 	phase.End()
-	phase.Keep = func() { informer.GetStore().ListKeys() }
-	return phase, holds(informer.GetStore(), f.Objects)
+	phase.Check = func() error { return holds(informer.GetStore(), f.Objects) }
+	return phase, nil
 }

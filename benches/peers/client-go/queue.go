@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"pintle.dev/bench/harness"
+	"pintle.dev/bench/harness/kube"
 )
 
 // newQueue is the queue controllers use.
@@ -134,7 +135,7 @@ func reconcile(f *harness.Flags) (*harness.Phase, error) {
 		}
 		c.pods = corelisters.NewPodLister(indexer)
 		for i := range keys {
-			keys[i] = cache.MetaObjectToName(smallPod(i, 1))
+			keys[i] = cache.MetaObjectToName(kube.SmallPod(i, 1))
 		}
 	}
 	ctx := context.Background()

@@ -7,6 +7,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"pintle.dev/bench/harness"
+	"pintle.dev/bench/harness/kube"
 )
 
 func filledIndexer(objects int) (cache.Indexer, error) {
@@ -15,7 +16,7 @@ func filledIndexer(objects int) (cache.Indexer, error) {
 		byNode:               indexers[byNode],
 	})
 	for i := range objects {
-		if err := indexer.Add(smallPod(i, 1)); err != nil {
+		if err := indexer.Add(kube.SmallPod(i, 1)); err != nil {
 			return nil, err
 		}
 	}

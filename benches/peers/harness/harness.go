@@ -114,6 +114,11 @@ func Main(peer, module string, works map[string]Work) {
 	if phase.Keep != nil {
 		phase.Keep()
 	}
+	if phase.Check != nil {
+		if err := phase.Check(); err != nil {
+			fail(1, err)
+		}
+	}
 	line, err := json.Marshal(result)
 	if err != nil {
 		fail(1, err)
@@ -185,6 +190,8 @@ type Phase struct {
 	Extra Extra
 	// Keep is called after the last reading, so that what it captures is alive until then.
 	Keep func()
+	// Check is called after the last reading, and says whether the work was done.
+	Check func() error
 
 	start   time.Time
 	usage   syscall.Rusage
