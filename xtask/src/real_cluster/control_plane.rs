@@ -72,6 +72,17 @@ impl ControlPlane {
         &self.dir
     }
 
+    /// The folder of the binaries, kubectl among them.
+    pub(crate) fn bin(&self) -> &Path {
+        &self.state.bin
+    }
+
+    /// The processes, in the order in which they were started.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
+        let processes = self.state.processes.iter();
+        processes.filter_map(|process| u32::try_from(process.pid).ok())
+    }
+
     /// Lines a shell can evaluate.
     pub(crate) fn exports(&self) -> String {
         let kubeconfig = quoted(&self.dir.kubeconfig());
