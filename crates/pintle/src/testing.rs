@@ -317,8 +317,9 @@ struct ThisThread;
 impl std::io::Write for ThisThread {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         LOGGED.with_borrow_mut(|text| {
-            text.iter_mut()
-                .for_each(|text| text.extend_from_slice(bytes));
+            if let Some(text) = text {
+                text.extend_from_slice(bytes);
+            }
         });
         Ok(bytes.len())
     }
