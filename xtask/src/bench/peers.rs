@@ -29,7 +29,9 @@ impl Programs {
             "sample-controller",
         ]);
         finish(&mut cargo).context("Pintle's own programs do not build")?;
-        let release = root.join("target/release");
+        let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+        let target = target.unwrap_or_else(|| root.join("target"));
+        let release = root.join(target).join("release");
 
         let mut found = BTreeMap::new();
         found.insert("pintle", Ok(release.join("pintle-bench")));
