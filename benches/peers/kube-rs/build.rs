@@ -7,5 +7,8 @@ fn main() {
         .split("[[package]]")
         .filter(|package| package.contains("\nname = \"kube\"\n"))
         .find_map(|package| package.split("\nversion = \"").nth(1)?.split('"').next());
-    println!("cargo::rustc-env=KUBE_VERSION={}", version.unwrap_or("unknown"));
+    println!(
+        "cargo::rustc-env=KUBE_VERSION={}",
+        version.unwrap_or("unknown")
+    );
 }

@@ -106,7 +106,10 @@ async fn follow(
 
 fn holds(store: &Store<Pod>, objects: usize) -> Result<()> {
     let held = store.len();
-    ensure!(held == objects, "the store holds {held} Pods, not {objects}");
+    ensure!(
+        held == objects,
+        "the store holds {held} Pods, not {objects}"
+    );
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    core::{Selector, SelectorExt as _},
+    core::Selector,
     runtime::reflector::{self, Store},
 };
 

@@ -4,10 +4,7 @@ use k8s_openapi::{
     api::core::v1::{Container, Pod, PodSpec, PodStatus},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::runtime::{
-    reflector::store::Writer,
-    watcher::Event,
-};
+use kube::runtime::{reflector::store::Writer, watcher::Event};
 
 /// Pod number `i`, as every peer makes it.
 pub fn pod(i: usize, version: usize) -> Pod {
