@@ -36,8 +36,12 @@ pub(crate) struct Args {
     /// A server in this process instead
     #[arg(long)]
     in_process: bool,
-    #[command(flatten)]
-    server: Option<Server>,
+    /// The server's kubeconfig
+    #[arg(long, required_unless_present = "in_process")]
+    kubeconfig: Option<PathBuf>,
+    /// The processes of the server, whose processor time is recorded
+    #[arg(long)]
+    server_pid: Vec<u32>,
     /// How many objects to create, how often to list, how many changes
     #[arg(long, default_value_t = 1000)]
     count: usize,
@@ -50,17 +54,25 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// None if the server is this process.
+    fn server(&self) -> Option<Server> {
+        Some(Server {
+            kubeconfig: self.kubeconfig.clone().filter(|_| !self.in_process)?,
+            server_pid: self.server_pid.clone(),
+        })
+    }
+
     async fn client(&self) -> Result<Client> {
-        match &self.server {
-            Some(server) if !self.in_process => server.client().await,
-            _ => Ok(ApiServer::builder().build().client()),
+        match self.server() {
+            Some(server) => server.client().await,
+            None => Ok(ApiServer::builder().build().client()),
         }
     }
 
     fn server_cpu(&self) -> Result<f64> {
-        match &self.server {
-            Some(server) if !self.in_process => Ok(server.server_cpu()),
-            _ => Ok(measure::Phase::begin()?.total()),
+        match self.server() {
+            Some(server) => Ok(server.server_cpu()),
+            None => Ok(measure::Phase::begin()?.total()),
         }
     }
 }
@@ -124,7 +136,7 @@ pub(crate) async fn lists(args: &Args) -> Result<Value> {
 /// Every watcher has a connection of its own, and reads until it has seen every change.
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
 pub(crate) async fn watchers(args: &Args) -> Result<Value> {
-    let server = args.server.as_ref().context("watchers need a server")?;
+    let server = args.server().context("watchers need a server")?;
     let client = args.client().await?;
     post(&client, CONFIG_MAPS, config_map("watched", 0)).await?;
     let first = get(&client, &format!("{CONFIG_MAPS}/watched")).await?;

@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// How many rounds, instead of five, or three of what takes long
     #[arg(long)]
     rounds: Option<u32>,
+    /// Take the programs as they were built last
+    #[arg(long)]
+    no_build: bool,
     /// Write the report again from the figures that are there, and measure nothing
     #[arg(long)]
     report: bool,
@@ -80,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         } else {
             args.works.clone()
         };
-        let mut runner = Runner::new(args.quick, args.rounds, &works)?;
+        let mut runner = Runner::new(args, &works)?;
         for work in works {
             let measured = runner.measure(work);
             interrupted = runner.interrupt.is_raised();

@@ -15,8 +15,9 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Builds everything. A peer that does not build is missed, not fatal; our own must.
-    pub(super) fn build() -> Result<Self> {
+    /// Builds everything, or finds what was built before. A peer that does not build is missed, not
+    /// fatal; our own must.
+    pub(super) fn build(build: bool) -> Result<Self> {
         let root = workspace::root();
         let peers = root.join("benches/peers");
         let mut cargo = workspace::cargo();
@@ -28,7 +29,7 @@ impl Programs {
             "-p",
             "sample-controller",
         ]);
-        finish(&mut cargo).context("Pintle's own programs do not build")?;
+        finish(build, &mut cargo).context("Pintle's own programs do not build")?;
         let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
         let target = target.unwrap_or_else(|| root.join("target"));
         let release = root.join(target).join("release");
@@ -36,16 +37,20 @@ impl Programs {
         let mut found = BTreeMap::new();
         found.insert("pintle", Ok(release.join("pintle-bench")));
         found.insert("pintle-foo", Ok(release.join("sample-controller")));
-        found.insert("client-go", go(&peers.join("client-go"), "bench-client-go"));
+        found.insert(
+            "client-go",
+            go(build, &peers.join("client-go"), "bench-client-go"),
+        );
         let runtime = go(
+            build,
             &peers.join("controller-runtime"),
             "bench-controller-runtime",
         );
         found.insert("controller-runtime", runtime);
-        found.insert("kube-rs", kube_rs(&peers.join("kube-rs")));
+        found.insert("kube-rs", kube_rs(build, &peers.join("kube-rs")));
         found.insert(
             "sample-controller",
-            sample_controller(&peers.join("sample-controller")),
+            sample_controller(build, &peers.join("sample-controller")),
         );
         let found = found
             .into_iter()
@@ -87,7 +92,7 @@ impl Programs {
     }
 }
 
-fn go(folder: &Path, name: &str) -> Result<PathBuf> {
+fn go(build: bool, folder: &Path, name: &str) -> Result<PathBuf> {
     there(&folder.join("go.mod"))?;
     let program = workspace::root().join("target/bench").join(name);
     let mut command = Command::new("go");
@@ -99,11 +104,12 @@ fn go(folder: &Path, name: &str) -> Result<PathBuf> {
         .env("GOFLAGS", "-mod=mod -buildvcs=false")
         .env("CGO_ENABLED", "0")
         .current_dir(folder);
-    finish(&mut command)?;
+    finish(build, &mut command)?;
+    there(&program)?;
     Ok(program)
 }
 
-fn kube_rs(folder: &Path) -> Result<PathBuf> {
+fn kube_rs(build: bool, folder: &Path) -> Result<PathBuf> {
     there(&folder.join("Cargo.toml"))?;
     let mut cargo = workspace::cargo();
     cargo
@@ -113,17 +119,22 @@ fn kube_rs(folder: &Path) -> Result<PathBuf> {
     for name in ["CARGO_TARGET_DIR", "CARGO_MANIFEST_DIR", "RUSTFLAGS"] {
         cargo.env_remove(name);
     }
-    finish(&mut cargo)?;
-    Ok(folder.join("target/release/bench-kube-rs"))
+    finish(build, &mut cargo)?;
+    let program = folder.join("target/release/bench-kube-rs");
+    there(&program)?;
+    Ok(program)
 }
 
 /// The published Go controller, with its limits off.
-fn sample_controller(folder: &Path) -> Result<PathBuf> {
+fn sample_controller(build: bool, folder: &Path) -> Result<PathBuf> {
     there(&folder.join("build.sh"))?;
     let mut command = Command::new("sh");
     command.arg("build.sh").current_dir(folder);
-    finish(command.env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0"))?;
-    Ok(folder.join("target/bench-sample-controller"))
+    command.env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
+    finish(build, &mut command)?;
+    let program = folder.join("target/bench-sample-controller");
+    there(&program)?;
+    Ok(program)
 }
 
 fn there(file: &Path) -> Result<()> {
@@ -133,8 +144,11 @@ fn there(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs a build to its end; what it says is for people to see while it runs.
-fn finish(command: &mut Command) -> Result<()> {
+/// Runs a build to its end, if there is to be one.
+fn finish(build: bool, command: &mut Command) -> Result<()> {
+    if !build {
+        return Ok(());
+    }
     let out = command
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::json;
 
+use super::Args;
 use super::live::Live;
 use super::machine::{self, Machine};
 use super::peers::Programs;
@@ -24,13 +25,15 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    pub(super) fn new(quick: bool, rounds: Option<u32>, works: &[Work]) -> Result<Self> {
+    pub(super) fn new(args: &Args, works: &[Work]) -> Result<Self> {
         let interrupt = Interrupt::install()?;
-        eprintln!("building the programs that are compared");
-        let programs = Programs::build()?;
+        if !args.no_build {
+            eprintln!("building the programs that are compared");
+        }
+        let programs = Programs::build(!args.no_build)?;
         let mut runner = Self {
-            quick,
-            rounds,
+            quick: args.quick,
+            rounds: args.rounds,
             programs,
             interrupt,
             progress: Progress::new(0),
