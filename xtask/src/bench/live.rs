@@ -183,6 +183,8 @@ impl Runner {
         let case = format!("{} Foos", count(foos));
         let live = Live::start(&self.interrupt)?;
         self.install_foos(&live)?;
+        // Nobody meets a server that has never seen a Foo.
+        self.foo_once(&live, "pintle", 0, foos / 10)?;
         for round in 1..=results.rounds {
             for peer in Self::in_turn(round, ["pintle", GO_FOO]) {
                 if self.interrupt.is_raised() {

@@ -150,6 +150,7 @@ fn one_work(text: &mut String, work: Work, measured: &WorkResults) {
     for miss in &measured.misses {
         let what = match miss.kind {
             MissKind::Cannot => "cannot",
+            MissKind::Partly => "cannot do all of it",
             MissKind::Failed => "**failed**",
         };
         let reason = miss.reason.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -197,8 +198,9 @@ limits and gzip are off everywhere.
 - Small Pods (about 400 bytes) are in the cache where no server takes part.
 - \"As shipped\": Pintle leaves `managedFields` out of its cache, the others keep them.
 - The API servers and the Foo controllers are looked at from outside, through `/proc`. kube-apiserver \
-and etcd are added up, etcd without fsync. Pintle's server is ready when it listens, the real one when \
-`/readyz` says so.
+and etcd are added up, etcd without fsync. Both start with making their \
+certificates. Pintle's server is ready when it listens, the real one when kubectl, asking ten times a \
+second, is told so by `/readyz` and finds the default namespace.
 - No kubelet runs: Pods of the cluster's loops stay pending. kube-controller-manager runs the five loops \
 that Pintle's are, its client limits lifted.
 - What each program does exactly: `benches/peers/README.md`.

@@ -195,6 +195,14 @@ impl Runner {
     ) {
         match outcome {
             Outcome::Line(line) => match Sample::new(case, round, &line) {
+                Ok(sample) if round == 1 => {
+                    let extra = line["extra"].as_object().into_iter().flatten();
+                    let reasons = extra.filter(|(name, _)| name.ends_with("_reason"));
+                    for why in reasons.filter_map(|(_, why)| why.as_str()) {
+                        self.miss(results, case, peer, MissKind::Partly, why);
+                    }
+                    results.samples.push(sample);
+                }
                 Ok(sample) => results.samples.push(sample),
                 Err(error) => {
                     let why = format!("{error:#}");

@@ -55,6 +55,8 @@ pub(super) struct Miss {
 pub(super) enum MissKind {
     /// The peer has no such thing.
     Cannot,
+    /// The peer has no such thing as a part of the work; the rest is measured.
+    Partly,
     /// It should have worked.
     Failed,
 }
