@@ -10,7 +10,9 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::interrupt::Interrupt;
-use crate::real_cluster::{self, ControlPlane, KUBECONFIG_VARIABLE, Options, RunDir};
+use crate::real_cluster::{
+    self, ControlPlane, KUBECONFIG_VARIABLE, Options, RunDir, XTASK_VARIABLE,
+};
 use crate::test_output::Totals;
 use crate::workspace::{self, ChildFailed};
 
@@ -125,6 +127,7 @@ impl Tests<'_> {
         if let Some((kubeconfig, path)) = &self.place {
             command
                 .env(KUBECONFIG_VARIABLE, kubeconfig)
+                .env(XTASK_VARIABLE, std::env::current_exe()?)
                 .env("PATH", path);
         }
         // A group of its own: whoever is asked to stop, cargo, the tests or we, all of them stop.
