@@ -5,6 +5,7 @@
 
 mod cluster;
 mod control_plane;
+mod differential;
 mod events;
 mod kube_client;
 mod reflector;

@@ -277,7 +277,14 @@ impl<'a> Start<'a> {
 
     fn api_server_flags(&self, etcd: &str) -> Vec<String> {
         let file = |name| self.credentials.file(name);
+        // Without the controller manager nobody makes the service accounts Pods would need.
+        let needless = if self.options.controller_manager {
+            ""
+        } else {
+            "ServiceAccount"
+        };
         flags(&[
+            ("disable-admission-plugins", needless.into()),
             ("bind-address", "127.0.0.1".into()),
             ("secure-port", self.state.api_server_port.to_string()),
             ("tls-cert-file", file("tls.crt")),

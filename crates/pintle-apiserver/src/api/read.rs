@@ -12,7 +12,8 @@ impl Api {
     pub(crate) async fn get(&self, call: &Call) -> Answer {
         let table = call.table()?;
         if let Some(version) =
-            parse_version(call.query.get("resourceVersion")).map_err(ApiError::bad_request)?
+            parse_version(call.query.get("resourceVersion"))
+                .map_err(|why| ApiError::new(500, "", why))?
         {
             self.wait_for(version).await?;
         }

@@ -46,17 +46,20 @@ pub fn create(object: &mut Value, ty: TypeRef, now: &str) {
             protect(map, "kubernetes.io/pv-protection");
         }
         ("", "PersistentVolumeClaim") => protect(map, "kubernetes.io/pvc-protection"),
-        ("apps", "DaemonSet") => {
-            let metadata = made(map, "metadata");
-            if let Some(notes) = metadata.and_then(|metadata| made(metadata, "annotations")) {
-                notes.insert(
-                    "deprecated.daemonset.template.generation".into(),
-                    "1".into(),
-                );
-            }
-        }
+        ("apps", "DaemonSet") => count_template(map),
         ("batch", "Job") => job(map),
         _ => {}
+    }
+}
+
+/// A new DaemonSet counts its templates from one, in an annotation that its maker owns.
+pub(crate) fn count_template(map: &mut Fields) {
+    let metadata = made(map, "metadata");
+    if let Some(notes) = metadata.and_then(|metadata| made(metadata, "annotations")) {
+        notes.insert(
+            "deprecated.daemonset.template.generation".into(),
+            "1".into(),
+        );
     }
 }
 
