@@ -100,8 +100,8 @@ pub async fn stranger_of(kubeconfig: &str) -> Client {
 }
 
 async fn client_with(change: impl FnOnce(&mut Config)) -> Client {
-    let path = kubeconfig_path(VARIABLE, std::env::var_os(VARIABLE))
-        .unwrap_or_else(|why| panic!("{why}"));
+    let path =
+        kubeconfig_path(VARIABLE, std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"));
     let kubeconfig = Kubeconfig::read_from(&path).expect("the kubeconfig of the control plane");
     client_from(kubeconfig, change).await
 }

@@ -1,7 +1,7 @@
 //! Starting and stopping the processes of one control plane, in order.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::credentials::Credentials;
 use super::process::Process;
 use super::run_dir::{RunDir, State};
-use super::{KUBECONFIG_VARIABLE, binaries, cache_dir, quoted};
+use super::{BARE_VARIABLE, KUBECONFIG_VARIABLE, KUBECTL_VARIABLE, binaries, cache_dir, quoted};
 use crate::interrupt::Interrupt;
 
 /// How long each step may take: the API server until it is ready, the controller manager until its
@@ -72,13 +72,26 @@ impl ControlPlane {
         &self.dir
     }
 
+    /// The kubectl of the same version.
+    pub(crate) fn kubectl(&self) -> PathBuf {
+        self.state.bin.join("kubectl")
+    }
+
     /// Lines a shell can evaluate.
     pub(crate) fn exports(&self) -> String {
         let kubeconfig = quoted(&self.dir.kubeconfig());
         let bin = quoted(&self.state.bin);
+        let kubectl = quoted(&self.kubectl());
+        let managed = |process: &Process| process.name == "kube-controller-manager";
+        let variable = if self.state.processes.iter().any(managed) {
+            KUBECONFIG_VARIABLE
+        } else {
+            BARE_VARIABLE
+        };
         format!(
             "export KUBECONFIG={kubeconfig}\n\
-             export {KUBECONFIG_VARIABLE}={kubeconfig}\n\
+             export {variable}={kubeconfig}\n\
+             export {KUBECTL_VARIABLE}={kubectl}\n\
              export PATH={bin}:\"$PATH\"\n"
         )
     }

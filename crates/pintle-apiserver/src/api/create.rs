@@ -94,7 +94,11 @@ impl Api {
             return Err(definition_goes(resource, &given));
         }
         let metadata = meta::metadata(&mut object);
-        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        for field in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+        ] {
             metadata.remove(field);
         }
         if resource.is("apps", "daemonsets") {

@@ -129,8 +129,10 @@ impl Call {
     /// The options in the body of a deletion.
     pub(crate) fn options_body(&self) -> Result<Value, ApiError> {
         const KIND: Gvk<'_> = ("", "v1", "DeleteOptions");
-        if matches!(media_type(&self.headers).as_str(), "" | "*/*" | "application/json")
-            && let Err(error) = serde_json::from_slice::<Value>(&self.body)
+        if matches!(
+            media_type(&self.headers).as_str(),
+            "" | "*/*" | "application/json"
+        ) && let Err(error) = serde_json::from_slice::<Value>(&self.body)
         {
             return Err(ApiError::bad_request(format!(
                 "couldn't get version/kind; json parse error: {}",
@@ -168,7 +170,9 @@ impl Call {
             let read = duplicates::read(&self.body);
             let (value, twice) =
                 read.map_err(|error| not_json(&resource.kind, &error, &self.body))?;
-            let twice = twice.iter().map(|field| format!("duplicate field {field:?}"));
+            let twice = twice
+                .iter()
+                .map(|field| format!("duplicate field {field:?}"));
             return self.stored(value, &twice.collect::<Vec<_>>(), options);
         }
         if media_type(&self.headers) == "application/yaml" {
@@ -208,11 +212,11 @@ impl Call {
         let mut tree = match value {
             Value::Object(tree) => tree,
             value => {
-            let why = format!(
-                "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-                json_kind(&value)
-            );
-            return Err(unrecognized(&kind.1, &self.body, &why));
+                let why = format!(
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+                    json_kind(&value)
+                );
+                return Err(unrecognized(&kind.1, &self.body, &why));
             }
         };
         let custom = self.target.resource.custom.is_some();
@@ -266,7 +270,9 @@ impl Call {
         check_metadata_types(&tree).map_err(|error| {
             let version = kind.0.rsplit('/').next().unwrap_or_default();
             let what = &kind.1;
-            error.prefixed(&format!("{what} in version {version:?} cannot be handled as a {what}: "))
+            error.prefixed(&format!(
+                "{what} in version {version:?} cannot be handled as a {what}: "
+            ))
         })?;
         Ok(tree)
     }

@@ -88,7 +88,8 @@ impl Api {
                     "resourceVersionMatch is forbidden when continue is provided",
                 )];
                 if version.is_empty() {
-                    let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                    let why =
+                        "resourceVersionMatch is forbidden unless resourceVersion is provided";
                     errors.insert(0, forbidden(why));
                 }
                 return Err(invalid_options(errors));
@@ -128,7 +129,12 @@ impl Api {
         })
     }
 
-    fn page_snapshot(&self, table: TableId, page: &Page, prefix: &str) -> Result<Snapshot, ApiError> {
+    fn page_snapshot(
+        &self,
+        table: TableId,
+        page: &Page,
+        prefix: &str,
+    ) -> Result<Snapshot, ApiError> {
         let result = match page.revision {
             Some(revision) => self.store.snapshot_at(table, revision),
             None => self.store.snapshot(table),
@@ -198,7 +204,9 @@ fn collect(
             continue;
         }
         if limit > 0 && items.len() == limit {
-            next = items.last().map(|last: &Arc<Object>| format!("{}\0", last.key));
+            next = items
+                .last()
+                .map(|last: &Arc<Object>| format!("{}\0", last.key));
             break;
         }
         items.push(Arc::clone(object));
@@ -267,7 +275,11 @@ fn parse_token(token: &str, prefix: &str) -> Result<Page, ApiError> {
     let start = value["start"]
         .as_str()
         .map(|start| start.strip_prefix('/').unwrap_or(start))
-        .filter(|start| start.split('/').all(|part| !matches!(part, "" | "." | "..")))
+        .filter(|start| {
+            start
+                .split('/')
+                .all(|part| !matches!(part, "" | "." | ".."))
+        })
         .ok_or_else(bad)?;
     Ok(Page {
         revision: u64::try_from(revision).ok(),

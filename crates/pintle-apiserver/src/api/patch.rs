@@ -162,7 +162,10 @@ pub(crate) fn read(call: &Call) -> Result<Patch, ApiError> {
 
 fn body(call: &Call) -> Result<Value, ApiError> {
     serde_json::from_slice(&call.body).map_err(|error| {
-        ApiError::bad_request(format!("error decoding patch: {}", json_problem(&error, &call.body)))
+        ApiError::bad_request(format!(
+            "error decoding patch: {}",
+            json_problem(&error, &call.body)
+        ))
     })
 }
 

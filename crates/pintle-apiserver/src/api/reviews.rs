@@ -69,7 +69,9 @@ fn check(call: &Call, review: &Tree) -> Result<(), ApiError> {
         ));
     }
     if let Some(namespace) = &call.target.namespace {
-        let asked = spec["resourceAttributes"]["namespace"].as_str().unwrap_or_default();
+        let asked = spec["resourceAttributes"]["namespace"]
+            .as_str()
+            .unwrap_or_default();
         if asked != namespace {
             errors.push(FieldError::invalid(
                 "spec.resourceAttributes.namespace",

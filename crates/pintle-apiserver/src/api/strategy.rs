@@ -113,8 +113,8 @@ pub(crate) fn prepare_update(
     default(resource, object);
     if resource.has_generation {
         let generation = meta::generation(stored);
-        let changed =
-            !matches!(part, Part::Status | Part::Everything) && spec_changed(resource, object, stored);
+        let changed = !matches!(part, Part::Status | Part::Everything)
+            && spec_changed(resource, object, stored);
         meta::set_generation(object, if changed { generation + 1 } else { generation });
     }
 }
@@ -187,7 +187,9 @@ pub(crate) fn prune(
 ) -> Result<(), ApiError> {
     // An empty list of managers forgets them, so it may not get lost among the empty lists.
     let managers = object.get("metadata").and_then(|m| m.get("managedFields"));
-    let forgets = managers.and_then(Value::as_array).is_some_and(Vec::is_empty);
+    let forgets = managers
+        .and_then(Value::as_array)
+        .is_some_and(Vec::is_empty);
     let mut value = Value::Object(std::mem::take(object));
     let unknown = match (&resource.custom, resource.ty) {
         (Some(custom), _) => {
@@ -213,7 +215,9 @@ pub(crate) fn prune(
     if forgets {
         meta::metadata(object).insert("managedFields".into(), Value::Array(Vec::new()));
     }
-    let unknown = unknown.iter().map(|field| format!("unknown field {field:?}"));
+    let unknown = unknown
+        .iter()
+        .map(|field| format!("unknown field {field:?}"));
     let unknown: Vec<String> = duplicates.iter().cloned().chain(unknown).collect();
     match options.field_validation {
         FieldValidation::Ignore => {}
@@ -311,7 +315,10 @@ fn keep_all_but_status(resource: &Resource, object: &mut Tree, stored: &Tree) {
     match metadata {
         Some(mut metadata) if resource.custom.is_none() => {
             if resource.is("apps", "deployments") {
-                let labels = stored.get("metadata").and_then(|m| m.get("labels")).cloned();
+                let labels = stored
+                    .get("metadata")
+                    .and_then(|m| m.get("labels"))
+                    .cloned();
                 metadata["labels"] = labels.unwrap_or_default();
             }
             object.insert("metadata".into(), metadata);

@@ -174,7 +174,13 @@ fn check_versions(resource: &Resource, object: &Tree, current: &Object) -> Resul
     let uid = meta::text(object, "uid");
     let stored = &current.header().uid;
     if !uid.is_empty() && uid != stored {
-        return Err(other_uid(resource, &current.key, current.name(), uid, stored));
+        return Err(other_uid(
+            resource,
+            &current.key,
+            current.name(),
+            uid,
+            stored,
+        ));
     }
     Ok(())
 }

@@ -20,7 +20,10 @@ regex!(
     "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 );
 regex!(TIME, r"20[2-9]\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z");
-regex!(VERSION, r"(?i)(resource ?version: )\d+(, current: \d+| \(\d+\))?");
+regex!(
+    VERSION,
+    r"(?i)(resource ?version: )\d+(, current: \d+| \(\d+\))?"
+);
 regex!(
     PRECONDITION,
     r"(ResourceVersion in (?:the precondition|record|precondition|object meta):? \(?)(\d+)"
@@ -82,7 +85,8 @@ impl Mask {
         if let Some(Value::Array(entries)) = map.get_mut("managedFields") {
             // Their order is that of their times, and a second may begin between two requests.
             entries.sort_by_key(|entry| {
-                ["operation", "manager", "subresource", "apiVersion"].map(|key| entry[key].to_string())
+                ["operation", "manager", "subresource", "apiVersion"]
+                    .map(|key| entry[key].to_string())
             });
         }
         if let Some(Value::Array(causes)) = map.get_mut("causes") {
@@ -170,7 +174,8 @@ mod tests {
         let mut mask = Mask::new("ns-1");
         let uid = "0f0e0d0c-0b0a-4908-8706-050403020100";
         let other = "1f0e0d0c-0b0a-4908-8706-050403020100";
-        let value = json!({"name": "a", "uid": uid, "resourceVersion": "12", "of": other, "me": uid});
+        let value =
+            json!({"name": "a", "uid": uid, "resourceVersion": "12", "of": other, "me": uid});
         assert_eq!(
             mask.value(value),
             json!({"name": "a", "uid": "<uid-1>", "resourceVersion": "<version-1>", "of": "<uid-2>", "me": "<uid-1>"}),

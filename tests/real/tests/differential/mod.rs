@@ -114,7 +114,10 @@ async fn replay(area: &str) {
     // As old as a kube-apiserver whose caches have just started.
     server.compact();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
-    let ours = [client_of(&bound.kubeconfig()).await, stranger_of(&bound.kubeconfig()).await];
+    let ours = [
+        client_of(&bound.kubeconfig()).await,
+        stranger_of(&bound.kubeconfig()).await,
+    ];
     let real = [bare_client().await, bare_stranger().await];
     let found = stream::iter(scenarios(area).into_iter().enumerate())
         .map(|(index, scenario)| {
@@ -152,7 +155,13 @@ async fn scenario_differences(
         for difference in differences(&a, &b) {
             let text = format!("{name} {}\n{difference}", step.request);
             let path = difference.path;
-            found.push((Accepted { step: name.clone(), path }, text));
+            found.push((
+                Accepted {
+                    step: name.clone(),
+                    path,
+                },
+                text,
+            ));
         }
         if std::env::var_os("PINTLE_DIFFERENTIAL_SHOW").is_some() {
             println!("{name} {}\n{a:#}", step.request);
@@ -185,7 +194,11 @@ fn judge(area: &str, found: Found) {
         }
     }
     for line in open {
-        let _ = writeln!(report, "{} {}\n  is accepted but no longer differs", line.step, line.path);
+        let _ = writeln!(
+            report,
+            "{} {}\n  is accepted but no longer differs",
+            line.step, line.path
+        );
     }
     assert!(report.is_empty(), "{area}: the servers differ\n{report}");
     println!("{area}: {listed} accepted differences");

@@ -89,7 +89,10 @@ impl Names {
             ("policy", group("policy/v1")),
             ("rbac", group("rbac.authorization.k8s.io/v1")),
             ("leases", group("coordination.k8s.io/v1") + "/leases"),
-            ("foos", group(&format!("{namespace}.example.com/v1")) + "/foos"),
+            (
+                "foos",
+                group(&format!("{namespace}.example.com/v1")) + "/foos",
+            ),
             (
                 "crds",
                 "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(),

@@ -35,7 +35,10 @@ pub(super) fn read_micros(text: &str) -> Result<Moment, TypeError> {
 }
 
 fn micros_wanted(text: &str, rest: &str) -> TypeError {
-    let (shown, rest) = (crate::schema::field::quote(text), crate::schema::field::quote(rest));
+    let (shown, rest) = (
+        crate::schema::field::quote(text),
+        crate::schema::field::quote(rest),
+    );
     TypeError(format!(
         "parsing time {shown} as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse {rest} as \".000000\""
     ))
