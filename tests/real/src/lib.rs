@@ -30,6 +30,17 @@ pub const BARE_VARIABLE: &str = "PINTLE_REAL_API_SERVER";
 /// How long [`eventually`] waits. Generous: on a busy machine the controller manager takes its time.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// The path of the kubectl of the pinned version.
+pub const KUBECTL_VARIABLE: &str = "PINTLE_REAL_KUBECTL";
+
+/// The path in a variable.
+///
+/// # Panics
+/// If there is none.
+pub fn from_environment(variable: &str) -> PathBuf {
+    kubeconfig_path(variable, std::env::var_os(variable)).unwrap_or_else(|why| panic!("{why}"))
+}
+
 fn kubeconfig_path(name: &str, value: Option<OsString>) -> Result<PathBuf, String> {
     match value {
         Some(path) if !path.is_empty() => Ok(path.into()),

@@ -8,4 +8,6 @@ mod control_plane;
 mod differential;
 mod events;
 mod kube_client;
+mod kube_runtime;
+mod kubectl;
 mod reflector;

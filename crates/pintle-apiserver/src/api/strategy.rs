@@ -101,6 +101,8 @@ pub(crate) fn prepare_update(
                 namespaces::keep_finalizers(object, stored);
             } else if resource.is("", "services") {
                 services::keep_allocated(object, stored);
+            } else if resource.is("", "pods") {
+                prepare::update_pod(object, stored);
             }
         }
         Part::Status => keep_all_but_status(resource, object, stored),
