@@ -61,7 +61,9 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
         if bytes.len() > 4 {
             return None;
         }
-        let length = bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        let length = bytes
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
         (length, rest)
     };
     let (content, rest) = rest.split_at_checked(length)?;
@@ -80,7 +82,9 @@ mod tests {
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, user);
         if let Some(group) = group {
-            params.distinguished_name.push(DnType::OrganizationName, group);
+            params
+                .distinguished_name
+                .push(DnType::OrganizationName, group);
         }
         let key = KeyPair::generate().unwrap();
         params.self_signed(&key).unwrap().der().to_vec()
