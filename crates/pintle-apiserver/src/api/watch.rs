@@ -50,8 +50,14 @@ impl Api {
         };
         let start = match (initial, version.unwrap_or(0)) {
             (Some(true), wanted) => {
-                self.wait_for(wanted).await?;
-                Start::State { end_bookmark: true }
+                if let Err(error) = self.wait_for(wanted).await {
+                    let event = stream::once(async move { error_event(&error) });
+                    let json = HeaderValue::from_static("application/json");
+                    return Ok(respond::with(200, json, Body::chunks(event)));
+                }
+                Start::State {
+                    end_bookmark: bookmarks,
+                }
             }
             (Some(false), 0) => Start::After(self.store.revision()),
             (None, 0) => Start::State {
@@ -99,6 +105,7 @@ impl Api {
             initial: pending,
             initial_at: 0,
             initial_end: matches!(start, Start::State { end_bookmark: true }),
+            unmarked_end: initial.is_none() && version.is_none(),
             cursor,
             seen: after,
             bookmarks,
@@ -258,6 +265,9 @@ struct Watcher {
     initial_at: usize,
     /// A bookmark is to mark the end of the initial state.
     initial_end: bool,
+    /// The initial state was sent without being asked for by name: the first bookmark, whenever it
+    /// comes, marks its end.
+    unmarked_end: bool,
     cursor: Cursor,
     /// Everything up to here was sent or did not concern the client.
     seen: u64,
@@ -289,7 +299,8 @@ impl Watcher {
                 // A bookmark tells how far the client is: behind what it has not seen.
                 Ok(mut chunk) if bookmark => {
                     self.next_bookmark = next_bookmark(now, self.end);
-                    chunk.extend_from_slice(&self.bookmark(false));
+                    let first = std::mem::take(&mut self.unmarked_end);
+                    chunk.extend_from_slice(&self.bookmark(first));
                     return Some(chunk.into());
                 }
                 Ok(chunk) if !chunk.is_empty() => return Some(chunk.into()),
