@@ -41,18 +41,17 @@ impl Told {
             Event::Updated { .. } => &self.updated,
             Event::Deleted(_) => return,
         };
-        if counter.fetch_add(1, Ordering::Relaxed) + 1 == self.enough.load(Ordering::Relaxed) {
+        let told = counter.fetch_add(1, Ordering::SeqCst) + 1;
+        if told == self.enough.load(Ordering::SeqCst) {
             self.woken.notify_one();
         }
     }
 
+    /// Either the one who counts sees `enough`, or we see the count.
     async fn wait(&self, counter: &AtomicU64, count: u64) {
         self.enough.store(count, Ordering::SeqCst);
         while counter.load(Ordering::SeqCst) < count {
-            // Asked again now and then: whoever counted just before `enough` was set woke nobody.
-            let _ =
-                tokio::time::timeout(std::time::Duration::from_millis(5), self.woken.notified())
-                    .await;
+            self.woken.notified().await;
         }
     }
 
@@ -202,16 +201,16 @@ pub(crate) async fn watch(flags: &Flags) -> Result<Outcome> {
     tokio::time::sleep(flags.settle()).await;
     let before = received.load(Ordering::Relaxed);
     let phase = Phase::begin()?;
-    ask(&client, &format!("/_bench/events?count={}", flags.count)).await?;
+    ask(&client, &format!("/_bench/events?count={}", flags.count())).await?;
     for told in &follower.told {
-        told.updated(flags.count).await;
+        told.updated(flags.count()).await;
     }
     let cost = phase.end()?;
     let bytes = received.load(Ordering::Relaxed) - before;
     follower.stop().await;
     Ok(Outcome {
         work: "watch",
-        count: flags.count,
+        count: flags.count(),
         cost,
         bytes_received: bytes,
         extra: Map::new(),

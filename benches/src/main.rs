@@ -10,9 +10,15 @@
 
 mod connect;
 mod follow;
+mod live;
 mod measure;
+mod pipeline;
 mod pods;
+mod queue;
+mod reads;
+mod reconcile;
 mod replay;
+mod small;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -36,8 +42,18 @@ enum Work {
     Relist(Flags),
     /// Take updates from a watch to handlers
     Watch(Flags),
+    /// Take updates that are read already through the cache to handlers
+    Pipeline(Flags),
+    /// Read a full cache by index and by selector
+    Reads(Flags),
+    /// Take keys through the queue
+    Queue(Flags),
+    /// Reconcile keys, doing nothing
+    Reconcile(Flags),
     /// Serve recorded Pods, until standard input is closed
     Replay(replay::Args),
+    #[command(flatten)]
+    Live(live::Live),
 }
 
 /// What every work of every peer can be told.
@@ -74,8 +90,8 @@ struct Flags {
     #[arg(long, default_value_t = 0.0, value_name = "SECONDS")]
     #[serde(skip)]
     settle: f64,
-    /// How many things to do
-    #[arg(long, default_value_t = 10_000)]
+    /// How many things to do; as many as there are objects, if 0
+    #[arg(long, default_value_t = 0)]
     #[serde(skip)]
     count: u64,
     /// Whether each key is another one
@@ -126,6 +142,13 @@ enum Keys {
 }
 
 impl Flags {
+    fn count(&self) -> u64 {
+        match self.count {
+            0 => self.objects as u64,
+            count => count,
+        }
+    }
+
     fn settle(&self) -> Duration {
         Duration::try_from_secs_f64(self.settle).unwrap_or_default()
     }
@@ -152,7 +175,12 @@ async fn run(work: Work) -> Result<Option<String>> {
         Work::Sync(flags) => told(&flags, follow::sync(&flags).await?),
         Work::Relist(flags) => told(&flags, follow::relist(&flags).await?),
         Work::Watch(flags) => told(&flags, follow::watch(&flags).await?),
+        Work::Pipeline(flags) => told(&flags, pipeline::pipeline(&flags).await?),
+        Work::Reads(flags) => told(&flags, reads::reads(&flags)?),
+        Work::Queue(flags) => told(&flags, queue::queue(&flags).await?),
+        Work::Reconcile(flags) => told(&flags, reconcile::reconcile(&flags).await?),
         Work::Replay(args) => replay::run(&args).await.map(|()| None),
+        Work::Live(live) => live::run(live).await,
     }
 }
 

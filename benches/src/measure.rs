@@ -54,22 +54,29 @@ impl Cpu {
     }
 }
 
-/// A line of `/proc/self/status` that is a size, in KiB.
-fn memory(name: &str) -> Result<u64> {
-    let status = fs::read_to_string("/proc/self/status").context("no /proc here")?;
+/// How much memory another process has resident, in KiB; none if it has ended.
+#[allow(clippy::cast_precision_loss, reason = "a size for people")]
+pub(crate) fn resident_of(pid: u32) -> f64 {
+    memory(&pid.to_string(), "VmRSS").map_or(0.0, |size| size as f64)
+}
+
+/// A line of the status of a process that is a size, in KiB.
+fn memory(process: &str, name: &str) -> Result<u64> {
+    let status =
+        fs::read_to_string(format!("/proc/{process}/status")).context("no such process")?;
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let size = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
-    size.with_context(|| format!("/proc/self/status says nothing of {name}"))
+    size.with_context(|| format!("its status says nothing of {name}"))
 }
 
 /// How much memory is resident now, in KiB.
 pub(crate) fn resident() -> Result<u64> {
-    memory("VmRSS")
+    memory("self", "VmRSS")
 }
 
 /// How much memory was resident at most, in KiB.
 pub(crate) fn peak() -> Result<u64> {
-    memory("VmHWM")
+    memory("self", "VmHWM")
 }
 
 /// Forgets the peak so far.
@@ -104,6 +111,16 @@ impl Phase {
         })
     }
 
+    /// The processor time of this process since it began, in seconds, as of the phase's beginning.
+    pub(crate) fn total(&self) -> f64 {
+        self.cpu.total
+    }
+
+    /// The processor time of the phase until now, in seconds.
+    pub(crate) fn so_far(&self) -> Result<f64> {
+        Ok(Cpu::now()?.total - self.cpu.total)
+    }
+
     /// Ends the phase. The memory it leaves is looked at now, and again by [`Cost::settled`].
     pub(crate) fn end(self) -> Result<Cost> {
         let wall_s = self.begin.elapsed().as_secs_f64();
@@ -126,6 +143,11 @@ impl Cost {
         self.steady_kib = resident()?;
         self.peak_kib = peak()?;
         Ok(self)
+    }
+
+    /// Processor seconds altogether.
+    pub(crate) fn cpu_s(&self) -> f64 {
+        self.user_s + self.system_s
     }
 }
 

@@ -9,7 +9,9 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::interrupt::Interrupt;
-use crate::real_cluster::{self, ControlPlane, KUBECONFIG_VARIABLE, Options, RunDir};
+use crate::real_cluster::{
+    self, ControlPlane, KUBECONFIG_VARIABLE, Options, RunDir, XTASK_VARIABLE,
+};
 use crate::test_output::Totals;
 use crate::workspace::{self, ChildFailed};
 
@@ -122,6 +124,7 @@ impl Tests<'_> {
             .stdout(Stdio::piped());
         if let Some(path) = &self.kubeconfig {
             command.env(KUBECONFIG_VARIABLE, path);
+            command.env(XTASK_VARIABLE, std::env::current_exe()?);
         }
         // A group of its own: whoever is asked to stop, cargo, the tests or we, all of them stop.
         let mut child = command

@@ -183,6 +183,77 @@ async fn a_pod_that_no_node_fits_waits_for_one() {
     cluster.stop().await;
 }
 
+/// Proves PC-9.
+#[tokio::test(start_paused = true)]
+async fn a_pod_without_room_runs_when_another_goes_or_finishes() {
+    let cluster = virtual_cluster().nodes(1).start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    let one = json!({ "status": { "allocatable": { "pods": "1" } } });
+    let nodes = kube::Api::<Node>::all(cluster.client());
+    wait_for("the node", async || {
+        let params = PatchParams::default();
+        nodes
+            .patch_status("node-0", &params, &Patch::Merge(&one))
+            .await
+            .ok()
+    })
+    .await;
+    let pod = async |name: &str| {
+        let containers = json!([{ "name": "main", "image": "nginx" }]);
+        let pod = json!({ "metadata": { "name": name }, "spec": { "containers": containers } });
+        kubectl.create::<Pod>(pod).await
+    };
+    let runs = async |name: &str| {
+        let asked = Instant::now();
+        wait_for("the Pod to run", async || {
+            is_ready(&kubectl.get::<Pod>(name).await).then_some(())
+        })
+        .await;
+        asked.elapsed()
+    };
+    pod("first").await;
+    runs("first").await;
+    pod("second").await;
+    pod("third").await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(!is_ready(&kubectl.get::<Pod>("second").await), "no room");
+
+    // Nothing about the node or the waiting Pods changes: they look again by themselves.
+    kubectl
+        .delete::<Pod>("first", &DeleteParams::default())
+        .await;
+    wait_for("the first to be gone", async || {
+        (kubectl.pods().await.len() == 2).then_some(())
+    })
+    .await;
+    let waiting: Vec<_> = ["second", "third"].into();
+    let next = wait_for("one of them to run", async || {
+        for name in &waiting {
+            if is_ready(&kubectl.get::<Pod>(name).await) {
+                return Some(*name);
+            }
+        }
+        None
+    });
+    let next = tokio::time::timeout(Duration::from_secs(8), next)
+        .await
+        .unwrap();
+
+    let done = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
+    let params = PatchParams::default();
+    kubectl
+        .api::<Pod>()
+        .patch_status(next, &params, &done)
+        .await
+        .unwrap();
+    let last = if next == "second" { "third" } else { "second" };
+    assert!(
+        runs(last).await < Duration::from_secs(8),
+        "a finished Pod takes no room"
+    );
+    cluster.stop().await;
+}
+
 /// Proves PC-10.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_pod_stops_at_its_pace_within_its_grace_period() {

@@ -6,5 +6,6 @@
 mod cluster;
 mod control_plane;
 mod events;
+mod informer;
 mod kube_client;
 mod reflector;

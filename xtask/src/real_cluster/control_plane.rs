@@ -9,8 +9,8 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::credentials::Credentials;
 use super::process::Process;
-use super::run_dir::{RunDir, State};
-use super::{KUBECONFIG_VARIABLE, binaries, cache_dir, quoted};
+use super::run_dir::{RunDir, State, remove, write_private};
+use super::{KUBECONFIG_VARIABLE, XTASK_VARIABLE, binaries, cache_dir, quoted};
 use crate::interrupt::Interrupt;
 
 /// How long each step may take: the API server until it is ready, the controller manager until its
@@ -72,13 +72,83 @@ impl ControlPlane {
         &self.dir
     }
 
+    /// The folder of the binaries, kubectl among them.
+    pub(crate) fn bin(&self) -> &Path {
+        &self.state.bin
+    }
+
+    /// The processes, in the order in which they were started.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
+        let processes = self.state.processes.iter();
+        processes.filter_map(|process| u32::try_from(process.pid).ok())
+    }
+
+    /// Stops the API server, starts it again, and waits until it is ready.
+    pub(crate) fn restart_api_server(&mut self, interrupt: &Interrupt) -> Result<()> {
+        let server = self.process("kube-apiserver")?;
+        *server = server.restart()?;
+        self.dir.write_state(&self.state)?;
+        let what = "the API server to be ready again";
+        wait_for(&self.dir, &self.state, interrupt, what, "/readyz")
+    }
+
+    /// Compacts etcd up to its present revision, and returns that.
+    pub(crate) fn compact(&mut self) -> Result<i64> {
+        // Any request is answered with the revision.
+        let range = self.ask_etcd("range", &serde_json::json!({ "key": "AA==" }))?;
+        let revision = range["header"]["revision"].as_str();
+        let revision: i64 = revision
+            .and_then(|text| text.parse().ok())
+            .with_context(|| format!("no revision in what etcd says: {range}"))?;
+        let compact = serde_json::json!({ "revision": revision, "physical": true });
+        self.ask_etcd("compaction", &compact)?;
+        Ok(revision)
+    }
+
+    /// Asks etcd by its JSON gateway: kubectl sends a file to any path, with any certificate.
+    fn ask_etcd(&mut self, what: &str, body: &serde_json::Value) -> Result<serde_json::Value> {
+        let server = self.process("kube-apiserver")?;
+        let flag = |name: &str| {
+            let value = server.flag(name).map(str::to_owned);
+            value.with_context(|| format!("kube-apiserver was started without --{name}"))
+        };
+        let (url, ca) = (flag("etcd-servers")?, flag("etcd-cafile")?);
+        let (cert, key) = (flag("etcd-certfile")?, flag("etcd-keyfile")?);
+        let file = self.dir.path().join("etcd-request.json");
+        write_private(&file, &body.to_string())?;
+        let answer = Command::new(self.state.bin.join("kubectl"))
+            .env("KUBECONFIG", "/dev/null")
+            .args(["--server", &url, "--certificate-authority", &ca])
+            .args(["--client-certificate", &cert, "--client-key", &key])
+            .args(["create", "--raw", &format!("/v3/kv/{what}"), "--filename"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot run kubectl")?;
+        remove(&file)?;
+        if !answer.status.success() {
+            let why = String::from_utf8_lossy(&answer.stderr);
+            bail!("etcd refuses {what}: {}", why.trim());
+        }
+        serde_json::from_slice(&answer.stdout).context("etcd does not answer in JSON")
+    }
+
+    fn process(&mut self, name: &str) -> Result<&mut Process> {
+        let mut processes = self.state.processes.iter_mut();
+        let found = processes.find(|process| process.name == name);
+        found.with_context(|| format!("there is no {name}"))
+    }
+
     /// Lines a shell can evaluate.
     pub(crate) fn exports(&self) -> String {
         let kubeconfig = quoted(&self.dir.kubeconfig());
         let bin = quoted(&self.state.bin);
+        let xtask = std::env::current_exe().unwrap_or_default();
+        let xtask = quoted(&xtask);
         format!(
             "export KUBECONFIG={kubeconfig}\n\
              export {KUBECONFIG_VARIABLE}={kubeconfig}\n\
+             export {XTASK_VARIABLE}={xtask}\n\
              export PATH={bin}:\"$PATH\"\n"
         )
     }
@@ -218,37 +288,8 @@ impl<'a> Start<'a> {
         self.dir.write_state(&self.state)
     }
 
-    /// Waits until a GET of `path` succeeds.
     fn wait_for(&self, what: &str, path: &str) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let answer = Command::new(self.state.bin.join("kubectl"))
-                .arg("--kubeconfig")
-                .arg(self.dir.kubeconfig())
-                .args(["--request-timeout=5s", "get", "--raw", path])
-                .stdin(Stdio::null())
-                .output()
-                .context("cannot run kubectl")?;
-            if self.interrupt.is_raised() {
-                bail!("interrupted");
-            }
-            if let Some(dead) = self.state.processes.iter().find(|p| !p.is_alive()) {
-                bail!("{} ended while starting:\n{}", dead.name, dead.last_words());
-            }
-            if answer.status.success() {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                let last = self.state.processes.last().map(Process::last_words);
-                bail!(
-                    "waited {} s for {what}: {}\n{}",
-                    PATIENCE.as_secs(),
-                    String::from_utf8_lossy(&answer.stderr).trim(),
-                    last.unwrap_or_default()
-                );
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        wait_for(self.dir, &self.state, self.interrupt, what, path)
     }
 
     fn etcd_flags(&self, url: &str) -> Result<Vec<String>> {
@@ -322,6 +363,45 @@ impl<'a> Start<'a> {
             // It serves nothing anybody here asks for.
             ("secure-port", "0".into()),
         ])
+    }
+}
+
+/// Waits until a GET of `path` succeeds.
+fn wait_for(
+    dir: &RunDir,
+    state: &State,
+    interrupt: &Interrupt,
+    what: &str,
+    path: &str,
+) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = Command::new(state.bin.join("kubectl"))
+            .arg("--kubeconfig")
+            .arg(dir.kubeconfig())
+            .args(["--request-timeout=5s", "get", "--raw", path])
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot run kubectl")?;
+        if interrupt.is_raised() {
+            bail!("interrupted");
+        }
+        if let Some(dead) = state.processes.iter().find(|p| !p.is_alive()) {
+            bail!("{} ended while starting:\n{}", dead.name, dead.last_words());
+        }
+        if answer.status.success() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let last = state.processes.last().map(Process::last_words);
+            bail!(
+                "waited {} s for {what}: {}\n{}",
+                PATIENCE.as_secs(),
+                String::from_utf8_lossy(&answer.stderr).trim(),
+                last.unwrap_or_default()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 

@@ -23,6 +23,9 @@ pub(crate) use run_dir::RunDir;
 /// look at `KUBECONFIG`, which may name a cluster somebody cares about.
 pub(crate) const KUBECONFIG_VARIABLE: &str = "PINTLE_REAL_CLUSTER";
 
+/// The variable through which tests find this program, for what only it can do to the control plane.
+pub(crate) const XTASK_VARIABLE: &str = "PINTLE_XTASK";
+
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Build what is missing, start the control plane, and wait until it is ready
@@ -38,6 +41,10 @@ pub(crate) enum Command {
     },
     /// Stop what `up` started; logs stay
     Down(Place),
+    /// Stop kube-apiserver and start it again, on the same port and with the same data
+    Restart(Place),
+    /// Make etcd forget all versions before the present one: who watches from an older one gets 410
+    Compact(Place),
     /// Print shell exports: eval "$(cargo xtask real-cluster env)"
     Env(Place),
     /// Say what is running, and where its files are
@@ -54,9 +61,13 @@ pub(crate) struct Place {
 
 impl Place {
     fn open(&self) -> Result<RunDir> {
+        RunDir::open(&self.path()?)
+    }
+
+    fn path(&self) -> Result<PathBuf> {
         match &self.dir {
-            Some(dir) => RunDir::open(dir),
-            None => RunDir::open(&cache_dir()?.join("run").join("default")),
+            Some(dir) => Ok(dir.clone()),
+            None => Ok(cache_dir()?.join("run").join("default")),
         }
     }
 }
@@ -107,6 +118,15 @@ pub(crate) fn run(command: &Command) -> Result<()> {
                 );
             }
         }
+        Command::Restart(place) => {
+            let mut cluster = running_beside(place)?;
+            cluster.restart_api_server(&Interrupt::install()?)?;
+            println!("{}", cluster.describe());
+        }
+        Command::Compact(place) => {
+            let revision = running_beside(place)?.compact()?;
+            println!("etcd knows nothing before revision {revision} any more");
+        }
         Command::Env(place) => print!("{}", running(place)?.exports()),
         Command::Status(place) => println!("{}", running(place)?.describe()),
     }
@@ -114,7 +134,16 @@ pub(crate) fn run(command: &Command) -> Result<()> {
 }
 
 fn running(place: &Place) -> Result<ControlPlane> {
-    let Some(cluster) = ControlPlane::running(place.open()?)? else {
+    expect_running(place.open()?)
+}
+
+/// As [`running`], also while another task attends it.
+fn running_beside(place: &Place) -> Result<ControlPlane> {
+    expect_running(RunDir::beside(&place.path()?)?)
+}
+
+fn expect_running(dir: RunDir) -> Result<ControlPlane> {
+    let Some(cluster) = ControlPlane::running(dir)? else {
         bail!("not running: start it with cargo xtask real-cluster up");
     };
     Ok(cluster)

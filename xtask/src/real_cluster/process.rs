@@ -4,7 +4,7 @@
 //! what the system says of it (when it started, what was executed), and only a process that still
 //! answers to both is ours to signal.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,13 +24,22 @@ pub(crate) struct Process {
     started: String,
     command: String,
     log: PathBuf,
+    /// What to start when it is to be started anew.
+    #[serde(default)]
+    program: PathBuf,
+    #[serde(default)]
+    args: Vec<String>,
 }
 
 impl Process {
     /// Starts `program` in a process group of its own, so that a Ctrl-C meant for the task does not
-    /// reach it, with all it says in `log`.
+    /// reach it, with all it says at the end of `log`.
     pub(crate) fn spawn(name: &str, program: &Path, args: &[String], log: &Path) -> Result<Self> {
-        let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+        let out = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("cannot write {}", log.display()))?;
         let child = Command::new(program)
             .args(args)
             .current_dir("/")
@@ -53,6 +62,8 @@ impl Process {
                     started: seen.started,
                     command,
                     log,
+                    program: program.to_owned(),
+                    args: args.to_owned(),
                 });
             }
             if Instant::now() > deadline {
@@ -64,6 +75,18 @@ impl Process {
             std::thread::sleep(Duration::from_millis(1));
         }
         bail!("{name} ended at once:\n{}", last_lines(log, 10))
+    }
+
+    /// Stops the process, if it is alive, and starts it with the same flags.
+    pub(crate) fn restart(&self) -> Result<Self> {
+        self.stop()?;
+        Self::spawn(&self.name, &self.program, &self.args, &self.log)
+    }
+
+    /// The value of a flag it was started with.
+    pub(crate) fn flag(&self, name: &str) -> Option<&str> {
+        let begin = format!("--{name}=");
+        self.args.iter().find_map(|arg| arg.strip_prefix(&begin))
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -201,6 +224,23 @@ mod tests {
         assert!(!other.stop().unwrap());
         assert!(process.is_alive());
         process.stop().unwrap();
+    }
+
+    #[test]
+    fn a_restart_is_another_process_with_the_same_flags() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = spawn(folder.path(), "echo begun; sleep 60; true");
+        while first.last_words().is_empty() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let second = first.restart().unwrap();
+        assert!(!first.is_alive());
+        assert!(second.is_alive());
+        assert_eq!(second.command, first.command);
+        while second.last_words().matches("begun").count() < 2 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        second.stop().unwrap();
     }
 
     #[test]

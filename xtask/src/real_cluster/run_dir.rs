@@ -24,7 +24,7 @@ pub(crate) struct State {
 pub(crate) struct RunDir {
     path: PathBuf,
     /// Held while this value lives; the system lets go of it when the process ends, however.
-    _lock: File,
+    _lock: Option<File>,
 }
 
 impl RunDir {
@@ -37,7 +37,17 @@ impl RunDir {
             .create(&path)
             .with_context(|| format!("cannot create {}", path.display()))?;
         let lock = lock(&path.join("lock"))?;
-        Ok(Self { path, _lock: lock })
+        Ok(Self {
+            path,
+            _lock: Some(lock),
+        })
+    }
+
+    /// The directory of a control plane that runs while another task attends it: what the tests of
+    /// `cargo xtask test-real` do to the control plane, they do beside that task.
+    pub(crate) fn beside(path: &Path) -> Result<Self> {
+        let path = std::path::absolute(path)?;
+        Ok(Self { path, _lock: None })
     }
 
     /// The directories below `parent` with this beginning of a name, that no task works in now.
@@ -53,7 +63,10 @@ impl RunDir {
                 && let Ok(file) = File::open(path.join("lock"))
                 && file.try_lock().is_ok()
             {
-                idle.push(Self { path, _lock: file });
+                idle.push(Self {
+                    path,
+                    _lock: Some(file),
+                });
             }
         }
         Ok(idle)

@@ -54,7 +54,10 @@ impl Remembered {
             self.addresses.note(uid, address);
         }
         let node = state::node_name(pod);
-        if !node.is_empty() {
+        if state::is_finished(pod) {
+            // It keeps its node's name and address, but no longer takes room.
+            self.unbind(uid);
+        } else if !node.is_empty() {
             self.bind(uid, node);
         }
     }
