@@ -112,8 +112,11 @@ fn machine_paths(text: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
+/// A package of this workspace; one that is a workspace of its own has its own rules.
 fn is_package(file: &Path, text: &str) -> bool {
-    file.file_name().is_some_and(|name| name == "Cargo.toml") && text.contains("[package]")
+    file.file_name().is_some_and(|name| name == "Cargo.toml")
+        && text.contains("[package]")
+        && !text.contains("[workspace]")
 }
 
 fn is_published(file: &Path, text: &str) -> bool {
@@ -208,6 +211,10 @@ mod tests {
                 "crates/x/Cargo.toml",
                 "[package]\n[lints]\nworkspace = true\n"
             ),
+            [0; 0]
+        );
+        assert_eq!(
+            lines("x/Cargo.toml", "[package]\nname = \"x\"\n[workspace]\n"),
             [0; 0]
         );
     }

@@ -3,6 +3,7 @@
 // A command line tool for people: it prints, and it waits in real time for real processes.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
+mod bench;
 mod ci;
 mod generate;
 mod guarantees;
@@ -35,6 +36,8 @@ enum Task {
     TestReal(test_real::Args),
     /// Write the tables of built-in kinds from a running kube-apiserver of the pinned version
     Generate(generate::Args),
+    /// Measure Pintle beside client-go, controller-runtime and kube-rs, and write the report
+    Bench(bench::Args),
     /// Check that every promise has a test, and that tests cite real promises
     Guarantees,
     /// Check the house rules that clippy cannot see
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Task::RealCluster(command) => real_cluster::run(&command),
         Task::TestReal(args) => test_real::run(&args, &mut test_output::Totals::default()),
         Task::Generate(args) => generate::run(&args),
+        Task::Bench(args) => bench::run(&args),
         Task::Guarantees => guarantees::run(),
         Task::Lint => lint::run(),
         Task::Ci => ci::run_all(),

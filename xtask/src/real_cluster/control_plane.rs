@@ -84,6 +84,17 @@ impl ControlPlane {
         Ok(std::env::join_paths(all)?)
     }
 
+    /// The folder of the binaries, kubectl among them.
+    pub(crate) fn bin(&self) -> &Path {
+        &self.state.bin
+    }
+
+    /// The processes, in the order in which they were started.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
+        let processes = self.state.processes.iter();
+        processes.filter_map(|process| u32::try_from(process.pid).ok())
+    }
+
     /// Stops the API server, starts it again, and waits until it is ready.
     pub(crate) fn restart_api_server(&mut self, interrupt: &Interrupt) -> Result<()> {
         let server = self.process("kube-apiserver")?;

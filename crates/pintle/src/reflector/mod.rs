@@ -253,6 +253,11 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
         self
     }
 
+    /// Where the reflector puts what it reads: for whoever wants to put something there besides.
+    pub fn sink(&self) -> &Arc<S> {
+        &self.sink
+    }
+
     /// What the reflector is doing. The receiver sees every later state, too.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.subscribe()

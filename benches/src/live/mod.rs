@@ -1,0 +1,164 @@
+//! What drives a whole server or a whole controller, and looks at it from outside.
+//!
+//! The programs under test run in processes of their own; these commands give them work, wait until
+//! it is done, and print one line of figures.
+
+mod cluster;
+mod foo;
+mod load;
+mod server;
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Subcommand;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use http::{Method, Request};
+use http_body_util::BodyExt as _;
+use kube::{Client, client::Body};
+use pintle::client::Target;
+use serde_json::Value;
+use tokio::io::AsyncReadExt as _;
+
+#[derive(Subcommand)]
+pub(crate) enum Live {
+    /// Fill a server with Pods
+    Load(load::Args),
+    /// Create Foos and wait until a controller has made their Deployments
+    DriveFoo(foo::Args),
+    /// Delete what drive-foo created
+    CleanFoo(foo::Args),
+    /// Create Deployments and wait until all their Pods exist
+    DriveCluster(cluster::Args),
+    /// Run Pintle's Deployment, `ReplicaSet` and housekeeping loops, until standard input is closed
+    Loops(cluster::LoopArgs),
+    /// Serve with pintle-apiserver, until standard input is closed
+    Serve(server::ServeArgs),
+    /// Create objects as fast as a server takes them
+    DriveWrites(server::Args),
+    /// List Pods again and again
+    DriveLists(server::Args),
+    /// Let many watchers see an object change
+    DriveWatchers(server::Args),
+}
+
+pub(crate) async fn run(live: Live) -> Result<Option<String>> {
+    let line = match live {
+        Live::Load(args) => load::load(&args).await?,
+        Live::DriveFoo(args) => foo::drive(&args).await?,
+        Live::CleanFoo(args) => foo::clean(&args).await?,
+        Live::DriveCluster(args) => cluster::drive(&args).await?,
+        Live::Loops(args) => return cluster::loops(&args).await.map(|()| None),
+        Live::Serve(args) => return server::serve(&args).await.map(|()| None),
+        Live::DriveWrites(args) => server::writes(&args).await?,
+        Live::DriveLists(args) => server::lists(&args).await?,
+        Live::DriveWatchers(args) => server::watchers(&args).await?,
+    };
+    Ok(Some(line.to_string()))
+}
+
+/// Which server is driven.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Server {
+    /// The server's kubeconfig
+    #[arg(long)]
+    kubeconfig: PathBuf,
+    /// The processes of the server, whose processor time is recorded
+    #[arg(long)]
+    server_pid: Vec<u32>,
+}
+
+impl Server {
+    /// A client of its own: one connection pool each.
+    async fn client(&self) -> Result<Client> {
+        let target = Target::named(Some(&self.kubeconfig), None).await?;
+        let target = target.context("no server is named")?;
+        Ok(target.client(concat!("pintle-bench/", env!("CARGO_PKG_VERSION")))?)
+    }
+
+    /// The processor time of the server so far, in seconds.
+    fn server_cpu(&self) -> f64 {
+        self.server_pid.iter().map(|pid| cpu_of(*pid)).sum()
+    }
+}
+
+/// The processor time all threads of a process have used so far, in seconds.
+fn cpu_of(pid: u32) -> f64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    let nanos = tasks.into_iter().flatten().flatten().filter_map(|task| {
+        let stat = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        stat.split(' ').next()?.parse::<f64>().ok()
+    });
+    nanos.sum::<f64>() / 1e9
+}
+
+/// Sends a request and reads its answer to the end.
+async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    body: Option<String>,
+) -> Result<Vec<u8>> {
+    let kind = if method == Method::PATCH {
+        "application/merge-patch+json"
+    } else {
+        "application/json"
+    };
+    let request = Request::builder()
+        .method(&method)
+        .uri(path)
+        .header(http::header::CONTENT_TYPE, kind)
+        .body(Body::from(body.unwrap_or_default().into_bytes()))?;
+    let response = client.send(request).await?;
+    let code = response.status();
+    let bytes = response.into_body().collect().await?.to_bytes();
+    if !code.is_success() {
+        bail!(
+            "{method} {path}: {code} {}",
+            String::from_utf8_lossy(&bytes)
+        );
+    }
+    Ok(bytes.to_vec())
+}
+
+async fn get(client: &Client, path: &str) -> Result<Value> {
+    let bytes = send(client, Method::GET, path, None).await?;
+    Ok(serde_json::from_slice(&bytes)?)
+}
+
+async fn post(client: &Client, path: &str, body: String) -> Result<()> {
+    send(client, Method::POST, path, Some(body)).await.map(drop)
+}
+
+/// Makes a namespace with the account that Pods run under, where no controller does.
+async fn namespace(client: &Client, name: &str) -> Result<()> {
+    let body =
+        format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{name}"}}}}"#);
+    post(client, "/api/v1/namespaces", body).await
+}
+
+async fn service_account(client: &Client, namespace: &str) -> Result<()> {
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+    let body = r#"{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}"#;
+    post(client, &path, body.to_owned()).await
+}
+
+/// Does something `count` times, `at_once` at a time.
+async fn many<F, R>(count: usize, at_once: usize, each: F) -> Result<()>
+where
+    F: FnMut(usize) -> R,
+    R: Future<Output = Result<()>>,
+{
+    stream::iter((0..count).map(each))
+        .map(Ok)
+        .try_for_each_concurrent(at_once, |done| done)
+        .await
+}
+
+/// Resolves when whoever started us lets go of our standard input.
+async fn let_go() -> Result<()> {
+    let mut input = tokio::io::stdin();
+    let mut ignored = [0; 64];
+    while input.read(&mut ignored).await? > 0 {}
+    Ok(())
+}

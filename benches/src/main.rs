@@ -1,0 +1,214 @@
+//! Pintle's side of the comparison with client-go, controller-runtime and kube-rs.
+//!
+//! `pintle-bench WORK [flags]` does one work in a fresh process and prints one line of JSON; the
+//! programs in `peers/` take the same flags and print the same line. `cargo xtask bench` runs them
+//! all and writes the report. Besides the works there is what they are measured with: the
+//! [`replay`] server and the Pods it serves.
+
+// A program that prints figures, and measures real time.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod connect;
+mod follow;
+mod live;
+mod measure;
+mod pipeline;
+mod pods;
+mod queue;
+mod reads;
+mod reconcile;
+mod replay;
+mod small;
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use crate::measure::Outcome;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    work: Work,
+}
+
+#[derive(Subcommand)]
+enum Work {
+    /// List and watch all Pods into an indexed cache
+    Sync(Flags),
+    /// Lose the watch of a full cache, and list again
+    Relist(Flags),
+    /// Take updates from a watch to handlers
+    Watch(Flags),
+    /// Take updates that are read already through the cache to handlers
+    Pipeline(Flags),
+    /// Read a full cache by index and by selector
+    Reads(Flags),
+    /// Take keys through the queue
+    Queue(Flags),
+    /// Reconcile keys, doing nothing
+    Reconcile(Flags),
+    /// Serve recorded Pods, until standard input is closed
+    Replay(replay::Args),
+    #[command(flatten)]
+    Live(live::Live),
+}
+
+/// What every work of every peer can be told.
+#[derive(Args, Clone, Serialize)]
+struct Flags {
+    /// A server that speaks plain HTTP and asks nobody who they are
+    #[arg(long)]
+    #[serde(skip)]
+    url: Option<String>,
+    /// A real server
+    #[arg(long)]
+    #[serde(skip)]
+    kubeconfig: Option<PathBuf>,
+    /// How many objects there are
+    #[arg(long, default_value_t = 1000)]
+    objects: usize,
+    /// How many handlers are told of each change
+    #[arg(long, default_value_t = 1)]
+    handlers: usize,
+    /// How many workers take keys from the queue
+    #[arg(long, default_value_t = 1)]
+    workers: usize,
+    /// In which encoding objects travel
+    #[arg(long, value_enum, default_value_t = Encoding::Json)]
+    encoding: Encoding,
+    /// Whether `managedFields` stay in the cache
+    #[arg(long, value_enum, default_value_t = ManagedFields::Keep)]
+    managed_fields: ManagedFields,
+    /// Whether the first list is asked for as a watch
+    #[arg(long, value_enum, default_value_t = Switch::Off)]
+    #[serde(serialize_with = "Switch::as_bool")]
+    streaming: Switch,
+    /// How long to rest before the memory that is left is looked at
+    #[arg(long, default_value_t = 0.0, value_name = "SECONDS")]
+    #[serde(skip)]
+    settle: f64,
+    /// How many things to do; as many as there are objects, if 0
+    #[arg(long, default_value_t = 0)]
+    #[serde(skip)]
+    count: u64,
+    /// Whether each key is another one
+    #[arg(long, value_enum, default_value_t = Keys::Distinct)]
+    keys: Keys,
+    /// Whether a reconcile reads its object
+    #[arg(long, value_enum, default_value_t = Switch::Off)]
+    #[serde(serialize_with = "Switch::as_bool")]
+    reads: Switch,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Encoding {
+    Json,
+    Protobuf,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum ManagedFields {
+    Keep,
+    Strip,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+impl Switch {
+    fn is_on(self) -> bool {
+        self == Self::On
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+    fn as_bool<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bool(self.is_on())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Keys {
+    Distinct,
+    Duplicate,
+}
+
+impl Flags {
+    fn count(&self) -> u64 {
+        match self.count {
+            0 => self.objects as u64,
+            count => count,
+        }
+    }
+
+    fn settle(&self) -> Duration {
+        Duration::try_from_secs_f64(self.settle).unwrap_or_default()
+    }
+}
+
+/// A work that this peer has no way to do. It is no failure, and the report says the reason.
+#[derive(Debug)]
+struct CannotDo(&'static str);
+
+impl std::fmt::Display for CannotDo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for CannotDo {}
+
+/// The exit code that tells "cannot be done" from "went wrong".
+const CANNOT_DO: u8 = 3;
+
+async fn run(work: Work) -> Result<Option<String>> {
+    let told = |flags: &Flags, outcome: Outcome| outcome.to_json(flags).map(Some);
+    match work {
+        Work::Sync(flags) => told(&flags, follow::sync(&flags).await?),
+        Work::Relist(flags) => told(&flags, follow::relist(&flags).await?),
+        Work::Watch(flags) => told(&flags, follow::watch(&flags).await?),
+        Work::Pipeline(flags) => told(&flags, pipeline::pipeline(&flags).await?),
+        Work::Reads(flags) => told(&flags, reads::reads(&flags)?),
+        Work::Queue(flags) => told(&flags, queue::queue(&flags).await?),
+        Work::Reconcile(flags) => told(&flags, reconcile::reconcile(&flags).await?),
+        Work::Replay(args) => replay::run(&args).await.map(|()| None),
+        Work::Live(live) => live::run(live).await,
+    }
+}
+
+fn start() -> Result<Option<String>> {
+    let work = Cli::parse().work;
+    // A server that only copies needs no second thread, and leaves the other core alone.
+    let mut runtime = match work {
+        Work::Replay(_) => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    runtime.enable_all().build()?.block_on(run(work))
+}
+
+fn main() -> ExitCode {
+    match start() {
+        Ok(line) => {
+            if let Some(line) = line {
+                println!("{line}");
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error:#}");
+            if error.is::<CannotDo>() {
+                ExitCode::from(CANNOT_DO)
+            } else {
+                ExitCode::FAILURE
+            }
+        }
+    }
+}

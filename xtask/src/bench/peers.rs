@@ -1,0 +1,154 @@
+//! Building the programs that are compared.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::program::shown;
+use crate::workspace;
+
+/// The programs by name, or why one is not there.
+pub(super) struct Programs {
+    found: BTreeMap<&'static str, Result<PathBuf, String>>,
+}
+
+impl Programs {
+    /// Builds everything. A peer that does not build is missed, not fatal; our own must.
+    pub(super) fn build() -> Result<Self> {
+        let root = workspace::root();
+        let peers = root.join("benches/peers");
+        let mut cargo = workspace::cargo();
+        cargo.args([
+            "build",
+            "--release",
+            "-p",
+            "pintle-bench",
+            "-p",
+            "sample-controller",
+        ]);
+        finish(&mut cargo).context("Pintle's own programs do not build")?;
+        let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+        let target = target.unwrap_or_else(|| root.join("target"));
+        let release = root.join(target).join("release");
+
+        let mut found = BTreeMap::new();
+        found.insert("pintle", Ok(release.join("pintle-bench")));
+        found.insert("pintle-foo", Ok(release.join("sample-controller")));
+        found.insert("client-go", go(&peers.join("client-go"), "bench-client-go"));
+        let runtime = go(
+            &peers.join("controller-runtime"),
+            "bench-controller-runtime",
+        );
+        found.insert("controller-runtime", runtime);
+        found.insert("kube-rs", kube_rs(&peers.join("kube-rs")));
+        found.insert(
+            "sample-controller",
+            sample_controller(&peers.join("sample-controller")),
+        );
+        let found = found
+            .into_iter()
+            .map(|(name, built)| {
+                (
+                    name,
+                    built.map_err(|error: anyhow::Error| format!("{error:#}")),
+                )
+            })
+            .collect();
+        Ok(Self { found })
+    }
+
+    pub(super) fn get(&self, name: &str) -> Result<&Path, &str> {
+        match self.found.get(name) {
+            Some(Ok(path)) => Ok(path),
+            Some(Err(why)) => Err(why),
+            None => Err("there is no such peer"),
+        }
+    }
+
+    /// A program without which a work cannot be done.
+    pub(super) fn need(&self, name: &str) -> Result<&Path> {
+        self.get(name).map_err(|why| anyhow::anyhow!("{why}"))
+    }
+
+    /// Our own program.
+    pub(super) fn ours(&self) -> Result<&Path> {
+        self.need("pintle")
+    }
+
+    /// What could not be built, for people.
+    pub(super) fn missing(&self) -> impl Iterator<Item = String> {
+        let missing = self.found.iter();
+        missing.filter_map(|(name, built)| {
+            let why = built.as_ref().err()?;
+            Some(format!("{name} is missing: {why}"))
+        })
+    }
+}
+
+fn go(folder: &Path, name: &str) -> Result<PathBuf> {
+    there(&folder.join("go.mod"))?;
+    let program = workspace::root().join("target/bench").join(name);
+    let mut command = Command::new("go");
+    command
+        .args(["build", "-trimpath", "-o"])
+        .arg(&program)
+        .arg(".")
+        .env("GOTOOLCHAIN", "local")
+        .env("GOFLAGS", "-mod=mod -buildvcs=false")
+        .env("CGO_ENABLED", "0")
+        .current_dir(folder);
+    finish(&mut command)?;
+    Ok(program)
+}
+
+fn kube_rs(folder: &Path) -> Result<PathBuf> {
+    there(&folder.join("Cargo.toml"))?;
+    let mut cargo = workspace::cargo();
+    cargo
+        .args(["build", "--release", "--locked"])
+        .current_dir(folder);
+    // What cargo sets for us is about our own workspace.
+    for name in ["CARGO_TARGET_DIR", "CARGO_MANIFEST_DIR", "RUSTFLAGS"] {
+        cargo.env_remove(name);
+    }
+    finish(&mut cargo)?;
+    Ok(folder.join("target/release/bench-kube-rs"))
+}
+
+/// The published Go controller, with its limits off.
+fn sample_controller(folder: &Path) -> Result<PathBuf> {
+    there(&folder.join("build.sh"))?;
+    let mut command = Command::new("sh");
+    command.arg("build.sh").current_dir(folder);
+    finish(command.env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0"))?;
+    Ok(folder.join("target/bench-sample-controller"))
+}
+
+fn there(file: &Path) -> Result<()> {
+    if !file.is_file() {
+        bail!("there is no {}", shown(file));
+    }
+    Ok(())
+}
+
+/// Runs a build to its end; what it says is for people to see while it runs.
+fn finish(command: &mut Command) -> Result<()> {
+    let out = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+        .with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    if !out.status.success() {
+        bail!("{}: {}", out.status, tail(&out.stderr));
+    }
+    Ok(())
+}
+
+fn tail(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(6)..].join("\n")
+}

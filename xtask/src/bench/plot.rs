@@ -1,0 +1,306 @@
+//! Bars, as SVG that can be read on a light and on a dark page.
+
+use std::fmt::Write as _;
+
+use super::live::GO_FOO;
+use super::plan::{PEERS, Work, live_case, sync_case};
+use super::samples::{Figure, Results};
+use super::stats::{Spread, number};
+
+const WIDTH: f64 = 720.0;
+/// Where bars begin and end.
+const LEFT: f64 = 230.0;
+const RIGHT: f64 = 600.0;
+const LINE: f64 = 26.0;
+
+/// Some bars that belong together.
+pub(super) struct Group {
+    title: String,
+    unit: &'static str,
+    bars: Vec<Bar>,
+}
+
+struct Bar {
+    label: String,
+    value: Spread,
+    ours: bool,
+}
+
+/// All plots by file name; those without any figure are left out.
+pub(super) fn all(results: &Results) -> Vec<(&'static str, String)> {
+    let sync = |figure| {
+        let recorded = |title: &str, ours: &str, theirs: &str| {
+            let case = |peer: &str| sync_case(if peer == "pintle" { ours } else { theirs });
+            group(
+                results,
+                Work::Sync,
+                title,
+                &PEERS.map(|peer| (peer.to_owned(), peer, case(peer))),
+                figure,
+            )
+        };
+        let live = PEERS.map(|peer| {
+            let go = matches!(peer, "client-go" | "controller-runtime");
+            let encoding = if go { "protobuf" } else { "json" };
+            let shown = if go { encoding } else { "JSON" };
+            (format!("{peer}, {shown}"), peer, live_case(encoding, false))
+        });
+        vec![
+            recorded("recorded stream, JSON, as shipped", "strip", "keep"),
+            recorded(
+                "recorded stream, JSON, managedFields stripped in all",
+                "strip",
+                "strip",
+            ),
+            group(
+                results,
+                Work::Sync,
+                "live, each with its own encoding, managedFields kept",
+                &live,
+                figure,
+            ),
+        ]
+    };
+    let unit = |mut groups: Vec<Group>, unit| {
+        for group in &mut groups {
+            group.unit = unit;
+        }
+        groups
+    };
+    let foo = |title, figure| {
+        let work = results.works.get(Work::Foo.name());
+        let case = work
+            .and_then(|work| work.samples.first())
+            .map(|sample| sample.case.clone());
+        let case = case.unwrap_or_default();
+        let peers = ["pintle", GO_FOO].map(|peer| (peer.to_owned(), peer, case.clone()));
+        group(results, Work::Foo, title, &peers, figure)
+    };
+    let mut throughput = foo(
+        "Foos per second, from creation to Deployment and status",
+        Figure::PerSecond,
+    );
+    throughput.unit = "/s";
+    let mut memory = foo(
+        "peak memory of the controller",
+        Figure::Raw("peak_kib", 1.0 / 1024.0),
+    );
+    memory.unit = " MiB";
+    let mut cpu = foo("CPU per Foo", Figure::Raw("cpu_ms_per_foo", 1.0));
+    cpu.unit = " ms";
+    let plots = [
+        (
+            "memory.svg",
+            "Memory per cached Pod",
+            unit(sync(Figure::MemoryPerObject), " KiB"),
+        ),
+        (
+            "sync.svg",
+            "CPU per Pod of the first sync",
+            unit(sync(Figure::CpuPerCount), " µs"),
+        ),
+        (
+            "foo.svg",
+            "The Foo controllers, end to end",
+            vec![throughput, cpu, memory],
+        ),
+    ];
+    plots
+        .into_iter()
+        .filter_map(|(file, title, mut groups)| {
+            groups.retain(|group| !group.bars.is_empty());
+            (!groups.is_empty()).then(|| (file, svg(title, &groups)))
+        })
+        .collect()
+}
+
+fn group(
+    results: &Results,
+    work: Work,
+    title: &str,
+    bars: &[(String, &str, String)],
+    figure: Figure,
+) -> Group {
+    let work = results.works.get(work.name());
+    let bars = bars.iter().filter_map(|(label, peer, case)| {
+        let value = work?.spread(case, peer, figure)?;
+        Some(Bar {
+            label: label.replacen("pintle", "Pintle", 1),
+            value,
+            ours: *peer == "pintle",
+        })
+    });
+    Group {
+        title: title.to_owned(),
+        unit: "",
+        bars: bars.collect(),
+    }
+}
+
+/// Groups of bars below each other, each group with its own scale.
+pub(super) fn svg(title: &str, groups: &[Group]) -> String {
+    let lines: usize = groups.iter().map(|group| group.bars.len() + 1).sum();
+    #[allow(clippy::cast_precision_loss, reason = "a few dozen lines")]
+    let height = 44.0 + LINE * lines as f64 + 10.0;
+    let mut svg = format!(
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" aria-label="{}">
+<style>
+text {{ font: 13px system-ui, sans-serif; fill: #1f2328; }}
+.title {{ font-size: 16px; font-weight: 600; }}
+.group {{ fill: #59636e; }}
+.bar {{ fill: #8c959f; }}
+.ours {{ fill: #0969da; }}
+.spread {{ stroke: #1f2328; stroke-width: 1; }}
+@media (prefers-color-scheme: dark) {{
+text {{ fill: #f0f6fc; }}
+.group {{ fill: #9198a1; }}
+.bar {{ fill: #656c76; }}
+.ours {{ fill: #4493f8; }}
+.spread {{ stroke: #f0f6fc; }}
+}}
+</style>
+<text class="title" x="12" y="26">{}</text>
+"#,
+        escape(title),
+        escape(title)
+    );
+    let mut y = 44.0;
+    for group in groups {
+        let _ = writeln!(
+            svg,
+            r#"<text class="group" x="12" y="{:.1}">{}</text>"#,
+            y + 17.0,
+            escape(&group.title)
+        );
+        y += LINE;
+        let most = group
+            .bars
+            .iter()
+            .map(|one| one.value.max)
+            .fold(f64::MIN_POSITIVE, f64::max);
+        for one in &group.bars {
+            draw(&mut svg, one, group.unit, (RIGHT - LEFT) / most, y);
+            y += LINE;
+        }
+    }
+    svg + "</svg>\n"
+}
+
+fn draw(svg: &mut String, drawn: &Bar, unit: &str, scale: f64, y: f64) {
+    let class = if drawn.ours { "ours" } else { "bar" };
+    let (width, low, high) = (
+        drawn.value.median * scale,
+        LEFT + drawn.value.min * scale,
+        LEFT + drawn.value.max * scale,
+    );
+    let text = y + 17.0;
+    let _ = writeln!(
+        svg,
+        r#"<text x="{:.1}" y="{text:.1}" text-anchor="end">{}</text>"#,
+        LEFT - 8.0,
+        escape(&drawn.label)
+    );
+    let _ = writeln!(
+        svg,
+        r#"<rect class="{class}" x="{LEFT:.1}" y="{:.1}" width="{:.1}" height="16" rx="2"/>"#,
+        y + 4.0,
+        width.max(1.0)
+    );
+    if high - low > 1.0 {
+        let middle = y + 12.0;
+        let _ = writeln!(
+            svg,
+            r#"<path class="spread" d="M{low:.1} {middle:.1}H{high:.1}M{low:.1} {:.1}v6M{high:.1} {:.1}v6"/>"#,
+            middle - 3.0,
+            middle - 3.0
+        );
+    }
+    let _ = writeln!(
+        svg,
+        r#"<text x="{:.1}" y="{text:.1}">{}{}</text>"#,
+        high.max(LEFT + width) + 8.0,
+        number(drawn.value.median),
+        escape(unit)
+    );
+}
+
+/// Text that means nothing to an XML parser.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bar(label: &str, median: f64, ours: bool) -> Bar {
+        let value = Spread {
+            median,
+            min: median * 0.9,
+            max: median * 1.1,
+        };
+        Bar {
+            label: label.to_owned(),
+            value,
+            ours,
+        }
+    }
+
+    #[test]
+    fn names_are_escaped() {
+        assert_eq!(escape(r#"a<b> & "c'"#), "a&lt;b&gt; &amp; &quot;c&#39;");
+        let group = Group {
+            title: "1 < 2".into(),
+            unit: " µs",
+            bars: vec![bar("<script>", 1.0, false)],
+        };
+        let svg = svg("a & b", &[group]);
+        assert!(
+            svg.contains("&lt;script&gt;") && svg.contains("a &amp; b") && svg.contains("1 &lt; 2")
+        );
+        assert!(!svg.contains("<script>"));
+    }
+
+    #[test]
+    fn bars_are_as_long_as_their_figures() {
+        let group = Group {
+            title: "group".into(),
+            unit: " KiB",
+            bars: vec![bar("ours", 10.0, true), bar("theirs", 40.0, false)],
+        };
+        let svg = svg("title", &[group]);
+        let widths: Vec<f64> = svg
+            .lines()
+            .filter(|line| line.starts_with("<rect"))
+            .filter_map(|line| {
+                line.split("width=\"")
+                    .nth(1)?
+                    .split('"')
+                    .next()?
+                    .parse()
+                    .ok()
+            })
+            .collect();
+        assert_eq!(widths.len(), 2);
+        assert!((widths[1] / widths[0] - 4.0).abs() < 0.1, "{widths:?}");
+        assert!(widths[1] <= RIGHT - LEFT);
+        assert!(svg.contains("class=\"ours\"") && svg.contains("40.0 KiB"));
+        assert!(svg.contains("prefers-color-scheme: dark"));
+    }
+
+    #[test]
+    fn without_figures_there_is_no_plot() {
+        assert!(all(&Results::default()).is_empty());
+    }
+}

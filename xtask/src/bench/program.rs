@@ -1,0 +1,321 @@
+//! Programs that are measured, and those they are measured with.
+//!
+//! Each runs in a process group of its own, on the cores it is given, and is ended with its group
+//! when the value that stands for it goes: whatever happens, nothing stays behind.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde_json::Value;
+
+use super::machine;
+use crate::interrupt::Interrupt;
+
+/// The exit code of a program that has no such work.
+const CANNOT_DO: i32 = 3;
+/// How long a process may take to end when asked.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Which cores a process may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cores {
+    /// The first: what serves.
+    Server,
+    /// The second: what is measured.
+    Client,
+    All,
+}
+
+/// What became of a program.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Line(Value),
+    Cannot(String),
+    Failed(String),
+}
+
+/// A command on the given cores; on all of them where there is only one or no `taskset`.
+pub(super) fn command(program: &Path, cores: Cores) -> Command {
+    let core = match cores {
+        Cores::Server => "0",
+        Cores::Client => "1",
+        Cores::All => return Command::new(program),
+    };
+    if machine::cores() < 2 || !Path::new("/usr/bin/taskset").exists() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("/usr/bin/taskset");
+    command.args(["-c", core]).arg(program);
+    command
+}
+
+/// What `start` starts runs on the first core, as what it starts in turn does.
+pub(super) fn on_the_first_core<T>(start: impl FnOnce() -> T) -> T {
+    let all = sched_getaffinity(None)
+        .ok()
+        .filter(|_| machine::cores() >= 2);
+    let mut first = CpuSet::new();
+    first.set(0);
+    if all.is_some() {
+        // Where it is refused, everything runs everywhere.
+        let _ = sched_setaffinity(None, &first);
+    }
+    let started = start();
+    if let Some(all) = all {
+        let _ = sched_setaffinity(None, &all);
+    }
+    started
+}
+
+/// A process that runs beside us.
+pub(super) struct Running {
+    name: String,
+    child: Child,
+    /// Closing it asks our own programs to end.
+    stdin: Option<ChildStdin>,
+    lines: mpsc::Receiver<String>,
+    errors: Option<JoinHandle<String>>,
+}
+
+impl Running {
+    pub(super) fn start(name: &str, command: &mut Command) -> Result<Self> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        let stdout = child.stdout.take().context("no output")?;
+        let mut stderr = child.stderr.take().context("no output")?;
+        let (tell, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if tell.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let errors = std::thread::spawn(move || last_words(&mut stderr));
+        Ok(Self {
+            name: name.to_owned(),
+            stdin: child.stdin.take(),
+            child,
+            lines,
+            errors: Some(errors),
+        })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line it says, if it says one in time.
+    pub(super) fn line(&mut self, patience: Duration) -> Result<String> {
+        if let Ok(line) = self.lines.recv_timeout(patience) {
+            return Ok(line);
+        }
+        let name = self.name.clone();
+        let words = self.end();
+        bail!("{name} did not get ready: {words}")
+    }
+
+    /// Whether it still runs.
+    pub(super) fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Waits for the end, and returns the last line and what was said to standard error.
+    fn wait(
+        mut self,
+        patience: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<(ExitStatus, String, String)> {
+        let deadline = Instant::now() + patience;
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            if interrupt.is_raised() {
+                bail!("interrupted");
+            }
+            if Instant::now() > deadline {
+                let words = self.end();
+                bail!("not done within {} s {words}", patience.as_secs());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let last = self.lines.iter().last().unwrap_or_default();
+        let errors = self.errors.take().and_then(|errors| errors.join().ok());
+        Ok((status, last, errors.unwrap_or_default()))
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // What fails here has ended already.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+
+    /// Ends it, and returns its last words.
+    pub(super) fn end(&mut self) -> String {
+        self.stdin = None;
+        if self.is_alive() {
+            self.signal(Signal::TERM);
+            let deadline = Instant::now() + GRACE;
+            while self.is_alive() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        if self.is_alive() {
+            self.signal(Signal::KILL);
+        }
+        let _ = self.child.wait();
+        let errors = self.errors.take().and_then(|errors| errors.join().ok());
+        errors.unwrap_or_default()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The end of what is said, however much that is.
+fn last_words(from: &mut impl std::io::Read) -> String {
+    const KEPT: usize = 600;
+    let (mut kept, mut chunk) = (Vec::new(), [0; 4096]);
+    while let Ok(read @ 1..) = from.read(&mut chunk) {
+        kept.extend_from_slice(&chunk[..read]);
+        let more = kept.len().saturating_sub(KEPT);
+        kept.drain(..more);
+    }
+    String::from_utf8_lossy(&kept).trim().to_owned()
+}
+
+/// Runs a program to its end and takes its last line for figures.
+pub(super) fn run(
+    name: &str,
+    command: &mut Command,
+    patience: Duration,
+    interrupt: &Interrupt,
+) -> Outcome {
+    let ended = Running::start(name, command).and_then(|running| running.wait(patience, interrupt));
+    match ended {
+        Ok((status, last, errors)) => read(status, &last, errors),
+        Err(error) => Outcome::Failed(format!("{error:#}")),
+    }
+}
+
+fn read(status: ExitStatus, last: &str, errors: String) -> Outcome {
+    if status.code() == Some(CANNOT_DO) {
+        return Outcome::Cannot(errors);
+    }
+    if !status.success() {
+        return Outcome::Failed(format!("{status}: {errors}"));
+    }
+    match serde_json::from_str(last) {
+        Ok(line) => Outcome::Line(line),
+        Err(error) => Outcome::Failed(format!("no line of figures: {error}")),
+    }
+}
+
+/// The processor time all threads of a process have used so far, in seconds.
+pub(super) fn cpu_of(pid: u32) -> f64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let nanos = tasks.into_iter().flatten().flatten().filter_map(|task| {
+        let stat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        stat.split(' ').next()?.parse::<f64>().ok()
+    });
+    nanos.sum::<f64>() / 1e9
+}
+
+/// A size from the status of a process, in KiB: `VmRSS` or `VmHWM`.
+pub(super) fn memory_of(pid: u32, what: &str) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(what));
+    let size = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    size.unwrap_or_default()
+}
+
+/// Our own program, with one of its works.
+pub(super) fn ours(program: &Path, work: &str, cores: Cores) -> Command {
+    let mut command = command(program, cores);
+    command.arg(work);
+    command
+}
+
+/// A path that can be shown to people.
+pub(super) fn shown(path: &Path) -> String {
+    let root = crate::workspace::root();
+    let path: PathBuf = crate::workspace::relative(root, path).to_owned();
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    fn outcome(script: &str) -> Outcome {
+        run(
+            "sh",
+            &mut sh(script),
+            Duration::from_secs(20),
+            &Interrupt::default(),
+        )
+    }
+
+    #[test]
+    fn the_last_line_is_the_figures() {
+        let Outcome::Line(line) = outcome("echo warming up; echo '{\"count\":3}'") else {
+            panic!("there is a line");
+        };
+        assert_eq!(line["count"], 3);
+    }
+
+    #[test]
+    fn who_cannot_says_why_and_is_no_failure() {
+        let Outcome::Cannot(why) = outcome("echo no index >&2; exit 3") else {
+            panic!("it said so");
+        };
+        assert_eq!(why, "no index");
+        assert!(matches!(outcome("exit 1"), Outcome::Failed(_)));
+        assert!(matches!(outcome("echo hello"), Outcome::Failed(_)));
+    }
+
+    #[test]
+    fn what_is_started_ends_with_its_value() {
+        let mut running = Running::start("sh", &mut sh("echo ready; sleep 60; true")).unwrap();
+        assert_eq!(running.line(Duration::from_secs(20)).unwrap(), "ready");
+        let pid = running.pid();
+        assert!(running.is_alive());
+        drop(running);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn who_takes_too_long_is_ended() {
+        let slow = run(
+            "sh",
+            &mut sh("sleep 60; true"),
+            Duration::from_millis(50),
+            &Interrupt::default(),
+        );
+        assert!(matches!(slow, Outcome::Failed(why) if why.contains("not done within")));
+    }
+}

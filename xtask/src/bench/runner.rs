@@ -1,0 +1,244 @@
+//! Going through the rounds.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::live::Live;
+use super::machine::{self, Machine};
+use super::peers::Programs;
+use super::plan::{self, Case, PEERS, Served, Work};
+use super::program::{self, Cores, Outcome, Running};
+use super::progress::Progress;
+use super::samples::{Miss, MissKind, Sample, WorkResults};
+use crate::interrupt::Interrupt;
+
+/// Runs works and collects what they say.
+pub(super) struct Runner {
+    pub(super) quick: bool,
+    rounds: Option<u32>,
+    pub(super) programs: Programs,
+    pub(super) interrupt: Interrupt,
+    pub(super) progress: Progress,
+}
+
+impl Runner {
+    pub(super) fn new(quick: bool, rounds: Option<u32>, works: &[Work]) -> Result<Self> {
+        let interrupt = Interrupt::install()?;
+        eprintln!("building the programs that are compared");
+        let programs = Programs::build()?;
+        let mut runner = Self {
+            quick,
+            rounds,
+            programs,
+            interrupt,
+            progress: Progress::new(0),
+        };
+        for line in runner.programs.missing() {
+            eprintln!("{line}");
+        }
+        let steps = works.iter().map(|work| runner.steps(*work)).sum();
+        runner.progress = Progress::new(steps);
+        Ok(runner)
+    }
+
+    pub(super) fn rounds(&self, work: Work) -> u32 {
+        self.rounds
+            .unwrap_or_else(|| work.rounds(self.quick))
+            .max(1)
+    }
+
+    /// How many processes will be measured, at most.
+    fn steps(&self, work: Work) -> usize {
+        let rounds = self.rounds(work);
+        let runs = match work {
+            Work::Foo | Work::Apiserver => rounds * 2,
+            Work::Cluster => rounds * 3,
+            _ => {
+                let cases = plan::cases(work, self.quick).into_iter();
+                let runs = cases.map(|case| rounds.min(case.at_most));
+                runs.sum::<u32>() * u32::try_from(PEERS.len()).unwrap_or(4)
+            }
+        };
+        usize::try_from(runs).unwrap_or_default()
+    }
+
+    /// Measures one work. Whatever fails is written down, and the rest goes on.
+    pub(super) fn measure(&mut self, work: Work) -> WorkResults {
+        let begin = Instant::now();
+        let (date, commit) = machine::now();
+        let mut results = WorkResults {
+            date,
+            commit,
+            quick: self.quick,
+            rounds: self.rounds(work),
+            machine: Machine::this(),
+            ..WorkResults::default()
+        };
+        match work {
+            Work::Foo => {
+                if let Err(error) = self.foo(&mut results) {
+                    let why = format!("{error:#}");
+                    self.miss(&mut results, "all", "all", MissKind::Failed, &why);
+                }
+            }
+            Work::Apiserver => self.apiserver(&mut results),
+            Work::Cluster => self.cluster(&mut results),
+            _ => self.cases(work, &mut results),
+        }
+        results.took_s = begin.elapsed().as_secs_f64();
+        results
+    }
+
+    /// Every case, every peer, every round: there and back again, so that nobody is always first.
+    fn cases(&mut self, work: Work, results: &mut WorkResults) {
+        let cases = plan::cases(work, self.quick);
+        let live = cases.iter().find_map(|case| match case.served {
+            Served::Live(pods) => Some(pods),
+            _ => None,
+        });
+        let live = live.map(|pods| Live::with_pods(self, pods));
+        for round in 1..=results.rounds {
+            for case in cases.iter().filter(|case| round <= case.at_most) {
+                let mut order = PEERS;
+                if round % 2 == 0 {
+                    order.reverse();
+                }
+                for peer in order {
+                    if self.interrupt.is_raised() {
+                        return;
+                    }
+                    self.progress
+                        .step(&format!("{}: {}, {peer}", work.name(), case.name));
+                    let cannot = results.miss(&case.name, peer);
+                    if cannot.is_some_and(|miss| miss.kind == MissKind::Cannot) {
+                        continue;
+                    }
+                    let outcome = match (&live, case.served) {
+                        (Some(Err(error)), Served::Live(_)) => {
+                            Outcome::Failed(format!("{error:#}"))
+                        }
+                        (Some(Ok(live)), Served::Live(_)) => {
+                            self.once(work, case, peer, Some(live))
+                        }
+                        _ => self.once(work, case, peer, None),
+                    };
+                    self.record(results, &case.name, peer, round, outcome);
+                }
+            }
+        }
+    }
+
+    /// One peer, one case, one fresh process, and a fresh server if one is needed.
+    fn once(&self, work: Work, case: &Case, peer: &str, live: Option<&Live>) -> Outcome {
+        let program = match self.programs.get(peer) {
+            Ok(program) => program,
+            Err(why) => return Outcome::Failed(why.to_owned()),
+        };
+        let mut command = program::ours(program, work.name(), case.cores);
+        command.args(&case.flags);
+        let mut server = None;
+        let mut pids = Vec::new();
+        match (case.served, live) {
+            (Served::Nothing, _) => {}
+            (Served::Replay(pods), _) => match self.replay(pods) {
+                Ok((running, url)) => {
+                    pids.push(running.pid());
+                    command.args(["--url", &url]);
+                    server = Some(running);
+                }
+                Err(error) => return Outcome::Failed(format!("{error:#}")),
+            },
+            (Served::Live(_), Some(live)) => {
+                pids.extend(live.server_pids());
+                command.arg("--kubeconfig").arg(live.kubeconfig());
+            }
+            (Served::Live(_), None) => return Outcome::Failed("no control plane".into()),
+        }
+        let cpu = || pids.iter().map(|pid| program::cpu_of(*pid)).sum::<f64>();
+        let before = cpu();
+        let outcome = program::run(peer, &mut command, case.patience, &self.interrupt);
+        let after = cpu();
+        drop(server);
+        match outcome {
+            Outcome::Line(mut line) => {
+                if !pids.is_empty() {
+                    line["server_cpu_s"] = json!(after - before);
+                }
+                Outcome::Line(line)
+            }
+            other => other,
+        }
+    }
+
+    /// A server of recorded Pods, and its URL.
+    fn replay(&self, pods: usize) -> Result<(Running, String)> {
+        let mut command = program::ours(self.programs.ours()?, "replay", Cores::Server);
+        command.args(["--objects", &pods.to_string()]);
+        let mut running = Running::start("the replay server", &mut command)?;
+        let url = running.line(Duration::from_secs(60))?;
+        Ok((running, url))
+    }
+
+    /// Writes down what became of one run.
+    pub(super) fn record(
+        &self,
+        results: &mut WorkResults,
+        case: &str,
+        peer: &str,
+        round: u32,
+        outcome: Outcome,
+    ) {
+        match outcome {
+            Outcome::Line(line) => match Sample::new(case, round, &line) {
+                Ok(sample) => results.samples.push(sample),
+                Err(error) => {
+                    let why = format!("{error:#}");
+                    self.miss(results, case, peer, MissKind::Failed, &why);
+                }
+            },
+            Outcome::Cannot(why) => self.miss(results, case, peer, MissKind::Cannot, &why),
+            Outcome::Failed(why) => self.miss(results, case, peer, MissKind::Failed, &why),
+        }
+    }
+
+    fn miss(
+        &self,
+        results: &mut WorkResults,
+        case: &str,
+        peer: &str,
+        kind: MissKind,
+        reason: &str,
+    ) {
+        if self.interrupt.is_raised() || results.miss(case, peer).is_some() {
+            return;
+        }
+        if kind == MissKind::Failed {
+            Progress::say(&format!("{case}, {peer}: {reason}"));
+        }
+        results.misses.push(Miss {
+            case: case.to_owned(),
+            peer: peer.to_owned(),
+            kind,
+            reason: reason.to_owned(),
+        });
+    }
+
+    /// Runs one of our own works to its end.
+    pub(super) fn drive(
+        &self,
+        work: &str,
+        args: &[String],
+        cores: Cores,
+        patience: Duration,
+    ) -> Result<serde_json::Value> {
+        let mut command = program::ours(self.programs.ours()?, work, cores);
+        command.args(args);
+        match program::run(work, &mut command, patience, &self.interrupt) {
+            Outcome::Line(line) => Ok(line),
+            Outcome::Cannot(why) | Outcome::Failed(why) => Err(anyhow::anyhow!("{why}")),
+        }
+        .with_context(|| format!("pintle-bench {work}"))
+    }
+}

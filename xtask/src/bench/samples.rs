@@ -1,0 +1,244 @@
+//! What was measured, as it is kept: raw, by work, so that one work can be measured again alone.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::machine::Machine;
+use super::stats::Spread;
+
+/// Everything that was measured, by the name of the work.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Results {
+    pub(super) works: BTreeMap<String, WorkResults>,
+}
+
+/// One work, measured by one command.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct WorkResults {
+    pub(super) date: String,
+    /// The commit that was measured.
+    pub(super) commit: String,
+    pub(super) quick: bool,
+    pub(super) rounds: u32,
+    pub(super) took_s: f64,
+    pub(super) machine: Machine,
+    pub(super) samples: Vec<Sample>,
+    pub(super) misses: Vec<Miss>,
+}
+
+/// What one process did once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Sample {
+    pub(super) case: String,
+    pub(super) peer: String,
+    pub(super) version: String,
+    pub(super) round: u32,
+    /// The numbers of its line; those in `extra` under their own names.
+    pub(super) numbers: BTreeMap<String, f64>,
+}
+
+/// A figure that is not there, and why.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Miss {
+    pub(super) case: String,
+    pub(super) peer: String,
+    pub(super) kind: MissKind,
+    pub(super) reason: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum MissKind {
+    /// The peer has no such thing.
+    Cannot,
+    /// It should have worked.
+    Failed,
+}
+
+impl Sample {
+    /// Takes the line of a program apart.
+    pub(super) fn new(case: &str, round: u32, line: &Value) -> Result<Self> {
+        let text = |name: &str| {
+            let text = line[name].as_str().map(str::to_owned);
+            text.with_context(|| format!("the line of figures does not say its {name}"))
+        };
+        let mut numbers = BTreeMap::new();
+        let extra = line["extra"].as_object();
+        for (name, value) in line.as_object().into_iter().chain(extra).flatten() {
+            if let Some(number) = value.as_f64() {
+                // What the line says of the phase as a whole comes first.
+                numbers.entry(name.clone()).or_insert(number);
+            }
+        }
+        Ok(Self {
+            case: case.to_owned(),
+            peer: text("peer")?,
+            version: text("version")?,
+            round,
+            numbers,
+        })
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<f64> {
+        self.numbers.get(name).copied()
+    }
+}
+
+impl WorkResults {
+    /// A figure of a peer in a case, over all rounds.
+    pub(super) fn spread(&self, case: &str, peer: &str, figure: Figure) -> Option<Spread> {
+        let samples = self.samples.iter();
+        let matching = samples.filter(|sample| sample.case == case && sample.peer == peer);
+        Spread::of(matching.filter_map(|sample| figure.of(sample)).collect())
+    }
+
+    pub(super) fn miss(&self, case: &str, peer: &str) -> Option<&Miss> {
+        let mut misses = self.misses.iter();
+        misses.find(|miss| miss.case == case && miss.peer == peer)
+    }
+
+    /// The version a peer reported.
+    pub(super) fn version(&self, peer: &str) -> Option<&str> {
+        let mut samples = self.samples.iter();
+        let sample = samples.find(|sample| sample.peer == peer)?;
+        Some(&sample.version)
+    }
+}
+
+/// A number that is computed from a sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Figure {
+    /// Processor time for each thing done, in µs.
+    CpuPerCount,
+    /// The same in ns.
+    CpuNsPerCount,
+    /// Resident memory that came with the objects, for each of them, in KiB.
+    MemoryPerObject,
+    /// The highest memory over that which stayed.
+    PeakOverSteady,
+    /// The highest memory while listing again, over that before.
+    RelistPeak,
+    /// Bytes received for each thing done.
+    BytesPerCount,
+    /// A number of the line, times something for its unit.
+    Raw(&'static str, f64),
+    /// How many things were done in a second.
+    PerSecond,
+}
+
+impl Figure {
+    pub(super) fn of(self, sample: &Sample) -> Option<f64> {
+        let get = |name: &str| sample.get(name);
+        let cpu = || Some(get("user_s")? + get("system_s")?);
+        let per = |sum: f64, of: &str| {
+            get(of)
+                .filter(|count| *count > 0.0)
+                .map(|count| sum / count)
+        };
+        match self {
+            Self::CpuPerCount => per(cpu()? * 1e6, "count"),
+            Self::CpuNsPerCount => per(cpu()? * 1e9, "count"),
+            Self::MemoryPerObject => per(get("steady_kib")? - get("base_kib")?, "objects"),
+            Self::PeakOverSteady => per(get("peak_kib")?, "steady_kib"),
+            Self::RelistPeak => per(get("peak_kib")?, "steady_before_kib"),
+            Self::BytesPerCount => per(get("bytes_received")?, "count"),
+            Self::Raw(name, factor) => Some(get(name)? * factor),
+            Self::PerSecond => per(get("count")?, "wall_s"),
+        }
+    }
+}
+
+impl Results {
+    /// What `file` holds; nothing if it is not there.
+    pub(super) fn read(file: &Path) -> Result<Self> {
+        match std::fs::read(file) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .with_context(|| format!("{} is damaged", file.display())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
+        }
+    }
+
+    pub(super) fn write(&self, file: &Path) -> Result<()> {
+        let text = serde_json::to_string(self)?;
+        // One sample a line: a change of one work is a change of its lines.
+        let text = text.replace("{\"case\":", "\n{\"case\":");
+        std::fs::write(file, text + "\n")
+            .with_context(|| format!("cannot write {}", file.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn sample(peer: &str, cpu: f64) -> Sample {
+        let line = json!({
+            "peer": peer, "version": "1", "work": "sync", "streaming": false, "objects": 10, "count": 10,
+            "user_s": cpu, "system_s": 0.5, "base_kib": 100, "steady_kib": 150, "peak_kib": 300,
+            "extra": {"steady_before_kib": 200, "peak_kib": 1},
+        });
+        Sample::new("a case", 1, &line).unwrap()
+    }
+
+    #[test]
+    fn figures_follow_from_the_line() {
+        let sample = sample("pintle", 1.5);
+        let close = |figure: Figure, value: f64| (figure.of(&sample).unwrap() - value).abs() < 1e-9;
+        assert!(close(Figure::CpuPerCount, 200_000.0));
+        assert!(close(Figure::MemoryPerObject, 5.0));
+        assert!(close(Figure::PeakOverSteady, 2.0));
+        assert!(
+            close(Figure::RelistPeak, 1.5),
+            "the phase's own peak counts"
+        );
+        assert!(close(Figure::Raw("base_kib", 2.0), 200.0));
+        assert_eq!(Figure::Raw("server_cpu_s", 1.0).of(&sample), None);
+    }
+
+    #[test]
+    fn medians_are_taken_per_case_and_peer() {
+        let work = WorkResults {
+            samples: vec![
+                sample("pintle", 0.5),
+                sample("pintle", 1.5),
+                sample("kube-rs", 9.5),
+            ],
+            ..WorkResults::default()
+        };
+        let of = |case, peer| work.spread(case, peer, Figure::CpuPerCount);
+        assert!((of("a case", "pintle").unwrap().median - 150_000.0).abs() < 1e-6);
+        assert!(of("another", "pintle").is_none());
+        assert_eq!(work.version("kube-rs"), Some("1"));
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_and_one_work_replaces_only_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("results.json");
+        let mut results = Results::read(&file).unwrap();
+        let work = |rounds| WorkResults {
+            rounds,
+            samples: vec![sample("pintle", 1.0)],
+            ..WorkResults::default()
+        };
+        results.works.insert("sync".into(), work(1));
+        results.works.insert("queue".into(), work(1));
+        results.write(&file).unwrap();
+        let mut results = Results::read(&file).unwrap();
+        results.works.insert("queue".into(), work(2));
+        results.write(&file).unwrap();
+        let results = Results::read(&file).unwrap();
+        assert_eq!(
+            (results.works["sync"].rounds, results.works["queue"].rounds),
+            (1, 2)
+        );
+        assert_eq!(results.works["sync"].samples.len(), 1);
+    }
+}

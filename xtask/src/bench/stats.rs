@@ -1,0 +1,112 @@
+//! Figures out of samples.
+
+/// What a figure was in several rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
+}
+
+impl Spread {
+    /// `None` without samples.
+    pub(super) fn of(mut samples: Vec<f64>) -> Option<Self> {
+        samples.retain(|sample| sample.is_finite());
+        samples.sort_by(f64::total_cmp);
+        let (min, max) = (*samples.first()?, *samples.last()?);
+        let middle = samples.len() / 2;
+        let median = if samples.len().is_multiple_of(2) {
+            f64::midpoint(samples[middle - 1], samples[middle])
+        } else {
+            samples[middle]
+        };
+        Some(Self { median, min, max })
+    }
+
+    /// `12.3 (11.9–14.0)`, or the value alone if there was one round only.
+    pub(super) fn show(&self) -> String {
+        if self.min.total_cmp(&self.max).is_eq() {
+            number(self.median)
+        } else {
+            let (min, max) = (number(self.min), number(self.max));
+            format!("{} ({min}–{max})", number(self.median))
+        }
+    }
+}
+
+/// Three significant digits, as people write them.
+pub(super) fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    let text = if magnitude >= 99.95 || magnitude == 0.0 {
+        format!("{value:.0}")
+    } else if magnitude >= 9.995 {
+        format!("{value:.1}")
+    } else if magnitude >= 0.9995 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.3}")
+    };
+    thousands(&text)
+}
+
+/// `12345` as `12,345`.
+fn thousands(text: &str) -> String {
+    let (sign, digits) = text
+        .strip_prefix('-')
+        .map_or(("", text), |rest| ("-", rest));
+    let (whole, fraction) = digits
+        .split_once('.')
+        .map_or((digits, String::new()), |(whole, rest)| {
+            (whole, format!(".{rest}"))
+        });
+    let mut grouped = String::new();
+    for (n, digit) in whole.chars().enumerate() {
+        if n > 0 && (whole.len() - n).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    format!("{sign}{grouped}{fraction}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle_and_the_spread_around_it() {
+        let spread = Spread::of(vec![3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((spread.median, spread.min, spread.max), (2.0, 1.0, 3.0));
+        let even = Spread::of(vec![4.0, 1.0, 2.0, 3.0]).unwrap();
+        assert!((even.median - 2.5).abs() < 1e-9);
+        assert!(Spread::of(Vec::new()).is_none());
+        assert!(Spread::of(vec![f64::NAN]).is_none());
+    }
+
+    #[test]
+    fn a_single_round_has_no_spread() {
+        assert_eq!(Spread::of(vec![1.5]).unwrap().show(), "1.50");
+        assert_eq!(
+            Spread::of(vec![1.0, 2.0, 9.0]).unwrap().show(),
+            "2.00 (1.00–9.00)"
+        );
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        let shown = [0.0, 0.0612, 0.61, 4.567, 45.67, 456.7, 1234.5, 1_234_567.0].map(number);
+        assert_eq!(
+            shown,
+            [
+                "0",
+                "0.061",
+                "0.610",
+                "4.57",
+                "45.7",
+                "457",
+                "1,234",
+                "1,234,567"
+            ]
+        );
+    }
+}
