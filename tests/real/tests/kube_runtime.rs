@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use kube_runtime::controller::{Action, Controller};
-use kube_runtime::reflector;
-use kube_runtime::watcher::{self, Event};
+use kube_runtime::reflector::store;
+use kube_runtime::watcher::Event;
+use kube_runtime::{reflector, watcher};
 use pintle_apiserver::ApiServer;
 use real_tests::{bare_client, client_of, eventually};
 use serde_json::json;
@@ -97,9 +98,11 @@ async fn watchers(client: Client, id: &str) -> Vec<Vec<String>> {
     ];
     for (index, config) in configs.into_iter().enumerate() {
         let api = namespace(&client, &format!("{id}-{index}")).await;
-        all.push(told(watcher::watcher(api.clone(), config.clone()), &api).await);
+        all.push(told(watcher(api.clone(), config.clone()), &api).await);
         let api = namespace(&client, &format!("{id}-{index}-meta")).await;
-        all.push(told(watcher::metadata_watcher(api.clone(), config), &api).await);
+        let name = api.namespace().unwrap();
+        let metadata = Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), name);
+        all.push(told(watcher(metadata, config), &api).await);
     }
     all
 }
@@ -127,9 +130,9 @@ async fn a_reflector_mirrors_our_server() {
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let client = client_of(&bound.kubeconfig()).await;
     let api = namespace(&client, "reflected").await;
-    let (reader, writer) = reflector::store::<ConfigMap>();
-    let events = watcher::watcher(api.clone(), watcher::Config::default().streaming_lists());
-    let reflecting = tokio::spawn(reflector::reflector(writer, events).for_each(async |_| {}));
+    let (reader, writer) = store::<ConfigMap>();
+    let events = watcher(api.clone(), watcher::Config::default().streaming_lists());
+    let reflecting = tokio::spawn(reflector(writer, events).for_each(async |_| {}));
     reader.wait_until_ready().await.unwrap();
     change(&api).await;
     eventually("the mirror", async || {

@@ -1,5 +1,7 @@
 //! Request bodies: which format, and the object in it.
 
+use std::fmt::Write;
+
 use http::{HeaderMap, header};
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
@@ -111,7 +113,10 @@ fn summary(body: &[u8]) -> String {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
         Some(_) => {
-            let hex: String = start.iter().map(|byte| format!("{byte:02x}")).collect();
+            let mut hex = String::new();
+            for byte in start {
+                let _ = write!(hex, "{byte:02x}");
+            }
             hex + more
         }
     }

@@ -104,8 +104,11 @@ impl Api {
             filter,
             initial: pending,
             initial_at: 0,
-            initial_end: matches!(start, Start::State { end_bookmark: true }),
-            unmarked_end: initial.is_none() && version.is_none(),
+            end_mark: match start {
+                Start::State { end_bookmark: true } => EndMark::Now,
+                _ if initial.is_none() && version.is_none() => EndMark::WithBookmark,
+                _ => EndMark::None,
+            },
             cursor,
             seen: after,
             bookmarks,
@@ -257,17 +260,25 @@ fn write_event(out: &mut Vec<u8>, kind: EventKind, view: &View, object: &Object,
     out.extend_from_slice(b"}\n");
 }
 
+/// How the end of the initial state is still to be marked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum EndMark {
+    #[default]
+    None,
+    /// By a bookmark of its own, as soon as it is sent.
+    Now,
+    /// By the first bookmark, whenever it comes: the state was sent without being asked for by
+    /// name.
+    WithBookmark,
+}
+
 /// One running watch.
 struct Watcher {
     filter: Filter,
     /// The state to send first, and how far that got.
     initial: Vec<Arc<Object>>,
     initial_at: usize,
-    /// A bookmark is to mark the end of the initial state.
-    initial_end: bool,
-    /// The initial state was sent without being asked for by name: the first bookmark, whenever it
-    /// comes, marks its end.
-    unmarked_end: bool,
+    end_mark: EndMark,
     cursor: Cursor,
     /// Everything up to here was sent or did not concern the client.
     seen: u64,
@@ -299,7 +310,8 @@ impl Watcher {
                 // A bookmark tells how far the client is: behind what it has not seen.
                 Ok(mut chunk) if bookmark => {
                     self.next_bookmark = next_bookmark(now, self.end);
-                    let first = std::mem::take(&mut self.unmarked_end);
+                    let mark = std::mem::take(&mut self.end_mark);
+                    let first = mark == EndMark::WithBookmark;
                     chunk.extend_from_slice(&self.bookmark(first));
                     return Some(chunk.into());
                 }
@@ -327,7 +339,7 @@ impl Watcher {
     }
 
     fn next_initial(&mut self) -> Option<Bytes> {
-        if self.initial_at >= self.initial.len() && !self.initial_end {
+        if self.initial_at >= self.initial.len() && self.end_mark != EndMark::Now {
             return None;
         }
         let mut out = Vec::new();
@@ -341,7 +353,8 @@ impl Watcher {
         }
         self.initial = Vec::new();
         self.initial_at = 0;
-        if std::mem::take(&mut self.initial_end) {
+        if self.end_mark == EndMark::Now {
+            self.end_mark = EndMark::None;
             out.extend_from_slice(&self.bookmark(true));
         }
         Some(out.into())

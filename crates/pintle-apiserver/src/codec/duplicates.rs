@@ -1,6 +1,6 @@
 //! JSON with its duplicate keys: which fields an object names twice. The last one counts.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -24,7 +24,9 @@ pub(crate) fn read(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Erro
                     text.push('.');
                     text.push_str(name);
                 }
-                Part::Item(index) => text.push_str(&format!("[{index}]")),
+                Part::Item(index) => {
+                    let _ = write!(text, "[{index}]");
+                }
             }
         }
         text

@@ -197,7 +197,7 @@ fn reached(until: &str, raw: &Raw) -> bool {
             let found = raw.body.pointer(pointer);
             found.is_some_and(|found| match found {
                 Value::String(text) => text == wanted,
-                other => other.to_string() == wanted,
+                other => serde_json::from_str(wanted).is_ok_and(|wanted: Value| wanted == *other),
             })
         }
         None => raw.body.pointer(until).is_some(),
