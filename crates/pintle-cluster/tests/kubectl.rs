@@ -1,6 +1,11 @@
 //! What people do with kubectl, with kubectl: `cargo xtask test-real` brings one.
 
 #![cfg(unix)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that finds nothing fails"
+)]
 
 mod support;
 
@@ -46,8 +51,8 @@ impl Kubectl {
 }
 
 /// Proves PC-12.
-#[test]
-fn a_deployment_lives_its_life_under_kubectl() {
+#[tokio::test]
+async fn a_deployment_lives_its_life_under_kubectl() {
     let kubectl = Kubectl(Program::start(&["--pod-ready-after", "0.2"]));
     kubectl.says(
         "create deployment web --image=nginx --replicas=3",
@@ -108,6 +113,6 @@ fn a_deployment_lives_its_life_under_kubectl() {
     kubectl.run("create namespace team");
     kubectl.run("create deployment api --image=nginx --replicas=3 -n team");
     kubectl.says("delete namespace team --timeout=60s", "\"team\" deleted");
-    let status = kubectl.0.stop("INT");
+    let status = kubectl.0.stop("INT").await;
     assert!(status.success());
 }

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::{Instant, sleep};
+
 /// How long the program may take to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -48,23 +50,21 @@ impl Program {
     }
 
     /// Sends a signal, such as `INT` for Ctrl-C, and waits for the end.
-    pub fn stop(mut self, signal: &str) -> ExitStatus {
+    pub async fn stop(mut self, signal: &str) -> ExitStatus {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill")
             .args(["-s", signal, &pid])
             .status()
             .unwrap();
         assert!(sent.success());
-        let step = Duration::from_millis(20);
-        let mut waited = Duration::ZERO;
-        while waited < PATIENCE {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            thread::sleep(step);
-            waited += step;
+            assert!(Instant::now() < deadline, "it does not stop on {signal}");
+            sleep(Duration::from_millis(20)).await;
         }
-        panic!("it does not stop on {signal}");
     }
 }
 
