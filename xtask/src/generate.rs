@@ -40,6 +40,16 @@ pub(crate) struct Args {
     check: bool,
 }
 
+/// Compares the committed tables with what this server answers.
+pub(crate) fn check(kubeconfig: PathBuf, kubectl: PathBuf) -> Result<()> {
+    run(&Args {
+        kubeconfig,
+        kubectl,
+        modules: None,
+        check: true,
+    })
+}
+
 /// Runs the task.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let server = Server { args };
@@ -56,6 +66,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(path) => path.clone(),
         None => module_cache()?,
     };
+    let api = modules.join(format!("k8s.io/api@v0.{}", &VERSION[2..]));
+    if !api.is_dir() {
+        download()?;
+    }
     let mut source = go::Source::new(modules, format!("v0.{}", &VERSION[2..]));
     let types = tables::types(&mut source, &schemas)?;
     let resources = tables::resources(&server.discovery()?)?;
@@ -87,6 +101,24 @@ fn module_cache() -> Result<PathBuf> {
         .output()
         .context("running go")?;
     Ok(PathBuf::from(String::from_utf8(out.stdout)?.trim()))
+}
+
+/// Brings the modules whose types are read into the module cache.
+fn download() -> Result<()> {
+    let modules = [
+        "api",
+        "apimachinery",
+        "apiextensions-apiserver",
+        "kube-aggregator",
+    ];
+    let version = &VERSION[2..];
+    let status = Command::new("go")
+        .args(["mod", "download"])
+        .args(modules.map(|module| format!("k8s.io/{module}@v0.{version}")))
+        .status()
+        .context("running go mod download")?;
+    ensure!(status.success(), "go mod download failed");
+    Ok(())
 }
 
 /// The running server, asked through kubectl so that every kind of kubeconfig works.

@@ -1,16 +1,18 @@
 //! `cargo xtask test-real`: the tests that need a real control plane, with one of their own.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::generate;
 use crate::interrupt::Interrupt;
 use crate::real_cluster::{
-    self, ControlPlane, KUBECONFIG_VARIABLE, Options, RunDir, XTASK_VARIABLE,
+    self, BARE_VARIABLE, ControlPlane, KUBECONFIG_VARIABLE, KUBECTL_VARIABLE, Options, RunDir,
+    XTASK_VARIABLE,
 };
 use crate::test_output::Totals;
 use crate::workspace::{self, ChildFailed};
@@ -32,8 +34,11 @@ pub(crate) struct Args {
     cargo_test: Vec<String>,
 }
 
-/// Brings the control plane up, runs the tests, takes it down whatever happened to them, and adds
+/// Brings the control planes up, runs the tests, takes them down whatever happened to them, and adds
 /// their results to `totals`.
+///
+/// There are two: a whole one, and an API server whose objects nobody changes but the tests. Before
+/// all tests, not before some, the committed tables of built-in kinds are compared with the latter.
 pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
     let interrupt = Interrupt::install()?;
     let runs = real_cluster::cache_dir()?.join("run");
@@ -42,36 +47,66 @@ pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
     // First of all: a compile error needs no control plane.
     let mut tests = Tests {
         targets: targets()?,
-        kubeconfig: None,
+        variables: Vec::new(),
         interrupt,
         totals,
     };
     tests.cargo_test(&["--no-run".to_owned()])?;
 
-    let dir = RunDir::open(&runs.join(format!("{RUN_PREFIX}{}", std::process::id())))?;
-    let options = Options {
-        controller_manager: true,
-        api_server_port: None,
-    };
     let started = Instant::now();
-    let cluster = ControlPlane::up(dir, options, &tests.interrupt)?;
+    let up = |name: &str, controller_manager| {
+        let name = format!("{RUN_PREFIX}{name}{}", std::process::id());
+        let options = Options {
+            controller_manager,
+            api_server_port: None,
+        };
+        ControlPlane::up(RunDir::open(&runs.join(name))?, options, &tests.interrupt)
+    };
+    let (whole, bare) = std::thread::scope(|scope| {
+        let bare = scope.spawn(|| up("bare-", false));
+        (up("", true), bare.join())
+    });
+    let bare = bare.unwrap_or_else(|_| Err(anyhow!("starting the API server panicked")));
+    let (whole, bare) = match (whole, bare) {
+        (Ok(whole), Ok(bare)) => (whole, bare),
+        (Ok(one), Err(why)) | (Err(why), Ok(one)) => {
+            real_cluster::down(one.dir())?;
+            return Err(why);
+        }
+        (Err(why), Err(_)) => return Err(why),
+    };
     println!(
-        "control plane ready after {:.1} s",
+        "control planes ready after {:.1} s",
         started.elapsed().as_secs_f32()
     );
 
-    tests.kubeconfig = Some(cluster.dir().kubeconfig());
-    let outcome = tests.cargo_test(&args.cargo_test);
-    real_cluster::down(cluster.dir())?;
-    if outcome.is_ok() {
-        cluster.dir().remove()?;
-    } else {
-        println!(
-            "control plane stopped; its logs: {}",
-            cluster.dir().logs().display()
-        );
+    tests.variables = vec![
+        (KUBECONFIG_VARIABLE, whole.dir().kubeconfig().into()),
+        (BARE_VARIABLE, bare.dir().kubeconfig().into()),
+        (KUBECTL_VARIABLE, bare.kubectl().into()),
+        (XTASK_VARIABLE, std::env::current_exe()?.into()),
+        ("PATH", whole.path()?),
+    ];
+    let outcome = check_tables(args, &bare).and_then(|()| tests.cargo_test(&args.cargo_test));
+    for cluster in [&whole, &bare] {
+        real_cluster::down(cluster.dir())?;
+        if outcome.is_ok() {
+            cluster.dir().remove()?;
+        } else {
+            let logs = cluster.dir().logs();
+            println!("control plane stopped; its logs: {}", logs.display());
+        }
     }
     outcome
+}
+
+fn check_tables(args: &Args, server: &ControlPlane) -> Result<()> {
+    if !args.cargo_test.is_empty() {
+        return Ok(());
+    }
+    generate::check(server.dir().kubeconfig(), server.kubectl())?;
+    println!("the tables of built-in kinds are those of the server");
+    Ok(())
 }
 
 /// The names of the workspace's test targets of this kind.
@@ -104,7 +139,8 @@ fn targets() -> Result<Vec<String>> {
 
 struct Tests<'a> {
     targets: Vec<String>,
-    kubeconfig: Option<PathBuf>,
+    /// Through which the tests find what they need.
+    variables: Vec<(&'static str, OsString)>,
     interrupt: Interrupt,
     totals: &'a mut Totals,
 }
@@ -122,10 +158,7 @@ impl Tests<'_> {
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        if let Some(path) = &self.kubeconfig {
-            command.env(KUBECONFIG_VARIABLE, path);
-            command.env(XTASK_VARIABLE, std::env::current_exe()?);
-        }
+        command.envs(self.variables.iter().map(|(name, path)| (name, path)));
         // A group of its own: whoever is asked to stop, cargo, the tests or we, all of them stop.
         let mut child = command
             .process_group(0)

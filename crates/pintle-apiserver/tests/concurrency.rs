@@ -9,7 +9,7 @@
 
 mod support;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use support::*;
@@ -157,4 +157,98 @@ async fn a_watcher_that_never_reads_costs_nothing_and_is_told() {
         (&json!("ERROR"), &json!(410))
     );
     assert_eq!(watch.next().await, None);
+}
+
+fn version_of(event: &Value) -> u64 {
+    let version = event["object"]["metadata"]["resourceVersion"].as_str();
+    version.unwrap().parse().unwrap()
+}
+
+/// What one client saw that hangs up after every few events and comes back with the last version it
+/// knows, of an event or of a bookmark, and that takes its time now and then.
+async fn interrupted(http: Arc<Http>, from: u64, patience: usize) -> (Vec<(u64, String)>, usize) {
+    let mut seen: Vec<(u64, String)> = Vec::new();
+    let mut bookmarks = 0;
+    let mut last = from;
+    loop {
+        // Shortly before its end a watch sends a bookmark.
+        let path = format!(
+            "{CONFIG_MAPS}?watch=true&resourceVersion={last}&allowWatchBookmarks=true&timeoutSeconds=3"
+        );
+        let mut watch = http.watch(&path).await;
+        for _ in 0..patience {
+            let Some(event) = watch.next().await else {
+                break;
+            };
+            let version = version_of(&event);
+            let kind = event["type"].as_str().unwrap().to_owned();
+            if kind == "BOOKMARK" {
+                assert!(version >= last, "a bookmark never goes back");
+                last = version;
+                bookmarks += 1;
+                // As far as it says the client has seen everything, so it may go on from here.
+                break;
+            }
+            assert!(version > last, "{kind} at {version} after {last}");
+            last = version;
+            let name = event["object"]["metadata"]["name"].as_str().unwrap();
+            seen.push((version, format!("{kind} {name}")));
+            if name == "end" {
+                return (seen, bookmarks);
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Proves W117, W121, W124, W126.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_resumed_misses_nothing_and_repeats_nothing() {
+    let server = server();
+    let http = Arc::new(http(&server));
+    let from: u64 = server.resource_version().parse().unwrap();
+    let clients: Vec<_> = [1, 3, 17, 1000]
+        .map(|patience| tokio::spawn(interrupted(Arc::clone(&http), from, patience)))
+        .into();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let http = Arc::clone(&http);
+            tokio::spawn(async move {
+                for n in 0..WRITES {
+                    let pause = 20 + 7 * u64::try_from(writer).unwrap();
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                    let path = format!("{CONFIG_MAPS}/k{}", (writer + n) % 5);
+                    let patch = json!({"data": {"v": format!("{writer}-{n}")}});
+                    if http.merge(&path, &patch).await.0 == 404 {
+                        let name = format!("k{}", (writer + n) % 5);
+                        http.post(CONFIG_MAPS, &config_map(&name)).await;
+                    }
+                    if n % 11 == 0 {
+                        http.delete(CONFIG_MAPS).await;
+                    }
+                }
+            })
+        })
+        .collect();
+    // One who begins at the beginning and is never interrupted knows the truth.
+    let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion={from}");
+    let mut whole = http.watch(&path).await;
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    http.post(CONFIG_MAPS, &config_map("end")).await;
+    let mut truth = Vec::new();
+    while !matches!(truth.last(), Some((_, last)) if last == "ADDED end") {
+        let event = whole.next().await.unwrap();
+        let name = event["object"]["metadata"]["name"].as_str().unwrap();
+        let told = format!("{} {name}", event["type"].as_str().unwrap());
+        truth.push((version_of(&event), told));
+    }
+    let mut all_bookmarks = 0;
+    for client in clients {
+        let (seen, bookmarks) = client.await.unwrap();
+        assert_eq!(seen, truth);
+        all_bookmarks += bookmarks;
+    }
+    assert!(all_bookmarks > 0, "some went on from a bookmark");
 }

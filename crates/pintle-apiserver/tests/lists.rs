@@ -207,17 +207,15 @@ async fn every_namespace_at_once_can_only_be_read() {
 
 /// Proves W114, PW-5.
 #[tokio::test]
-async fn a_page_of_one_namespace_is_not_continued_in_another() {
+async fn a_page_of_one_namespace_shows_nothing_of_another() {
     let (_server, http) = filled(3).await;
     let (_, first) = http.get(&format!("{CONFIG_MAPS}?limit=1")).await;
     let token = first["metadata"]["continue"].as_str().unwrap();
     for other in ["kube-system", "a", "defaul", "default0"] {
         let path = format!("/api/v1/namespaces/{other}/configmaps?limit=1&continue={token}");
-        let (code, status) = http.get(&path).await;
-        assert_eq!((code, &status["reason"]), (400, &json!("BadRequest")));
-        let message = status["message"].as_str().unwrap();
-        assert!(message.contains("continue key is not valid"), "{message}");
+        let (code, list) = http.get(&path).await;
+        assert_eq!((code, names(&list)), (200, vec![]), "{other}");
     }
-    let everywhere = format!("/api/v1/configmaps?continue={token}");
-    assert_eq!(names(&http.get(&everywhere).await.1), ["c01", "c02"]);
+    let (_, rest) = http.get(&format!("{CONFIG_MAPS}?continue={token}")).await;
+    assert_eq!(names(&rest), ["c01", "c02"]);
 }

@@ -12,10 +12,10 @@ mod support;
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::{authentication::v1::SelfSubjectReview, core::v1::Namespace};
 use kube::{
     Api, Client, Config,
-    api::{ListParams, WatchParams},
+    api::{ListParams, PostParams, WatchParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use pintle_apiserver::{ApiServer, Bound, ServeError};
@@ -115,4 +115,49 @@ async fn the_kubeconfig_is_its_owners_alone() {
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), bound.kubeconfig());
     assert!(!format!("{bound:?}").contains("token"));
+}
+
+async fn client_of(kubeconfig: &str) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    Client::try_from(config.unwrap()).unwrap()
+}
+
+async fn who(client: Client) -> kube::Result<(String, Vec<String>)> {
+    let reviews: Api<SelfSubjectReview> = Api::all(client);
+    let review = reviews
+        .create(&PostParams::default(), &SelfSubjectReview::default())
+        .await?;
+    let user = review.status.unwrap().user_info.unwrap();
+    Ok((user.username.unwrap(), user.groups.unwrap()))
+}
+
+/// Proves W162.
+#[tokio::test]
+async fn a_certificate_of_the_servers_authority_says_who_a_client_is() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let alice = bound.user_kubeconfig("alice", Some("red")).unwrap();
+    let groups = |own: &[&str]| -> Vec<String> {
+        let all = own.iter().chain(&["system:authenticated"]);
+        all.map(|group| (*group).to_owned()).collect()
+    };
+    assert_eq!(
+        who(client_of(&alice).await).await.unwrap(),
+        ("alice".to_owned(), groups(&["red"]))
+    );
+    assert_eq!(
+        who(client_of(&bound.kubeconfig()).await).await.unwrap(),
+        ("kubernetes-admin".to_owned(), groups(&["system:masters"]))
+    );
+    // The same server on another port has another authority.
+    let other = server.serve("127.0.0.1:0").await.unwrap();
+    let mut stranger: serde_json::Value =
+        serde_json::from_str(&other.user_kubeconfig("alice", None).unwrap()).unwrap();
+    let ours: serde_json::Value = serde_json::from_str(&alice).unwrap();
+    stranger["clusters"] = ours["clusters"].clone();
+    assert!(who(client_of(&stranger.to_string()).await).await.is_err());
+    bound.shutdown().await;
+    other.shutdown().await;
 }

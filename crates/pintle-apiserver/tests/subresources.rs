@@ -127,7 +127,7 @@ async fn an_eviction_honours_the_budget() {
     let (code, status) = http.post(&format!("{PODS}/p/eviction"), &eviction).await;
     assert_eq!((code, &status["reason"]), (429, &json!("TooManyRequests")));
     assert_eq!(status["details"]["causes"][0]["reason"], "DisruptionBudget");
-    let allow = json!({"status": {"disruptionsAllowed": 1}});
+    let allow = json!({"status": {"disruptionsAllowed": 1, "observedGeneration": 1}});
     http.merge(&format!("{budgets}/b/status"), &allow).await;
     assert_eq!(
         http.post(&format!("{PODS}/p/eviction"), &eviction).await.0,

@@ -193,7 +193,9 @@ async fn a_watch_from_the_future_waits_and_a_streaming_list_from_it_fails() {
     let path = format!(
         "{CONFIG_MAPS}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=999"
     );
-    assert_eq!(http.get(&path).await.0, 504);
+    let (code, event) = http.get(&path).await;
+    assert_eq!((code, &event["type"]), (200, &json!("ERROR")));
+    assert_eq!(event["object"]["code"], 504);
 }
 
 /// Proves W127.

@@ -17,22 +17,14 @@ mod support;
 use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
-use pintle_apiserver::{ApiServer, Clock, PodDeletion};
+use pintle_apiserver::ApiServer;
 use pintle_cluster::{Builder, Cluster, Loops};
 use support::{
     Kubectl,
     gateway::{Fault, Gateway},
-    image, is_ready, revision, start_of_time, wait_for,
+    image, is_ready, revision, start_of_time, virtual_server, wait_for,
 };
 use tokio::time::sleep;
-
-fn server() -> ApiServer {
-    ApiServer::builder()
-        .clock(Clock::starting_at(start_of_time()))
-        .seed(7)
-        .pod_deletion(PodDeletion::Leave)
-        .build()
-}
 
 fn loops(server: &ApiServer, gateway: &Gateway) -> Builder {
     Cluster::builder()
@@ -76,7 +68,7 @@ async fn end_state(kubectl: &Kubectl) -> EndState {
 
 /// Rolls out a new image, with or without a fault at one write of the rollout. Gives the writes.
 async fn roll_out(fault: Option<Fault>) -> (EndState, Vec<String>) {
-    let server = server();
+    let server = virtual_server();
     let kubectl = Kubectl::new(server.client());
     let gateway = Gateway::new(&server, None);
     let mut cluster = loops(&server, &gateway).start().await;
@@ -150,7 +142,7 @@ fn a_write_that_fails_or_whose_answer_is_lost_leads_to_the_same_end() {
 #[test]
 fn at_rest_nothing_is_written_for_a_day() {
     run(async {
-        let server = server();
+        let server = virtual_server();
         let kubectl = Kubectl::new(server.client());
         let gateway = Gateway::new(&server, None);
         let cluster = loops(&server, &gateway).loops(Loops::ALL).start().await;
@@ -179,7 +171,7 @@ fn at_rest_nothing_is_written_for_a_day() {
 #[test]
 fn each_kind_is_watched_once_and_read_no_more_than_once_besides() {
     run(async {
-        let server = server();
+        let server = virtual_server();
         let kubectl = Kubectl::new(server.client());
         let gateway = Gateway::new(&server, None);
         let cluster = loops(&server, &gateway).loops(Loops::ALL).start().await;

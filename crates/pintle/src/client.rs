@@ -6,6 +6,7 @@ use http::{HeaderValue, header::USER_AGENT};
 use kube::{Client, Config, client::ClientBuilder};
 
 pub use self::target::{Target, TargetError};
+use crate::limits::RateLimit;
 
 /// Why a client could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -37,10 +38,35 @@ pub enum ClientError {
 /// # }
 /// ```
 pub fn build(config: Config, user_agent: &str) -> Result<Client, ClientError> {
-    let config = prepare(config, user_agent)?;
-    let builder =
-        ClientBuilder::try_from(config).map_err(|error| ClientError::Config(Box::new(error)))?;
-    Ok(builder.build())
+    let builder = ClientBuilder::try_from(prepare(config, user_agent)?);
+    Ok(builder.map_err(unusable)?.build())
+}
+
+/// As [`build`], for a client that keeps to `limit`.
+///
+/// The limit stands in front of everything else, so what waits for it holds no connection. Leases,
+/// events and watches do not wait behind other requests; see [`RateLimit`].
+///
+/// ```no_run
+/// # async fn example(config: kube::Config) -> Result<(), Box<dyn std::error::Error>> {
+/// use pintle::limits::RateLimit;
+///
+/// let limit = RateLimit::new(20.0, 30)?;
+/// let client = pintle::client::build_limited(config, "shop-controller/1.2", &limit)?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn build_limited(
+    config: Config,
+    user_agent: &str,
+    limit: &RateLimit,
+) -> Result<Client, ClientError> {
+    let builder = ClientBuilder::try_from(prepare(config, user_agent)?);
+    Ok(builder.map_err(unusable)?.with_layer(limit).build())
+}
+
+fn unusable(error: kube::Error) -> ClientError {
+    ClientError::Config(Box::new(error))
 }
 
 fn prepare(mut config: Config, user_agent: &str) -> Result<Config, ClientError> {

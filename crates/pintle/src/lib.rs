@@ -10,7 +10,7 @@
 //! [`controller`] is where to begin: a reconcile function and the builder around it. The stages
 //! before it are there to be used alone: an [`informer`] with its [`cache`] for a program that only
 //! watches, a [`queue`] for one that has its own workers. [`events`] is what users read in `kubectl
-//! describe`.
+//! describe`, [`probes`] what a kubelet and a Prometheus ask a program.
 //!
 //! The k8s-openapi crate wants to know for which Kubernetes version it builds. Libraries leave that
 //! open, so the program says it: `k8s-openapi = { version = "0.29", features = ["v1_36"] }`.
@@ -41,6 +41,10 @@ pub mod conditions;
 pub mod events;
 pub mod finalizer;
 pub mod owner;
+
+// What surrounds it in a program.
+
+pub mod probes;
 
 // What everything stands on.
 

@@ -1,7 +1,8 @@
 //! How fast a program may ask the API server, as every client-go program has it.
 //!
 //! Off unless asked for: a server with priority and fairness protects itself better than its
-//! clients can. Where a limit is wanted, [`RateLimit`] is a tower layer for the client.
+//! clients can. Where a limit is wanted, [`RateLimit`] is a tower layer for the client;
+//! [`build_limited`](crate::client::build_limited) puts it in its place.
 
 use std::{
     fmt,

@@ -28,7 +28,7 @@ use pintle::{
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{Instrument, error, info, info_span, warn};
 
 use crate::{
     deployment,
@@ -199,8 +199,11 @@ impl Controller {
     }
 
     async fn sync_item(&self, item: Item<ObjectKey>) {
+        // What is logged on the way says which Foo it was about.
+        let span = info_span!("sync", foo = %item.key());
         // A panic is this key's trouble, not the worker's.
-        match AssertUnwindSafe(self.sync(item.key())).catch_unwind().await {
+        let synced = AssertUnwindSafe(self.sync(item.key())).catch_unwind();
+        match synced.instrument(span).await {
             Ok(Ok(())) => item.forget(),
             Ok(Err(error)) => {
                 warn!(key = %item.key(), %error, "Error syncing; requeuing for later retry");

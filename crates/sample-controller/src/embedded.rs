@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use kube::Client;
+use pintle::limits::RateLimit;
 use pintle_apiserver::{ApiServer, Bound, PodDeletion};
 use pintle_cluster::Cluster;
+use tower::Layer;
 
 /// The cluster in this process: an API server on loopback, and the loops that make Deployments into
 /// Pods.
@@ -45,6 +47,11 @@ impl Embedded {
     /// A client of the cluster, in process.
     pub fn client(&self) -> Client {
         self.cluster.client()
+    }
+
+    /// A client of the cluster, in process, that keeps to `limit`.
+    pub fn limited_client(&self, limit: &RateLimit) -> Client {
+        Client::new(limit.layer(self.cluster.server().service()), "default")
     }
 
     /// Where the API server listens.

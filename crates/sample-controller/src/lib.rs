@@ -9,5 +9,6 @@ pub mod deployment;
 pub mod embedded;
 pub mod foo;
 pub mod install;
+pub mod manifests;
 pub mod narrate;
 mod status;

@@ -1,5 +1,7 @@
 //! `sample-controller`: Foo to Deployment, against any cluster or an embedded one.
 
+mod cli;
+
 use std::{
     io::{Write, stdout},
     path::PathBuf,
@@ -11,7 +13,13 @@ use anyhow::Context;
 use clap::Parser;
 use kube::{Api, Client};
 use pintle::{
-    client::Target, clock::Clock, events::EventBroadcaster, informer::InformerFactory,
+    client::Target,
+    clock::Clock,
+    events::EventBroadcaster,
+    informer::InformerFactory,
+    limits::RateLimit,
+    metrics::Metrics,
+    probes::{Probes, Serving},
     queue::WorkQueue,
 };
 use sample_controller::{
@@ -20,61 +28,20 @@ use sample_controller::{
     embedded::Embedded,
     foo::Foo,
     install,
+    manifests::{self, Placement},
     narrate::Narrator,
 };
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+use crate::cli::{Cli, Command};
 
 /// How long the last events may take to be written at the end.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// Keeps one Deployment per Foo.
-///
-/// Without a cluster named by --kubeconfig, --master, KUBECONFIG or a Pod's own environment, it
-/// brings up an API server of its own, installs the Foo CRD, applies an example and shows the loop
-/// as it turns. On a cluster it is pointed at, it installs and applies nothing unless asked.
-#[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
-struct Cli {
-    /// Path of a kubeconfig; without it KUBECONFIG and a Pod's own environment are tried
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Address of the API server; overrides the one in the kubeconfig
-    #[arg(long, value_name = "URL")]
-    master: Option<http::Uri>,
-    /// How many Foos are synced at once
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    workers: u16,
-    /// Sync every Foo again after so many seconds; 0 turns it off
-    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
-    resync: u64,
-    /// Install the Foo CRD on the named cluster first
-    #[arg(long)]
-    install_crd: bool,
-    /// Log more: once for what each sync does, twice for every request
-    #[arg(short, action = clap::ArgAction::Count)]
-    verbose: u8,
-    /// Log as JSON, one object a line
-    #[arg(long)]
-    log_json: bool,
-    #[command(subcommand)]
-    command: Option<Command>,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum Command {
-    /// Print the Foo CustomResourceDefinition as YAML
-    Crd {
-        /// The classic form, in which the status is a plain field
-        #[arg(long)]
-        no_status_subresource: bool,
-    },
-}
-
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_logging(&cli);
+    cli.start_logging();
     match run(cli).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -84,55 +51,147 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(cli: Cli) -> anyhow::Result<()> {
-    if let Some(Command::Crd {
-        no_status_subresource,
-    }) = cli.command
-    {
-        say(&serde_saphyr::to_string(&crd::definition(
-            no_status_subresource,
-        ))?);
-        return Ok(());
+async fn run(mut cli: Cli) -> anyhow::Result<()> {
+    if let Some(command) = cli.command.take() {
+        return print(command);
     }
     let shutdown = CancellationToken::new();
     tokio::spawn(stop_on_signal(shutdown.clone()));
-    let kubeconfig = cli.kubeconfig.as_deref();
-    match Target::named(kubeconfig, cli.master.as_ref()).await? {
-        Some(target) => {
-            say(&format!("Working on {target}"));
-            let client = target.client(concat!("sample-controller/", env!("CARGO_PKG_VERSION")))?;
-            if cli.install_crd {
-                install::crd(&client).await?;
-            }
-            let informers = InformerFactory::new(client.clone()).resync(resync(&cli));
-            control(&cli, client, &informers, &shutdown).await
-        }
-        None => run_embedded(&cli, &shutdown).await,
+    let metrics = Metrics::new();
+    let limit = cli.limit(&metrics)?;
+    let program = Program {
+        cli,
+        metrics,
+        limit,
+        shutdown,
+    };
+    let cli = &program.cli;
+    match Target::named(cli.kubeconfig.as_deref(), cli.master.as_ref()).await? {
+        Some(target) => program.run_on(&target).await,
+        None => program.run_embedded().await,
     }
 }
 
-/// The whole story on a cluster of our own.
-async fn run_embedded(cli: &Cli, shutdown: &CancellationToken) -> anyhow::Result<()> {
-    let embedded = Embedded::start().await?;
-    let client = embedded.client();
-    install::crd(&client)
-        .await
-        .context("installing the Foo CRD")?;
-    say(&format!(
-        "No cluster was named (--kubeconfig, --master, KUBECONFIG): an embedded one listens on {}\n",
-        embedded.url()
-    ));
-    let informers = InformerFactory::new(client.clone()).resync(resync(cli));
-    let narrator = Narrator::new(&informers, |line| say(&line));
-    install::example(&client)
-        .await
-        .context("applying the example")?;
-    let hints = tokio::spawn(hints(client.clone(), embedded.kubeconfig()));
-    let ran = control(cli, client, &informers, shutdown).await;
-    hints.abort();
-    drop(narrator);
-    embedded.stop().await;
-    ran
+/// The commands that touch no cluster.
+fn print(command: Command) -> anyhow::Result<()> {
+    let yaml = match command {
+        Command::Crd {
+            no_status_subresource,
+        } => serde_saphyr::to_string(&crd::definition(no_status_subresource))?,
+        Command::Manifests {
+            namespace,
+            image,
+            no_status_subresource,
+        } => manifests::yaml(&Placement {
+            namespace,
+            image,
+            no_status_subresource,
+        })?,
+    };
+    say(&yaml);
+    Ok(())
+}
+
+/// What one run is made of.
+struct Program {
+    cli: Cli,
+    metrics: Metrics,
+    limit: Option<RateLimit>,
+    shutdown: CancellationToken,
+}
+
+impl Program {
+    /// Works on a cluster that somebody named.
+    async fn run_on(&self, target: &Target) -> anyhow::Result<()> {
+        say(&format!("Working on {target}"));
+        let agent = concat!("sample-controller/", env!("CARGO_PKG_VERSION"));
+        let client = match &self.limit {
+            Some(limit) => target.limited_client(agent, limit)?,
+            None => target.client(agent)?,
+        };
+        if self.cli.install_crd {
+            install::crd(&client).await?;
+        }
+        let informers = self.informers(client.clone());
+        self.control(client, &informers).await
+    }
+
+    /// The whole story on a cluster of our own.
+    async fn run_embedded(&self) -> anyhow::Result<()> {
+        let embedded = Embedded::start().await?;
+        let client = embedded.client();
+        install::crd(&client)
+            .await
+            .context("installing the Foo CRD")?;
+        say(&format!(
+            "No cluster was named (--kubeconfig, --master, KUBECONFIG): an embedded one listens on {}\n",
+            embedded.url()
+        ));
+        let ours = match &self.limit {
+            Some(limit) => embedded.limited_client(limit),
+            None => client.clone(),
+        };
+        let informers = self.informers(ours.clone());
+        let narrator = Narrator::new(&informers, |line| say(&line));
+        install::example(&client)
+            .await
+            .context("applying the example")?;
+        let hints = tokio::spawn(hints(client, embedded.kubeconfig()));
+        let ran = self.control(ours, &informers).await;
+        hints.abort();
+        drop(narrator);
+        embedded.stop().await;
+        ran
+    }
+
+    fn informers(&self, client: Client) -> InformerFactory {
+        InformerFactory::new(client)
+            .resync(self.cli.resync())
+            .metrics(self.metrics.clone())
+    }
+
+    /// Runs the controller until the shutdown, then lets its last events be written.
+    async fn control(&self, client: Client, informers: &InformerFactory) -> anyhow::Result<()> {
+        let events = EventBroadcaster::builder()
+            .metrics(self.metrics.clone())
+            .build();
+        let _log = events.start_logging();
+        let _sink = events.start_recording(client.clone());
+        let queue = WorkQueue::builder("Foos").metrics(&self.metrics).build();
+        let recorder = events.recorder(NAME);
+        let controller = Controller::new(client, informers, recorder, queue, Clock::system())?;
+        let serving = self.serve_probes(informers).await?;
+        informers.start(&self.shutdown);
+        let ran = controller
+            .run(self.cli.workers.into(), &self.shutdown)
+            .await;
+        informers.shutdown().await;
+        let unwritten = events.shutdown(FLUSH).await.left;
+        if unwritten > 0 {
+            tracing::warn!(unwritten, "the last events could not be written in time");
+        }
+        // Last of all: until here a probe hears that we are alive, and stopping.
+        if let Some(serving) = serving {
+            serving.shutdown().await;
+        }
+        ran
+    }
+
+    async fn serve_probes(&self, informers: &InformerFactory) -> anyhow::Result<Option<Serving>> {
+        let Some(address) = self.cli.bind else {
+            return Ok(None);
+        };
+        let probes = Probes::new(&self.shutdown)
+            .metrics(&self.metrics)
+            .caches(informers);
+        let serving = probes.serve(address).await;
+        let serving = serving.with_context(|| format!("cannot listen on {address}"))?;
+        say(&format!(
+            "Probes and metrics on http://{}\n",
+            serving.address()
+        ));
+        Ok(Some(serving))
+    }
 }
 
 /// Says how to go on, once the example is ready.
@@ -152,43 +211,12 @@ async fn hints(client: Client, kubeconfig: PathBuf) {
     say(&format!(
         "\nexample-foo is ready. Go on in another terminal:\n\n  \
          {kubectl} patch foo example-foo --type merge -p '{{\"spec\":{{\"replicas\":3}}}}'\n  \
+         {kubectl} edit foo example-foo\n  \
          {kubectl} get foos,deployments,pods\n  \
          {kubectl} get events\n  \
          {kubectl} delete foo example-foo\n\n\
          Ctrl-C stops.\n"
     ));
-}
-
-/// Runs the controller until the shutdown, then lets its last events be written.
-async fn control(
-    cli: &Cli,
-    client: Client,
-    informers: &InformerFactory,
-    shutdown: &CancellationToken,
-) -> anyhow::Result<()> {
-    let events = EventBroadcaster::new();
-    let _log = events.start_logging();
-    let _sink = events.start_recording(client.clone());
-    let queue = WorkQueue::new("Foos");
-    let controller = Controller::new(
-        client,
-        informers,
-        events.recorder(NAME),
-        queue,
-        Clock::system(),
-    )?;
-    informers.start(shutdown);
-    let ran = controller.run(cli.workers.into(), shutdown).await;
-    informers.shutdown().await;
-    let unwritten = events.shutdown(FLUSH).await.left;
-    if unwritten > 0 {
-        tracing::warn!(unwritten, "the last events could not be written in time");
-    }
-    ran
-}
-
-fn resync(cli: &Cli) -> Duration {
-    Duration::from_secs(cli.resync)
 }
 
 /// The first Ctrl-C or SIGTERM stops in order, the second at once.
@@ -213,25 +241,6 @@ async fn signal() {
         }
     }
     let _ = tokio::signal::ctrl_c().await;
-}
-
-fn start_logging(cli: &Cli) {
-    let level = match cli.verbose {
-        0 => "warn",
-        1 => "warn,sample_controller=info,pintle=info",
-        _ => "info,sample_controller=debug,pintle=debug",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let registry = tracing_subscriber::registry().with(filter);
-    if cli.log_json {
-        registry
-            .with(fmt::layer().json().with_writer(std::io::stderr))
-            .init();
-    } else {
-        registry
-            .with(fmt::layer().with_writer(std::io::stderr))
-            .init();
-    }
 }
 
 /// A terminal that is gone is no reason to stop.

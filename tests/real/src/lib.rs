@@ -17,7 +17,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, DynamicObject, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::core::ApiResource;
 use kube::{Api, Client, Config, Resource, ResourceExt as _};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -36,14 +36,28 @@ pub const XTASK_VARIABLE: &str = "PINTLE_XTASK";
 /// disrupts it.
 static CONTROL_PLANE: RwLock<()> = RwLock::const_new(());
 
+/// The path of the kubeconfig of an API server without a controller manager.
+pub const BARE_VARIABLE: &str = "PINTLE_REAL_API_SERVER";
+
 /// How long [`eventually`] waits. Generous: on a busy machine the controller manager takes its time.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-fn kubeconfig_path(variable: Option<OsString>) -> Result<PathBuf, String> {
-    match variable {
+/// The path of the kubectl of the pinned version.
+pub const KUBECTL_VARIABLE: &str = "PINTLE_REAL_KUBECTL";
+
+/// The path in a variable.
+///
+/// # Panics
+/// If there is none.
+pub fn from_environment(variable: &str) -> PathBuf {
+    kubeconfig_path(variable, std::env::var_os(variable)).unwrap_or_else(|why| panic!("{why}"))
+}
+
+fn kubeconfig_path(name: &str, value: Option<OsString>) -> Result<PathBuf, String> {
+    match value {
         Some(path) if !path.is_empty() => Ok(path.into()),
         _ => Err(format!(
-            "this test needs a real control plane, and {VARIABLE} does not name one: \
+            "this test needs a real control plane, and {name} does not name one: \
              start it with cargo xtask real-cluster up, or run cargo xtask test-real"
         )),
     }
@@ -88,9 +102,55 @@ pub async fn api_server_address() -> std::net::SocketAddr {
     address.as_str().parse().expect("an address and a port")
 }
 
+/// A client, as its admin, of the API server that has no controller manager beside it: nothing
+/// changes there but by requests.
+///
+/// # Panics
+/// As [`client`].
+pub async fn bare_client() -> Client {
+    let path = kubeconfig_path(BARE_VARIABLE, std::env::var_os(BARE_VARIABLE))
+        .unwrap_or_else(|why| panic!("{why}"));
+    let kubeconfig = Kubeconfig::read_from(&path).expect("the kubeconfig of the API server");
+    client_from(kubeconfig, |_| {}).await
+}
+
+/// A client of the server this kubeconfig names.
+///
+/// # Panics
+/// If it is no kubeconfig.
+pub async fn client_of(kubeconfig: &str) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).expect("a kubeconfig");
+    client_from(kubeconfig, |_| {}).await
+}
+
+/// As [`bare_client`], but nobody: no token, no certificate.
+///
+/// # Panics
+/// As [`client`].
+pub async fn bare_stranger() -> Client {
+    let path = kubeconfig_path(BARE_VARIABLE, std::env::var_os(BARE_VARIABLE))
+        .unwrap_or_else(|why| panic!("{why}"));
+    let kubeconfig = Kubeconfig::read_from(&path).expect("the kubeconfig of the API server");
+    client_from(kubeconfig, |config| config.auth_info = AuthInfo::default()).await
+}
+
+/// As [`client_of`], but nobody.
+///
+/// # Panics
+/// As [`client_of`].
+pub async fn stranger_of(kubeconfig: &str) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).expect("a kubeconfig");
+    client_from(kubeconfig, |config| config.auth_info = AuthInfo::default()).await
+}
+
 async fn client_with(change: impl FnOnce(&mut Config)) -> Client {
-    let path = kubeconfig_path(std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"));
+    let path =
+        kubeconfig_path(VARIABLE, std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"));
     let kubeconfig = Kubeconfig::read_from(&path).expect("the kubeconfig of the control plane");
+    client_from(kubeconfig, change).await
+}
+
+async fn client_from(kubeconfig: Kubeconfig, change: impl FnOnce(&mut Config)) -> Client {
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .expect("a usable kubeconfig");
@@ -141,7 +201,8 @@ impl ControlPlane {
 }
 
 async fn xtask(command: &'static str) {
-    let path = kubeconfig_path(std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"));
+    let path =
+        kubeconfig_path(VARIABLE, std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"));
     let xtask = std::env::var_os(XTASK_VARIABLE)
         .unwrap_or_else(|| panic!("{XTASK_VARIABLE} does not name the program of cargo xtask"));
     let run = move || {
@@ -277,12 +338,12 @@ mod tests {
     #[test]
     fn without_a_control_plane_a_test_fails_and_says_how_to_start_one() {
         for missing in [None, Some(OsString::new())] {
-            let why = kubeconfig_path(missing).unwrap_err();
+            let why = kubeconfig_path(VARIABLE, missing).unwrap_err();
             assert!(why.contains("cargo xtask real-cluster up"), "{why}");
             assert!(why.contains("cargo xtask test-real"), "{why}");
         }
         assert_eq!(
-            kubeconfig_path(Some("a/b".into())),
+            kubeconfig_path(VARIABLE, Some("a/b".into())),
             Ok(PathBuf::from("a/b"))
         );
     }

@@ -5,7 +5,10 @@
 
 mod cluster;
 mod control_plane;
+mod differential;
 mod events;
 mod informer;
 mod kube_client;
+mod kube_runtime;
+mod kubectl;
 mod reflector;

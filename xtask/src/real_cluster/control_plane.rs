@@ -1,7 +1,9 @@
 //! Starting and stopping the processes of one control plane, in order.
 
+use std::ffi::OsString;
+use std::iter;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,7 +12,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::credentials::Credentials;
 use super::process::Process;
 use super::run_dir::{RunDir, State, remove, write_private};
-use super::{KUBECONFIG_VARIABLE, XTASK_VARIABLE, binaries, cache_dir, quoted};
+use super::{
+    BARE_VARIABLE, KUBECONFIG_VARIABLE, KUBECTL_VARIABLE, XTASK_VARIABLE, binaries, cache_dir,
+    quoted,
+};
 use crate::interrupt::Interrupt;
 
 /// How long each step may take: the API server until it is ready, the controller manager until its
@@ -70,6 +75,13 @@ impl ControlPlane {
 
     pub(crate) fn dir(&self) -> &RunDir {
         &self.dir
+    }
+
+    /// The search path of programs, with those of the control plane first.
+    pub(crate) fn path(&self) -> Result<OsString> {
+        let before = std::env::var_os("PATH").unwrap_or_default();
+        let all = iter::once(self.state.bin.clone()).chain(std::env::split_paths(&before));
+        Ok(std::env::join_paths(all)?)
     }
 
     /// The folder of the binaries, kubectl among them.
@@ -139,15 +151,27 @@ impl ControlPlane {
         found.with_context(|| format!("there is no {name}"))
     }
 
+    /// The kubectl of the same version.
+    pub(crate) fn kubectl(&self) -> PathBuf {
+        self.state.bin.join("kubectl")
+    }
+
     /// Lines a shell can evaluate.
     pub(crate) fn exports(&self) -> String {
         let kubeconfig = quoted(&self.dir.kubeconfig());
         let bin = quoted(&self.state.bin);
-        let xtask = std::env::current_exe().unwrap_or_default();
-        let xtask = quoted(&xtask);
+        let kubectl = quoted(&self.kubectl());
+        let xtask = quoted(&std::env::current_exe().unwrap_or_default());
+        let managed = |process: &Process| process.name == "kube-controller-manager";
+        let variable = if self.state.processes.iter().any(managed) {
+            KUBECONFIG_VARIABLE
+        } else {
+            BARE_VARIABLE
+        };
         format!(
             "export KUBECONFIG={kubeconfig}\n\
-             export {KUBECONFIG_VARIABLE}={kubeconfig}\n\
+             export {variable}={kubeconfig}\n\
+             export {KUBECTL_VARIABLE}={kubectl}\n\
              export {XTASK_VARIABLE}={xtask}\n\
              export PATH={bin}:\"$PATH\"\n"
         )
@@ -318,7 +342,14 @@ impl<'a> Start<'a> {
 
     fn api_server_flags(&self, etcd: &str) -> Vec<String> {
         let file = |name| self.credentials.file(name);
+        // Without the controller manager nobody makes the service accounts Pods would need.
+        let needless = if self.options.controller_manager {
+            ""
+        } else {
+            "ServiceAccount"
+        };
         flags(&[
+            ("disable-admission-plugins", needless.into()),
             ("bind-address", "127.0.0.1".into()),
             ("secure-port", self.state.api_server_port.to_string()),
             ("tls-cert-file", file("tls.crt")),

@@ -26,6 +26,13 @@ pub(crate) const KUBECONFIG_VARIABLE: &str = "PINTLE_REAL_CLUSTER";
 /// The variable through which tests find this program, for what only it can do to the control plane.
 pub(crate) const XTASK_VARIABLE: &str = "PINTLE_XTASK";
 
+/// As [`KUBECONFIG_VARIABLE`], for an API server without a controller manager: nothing changes there
+/// but by requests.
+pub(crate) const BARE_VARIABLE: &str = "PINTLE_REAL_API_SERVER";
+
+/// The variable through which tests find the kubectl of the same version.
+pub(crate) const KUBECTL_VARIABLE: &str = "PINTLE_REAL_KUBECTL";
+
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Build what is missing, start the control plane, and wait until it is ready

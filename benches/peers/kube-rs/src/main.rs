@@ -7,6 +7,7 @@ mod client;
 mod follow;
 mod measure;
 mod pipeline;
+mod queue;
 mod reads;
 mod reconcile;
 mod small;
@@ -36,7 +37,7 @@ enum Work {
     Pipeline(Flags),
     /// Read a full store
     Reads(Flags),
-    /// Not public in kube-rs
+    /// Take keys through the scheduler
     Queue(Flags),
     /// Reconcile, and do nothing
     Reconcile(Flags),
@@ -158,13 +159,13 @@ async fn run(work: Work) -> anyhow::Result<String> {
         "--objects, --handlers and --workers are at least 1"
     );
     let phase: Phase = match name {
+        "queue" => queue::run(&flags).await?,
         "sync" => follow::sync(&flags).await?,
         "relist" => follow::relist(&flags).await?,
         "watch" => follow::watch(&flags).await?,
         "pipeline" => pipeline::run(&flags).await?,
         "reads" => reads::run(&flags).await?,
-        "reconcile" => reconcile::run(&mut flags).await?,
-        _ => return Err(CannotDo("the scheduler of kube-rs is not public").into()),
+        _ => reconcile::run(&mut flags).await?,
     };
     flags.settle().await;
     phase.to_json(name, &flags)

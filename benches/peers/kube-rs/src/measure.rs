@@ -51,6 +51,15 @@ pub fn reset_peak() -> Result<()> {
     fs::write("/proc/self/clear_refs", "5").context("the peak cannot be reset")
 }
 
+/// Gives back to the system what the allocator holds and nobody uses.
+fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it may be called at any time.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// The part of a run that is measured.
 pub struct Phase {
     start: Instant,
@@ -94,6 +103,9 @@ impl Phase {
     /// The line, with the memory as it is now.
     pub fn to_json(mut self, work: &str, flags: &Flags) -> Result<String> {
         let (peak_kib, steady_kib) = (memory("VmHWM")?, resident()?);
+        trim();
+        self.extra
+            .insert("steady_trim_kib".into(), resident()?.into());
         if work == "relist" {
             self.extra.insert("peak_kib".into(), peak_kib.into());
         }

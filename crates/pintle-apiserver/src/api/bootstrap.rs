@@ -33,7 +33,7 @@ impl Api {
             manager: "kube-apiserver".to_owned(),
             ..WriteOptions::default()
         };
-        let made = prune(resource, &mut object, &options)
+        let made = prune(resource, &mut object, &[], &options)
             .and_then(|()| self.create_object(resource, namespace, object, &options, Mark::Update));
         if let Err(error) = made {
             tracing::error!(?error, plural, "cannot create what every cluster has");

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     meta::{self, Tree},
     registry::Resource,
+    schema::prepare,
     store::{Change, Content, Expect, Object, Refused, key_of},
 };
 
@@ -92,6 +93,17 @@ impl Api {
         {
             return Err(definition_goes(resource, &given));
         }
+        let metadata = meta::metadata(&mut object);
+        for field in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+        ] {
+            metadata.remove(field);
+        }
+        if resource.is("apps", "daemonsets") {
+            prepare::count_template(&mut object);
+        }
         if mark == Mark::Update {
             self.mark_managers(resource, "", options, None, &mut object);
         }
@@ -141,7 +153,13 @@ impl Api {
         Err(if tries > 1 {
             ApiError::no_free_name(group, plural, &last)
         } else {
-            ApiError::already_exists(group, plural, &last)
+            let error = ApiError::already_exists(group, plural, &last);
+            let there = self.store.get(table, &key_of(namespace, &last));
+            if there.is_some_and(|object| object.header().deleting) {
+                error.prefixed("object is being deleted: ")
+            } else {
+                error
+            }
         })
     }
 

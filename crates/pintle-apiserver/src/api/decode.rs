@@ -1,12 +1,16 @@
 //! Request bodies: which format, and the object in it.
 
+use std::fmt::Write;
+
 use http::{HeaderMap, header};
 use serde_json::Value;
+use serde_saphyr::options::DuplicateKeyPolicy;
 
 use super::{Call, error::ApiError, options::WriteOptions, strategy::prune};
 use crate::{
-    codec::protobuf,
+    codec::{duplicates, protobuf},
     meta::{self, Tree},
+    patch::json_kind,
     schema::field::FieldError,
 };
 
@@ -43,29 +47,115 @@ pub(crate) fn decode_body(
         "" | "*/*" | "application/json" => json(body, kind.2),
         "application/yaml" => yaml(body),
         protobuf::MEDIA_TYPE => protobuf::decode(body, Some(kind))
-            .map_err(|error| ApiError::bad_request(error.to_string())),
+            .map_err(|error| unrecognized(kind.2, body, &error.to_string())),
         _ => Err(ApiError::unsupported_media_type(ACCEPTED)),
     }
 }
 
 fn json(body: &[u8], kind: &str) -> Result<Value, ApiError> {
-    serde_json::from_slice(body).map_err(|error| {
-        ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {error}"
-        ))
-    })
+    serde_json::from_slice(body).map_err(|error| not_json(kind, &error, body))
+}
+
+fn not_json(kind: &str, error: &serde_json::Error, body: &[u8]) -> ApiError {
+    let why = json_problem(error, body);
+    let why = format!("couldn't get version/kind; json parse error: {why}");
+    unrecognized(kind, body, &why)
+}
+
+/// What is wrong with a JSON text; the usual faults are told in the words clients know.
+pub(crate) fn json_problem(error: &serde_json::Error, text: &[u8]) -> String {
+    if error.is_eof() {
+        return "unexpected end of JSON input".to_owned();
+    }
+    let told = error.to_string();
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let line = lines.nth(error.line().saturating_sub(1));
+    let found = line.and_then(|line| line.get(error.column().saturating_sub(1)));
+    match found {
+        Some(found) if told.starts_with("expected value") => {
+            let found = char::from(*found);
+            format!("invalid character {found:?} looking for beginning of value")
+        }
+        _ => told,
+    }
 }
 
 pub(crate) fn yaml(body: &[u8]) -> Result<Value, ApiError> {
     let text = std::str::from_utf8(body).map_err(|error| {
         ApiError::bad_request(format!("error converting YAML to JSON: {error}"))
     })?;
-    serde_saphyr::from_str(text).map_err(|error| {
+    let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         ApiError::bad_request(format!("error converting YAML to JSON: yaml: {error}"))
     })
 }
 
+/// The first key that stands twice in a mapping, as it is told.
+fn yaml_duplicate(body: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(body).ok()?;
+    let error = serde_saphyr::from_str::<Value>(text).err()?.to_string();
+    let (place, key) = error.split_once("duplicate mapping key: ")?;
+    let key = key.split_once(", set DuplicateKeyPolicy")?.0;
+    let line = place.split_once("line ")?.1.split(' ').next()?;
+    Some(format!(
+        "yaml: unmarshal errors:\n  line {line}: key {key:?} already set in map"
+    ))
+}
+
+/// The beginning of a body, as it is shown to whoever sent it.
+fn summary(body: &[u8]) -> String {
+    const MOST: usize = 30;
+    let (start, more) = match body.get(..MOST) {
+        Some(start) if body.len() > MOST => (start, " ..."),
+        _ => (body, ""),
+    };
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
+        Some(_) => {
+            let mut hex = String::new();
+            for byte in start {
+                let _ = write!(hex, "{byte:02x}");
+            }
+            hex + more
+        }
+    }
+}
+
+/// A body that cannot be read as the kind it should be.
+fn unrecognized(kind: &str, body: &[u8], why: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): {why} ({})",
+        summary(body)
+    ))
+}
+
 impl Call {
+    /// The options in the body of a deletion.
+    pub(crate) fn options_body(&self) -> Result<Value, ApiError> {
+        const KIND: Gvk<'_> = ("", "v1", "DeleteOptions");
+        if matches!(
+            media_type(&self.headers).as_str(),
+            "" | "*/*" | "application/json"
+        ) && let Err(error) = serde_json::from_slice::<Value>(&self.body)
+        {
+            return Err(ApiError::bad_request(format!(
+                "couldn't get version/kind; json parse error: {}",
+                json_problem(&error, &self.body)
+            )));
+        }
+        let body = self.decoded(KIND)?;
+        match body.get("kind").and_then(Value::as_str) {
+            None | Some("" | "DeleteOptions") => Ok(body),
+            Some(other) => {
+                let version = body["apiVersion"].as_str().unwrap_or_default();
+                Err(ApiError::bad_request(format!(
+                    "no kind {other:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
+                )))
+            }
+        }
+    }
+
     /// The body, decoded; `kind` is what it is taken for if it does not say.
     pub(crate) fn decoded(&self, kind: Gvk<'_>) -> Result<Value, ApiError> {
         decode_body(&self.headers, &self.body, kind)
@@ -78,6 +168,24 @@ impl Call {
         if resource.custom.is_some() && media_type(&self.headers) == protobuf::MEDIA_TYPE {
             return Err(ApiError::unsupported_media_type(&ACCEPTED[..2]));
         }
+        if matches!(
+            media_type(&self.headers).as_str(),
+            "" | "*/*" | "application/json"
+        ) {
+            let read = duplicates::read(&self.body);
+            let (value, twice) =
+                read.map_err(|error| not_json(&resource.kind, &error, &self.body))?;
+            let twice = twice
+                .iter()
+                .map(|field| format!("duplicate field {field:?}"));
+            return self.stored(value, &twice.collect::<Vec<_>>(), options);
+        }
+        if media_type(&self.headers) == "application/yaml" {
+            let value = yaml(&self.body)
+                .map_err(|error| unrecognized(&resource.kind, &self.body, error.message()))?;
+            let twice: Vec<String> = yaml_duplicate(&self.body).into_iter().collect();
+            return self.stored(value, &twice, options);
+        }
         let value = self.decoded((&resource.group, &resource.version, &resource.kind))?;
         self.stored_form(value, options)
     }
@@ -88,20 +196,33 @@ impl Call {
         value: Value,
         options: &WriteOptions,
     ) -> Result<Tree, ApiError> {
+        self.stored(value, &[], options)
+    }
+
+    fn stored(
+        &self,
+        value: Value,
+        duplicates: &[String],
+        options: &WriteOptions,
+    ) -> Result<Tree, ApiError> {
         let resource = &self.target.resource;
         let kind = (resource.api_version(), resource.kind.clone());
         let mut tree = self.typed(value, &kind)?;
-        prune(resource, &mut tree, options)?;
+        prune(resource, &mut tree, duplicates, options)?;
         Ok(resource.convert_back(tree))
     }
 
     /// The body as an object of the given `(apiVersion, kind)`.
     pub(crate) fn typed(&self, value: Value, kind: &(String, String)) -> Result<Tree, ApiError> {
-        let Value::Object(mut tree) = value else {
-            return Err(ApiError::bad_request(format!(
-                "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: an object is expected",
-                kind.1
-            )));
+        let mut tree = match value {
+            Value::Object(tree) => tree,
+            value => {
+                let why = format!(
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+                    json_kind(&value)
+                );
+                return Err(unrecognized(&kind.1, &self.body, &why));
+            }
         };
         let custom = self.target.resource.custom.is_some();
         let said = |field: &str, tree: &Tree| {
@@ -151,7 +272,13 @@ impl Call {
             None | Some(Value::Object(_) | Value::Null) => {}
             Some(_) => return Err(ApiError::bad_request("metadata: an object is expected")),
         }
-        check_metadata_types(&tree)?;
+        check_metadata_types(&tree).map_err(|error| {
+            let version = kind.0.rsplit('/').next().unwrap_or_default();
+            let what = &kind.1;
+            error.prefixed(&format!(
+                "{what} in version {version:?} cannot be handled as a {what}: "
+            ))
+        })?;
         Ok(tree)
     }
 }
@@ -162,29 +289,43 @@ pub(crate) fn check_metadata_types(tree: &Tree) -> Result<(), ApiError> {
         return Ok(());
     };
     for (field, value) in metadata {
-        let right = match (field.as_str(), value) {
-            (_, Value::Null) => true,
-            ("labels" | "annotations", Value::Object(map)) => map.values().all(Value::is_string),
-            ("finalizers", Value::Array(list)) => list.iter().all(Value::is_string),
-            ("ownerReferences" | "managedFields", Value::Array(list)) => {
-                list.iter().all(Value::is_object)
+        let (wrong, wanted) = match field.as_str() {
+            "labels" | "annotations" => match value {
+                Value::Object(map) => (map.values().find(|value| !value.is_string()), "string"),
+                value => (Some(value), "map[string]string"),
+            },
+            "finalizers" => match value {
+                Value::Array(list) => (list.iter().find(|value| !value.is_string()), "string"),
+                value => (Some(value), "[]string"),
+            },
+            "ownerReferences" => objects(value, "v1.OwnerReference", "[]v1.OwnerReference"),
+            "managedFields" => objects(value, "v1.ManagedFieldsEntry", "[]v1.ManagedFieldsEntry"),
+            "generation" | "deletionGracePeriodSeconds" => {
+                ((!value.is_i64()).then_some(value), "int64")
             }
-            ("generation" | "deletionGracePeriodSeconds", value) => value.is_i64(),
-            (
-                "name" | "generateName" | "namespace" | "uid" | "resourceVersion" | "selfLink"
-                | "creationTimestamp" | "deletionTimestamp",
-                value,
-            ) => value.is_string(),
-            ("labels" | "annotations" | "finalizers" | "ownerReferences" | "managedFields", _) => {
-                false
+            "name" | "generateName" | "namespace" | "uid" | "resourceVersion" | "selfLink"
+            | "creationTimestamp" | "deletionTimestamp" => {
+                ((!value.is_string()).then_some(value), "string")
             }
-            _ => true,
+            _ => (None, ""),
         };
-        if !right {
+        if let Some(wrong) = wrong.filter(|_| !value.is_null()) {
+            let found = json_kind(wrong);
             return Err(ApiError::bad_request(format!(
-                "json: cannot unmarshal into Go struct field ObjectMeta.metadata.{field}: wrong type"
+                "json: cannot unmarshal {found} into Go struct field ObjectMeta.metadata.{field} of type {wanted}"
             )));
         }
     }
     Ok(())
+}
+
+fn objects<'a>(
+    value: &'a Value,
+    item: &'static str,
+    all: &'static str,
+) -> (Option<&'a Value>, &'static str) {
+    match value {
+        Value::Array(list) => (list.iter().find(|value| !value.is_object()), item),
+        value => (Some(value), all),
+    }
 }

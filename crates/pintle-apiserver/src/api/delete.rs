@@ -80,7 +80,8 @@ impl Api {
         let mut items = Vec::new();
         for object in found.items {
             match self.delete_object(resource, &object.key, &options) {
-                Ok(Deleted::Gone(object) | Deleted::Marked(object)) => items.push(object),
+                // They are told as they were found.
+                Ok(_) => items.push(object),
                 // Somebody else was faster.
                 Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),
@@ -114,6 +115,13 @@ impl Api {
             let mut object = stored.clone();
             self.mark(resource, &mut object, options);
             let gone = is_finished(resource, &object);
+            if options.dry_run && resource.is("", "pods") {
+                return Ok(Deleted::Marked(Arc::new(Object {
+                    key: Arc::clone(key),
+                    revision: current.revision,
+                    content: Arc::new(resource.encode(object)),
+                })));
+            }
             if options.dry_run {
                 return Ok(if gone {
                     Deleted::Gone(current)
@@ -121,7 +129,7 @@ impl Api {
                     Deleted::Marked(current)
                 });
             }
-            let content = Arc::new(if gone {
+            let content = Arc::new(if gone && !resource.is("", "pods") {
                 // The last state is the one before the deletion was asked for.
                 resource.encode(stored)
             } else {
@@ -231,7 +239,11 @@ impl Api {
                 .and_then(|v| v.as_i64())
                 .unwrap_or(30)
         };
-        options.grace.unwrap_or_else(own).max(0)
+        match options.grace.unwrap_or_else(own) {
+            // Less than nothing is taken for almost nothing.
+            grace if grace < 0 => 1,
+            grace => grace,
+        }
     }
 
     /// What follows from marking an object of the server's own kinds.
@@ -395,7 +407,7 @@ fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
     let mut body = if call.body.is_empty() {
         json!({})
     } else {
-        call.decoded(("", "v1", "DeleteOptions"))?
+        call.options_body()?
     };
     if !body.is_object() {
         return Err(ApiError::bad_request(

@@ -173,7 +173,7 @@ fn aggregated_form(parts: &Parts) -> Option<&'static str> {
         if !(has("g=apidiscovery.k8s.io") && has("as=APIGroupDiscoveryList")) {
             return None;
         }
-        ["v2", "v2beta1"]
+        ["v2"]
             .into_iter()
             .find(|version| has(&format!("v={version}")))
     })
@@ -223,6 +223,9 @@ fn aggregated(
     };
     let mut response = respond::with(code, content_type, body);
     let headers = response.headers_mut();
+    if matches {
+        headers.remove(header::CONTENT_TYPE);
+    }
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         headers.insert(header::ETAG, tag);
     }
@@ -239,10 +242,15 @@ fn aggregated_version(catalog: &Catalog, group: &str, version: &str) -> Value {
     json!({"version": version, "resources": resources, "freshness": "Current"})
 }
 
+/// The version of an answer's kind; for the core group it is left to the reader.
+fn response_version<'a>(group: &str, version: &'a str) -> &'a str {
+    if group.is_empty() { "" } else { version }
+}
+
 fn aggregated_resource(resource: &Resource) -> Value {
     let mut entry = json!({
         "resource": resource.plural,
-        "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
+        "responseKind": {"group": resource.group, "version": response_version(&resource.group, &resource.version), "kind": resource.kind},
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,
         "verbs": verbs(resource),
@@ -259,7 +267,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
             .iter()
             .map(|sub| {
                 json!({"subresource": sub.name, "verbs": verb_names(sub.verbs),
-                    "responseKind": {"group": sub.group, "version": sub.version, "kind": sub.kind}})
+                    "responseKind": {"group": sub.group, "version": response_version(&sub.group, &sub.version), "kind": sub.kind}})
             })
             .collect();
     }

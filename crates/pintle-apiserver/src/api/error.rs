@@ -100,7 +100,7 @@ impl ApiError {
         self
     }
 
-    fn retry_after(mut self, seconds: u32) -> Self {
+    pub(crate) fn retry_after(mut self, seconds: u32) -> Self {
         self.details.retry_after = Some(seconds);
         self
     }
@@ -118,6 +118,25 @@ impl ApiError {
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The same with some words before its message.
+    pub(crate) fn prefixed(mut self, words: &str) -> Self {
+        self.message.insert_str(0, words);
+        self
+    }
+
+    /// A patched object that cannot be read as its kind: the patch is to blame.
+    pub(crate) fn blame_patch(self, patched: &str) -> Self {
+        let told = self.message.split_once(" cannot be handled as a ");
+        let why = told.and_then(|(_, rest)| rest.split_once(": "));
+        let why = why.map_or(self.message.as_str(), |(_, why)| why);
+        let error = FieldError::invalid("patch", patched, why);
+        Self::invalid("", "", "", vec![error])
     }
 
     pub(crate) fn unauthorized() -> Self {

@@ -82,22 +82,22 @@ impl Api {
                 ));
             }
             if !matching.is_empty() {
-                return Err(invalid_options(vec![FieldError::forbidden(
-                    "resourceVersionMatch",
+                let forbidden =
+                    |why: &str| FieldError::forbidden("resourceVersionMatch", why.to_owned());
+                let mut errors = vec![forbidden(
                     "resourceVersionMatch is forbidden when continue is provided",
-                )]));
+                )];
+                if version.is_empty() {
+                    let why =
+                        "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                    errors.insert(0, forbidden(why));
+                }
+                return Err(invalid_options(errors));
             }
-            let page = parse_token(token)?;
-            // A page goes on in the collection it was begun in.
-            if let Some(namespace) = &call.target.namespace
-                && !page.start.starts_with(&namespace_bounds(namespace).0)
-            {
-                return Err(bad_token());
-            }
-            (Some(page), limit)
+            (Some(parse_token(token, &prefix(call))?), limit)
         };
         let snapshot = match &page {
-            Some(page) => self.page_snapshot(table, page)?,
+            Some(page) => self.page_snapshot(table, page, &prefix(call))?,
             None => {
                 self.snapshot(table, wanted(version, matching, limit)?)
                     .await?
@@ -129,7 +129,12 @@ impl Api {
         })
     }
 
-    fn page_snapshot(&self, table: TableId, page: &Page) -> Result<Snapshot, ApiError> {
+    fn page_snapshot(
+        &self,
+        table: TableId,
+        page: &Page,
+        prefix: &str,
+    ) -> Result<Snapshot, ApiError> {
         let result = match page.revision {
             Some(revision) => self.store.snapshot_at(table, revision),
             None => self.store.snapshot(table),
@@ -140,7 +145,7 @@ impl Api {
                 ApiError::bad_request("continue key is not valid: a version of the future")
             }
             Lost::Compacted { .. } => {
-                ApiError::expired(EXPIRED_PAGE).resume(token(-1, &page.start))
+                ApiError::expired(EXPIRED_PAGE).resume(token(-1, &page.start, prefix))
             }
         })
     }
@@ -199,14 +204,17 @@ fn collect(
             continue;
         }
         if limit > 0 && items.len() == limit {
-            next = Some(Arc::clone(object));
+            next = items
+                .last()
+                .map(|last: &Arc<Object>| format!("{}\0", last.key));
             break;
         }
         items.push(Arc::clone(object));
     }
     let remaining = (next.is_some() && selector.is_everything()).then(|| rest.count() + 1);
     let revision = snapshot.revision;
-    let next = next.map(|object| token(i64::try_from(revision).unwrap_or(i64::MAX), &object.key));
+    let version = i64::try_from(revision).unwrap_or(i64::MAX);
+    let next = next.map(|start| token(version, &start, &prefix(call)));
     Found {
         revision,
         items,
@@ -232,34 +240,50 @@ impl Found {
     }
 }
 
+/// What the keys of a collection begin with.
+fn prefix(call: &Call) -> String {
+    let namespace = call.target.namespace.as_deref();
+    namespace.map_or_else(String::new, |namespace| namespace_bounds(namespace).0)
+}
+
 /// A token that goes on at `start` (inclusive) in the state of `revision`, or of now if negative.
-fn token(revision: i64, start: &str) -> String {
+/// It tells its place in the collection, so that it means nothing outside of it.
+fn token(revision: i64, start: &str, prefix: &str) -> String {
+    let start = format!("/{}", start.strip_prefix(prefix).unwrap_or(start));
     URL_SAFE_NO_PAD
         .encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start}).to_string())
 }
 
-fn bad_token() -> ApiError {
-    ApiError::bad_request("invalid continue token: continue key is not valid")
+fn bad_token(why: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "invalid continue token: continue key is not valid{why}"
+    ))
 }
 
-fn parse_token(token: &str) -> Result<Page, ApiError> {
-    let bad = bad_token;
+fn parse_token(token: &str, prefix: &str) -> Result<Page, ApiError> {
+    let bad = || bad_token("");
     let bytes = URL_SAFE_NO_PAD
         .decode(token.trim_end_matches('='))
         .map_err(|_| bad())?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|_| bad())?;
     if value["v"] != "meta.k8s.io/v1" {
-        return Err(bad());
+        let version = value["v"].as_str().unwrap_or_default();
+        let why = format!(": server does not recognize this encoded version {version}");
+        return Err(bad_token(&why));
     }
     let revision = value["rv"].as_i64().filter(|rv| *rv != 0).ok_or_else(bad)?;
     let start = value["start"]
         .as_str()
-        .filter(|s| !s.is_empty())
-        .ok_or_else(bad)?
-        .to_owned();
+        .map(|start| start.strip_prefix('/').unwrap_or(start))
+        .filter(|start| {
+            start
+                .split('/')
+                .all(|part| !matches!(part, "" | "." | ".."))
+        })
+        .ok_or_else(bad)?;
     Ok(Page {
         revision: u64::try_from(revision).ok(),
-        start,
+        start: format!("{prefix}{start}"),
     })
 }
 
@@ -335,7 +359,7 @@ mod tests {
 
     #[test]
     fn tokens_survive_the_trip_and_nothing_else_does() {
-        let page = parse_token(&token(7, "ns/a")).unwrap();
+        let page = parse_token(&token(7, "ns/a", "ns/"), "ns/").unwrap();
         assert_eq!(
             page,
             Page {
@@ -343,9 +367,12 @@ mod tests {
                 start: "ns/a".into()
             }
         );
-        assert_eq!(parse_token(&token(-1, "x")).unwrap().revision, None);
-        for bad in ["", "x", "e30", &token(0, "x"), &token(1, "")] {
-            assert!(parse_token(bad).is_err(), "{bad}");
+        let elsewhere = parse_token(&token(7, "ns/a", "ns/"), "other/").unwrap();
+        assert_eq!(elsewhere.start, "other/a", "a token knows no namespace");
+        assert_eq!(parse_token(&token(-1, "x", ""), "").unwrap().revision, None);
+        let (none, empty, out) = (token(0, "x", ""), token(1, "", ""), token(1, "../x", ""));
+        for bad in ["", "x", "e30", &none, &empty, &out] {
+            assert!(parse_token(bad, "").is_err(), "{bad}");
         }
     }
 }

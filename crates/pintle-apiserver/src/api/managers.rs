@@ -81,8 +81,13 @@ impl Api {
         options: &WriteOptions,
         write: impl FnOnce(&Write<'_>) -> T,
     ) -> T {
-        let reset: FieldSet =
-            apply::reset_fields(sub, resource.has_status(), resource.custom.is_some());
+        let reset = match sub {
+            "status" if resource.is("apps", "deployments") => {
+                FieldSet::of(&[&["spec"], &["metadata", "labels"]])
+            }
+            "finalize" => FieldSet::of(&[&["metadata"], &["status"]]),
+            _ => apply::reset_fields(sub, resource.has_status(), resource.custom.is_some()),
+        };
         write(&Write {
             manager: &options.manager,
             api_version: &resource.api_version(),

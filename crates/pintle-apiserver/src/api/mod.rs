@@ -34,7 +34,7 @@ mod watch;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Response, header, request::Parts};
 use tokio_util::sync::CancellationToken;
 
 pub use self::body::Body;
@@ -155,7 +155,16 @@ impl Api {
             body: body?,
             user,
         };
-        self.call(call).await
+        let deprecated = deprecation(&call.target.resource);
+        let mut answer = match self.call(call).await {
+            Ok(answer) => answer,
+            Err(error) => respond::error(&error),
+        };
+        if let Some(text) = deprecated {
+            let headers = answer.headers_mut();
+            headers.append(header::WARNING, HeaderValue::from_static(text));
+        }
+        Ok(answer)
     }
 
     async fn call(self: &Arc<Self>, call: Call) -> Answer {
@@ -196,7 +205,7 @@ impl Api {
     /// Answers POST of a kind that is never kept.
     fn create_unstored(self: &Arc<Self>, call: &Call) -> Answer {
         if !call.target.resource.is("", "bindings") {
-            return reviews::review(call);
+            return reviews::review(call, &self.clock);
         }
         let catalog = self.registry.catalog();
         let pods = catalog
@@ -223,12 +232,28 @@ impl Api {
             ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?)),
             ("binding", CREATE) => self.bind(call),
             ("eviction", CREATE) => self.evict(call),
+            ("log" | "exec" | "attach" | "portforward" | "proxy" | "token", _)
+                if self.store.get(call.table()?, &call.key()).is_none() =>
+            {
+                Err(call.missing())
+            }
             _ => Err(ApiError::not_implemented(&format!(
                 "the {sub} subresource of {}",
                 call.target.resource.plural
             ))),
         }
     }
+}
+
+/// What clients of a kind that is on its way out are told with every answer.
+fn deprecation(resource: &crate::registry::Resource) -> Option<&'static str> {
+    if resource.is("", "endpoints") {
+        return Some(
+            "299 - \"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\"",
+        );
+    }
+    let statuses = resource.is("", "componentstatuses");
+    statuses.then_some("299 - \"v1 ComponentStatus is deprecated in v1.19+\"")
 }
 
 impl Call {
@@ -238,7 +263,7 @@ impl Call {
 
     fn named_verb(&self) -> Option<Verbs> {
         Some(match self.method {
-            Method::GET if self.wants_watch() && self.target.sub.is_none() => WATCH,
+            Method::GET if self.target.watch && self.target.sub.is_none() => WATCH,
             Method::GET => GET,
             Method::PUT => UPDATE,
             Method::PATCH => PATCH,

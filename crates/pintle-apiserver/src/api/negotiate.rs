@@ -45,13 +45,24 @@ pub(crate) fn form(headers: &HeaderMap, query: &Query) -> Result<Form, ApiError>
         "" | "Metadata" => RowObject::Metadata,
         other => {
             return Err(ApiError::bad_request(format!(
-                "unrecognized includeObject value: {other:?}"
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty"
             )));
         }
     };
+    let mut known = false;
     options
-        .find_map(|option| one(option, row))
-        .ok_or_else(ApiError::not_acceptable)
+        .find_map(|option| {
+            let media = option.split(';').next().unwrap_or_default().trim();
+            known |= one(media, row).is_some();
+            one(option, row)
+        })
+        .ok_or_else(|| {
+            if known {
+                ApiError::no_such_form()
+            } else {
+                ApiError::not_acceptable()
+            }
+        })
 }
 
 /// JSON or YAML, for what has no other form.

@@ -1,6 +1,6 @@
 //! The options writes share: dry run, field validation, field manager.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use http::{HeaderValue, Response, header};
 use parking_lot::Mutex;
@@ -22,11 +22,14 @@ pub(crate) struct WriteOptions {
 
 /// What the client is to be told besides the answer; shared by the steps of one request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Warnings(Arc<Mutex<BTreeSet<String>>>);
+pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
     pub(crate) fn add(&self, text: String) {
-        self.0.lock().insert(text);
+        let mut told = self.0.lock();
+        if !told.contains(&text) {
+            told.push(text);
+        }
     }
 
     /// Adds them to an answer as headers.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     Answer, Api, Call,
-    decode::{media_type, yaml},
+    decode::{json_problem, media_type, yaml},
     error::ApiError,
     managers::{Mark, check_options},
     options::WriteOptions,
@@ -47,7 +47,8 @@ impl Api {
             value["apiVersion"] = kind.0.clone().into();
             value["kind"] = kind.1.clone().into();
             patch.apply(&mut value)?;
-            let tree = call.stored_form(value, &options)?;
+            let tree = call.stored_form(value.clone(), &options);
+            let tree = tree.map_err(|error| error.blame_patch(&patch.shown(&value)))?;
             check_identity(call, &tree, &uid)?;
             Ok(tree)
         };
@@ -58,28 +59,21 @@ impl Api {
     fn apply(&self, call: &Call, sub: &str, options: &WriteOptions) -> Answer {
         check_options(call, true)?;
         let resource = &call.target.resource;
-        let mut config = yaml(&call.body)?;
-        let name = call.target.name.as_deref().unwrap_or_default();
+        let config = yaml(&call.body).map_err(|error| error.prefixed("error decoding YAML: "))?;
         let metadata = config.get("metadata");
         if !config.is_object() || metadata.is_some_and(|metadata| !metadata.is_object()) {
             return Err(ApiError::bad_request(
                 "error decoding YAML: an object is expected",
             ));
         }
-        if config["metadata"]["name"]
-            .as_str()
-            .unwrap_or_default()
-            .is_empty()
-        {
-            config["metadata"]["name"] = name.into();
-        }
-        if resource.namespaced && config["metadata"]["namespace"].is_null() {
-            config["metadata"]["namespace"] = call.target.namespace.clone().into();
-        }
         let view = call.view(&self.clock);
         if sub.is_empty() && self.store.get(call.table()?, &call.key()).is_none() {
             let applied = self.apply_config(call, options, None, &config)?;
-            let tree = call.stored_form(applied, options)?;
+            let mut tree = call.stored_form(applied, options)?;
+            if resource.namespaced && meta::text(&tree, "namespace").is_empty() {
+                let namespace = call.target.namespace.clone().unwrap_or_default();
+                meta::metadata(&mut tree).insert("namespace".into(), namespace.into());
+            }
             check_name(call, &tree)?;
             let namespace = call.target.namespace.as_deref();
             let made = self.create_object(resource, namespace, tree, options, Mark::Done)?;
@@ -123,6 +117,11 @@ fn check_identity(call: &Call, patched: &Tree, uid: &str) -> Result<(), ApiError
 fn check_name(call: &Call, patched: &Tree) -> Result<(), ApiError> {
     let name = call.target.name.as_deref().unwrap_or_default();
     let said = meta::text(patched, "name");
+    if said.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
     if said != name {
         return Err(ApiError::bad_request(format!(
             "the name of the object ({said}) does not match the name on the URL ({name})"
@@ -162,11 +161,23 @@ pub(crate) fn read(call: &Call) -> Result<Patch, ApiError> {
 }
 
 fn body(call: &Call) -> Result<Value, ApiError> {
-    serde_json::from_slice(&call.body)
-        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))
+    serde_json::from_slice(&call.body).map_err(|error| {
+        ApiError::bad_request(format!(
+            "error decoding patch: {}",
+            json_problem(&error, &call.body)
+        ))
+    })
 }
 
 impl Patch {
+    /// What is shown of a patch that made an object unreadable.
+    fn shown(&self, patched: &Value) -> String {
+        match self {
+            Self::Strategic(patch, _) => patch::go_text(patch),
+            _ => patched.to_string(),
+        }
+    }
+
     pub(crate) fn apply(&self, value: &mut Value) -> Result<(), ApiError> {
         let result = match self {
             Self::Json(patch) => patch::json::apply(value, patch),

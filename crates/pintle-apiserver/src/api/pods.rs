@@ -17,11 +17,21 @@ use crate::{
 };
 use std::sync::Arc;
 
+/// The seconds after which an eviction may be tried again while its budget is being worked out.
+const EVICTION_RETRY: u32 = 10;
+
 impl Api {
     /// Answers POST of a binding: the pod runs on the node it names.
     pub(crate) fn bind(&self, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
         let binding = call.decoded(("", "v1", "Binding"))?;
+        let kind = binding["target"]["kind"].as_str().unwrap_or_default();
+        if !matches!(kind, "" | "Node") {
+            let why = format!(
+                "target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""
+            );
+            return Err(ApiError::new(500, "", why));
+        }
         let node = binding["target"]["name"]
             .as_str()
             .unwrap_or_default()
@@ -133,21 +143,26 @@ impl Api {
             ..WriteOptions::default()
         };
         let mut change = |mut budget: Tree| {
-            let allowed = Value::Object(budget.clone())
-                .pointer("/status/disruptionsAllowed")
-                .and_then(Value::as_i64)
-                .unwrap_or(0);
-            if allowed <= 0 {
-                return Err(ApiError::too_many_requests(
+            let value = Value::Object(budget.clone());
+            let number = |field: &str| value["status"][field].as_i64().unwrap_or(0);
+            let allowed = number("disruptionsAllowed");
+            let refused = |why: String| {
+                ApiError::too_many_requests(
                     "Cannot evict pod as it would violate the pod's disruption budget.",
-                    Cause::raw(
-                        "DisruptionBudget",
-                        "",
-                        format!(
-                            "The disruption budget {name} does not allow evicting pods currently"
-                        ),
-                    ),
-                ));
+                    Cause::raw("DisruptionBudget", "", why),
+                )
+            };
+            if number("observedGeneration") < meta::generation(&budget) {
+                let why = "is still being processed by the server.";
+                let error = refused(format!("The disruption budget {name} {why}"));
+                return Err(error.retry_after(EVICTION_RETRY));
+            }
+            if allowed <= 0 {
+                return Err(refused(format!(
+                    "The disruption budget {name} needs {} healthy pods and has {} currently",
+                    number("desiredHealthy"),
+                    number("currentHealthy")
+                )));
             }
             budget.entry("status").or_insert_with(|| json!({}))["disruptionsAllowed"] =
                 (allowed - 1).into();

@@ -3,15 +3,17 @@
 use serde_json::{Value, json};
 
 use super::{Answer, Call, error::ApiError, negotiate, respond};
+use crate::{clock::Clock, meta::Tree, schema::field::FieldError};
 
 /// Answers POST of a review.
-pub(crate) fn review(call: &Call) -> Answer {
+pub(crate) fn review(call: &Call, clock: &Clock) -> Answer {
     let resource = &call.target.resource;
     let form = negotiate::plain(&call.headers)?;
     call.write_options("CreateOptions")?;
     let value = call.decoded((&resource.group, &resource.version, &resource.kind))?;
     let kind = (resource.api_version(), resource.kind.clone());
     let mut review = call.typed(value, &kind)?;
+    check(call, &review)?;
     let status = match resource.plural.as_str() {
         // Whoever gets here may do everything: there is one user and no rules.
         "selfsubjectaccessreviews" | "subjectaccessreviews" | "localsubjectaccessreviews" => {
@@ -34,11 +36,52 @@ pub(crate) fn review(call: &Call) -> Answer {
     };
     review.insert("apiVersion".into(), kind.0.into());
     review.insert("kind".into(), kind.1.into());
-    review.entry("metadata").or_insert_with(|| json!({}));
+    let metadata = review.entry("metadata").or_insert_with(|| json!({}));
+    if resource.plural == "selfsubjectreviews" {
+        metadata["creationTimestamp"] = clock.stamp().into();
+    }
+    if resource.plural == "selfsubjectrulesreviews" {
+        // What was asked is not told again.
+        review.insert("spec".into(), json!({}));
+    }
     review.insert("status".into(), status);
     Ok(respond::formed(
         201,
         form,
         Value::Object(review).to_string().into_bytes(),
     ))
+}
+
+/// A question about access is about one thing, in the namespace it is asked in.
+fn check(call: &Call, review: &Tree) -> Result<(), ApiError> {
+    let resource = &call.target.resource;
+    if !resource.plural.ends_with("accessreviews") {
+        return Ok(());
+    }
+    let spec = review.get("spec").unwrap_or(&Value::Null);
+    let mut errors = Vec::new();
+    let asked = |field: &str| spec.get(field).is_some_and(Value::is_object);
+    if asked("resourceAttributes") == asked("nonResourceAttributes") {
+        errors.push(FieldError::invalid(
+            "spec.resourceAttributes",
+            Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        ));
+    }
+    if let Some(namespace) = &call.target.namespace {
+        let asked = spec["resourceAttributes"]["namespace"]
+            .as_str()
+            .unwrap_or_default();
+        if asked != namespace {
+            errors.push(FieldError::invalid(
+                "spec.resourceAttributes.namespace",
+                asked,
+                "must match metadata.namespace",
+            ));
+        }
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid(&resource.group, "", "", errors))
 }

@@ -51,7 +51,8 @@ pub(crate) fn route(path: &str, catalog: &Catalog) -> Route {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let route = match parts[..] {
         [] => Route::Root,
-        ["healthz" | "livez" | "readyz", ..] => Route::Health,
+        ["healthz" | "livez" | "readyz"]
+        | ["healthz" | "livez" | "readyz", "ping" | "log" | "etcd"] => Route::Health,
         ["version"] => Route::Version,
         ["openapi", "v2"] => Route::OpenApi2,
         ["openapi", "v3", ref rest @ ..] => Route::OpenApi3(rest.join("/")),

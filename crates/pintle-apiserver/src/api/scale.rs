@@ -3,8 +3,15 @@
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Api, Call, create::Written, error::ApiError, managers::Mark, negotiate::Form,
-    patch::Patch, respond, strategy::Part,
+    Answer, Api, Call,
+    create::Written,
+    error::ApiError,
+    managers::Mark,
+    negotiate::{Form, RowObject},
+    patch::Patch,
+    respond,
+    strategy::Part,
+    table,
 };
 use crate::{
     meta::{self, Tree},
@@ -48,10 +55,8 @@ impl Api {
             .store
             .get(call.table()?, &call.key())
             .ok_or_else(|| call.missing())?;
-        Ok(answer(
-            call,
-            &scale(&call.target.resource, &object.decode()),
-        ))
+        let scale = scale(&call.target.resource, &object.decode());
+        Ok(self.scale_answer(call, &scale))
     }
 
     /// Answers PUT and PATCH of a scale.
@@ -79,17 +84,30 @@ impl Api {
             Written::Stored(object) => object.decode(),
             Written::Tried(content, revision) => content.decode(*revision),
         };
-        Ok(answer(call, &scale(resource, &tree)))
+        Ok(self.scale_answer(call, &scale(resource, &tree)))
     }
-}
 
-fn answer(call: &Call, scale: &Value) -> http::Response<super::Body> {
-    let form = if call.form == Form::Yaml {
-        Form::Yaml
-    } else {
-        Form::Json
-    };
-    respond::formed(200, form, scale.to_string().into_bytes())
+    fn scale_answer(&self, call: &Call, scale: &Value) -> http::Response<super::Body> {
+        let (form, value) = match call.form {
+            Form::Table(version, row) => {
+                let object = match row {
+                    RowObject::None => Value::Null,
+                    RowObject::Object => scale.clone(),
+                    RowObject::Metadata => json!({"kind": "PartialObjectMetadata",
+                        "apiVersion": format!("meta.k8s.io/{version}"),
+                        "metadata": scale["metadata"]}),
+                };
+                let (columns, cells) = table::scale(scale, &self.clock);
+                let table = json!({"kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"),
+                    "metadata": {"resourceVersion": scale["metadata"]["resourceVersion"]},
+                    "columnDefinitions": columns, "rows": [{"cells": cells, "object": object}]});
+                (Form::Json, table)
+            }
+            Form::Yaml => (Form::Yaml, scale.clone()),
+            _ => (Form::Json, scale.clone()),
+        };
+        respond::formed(200, form, value.to_string().into_bytes())
+    }
 }
 
 fn scale(resource: &Resource, object: &Tree) -> Value {

@@ -60,14 +60,6 @@ impl Api {
         let stamp = self.clock.stamp();
         let uid = self.chance.uid();
         let metadata = meta::metadata(object);
-        for field in [
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "selfLink",
-            "generation",
-        ] {
-            metadata.remove(field);
-        }
         metadata.insert("uid".into(), uid.into());
         metadata.insert("creationTimestamp".into(), stamp.clone().into());
         drop_nulls(metadata);
@@ -109,6 +101,8 @@ pub(crate) fn prepare_update(
                 namespaces::keep_finalizers(object, stored);
             } else if resource.is("", "services") {
                 services::keep_allocated(object, stored);
+            } else if resource.is("", "pods") {
+                prepare::update_pod(object, stored);
             }
         }
         Part::Status => keep_all_but_status(resource, object, stored),
@@ -121,7 +115,8 @@ pub(crate) fn prepare_update(
     default(resource, object);
     if resource.has_generation {
         let generation = meta::generation(stored);
-        let changed = part != Part::Status && spec_changed(resource, object, stored);
+        let changed = !matches!(part, Part::Status | Part::Everything)
+            && spec_changed(resource, object, stored);
         meta::set_generation(object, if changed { generation + 1 } else { generation });
     }
 }
@@ -153,6 +148,9 @@ pub(crate) fn check(
             _ => custom.schema.validate(&new, old.as_ref()),
         });
     }
+    if let (None, Some(ty), Part::Status) = (&resource.custom, resource.ty, part) {
+        errors.extend(rules::status(&with_type(resource, object), ty));
+    }
     if let (None, Some(ty), Part::Main) = (&resource.custom, resource.ty, part) {
         let new = with_type(resource, object);
         errors.extend(match stored {
@@ -163,12 +161,13 @@ pub(crate) fn check(
     if errors.is_empty() {
         return Ok(());
     }
-    Err(ApiError::invalid(
-        &resource.group,
-        &resource.kind,
-        meta::text(object, "name"),
-        errors,
-    ))
+    // Events are checked in the form they are kept in.
+    let group = match resource.group.as_str() {
+        "events.k8s.io" => "",
+        group => group,
+    };
+    let name = meta::text(object, "name");
+    Err(ApiError::invalid(group, &resource.kind, name, errors))
 }
 
 /// The object with its type, as schemas describe it.
@@ -180,12 +179,19 @@ fn with_type(resource: &Resource, object: &Tree) -> Value {
 }
 
 /// Reads an object by its schema: fields it does not know are dropped, and that is told as the
-/// request wants it; what is missing gets its default.
+/// request wants it, after what was found wrong with the text it was read from (`duplicates`); what
+/// is missing gets its default.
 pub(crate) fn prune(
     resource: &Resource,
     object: &mut Tree,
+    duplicates: &[String],
     options: &WriteOptions,
 ) -> Result<(), ApiError> {
+    // An empty list of managers forgets them, so it may not get lost among the empty lists.
+    let managers = object.get("metadata").and_then(|m| m.get("managedFields"));
+    let forgets = managers
+        .and_then(Value::as_array)
+        .is_some_and(Vec::is_empty);
     let mut value = Value::Object(std::mem::take(object));
     let unknown = match (&resource.custom, resource.ty) {
         (Some(custom), _) => {
@@ -208,10 +214,13 @@ pub(crate) fn prune(
     if let Value::Object(pruned) = value {
         *object = pruned;
     }
-    let unknown: Vec<String> = unknown
+    if forgets {
+        meta::metadata(object).insert("managedFields".into(), Value::Array(Vec::new()));
+    }
+    let unknown = unknown
         .iter()
-        .map(|field| format!("unknown field {field:?}"))
-        .collect();
+        .map(|field| format!("unknown field {field:?}"));
+    let unknown: Vec<String> = duplicates.iter().cloned().chain(unknown).collect();
     match options.field_validation {
         FieldValidation::Ignore => {}
         FieldValidation::Warn => unknown
@@ -306,13 +315,21 @@ fn keep_all_but_status(resource: &Resource, object: &mut Tree, stored: &Tree) {
     // Built-in kinds take metadata along with the status; custom resources keep theirs, but for
     // who manages which field.
     match metadata {
-        Some(metadata) if resource.custom.is_none() => {
+        Some(mut metadata) if resource.custom.is_none() => {
+            if resource.is("apps", "deployments") {
+                let labels = stored
+                    .get("metadata")
+                    .and_then(|m| m.get("labels"))
+                    .cloned();
+                metadata["labels"] = labels.unwrap_or_default();
+            }
             object.insert("metadata".into(), metadata);
         }
         Some(Value::Object(mut metadata)) => {
-            if let Some(managers) = metadata.remove("managedFields") {
-                meta::metadata(object).insert("managedFields".into(), managers);
-            }
+            match metadata.remove("managedFields") {
+                Some(managers) => meta::metadata(object).insert("managedFields".into(), managers),
+                None => meta::metadata(object).remove("managedFields"),
+            };
         }
         _ => {}
     }
@@ -323,7 +340,12 @@ fn keep_all_but_finalizers(object: &mut Tree, stored: &Tree) {
         .get("spec")
         .and_then(|spec| spec.get("finalizers"))
         .cloned();
+    let managers = meta::metadata(object).remove("managedFields");
     stored.clone_into(object);
+    match managers {
+        Some(managers) => meta::metadata(object).insert("managedFields".into(), managers),
+        None => meta::metadata(object).remove("managedFields"),
+    };
     if let Some(Value::Object(spec)) = object.get_mut("spec") {
         match finalizers {
             Some(finalizers) => spec.insert("finalizers".into(), finalizers),
@@ -378,16 +400,17 @@ fn keep_system_metadata(object: &mut Tree, stored: &Tree, warnings: &Warnings) {
         "namespace",
         "uid",
         "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
         "generation",
         "generateName",
     ] {
         // The prefix of a generated name may be left out but stays.
         take(metadata, kept, field);
     }
-    if !metadata.contains_key("managedFields") {
-        take(metadata, kept, "managedFields");
+    // Left out, they stay; changed, they are refused.
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if metadata.get(field).is_none_or(Value::is_null) {
+            take(metadata, kept, field);
+        }
     }
     drop_nulls(metadata);
     dedupe_owners(metadata, warnings);

@@ -46,14 +46,16 @@ impl Api {
             if !(resource.create_on_update && sub.is_empty()) {
                 return Err(call.missing());
             }
-            if names_no_version(&object) {
+            let uid = meta::text(&object, "uid");
+            if uid.is_empty() {
+                // What is not there has no version to insist on.
                 meta::metadata(&mut object).remove("resourceVersion");
                 let namespace = call.target.namespace.as_deref();
                 let written =
                     self.create_object(resource, namespace, object, &options, Mark::Update)?;
                 return Ok(written.answer(201, &call.view(&self.clock), &options));
             }
-            return Err(ApiError::modified(&resource.group, &resource.plural, name));
+            return Err(other_uid(resource, &call.key(), name, uid, ""));
         }
         let part = Part::of(sub);
         if names_no_version(&object) && !resource.unconditional_update {
@@ -112,9 +114,11 @@ impl Api {
                 Ok(object) => {
                     if gone {
                         self.after_delete(resource, &object);
-                    } else {
-                        self.after_write(resource, &object);
+                        // The last state anybody could have read, at its own version.
+                        let content = Arc::clone(&object.content);
+                        return Ok(Written::Tried(content, Some(current.revision)));
                     }
+                    self.after_write(resource, &object);
                     return Ok(Written::Stored(object));
                 }
                 Err(Refused::Mismatch) => {}
@@ -170,18 +174,23 @@ fn check_versions(resource: &Resource, object: &Tree, current: &Object) -> Resul
     let uid = meta::text(object, "uid");
     let stored = &current.header().uid;
     if !uid.is_empty() && uid != stored {
-        let why = format!(
-            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}",
-            resource.storage_path(&current.key)
-        );
-        return Err(ApiError::conflict(
-            &resource.group,
-            &resource.plural,
+        return Err(other_uid(
+            resource,
+            &current.key,
             current.name(),
-            &why,
+            uid,
+            stored,
         ));
     }
     Ok(())
+}
+
+fn other_uid(resource: &Resource, key: &str, name: &str, said: &str, stored: &str) -> ApiError {
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {said}, UID in object meta: {stored}",
+        resource.storage_path(key)
+    );
+    ApiError::conflict(&resource.group, &resource.plural, name, &why)
 }
 
 /// Whether an object that is being deleted has nothing left to wait for.

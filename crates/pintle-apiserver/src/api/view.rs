@@ -109,9 +109,11 @@ impl View {
                 let list_metadata = json!({"resourceVersion": tree["metadata"]["resourceVersion"]});
                 let mut table = json!({"kind": "Table",
                     "apiVersion": format!("meta.k8s.io/{version}"), "metadata": list_metadata});
-                if columns {
-                    table["columnDefinitions"] = table::definitions(&self.resource).into();
-                }
+                table["columnDefinitions"] = if columns {
+                    table::definitions(&self.resource).into()
+                } else {
+                    Value::Null
+                };
                 table["rows"] = json!([self.row(version, row, tree)]);
                 table
             }
@@ -131,7 +133,7 @@ impl View {
         let cells = table::cells(&self.resource, &tree, &self.clock);
         let mut row = json!({"cells": cells});
         match include {
-            RowObject::None => {}
+            RowObject::None => row["object"] = Value::Null,
             RowObject::Metadata => row["object"] = metadata(version, tree),
             RowObject::Object => row["object"] = self.typed(tree),
         }

@@ -50,8 +50,14 @@ impl Api {
         };
         let start = match (initial, version.unwrap_or(0)) {
             (Some(true), wanted) => {
-                self.wait_for(wanted).await?;
-                Start::State { end_bookmark: true }
+                if let Err(error) = self.wait_for(wanted).await {
+                    let event = stream::once(async move { error_event(&error) });
+                    let json = HeaderValue::from_static("application/json");
+                    return Ok(respond::with(200, json, Body::chunks(event)));
+                }
+                Start::State {
+                    end_bookmark: bookmarks,
+                }
             }
             (Some(false), 0) => Start::After(self.store.revision()),
             (None, 0) => Start::State {
@@ -98,7 +104,11 @@ impl Api {
             filter,
             initial: pending,
             initial_at: 0,
-            initial_end: matches!(start, Start::State { end_bookmark: true }),
+            end_mark: match start {
+                Start::State { end_bookmark: true } => EndMark::Now,
+                _ if initial.is_none() && version.is_none() => EndMark::WithBookmark,
+                _ => EndMark::None,
+            },
             cursor,
             seen: after,
             bookmarks,
@@ -250,14 +260,25 @@ fn write_event(out: &mut Vec<u8>, kind: EventKind, view: &View, object: &Object,
     out.extend_from_slice(b"}\n");
 }
 
+/// How the end of the initial state is still to be marked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum EndMark {
+    #[default]
+    None,
+    /// By a bookmark of its own, as soon as it is sent.
+    Now,
+    /// By the first bookmark, whenever it comes: the state was sent without being asked for by
+    /// name.
+    WithBookmark,
+}
+
 /// One running watch.
 struct Watcher {
     filter: Filter,
     /// The state to send first, and how far that got.
     initial: Vec<Arc<Object>>,
     initial_at: usize,
-    /// A bookmark is to mark the end of the initial state.
-    initial_end: bool,
+    end_mark: EndMark,
     cursor: Cursor,
     /// Everything up to here was sent or did not concern the client.
     seen: u64,
@@ -289,7 +310,9 @@ impl Watcher {
                 // A bookmark tells how far the client is: behind what it has not seen.
                 Ok(mut chunk) if bookmark => {
                     self.next_bookmark = next_bookmark(now, self.end);
-                    chunk.extend_from_slice(&self.bookmark(false));
+                    let mark = std::mem::take(&mut self.end_mark);
+                    let first = mark == EndMark::WithBookmark;
+                    chunk.extend_from_slice(&self.bookmark(first));
                     return Some(chunk.into());
                 }
                 Ok(chunk) if !chunk.is_empty() => return Some(chunk.into()),
@@ -316,7 +339,7 @@ impl Watcher {
     }
 
     fn next_initial(&mut self) -> Option<Bytes> {
-        if self.initial_at >= self.initial.len() && !self.initial_end {
+        if self.initial_at >= self.initial.len() && self.end_mark != EndMark::Now {
             return None;
         }
         let mut out = Vec::new();
@@ -330,7 +353,8 @@ impl Watcher {
         }
         self.initial = Vec::new();
         self.initial_at = 0;
-        if std::mem::take(&mut self.initial_end) {
+        if self.end_mark == EndMark::Now {
+            self.end_mark = EndMark::None;
             out.extend_from_slice(&self.bookmark(true));
         }
         Some(out.into())

@@ -1,3 +1,4 @@
 //! Bodies: how objects are read from the wire.
 
+pub(crate) mod duplicates;
 pub mod protobuf;

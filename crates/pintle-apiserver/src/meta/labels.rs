@@ -199,7 +199,9 @@ impl Parser<'_> {
                 operator: Operator::DoesNotExist,
             });
         }
-        let operator = self.operator()?;
+        let operator = self
+            .operator()
+            .map_err(|why| why.replace("values[0][]", &format!("values[0][{key}]")))?;
         Ok(Requirement { key, operator })
     }
 

@@ -3,17 +3,19 @@
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const WORD: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+const DOTS: &str = "must not contain dots";
 
 /// Which rule a kind's names follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameRule {
     /// RFC 1123 subdomain: most kinds.
     Subdomain,
-    /// RFC 1123 label: namespaces.
+    /// RFC 1123 label: namespaces and services.
     Label,
-    /// RFC 1035 label: services.
+    /// RFC 1035 label: the names in definitions.
     Label1035,
     /// Anything that is one path segment: RBAC, and kinds without a rule of their own.
     PathSegment,
@@ -28,11 +30,11 @@ impl NameRule {
             name
         };
         match self {
-            Self::Subdomain => is_subdomain(body),
-            Self::Label => label(body, LABEL, |c| {
+            Self::Subdomain => in_characters(is_subdomain(body)),
+            Self::Label => in_characters(label(body, LABEL, |c| {
                 c.is_ascii_lowercase() || c.is_ascii_digit()
-            }),
-            Self::Label1035 => label(body, LABEL_1035, |c| c.is_ascii_lowercase()),
+            })),
+            Self::Label1035 => in_characters(label(body, LABEL_1035, |c| c.is_ascii_lowercase())),
             Self::PathSegment => path_segment(name, prefix),
         }
     }
@@ -49,6 +51,15 @@ fn path_segment(name: &str, prefix: bool) -> Vec<String> {
         .collect()
 }
 
+/// Names are measured in characters, the parts of labels in bytes.
+fn in_characters(problems: Vec<String>) -> Vec<String> {
+    let told = |problem: String| match problem.strip_suffix(" bytes") {
+        Some(rest) => format!("{rest} characters"),
+        None => problem,
+    };
+    problems.into_iter().map(told).collect()
+}
+
 fn too_long(most: usize) -> String {
     format!("must be no more than {most} bytes")
 }
@@ -59,7 +70,8 @@ fn label(name: &str, rule: &str, first: impl Fn(char) -> bool) -> Vec<String> {
         problems.push(too_long(63));
     }
     if !(name.starts_with(&first) && is_dns_label(name)) {
-        problems.push(rule.to_owned());
+        let dotted = rule == LABEL && name.split('.').all(is_dns_label);
+        problems.push(if dotted { DOTS } else { rule }.to_owned());
     }
     problems
 }
@@ -112,7 +124,7 @@ pub(crate) fn qualified_name(name: &str) -> Vec<String> {
         }
         _ => {
             return vec![format!(
-                "a qualified {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+                "a valid label key {WORD} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
             )];
         }
     };
@@ -122,7 +134,7 @@ pub(crate) fn qualified_name(name: &str) -> Vec<String> {
         problems.push(format!("name part {}", too_long(63)));
     }
     if !is_word(local) {
-        problems.push(QUALIFIED.to_owned());
+        problems.push(format!("name part {WORD}"));
     }
     problems
 }

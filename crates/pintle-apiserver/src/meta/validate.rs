@@ -31,20 +31,14 @@ pub(crate) fn check(
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
-    for (field, prefix) in [("generateName", true), ("name", false)] {
-        let value = text(field);
-        if value.is_empty() {
-            continue;
-        }
-        for problem in rule.problems(value, prefix) {
-            errors.push(FieldError::invalid(
-                format!("metadata.{field}"),
-                value,
-                problem,
-            ));
+    let name = text("name");
+    // A prefix is judged by the name that was made of it.
+    for problem in rule.problems(name, false) {
+        if !name.is_empty() {
+            errors.push(FieldError::invalid("metadata.name", name, problem));
         }
     }
-    if text("name").is_empty() {
+    if name.is_empty() {
         errors.push(FieldError::required(
             "metadata.name",
             "name or generateName is required",
@@ -113,7 +107,8 @@ fn check_finalizers(metadata: &Tree, builtin: bool, errors: &mut Vec<FieldError>
     let Some(Value::Array(list)) = metadata.get("finalizers") else {
         return;
     };
-    for (index, finalizer) in list.iter().filter_map(Value::as_str).enumerate() {
+    let finalizers = || list.iter().filter_map(Value::as_str);
+    for finalizer in finalizers() {
         for problem in names::qualified_name(finalizer) {
             errors.push(FieldError::invalid(
                 "metadata.finalizers",
@@ -121,6 +116,8 @@ fn check_finalizers(metadata: &Tree, builtin: bool, errors: &mut Vec<FieldError>
                 problem,
             ));
         }
+    }
+    for (index, finalizer) in finalizers().enumerate() {
         if builtin && !finalizer.contains('/') && !PLAIN_FINALIZERS.contains(&finalizer) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(FieldError::invalid(
@@ -153,6 +150,13 @@ fn check_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
                 ));
             }
         }
+        if (text("apiVersion"), text("kind")) == ("v1", "Event") {
+            errors.push(FieldError::invalid(
+                "metadata.ownerReferences",
+                owner.clone(),
+                "/v1, Kind=Event is disallowed from being an owner",
+            ));
+        }
         if owner.get("controller") == Some(&Value::Bool(true)) {
             let name = format!("{}/{}", text("kind"), text("name"));
             if let Some(first) = &controller {
@@ -173,6 +177,19 @@ fn check_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
 /// What is wrong with a change of metadata from `old` to `new`.
 pub(crate) fn check_update(new: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    let field = |tree: &Tree, field: &str| tree.get("metadata").and_then(|m| m.get(field)).cloned();
+    for name in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let (new, old) = (field(new, name), field(old, name));
+        if new != old {
+            errors.push(FieldError::invalid(
+                format!("metadata.{name}"),
+                new.unwrap_or_default(),
+                "field is immutable",
+            ));
+        }
+    }
+    // Told by the rule for all objects and again by the rule of the kind.
+    errors.extend(errors.clone());
     if is_deleting(old) {
         let before: BTreeSet<&str> = finalizers(old).into_iter().collect();
         let added: Vec<&str> = finalizers(new)

@@ -30,7 +30,12 @@ const MAX_COPIED: usize = 3 * 1024 * 1024;
 /// assert_eq!(object["spec"]["replicas"], 3);
 /// ```
 pub fn apply(object: &mut Value, patch: &Value) -> Result<(), PatchError> {
-    let malformed = || PatchError::Malformed("a JSON patch is a list of operations".into());
+    let malformed = || {
+        PatchError::Malformed(format!(
+            "json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp",
+            super::json_kind(patch)
+        ))
+    };
     let operations = patch.as_array().ok_or_else(malformed)?;
     if operations.len() > MAX_OPERATIONS {
         return Err(PatchError::TooLarge(format!(

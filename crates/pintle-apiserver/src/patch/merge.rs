@@ -16,7 +16,10 @@ use super::{PatchError, bounded};
 /// ```
 pub fn apply(object: &mut Value, patch: Value) -> Result<(), PatchError> {
     if !patch.is_object() {
-        return Err(PatchError::Malformed("Invalid JSON Patch".into()));
+        return Err(PatchError::Malformed(format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            super::json_kind(&patch)
+        )));
     }
     bounded(&patch)?;
     merge(object, patch);

@@ -151,21 +151,21 @@ impl Definition {
     fn subresources(&self, version: &Value, kind: &str) -> Vec<Sub> {
         let mut subs = Vec::new();
         let verbs = GET | PATCH | UPDATE;
-        if version["subresources"]["scale"].is_object() {
-            subs.push(Sub {
-                name: "scale".into(),
-                group: "autoscaling".into(),
-                version: "v1".into(),
-                kind: "Scale".into(),
-                verbs,
-            });
-        }
         if version["subresources"]["status"].is_object() {
             subs.push(Sub {
                 name: "status".into(),
                 group: self.group.clone(),
                 version: string(&version["name"]),
                 kind: kind.to_owned(),
+                verbs,
+            });
+        }
+        if version["subresources"]["scale"].is_object() {
+            subs.push(Sub {
+                name: "scale".into(),
+                group: "autoscaling".into(),
+                version: "v1".into(),
+                kind: "Scale".into(),
                 verbs,
             });
         }
@@ -265,8 +265,35 @@ pub(crate) fn check(tree: &Tree) -> Vec<FieldError> {
             &["Cluster", "Namespaced"],
         )),
     }
+    check_approval(tree, &definition.group, &mut errors);
     check_versions(&definition, &mut errors);
     errors
+}
+
+/// Groups of Kubernetes itself are for definitions its reviewers have seen.
+fn check_approval(tree: &Tree, group: &str, errors: &mut Vec<FieldError>) {
+    const APPROVAL: &str = "api-approved.kubernetes.io";
+    let protected = ["k8s.io", "kubernetes.io"]
+        .iter()
+        .any(|own| group == *own || group.ends_with(&format!(".{own}")));
+    if !protected {
+        return;
+    }
+    let place = format!("metadata.annotations[{APPROVAL}]");
+    match at(tree, &["metadata", "annotations", APPROVAL]).as_str() {
+        None | Some("") => errors.push(FieldError::required(
+            place,
+            format!(
+                "protected groups must have approval annotation {APPROVAL:?}, see https://github.com/kubernetes/enhancements/pull/1111"
+            ),
+        )),
+        Some(text) if text.starts_with("unapproved") || text.contains("://") => {}
+        Some(text) => errors.push(FieldError::invalid(
+            place,
+            text,
+            "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111",
+        )),
+    }
 }
 
 fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {

@@ -49,7 +49,6 @@ pub(crate) fn has_generation(group: &str, plural: &str) -> bool {
         "" => matches!(plural, "pods" | "replicationcontrollers" | "podtemplates"),
         "apps" => plural != "controllerrevisions",
         "batch"
-        | "autoscaling"
         | "policy"
         | "discovery.k8s.io"
         | "flowcontrol.apiserver.k8s.io"

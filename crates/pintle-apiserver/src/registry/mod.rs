@@ -27,8 +27,8 @@ pub(crate) const EXTENSIONS: &str = "apiextensions.k8s.io";
 /// not have, and an answer would be a pretence.
 fn is_left_out(group: &str, version: &str, plural: &str) -> bool {
     match (group, plural) {
-        // API aggregation, and the health of components that are not there.
-        ("apiregistration.k8s.io", _) | ("", "componentstatuses") => true,
+        // API aggregation.
+        ("apiregistration.k8s.io", _) => true,
         // The older of two forms of one kind.
         ("autoscaling", "horizontalpodautoscalers") => version == "v1",
         _ => false,

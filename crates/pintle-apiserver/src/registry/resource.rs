@@ -124,6 +124,9 @@ impl Resource {
     pub(crate) fn storage_path(&self, key: &str) -> String {
         match self.custom {
             Some(_) => format!("/registry/{}/{}/{key}", self.group, self.plural),
+            None if self.group.is_empty() && self.plural == "services" => {
+                format!("/registry/services/specs/{key}")
+            }
             None => format!("/registry/{}/{key}", self.plural),
         }
     }
@@ -176,8 +179,7 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
 
 fn builtin_name_rule(group: &str, plural: &str) -> NameRule {
     match (group, plural) {
-        ("", "namespaces") => NameRule::Label,
-        ("", "services") => NameRule::Label1035,
+        ("", "namespaces" | "services") => NameRule::Label,
         ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
         _ => NameRule::Subdomain,
     }

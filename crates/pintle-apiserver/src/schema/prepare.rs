@@ -46,17 +46,20 @@ pub fn create(object: &mut Value, ty: TypeRef, now: &str) {
             protect(map, "kubernetes.io/pv-protection");
         }
         ("", "PersistentVolumeClaim") => protect(map, "kubernetes.io/pvc-protection"),
-        ("apps", "DaemonSet") => {
-            let metadata = made(map, "metadata");
-            if let Some(notes) = metadata.and_then(|metadata| made(metadata, "annotations")) {
-                notes.insert(
-                    "deprecated.daemonset.template.generation".into(),
-                    "1".into(),
-                );
-            }
-        }
+        ("apps", "DaemonSet") => count_template(map),
         ("batch", "Job") => job(map),
         _ => {}
+    }
+}
+
+/// A new DaemonSet counts its templates from one, in an annotation that its maker owns.
+pub(crate) fn count_template(map: &mut Fields) {
+    let metadata = made(map, "metadata");
+    if let Some(notes) = metadata.and_then(|metadata| made(metadata, "annotations")) {
+        notes.insert(
+            "deprecated.daemonset.template.generation".into(),
+            "1".into(),
+        );
     }
 }
 
@@ -122,12 +125,7 @@ fn pod(map: &mut Fields) {
         return;
     };
     let class = quality_of_service(spec);
-    for key in [
-        "node.kubernetes.io/not-ready",
-        "node.kubernetes.io/unreachable",
-    ] {
-        tolerate(spec, key);
-    }
+    tolerate_outages(spec);
     if !spec.contains_key("priorityClassName") {
         spec.entry("priority").or_insert_with(|| 0.into());
     }
@@ -146,6 +144,29 @@ fn pod(map: &mut Fields) {
         }]);
     }
     map.insert("status".into(), status);
+}
+
+/// Readies a changed Pod: what was added to it when it was made stays if the change leaves it out.
+pub(crate) fn update_pod(object: &mut Fields, old: &Fields) {
+    let Some(spec) = child(object, "spec") else {
+        return;
+    };
+    tolerate_outages(spec);
+    let old = old.get("spec").and_then(Value::as_object);
+    for field in ["priority", "preemptionPolicy"] {
+        if let Some(value) = old.and_then(|old| old.get(field)) {
+            spec.entry(field).or_insert_with(|| value.clone());
+        }
+    }
+}
+
+fn tolerate_outages(spec: &mut Fields) {
+    for key in [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    ] {
+        tolerate(spec, key);
+    }
 }
 
 /// A Pod stays five minutes on a node that is gone, unless it says otherwise.

@@ -31,6 +31,30 @@ pub(super) fn text(url: &str, authority_pem: &str, token: &str) -> String {
     )
 }
 
+/// A kubeconfig whose user shows a certificate.
+pub(super) fn user_text(
+    url: &str,
+    authority_pem: &str,
+    user: &str,
+    certificate_pem: &str,
+    key_pem: &str,
+) -> String {
+    let [authority, certificate, key] =
+        [authority_pem, certificate_pem, key_pem].map(|pem| STANDARD.encode(pem));
+    // As JSON, which is YAML, so that any name is one.
+    serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "pintle",
+            "cluster": {"server": url, "certificate-authority-data": authority}}],
+        "users": [{"name": user,
+            "user": {"client-certificate-data": certificate, "client-key-data": key}}],
+        "contexts": [{"name": "pintle", "context": {"cluster": "pintle", "user": user}}],
+        "current-context": "pintle",
+    })
+    .to_string()
+}
+
 /// Writes beside the file and renames, so that nobody reads half of it or finds it open to others.
 pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();

@@ -1,6 +1,7 @@
 //! The server on a socket: TLS with its own authority, one token, HTTP/1.1 and HTTP/2.
 
 mod kubeconfig;
+mod subject;
 mod tls;
 mod token;
 
@@ -17,8 +18,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
-use self::{tls::Identity, token::Token};
-use crate::{ApiServer, api::ApiError, service::ApiService};
+use self::{
+    tls::Identity,
+    token::{Token, impersonated},
+};
+use crate::{
+    ApiServer,
+    api::{ApiError, User},
+    service::ApiService,
+};
 
 /// How long a client may take for the handshake and for the head of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -62,7 +70,8 @@ impl ApiServer {
     /// Listens on `address` (`127.0.0.1:0` for any free port) with TLS.
     ///
     /// The certificate is signed by an authority made for this listener; clients must present the
-    /// token of its kubeconfig. Only loopback addresses are taken unless the server was built with
+    /// token of its kubeconfig, or a certificate of that authority
+    /// ([`Bound::user_kubeconfig`]). Only loopback addresses are taken unless the server was built with
     /// [`listen_beyond_loopback`](crate::Builder::listen_beyond_loopback).
     ///
     /// Cancel safe: nothing listens until it returns.
@@ -133,6 +142,22 @@ impl Bound {
             &self.identity.authority_pem,
             self.token.reveal(),
         )
+    }
+
+    /// A kubeconfig for another user: a certificate of this listener's authority, good as long as
+    /// it listens, names the user and their group. It holds the key: keep it like a password.
+    ///
+    /// Everybody may do everything; who asked is told by a `SelfSubjectReview`.
+    pub fn user_kubeconfig(&self, user: &str, group: Option<&str>) -> Result<String, ServeError> {
+        let (certificate, key) = self.identity.issue(user, group)?;
+        let authority = &self.identity.authority_pem;
+        Ok(kubeconfig::user_text(
+            &self.url(),
+            authority,
+            user,
+            &certificate,
+            &key,
+        ))
     }
 
     /// Writes the kubeconfig to `path`, readable by its owner alone. An existing file is replaced.
@@ -224,9 +249,11 @@ impl Listener {
             .timer(TokioTimer::new())
             .max_concurrent_streams(1000);
         let listener = Arc::clone(&self);
+        let shown = stream.get_ref().1.peer_certificates();
+        let client = shown.and_then(|chain| subject::user(chain.first()?));
         let service = service_fn(move |request| {
-            let listener = Arc::clone(&listener);
-            async move { listener.answer(request).await }
+            let (listener, client) = (Arc::clone(&listener), client.clone());
+            async move { listener.answer(request, client).await }
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
@@ -247,11 +274,17 @@ impl Listener {
         }
     }
 
+    /// Answers a request, if its connection's certificate or its token says whose it is.
     async fn answer(
         &self,
         mut request: Request<Incoming>,
+        client: Option<User>,
     ) -> Result<http::Response<crate::Body>, Infallible> {
-        match self.token.user(request.headers()) {
+        let user = match client {
+            Some(client) => Some(impersonated(request.headers(), client)),
+            None => self.token.user(request.headers()),
+        };
+        match user {
             Some(user) => {
                 let extensions = request.extensions_mut();
                 extensions.insert(user);

@@ -3,12 +3,14 @@
 use std::{net::IpAddr, sync::Arc};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::{
-    ServerConfig,
+    RootCertStore, ServerConfig,
+    crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 
 use super::ServeError;
@@ -25,6 +27,7 @@ const NAMES: [&str; 5] = [
 /// Who the server is.
 pub(super) struct Identity {
     pub(super) authority_pem: String,
+    authority: CertifiedIssuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     key: Vec<u8>,
 }
@@ -65,19 +68,55 @@ impl Identity {
         let certificate = params.signed_by(&key, &authority).map_err(failed)?;
         Ok(Self {
             authority_pem: authority.pem(),
+            authority,
             certificate: certificate.der().clone(),
             key: key.serialize_der(),
         })
+    }
+
+    /// A certificate, and its key, that says who a client is: both in PEM.
+    pub(super) fn issue(
+        &self,
+        user: &str,
+        group: Option<&str>,
+    ) -> Result<(String, String), ServeError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        let name = &mut params.distinguished_name;
+        name.push(DnType::CommonName, user);
+        if let Some(group) = group {
+            name.push(DnType::OrganizationName, group);
+        }
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = params.signed_by(&key, &self.authority).map_err(failed)?;
+        Ok((certificate.pem(), key.serialize_pem()))
+    }
+
+    /// Clients may show a certificate of our authority; those who show none need the token.
+    fn client_verifier(
+        &self,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.authority.der().clone()).map_err(failed)?;
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .allow_unauthenticated()
+            .build()
+            .map_err(failed)
     }
 
     /// TLS 1.2 and 1.3, HTTP/2 preferred.
     pub(super) fn server_config(&self) -> Result<Arc<ServerConfig>, ServeError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(self.key.clone()));
+        let clients = self.client_verifier(Arc::clone(&provider))?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(failed)?
-            .with_no_client_auth()
+            .with_client_cert_verifier(clients)
             .with_single_cert(vec![self.certificate.clone()], key)
             .map_err(failed)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

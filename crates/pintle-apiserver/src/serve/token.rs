@@ -35,15 +35,15 @@ impl Token {
         if !scheme.eq_ignore_ascii_case(b"Bearer ") {
             return None;
         }
-        bool::from(token.ct_eq(self.0.as_bytes())).then(|| impersonated(headers))
+        bool::from(token.ct_eq(self.0.as_bytes())).then(|| impersonated(headers, User::admin()))
     }
 }
 
-/// The administrator, or whom the administrator asks to be.
-fn impersonated(headers: &HeaderMap) -> User {
+/// `user`, or whom they ask to be.
+pub(super) fn impersonated(headers: &HeaderMap, user: User) -> User {
     let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_owned);
     match headers.get("impersonate-user").and_then(text) {
-        None => User::admin(),
+        None => user,
         Some(name) => {
             let mut groups: Vec<String> = headers
                 .get_all("impersonate-group")

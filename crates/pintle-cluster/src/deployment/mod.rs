@@ -23,7 +23,7 @@ use k8s_openapi::{
 };
 use pintle::{
     cache::{ObjectKey, Selector},
-    controller::{Action, Context, Controller, ReconcileError},
+    controller::{Action, Context, Controller, Predicate, ReconcileError},
     events::{EventRecorder, EventType},
 };
 use tokio_util::sync::CancellationToken;
@@ -48,8 +48,7 @@ pub(crate) async fn run(
     Controller::<Deployment>::new("deployment-controller", &environment.informers)
         .owns::<ReplicaSet>()
         .watches::<ReplicaSet>(api::adopters(deployments, selector))
-        .watches::<Pod>(move |pod| {
-            // A strategy that recreates waits for the last old Pod to go.
+        .watches_if::<Pod>(only_deletions(), move |pod| {
             let set = pod
                 .controller_owner()
                 .filter(|owner| owner.kind() == "ReplicaSet");
@@ -71,6 +70,13 @@ pub(crate) async fn run(
         )
         .await?;
     Ok(())
+}
+
+/// A strategy that recreates waits for the last old Pod to go. How the others fare is in the status
+/// of their sets.
+fn only_deletions() -> Predicate<Pod> {
+    // No predicate holds a deletion back.
+    Predicate::new(|_, _| false)
 }
 
 fn selector(deployment: &Deployment) -> Selector {

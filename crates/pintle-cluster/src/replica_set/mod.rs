@@ -224,16 +224,20 @@ async fn delete_pods(
     recorder: &EventRecorder,
 ) -> Option<Failure> {
     let lister = cx.lister::<Pod>();
+    let going = pods
+        .iter()
+        .filter_map(|pod| lister.get(&ObjectKey::of(&**pod)))
+        .map(|object| async move {
+            let deleted = cx.delete(&object).await;
+            (object, deleted)
+        });
     let mut failure = None;
-    for pod in pods {
-        let Some(object) = lister.get(&ObjectKey::of(&**pod)) else {
-            continue;
-        };
-        match cx.delete(&object).await {
+    for (object, deleted) in futures::future::join_all(going).await {
+        match deleted {
             Ok(()) => {
                 let message = format!("Deleted pod: {}", object.key().name());
                 recorder.event(set, EventType::Normal, "SuccessfulDelete", message);
-                active.retain(|other| other.metadata.uid != pod.metadata.uid);
+                active.retain(|other| meta::uid(&other.metadata) != object.uid());
             }
             Err(error) => {
                 let message = format!("Error deleting: {error}");

@@ -7,12 +7,13 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use http::{Method, Request, Response};
 use parking_lot::Mutex;
 use pintle_apiserver::{ApiServer, ApiService, Body};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::sleep};
 use tower::Service;
 
 /// What goes wrong at the write with this number.
@@ -50,6 +51,10 @@ pub struct Traffic {
 struct State {
     traffic: Traffic,
     fault: Option<Fault>,
+    /// How long each write takes.
+    delay: Duration,
+    /// Reads of this path fail.
+    barred: Option<String>,
     shut: watch::Sender<bool>,
 }
 
@@ -66,6 +71,8 @@ impl Gateway {
         let state = State {
             traffic: Traffic::default(),
             fault,
+            delay: Duration::ZERO,
+            barred: None,
             shut,
         };
         Self {
@@ -88,6 +95,16 @@ impl Gateway {
 
     pub fn fail_at(&self, fault: Fault) {
         self.state.lock().fault = Some(fault);
+    }
+
+    /// From now on every write takes this long.
+    pub fn delay_writes(&self, delay: Duration) {
+        self.state.lock().delay = delay;
+    }
+
+    /// From now on reads of this path fail; of none, if none is given.
+    pub fn bar(&self, path: Option<&str>) {
+        self.state.lock().barred = path.map(str::to_owned);
     }
 
     /// Resolves when the crash has come.
@@ -114,6 +131,9 @@ impl State {
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or_default();
         if request.method() == Method::GET {
+            if self.barred.as_ref() == Some(&path) {
+                return Fate::Fail;
+            }
             if query.contains("watch=") {
                 *self.traffic.watches.entry(path).or_default() += 1;
             } else {
@@ -170,9 +190,16 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let fate = self.state.lock().judge(&request);
+        let (fate, delay) = {
+            let mut state = self.state.lock();
+            (state.judge(&request), state.delay)
+        };
+        let delay = delay * u32::from(request.method() != Method::GET);
         let mut service = self.service.clone();
         Box::pin(async move {
+            if !delay.is_zero() {
+                sleep(delay).await;
+            }
             match fate {
                 Fate::Pass => service.call(request).await,
                 Fate::Drop => pending().await,

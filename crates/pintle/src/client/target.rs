@@ -8,7 +8,8 @@ use kube::{
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
-use super::{ClientError, build};
+use super::{ClientError, build, build_limited};
+use crate::limits::RateLimit;
 
 /// A cluster that somebody named.
 ///
@@ -96,6 +97,15 @@ impl Target {
     /// A client of the cluster, built as [`build`] does.
     pub fn client(&self, user_agent: &str) -> Result<Client, ClientError> {
         build(self.config.clone(), user_agent)
+    }
+
+    /// A client of the cluster that keeps to `limit`, built as [`build_limited`] does.
+    pub fn limited_client(
+        &self,
+        user_agent: &str,
+        limit: &RateLimit,
+    ) -> Result<Client, ClientError> {
+        build_limited(self.config.clone(), user_agent, limit)
     }
 
     /// How the cluster is reached.

@@ -390,6 +390,11 @@ impl InformerFactory {
         (!informers.is_empty()).then_some(NotSynced { informers })
     }
 
+    /// Whether [`start`](Self::start) was called.
+    pub(crate) fn is_started(&self) -> bool {
+        self.shared.state.lock().started.is_some()
+    }
+
     /// Stops all informers and waits until they have ended. Nothing can be started afterwards.
     ///
     /// Cancel safe; may be called by several at once and again.

@@ -63,6 +63,7 @@ fn custom_schema(resource: &Resource, schema: &Value) -> Value {
     if !schema.is_object() {
         schema = json!({"type": "object"});
     }
+    tell_int_or_string(&mut schema);
     schema["properties"]["apiVersion"] = json!({"type": "string"});
     schema["properties"]["kind"] = json!({"type": "string"});
     schema["properties"]["metadata"] =
@@ -70,6 +71,24 @@ fn custom_schema(resource: &Resource, schema: &Value) -> Value {
     schema["x-kubernetes-group-version-kind"] =
         json!([{"group": resource.group, "version": resource.version, "kind": resource.kind}]);
     schema
+}
+
+/// Fields that are numbers or texts say so in words every client knows.
+fn tell_int_or_string(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            let both = map.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true));
+            if both && !map.contains_key("anyOf") {
+                map.insert(
+                    "anyOf".into(),
+                    json!([{"type": "integer"}, {"type": "string"}]),
+                );
+            }
+            map.values_mut().for_each(tell_int_or_string);
+        }
+        Value::Array(items) => items.iter_mut().for_each(tell_int_or_string),
+        _ => {}
+    }
 }
 
 fn type_schema(ty: TypeRef, open: &mut BTreeSet<TypeRef>) -> Value {

@@ -133,7 +133,11 @@ pub(super) fn cron_job(look: &Look<'_>) -> Vec<Value> {
     let mut cells = vec![
         look.text("/spec/schedule"),
         look.or("/spec/timeZone", "<none>"),
-        json!(look.at("/spec/suspend") == &Value::Bool(true)),
+        json!(if look.at("/spec/suspend") == &Value::Bool(true) {
+            "True"
+        } else {
+            "False"
+        }),
         look.count("/status/active").into(),
         look.age_of("/status/lastScheduleTime", "<none>"),
         look.age(),

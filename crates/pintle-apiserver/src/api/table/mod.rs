@@ -61,6 +61,24 @@ pub(crate) fn cells(resource: &Resource, object: &Tree, clock: &Clock) -> Vec<Va
     }
 }
 
+/// The columns and cells of a scale.
+pub(crate) fn scale(scale: &Value, clock: &Clock) -> (Vec<Value>, Vec<Value>) {
+    let columns = [
+        Column::new("Name", "string", 0),
+        Column::new("Desired", "integer", 0),
+        Column::new("Available", "integer", 0),
+        Column::new("Age", "string", 0),
+    ];
+    let number = |part: &str| scale[part]["replicas"].as_i64().unwrap_or(0);
+    let cells = vec![
+        scale["metadata"]["name"].clone(),
+        number("spec").into(),
+        number("status").into(),
+        age::of(&scale["metadata"]["creationTimestamp"], clock.now()).into(),
+    ];
+    (columns.iter().map(Column::json).collect(), cells)
+}
+
 /// The columns a definition asks for, with their paths: the name always, the age if nothing else.
 fn custom_columns(version: &Value) -> Vec<(Column, String)> {
     let mut columns = vec![(

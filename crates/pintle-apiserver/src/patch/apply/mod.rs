@@ -223,7 +223,8 @@ fn after_update(
         };
         let entry = Entry {
             api_version: write.api_version.to_owned(),
-            time: Some(write.now.to_owned()),
+            // A scale says who set it, not when.
+            time: (write.subresource != "scale").then(|| write.now.to_owned()),
             fields,
         };
         managed.entries.insert(id, entry);

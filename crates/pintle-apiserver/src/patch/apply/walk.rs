@@ -452,6 +452,7 @@ fn check_scalar(scalar: Scalar, value: &Value, path: &str) -> Result<(), String>
     }
 }
 
+/// A value as Go prints a pointer to it.
 fn go_value(value: &Value) -> String {
-    format!("&value.valueUnstructured{{Value:{value}}}")
+    format!("&{{{}}}", crate::patch::go_text(value))
 }

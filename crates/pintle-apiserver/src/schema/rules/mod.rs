@@ -39,6 +39,10 @@ pub fn create(object: &Value, ty: TypeRef) -> Vec<FieldError> {
         return faults;
     };
     check(group, kind, object, &mut faults);
+    let told = object["eventTime"].as_str().unwrap_or_default();
+    if (group, kind) == ("events.k8s.io", "Event") && told.is_empty() {
+        faults.push(FieldError::required("eventTime", ""));
+    }
     faults
 }
 
@@ -54,6 +58,15 @@ pub fn update(object: &Value, old: &Value, ty: TypeRef) -> Vec<FieldError> {
     } else {
         check(group, kind, object, &mut faults);
         kinds::change(group, kind, object, old, &mut faults);
+    }
+    faults
+}
+
+/// What is wrong with a status that is to be stored.
+pub fn status(object: &Value, ty: TypeRef) -> Vec<FieldError> {
+    let mut faults = Vec::new();
+    if let Some((group, _, kind)) = ty.get().kind {
+        workloads::status(group, kind, &object["status"], &mut faults);
     }
     faults
 }

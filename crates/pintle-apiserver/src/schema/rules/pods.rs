@@ -46,6 +46,10 @@ pub(super) fn spec(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     );
     let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
     one_of(spec, "dnsPolicy", &policies, at, faults);
+    if text(spec, "dnsPolicy") == "None" && !spec["dnsConfig"].is_object() {
+        let why = "must provide `dnsConfig` when `dnsPolicy` is None";
+        faults.push(FieldError::required(at.child("dnsConfig"), why));
+    }
     if let Some(seconds) = spec["activeDeadlineSeconds"].as_i64().filter(|s| *s < 1) {
         let why = "must be between 1 and 2147483647, inclusive";
         faults.push(FieldError::invalid(

@@ -348,3 +348,41 @@ fn out_of(field: &str, low: u32, high: u32) -> Option<String> {
     }
     None
 }
+
+/// The counts of a workload's status.
+pub(super) fn status(group: &str, kind: &str, status: &Value, faults: &mut Faults) {
+    let counts: &[&str] = match (group, kind) {
+        ("apps", "Deployment") => &["updatedReplicas", "readyReplicas", "availableReplicas"],
+        ("apps", "ReplicaSet") | ("", "ReplicationController") => {
+            &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]
+        }
+        ("apps", "StatefulSet") => &[
+            "readyReplicas",
+            "currentReplicas",
+            "updatedReplicas",
+            "availableReplicas",
+        ],
+        _ => return,
+    };
+    let number = |field: &str| status[field].as_i64().unwrap_or(0);
+    let mut fault = |field: &str, why: &str| {
+        faults.push(FieldError::invalid(
+            format!("status.{field}"),
+            number(field),
+            why,
+        ));
+    };
+    for field in std::iter::once(&"replicas").chain(counts) {
+        if number(field) < 0 {
+            fault(field, NON_NEGATIVE);
+        }
+    }
+    for field in counts {
+        if number(field) > number("replicas") {
+            fault(field, "cannot be greater than status.replicas");
+        }
+    }
+    if number("availableReplicas") > number("readyReplicas") {
+        fault("availableReplicas", "cannot be greater than readyReplicas");
+    }
+}

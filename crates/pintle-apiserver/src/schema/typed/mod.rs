@@ -126,6 +126,8 @@ fn is_empty(value: &Value, ty: &FieldType) -> bool {
 
 enum Step {
     Name(String),
+    /// A key of a map: shown to people, but no field.
+    Key(String),
     Index(usize),
 }
 
@@ -142,7 +144,7 @@ impl Walk {
         let mut out = String::new();
         for step in &self.path {
             match step {
-                Step::Name(name) => {
+                Step::Name(name) | Step::Key(name) => {
                     if !out.is_empty() {
                         out.push('.');
                     }
@@ -166,7 +168,7 @@ impl Walk {
     fn field_path(&self) -> String {
         let names = self.path.iter().filter_map(|step| match step {
             Step::Name(name) => Some(name.as_str()),
-            Step::Index(_) => None,
+            Step::Key(_) | Step::Index(_) => None,
         });
         names.collect::<Vec<_>>().join(".")
     }
@@ -277,7 +279,7 @@ impl Walk {
             }
             (FieldType::Map(of), Value::Object(map)) => {
                 for (name, value) in map.iter_mut() {
-                    self.path.push(Step::Name(name.clone()));
+                    self.path.push(Step::Key(name.clone()));
                     self.element(value, of, owner)?;
                     self.path.pop();
                 }
@@ -327,7 +329,7 @@ impl Walk {
             (Leaf::IntOrString, found) => return Err(self.wrong(found, owner, "int32")),
             (Leaf::Time, Value::String(text)) if text.is_empty() => *value = Value::Null,
             (Leaf::Time, Value::String(text)) => *text = time::read(text)?.seconds(),
-            (Leaf::MicroTime, Value::String(text)) => *text = time::read(text)?.micros(),
+            (Leaf::MicroTime, Value::String(text)) => *text = time::read_micros(text)?.micros(),
             (Leaf::SchemaOrArray | Leaf::SchemaOrStringArray, Value::Array(items)) => {
                 for item in items.iter_mut().filter(|item| item.is_object()) {
                     self.schema(item)?;

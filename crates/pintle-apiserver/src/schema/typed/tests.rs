@@ -118,7 +118,7 @@ fn moments_and_amounts_have_one_spelling() {
         "Lease",
         json!({
             "metadata": {"creationTimestamp": "2026-11-15T23:00:00.5+02:00"},
-            "spec": {"renewTime": "2026-11-15T21:00:00Z"},
+            "spec": {"renewTime": "2026-11-15T22:00:00.000000+01:00"},
         }),
     );
     assert_eq!(

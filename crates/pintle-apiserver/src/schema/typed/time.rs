@@ -19,6 +19,31 @@ pub(super) fn read(text: &str) -> Result<Moment, TypeError> {
     })
 }
 
+/// Reads a moment that must be spelt to the microsecond.
+pub(super) fn read_micros(text: &str) -> Result<Moment, TypeError> {
+    let moment = read(text).map_err(|_| micros_wanted(text, text))?;
+    let fraction = text.get(19..).unwrap_or_default();
+    let digits = fraction.strip_prefix('.').map(|rest| {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit);
+        digits.count()
+    });
+    if digits == Some(6) {
+        Ok(moment)
+    } else {
+        Err(micros_wanted(text, fraction))
+    }
+}
+
+fn micros_wanted(text: &str, rest: &str) -> TypeError {
+    let (shown, rest) = (
+        crate::schema::field::quote(text),
+        crate::schema::field::quote(rest),
+    );
+    TypeError(format!(
+        "parsing time {shown} as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse {rest} as \".000000\""
+    ))
+}
+
 impl Moment {
     /// To the second: `2026-11-15T21:00:00Z`.
     pub(super) fn seconds(&self) -> String {

@@ -1,0 +1,143 @@
+//! JSON with its duplicate keys: which fields an object names twice. The last one counts.
+
+use std::fmt::{self, Write as _};
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// How many duplicates are told.
+const MOST: usize = 100;
+
+/// Reads a JSON text, and the fields that stand in it twice, as `spec.ports[0].name`.
+pub(crate) fn read(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
+    let mut found = Found::default();
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let value = Reading(&mut found).deserialize(&mut reader)?;
+    reader.end()?;
+    let duplicates = found.paths.iter().map(|path| {
+        // Collected on the way out, so the last part comes first.
+        let mut text = String::new();
+        for part in path.iter().rev() {
+            match part {
+                Part::Field(name) if text.is_empty() => text.push_str(name),
+                Part::Field(name) => {
+                    text.push('.');
+                    text.push_str(name);
+                }
+                Part::Item(index) => {
+                    let _ = write!(text, "[{index}]");
+                }
+            }
+        }
+        text
+    });
+    Ok((value, duplicates.collect()))
+}
+
+enum Part {
+    Field(String),
+    Item(usize),
+}
+
+#[derive(Default)]
+struct Found {
+    paths: Vec<Vec<Part>>,
+}
+
+impl Found {
+    /// Puts `part` before the paths found since there were `before` of them.
+    fn below(&mut self, before: usize, part: impl Fn() -> Part) {
+        for path in self.paths.iter_mut().skip(before) {
+            path.push(part());
+        }
+    }
+}
+
+struct Reading<'a>(&'a mut Found);
+
+impl<'de> DeserializeSeed<'de> for Reading<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Reading<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        loop {
+            let before = self.0.paths.len();
+            match items.next_element_seed(Reading(self.0))? {
+                Some(item) => list.push(item),
+                None => return Ok(list.into()),
+            }
+            self.0.below(before, || Part::Item(list.len() - 1));
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            if map.contains_key(&name) && self.0.paths.len() < MOST {
+                self.0.paths.push(vec![Part::Field(name.clone())]);
+            }
+            let before = self.0.paths.len();
+            let value = fields.next_value_seed(Reading(self.0))?;
+            self.0.below(before, || Part::Field(name.clone()));
+            map.insert(name, value);
+        }
+        Ok(map.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn fields_that_stand_twice_are_found_wherever_they_are() {
+        let text = br#"{"a":1,"b":[{"c":1},{"c":1,"c":2}],"a":{"d":0,"d":1}}"#;
+        let (value, duplicates) = read(text).unwrap();
+        assert_eq!(value, json!({"a": {"d": 1}, "b": [{"c": 1}, {"c": 2}]}));
+        assert_eq!(duplicates, ["b[1].c", "a", "a.d"]);
+        assert!(read(br#"{"a":1}"#).unwrap().1.is_empty());
+        assert!(read(b"{} x").is_err());
+    }
+}

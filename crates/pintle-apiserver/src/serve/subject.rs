@@ -1,0 +1,113 @@
+//! Who a client certificate speaks for: its subject's common name and organizations.
+//!
+//! Only certificates whose signature was checked get here. Of their DER nothing is read but the
+//! subject.
+
+use crate::api::User;
+
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const OID: u8 = 0x06;
+const VERSION: u8 = 0xa0;
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
+
+/// The user a certificate is for; none if it names nobody.
+pub(super) fn user(certificate: &[u8]) -> Option<User> {
+    let (_, certificate, _) = element(certificate)?;
+    let (_, mut fields, _) = element(certificate)?;
+    // A version may come first; then serial number, algorithm, issuer, validity, subject.
+    if fields.first() == Some(&VERSION) {
+        fields = element(fields)?.2;
+    }
+    for _ in 0..4 {
+        fields = element(fields)?.2;
+    }
+    let (tag, mut names, _) = element(fields)?;
+    if tag != SEQUENCE {
+        return None;
+    }
+    let mut name = None;
+    let mut groups = Vec::new();
+    while !names.is_empty() {
+        let (tag, mut set, rest) = element(names)?;
+        names = rest;
+        while tag == SET && !set.is_empty() {
+            let (_, pair, rest) = element(set)?;
+            set = rest;
+            let (tag, kind, value) = element(pair)?;
+            let (_, value, _) = element(value)?;
+            let value = std::str::from_utf8(value).ok()?.to_owned();
+            match (tag, kind) {
+                (OID, COMMON_NAME) => name = Some(value),
+                (OID, ORGANIZATION) => groups.push(value),
+                _ => {}
+            }
+        }
+    }
+    groups.push("system:authenticated".to_owned());
+    let name = name.filter(|name| !name.is_empty())?;
+    Some(User { name, groups })
+}
+
+/// The first element of some DER: its tag, its content, and what follows it.
+fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&tag, rest) = der.split_first()?;
+    let (&length, rest) = rest.split_first()?;
+    let (length, rest) = if length < 0x80 {
+        (usize::from(length), rest)
+    } else {
+        let (bytes, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
+        if bytes.len() > 4 {
+            return None;
+        }
+        let length = bytes
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        (length, rest)
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((tag, content, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    use super::*;
+
+    fn certificate(user: &str, group: Option<&str>) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, user);
+        if let Some(group) = group {
+            params
+                .distinguished_name
+                .push(DnType::OrganizationName, group);
+        }
+        let key = KeyPair::generate().unwrap();
+        params.self_signed(&key).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn the_common_name_is_the_user_and_organizations_are_groups() {
+        let alice = user(&certificate("alice", Some("red"))).unwrap();
+        assert_eq!(alice.name, "alice");
+        assert_eq!(alice.groups, ["red", "system:authenticated"]);
+        assert!(user(&certificate("", None)).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_fail(at in 0_usize..400, byte in any::<u8>(), cut in 0_usize..400) {
+            let mut der = certificate("alice", Some("red"));
+            if let Some(place) = der.get_mut(at) {
+                *place = byte;
+            }
+            let end = cut.min(der.len());
+            let _ = user(&der[..end]);
+            let _ = user(&der);
+        }
+    }
+}

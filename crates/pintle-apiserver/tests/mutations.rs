@@ -1,0 +1,347 @@
+//! Requests that clients really send, a little damaged: none makes the server panic, none that is
+//! refused leaves anything behind, and whatever is stored can be read and written again.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod support;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::{Value, json};
+use support::*;
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+
+/// Method, path, content type, body.
+type Real = (&'static str, &'static str, &'static str, Value);
+
+fn deployment() -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "labels": {"app": "web"}, "finalizers": ["example.com/f"],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]},
+        "spec": {
+            "replicas": 2, "selector": {"matchLabels": {"app": "web"}},
+            "strategy": {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 1}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
+                "volumes": [{"name": "v", "configMap": {"name": "c"}}],
+                "containers": [{"name": "main", "image": "nginx:1",
+                    "ports": [{"containerPort": 80}], "env": [{"name": "A", "value": "1"}],
+                    "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}},
+                    "livenessProbe": {"httpGet": {"port": "http", "path": "/"}}}]}}},
+    })
+}
+
+/// What kubectl and typed clients send.
+fn real_requests() -> Vec<Real> {
+    let json = "application/json";
+    let strategic = "application/strategic-merge-patch+json";
+    let merge = "application/merge-patch+json";
+    let apply = "application/apply-patch+yaml";
+    let web = "/apis/apps/v1/namespaces/default/deployments/web";
+    let applied = "/apis/apps/v1/namespaces/default/deployments/web?fieldManager=m&force=true";
+    let pods = "/api/v1/namespaces/default/pods";
+    vec![
+        ("POST", DEPLOYMENTS, json, deployment()),
+        ("PUT", web, json, deployment()),
+        ("PATCH", applied, apply, deployment()),
+        ("POST", DEFINITIONS, json, foo_definition()),
+        ("POST", FOOS, json, foo("b")),
+        (
+            "PATCH",
+            "/apis/example.com/v1/namespaces/default/foos/a?fieldManager=m&force=true",
+            apply,
+            foo("a"),
+        ),
+        (
+            "PATCH",
+            web,
+            strategic,
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/f"]},
+                "spec": {"template": {"spec": {
+                    "$setElementOrder/containers": [{"name": "side"}, {"name": "main"}],
+                    "containers": [{"name": "side", "image": "s"}, {"name": "main", "image": "m",
+                        "env": [{"name": "A", "$patch": "delete"}],
+                        "resources": {"$patch": "replace", "limits": {"cpu": 1}}}]}},
+                    "strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
+        ),
+        (
+            "PATCH",
+            web,
+            "application/json-patch+json",
+            json!([{"op": "test", "path": "/spec/replicas", "value": 2},
+                {"op": "copy", "from": "/metadata/labels", "path": "/spec/template/metadata/labels"},
+                {"op": "move", "from": "/metadata/finalizers/0", "path": "/metadata/finalizers/-"},
+                {"op": "replace", "path": "/spec/replicas", "value": 3}]),
+        ),
+        (
+            "PATCH",
+            web,
+            merge,
+            json!({"spec": {"replicas": 3, "paused": null}}),
+        ),
+        (
+            "PATCH",
+            "/apis/apps/v1/namespaces/default/deployments/web/scale",
+            merge,
+            json!({"spec": {"replicas": 5}}),
+        ),
+        (
+            "PUT",
+            "/apis/apps/v1/namespaces/default/deployments/web/status",
+            json,
+            json!({"metadata": {"name": "web"}, "status": {"replicas": 1,
+                "conditions": [{"type": "Available", "status": "True"}]}}),
+        ),
+        (
+            "DELETE",
+            web,
+            json,
+            json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground",
+                "preconditions": {"uid": "x"}, "gracePeriodSeconds": 0, "dryRun": ["All"]}),
+        ),
+        (
+            "POST",
+            pods,
+            json,
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "p-"},
+                "spec": {"containers": [{"name": "c", "image": "i"}]}}),
+        ),
+        (
+            "POST",
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            json,
+            json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}),
+        ),
+        (
+            "POST",
+            "/api/v1/namespaces/default/services",
+            json,
+            json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort",
+                "ports": [{"port": 80, "targetPort": "http", "nodePort": 30080}]}}),
+        ),
+    ]
+}
+
+/// What happens to one place of a body.
+#[derive(Debug, Clone)]
+enum Damage {
+    Replace(Value),
+    Remove,
+    Twice,
+    Rename(String),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let odd = prop::sample::select(vec![
+        json!(null),
+        json!(-1),
+        json!(1.5),
+        json!(u64::MAX),
+        json!(true),
+        json!(""),
+        json!("0"),
+        json!("\u{0}\u{feff}é"),
+        json!("x".repeat(300)),
+        json!([]),
+        json!({}),
+        json!([[]]),
+        json!({"": {"": null}}),
+        json!([null, 1, "a", {"name": null}]),
+        json!({"$patch": "delete"}),
+        json!({"$patch": "replace", "name": "x"}),
+        json!("99999999999999999999Gi"),
+        json!("9999-99-99T99:99:99Z"),
+    ]);
+    let name = prop::sample::select(vec![
+        "",
+        "name",
+        "$patch",
+        "$retainKeys",
+        "$setElementOrder/containers",
+        "$deleteFromPrimitiveList/x",
+        "f:a",
+        "a/b~",
+    ]);
+    prop_oneof![
+        4 => odd.prop_map(Damage::Replace),
+        2 => Just(Damage::Remove),
+        1 => Just(Damage::Twice),
+        1 => name.prop_map(|name| Damage::Rename(name.to_owned())),
+    ]
+}
+
+/// All places of a value, as pointers.
+fn places(value: &Value, at: &str, out: &mut Vec<String>) {
+    out.push(at.to_owned());
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let key = key.replace('~', "~0").replace('/', "~1");
+                places(value, &format!("{at}/{key}"), out);
+            }
+        }
+        Value::Array(items) => {
+            for (index, value) in items.iter().enumerate() {
+                places(value, &format!("{at}/{index}"), out);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn hurt(body: &mut Value, place: Index, damage: Damage) {
+    let mut all = Vec::new();
+    places(body, "", &mut all);
+    let place = all[place.index(all.len())].clone();
+    if let Damage::Replace(value) = damage {
+        *body.pointer_mut(&place).unwrap() = value;
+        return;
+    }
+    let Some((parent, key)) = place.rsplit_once('/') else {
+        return;
+    };
+    let key = key.replace("~1", "/").replace("~0", "~");
+    match body.pointer_mut(parent) {
+        Some(Value::Array(items)) => {
+            let index: usize = key.parse().unwrap();
+            let item = items.remove(index);
+            if matches!(damage, Damage::Twice) {
+                items.extend([item.clone(), item]);
+            }
+        }
+        Some(Value::Object(map)) => {
+            let value = map.remove(&key).unwrap();
+            if let Damage::Rename(name) = damage {
+                map.insert(name, value);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap()
+}
+
+/// Sends a damaged request, and looks at what it did.
+async fn send(method: &str, path: &str, content_type: &str, body: Vec<u8>) {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &foo_definition()).await;
+    http.post(FOOS, &foo("a")).await;
+    if method != "POST" {
+        assert_eq!(http.post(DEPLOYMENTS, &deployment()).await.0, 201);
+    }
+    let before = server.resource_version();
+    let request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", content_type)
+        .body(Full::new(Bytes::from(body)))
+        .unwrap();
+    let response = http.send(request).await;
+    let code = response.status().as_u16();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(!text.contains("panicked"), "{method} {path}: {text}");
+    if code >= 400 {
+        let status: Value = serde_json::from_slice(&bytes).expect("a refusal is a Status");
+        assert_eq!(status["kind"], "Status");
+        assert_eq!(server.resource_version(), before, "{code} {text}");
+    }
+    for path in [
+        DEPLOYMENTS,
+        FOOS,
+        DEFINITIONS,
+        "/api/v1/namespaces/default/pods",
+        "/api/v1/namespaces/default/services",
+    ] {
+        let (code, list) = http.get(path).await;
+        if code == 404 {
+            continue;
+        }
+        for item in list["items"].as_array().expect("a list") {
+            // What is stored is whole: sent back as it was read, it changes nothing.
+            let name = item["metadata"]["name"].as_str().unwrap();
+            let stored = server.resource_version();
+            let (code, answer) = http.put(&format!("{path}/{name}"), item).await;
+            assert_eq!(code, 200, "{item} {answer}");
+            assert_eq!(server.resource_version(), stored, "{item} {answer}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    // Proves PW-5.
+    #[test]
+    fn damaged_json_and_patches(
+        request in prop::sample::select(real_requests()),
+        damages in prop::collection::vec((any::<Index>(), damage()), 1..4),
+    ) {
+        let (method, path, content_type, mut body) = request;
+        for (place, damage) in damages {
+            hurt(&mut body, place, damage);
+        }
+        runtime().block_on(send(method, path, content_type, body.to_string().into_bytes()));
+    }
+
+    // Proves PW-5.
+    #[test]
+    fn damaged_text(
+        request in prop::sample::select(real_requests()),
+        yaml in any::<bool>(),
+        at in any::<Index>(),
+        bytes in prop::collection::vec(any::<u8>(), 0..4),
+        cut in any::<bool>(),
+    ) {
+        let (method, path, content_type, body) = request;
+        let mut text = body.to_string().into_bytes();
+        let at = at.index(text.len());
+        if cut {
+            text.truncate(at);
+        }
+        text.splice(at..at, bytes);
+        let yaml = yaml && content_type == "application/json";
+        let content_type = if yaml { "application/yaml" } else { content_type };
+        runtime().block_on(send(method, path, content_type, text));
+    }
+
+    // Proves PW-5, W24.
+    #[test]
+    fn damaged_protobuf(
+        which in prop::sample::select(vec![
+            ("deployment", DEPLOYMENTS),
+            ("customresourcedefinition", DEFINITIONS),
+            ("selfsubjectaccessreview", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"),
+        ]),
+        flips in prop::collection::vec((any::<Index>(), any::<u8>()), 1..4),
+        cut in prop::option::of(any::<Index>()),
+    ) {
+        let (file, path) = which;
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/protobuf");
+        let mut body = std::fs::read(format!("{folder}/{file}.pb")).unwrap();
+        for (at, byte) in flips {
+            let at = at.index(body.len());
+            body[at] = byte;
+        }
+        if let Some(cut) = cut {
+            body.truncate(cut.index(body.len()));
+        }
+        let kind = "application/vnd.kubernetes.protobuf";
+        runtime().block_on(send("POST", path, kind, body));
+    }
+}

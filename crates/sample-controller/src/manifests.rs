@@ -1,0 +1,266 @@
+//! What it takes to run the controller inside a cluster: an account with the least rights, and a
+//! Deployment of one replica.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy},
+        core::v1::{
+            Capabilities, Container, ContainerPort, HTTPGetAction, Namespace, PodSecurityContext,
+            PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext,
+            ServiceAccount,
+        },
+        rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject},
+    },
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{LabelSelector, ObjectMeta},
+        util::intstr::IntOrString,
+    },
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::controller::NAME;
+
+/// The namespace it runs in, unless another is asked for.
+pub const NAMESPACE: &str = NAME;
+
+/// The image it runs, unless another is asked for.
+pub const IMAGE: &str = concat!("sample-controller:", env!("CARGO_PKG_VERSION"));
+
+/// Where the program is in the image.
+pub const PROGRAM: &str = "/sample-controller";
+
+/// Whom the program runs as: "nonroot" of the image.
+pub const USER: i64 = 65532;
+
+/// Where probes and metrics are served.
+pub const PORT: u16 = 8080;
+
+/// Where and how the controller shall run.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// Where its Pod and its account live.
+    pub namespace: String,
+    /// What runs in the Pod.
+    pub image: String,
+    /// The cluster has the classic CRD, in which the status is a plain field.
+    pub no_status_subresource: bool,
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        Self {
+            namespace: NAMESPACE.to_owned(),
+            image: IMAGE.to_owned(),
+            no_status_subresource: false,
+        }
+    }
+}
+
+/// Everything, in the order in which it can be applied, as one YAML stream.
+pub fn yaml(placement: &Placement) -> anyhow::Result<String> {
+    let documents = objects(placement)?;
+    let documents = documents.iter().map(serde_saphyr::to_string);
+    Ok(documents.collect::<Result<Vec<_>, _>>()?.join("---\n"))
+}
+
+/// Everything, in the order in which it can be applied.
+pub fn objects(placement: &Placement) -> serde_json::Result<Vec<Value>> {
+    let namespace = Namespace {
+        metadata: cluster_wide(&placement.namespace),
+        ..Namespace::default()
+    };
+    let account = ServiceAccount {
+        metadata: inside(placement),
+        ..ServiceAccount::default()
+    };
+    Ok(vec![
+        object("v1", "Namespace", &namespace)?,
+        object("v1", "ServiceAccount", &account)?,
+        object(RBAC, "ClusterRole", &role(placement.no_status_subresource))?,
+        object(RBAC, "ClusterRoleBinding", &binding(placement))?,
+        object("apps/v1", "Deployment", &deployment(placement))?,
+    ])
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+
+/// The typed objects do not carry their kind as a field.
+fn object(api_version: &str, kind: &str, object: &impl Serialize) -> serde_json::Result<Value> {
+    let mut value = serde_json::json!({ "apiVersion": api_version, "kind": kind });
+    if let (Value::Object(whole), Value::Object(fields)) =
+        (&mut value, serde_json::to_value(object)?)
+    {
+        whole.extend(fields);
+    }
+    Ok(value)
+}
+
+/// What the controller may do: what it does, and nothing else.
+///
+/// `classic` is for the CRD without the status subresource: the controller finds that out by asking
+/// for it, and then writes the Foo itself.
+pub fn role(classic: bool) -> ClusterRole {
+    let foo_group = "samplecontroller.k8s.io";
+    let on_foos: &[&str] = if classic {
+        &["list", "watch", "patch"]
+    } else {
+        &["list", "watch"]
+    };
+    let on_deployments = &["list", "watch", "create", "patch", "delete"];
+    let rules = vec![
+        rule(foo_group, "foos", on_foos),
+        rule(foo_group, "foos/status", &["patch"]),
+        rule("apps", "deployments", on_deployments),
+        rule("events.k8s.io", "events", &["create", "patch"]),
+    ];
+    ClusterRole {
+        metadata: cluster_wide(NAME),
+        rules: Some(rules),
+        ..ClusterRole::default()
+    }
+}
+
+fn rule(group: &str, resource: &str, verbs: &[&str]) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(vec![resource.to_owned()]),
+        verbs: verbs.iter().map(ToString::to_string).collect(),
+        ..PolicyRule::default()
+    }
+}
+
+fn binding(placement: &Placement) -> ClusterRoleBinding {
+    ClusterRoleBinding {
+        metadata: cluster_wide(NAME),
+        role_ref: RoleRef {
+            api_group: Some("rbac.authorization.k8s.io".to_owned()),
+            kind: "ClusterRole".to_owned(),
+            name: NAME.to_owned(),
+        },
+        subjects: Some(vec![Subject {
+            kind: "ServiceAccount".to_owned(),
+            name: NAME.to_owned(),
+            namespace: Some(placement.namespace.clone()),
+            ..Subject::default()
+        }]),
+    }
+}
+
+/// One replica that is stopped before the next is started: two at once would do no harm, but nobody
+/// needs the second.
+fn deployment(placement: &Placement) -> Deployment {
+    Deployment {
+        metadata: inside(placement),
+        spec: Some(DeploymentSpec {
+            replicas: Some(1),
+            strategy: Some(DeploymentStrategy {
+                type_: Some("Recreate".to_owned()),
+                ..DeploymentStrategy::default()
+            }),
+            selector: LabelSelector {
+                match_labels: Some(labels()),
+                ..LabelSelector::default()
+            },
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta {
+                    labels: Some(labels()),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(pod(placement)),
+            },
+            ..DeploymentSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn pod(placement: &Placement) -> PodSpec {
+    PodSpec {
+        service_account_name: Some(NAME.to_owned()),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(USER),
+            run_as_group: Some(USER),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".to_owned(),
+                ..SeccompProfile::default()
+            }),
+            ..PodSecurityContext::default()
+        }),
+        containers: vec![container(placement)],
+        ..PodSpec::default()
+    }
+}
+
+fn container(placement: &Placement) -> Container {
+    let needs = |cpu: Option<&str>, memory: &str| {
+        let cpu = cpu.map(|cpu| ("cpu".to_owned(), Quantity(cpu.to_owned())));
+        let memory = ("memory".to_owned(), Quantity(memory.to_owned()));
+        Some(BTreeMap::from_iter(cpu.into_iter().chain([memory])))
+    };
+    Container {
+        name: NAME.to_owned(),
+        image: Some(placement.image.clone()),
+        args: Some(vec![
+            format!("--bind=0.0.0.0:{PORT}"),
+            "--log-json".to_owned(),
+            "-v".to_owned(),
+        ]),
+        ports: Some(vec![ContainerPort {
+            name: Some("probes".to_owned()),
+            container_port: PORT.into(),
+            ..ContainerPort::default()
+        }]),
+        liveness_probe: Some(probe("/healthz")),
+        readiness_probe: Some(probe("/readyz")),
+        resources: Some(ResourceRequirements {
+            requests: needs(Some("10m"), "32Mi"),
+            limits: needs(None, "128Mi"),
+            ..ResourceRequirements::default()
+        }),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            read_only_root_filesystem: Some(true),
+            capabilities: Some(Capabilities {
+                drop: Some(vec!["ALL".to_owned()]),
+                ..Capabilities::default()
+            }),
+            ..SecurityContext::default()
+        }),
+        ..Container::default()
+    }
+}
+
+fn probe(path: &str) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some(path.to_owned()),
+            port: IntOrString::String("probes".to_owned()),
+            ..HTTPGetAction::default()
+        }),
+        ..Probe::default()
+    }
+}
+
+fn labels() -> BTreeMap<String, String> {
+    BTreeMap::from([("app.kubernetes.io/name".to_owned(), NAME.to_owned())])
+}
+
+fn cluster_wide(name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: Some(labels()),
+        ..ObjectMeta::default()
+    }
+}
+
+fn inside(placement: &Placement) -> ObjectMeta {
+    ObjectMeta {
+        namespace: Some(placement.namespace.clone()),
+        ..cluster_wide(NAME)
+    }
+}

@@ -1,0 +1,150 @@
+//! What `sample-controller manifests` prints: it applies, and allows what is needed, no more.
+
+use std::collections::BTreeSet;
+
+use http::Request;
+use k8s_openapi::api::{apps::v1::Deployment, rbac::v1::ClusterRole};
+use kube::Client;
+use pintle_apiserver::ApiServer;
+use sample_controller::manifests::{self, Placement};
+use sample_scenarios::{Crd, InProcess, Right, Scene, scenarios};
+use serde_json::Value;
+
+/// What controllers ask for in the scenarios, with this definition of Foo, of a server that streams
+/// lists and of one that does not.
+async fn needed(crd: Crd) -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    macro_rules! play {
+        ($($scenario:ident),*) => {$(
+            let scene = Scene::new(InProcess::new(crd).await).await;
+            scenarios::$scenario(&scene).await;
+            rights.extend(scene.gate.rights());
+        )*};
+    }
+    play!(
+        create,
+        scale,
+        foreign_deployment,
+        deleted_deployment,
+        deleted_foo,
+        renamed_deployment,
+        controller_down,
+        missing_name
+    );
+    let older = Scene::new(InProcess::new(crd).await).await;
+    older.gate.refuse_streaming_lists();
+    scenarios::create(&older).await;
+    rights.extend(older.gate.rights());
+    rights
+}
+
+fn allowed(role: ClusterRole) -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    for rule in role.rules.unwrap_or_default() {
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                rights.extend(rule.verbs.iter().map(|verb| Right {
+                    group: group.clone(),
+                    resource: resource.clone(),
+                    verb: verb.clone(),
+                }));
+            }
+        }
+    }
+    rights
+}
+
+fn compare(needed: &BTreeSet<Right>, allowed: &BTreeSet<Right>) {
+    let words = |rights: Vec<&Right>| rights.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let missing = words(needed.difference(allowed).collect());
+    let superfluous = words(allowed.difference(needed).collect());
+    assert!(missing.is_empty(), "the role lacks {missing:?}");
+    assert!(superfluous.is_empty(), "nobody needs {superfluous:?}");
+}
+
+/// Proves PS-3.
+#[tokio::test(start_paused = true)]
+async fn the_role_allows_exactly_what_the_controller_does() {
+    compare(&needed(Crd::Today).await, &allowed(manifests::role(false)));
+}
+
+/// Proves PS-3.
+#[tokio::test(start_paused = true)]
+async fn the_role_for_the_classic_definition_does_too() {
+    compare(&needed(Crd::Classic).await, &allowed(manifests::role(true)));
+}
+
+/// Creates `object` as `kubectl create --validate=strict` does.
+async fn create(client: &Client, object: &Value) -> Value {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let version = text(&object["apiVersion"]);
+    let root = if version.contains('/') { "apis" } else { "api" };
+    let namespace = object["metadata"]["namespace"].as_str();
+    let place = namespace.map(|namespace| format!("namespaces/{namespace}/"));
+    let resource = format!("{}s", text(&object["kind"]).to_lowercase());
+    let path = format!(
+        "/{root}/{version}/{}{resource}?fieldValidation=Strict",
+        place.unwrap_or_default()
+    );
+    let request = Request::post(path).header("content-type", "application/json");
+    let request = request.body(object.to_string().into_bytes()).unwrap();
+    client.request(request).await.unwrap()
+}
+
+/// Proves PS-3.
+#[tokio::test]
+async fn what_is_printed_applies_under_strict_validation() {
+    let placement = Placement {
+        namespace: "shop".into(),
+        ..Placement::default()
+    };
+    let yaml = manifests::yaml(&placement).unwrap();
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
+    let kinds: Vec<&str> = objects.iter().filter_map(|o| o["kind"].as_str()).collect();
+    assert_eq!(
+        kinds,
+        [
+            "Namespace",
+            "ServiceAccount",
+            "ClusterRole",
+            "ClusterRoleBinding",
+            "Deployment"
+        ]
+    );
+    let client = ApiServer::builder().build().client();
+    let mut stored = Vec::new();
+    for object in &objects {
+        stored.push(create(&client, object).await);
+    }
+    assert_eq!(stored[3]["roleRef"]["name"], stored[2]["metadata"]["name"]);
+    let subject = &stored[3]["subjects"][0];
+    assert_eq!(subject["name"], stored[1]["metadata"]["name"]);
+    assert_eq!(subject["namespace"], stored[1]["metadata"]["namespace"]);
+
+    let deployment: Deployment = serde_json::from_value(stored[4].clone()).unwrap();
+    let spec = deployment.spec.unwrap();
+    assert_eq!(spec.replicas, Some(1));
+    assert_eq!(spec.strategy.unwrap().type_.as_deref(), Some("Recreate"));
+    let pod = spec.template.spec.unwrap();
+    assert_eq!(
+        pod.service_account_name.as_deref(),
+        stored[1]["metadata"]["name"].as_str()
+    );
+    assert_eq!(pod.security_context.unwrap().run_as_non_root, Some(true));
+    let container = &pod.containers[0];
+    let confined = container.security_context.as_ref().unwrap();
+    assert_eq!(confined.read_only_root_filesystem, Some(true));
+    assert_eq!(confined.allow_privilege_escalation, Some(false));
+    let bind = format!(
+        "--bind=0.0.0.0:{}",
+        container.ports.as_ref().unwrap()[0].container_port
+    );
+    assert!(container.args.as_ref().unwrap().contains(&bind));
+    for (probe, path) in [
+        (&container.liveness_probe, "/healthz"),
+        (&container.readiness_probe, "/readyz"),
+    ] {
+        let get = probe.as_ref().unwrap().http_get.as_ref().unwrap();
+        assert_eq!(get.path.as_deref(), Some(path));
+    }
+}

@@ -1,0 +1,242 @@
+//! The program itself, as people run it: a process, its output, its probes, its signals.
+
+use std::{
+    net::SocketAddr,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, api::ListParams};
+use pintle_apiserver::ApiServer;
+use rustix::process::{Pid, Signal, kill_process};
+use sample_controller::foo::Foo;
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
+    net::TcpStream,
+    process::{Child, ChildStdout, Command},
+    time::{sleep, timeout},
+};
+
+/// How long a process may take for one step. Generous: machines are busy.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+struct Program {
+    process: Child,
+    out: Lines<BufReader<ChildStdout>>,
+}
+
+impl Program {
+    fn start(args: &[&str]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_sample-controller"))
+            .args(args)
+            .env_remove("KUBECONFIG")
+            .env_remove("KUBERNETES_SERVICE_HOST")
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self { process, out }
+    }
+
+    async fn line(&mut self) -> String {
+        let line = timeout(PATIENCE, self.out.next_line()).await;
+        line.expect("a line in time").unwrap().expect("a line")
+    }
+
+    /// Everything said up to the line that begins like this.
+    async fn until(&mut self, beginning: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            lines.push(self.line().await);
+            if lines.last().is_some_and(|line| line.starts_with(beginning)) {
+                return lines;
+            }
+        }
+    }
+
+    /// Where the probes are, once the program has said so.
+    async fn probes(&mut self) -> SocketAddr {
+        let beginning = "Probes and metrics on http://";
+        let lines = self.until(beginning).await;
+        lines[lines.len() - 1][beginning.len()..].parse().unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.process.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    }
+
+    /// How it ended, and what it logged.
+    async fn end(mut self) -> (ExitStatus, String) {
+        let mut log = String::new();
+        let mut err = self.process.stderr.take().unwrap();
+        let ended = async {
+            err.read_to_string(&mut log).await.unwrap();
+            self.process.wait().await.unwrap()
+        };
+        let status = timeout(PATIENCE, ended).await.expect("an end in time");
+        (status, log)
+    }
+}
+
+async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: probe\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer)
+}
+
+/// Asks until the program's readiness is as expected.
+async fn until_ready(address: SocketAddr, is: impl Fn(u16, &str) -> bool) {
+    let ready = async {
+        loop {
+            let (status, text) = get(address, "/readyz").await;
+            if is(status, &text) {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, ready).await.expect("the answer in time");
+}
+
+/// Proves PS-4, PS-5, PX-61.
+#[tokio::test]
+async fn without_a_cluster_it_brings_one_and_shows_the_loop() {
+    let mut program = Program::start(&["--bind", "127.0.0.1:0", "-v", "--log-json"]);
+    let first = program.line().await;
+    assert!(
+        first.contains("an embedded one listens on https://127.0.0.1:"),
+        "{first}"
+    );
+    let probes = program.probes().await;
+    let story = program.until("Ctrl-C stops.").await.join("\n");
+    for step in [
+        "Foo         example-foo ",
+        "Deployment  example-foo ",
+        "ReplicaSet  example-foo-",
+        "Pod         example-foo-",
+        "1 replica, 1 ready, for Foo example-foo",
+        "Normal, Synced: Foo synced successfully",
+        "1 available; Ready=True (Available)",
+        "edit foo example-foo",
+        "get events",
+    ] {
+        assert!(story.contains(step), "{step:?} is missing in\n{story}");
+    }
+    assert_eq!(get(probes, "/readyz").await.0, 200);
+    let (_, metrics) = get(probes, "/metrics").await;
+    for family in ["reflector_", "informer_", r#"{name="Foos""#, "events_"] {
+        assert!(
+            metrics.contains(family),
+            "{family} is missing in\n{metrics}"
+        );
+    }
+
+    program.signal(Signal::INT);
+    let (status, log) = program.end().await;
+    assert_eq!(status.code(), Some(0), "{log}");
+    let lines: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let created = lines
+        .iter()
+        .find(|line| line["fields"]["message"] == "Created Deployment");
+    let created = created.unwrap_or_else(|| panic!("the creation is logged:\n{log}"));
+    assert_eq!(created["span"]["name"], "sync", "in the span of its sync");
+    assert_eq!(created["span"]["foo"], "default/example-foo");
+    let last = lines
+        .iter()
+        .any(|line| line["fields"]["message"] == "Shutting down workers");
+    assert!(last, "{log}");
+}
+
+/// Proves PS-4, PS-6.
+#[tokio::test]
+async fn on_a_cluster_somebody_named_it_installs_nothing_unless_asked() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    bound.write_kubeconfig(&kubeconfig).unwrap();
+    let flags = [
+        "--kubeconfig",
+        kubeconfig.to_str().unwrap(),
+        "--bind",
+        "127.0.0.1:0",
+    ];
+    let definitions = Api::<CustomResourceDefinition>::all(server.client());
+    let installed = async || {
+        definitions
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .len()
+    };
+
+    let mut program = Program::start(&flags);
+    let first = program.line().await;
+    let expected = format!("Working on {}/ (context ", bound.url());
+    assert!(first.starts_with(&expected), "{first}");
+    let probes = program.probes().await;
+    until_ready(probes, |status, reasons| {
+        let known = reasons.contains("[-] foos.samplecontroller.k8s.io") && reasons.contains("404");
+        status == 503 && known && !reasons.contains("deployments")
+    })
+    .await;
+    assert_eq!(get(probes, "/healthz").await.0, 200);
+    assert_eq!(installed().await, 0);
+    program.signal(Signal::TERM);
+    let (status, log) = program.end().await;
+    assert_eq!(status.code(), Some(0), "{log}");
+
+    let mut program = Program::start(&[&flags[..], &["--install-crd"]].concat());
+    let probes = program.probes().await;
+    until_ready(probes, |status, _| status == 200).await;
+    assert_eq!(installed().await, 1);
+    let foos = Api::<Foo>::all(server.client());
+    assert!(
+        foos.list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    program.signal(Signal::INT);
+    assert_eq!(program.end().await.0.code(), Some(0));
+    bound.shutdown().await;
+}
+
+/// Proves PS-4.
+#[tokio::test]
+async fn what_cannot_run_says_why_and_fails() {
+    for (flags, reason) in [
+        (
+            &["--kubeconfig", "/nowhere/kubeconfig"][..],
+            "/nowhere/kubeconfig",
+        ),
+        (
+            &["--kube-api-qps=5", "--kube-api-burst=0"],
+            "a burst of zero",
+        ),
+    ] {
+        let mut program = Program::start(flags);
+        let line = program.line().await;
+        assert!(
+            line.starts_with("error: ") && line.contains(reason),
+            "{line}"
+        );
+        assert_eq!(program.end().await.0.code(), Some(1));
+    }
+}

@@ -1,0 +1,117 @@
+//! Two answers, field by field.
+
+use serde_json::{Value, json};
+
+/// How much of a value a report shows.
+const SHOWN: usize = 600;
+
+/// Where two answers differ.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Difference {
+    /// A JSON pointer into the answer: `/code`, `/headers/…`, `/body/…`, `/events/0/…`.
+    pub(super) path: String,
+    pub(super) real: Option<Value>,
+    pub(super) ours: Option<Value>,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let show = |value: &Option<Value>| match value {
+            None => "nothing".to_owned(),
+            Some(value) => value.to_string().chars().take(SHOWN).collect(),
+        };
+        writeln!(f, "  {}", self.path)?;
+        writeln!(f, "    real: {}", show(&self.real))?;
+        write!(f, "    ours: {}", show(&self.ours))
+    }
+}
+
+/// Answers with different codes differ in that alone: their bodies have nothing to do with each
+/// other, and are shown beside the codes.
+pub(super) fn differences(real: &Value, ours: &Value) -> Vec<Difference> {
+    if real["code"] != ours["code"] {
+        let both = |answer: &Value| Some(json!([answer["code"], answer["body"]]));
+        return vec![Difference {
+            path: "/code".to_owned(),
+            real: both(real),
+            ours: both(ours),
+        }];
+    }
+    let mut found = Vec::new();
+    walk(String::new(), Some(real), Some(ours), &mut found);
+    found
+}
+
+fn walk(path: String, real: Option<&Value>, ours: Option<&Value>, found: &mut Vec<Difference>) {
+    match (real, ours) {
+        (Some(Value::Object(a)), Some(Value::Object(b))) => {
+            let mut keys: Vec<&String> = a.keys().chain(b.keys()).collect();
+            keys.sort();
+            keys.dedup();
+            for key in keys {
+                let escaped = key.replace('~', "~0").replace('/', "~1");
+                walk(format!("{path}/{escaped}"), a.get(key), b.get(key), found);
+            }
+        }
+        (Some(Value::Array(a)), Some(Value::Array(b))) => {
+            for index in 0..a.len().max(b.len()) {
+                walk(format!("{path}/{index}"), a.get(index), b.get(index), found);
+            }
+        }
+        (real, ours) if real == ours => {}
+        (real, ours) => found.push(Difference {
+            path,
+            real: real.cloned(),
+            ours: ours.cloned(),
+        }),
+    }
+}
+
+/// One difference somebody accepted: `area/scenario/step path reason`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Accepted {
+    pub(super) step: String,
+    pub(super) path: String,
+}
+
+/// Reads the list of accepted differences. Lines that begin with `#` are comments.
+pub(super) fn accepted(text: &str) -> Vec<Accepted> {
+    let lines = text.lines().map(str::trim);
+    lines
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| {
+            let mut parts = line.splitn(3, ' ');
+            let mut next = || parts.next().unwrap_or_default().trim().to_owned();
+            let (step, path, reason) = (next(), next(), next());
+            assert!(path.starts_with('/'), "no path: {line}");
+            assert!(!reason.is_empty(), "no reason: {line}");
+            assert!(!path.contains('*'), "no wildcards: {line}");
+            Accepted { step, path }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_field_is_compared() {
+        let real = json!({"a": [1, {"b/c": 2}], "d": 3});
+        let ours = json!({"a": [1, {"b/c": 4}, 5]});
+        let paths: Vec<String> = differences(&real, &ours)
+            .into_iter()
+            .map(|difference| difference.path)
+            .collect();
+        assert_eq!(paths, ["/a/1/b~1c", "/a/2", "/d"]);
+        assert!(differences(&real, &real).is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "no reason")]
+    fn an_accepted_difference_has_a_reason() {
+        accepted("area/scenario/1 /body/a");
+    }
+}

@@ -1,0 +1,193 @@
+//! What differs from run to run gets one name: the n-th uid of a scenario is `<uid-n>`, whichever
+//! server made it up, so that it is still compared which uid stands where. The same for versions of
+//! objects; times and the versions of lists are only compared by their form.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use regex::{Captures, Regex};
+use serde_json::{Map, Value};
+
+macro_rules! regex {
+    ($name:ident, $text:literal) => {
+        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).unwrap());
+    };
+}
+
+regex!(
+    UID,
+    "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+);
+regex!(TIME, r"20[2-9]\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z");
+regex!(
+    VERSION,
+    r"(?i)(resource ?version: )\d+(, current: \d+| \(\d+\))?"
+);
+regex!(
+    PRECONDITION,
+    r"(ResourceVersion in (?:the precondition|record|precondition|object meta):? \(?)(\d+)"
+);
+regex!(ADDRESS, r"\b10\.\d+\.\d+\.\d+\b");
+regex!(HASH, "hash=[0-9A-F]{16,}");
+regex!(AGE, r"^\d+s$");
+regex!(GENERATED, "^[bcdfghjklmnpqrstvwxz2456789]{5}$");
+
+/// What a scenario has seen so far on one server.
+#[derive(Debug)]
+pub(super) struct Mask {
+    namespace: String,
+    uids: Vec<String>,
+    versions: Vec<String>,
+}
+
+impl Mask {
+    pub(super) fn new(namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            uids: Vec::new(),
+            versions: Vec::new(),
+        }
+    }
+
+    pub(super) fn value(&mut self, value: Value) -> Value {
+        match value {
+            Value::String(text) => self.text(&text).into(),
+            Value::Array(items) => items.into_iter().map(|item| self.value(item)).collect(),
+            Value::Object(map) => self.object(map).into(),
+            other => other,
+        }
+    }
+
+    fn object(&mut self, mut map: Map<String, Value>) -> Map<String, Value> {
+        let is_object = map.contains_key("uid") && map.contains_key("name");
+        if let Some(Value::String(version)) = map.get("resourceVersion")
+            && version.parse::<u64>().is_ok_and(|version| version > 0)
+        {
+            let masked = if is_object {
+                ordinal(&mut self.versions, version, "version")
+            } else {
+                "<version>".to_owned()
+            };
+            map.insert("resourceVersion".into(), masked.into());
+        }
+        if let Some(Value::String(token)) = map.get("continue") {
+            map.insert("continue".into(), page(token));
+        }
+        if let (Some(Value::String(prefix)), Some(Value::String(name))) =
+            (map.get("generateName"), map.get("name"))
+            && let Some(rest) = name.strip_prefix(prefix.as_str())
+            && GENERATED.is_match(rest)
+        {
+            let masked = format!("{prefix}<generated>");
+            map.insert("name".into(), masked.into());
+        }
+        if let Some(Value::Array(entries)) = map.get_mut("managedFields") {
+            // Their order is that of their times, and a second may begin between two requests.
+            entries.sort_by_key(|entry| {
+                ["operation", "manager", "subresource", "apiVersion"]
+                    .map(|key| entry[key].to_string())
+            });
+        }
+        if let Some(Value::Array(causes)) = map.get_mut("causes") {
+            // Faults of the values of a map are told in any order.
+            causes.sort_by_key(ToString::to_string);
+        }
+        if let Some(Value::Array(columns)) = map.get_mut("columnDefinitions") {
+            // The tables of the kinds hold no prose.
+            for column in columns.iter_mut().filter_map(Value::as_object_mut) {
+                column.remove("description");
+            }
+        }
+        if let Some(Value::Array(cells)) = map.get_mut("cells") {
+            for cell in cells.iter_mut() {
+                if cell.as_str().is_some_and(|text| AGE.is_match(text)) {
+                    *cell = "<age>".into();
+                }
+            }
+        }
+        if map.contains_key("storageVersionHash") {
+            map.insert("storageVersionHash".into(), "<hash>".into());
+        }
+        for port in ["nodePort", "healthCheckNodePort"] {
+            if map.get(port).and_then(Value::as_u64).unwrap_or(0) >= 30000 {
+                map.insert(port.into(), "<port>".into());
+            }
+        }
+        // In the order of the keys, so that both servers' uids are counted alike.
+        let sorted: BTreeMap<String, Value> = map.into_iter().collect();
+        sorted
+            .into_iter()
+            .map(|(key, value)| (self.text(&key), self.value(value)))
+            .collect()
+    }
+
+    pub(super) fn text(&mut self, text: &str) -> String {
+        let text = text.replace(&self.namespace, "{ns}");
+        let uids = &mut self.uids;
+        let text = UID.replace_all(&text, |found: &Captures<'_>| {
+            ordinal(uids, &found[0], "uid")
+        });
+        let text = TIME.replace_all(&text, |found: &Captures<'_>| match found.get(1) {
+            Some(fraction) => format!("<time with {} digits>", fraction.len() - 1),
+            None => "<time>".to_owned(),
+        });
+        let text = VERSION.replace_all(&text, "$1<version>");
+        let text = PRECONDITION.replace_all(&text, "$1<version>");
+        let text = HASH.replace_all(&text, "hash=<hash>");
+        ADDRESS.replace_all(&text, "<address>").into_owned()
+    }
+}
+
+fn ordinal(seen: &mut Vec<String>, value: &str, what: &str) -> String {
+    let at = seen.iter().position(|other| other == value);
+    let at = at.unwrap_or_else(|| {
+        seen.push(value.to_owned());
+        seen.len() - 1
+    });
+    format!("<{what}-{}>", at + 1)
+}
+
+/// What a page token says, but for its version.
+fn page(token: &str) -> Value {
+    let decoded = URL_SAFE_NO_PAD.decode(token).ok();
+    let decoded = decoded.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    match decoded {
+        Some(mut page) => {
+            if page["rv"].as_i64().unwrap_or(-1) > 0 {
+                page["rv"] = "<version>".into();
+            }
+            page
+        }
+        None => token.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_same_uid_gets_the_same_name() {
+        let mut mask = Mask::new("ns-1");
+        let uid = "0f0e0d0c-0b0a-4908-8706-050403020100";
+        let other = "1f0e0d0c-0b0a-4908-8706-050403020100";
+        let value =
+            json!({"name": "a", "uid": uid, "resourceVersion": "12", "of": other, "me": uid});
+        assert_eq!(
+            mask.value(value),
+            json!({"name": "a", "uid": "<uid-1>", "resourceVersion": "<version-1>", "of": "<uid-2>", "me": "<uid-1>"}),
+            "keys are visited in order, so the first uid met is that of `me`"
+        );
+    }
+
+    #[test]
+    fn times_keep_their_form() {
+        let mut mask = Mask::new("ns-1");
+        assert_eq!(mask.text("2026-01-01T00:00:00Z in ns-1"), "<time> in {ns}");
+        let micro = mask.text("2026-01-01T00:00:00.000000Z");
+        assert_eq!(micro, "<time with 6 digits>");
+    }
+}

@@ -1,0 +1,245 @@
+//! The differential: the same requests to the pinned kube-apiserver and to ours, the answers
+//! compared field by field.
+//!
+//! The corpus is data, one file per area in `differential/`. Requests of one scenario build on each
+//! other and have a namespace of their own; scenarios do not know each other. An answer that differs
+//! fails the test of its area, unless `accepted.txt` lists that very field with a reason; a line
+//! there that no longer differs fails it, too.
+//!
+//! The kube-apiserver is one without a controller manager: nothing but the requests changes what is
+//! stored.
+
+mod compare;
+mod mask;
+mod script;
+mod side;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use futures::{StreamExt as _, stream};
+use kube::Client;
+use pintle_apiserver::{ApiServer, PodDeletion};
+use real_tests::{bare_client, bare_stranger, client_of, stranger_of};
+
+use self::compare::{Accepted, accepted, differences};
+use self::script::{Scenario, Step, parse};
+use self::side::Side;
+
+/// A file of the corpus.
+fn file(name: &str) -> String {
+    let path = format!("{}/differential/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{path}: {why}"))
+}
+
+fn all_accepted() -> Vec<Accepted> {
+    accepted(&file("accepted.txt"))
+}
+
+/// How many scenarios of an area run at a time.
+const AT_A_TIME: usize = 4;
+
+macro_rules! areas {
+    ($($area:ident)*) => {
+        const AREAS: &[&str] = &[$(stringify!($area)),*];
+
+        $(
+            #[tokio::test]
+            async fn $area() {
+                replay(stringify!($area)).await;
+            }
+        )*
+    };
+}
+
+areas! {
+    metadata
+    concurrency
+    patches
+    apply
+    deletion
+    lists
+    watches
+    subresources
+    crds
+    errors
+    defaults
+    tables
+    discovery
+}
+
+/// The lines of the contract a request and its answer can show, which the corpus must show twice.
+///
+/// Left out are those that need more than requests: HTTP/2 (W9), what clients do (W31, W32, W91),
+/// conversion of managers (W74), a compaction of etcd (W111, W113), slow consumers (W126), and a
+/// server in trouble (W141, W142).
+fn served() -> Vec<String> {
+    let ranges = [
+        (1, 2),
+        (4, 8),
+        (10, 15),
+        (17, 22),
+        (24, 30),
+        (33, 73),
+        (75, 90),
+        (100, 102),
+        (105, 110),
+        (112, 112),
+        (114, 125),
+        (127, 140),
+        (143, 143),
+        (144, 156),
+        (160, 162),
+    ];
+    ranges
+        .into_iter()
+        .flat_map(|(from, to)| from..=to)
+        .map(|number| format!("W{number}"))
+        .collect()
+}
+
+fn scenarios(area: &str) -> Vec<Scenario> {
+    parse(area, &file(&format!("{area}.yaml")))
+}
+
+/// One word for this run, so that runs against one control plane do not meet.
+fn run_id() -> String {
+    format!("{:05x}", std::process::id() % 0x10_0000)
+}
+
+async fn replay(area: &str) {
+    let server = ApiServer::builder()
+        .pod_deletion(PodDeletion::Leave)
+        .build();
+    // As old as a kube-apiserver whose caches have just started.
+    server.compact();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let ours = [
+        client_of(&bound.kubeconfig()).await,
+        stranger_of(&bound.kubeconfig()).await,
+    ];
+    let real = [bare_client().await, bare_stranger().await];
+    let found = stream::iter(scenarios(area).into_iter().enumerate())
+        .map(|(index, scenario)| {
+            let namespace = format!("{}-{}-{index}", area.replace('_', "-"), run_id());
+            let sides = [real.clone(), ours.clone()];
+            async move { scenario_differences(area, &namespace, &scenario, sides).await }
+        })
+        .buffer_unordered(AT_A_TIME)
+        .concat()
+        .await;
+    bound.shutdown().await;
+    judge(area, found);
+}
+
+/// What differed: the step, the path, and both values for people.
+type Found = Vec<(Accepted, String)>;
+
+async fn scenario_differences(
+    area: &str,
+    namespace: &str,
+    scenario: &Scenario,
+    [real, ours]: [[Client; 2]; 2],
+) -> Found {
+    let mut real = Side::new(real, namespace);
+    let mut ours = Side::new(ours, namespace);
+    let first: Step = serde_json::from_value(serde_json::json!({
+        "do": "POST /api/v1/namespaces",
+        "body": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "{ns}"}},
+    }))
+    .unwrap();
+    let mut found = Found::new();
+    for (index, step) in std::iter::once(&first).chain(&scenario.steps).enumerate() {
+        let (a, b) = tokio::join!(real.run(step), ours.run(step));
+        let name = format!("{area}/{}/{index}", scenario.scenario);
+        for difference in differences(&a, &b) {
+            let text = format!("{name} {}\n{difference}", step.request);
+            let path = difference.path;
+            found.push((
+                Accepted {
+                    step: name.clone(),
+                    path,
+                },
+                text,
+            ));
+        }
+    }
+    found
+}
+
+/// Fails if anything differs that is not accepted, or anything accepted does not differ.
+fn judge(area: &str, found: Found) {
+    let prefix = format!("{area}/");
+    let mut open: Vec<Accepted> = all_accepted()
+        .into_iter()
+        .filter(|line| line.step.starts_with(&prefix))
+        .collect();
+    let mut report = String::new();
+    let mut last = String::new();
+    for (at, text) in found {
+        if let Some(index) = open.iter().position(|line| *line == at) {
+            open.remove(index);
+        } else {
+            let mut lines = text.splitn(2, '\n');
+            let head = lines.next().unwrap_or_default().to_owned();
+            if head != last {
+                let _ = writeln!(report, "{head}");
+                last = head;
+            }
+            let _ = writeln!(report, "{}", lines.next().unwrap_or_default());
+        }
+    }
+    for line in open {
+        let _ = writeln!(
+            report,
+            "{} {}\n  is accepted but no longer differs",
+            line.step, line.path
+        );
+    }
+    assert!(report.is_empty(), "{area}: the servers differ\n{report}");
+}
+
+/// The corpus is large enough, mostly writes and refusals, and shows every served line twice.
+#[test]
+fn the_corpus_covers_the_contract() {
+    let mut cited: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut requests, mut writes) = (0, 0);
+    let mut names = Vec::new();
+    for area in AREAS {
+        for scenario in scenarios(area) {
+            for (index, step) in scenario.steps.iter().enumerate() {
+                requests += 1;
+                writes += usize::from(step.is_write());
+                names.push(format!("{area}/{}/{}", scenario.scenario, index + 1));
+                for line in step.w.split_whitespace() {
+                    *cited.entry(line.to_owned()).or_default() += 1;
+                }
+            }
+        }
+    }
+    let total = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), total, "scenarios have names of their own");
+    for line in all_accepted() {
+        assert!(names.contains(&line.step), "no such step: {}", line.step);
+    }
+    let served = served();
+    let few: Vec<&String> = served
+        .iter()
+        .filter(|line| cited.get(*line).copied().unwrap_or(0) < 2)
+        .collect();
+    let unknown: Vec<&String> = cited.keys().filter(|line| !served.contains(line)).collect();
+    // Told even of a test that passes.
+    let _ = std::io::Write::write_fmt(
+        &mut std::io::stderr(),
+        format_args!(
+            "differential: {requests} requests, {writes} of them writes; {} accepted differences\n",
+            all_accepted().len()
+        ),
+    );
+    assert!(unknown.is_empty(), "lines that are not served: {unknown:?}");
+    assert!(few.is_empty(), "lines shown less than twice: {few:?}");
+    assert!(requests >= 400, "{requests} requests are too few");
+    assert!(writes * 2 > requests, "{writes} of {requests} are writes");
+}

@@ -1,0 +1,235 @@
+//! One of the two servers: sends requests, reads answers.
+
+use std::time::Duration;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures::StreamExt as _;
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Map, Value, json};
+
+use super::mask::Mask;
+use super::script::{Names, Step};
+
+/// The headers that are compared.
+const HEADERS: [&str; 6] = [
+    "content-type",
+    "warning",
+    "retry-after",
+    "location",
+    "allow",
+    "accept-patch",
+];
+
+/// How long a step may ask again, and a watch may keep silent.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A server, and what one scenario has learnt from it.
+pub(super) struct Side {
+    client: Client,
+    /// Somebody the server does not know.
+    stranger: Client,
+    names: Names,
+    mask: Mask,
+}
+
+impl Side {
+    pub(super) fn new([client, stranger]: [Client; 2], namespace: &str) -> Self {
+        Self {
+            client,
+            stranger,
+            names: Names::of(namespace),
+            mask: Mask::new(namespace),
+        }
+    }
+
+    /// The answer to a step, masked.
+    pub(super) async fn run(&mut self, step: &Step) -> Value {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let raw = loop {
+            let raw = self.ask(step).await;
+            match &step.until {
+                Some(until) if !reached(until, &raw) => {
+                    if tokio::time::Instant::now() > deadline {
+                        break raw;
+                    }
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                _ => break raw,
+            }
+        };
+        for (name, place) in &step.save {
+            let value = match place.strip_prefix("header ") {
+                Some(header) => raw.headers.get(header).cloned(),
+                None => raw.body.pointer(place).cloned(),
+            };
+            let text = match value {
+                Some(Value::String(text)) => text,
+                Some(other) => other.to_string(),
+                None => format!("<no {name}>"),
+            };
+            self.names.0.insert(name.clone(), text);
+        }
+        self.masked(step, raw)
+    }
+
+    fn masked(&mut self, step: &Step, raw: Raw) -> Value {
+        let headers: Map<String, Value> = raw
+            .headers
+            .into_iter()
+            .filter(|(name, _)| HEADERS.contains(&name.as_str()))
+            .collect();
+        let body = if step.only.is_empty() {
+            raw.body
+        } else {
+            let part = |pointer: &String| {
+                let found = raw.body.pointer(&self.names.fill_in(pointer)).cloned();
+                (pointer.clone(), found.unwrap_or_default())
+            };
+            step.only.iter().map(part).collect()
+        };
+        json!({
+            "code": raw.code,
+            "headers": self.mask.value(headers.into()),
+            "body": self.mask.value(body),
+        })
+    }
+
+    async fn ask(&self, step: &Step) -> Raw {
+        let request = self.request(step);
+        let client = if step.stranger {
+            &self.stranger
+        } else {
+            &self.client
+        };
+        let sent = tokio::time::timeout(PATIENCE, client.send(request)).await;
+        let response = match sent {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Raw::failed(&format!("{error}")),
+            Err(_) => return Raw::failed("no answer"),
+        };
+        let code = response.status().as_u16();
+        let mut headers = Map::new();
+        for (name, value) in response.headers() {
+            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+            match headers.get_mut(name.as_str()) {
+                Some(Value::Array(values)) => values.push(value.into()),
+                Some(first) => *first = json!([first.clone(), value]),
+                None => {
+                    headers.insert(name.as_str().to_owned(), value.into());
+                }
+            }
+        }
+        let watch = code == 200 && step.request.contains("watch=");
+        let body = if watch {
+            events(response.into_body(), step.events).await
+        } else {
+            match response.into_body().collect().await {
+                Ok(collected) => parsed(&collected.to_bytes()),
+                Err(error) => json!({ "broken body": error.to_string() }),
+            }
+        };
+        Raw {
+            code,
+            headers,
+            body,
+        }
+    }
+
+    fn request(&self, step: &Step) -> http::Request<Body> {
+        let text = self.names.fill_in(&step.request);
+        let (method, path) = text.split_once(' ').unwrap_or((&text, "/"));
+        let body = match (&step.body, &step.text, &step.base64) {
+            (Some(value), _, _) => self.names.fill_in_value(value).to_string().into_bytes(),
+            (_, Some(text), _) => self.names.fill_in(text).into_bytes(),
+            (_, _, Some(text)) => STANDARD.decode(text).unwrap(),
+            _ => Vec::new(),
+        };
+        let body = if step.fill > 0 {
+            let text = String::from_utf8_lossy(&body);
+            text.replace("{fill}", &"x".repeat(step.fill)).into_bytes()
+        } else {
+            body
+        };
+        let accept = step.accept.as_deref().unwrap_or("application/json");
+        let mut request = http::Request::builder()
+            .method(method)
+            .uri(path.replace(' ', "%20"))
+            .header("user-agent", "differential/1.0")
+            .header("accept", accept);
+        match step.content_type.as_deref() {
+            Some("none") => {}
+            Some(other) => request = request.header("content-type", other),
+            None if body.is_empty() => {}
+            None => request = request.header("content-type", "application/json"),
+        }
+        for (name, value) in &step.headers {
+            request = request.header(name, self.names.fill_in(value));
+        }
+        request.body(Body::from(body)).unwrap()
+    }
+}
+
+/// An answer as it came.
+struct Raw {
+    code: u16,
+    headers: Map<String, Value>,
+    body: Value,
+}
+
+impl Raw {
+    fn failed(why: &str) -> Self {
+        Self {
+            code: 0,
+            headers: Map::new(),
+            body: why.into(),
+        }
+    }
+}
+
+fn reached(until: &str, raw: &Raw) -> bool {
+    if let Ok(code) = until.parse::<u16>() {
+        return raw.code == code;
+    }
+    match until.split_once('=') {
+        Some((pointer, wanted)) => {
+            let found = raw.body.pointer(pointer);
+            found.is_some_and(|found| match found {
+                Value::String(text) => text == wanted,
+                other => serde_json::from_str(wanted).is_ok_and(|wanted: Value| wanted == *other),
+            })
+        }
+        None => raw.body.pointer(until).is_some(),
+    }
+}
+
+fn parsed(bytes: &[u8]) -> Value {
+    if bytes.is_empty() {
+        return Value::Null;
+    }
+    serde_json::from_slice(bytes)
+        .unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into())
+}
+
+/// The events of a watch, until there are enough of them or it ends.
+async fn events(body: Body, enough: Option<usize>) -> Value {
+    let mut stream = body.into_data_stream();
+    let mut bytes = Vec::new();
+    let enough = enough.unwrap_or(usize::MAX);
+    let lines = |bytes: &[u8]| bytes.split(|b| *b == b'\n').count() - 1;
+    while lines(&bytes) < enough {
+        match tokio::time::timeout(PATIENCE, stream.next()).await {
+            Ok(Some(Ok(chunk))) => bytes.extend_from_slice(&chunk),
+            Ok(None) => break,
+            Ok(Some(Err(error))) => return json!({ "broken watch": error.to_string() }),
+            Err(_) => return json!({ "silent watch": parsed_lines(&bytes) }),
+        }
+    }
+    parsed_lines(&bytes).into_iter().take(enough).collect()
+}
+
+fn parsed_lines(bytes: &[u8]) -> Vec<Value> {
+    let lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+    lines.map(parsed).collect()
+}

@@ -1,0 +1,210 @@
+//! What the requests of controllers go through.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::{Client, client::Body};
+use parking_lot::Mutex;
+use sample_controller::controller::NAME;
+use serde_json::{Value, json};
+
+/// Counts requests, notes which rights they need, and fails some when told to.
+#[derive(Clone, Debug, Default)]
+pub struct Gate {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    failing: bool,
+    refusing_streams: bool,
+    calls: usize,
+    writes: usize,
+    anonymous: usize,
+    event_writes: usize,
+    conflicts: usize,
+    errors: usize,
+    /// How often each write was tried.
+    tries: BTreeMap<String, usize>,
+    rights: BTreeSet<Right>,
+}
+
+/// What a role must allow for a request to pass.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Right {
+    /// The API group; empty for the core.
+    pub group: String,
+    /// The resource, with its subresource: `foos/status`.
+    pub resource: String,
+    /// What is done to it.
+    pub verb: String,
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}.{}", self.verb, self.resource, self.group)
+    }
+}
+
+impl Right {
+    /// What `request` needs; none for discovery, which everybody may do.
+    fn of(method: &Method, path: &str, query: &str) -> Option<Self> {
+        let mut parts = path.trim_matches('/').split('/');
+        let group = match parts.next()? {
+            "api" => "",
+            "apis" => parts.next()?,
+            other => panic!("a request that no role speaks of: {other}"),
+        };
+        let _version = parts.next()?;
+        let mut rest: Vec<&str> = parts.collect();
+        if rest.len() > 2 && rest[0] == "namespaces" {
+            rest.drain(..2);
+        }
+        let resource = *rest.first()?;
+        let resource = match rest.get(2) {
+            Some(subresource) => format!("{resource}/{subresource}"),
+            None => resource.to_owned(),
+        };
+        let watches = query.split('&').any(|part| part == "watch=true");
+        let verb = match (method.as_str(), rest.len()) {
+            ("GET", _) if watches => "watch",
+            ("GET", 1) => "list",
+            ("GET", _) => "get",
+            ("POST", _) => "create",
+            ("PUT", _) => "update",
+            ("PATCH", _) => "patch",
+            ("DELETE", 1) => "deletecollection",
+            ("DELETE", _) => "delete",
+            (other, _) => panic!("no verb for {other}"),
+        };
+        Some(Self {
+            group: group.to_owned(),
+            resource,
+            verb: verb.to_owned(),
+        })
+    }
+}
+
+impl Gate {
+    /// From now on every write meets a conflict when it is tried first, and every tenth call, of
+    /// whatever kind, an internal error.
+    pub fn fail(&self) {
+        self.state.lock().failing = true;
+    }
+
+    /// From now on lists are not streamed, as by a server that does not know how.
+    pub fn refuse_streaming_lists(&self) {
+        self.state.lock().refusing_streams = true;
+    }
+
+    /// How many conflicts and internal errors there were.
+    pub fn failed(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.conflicts, state.errors)
+    }
+
+    /// How many writes were asked for, events aside.
+    pub fn writes(&self) -> usize {
+        self.state.lock().writes
+    }
+
+    /// How many writes did not say who writes.
+    pub fn anonymous_writes(&self) -> usize {
+        self.state.lock().anonymous
+    }
+
+    /// How often an event was written: for the first time, or as a repeat.
+    pub fn event_writes(&self) -> usize {
+        self.state.lock().event_writes
+    }
+
+    /// What the requests so far needed.
+    pub fn rights(&self) -> BTreeSet<Right> {
+        self.state.lock().rights.clone()
+    }
+
+    /// `inner`, behind this gate.
+    pub fn client(&self, inner: Client) -> Client {
+        let (gate, namespace) = (self.clone(), inner.default_namespace().to_owned());
+        let gated = tower::service_fn(move |request: Request<Body>| {
+            let (gate, inner) = (gate.clone(), inner.clone());
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await?.to_bytes();
+                let uri = &parts.uri;
+                let query = uri.query().unwrap_or_default();
+                let refusal = gate
+                    .state
+                    .lock()
+                    .judge(&parts.method, uri.path(), query, &body);
+                match refusal {
+                    Some(status) => Ok(refuse(status)),
+                    None => inner.send(Request::from_parts(parts, body.into())).await,
+                }
+            }
+        });
+        Client::new(gated, namespace)
+    }
+}
+
+impl State {
+    fn judge(
+        &mut self,
+        method: &Method,
+        path: &str,
+        query: &str,
+        body: &[u8],
+    ) -> Option<StatusCode> {
+        self.rights.extend(Right::of(method, path, query));
+        if self.refusing_streams && query.contains("sendInitialEvents") {
+            return Some(StatusCode::UNPROCESSABLE_ENTITY);
+        }
+        self.calls += 1;
+        let refused = (self.failing && self.calls.is_multiple_of(10))
+            .then_some(StatusCode::INTERNAL_SERVER_ERROR);
+        self.errors += usize::from(refused.is_some());
+        if method == Method::GET {
+            return refused;
+        }
+        if path.contains("/events") {
+            // A series of events is closed minutes after its last one: not the controller's doing.
+            self.event_writes += 1;
+            return refused;
+        }
+        let by_us = format!("fieldManager={NAME}");
+        if method != Method::DELETE && !query.contains(&by_us) {
+            self.anonymous += 1;
+        }
+        self.writes += 1;
+        if refused.is_some() || !self.failing {
+            return refused;
+        }
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let write = format!("{method} {path} {}", body["metadata"]["name"]);
+        let tries = self.tries.entry(write).or_default();
+        *tries += 1;
+        let first = !tries.is_multiple_of(2);
+        self.conflicts += usize::from(first);
+        first.then_some(StatusCode::CONFLICT)
+    }
+}
+
+fn refuse(status: StatusCode) -> Response<Body> {
+    let reason = match status {
+        StatusCode::CONFLICT => "Conflict",
+        StatusCode::UNPROCESSABLE_ENTITY => "Invalid",
+        _ => "InternalError",
+    };
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure",
+        "message": "a fault of the test", "reason": reason, "code": status.as_u16(),
+    });
+    let mut response = Response::new(Body::from(body.to_string().into_bytes()));
+    *response.status_mut() = status;
+    response
+}
