@@ -12,7 +12,6 @@
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
 use std::{
-    fs,
     hint::black_box,
     sync::{
         Arc,
@@ -31,6 +30,8 @@ use pintle::{
     queue::WorkQueue,
     source::{ListOptions, ListWatch, Page, RawItem, SourceError, WatchEvent},
 };
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// Lists so many objects, and then says nothing.
@@ -69,11 +70,36 @@ impl ListWatch for Source {
     }
 }
 
-/// Processor time of this thread so far: everything here runs on one.
+/// Processor time of this thread so far, exactly: everything here runs on one.
 fn cpu() -> Duration {
-    let stat = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
-    let nanos = stat.split(' ').next().and_then(|text| text.parse().ok());
-    Duration::from_nanos(nanos.unwrap_or_default())
+    clock_gettime(ClockId::ThreadCPUTime)
+        .try_into()
+        .unwrap_or_default()
+}
+
+/// Counts reconciles, and wakes whoever waits for a number of them.
+#[derive(Default)]
+struct Done {
+    count: AtomicUsize,
+    wanted: AtomicUsize,
+    reached: Notify,
+}
+
+impl Done {
+    fn one(&self) {
+        let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        if count == self.wanted.load(Ordering::Relaxed) {
+            self.reached.notify_one();
+        }
+    }
+
+    /// All is on one thread, so nothing comes between looking and waiting.
+    async fn wait(&self, wanted: usize) {
+        self.wanted.store(wanted, Ordering::Relaxed);
+        while self.count.load(Ordering::Relaxed) < wanted {
+            self.reached.notified().await;
+        }
+    }
 }
 
 async fn row(objects: usize, workers: usize, reads: bool, rounds: usize) {
@@ -85,7 +111,7 @@ async fn row(objects: usize, workers: usize, reads: bool, rounds: usize) {
     let informer = SharedInformer::<ConfigMap>::new(Source(objects));
     informers.adopt(&(), &informer);
     let queue = WorkQueue::<ObjectKey>::new("bench");
-    let done = Arc::new(AtomicUsize::new(0));
+    let done = Arc::new(Done::default());
     let shutdown = CancellationToken::new();
     let controller = Controller::<ConfigMap>::new("bench", &informers)
         .queue(queue.clone())
@@ -98,19 +124,14 @@ async fn row(objects: usize, workers: usize, reads: bool, rounds: usize) {
                 if reads {
                     black_box(cx.lister::<ConfigMap>().get(&key).unwrap());
                 }
-                done.fetch_add(1, Ordering::Relaxed);
+                done.one();
                 Ok(Action::await_change())
             }
         };
         controller.run(reconcile, &stop).await.unwrap();
     });
-    let settled = async |wanted: usize| {
-        while done.load(Ordering::Relaxed) < wanted {
-            tokio::task::yield_now().await;
-        }
-    };
     // What the first list brings.
-    settled(objects).await;
+    done.wait(objects).await;
     let keys: Vec<ObjectKey> = informer
         .lister()
         .list()
@@ -123,8 +144,8 @@ async fn row(objects: usize, workers: usize, reads: bool, rounds: usize) {
         for key in &keys {
             queue.add(key.clone());
         }
-        settled(objects * (round + 2)).await;
-        best = best.min(cpu() - begin);
+        done.wait(objects * (round + 2)).await;
+        best = best.min(cpu().saturating_sub(begin));
     }
     println!(
         "{objects:>7} keys, {workers:>2} workers, reading the object: {:<5} {:>7.1} ns each",

@@ -32,6 +32,9 @@ use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+/// What a handler was told, one line each.
+type Lines = Arc<Mutex<Vec<String>>>;
+
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The server on a socket. Aborting it resets every connection, as the end of a process does.
@@ -110,11 +113,8 @@ async fn eventually(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 /// Every change in the order told. What is told once more without a change is left out.
-fn recorder() -> (
-    Arc<Mutex<Vec<String>>>,
-    impl FnMut(Event<ConfigMap>) + Send + 'static,
-) {
-    let lines = Arc::new(Mutex::new(Vec::new()));
+fn recorder() -> (Lines, impl FnMut(Event<ConfigMap>) + Send + 'static) {
+    let lines = Lines::default();
     let told = lines.clone();
     let record = move |event: Event<ConfigMap>| {
         let line = match &event {

@@ -20,6 +20,7 @@
     clippy::print_stdout,
     clippy::expect_used,
     clippy::unwrap_used,
+    clippy::panic,
     reason = "a program that prints figures"
 )]
 #![allow(clippy::disallowed_methods, reason = "it measures real time")]
@@ -44,7 +45,7 @@ use pintle::{
     informer::{Backlog, Registration, SharedInformer},
     source::{KubeSource, Scope},
 };
-use tokio::runtime::Builder;
+use tokio::{runtime::Builder, sync::Notify};
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -104,10 +105,35 @@ async fn run(row: &str, objects: usize, handlers: usize) {
     }
 }
 
+/// Counts events, and wakes whoever waits for a number of them.
+#[derive(Default)]
+struct Told {
+    count: AtomicUsize,
+    wanted: AtomicUsize,
+    reached: Notify,
+}
+
+impl Told {
+    fn one(&self) {
+        let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        if count == self.wanted.load(Ordering::Relaxed) {
+            self.reached.notify_one();
+        }
+    }
+
+    /// All is on one thread, so nothing comes between looking and waiting.
+    async fn wait(&self, wanted: usize) {
+        self.wanted.store(wanted, Ordering::Relaxed);
+        while self.count.load(Ordering::Relaxed) < wanted {
+            self.reached.notified().await;
+        }
+    }
+}
+
 /// An informer that follows a replay, and what its handlers were told.
 struct Follower {
     lister: Lister<Pod>,
-    told: Arc<AtomicUsize>,
+    told: Arc<Told>,
     handlers: Vec<Registration>,
 }
 
@@ -118,14 +144,14 @@ impl Follower {
             .reflector(move |reflector| reflector.watch_list(streaming))
             .build();
         pods.index_field("node", "/spec/nodeName").unwrap();
-        let told = Arc::new(AtomicUsize::new(0));
+        let told = Arc::new(Told::default());
         let handlers = (0..handlers).map(|_| {
             let told = Arc::clone(&told);
             pods.handler()
                 .backlog(Backlog::Lossless)
                 .on_event(move |event| {
                     black_box(event.key());
-                    told.fetch_add(1, Ordering::Relaxed);
+                    told.one();
                 })
         });
         let handlers = handlers.collect();
@@ -144,12 +170,6 @@ impl Follower {
         }
         assert_eq!(self.lister.len(), objects);
     }
-
-    async fn told(&self, events: usize) {
-        while self.told.load(Ordering::Relaxed) < events {
-            tokio::task::yield_now().await;
-        }
-    }
 }
 
 async fn sync(objects: usize, handlers: usize, streaming: bool) {
@@ -161,12 +181,12 @@ async fn sync(objects: usize, handlers: usize, streaming: bool) {
     replay::drain(shape, objects.min(1000));
     let begin = cpu();
     replay::drain(shape, objects);
-    let making = cpu() - begin;
+    let making = cpu().saturating_sub(begin);
     let replay = Replay::new(objects);
     let (memory, begin) = (resident(), cpu());
     let follower = Follower::start(&replay, handlers, streaming);
     follower.synced(objects).await;
-    let took = (cpu() - begin).saturating_sub(making);
+    let took = cpu().saturating_sub(begin).saturating_sub(making);
     let steady = resident() - memory;
     println!(
         "{:<8} {objects:>7} objects: {:>6.2} µs each (making the bytes: {:.2} µs), {:>5} bytes resident each, peak {:.2} of {} MB",
@@ -183,17 +203,17 @@ async fn relist(objects: usize, handlers: usize) {
     replay::drain(Shape::List, objects.min(1000));
     let begin = cpu();
     replay::drain(Shape::List, objects);
-    let making = cpu() - begin;
+    let making = cpu().saturating_sub(begin);
     let replay = Replay::new(objects);
     let empty = resident();
     let follower = Follower::start(&replay, handlers, false);
     follower.synced(objects).await;
-    let told = follower.told.load(Ordering::Relaxed);
+    let told = follower.told.count.load(Ordering::Relaxed);
     reset_peak();
     let (before, begin) = (resident(), cpu());
     replay.expire();
-    follower.told(told + objects * handlers).await;
-    let took = (cpu() - begin).saturating_sub(making);
+    follower.told.wait(told + objects * handlers).await;
+    let took = cpu().saturating_sub(begin).saturating_sub(making);
     println!(
         "relist   {objects:>7} objects: {:>6.2} µs each, peak {:.2} of {} MB",
         took.as_secs_f64() * 1e6 / objects as f64,
@@ -205,15 +225,15 @@ async fn relist(objects: usize, handlers: usize) {
 async fn watch(objects: usize, handlers: usize) {
     let begin = cpu();
     replay::drain(Shape::Events, EVENTS);
-    let making = cpu() - begin;
+    let making = cpu().saturating_sub(begin);
     let replay = Replay::new(objects);
     let follower = Follower::start(&replay, handlers, false);
     follower.synced(objects).await;
-    let told = follower.told.load(Ordering::Relaxed);
+    let told = follower.told.count.load(Ordering::Relaxed);
     let begin = cpu();
     replay.change(EVENTS);
-    follower.told(told + EVENTS * handlers).await;
-    let took = (cpu() - begin).saturating_sub(making);
+    follower.told.wait(told + EVENTS * handlers).await;
+    let took = cpu().saturating_sub(begin).saturating_sub(making);
     println!(
         "watch    {objects:>7} objects: {:>6.2} µs an event, {handlers} handlers, reading included",
         took.as_secs_f64() * 1e6 / EVENTS as f64,
@@ -229,7 +249,7 @@ fn read(objects: usize) {
     for json in &bytes {
         kept.push(reader.read(json.as_bytes()).unwrap());
     }
-    let took = cpu() - begin;
+    let took = cpu().saturating_sub(begin);
     println!(
         "read     {objects:>7} objects: {:>6.2} µs each, {} bytes of which {} are kept",
         took.as_secs_f64() * 1e6 / objects as f64,
@@ -260,7 +280,7 @@ fn reads(objects: usize) {
             for n in 0..times {
                 found += black_box(run(n));
             }
-            best = best.min((cpu() - begin).as_secs_f64() * 1e6 / times as f64);
+            best = best.min(cpu().saturating_sub(begin).as_secs_f64() * 1e6 / times as f64);
         }
         let found = found as f64 / times as f64;
         println!("reads    {objects:>7} objects: {best:>9.3} µs {what}, {found:.1} found");

@@ -2,11 +2,13 @@
 
 use std::{fs, time::Duration};
 
-/// Processor time of this thread so far: everything here runs on one.
+use rustix::time::{ClockId, clock_gettime};
+
+/// Processor time of this thread so far, exactly: everything here runs on one.
 pub(super) fn cpu() -> Duration {
-    let stat = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
-    let nanos = stat.split(' ').next().and_then(|text| text.parse().ok());
-    Duration::from_nanos(nanos.unwrap_or_default())
+    clock_gettime(ClockId::ThreadCPUTime)
+        .try_into()
+        .unwrap_or_default()
 }
 
 fn status(name: &str) -> usize {

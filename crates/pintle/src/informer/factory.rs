@@ -80,6 +80,14 @@ pub(super) struct State {
     shut_down: bool,
 }
 
+impl State {
+    /// Whether an informer that is made now would run.
+    pub(super) fn can_run(&self) -> bool {
+        let started = self.started.as_ref();
+        !self.shut_down && started.is_some_and(|(token, _)| !token.is_cancelled())
+    }
+}
+
 #[derive(Default, Clone)]
 pub(super) struct Settings {
     pub(super) resync: Option<Duration>,

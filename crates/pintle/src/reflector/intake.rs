@@ -35,15 +35,17 @@ pub(super) enum Read<K> {
 }
 
 impl<K: Kind> Intake<K> {
-    /// Reads an item of a list.
+    /// Reads an item of a list. One that cannot be read is there all the same: it stays as it was
+    /// last read, if it ever was.
     pub(super) fn item(&mut self, item: RawItem<'_>) -> Option<Object<K>> {
         match item {
             RawItem::Json(json) => match self.reader.read(json) {
                 Ok(object) => Some(object),
                 Err(error) => {
                     let key = error.key().cloned().or_else(|| peek_key(json));
+                    let kept = self.known(key.as_ref());
                     self.unreadable(key, error.into());
-                    None
+                    kept
                 }
             },
             RawItem::TooLarge { head, limit } => {
@@ -51,10 +53,21 @@ impl<K: Kind> Intake<K> {
                     what: "an item of the list",
                     limit,
                 };
-                self.unreadable(peek_key(head), error.into());
-                None
+                let key = peek_key(head);
+                let kept = self.known(key.as_ref());
+                self.unreadable(key, error.into());
+                kept
             }
         }
+    }
+
+    /// What is known of an object of a streaming list that could not be read.
+    pub(super) fn kept(&self, json: &[u8]) -> Option<Object<K>> {
+        self.known(peek_key(json).as_ref())
+    }
+
+    fn known(&self, key: Option<&ObjectKey>) -> Option<Object<K>> {
+        self.reader.known(key?)
     }
 
     /// Reads the object of an event.

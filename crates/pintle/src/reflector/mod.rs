@@ -15,16 +15,17 @@
 //!
 //! # Guarantees
 //! - The sink sees the server's order. Versions it is told never go back.
-//! - One object that cannot be read is reported and passed over; everything else goes on. If a
-//!   *deletion* could not be read, everything is read anew, so that nothing stays that is gone.
+//! - One object that cannot be read is reported and passed over; everything else goes on. It stays
+//!   in an informer's cache as it was last read. If a *deletion* could not be read, everything is
+//!   read anew, so that nothing stays that is gone.
 //! - No failure is repeated in a tight loop: each costs a [delay](Backoff) that grows, and begins
 //!   anew only after two healthy minutes.
 //! - A watch that goes silent is given up, see [`Reflector::watchdog`].
 //! - Each step can be [seen](Reflector::status) with its cause.
 //!
 //! # Caveats
-//! An object that cannot be read during a list is not in that list: if the sink had an earlier state
-//! of it, it is told that the object is gone.
+//! A reflector of one's own knows nothing of what its sink has: there an object that cannot be read
+//! during a list is not in that list.
 
 mod backoff;
 mod collect;

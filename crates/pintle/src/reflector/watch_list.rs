@@ -81,7 +81,12 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             open.events += 1;
             match event {
                 Some(Ok(WatchEvent::Added(json) | WatchEvent::Modified(json))) => {
-                    if let Read::Object(object) = self.intake.read(&json) {
+                    let object = match self.intake.read(&json) {
+                        Read::Object(object) => Some(object),
+                        Read::Lost(_) => self.intake.kept(&json),
+                        Read::Foreign => None,
+                    };
+                    if let Some(object) = object {
                         found.put(object);
                     }
                 }

@@ -215,3 +215,27 @@ async fn resync_and_transform_are_set_for_all_or_by_kind() {
         Some(SECOND * 600)
     );
 }
+
+/// Proves PR-118.
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_after_a_second_start_gets_an_informer_that_runs() {
+    let informers = InformerFactory::new(refusing());
+    let first = CancellationToken::new();
+    informers.start(&first);
+    let stopped = informers.informer::<Pod>();
+    let _held = stopped.lister();
+    first.cancel();
+    settle().await;
+    assert!(stopped.is_stopped());
+    assert!(informers.informer::<Pod>().is_stopped(), "nothing runs now");
+
+    informers.start(&CancellationToken::new());
+    let running = informers.informer::<Pod>();
+    settle().await;
+    assert!(!running.is_stopped());
+    assert!(Arc::ptr_eq(
+        &running.core,
+        &informers.informer::<Pod>().core
+    ));
+    assert!(stopped.is_stopped());
+}

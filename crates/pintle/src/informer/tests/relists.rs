@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::contents;
+use crate::{object::Reader, testing::contents};
 
 /// Proves F-21, F-42, I-43.
 #[tokio::test(start_paused = true)]
@@ -116,4 +116,32 @@ async fn a_relist_shares_what_did_not_change() {
     assert_eq!(server.lists(), 2);
     assert!(before.same(&lister.get(&key).unwrap()));
     assert_eq!(contents(&lister.list()), server.contents());
+}
+
+/// Proves PR-117.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_a_relist_cannot_read_stays_as_it_was() {
+    let server = Server::new();
+    for key in ["n/a", "n/b", "n/c"] {
+        server.put(key, "1");
+    }
+    let reader = Reader::new().transform(|object| match object["data"]["value"].as_str() {
+        Some("bad") => Err("nobody can read that".into()),
+        _ => Ok(()),
+    });
+    let informer = SharedInformer::builder(server.clone()).reader(reader);
+    let running = run(informer.build());
+    let (diary, registration) = Diary::of(&running.informer);
+    registration.synced().await;
+    diary.take();
+    server.forget_history();
+    server.put("n/b", "bad");
+    server.put("n/new", "bad");
+    server.delete("n/c");
+    recover().await;
+    assert_eq!(diary.take(), ["-? n/c 4", "= n/a 2→2", "= n/b 3→3"]);
+    assert_eq!(running.informer.status().borrow().unreadable, 2);
+    server.put("n/b", "2");
+    settle().await;
+    assert_eq!(diary.take(), ["= n/b 3→9"]);
 }

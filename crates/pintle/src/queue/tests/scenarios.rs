@@ -292,6 +292,22 @@ async fn of_two_due_times_the_earlier_survives_unless_rescheduled_by_name() {
     assert!(queue.is_empty());
 }
 
+/// Proves Q-54.
+#[tokio::test(start_paused = true)]
+async fn of_a_back_off_and_a_delay_the_shorter_counts() {
+    let queue = queue();
+    queue.add_rate_limited("a");
+    queue.add_after("a", ms(50));
+    queue.add_after("b", ms(2));
+    queue.add_rate_limited("b");
+    sleep(ms(2)).await;
+    assert_eq!(run_all(&queue), ["b"]);
+    sleep(ms(3)).await;
+    assert_eq!(run_all(&queue), ["a"]);
+    sleep(ms(100)).await;
+    assert!(queue.is_empty(), "the longer ones are gone");
+}
+
 /// Proves Q-22.
 #[tokio::test(start_paused = true)]
 async fn an_add_takes_the_place_of_a_pending_delay() {
