@@ -89,6 +89,17 @@ impl Mask {
                     .map(|key| entry[key].to_string())
             });
         }
+        let causes = map
+            .get("details")
+            .and_then(|details| details["causes"].as_array());
+        if causes.is_some_and(|causes| causes.len() > 1)
+            && let Some(Value::String(message)) = map.get("message")
+            && let Some((start, _)) = message.split_once(" is invalid: [")
+        {
+            // It repeats the causes, which are compared, in any order.
+            let masked = format!("{start} is invalid: <causes>");
+            map.insert("message".into(), masked.into());
+        }
         if let Some(Value::Array(causes)) = map.get_mut("causes") {
             // Faults of the values of a map are told in any order.
             causes.sort_by_key(ToString::to_string);

@@ -71,7 +71,8 @@ areas! {
 /// The lines of the contract a request and its answer can show, which the corpus must show twice.
 ///
 /// Left out are those that need more than requests: HTTP/2 (W9), what clients do (W31, W32, W91),
-/// conversion of managers (W74), a compaction of etcd (W111, W113), slow consumers (W126), and a
+/// conversion of managers (W74), a compaction of etcd (W111, W113,
+/// W118, W136), slow consumers (W126), and a
 /// server in trouble (W141, W142).
 fn served() -> Vec<String> {
     let ranges = [
@@ -85,8 +86,10 @@ fn served() -> Vec<String> {
         (100, 102),
         (105, 110),
         (112, 112),
-        (114, 125),
-        (127, 140),
+        (114, 117),
+        (119, 125),
+        (127, 135),
+        (137, 140),
         (143, 143),
         (144, 156),
         (160, 162),
@@ -111,8 +114,6 @@ async fn replay(area: &str) {
     let server = ApiServer::builder()
         .pod_deletion(PodDeletion::Leave)
         .build();
-    // As old as a kube-apiserver whose caches have just started.
-    server.compact();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let ours = [
         client_of(&bound.kubeconfig()).await,

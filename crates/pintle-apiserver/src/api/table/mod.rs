@@ -63,8 +63,12 @@ pub(crate) fn cells(resource: &Resource, object: &Tree, clock: &Clock) -> Vec<Va
 
 /// The columns and cells of a scale.
 pub(crate) fn scale(scale: &Value, clock: &Clock) -> (Vec<Value>, Vec<Value>) {
+    let name = Column {
+        format: String::new(),
+        ..Column::new("Name", "string", 0)
+    };
     let columns = [
-        Column::new("Name", "string", 0),
+        name,
         Column::new("Desired", "integer", 0),
         Column::new("Available", "integer", 0),
         Column::new("Age", "string", 0),
