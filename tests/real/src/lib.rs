@@ -8,6 +8,8 @@
 // Support for tests: what goes wrong here fails the test that called it.
 #![allow(clippy::expect_used, clippy::panic)]
 
+mod world;
+
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -20,6 +22,8 @@ use kube::api::{DeleteParams, DynamicObject, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::ApiResource;
 use kube::{Api, Client, Config, Resource, ResourceExt as _};
+
+pub use world::Real;
 
 /// The path of the kubeconfig of the control plane to test against.
 pub const VARIABLE: &str = "PINTLE_REAL_CLUSTER";
@@ -56,8 +60,7 @@ pub async fn client_as(user: &str) -> Client {
 }
 
 async fn client_with(change: impl FnOnce(&mut Config)) -> Client {
-    let path = kubeconfig_path(std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"));
-    let kubeconfig = Kubeconfig::read_from(&path).expect("the kubeconfig of the control plane");
+    let kubeconfig = Kubeconfig::read_from(kubeconfig()).expect("the control plane's kubeconfig");
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .expect("a usable kubeconfig");
@@ -65,6 +68,45 @@ async fn client_with(change: impl FnOnce(&mut Config)) -> Client {
     config.proxy_url = None;
     change(&mut config);
     Client::try_from(config).expect("a client")
+}
+
+/// The kubeconfig of the control plane.
+///
+/// # Panics
+/// If no control plane is named.
+pub fn kubeconfig() -> PathBuf {
+    kubeconfig_path(std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// The directory of the control plane: its kubeconfig lies in it.
+fn directory() -> PathBuf {
+    let path = kubeconfig();
+    path.parent().expect("a file in a directory").to_owned()
+}
+
+/// kubectl of the version of the control plane.
+///
+/// # Panics
+/// As [`kubeconfig`], or if the control plane was not started by `cargo xtask`.
+pub fn kubectl() -> PathBuf {
+    let state = std::fs::read(directory().join("state.json")).expect("the control plane's state");
+    let state: serde_json::Value = serde_json::from_slice(&state).expect("JSON");
+    let folder = state["bin"].as_str().expect("the folder of its programs");
+    PathBuf::from(folder).join("kubectl")
+}
+
+/// Lets the API server of the control plane crash, and waits until it is back.
+///
+/// # Panics
+/// If that fails.
+pub async fn restart_api_server() {
+    let restarted = tokio::process::Command::new(env!("CARGO"))
+        .args(["xtask", "real-cluster", "restart", "--dir"])
+        .arg(directory())
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .await;
+    assert!(restarted.expect("cargo").success(), "it did not come back");
 }
 
 /// A namespace that belongs to one test, and goes with it, whether the test passes or fails.

@@ -8,3 +8,4 @@ mod control_plane;
 mod events;
 mod kube_client;
 mod reflector;
+mod sample;

@@ -17,6 +17,8 @@ use crate::interrupt::Interrupt;
 /// first work is done. Seconds are usual; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_mins(2);
 
+const API_SERVER: &str = "kube-apiserver";
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     pub(crate) controller_manager: bool,
@@ -66,6 +68,18 @@ impl ControlPlane {
     /// The control plane of `dir`, if it is running.
     pub(crate) fn running(dir: RunDir) -> Result<Option<Self>> {
         Ok(alive(&dir)?.map(|state| Self { dir, state }))
+    }
+
+    /// Lets the API server crash, and starts it again with all it held.
+    pub(crate) fn restart_api_server(&mut self, interrupt: &Interrupt) -> Result<()> {
+        let program = self.state.bin.join(API_SERVER);
+        let process = self.state.processes.iter_mut();
+        let process = process.into_iter().find(|p| p.name == API_SERVER);
+        let process = process.context("no API server is running")?;
+        *process = process.crash_and_restart(&program)?;
+        self.dir.write_state(&self.state)?;
+        let what = "the API server to be ready again";
+        wait_for(&self.dir, &self.state, interrupt, what, "/readyz")
     }
 
     pub(crate) fn dir(&self) -> &RunDir {
@@ -194,7 +208,7 @@ impl<'a> Start<'a> {
     fn run(&mut self) -> Result<()> {
         let etcd = format!("https://127.0.0.1:{}", free_port()?);
         self.spawn("etcd", &self.etcd_flags(&etcd)?)?;
-        self.spawn("kube-apiserver", &self.api_server_flags(&etcd))?;
+        self.spawn(API_SERVER, &self.api_server_flags(&etcd))?;
         self.wait_for("the API server to be ready", "/readyz")?;
         if self.options.controller_manager {
             self.spawn("kube-controller-manager", &self.controller_manager_flags())?;
@@ -218,37 +232,8 @@ impl<'a> Start<'a> {
         self.dir.write_state(&self.state)
     }
 
-    /// Waits until a GET of `path` succeeds.
     fn wait_for(&self, what: &str, path: &str) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let answer = Command::new(self.state.bin.join("kubectl"))
-                .arg("--kubeconfig")
-                .arg(self.dir.kubeconfig())
-                .args(["--request-timeout=5s", "get", "--raw", path])
-                .stdin(Stdio::null())
-                .output()
-                .context("cannot run kubectl")?;
-            if self.interrupt.is_raised() {
-                bail!("interrupted");
-            }
-            if let Some(dead) = self.state.processes.iter().find(|p| !p.is_alive()) {
-                bail!("{} ended while starting:\n{}", dead.name, dead.last_words());
-            }
-            if answer.status.success() {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                let last = self.state.processes.last().map(Process::last_words);
-                bail!(
-                    "waited {} s for {what}: {}\n{}",
-                    PATIENCE.as_secs(),
-                    String::from_utf8_lossy(&answer.stderr).trim(),
-                    last.unwrap_or_default()
-                );
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        wait_for(self.dir, &self.state, self.interrupt, what, path)
     }
 
     fn etcd_flags(&self, url: &str) -> Result<Vec<String>> {
@@ -322,6 +307,45 @@ impl<'a> Start<'a> {
             // It serves nothing anybody here asks for.
             ("secure-port", "0".into()),
         ])
+    }
+}
+
+/// Waits until a GET of `path` succeeds.
+fn wait_for(
+    dir: &RunDir,
+    state: &State,
+    interrupt: &Interrupt,
+    what: &str,
+    path: &str,
+) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = Command::new(state.bin.join("kubectl"))
+            .arg("--kubeconfig")
+            .arg(dir.kubeconfig())
+            .args(["--request-timeout=5s", "get", "--raw", path])
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot run kubectl")?;
+        if interrupt.is_raised() {
+            bail!("interrupted");
+        }
+        if let Some(dead) = state.processes.iter().find(|p| !p.is_alive()) {
+            bail!("{} ended while starting:\n{}", dead.name, dead.last_words());
+        }
+        if answer.status.success() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let last = state.processes.last().map(Process::last_words);
+            bail!(
+                "waited {} s for {what}: {}\n{}",
+                PATIENCE.as_secs(),
+                String::from_utf8_lossy(&answer.stderr).trim(),
+                last.unwrap_or_default()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 

@@ -12,7 +12,7 @@ mod run_dir;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 
 use crate::interrupt::Interrupt;
@@ -36,6 +36,8 @@ pub(crate) enum Command {
         #[arg(long)]
         port: Option<u16>,
     },
+    /// Let the API server crash, start it again with all it held, and wait until it is ready
+    Restart(Place),
     /// Stop what `up` started; logs stay
     Down(Place),
     /// Print shell exports: eval "$(cargo xtask real-cluster env)"
@@ -53,11 +55,15 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    fn open(&self) -> Result<RunDir> {
+    fn path(&self) -> Result<PathBuf> {
         match &self.dir {
-            Some(dir) => RunDir::open(dir),
-            None => RunDir::open(&cache_dir()?.join("run").join("default")),
+            Some(dir) => Ok(dir.clone()),
+            None => Ok(cache_dir()?.join("run").join("default")),
         }
+    }
+
+    fn open(&self) -> Result<RunDir> {
+        RunDir::open(&self.path()?)
     }
 }
 
@@ -94,6 +100,12 @@ pub(crate) fn run(command: &Command) -> Result<()> {
                 place.unwrap_or_default()
             );
         }
+        Command::Restart(place) => {
+            // The tests that `test-real` runs call this, while that holds the lock.
+            let dir = RunDir::guest(&place.path()?)?;
+            let mut cluster = ControlPlane::running(dir)?.context(NOT_RUNNING)?;
+            cluster.restart_api_server(&Interrupt::install()?)?;
+        }
         Command::Down(place) => {
             let dir = place.open()?;
             let stopped = down(&dir)?;
@@ -113,11 +125,10 @@ pub(crate) fn run(command: &Command) -> Result<()> {
     Ok(())
 }
 
+const NOT_RUNNING: &str = "not running: start it with cargo xtask real-cluster up";
+
 fn running(place: &Place) -> Result<ControlPlane> {
-    let Some(cluster) = ControlPlane::running(place.open()?)? else {
-        bail!("not running: start it with cargo xtask real-cluster up");
-    };
-    Ok(cluster)
+    ControlPlane::running(place.open()?)?.context(NOT_RUNNING)
 }
 
 /// A path as a shell takes it for one word.

@@ -4,7 +4,7 @@
 //! what the system says of it (when it started, what was executed), and only a process that still
 //! answers to both is ours to signal.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,6 +21,7 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) pid: i32,
+    args: Vec<String>,
     started: String,
     command: String,
     log: PathBuf,
@@ -30,7 +31,9 @@ impl Process {
     /// Starts `program` in a process group of its own, so that a Ctrl-C meant for the task does not
     /// reach it, with all it says in `log`.
     pub(crate) fn spawn(name: &str, program: &Path, args: &[String], log: &Path) -> Result<Self> {
-        let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+        // What an earlier process of this name said stays.
+        let out = OpenOptions::new().create(true).append(true).open(log);
+        let out = out.with_context(|| format!("cannot write {}", log.display()))?;
         let child = Command::new(program)
             .args(args)
             .current_dir("/")
@@ -50,6 +53,7 @@ impl Process {
                 return Ok(Self {
                     name,
                     pid,
+                    args: args.to_vec(),
                     started: seen.started,
                     command,
                     log,
@@ -78,6 +82,20 @@ impl Process {
     /// Whether it said anywhere that it could not have its port.
     pub(crate) fn lost_its_port(&self) -> bool {
         std::fs::read_to_string(&self.log).is_ok_and(|log| log.contains("address already in use"))
+    }
+
+    /// Ends the process without asking, as a crash would, and starts `program` again with the same
+    /// flags.
+    pub(crate) fn crash_and_restart(&self, program: &Path) -> Result<Self> {
+        self.signal(Signal::KILL);
+        let deadline = Instant::now() + GRACE;
+        while self.is_alive() {
+            if Instant::now() > deadline {
+                bail!("{} (pid {}) survived SIGKILL", self.name, self.pid);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Self::spawn(&self.name, program, &self.args, &self.log)
     }
 
     /// Asks the process to end, waits, and ends it. Returns whether there was anything to stop.
@@ -183,6 +201,20 @@ mod tests {
         assert!(process.stop().unwrap());
         assert!(!process.is_alive());
         assert!(!process.stop().unwrap());
+    }
+
+    #[test]
+    fn a_restarted_process_is_another_with_the_same_flags_and_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = spawn(folder.path(), "echo hello; sleep 60; true");
+        let second = first.crash_and_restart(Path::new("/bin/sh")).unwrap();
+        assert!(!first.is_alive() && second.is_alive());
+        assert_ne!(first.pid, second.pid);
+        assert_eq!(first.command, second.command);
+        while !second.last_words().contains("hello\n  | hello") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        second.stop().unwrap();
     }
 
     #[test]

@@ -23,8 +23,9 @@ pub(crate) struct State {
 /// A directory only its owner can read, and the lock that keeps two tasks from working in it.
 pub(crate) struct RunDir {
     path: PathBuf,
-    /// Held while this value lives; the system lets go of it when the process ends, however.
-    _lock: File,
+    /// Held while this value lives; the system lets go of it when the process ends, however. A
+    /// guest has none.
+    _lock: Option<File>,
 }
 
 impl RunDir {
@@ -37,7 +38,17 @@ impl RunDir {
             .create(&path)
             .with_context(|| format!("cannot create {}", path.display()))?;
         let lock = lock(&path.join("lock"))?;
-        Ok(Self { path, _lock: lock })
+        Ok(Self {
+            path,
+            _lock: Some(lock),
+        })
+    }
+
+    /// The directory of a control plane that another task may be working with, such as the one that
+    /// runs the tests we are called by.
+    pub(crate) fn guest(path: &Path) -> Result<Self> {
+        let path = std::path::absolute(path)?;
+        Ok(Self { path, _lock: None })
     }
 
     /// The directories below `parent` with this beginning of a name, that no task works in now.
@@ -53,7 +64,10 @@ impl RunDir {
                 && let Ok(file) = File::open(path.join("lock"))
                 && file.try_lock().is_ok()
             {
-                idle.push(Self { path, _lock: file });
+                idle.push(Self {
+                    path,
+                    _lock: Some(file),
+                });
             }
         }
         Ok(idle)
