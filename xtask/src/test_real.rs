@@ -1,5 +1,6 @@
 //! `cargo xtask test-real`: the tests that need a real control plane, with one of their own.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -9,7 +10,9 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::interrupt::Interrupt;
-use crate::real_cluster::{self, ControlPlane, KUBECONFIG_VARIABLE, Options, RunDir};
+use crate::real_cluster::{
+    self, ControlPlane, KUBECONFIG_VARIABLE, Options, RunDir, XTASK_VARIABLE,
+};
 use crate::test_output::Totals;
 use crate::workspace::{self, ChildFailed};
 
@@ -40,7 +43,7 @@ pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
     // First of all: a compile error needs no control plane.
     let mut tests = Tests {
         targets: targets()?,
-        kubeconfig: None,
+        place: None,
         interrupt,
         totals,
     };
@@ -58,7 +61,7 @@ pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
         started.elapsed().as_secs_f32()
     );
 
-    tests.kubeconfig = Some(cluster.dir().kubeconfig());
+    tests.place = Some((cluster.dir().kubeconfig(), cluster.path()?));
     let outcome = tests.cargo_test(&args.cargo_test);
     real_cluster::down(cluster.dir())?;
     if outcome.is_ok() {
@@ -102,7 +105,8 @@ fn targets() -> Result<Vec<String>> {
 
 struct Tests<'a> {
     targets: Vec<String>,
-    kubeconfig: Option<PathBuf>,
+    /// The kubeconfig of the control plane, and where programs are found: kubectl first of all.
+    place: Option<(PathBuf, OsString)>,
     interrupt: Interrupt,
     totals: &'a mut Totals,
 }
@@ -120,8 +124,11 @@ impl Tests<'_> {
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        if let Some(path) = &self.kubeconfig {
-            command.env(KUBECONFIG_VARIABLE, path);
+        if let Some((kubeconfig, path)) = &self.place {
+            command
+                .env(KUBECONFIG_VARIABLE, kubeconfig)
+                .env(XTASK_VARIABLE, std::env::current_exe()?)
+                .env("PATH", path);
         }
         // A group of its own: whoever is asked to stop, cargo, the tests or we, all of them stop.
         let mut child = command

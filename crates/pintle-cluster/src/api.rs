@@ -3,8 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::Patch;
 use pintle::{
-    cache::{Kind, Object, ObjectKey},
+    cache::{IndexError, Kind, Lister, Object, ObjectKey, Selector, UnknownIndex},
     controller::{Context, Writable},
+    informer::SharedInformer,
 };
 use serde_json::json;
 
@@ -15,42 +16,66 @@ use crate::meta;
 #[error("{0} is gone or going: it adopts nothing any more")]
 pub(crate) struct OwnerGone(ObjectKey);
 
-/// The objects of a namespace that `owner` controls.
-pub(crate) fn controlled<K: Kind<DynamicType: Default>>(
-    cx: &Context,
-    namespace: Option<&str>,
-    owner: &str,
-) -> impl Iterator<Item = Object<K>> {
-    let controlled = |object: &Object<K>| {
-        object
-            .controller_owner()
-            .is_some_and(|controller| controller.uid() == owner)
-    };
-    let mut objects = cx
-        .lister::<K>()
-        .namespace(namespace.unwrap_or_default())
-        .list();
-    objects.retain(controlled);
-    // A cache lists in no order, and what is decided must not depend on that.
-    objects.sort_unstable_by(|a, b| a.key().cmp(b.key()));
-    objects.into_iter()
+/// The index of Pods and `ReplicaSet`s by the UID of their controller; orphans stand under their
+/// namespace. Without it every look at one owner would be a look at the whole namespace.
+const CONTROLLER: &str = "controller";
+
+/// Gives an informer the index that [`controlled`] and [`controlled_or_orphaned`] look into.
+pub(crate) fn index_controllers<K: Kind>(informer: &SharedInformer<K>) -> Result<(), IndexError> {
+    informer.index_header(CONTROLLER, |object| {
+        let controller = object.controller_owner();
+        vec![controller.map_or_else(
+            || orphans_of(object.key().namespace().unwrap_or_default()),
+            |controller| controller.uid().to_owned(),
+        )]
+    })
 }
 
-/// The objects of the owner's namespace that it controls, and those that nobody controls.
+/// No UID begins like this.
+fn orphans_of(namespace: &str) -> String {
+    format!("/{namespace}")
+}
+
+/// The objects that the owner with this UID controls.
+pub(crate) fn controlled<K: Kind<DynamicType: Default>>(
+    cx: &Context,
+    owner: &str,
+) -> Result<Vec<Object<K>>, UnknownIndex> {
+    let mut objects = cx.lister::<K>().by_index(CONTROLLER, owner)?;
+    // A cache lists in no order, and what is decided must not depend on that.
+    objects.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+    Ok(objects)
+}
+
+/// The objects that `owner` controls, and those of its namespace that nobody controls.
 pub(crate) fn controlled_or_orphaned<K: Kind<DynamicType: Default>>(
     cx: &Context,
     owner: &ObjectMeta,
-) -> impl Iterator<Item = Object<K>> {
-    let ours = |object: &Object<K>| {
-        object
-            .controller_owner()
-            .is_none_or(|controller| controller.uid() == meta::uid(owner))
-    };
+) -> Result<Vec<Object<K>>, UnknownIndex> {
+    let mut objects = controlled(cx, meta::uid(owner))?;
     let namespace = owner.namespace.as_deref().unwrap_or_default();
-    let mut objects = cx.lister::<K>().namespace(namespace).list();
-    objects.retain(ours);
-    objects.sort_unstable_by(|a, b| a.key().cmp(b.key()));
-    objects.into_iter()
+    objects.extend(controlled(cx, &orphans_of(namespace))?);
+    Ok(objects)
+}
+
+/// Names for an orphan those who may want to adopt it: the `P`s of its namespace that select it.
+pub(crate) fn adopters<K: Kind, P: Kind>(
+    owners: Lister<P>,
+    selector: fn(&P) -> Selector,
+) -> impl Fn(&Object<K>) -> Vec<ObjectKey> {
+    move |object| {
+        if object.controller_owner().is_some() {
+            return Vec::new();
+        }
+        let selects = |owner: &Object<P>| {
+            let owner = owner.get();
+            owner.is_ok_and(|owner| selector(&owner).matches(object.labels().iter()))
+        };
+        let namespace = object.key().namespace().unwrap_or_default();
+        let mut owners = owners.namespace(namespace).list();
+        owners.retain(selects);
+        owners.iter().map(|owner| owner.key().clone()).collect()
+    }
 }
 
 /// Asks the server, not the cache, whether the owner still lives: one that does not must not adopt

@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::pods::plan::Pace;
+use crate::{api, pods::plan::Pace};
 
 /// The first pause before a failed loop is started again, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
@@ -102,9 +102,17 @@ impl Manager {
         informers.start(&environment.informing);
         let mut kept: Vec<Box<dyn Any + Send>> = Vec::new();
         if !loops.is_empty() {
+            let (sets, pods) = (
+                informers.informer::<ReplicaSet>(),
+                informers.informer::<Pod>(),
+            );
+            let indexed = api::index_controllers(&sets).and(api::index_controllers(&pods));
+            if let Err(error) = indexed {
+                tracing::error!(%error, "the loops will not find what belongs together");
+            }
             kept.push(Box::new(informers.informer::<Deployment>()));
-            kept.push(Box::new(informers.informer::<ReplicaSet>()));
-            kept.push(Box::new(informers.informer::<Pod>()));
+            kept.push(Box::new(sets));
+            kept.push(Box::new(pods));
             kept.push(Box::new(informers.informer::<Node>()));
         }
         let running = loops

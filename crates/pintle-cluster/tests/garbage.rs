@@ -2,16 +2,19 @@
 
 mod support;
 
+use std::time::Duration;
+
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
     core::v1::{ConfigMap, Event, Namespace, Pod, ServiceAccount},
 };
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, PostParams},
 };
 use serde_json::{Value, json};
-use support::{Kubectl, virtual_cluster, wait_for};
+use support::{Kubectl, gateway::Gateway, virtual_cluster, virtual_server, wait_for};
 
 fn map(name: &str, owners: &[Value]) -> Value {
     json!({ "metadata": { "name": name, "ownerReferences": owners } })
@@ -54,6 +57,123 @@ async fn an_owner_reference_to_nothing_is_garbage() {
         .create::<ConfigMap>(map("changeling", &[stale]))
         .await;
     until_left(&kubectl, &["child", "owner"]).await;
+    cluster.stop().await;
+}
+
+/// A kind of the group example.com, served in `versions`.
+async fn define(kubectl: &Kubectl, plural: &str, kind: &str, versions: &[&str]) {
+    let served = |(index, name): (usize, &&str)| {
+        json!({
+            "name": name, "served": true, "storage": index == 0,
+            "schema": { "openAPIV3Schema": { "type": "object" } },
+        })
+    };
+    let definition = json!({
+        "metadata": { "name": format!("{plural}.example.com") },
+        "spec": {
+            "group": "example.com",
+            "names": { "plural": plural, "kind": kind },
+            "scope": "Namespaced",
+            "versions": versions.iter().enumerate().map(served).collect::<Vec<_>>(),
+        },
+    });
+    Api::<CustomResourceDefinition>::all(kubectl.client.clone())
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(definition).unwrap(),
+        )
+        .await
+        .unwrap();
+}
+
+fn custom(kubectl: &Kubectl, plural: &str, kind: &str, version: &str) -> Api<DynamicObject> {
+    let resource = ApiResource {
+        group: "example.com".into(),
+        version: version.into(),
+        api_version: format!("example.com/{version}"),
+        kind: kind.into(),
+        plural: plural.into(),
+    };
+    Api::namespaced_with(kubectl.client.clone(), &kubectl.namespace, &resource)
+}
+
+async fn create(
+    api: &Api<DynamicObject>,
+    version: &str,
+    kind: &str,
+    object: Value,
+) -> DynamicObject {
+    let mut object = object;
+    object["apiVersion"] = json!(format!("example.com/{version}"));
+    object["kind"] = json!(kind);
+    let object = serde_json::from_value(object).unwrap();
+    wait_for("the kind to be served", async || {
+        api.create(&PostParams::default(), &object).await.ok()
+    })
+    .await
+}
+
+/// Proves W93.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_only_an_older_version_serves_is_collected_too() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    define(&kubectl, "foos", "Foo", &["v1"]).await;
+    define(&kubectl, "bars", "Bar", &["v1beta1"]).await;
+    let bars = custom(&kubectl, "bars", "Bar", "v1beta1");
+    let nobody = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "nobody",
+    });
+    create(&bars, "v1beta1", "Bar", map("bar", &[nobody])).await;
+    wait_for("it to be collected", async || {
+        bars.get_opt("bar").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    cluster.stop().await;
+}
+
+/// Proves W92, W95.
+#[tokio::test(start_paused = true)]
+async fn an_owner_named_in_another_version_orphans_its_dependent() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    define(&kubectl, "foos", "Foo", &["v1", "v1beta1"]).await;
+    let foos = custom(&kubectl, "foos", "Foo", "v1");
+    let foo = create(&foos, "v1", "Foo", map("foo", &[])).await;
+    let owner = json!({
+        "apiVersion": "example.com/v1beta1", "kind": "Foo", "name": "foo", "uid": foo.uid(),
+    });
+    kubectl.create::<ConfigMap>(map("child", &[owner])).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    foos.delete("foo", &DeleteParams::orphan()).await.unwrap();
+    wait_for("the owner to be gone", async || {
+        foos.get_opt("foo").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let child = kubectl.get::<ConfigMap>("child").await;
+    assert!(child.owner_references().is_empty());
+    cluster.stop().await;
+}
+
+/// Proves W93.
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_goes_takes_its_objects_and_what_they_own() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    define(&kubectl, "foos", "Foo", &["v1"]).await;
+    let foos = custom(&kubectl, "foos", "Foo", "v1");
+    let foo = create(&foos, "v1", "Foo", map("foo", &[])).await;
+    let owner = json!({
+        "apiVersion": "example.com/v1", "kind": "Foo", "name": "foo", "uid": foo.uid(),
+    });
+    kubectl.create::<ConfigMap>(map("child", &[owner])).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    Api::<CustomResourceDefinition>::all(cluster.client())
+        .delete("foos.example.com", &DeleteParams::default())
+        .await
+        .unwrap();
+    until_left(&kubectl, &[]).await;
     cluster.stop().await;
 }
 
@@ -214,27 +334,45 @@ async fn a_namespace_has_its_account_and_certificates_and_gets_them_back() {
     cluster.stop().await;
 }
 
+async fn create_namespace(namespaces: &Api<Namespace>, name: &str) {
+    let namespace = json!({ "metadata": { "name": name } });
+    let namespace = serde_json::from_value(namespace).unwrap();
+    namespaces
+        .create(&PostParams::default(), &namespace)
+        .await
+        .unwrap();
+}
+
 /// Proves W103.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_deleted_while_pods_are_created_in_it_goes() {
-    let cluster = virtual_cluster().start().await;
+    let server = virtual_server();
+    let gateway = Gateway::new(&server, None);
+    // Pods are created in batches of 1, 2, 4 and so on, one after the other.
+    gateway.delay_writes(Duration::from_millis(100));
+    let cluster = virtual_cluster()
+        .server(server)
+        .client(gateway.client())
+        .start()
+        .await;
     let namespaces = Api::<Namespace>::all(cluster.client());
-    let team = json!({ "metadata": { "name": "team" } });
-    let team = serde_json::from_value(team).unwrap();
-    namespaces
-        .create(&PostParams::default(), &team)
-        .await
-        .unwrap();
+    create_namespace(&namespaces, "team").await;
     let kubectl = Kubectl {
         namespace: "team".into(),
         ..Kubectl::new(cluster.client())
     };
-    kubectl.create_deployment("web", "nginx:1", 20).await;
-    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    kubectl.create_deployment("web", "nginx:1", 50).await;
+    wait_for("some Pods", async || {
+        (kubectl.list::<Pod>().await.len() > 2).then_some(())
+    })
+    .await;
     namespaces
         .delete("team", &DeleteParams::default())
         .await
         .unwrap();
+    let made = kubectl.list::<Pod>().await.len();
+    assert!(made < 30, "the set is still at it: {made}");
+    gateway.forget();
     wait_for("the namespace to be gone", async || {
         namespaces
             .get_opt("team")
@@ -245,6 +383,42 @@ async fn a_namespace_deleted_while_pods_are_created_in_it_goes() {
     })
     .await;
     assert!(kubectl.list::<Pod>().await.is_empty());
+    let creates = |writes: &[String]| {
+        let pods = |write: &&String| write.starts_with("POST") && write.ends_with("team/pods");
+        writes.iter().filter(pods).count()
+    };
+    let tried = creates(&gateway.traffic().writes);
+    assert!(tried < 40, "nobody insists: {tried}");
+    gateway.forget();
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(gateway.traffic().writes, Vec::<String>::new());
+    cluster.stop().await;
+}
+
+/// Proves PC-15.
+#[tokio::test(start_paused = true)]
+async fn a_collector_that_cannot_start_is_started_again_and_the_others_go_on() {
+    let server = virtual_server();
+    let gateway = Gateway::new(&server, None);
+    gateway.bar(Some("/apis"));
+    let cluster = virtual_cluster()
+        .server(server)
+        .client(gateway.client())
+        .start()
+        .await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl.create_deployment("web", "nginx:1", 2).await;
+    kubectl.rollout("web").await;
+    kubectl
+        .delete::<Deployment>("web", &DeleteParams::background())
+        .await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(kubectl.pods().await.len(), 2, "there is no collector");
+    gateway.bar(None);
+    wait_for("the collector to come back", async || {
+        kubectl.list::<Pod>().await.is_empty().then_some(())
+    })
+    .await;
     cluster.stop().await;
 }
 
@@ -253,12 +427,7 @@ async fn a_namespace_deleted_while_pods_are_created_in_it_goes() {
 async fn a_namespace_says_what_holds_it() {
     let cluster = virtual_cluster().start().await;
     let namespaces = Api::<Namespace>::all(cluster.client());
-    let team = json!({ "metadata": { "name": "team" } });
-    let team = serde_json::from_value(team).unwrap();
-    namespaces
-        .create(&PostParams::default(), &team)
-        .await
-        .unwrap();
+    create_namespace(&namespaces, "team").await;
     let kubectl = Kubectl {
         namespace: "team".into(),
         ..Kubectl::new(cluster.client())

@@ -8,12 +8,13 @@ use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
     core::v1::{Node, Pod},
 };
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use pintle::{
     informer::{Event, SharedInformer},
     source::{KubeSource, Scope},
 };
+use pintle_cluster::Loops;
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -90,6 +91,69 @@ async fn a_new_image_rolls_out_and_undo_brings_the_old_one_back() {
         "3"
     );
     assert_eq!(kubectl.list::<ReplicaSet>().await.len(), 2);
+    cluster.stop().await;
+}
+
+/// Proves PC-19.
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_is_off_does_nothing() {
+    let cluster = virtual_cluster().loops(Loops::NONE).start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl.create_deployment("web", "nginx:1", 2).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(kubectl.list::<ReplicaSet>().await.is_empty());
+    cluster.stop().await;
+
+    let some = Loops::DEPLOYMENT | Loops::REPLICA_SET;
+    let cluster = virtual_cluster().loops(some).start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl.create_deployment("web", "nginx:1", 2).await;
+    wait_for("two Pods", async || {
+        (kubectl.pods().await.len() == 2).then_some(())
+    })
+    .await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(
+        !kubectl.pods().await.iter().any(is_ready),
+        "nobody runs them"
+    );
+    kubectl
+        .delete::<Deployment>("web", &DeleteParams::background())
+        .await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(kubectl.pods().await.len(), 2, "nobody collects them");
+    cluster.stop().await;
+}
+
+/// Proves PC-12.
+#[tokio::test(start_paused = true)]
+async fn a_deployment_that_does_not_select_its_own_pods_is_refused() {
+    let cluster = virtual_cluster().start().await;
+    let deployment = serde_json::from_value(json!({
+        "metadata": { "name": "web" },
+        "spec": {
+            "selector": { "matchLabels": { "app": "other" } },
+            "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "containers": [{ "name": "main", "image": "nginx" }] },
+            },
+        },
+    }));
+    let kubectl = Kubectl::new(cluster.client());
+    let refused = kubectl
+        .api::<Deployment>()
+        .create(&PostParams::default(), &deployment.unwrap())
+        .await;
+    let kube::Error::Api(status) = refused.unwrap_err() else {
+        panic!("the server refuses");
+    };
+    assert_eq!(status.code, 422);
+    assert!(
+        status
+            .message
+            .contains("`selector` does not match template `labels`"),
+        "{status:?}"
+    );
     cluster.stop().await;
 }
 
@@ -180,6 +244,77 @@ async fn a_pod_that_no_node_fits_waits_for_one() {
     })
     .await;
     assert_eq!(pod.spec.unwrap().node_name.as_deref(), Some("node-1"));
+    cluster.stop().await;
+}
+
+/// Proves PC-9.
+#[tokio::test(start_paused = true)]
+async fn a_pod_without_room_runs_when_another_goes_or_finishes() {
+    let cluster = virtual_cluster().nodes(1).start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    let one = json!({ "status": { "allocatable": { "pods": "1" } } });
+    let nodes = kube::Api::<Node>::all(cluster.client());
+    wait_for("the node", async || {
+        let params = PatchParams::default();
+        nodes
+            .patch_status("node-0", &params, &Patch::Merge(&one))
+            .await
+            .ok()
+    })
+    .await;
+    let pod = async |name: &str| {
+        let containers = json!([{ "name": "main", "image": "nginx" }]);
+        let pod = json!({ "metadata": { "name": name }, "spec": { "containers": containers } });
+        kubectl.create::<Pod>(pod).await
+    };
+    let runs = async |name: &str| {
+        let asked = Instant::now();
+        wait_for("the Pod to run", async || {
+            is_ready(&kubectl.get::<Pod>(name).await).then_some(())
+        })
+        .await;
+        asked.elapsed()
+    };
+    pod("first").await;
+    runs("first").await;
+    pod("second").await;
+    pod("third").await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(!is_ready(&kubectl.get::<Pod>("second").await), "no room");
+
+    // Nothing about the node or the waiting Pods changes: they look again by themselves.
+    kubectl
+        .delete::<Pod>("first", &DeleteParams::default())
+        .await;
+    wait_for("the first to be gone", async || {
+        (kubectl.pods().await.len() == 2).then_some(())
+    })
+    .await;
+    let waiting: Vec<_> = ["second", "third"].into();
+    let next = wait_for("one of them to run", async || {
+        for name in &waiting {
+            if is_ready(&kubectl.get::<Pod>(name).await) {
+                return Some(*name);
+            }
+        }
+        None
+    });
+    let next = tokio::time::timeout(Duration::from_secs(8), next)
+        .await
+        .unwrap();
+
+    let done = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
+    let params = PatchParams::default();
+    kubectl
+        .api::<Pod>()
+        .patch_status(next, &params, &done)
+        .await
+        .unwrap();
+    let last = if next == "second" { "third" } else { "second" };
+    assert!(
+        runs(last).await < Duration::from_secs(8),
+        "a finished Pod takes no room"
+    );
     cluster.stop().await;
 }
 

@@ -1,7 +1,11 @@
 //! A server in memory for tests: objects, versions, watches that can be cut, history that can be
 //! forgotten. It answers from the one state it has, as a real one does.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    sync::{Arc, Once},
+};
 
 use bytes::Bytes;
 use futures::{
@@ -267,5 +271,60 @@ impl ListWatch for Server {
             }
         });
         Ok(events.boxed())
+    }
+}
+
+thread_local! {
+    static LOGGED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+}
+
+/// What this thread logs for as long as this lives.
+///
+/// The subscriber is the process's, and a line goes to the thread that logs it: of a subscriber of
+/// one thread alone, what other threads log first would never hear.
+pub(crate) struct Log;
+
+impl Log {
+    pub(crate) fn capture() -> Self {
+        static INSTALLED: Once = Once::new();
+        INSTALLED.call_once(|| {
+            tracing_subscriber::fmt()
+                .with_writer(|| ThisThread)
+                .with_ansi(false)
+                .init();
+        });
+        LOGGED.set(Some(Vec::new()));
+        Self
+    }
+
+    #[expect(
+        clippy::unused_self,
+        reason = "there is a text while a log is captured"
+    )]
+    pub(crate) fn text(&self) -> String {
+        LOGGED.with_borrow(|text| String::from_utf8(text.clone().unwrap()).unwrap())
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        LOGGED.set(None);
+    }
+}
+
+struct ThisThread;
+
+impl std::io::Write for ThisThread {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LOGGED.with_borrow_mut(|text| {
+            if let Some(text) = text {
+                text.extend_from_slice(bytes);
+            }
+        });
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }

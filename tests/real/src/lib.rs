@@ -8,8 +8,6 @@
 // Support for tests: what goes wrong here fails the test that called it.
 #![allow(clippy::expect_used, clippy::panic)]
 
-mod world;
-
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -22,11 +20,23 @@ use kube::api::{DeleteParams, DynamicObject, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::ApiResource;
 use kube::{Api, Client, Config, Resource, ResourceExt as _};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+mod link;
+mod world;
+
+pub use link::Link;
 pub use world::Real;
 
 /// The path of the kubeconfig of the control plane to test against.
 pub const VARIABLE: &str = "PINTLE_REAL_CLUSTER";
+
+/// The path of the program that can restart the control plane's parts: xtask.
+pub const XTASK_VARIABLE: &str = "PINTLE_XTASK";
+
+/// Held by every test while it uses the control plane: together with others, or alone by one that
+/// disrupts it.
+static CONTROL_PLANE: RwLock<()> = RwLock::const_new(());
 
 /// How long [`eventually`] waits. Generous: on a busy machine the controller manager takes its time.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -59,6 +69,27 @@ pub async fn client_as(user: &str) -> Client {
     client_with(|config| config.auth_info.impersonate = Some(user.to_owned())).await
 }
 
+/// A client whose connections all go through `link`.
+///
+/// # Panics
+/// As [`client`].
+pub async fn client_through(link: &Link) -> Client {
+    let address = link.address();
+    client_with(|config| {
+        let url = format!("https://{address}");
+        config.cluster_url = url.parse().expect("a URL");
+    })
+    .await
+}
+
+/// Where the API server listens.
+pub async fn api_server_address() -> std::net::SocketAddr {
+    let mut address = None;
+    client_with(|config| address = config.cluster_url.authority().cloned()).await;
+    let address = address.expect("a server in the kubeconfig");
+    address.as_str().parse().expect("an address and a port")
+}
+
 async fn client_with(change: impl FnOnce(&mut Config)) -> Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig()).expect("the control plane's kubeconfig");
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
@@ -78,35 +109,16 @@ pub fn kubeconfig() -> PathBuf {
     kubeconfig_path(std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// The directory of the control plane: its kubeconfig lies in it.
-fn directory() -> PathBuf {
-    let path = kubeconfig();
-    path.parent().expect("a file in a directory").to_owned()
-}
-
 /// kubectl of the version of the control plane.
 ///
 /// # Panics
 /// As [`kubeconfig`], or if the control plane was not started by `cargo xtask`.
 pub fn kubectl() -> PathBuf {
-    let state = std::fs::read(directory().join("state.json")).expect("the control plane's state");
+    let state = std::fs::read(kubeconfig().with_file_name("state.json"));
+    let state = state.expect("the control plane's state");
     let state: serde_json::Value = serde_json::from_slice(&state).expect("JSON");
     let folder = state["bin"].as_str().expect("the folder of its programs");
     PathBuf::from(folder).join("kubectl")
-}
-
-/// Lets the API server of the control plane crash, and waits until it is back.
-///
-/// # Panics
-/// If that fails.
-pub async fn restart_api_server() {
-    let restarted = tokio::process::Command::new(env!("CARGO"))
-        .args(["xtask", "real-cluster", "restart", "--dir"])
-        .arg(directory())
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .await;
-    assert!(restarted.expect("cargo").success(), "it did not come back");
 }
 
 /// A namespace that belongs to one test, and goes with it, whether the test passes or fails.
@@ -114,11 +126,71 @@ pub async fn restart_api_server() {
 pub struct TestNamespace {
     object: Namespace,
     client: NoDebug<Client>,
+    #[allow(dead_code, reason = "others wait for its end")]
+    turn: Turn,
+}
+
+/// How a test shares the control plane.
+#[derive(Debug)]
+#[allow(dead_code, reason = "others wait for their end")]
+enum Turn {
+    Together(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
+/// What can be done to the control plane by a test that has it [alone](TestNamespace::alone).
+#[derive(Clone, Copy, Debug)]
+pub struct ControlPlane(());
+
+impl ControlPlane {
+    /// Stops the API server and starts it again, on the same port and with the same data. Returns
+    /// when it is ready.
+    ///
+    /// # Panics
+    /// If it does not come back.
+    pub async fn restart_api_server(self) {
+        xtask("restart").await;
+    }
+
+    /// Makes etcd forget all versions before the present one.
+    ///
+    /// # Panics
+    /// If it refuses.
+    pub async fn compact(self) {
+        xtask("compact").await;
+    }
+}
+
+async fn xtask(command: &'static str) {
+    let path = kubeconfig_path(std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"));
+    let xtask = std::env::var_os(XTASK_VARIABLE)
+        .unwrap_or_else(|| panic!("{XTASK_VARIABLE} does not name the program of cargo xtask"));
+    let run = move || {
+        std::process::Command::new(xtask)
+            .args(["real-cluster", command, "--dir"])
+            .arg(path.parent().expect("a kubeconfig in a directory"))
+            .output()
+    };
+    let run = tokio::task::spawn_blocking(run).await;
+    let output = run.expect("no panic").expect("xtask");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cannot {command}: {said}");
 }
 
 impl TestNamespace {
     /// Creates a namespace, with a name the server makes up.
     pub async fn create() -> Self {
+        Self::create_in(Turn::Together(CONTROL_PLANE.read().await)).await
+    }
+
+    /// Creates a namespace when no other test uses the control plane, and keeps all others waiting,
+    /// so that this one may disrupt it.
+    pub async fn alone() -> (Self, ControlPlane) {
+        let turn = Turn::Alone(CONTROL_PLANE.write().await);
+        (Self::create_in(turn).await, ControlPlane(()))
+    }
+
+    async fn create_in(turn: Turn) -> Self {
         let client = client().await;
         let mut namespace = Namespace::default();
         namespace.metadata.generate_name = Some("test-".into());
@@ -129,6 +201,7 @@ impl TestNamespace {
         Self {
             object,
             client: NoDebug(client),
+            turn,
         }
     }
 

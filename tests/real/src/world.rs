@@ -9,13 +9,14 @@ use pintle::clock::Clock;
 use sample_scenarios::{Pace, World};
 use serde_json::json;
 
-use crate::{NoDebug, TestNamespace};
+use crate::{ControlPlane, NoDebug, TestNamespace};
 
 /// A namespace of the real control plane. It has no nodes, so the world says that Pods are ready.
 #[derive(Debug)]
 pub struct Real {
     namespace: TestNamespace,
     controllers: NoDebug<Client>,
+    alone: Option<ControlPlane>,
 }
 
 impl Real {
@@ -26,6 +27,18 @@ impl Real {
         Self {
             namespace,
             controllers,
+            alone: None,
+        }
+    }
+
+    /// As [`Real::new`], while no other test uses the control plane: the API server may be restarted.
+    pub async fn alone() -> Self {
+        let (namespace, control_plane) = TestNamespace::alone().await;
+        let controllers = NoDebug(crate::client().await);
+        Self {
+            namespace,
+            controllers,
+            alone: Some(control_plane),
         }
     }
 
@@ -37,6 +50,7 @@ impl Real {
         Self {
             namespace,
             controllers,
+            alone: None,
         }
     }
 
@@ -102,6 +116,7 @@ impl World for Real {
     }
 
     async fn restart_api_server(&self) {
-        crate::restart_api_server().await;
+        let control_plane = self.alone.expect("a world of one's own");
+        control_plane.restart_api_server().await;
     }
 }

@@ -8,11 +8,8 @@ use serde_json::{from_value, json};
 
 #[tokio::test]
 async fn it_is_the_pinned_version() {
-    let version = real_tests::client()
-        .await
-        .apiserver_version()
-        .await
-        .unwrap();
+    let namespace = TestNamespace::create().await;
+    let version = namespace.client().apiserver_version().await.unwrap();
     assert_eq!(
         (version.major.as_str(), version.minor.as_str()),
         ("1", "36")

@@ -6,6 +6,7 @@
 mod cluster;
 mod control_plane;
 mod events;
+mod informer;
 mod kube_client;
 mod reflector;
 mod sample;

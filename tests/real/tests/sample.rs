@@ -75,6 +75,12 @@ async fn failing_and_conflicting_requests_only_delay() {
     scenarios::faults(&scene().await).await;
 }
 
+/// Proves C-12, PS-2.
+#[tokio::test]
+async fn a_restart_of_the_api_server_is_survived() {
+    scenarios::api_server_restarted(&Scene::new(Real::alone().await).await).await;
+}
+
 /// Lets the controllers of a world do what `rules` say.
 async fn grant(scene: &Scene<Real>, name: &str, rules: Vec<PolicyRule>) {
     let (client, namespace) = (scene.world.client(), scene.world.namespace());

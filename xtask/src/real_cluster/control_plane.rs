@@ -1,5 +1,7 @@
 //! Starting and stopping the processes of one control plane, in order.
 
+use std::ffi::OsString;
+use std::iter;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,15 +11,13 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::credentials::Credentials;
 use super::process::Process;
-use super::run_dir::{RunDir, State};
-use super::{KUBECONFIG_VARIABLE, binaries, cache_dir, quoted};
+use super::run_dir::{RunDir, State, remove, write_private};
+use super::{KUBECONFIG_VARIABLE, XTASK_VARIABLE, binaries, cache_dir, quoted};
 use crate::interrupt::Interrupt;
 
 /// How long each step may take: the API server until it is ready, the controller manager until its
 /// first work is done. Seconds are usual; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_mins(2);
-
-const API_SERVER: &str = "kube-apiserver";
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
@@ -70,29 +70,83 @@ impl ControlPlane {
         Ok(alive(&dir)?.map(|state| Self { dir, state }))
     }
 
-    /// Lets the API server crash, and starts it again with all it held.
+    pub(crate) fn dir(&self) -> &RunDir {
+        &self.dir
+    }
+
+    /// The search path of programs, with those of the control plane first.
+    pub(crate) fn path(&self) -> Result<OsString> {
+        let before = std::env::var_os("PATH").unwrap_or_default();
+        let all = iter::once(self.state.bin.clone()).chain(std::env::split_paths(&before));
+        Ok(std::env::join_paths(all)?)
+    }
+
+    /// Stops the API server, starts it again, and waits until it is ready.
     pub(crate) fn restart_api_server(&mut self, interrupt: &Interrupt) -> Result<()> {
-        let program = self.state.bin.join(API_SERVER);
-        let process = self.state.processes.iter_mut();
-        let process = process.into_iter().find(|p| p.name == API_SERVER);
-        let process = process.context("no API server is running")?;
-        *process = process.crash_and_restart(&program)?;
+        let server = self.process("kube-apiserver")?;
+        *server = server.restart()?;
         self.dir.write_state(&self.state)?;
         let what = "the API server to be ready again";
         wait_for(&self.dir, &self.state, interrupt, what, "/readyz")
     }
 
-    pub(crate) fn dir(&self) -> &RunDir {
-        &self.dir
+    /// Compacts etcd up to its present revision, and returns that.
+    pub(crate) fn compact(&mut self) -> Result<i64> {
+        // Any request is answered with the revision.
+        let range = self.ask_etcd("range", &serde_json::json!({ "key": "AA==" }))?;
+        let revision = range["header"]["revision"].as_str();
+        let revision: i64 = revision
+            .and_then(|text| text.parse().ok())
+            .with_context(|| format!("no revision in what etcd says: {range}"))?;
+        let compact = serde_json::json!({ "revision": revision, "physical": true });
+        self.ask_etcd("compaction", &compact)?;
+        Ok(revision)
+    }
+
+    /// Asks etcd by its JSON gateway: kubectl sends a file to any path, with any certificate.
+    fn ask_etcd(&mut self, what: &str, body: &serde_json::Value) -> Result<serde_json::Value> {
+        let server = self.process("kube-apiserver")?;
+        let flag = |name: &str| {
+            let value = server.flag(name).map(str::to_owned);
+            value.with_context(|| format!("kube-apiserver was started without --{name}"))
+        };
+        let (url, ca) = (flag("etcd-servers")?, flag("etcd-cafile")?);
+        let (cert, key) = (flag("etcd-certfile")?, flag("etcd-keyfile")?);
+        let file = self.dir.path().join("etcd-request.json");
+        write_private(&file, &body.to_string())?;
+        let answer = Command::new(self.state.bin.join("kubectl"))
+            .env("KUBECONFIG", "/dev/null")
+            .args(["--server", &url, "--certificate-authority", &ca])
+            .args(["--client-certificate", &cert, "--client-key", &key])
+            .args(["create", "--raw", &format!("/v3/kv/{what}"), "--filename"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot run kubectl")?;
+        remove(&file)?;
+        if !answer.status.success() {
+            let why = String::from_utf8_lossy(&answer.stderr);
+            bail!("etcd refuses {what}: {}", why.trim());
+        }
+        serde_json::from_slice(&answer.stdout).context("etcd does not answer in JSON")
+    }
+
+    fn process(&mut self, name: &str) -> Result<&mut Process> {
+        let mut processes = self.state.processes.iter_mut();
+        let found = processes.find(|process| process.name == name);
+        found.with_context(|| format!("there is no {name}"))
     }
 
     /// Lines a shell can evaluate.
     pub(crate) fn exports(&self) -> String {
         let kubeconfig = quoted(&self.dir.kubeconfig());
         let bin = quoted(&self.state.bin);
+        let xtask = std::env::current_exe().unwrap_or_default();
+        let xtask = quoted(&xtask);
         format!(
             "export KUBECONFIG={kubeconfig}\n\
              export {KUBECONFIG_VARIABLE}={kubeconfig}\n\
+             export {XTASK_VARIABLE}={xtask}\n\
              export PATH={bin}:\"$PATH\"\n"
         )
     }
@@ -208,7 +262,7 @@ impl<'a> Start<'a> {
     fn run(&mut self) -> Result<()> {
         let etcd = format!("https://127.0.0.1:{}", free_port()?);
         self.spawn("etcd", &self.etcd_flags(&etcd)?)?;
-        self.spawn(API_SERVER, &self.api_server_flags(&etcd))?;
+        self.spawn("kube-apiserver", &self.api_server_flags(&etcd))?;
         self.wait_for("the API server to be ready", "/readyz")?;
         if self.options.controller_manager {
             self.spawn("kube-controller-manager", &self.controller_manager_flags())?;

@@ -12,7 +12,7 @@ mod run_dir;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
 use crate::interrupt::Interrupt;
@@ -22,6 +22,9 @@ pub(crate) use run_dir::RunDir;
 /// The variable through which tests find the control plane: the path of its kubeconfig. They do not
 /// look at `KUBECONFIG`, which may name a cluster somebody cares about.
 pub(crate) const KUBECONFIG_VARIABLE: &str = "PINTLE_REAL_CLUSTER";
+
+/// The variable through which tests find this program, for what only it can do to the control plane.
+pub(crate) const XTASK_VARIABLE: &str = "PINTLE_XTASK";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -36,10 +39,12 @@ pub(crate) enum Command {
         #[arg(long)]
         port: Option<u16>,
     },
-    /// Let the API server crash, start it again with all it held, and wait until it is ready
-    Restart(Place),
     /// Stop what `up` started; logs stay
     Down(Place),
+    /// Stop kube-apiserver and start it again, on the same port and with the same data
+    Restart(Place),
+    /// Make etcd forget all versions before the present one: who watches from an older one gets 410
+    Compact(Place),
     /// Print shell exports: eval "$(cargo xtask real-cluster env)"
     Env(Place),
     /// Say what is running, and where its files are
@@ -55,15 +60,15 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    fn open(&self) -> Result<RunDir> {
+        RunDir::open(&self.path()?)
+    }
+
     fn path(&self) -> Result<PathBuf> {
         match &self.dir {
             Some(dir) => Ok(dir.clone()),
             None => Ok(cache_dir()?.join("run").join("default")),
         }
-    }
-
-    fn open(&self) -> Result<RunDir> {
-        RunDir::open(&self.path()?)
     }
 }
 
@@ -100,12 +105,6 @@ pub(crate) fn run(command: &Command) -> Result<()> {
                 place.unwrap_or_default()
             );
         }
-        Command::Restart(place) => {
-            // The tests that `test-real` runs call this, while that holds the lock.
-            let dir = RunDir::guest(&place.path()?)?;
-            let mut cluster = ControlPlane::running(dir)?.context(NOT_RUNNING)?;
-            cluster.restart_api_server(&Interrupt::install()?)?;
-        }
         Command::Down(place) => {
             let dir = place.open()?;
             let stopped = down(&dir)?;
@@ -119,16 +118,35 @@ pub(crate) fn run(command: &Command) -> Result<()> {
                 );
             }
         }
+        Command::Restart(place) => {
+            let mut cluster = running_beside(place)?;
+            cluster.restart_api_server(&Interrupt::install()?)?;
+            println!("{}", cluster.describe());
+        }
+        Command::Compact(place) => {
+            let revision = running_beside(place)?.compact()?;
+            println!("etcd knows nothing before revision {revision} any more");
+        }
         Command::Env(place) => print!("{}", running(place)?.exports()),
         Command::Status(place) => println!("{}", running(place)?.describe()),
     }
     Ok(())
 }
 
-const NOT_RUNNING: &str = "not running: start it with cargo xtask real-cluster up";
-
 fn running(place: &Place) -> Result<ControlPlane> {
-    ControlPlane::running(place.open()?)?.context(NOT_RUNNING)
+    expect_running(place.open()?)
+}
+
+/// As [`running`], also while another task attends it.
+fn running_beside(place: &Place) -> Result<ControlPlane> {
+    expect_running(RunDir::beside(&place.path()?)?)
+}
+
+fn expect_running(dir: RunDir) -> Result<ControlPlane> {
+    let Some(cluster) = ControlPlane::running(dir)? else {
+        bail!("not running: start it with cargo xtask real-cluster up");
+    };
+    Ok(cluster)
 }
 
 /// A path as a shell takes it for one word.

@@ -21,19 +21,25 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) pid: i32,
-    args: Vec<String>,
     started: String,
     command: String,
     log: PathBuf,
+    /// What to start when it is to be started anew.
+    #[serde(default)]
+    program: PathBuf,
+    #[serde(default)]
+    args: Vec<String>,
 }
 
 impl Process {
     /// Starts `program` in a process group of its own, so that a Ctrl-C meant for the task does not
-    /// reach it, with all it says in `log`.
+    /// reach it, with all it says at the end of `log`.
     pub(crate) fn spawn(name: &str, program: &Path, args: &[String], log: &Path) -> Result<Self> {
-        // What an earlier process of this name said stays.
-        let out = OpenOptions::new().create(true).append(true).open(log);
-        let out = out.with_context(|| format!("cannot write {}", log.display()))?;
+        let out = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("cannot write {}", log.display()))?;
         let child = Command::new(program)
             .args(args)
             .current_dir("/")
@@ -53,10 +59,11 @@ impl Process {
                 return Ok(Self {
                     name,
                     pid,
-                    args: args.to_vec(),
                     started: seen.started,
                     command,
                     log,
+                    program: program.to_owned(),
+                    args: args.to_owned(),
                 });
             }
             if Instant::now() > deadline {
@@ -68,6 +75,18 @@ impl Process {
             std::thread::sleep(Duration::from_millis(1));
         }
         bail!("{name} ended at once:\n{}", last_lines(log, 10))
+    }
+
+    /// Stops the process, if it is alive, and starts it with the same flags.
+    pub(crate) fn restart(&self) -> Result<Self> {
+        self.stop()?;
+        Self::spawn(&self.name, &self.program, &self.args, &self.log)
+    }
+
+    /// The value of a flag it was started with.
+    pub(crate) fn flag(&self, name: &str) -> Option<&str> {
+        let begin = format!("--{name}=");
+        self.args.iter().find_map(|arg| arg.strip_prefix(&begin))
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -82,20 +101,6 @@ impl Process {
     /// Whether it said anywhere that it could not have its port.
     pub(crate) fn lost_its_port(&self) -> bool {
         std::fs::read_to_string(&self.log).is_ok_and(|log| log.contains("address already in use"))
-    }
-
-    /// Ends the process without asking, as a crash would, and starts `program` again with the same
-    /// flags.
-    pub(crate) fn crash_and_restart(&self, program: &Path) -> Result<Self> {
-        self.signal(Signal::KILL);
-        let deadline = Instant::now() + GRACE;
-        while self.is_alive() {
-            if Instant::now() > deadline {
-                bail!("{} (pid {}) survived SIGKILL", self.name, self.pid);
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Self::spawn(&self.name, program, &self.args, &self.log)
     }
 
     /// Asks the process to end, waits, and ends it. Returns whether there was anything to stop.
@@ -204,20 +209,6 @@ mod tests {
     }
 
     #[test]
-    fn a_restarted_process_is_another_with_the_same_flags_and_log() {
-        let folder = tempfile::tempdir().unwrap();
-        let first = spawn(folder.path(), "echo hello; sleep 60; true");
-        let second = first.crash_and_restart(Path::new("/bin/sh")).unwrap();
-        assert!(!first.is_alive() && second.is_alive());
-        assert_ne!(first.pid, second.pid);
-        assert_eq!(first.command, second.command);
-        while !second.last_words().contains("hello\n  | hello") {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        second.stop().unwrap();
-    }
-
-    #[test]
     fn a_process_that_took_over_the_pid_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let process = spawn(folder.path(), "sleep 60; true");
@@ -233,6 +224,23 @@ mod tests {
         assert!(!other.stop().unwrap());
         assert!(process.is_alive());
         process.stop().unwrap();
+    }
+
+    #[test]
+    fn a_restart_is_another_process_with_the_same_flags() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = spawn(folder.path(), "echo begun; sleep 60; true");
+        while first.last_words().is_empty() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let second = first.restart().unwrap();
+        assert!(!first.is_alive());
+        assert!(second.is_alive());
+        assert_eq!(second.command, first.command);
+        while second.last_words().matches("begun").count() < 2 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        second.stop().unwrap();
     }
 
     #[test]

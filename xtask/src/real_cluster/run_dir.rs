@@ -23,8 +23,7 @@ pub(crate) struct State {
 /// A directory only its owner can read, and the lock that keeps two tasks from working in it.
 pub(crate) struct RunDir {
     path: PathBuf,
-    /// Held while this value lives; the system lets go of it when the process ends, however. A
-    /// guest has none.
+    /// Held while this value lives; the system lets go of it when the process ends, however.
     _lock: Option<File>,
 }
 
@@ -44,9 +43,9 @@ impl RunDir {
         })
     }
 
-    /// The directory of a control plane that another task may be working with, such as the one that
-    /// runs the tests we are called by.
-    pub(crate) fn guest(path: &Path) -> Result<Self> {
+    /// The directory of a control plane that runs while another task attends it: what the tests of
+    /// `cargo xtask test-real` do to the control plane, they do beside that task.
+    pub(crate) fn beside(path: &Path) -> Result<Self> {
         let path = std::path::absolute(path)?;
         Ok(Self { path, _lock: None })
     }

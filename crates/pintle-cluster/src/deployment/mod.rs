@@ -22,8 +22,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use pintle::{
-    cache::{Object, ObjectKey, Selector},
-    controller::{Action, Context, Controller, ReconcileError},
+    cache::{ObjectKey, Selector},
+    controller::{Action, Context, Controller, Predicate, ReconcileError},
     events::{EventRecorder, EventType},
 };
 use tokio_util::sync::CancellationToken;
@@ -47,26 +47,8 @@ pub(crate) async fn run(
     let shared = environment.clone();
     Controller::<Deployment>::new("deployment-controller", &environment.informers)
         .owns::<ReplicaSet>()
-        .watches::<ReplicaSet>(move |set| {
-            if set.controller_owner().is_some() {
-                return Vec::new();
-            }
-            let namespace = set.key().namespace().unwrap_or_default();
-            let selects = |deployment: &Object<Deployment>| {
-                deployment
-                    .get()
-                    .is_ok_and(|deployment| selector(&deployment).matches(set.labels().iter()))
-            };
-            deployments
-                .namespace(namespace)
-                .list()
-                .into_iter()
-                .filter(selects)
-                .map(|deployment| deployment.key().clone())
-                .collect()
-        })
-        .watches::<Pod>(move |pod| {
-            // A strategy that recreates waits for the last old Pod to go.
+        .watches::<ReplicaSet>(api::adopters(deployments, selector))
+        .watches_if::<Pod>(only_deletions(), move |pod| {
             let set = pod
                 .controller_owner()
                 .filter(|owner| owner.kind() == "ReplicaSet");
@@ -88,6 +70,13 @@ pub(crate) async fn run(
         )
         .await?;
     Ok(())
+}
+
+/// A strategy that recreates waits for the last old Pod to go. How the others fare is in the status
+/// of their sets.
+fn only_deletions() -> Predicate<Pod> {
+    // No predicate holds a deletion back.
+    Predicate::new(|_, _| false)
 }
 
 fn selector(deployment: &Deployment) -> Selector {
@@ -147,7 +136,7 @@ async fn claim_sets(
     let selector = selector(deployment);
     let mut sets = Vec::new();
     let mut checked = false;
-    for object in api::controlled_or_orphaned::<ReplicaSet>(cx, &deployment.metadata) {
+    for object in api::controlled_or_orphaned::<ReplicaSet>(cx, &deployment.metadata)? {
         let set = object.get()?;
         let selected = meta::selects(&selector, &set.metadata);
         match meta::claim(&deployment.metadata, &set.metadata, selected) {
@@ -183,7 +172,7 @@ fn populated(
     }
     for set in sets {
         let uid = meta::uid(&set.metadata);
-        for pod in api::controlled::<Pod>(cx, set.metadata.namespace.as_deref(), uid) {
+        for pod in api::controlled::<Pod>(cx, uid)? {
             if !pods::state::is_finished(&*pod.get()?) {
                 populated.insert(uid.to_owned());
                 break;

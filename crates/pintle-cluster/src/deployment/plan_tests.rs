@@ -305,6 +305,25 @@ fn recreate_waits_for_the_last_old_pod() {
 
 /// Proves PC-5.
 #[test]
+fn a_deployment_that_turns_to_recreate_in_mid_rollout_and_is_scaled_ends() {
+    let mut world = World::new(deployment(4, "nginx:1"));
+    world.settle();
+    set_image(&mut world.deployment, "nginx:2");
+    world.sync();
+    assert_eq!(world.sizes().len(), 2, "both sets have Pods");
+    world.deployment.spec.as_mut().unwrap().strategy =
+        Some(serde_json::from_value(json!({ "type": "Recreate" })).unwrap());
+    set_replicas(&mut world.deployment, 7);
+    world.settle();
+    assert_eq!(world.sizes(), [0, 7]);
+    assert_eq!(
+        world.reason("Progressing").as_deref(),
+        Some("NewReplicaSetAvailable")
+    );
+}
+
+/// Proves PC-5.
+#[test]
 fn a_paused_deployment_scales_but_does_not_roll() {
     let mut world = World::new(deployment(3, "nginx:1"));
     world.settle();

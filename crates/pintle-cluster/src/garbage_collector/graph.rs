@@ -25,7 +25,8 @@ pub(crate) const ORPHAN: &str = "orphan";
 const ABSENT_REMEMBERED: usize = 1000;
 
 /// The coordinates of an object. Two objects of one UID and different coordinates are not the same
-/// owner: a reference that gets the namespace or the kind wrong refers to nothing.
+/// owner: a reference that gets the namespace or the kind wrong refers to nothing. One that names
+/// another version of the kind's group is right: versions are views of one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
     pub(crate) api_version: String,
@@ -48,12 +49,17 @@ impl Identity {
     }
 
     fn is_named_by(&self, reference: &OwnerReference, dependent: &Self) -> bool {
-        self.api_version == reference.api_version
+        group(&self.api_version) == group(&reference.api_version)
             && self.kind == reference.kind
             && self.name == reference.name
             && self.uid == reference.uid
             && (self.namespace.is_empty() || self.namespace == dependent.namespace)
     }
+}
+
+/// The group of an API version; empty for the core group.
+pub(crate) fn group(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 #[derive(Clone, Debug)]
@@ -244,6 +250,17 @@ impl Graph {
             self.remember_absent(node.identity);
         }
         work
+    }
+
+    /// Takes in that a kind is gone, and all its objects with it. Answers the UIDs that deserve a
+    /// look.
+    pub(crate) fn forget_kind(&mut self, group: &str, kind: &str) -> BTreeSet<String> {
+        let is_of_kind = |node: &&Node| {
+            node.identity.kind == kind && self::group(&node.identity.api_version) == group
+        };
+        let gone = self.nodes.values().filter(is_of_kind);
+        let gone: Vec<String> = gone.map(|node| node.identity.uid.clone()).collect();
+        gone.iter().flat_map(|uid| self.forget(uid)).collect()
     }
 
     /// Decides about one node. `answers` are the server's, if this look was asked for before.

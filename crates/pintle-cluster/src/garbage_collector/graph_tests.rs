@@ -342,6 +342,75 @@ fn an_orphaning_owner_leaves_its_dependents_behind() {
     assert!(world.owners_of("a").is_empty() && world.owners_of("b").is_empty());
 }
 
+/// Proves W92, W95.
+#[test]
+fn an_owner_named_in_another_version_of_its_group_is_the_owner() {
+    let in_another_version = || OwnerReference {
+        api_version: "example.com/v1beta1".into(),
+        ..reference("owner", true)
+    };
+    let owner = ObjectMeta {
+        name: Some("owner".into()),
+        namespace: Some("default".into()),
+        uid: Some("owner".into()),
+        ..ObjectMeta::default()
+    };
+    for (propagation, left) in [
+        (Propagation::Orphan, &["child"][..]),
+        (Propagation::Foreground, &[]),
+        (Propagation::Background, &[]),
+    ] {
+        let mut world = World::default();
+        let identity = Identity::of("example.com/v1", "ConfigMap", &owner);
+        world
+            .objects
+            .insert("owner".into(), (identity, owner.clone()));
+        world.tell("owner");
+        world.create_in("default", "child", vec![in_another_version()], true);
+        world.settle();
+        assert_eq!(world.questions, 0, "it was observed");
+        world.delete("owner", propagation);
+        world.settle();
+        assert_eq!(world.names(), left, "{propagation:?}");
+        if propagation == Propagation::Orphan {
+            assert!(world.owners_of("child").is_empty());
+        }
+    }
+}
+
+/// Proves W93.
+#[test]
+fn objects_of_a_kind_that_is_no_more_are_forgotten_and_their_dependents_go() {
+    let mut world = World::default();
+    let foo = ObjectMeta {
+        name: Some("foo".into()),
+        namespace: Some("default".into()),
+        uid: Some("foo".into()),
+        ..ObjectMeta::default()
+    };
+    world
+        .graph
+        .observe(Identity::of("example.com/v1", "Foo", &foo), &foo);
+    let owner = OwnerReference {
+        api_version: "example.com/v1".into(),
+        kind: "Foo".into(),
+        ..reference("foo", true)
+    };
+    world.create_in("default", "child", vec![owner], true);
+    world.create("bystander", &[]);
+    world.settle();
+    assert_eq!(world.names(), ["bystander", "child"]);
+    assert_eq!(world.graph.len(), 3);
+
+    let work = world.graph.forget_kind("example.com", "Foo");
+    world.queue.extend(work);
+    world.settle();
+    assert_eq!(world.names(), ["bystander"]);
+    assert_eq!(world.graph.len(), 1);
+    assert!(world.graph.dependents.is_empty());
+    assert_eq!(world.questions, 0, "there is nobody left to ask");
+}
+
 /// Proves W96.
 #[test]
 fn an_owner_in_another_namespace_does_not_count_and_people_are_told() {

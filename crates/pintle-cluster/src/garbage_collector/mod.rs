@@ -7,7 +7,11 @@
 
 mod graph;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::{
     api::{
@@ -24,7 +28,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use pintle::{
-    cache::Kind,
+    cache::{Kind, ObjectKey},
     events::{EventRecorder, EventType, Reference},
     informer::{Event, Registration, SharedInformer},
     queue::WorkQueue,
@@ -48,6 +52,13 @@ const SYNC: Duration = Duration::from_secs(30);
 
 /// A group and a kind, whatever the version.
 type GroupKind = (String, String);
+
+/// A kind that is watched.
+struct Monitor {
+    kind: ApiResource,
+    /// Dropping it ends the watching.
+    told: Registration,
+}
 
 /// The collector at work.
 struct Collector {
@@ -80,7 +91,7 @@ pub(crate) async fn run(
     collector.follow_kinds(&mut monitors).await?;
     let synced = async {
         for monitor in monitors.values() {
-            monitor.synced().await;
+            monitor.told.synced().await;
         }
     };
     tokio::select! {
@@ -120,10 +131,13 @@ impl Drop for ShutDown<'_> {
 }
 
 impl Collector {
-    /// Begins to watch kinds that are new and ends to watch those that are gone.
+    /// Begins to watch kinds that are new, in the version they are best served in, and ends to
+    /// watch those that are gone.
+    ///
+    /// A kind that is defined but served in no version keeps its objects, and so does the graph.
     async fn follow_kinds(
         self: &Arc<Self>,
-        monitors: &mut BTreeMap<GroupKind, Registration>,
+        monitors: &mut BTreeMap<GroupKind, Monitor>,
     ) -> Result<(), kube::Error> {
         let watchable = |kind: &Discovered| {
             // Events are many, own nothing, and go by themselves.
@@ -143,14 +157,45 @@ impl Collector {
                 )
             })
             .collect();
-        monitors.retain(|kind, _| kinds.contains_key(kind));
+        let gone = |(key, monitor): &(&GroupKind, &Monitor)| {
+            !kinds.contains_key(*key) && !self.is_defined(&monitor.kind)
+        };
+        let gone: Vec<_> = monitors
+            .iter()
+            .filter(gone)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in gone {
+            // First nobody tells of such objects any more, then they are forgotten.
+            monitors.remove(&key);
+            let work = self.graph.lock().forget_kind(&key.0, &key.1);
+            self.look_at(work);
+        }
         *self.kinds.lock() = kinds.clone();
-        for (key, kind) in kinds {
-            monitors
-                .entry(key)
-                .or_insert_with(|| self.monitor(&kind.resource));
+        for (key, Discovered { resource, .. }) in kinds {
+            if monitors
+                .get(&key)
+                .is_none_or(|monitor| monitor.kind != resource)
+            {
+                let told = self.monitor(&resource);
+                monitors.insert(
+                    key,
+                    Monitor {
+                        kind: resource,
+                        told,
+                    },
+                );
+            }
         }
         Ok(())
+    }
+
+    /// Whether there is a definition for the kind, as far as the cache knows.
+    fn is_defined(&self, kind: &ApiResource) -> bool {
+        let definitions = ApiResource::erase::<CustomResourceDefinition>(&());
+        let definitions = self.environment.informers.metadata(&definitions).lister();
+        let name = format!("{}.{}", kind.plural, kind.group);
+        definitions.get(&ObjectKey::cluster(&name)).is_some()
     }
 
     /// Watches one kind, through the informer that other loops use if there is one.
@@ -198,13 +243,17 @@ impl Collector {
                     collector.graph.lock().forget(last.uid())
                 }
             };
-            for uid in work {
-                collector.queue.add(uid);
-            }
+            collector.look_at(work);
             if defines_kinds {
                 collector.rediscover.notify_one();
             }
         })
+    }
+
+    fn look_at(&self, uids: BTreeSet<String>) {
+        for uid in uids {
+            self.queue.add(uid);
+        }
     }
 
     async fn work(&self) {
@@ -258,10 +307,7 @@ impl Collector {
 
     /// Asks the server about an owner.
     async fn ask(&self, from: &Identity, owner: &OwnerReference) -> Result<Answer, kube::Error> {
-        let group = owner
-            .api_version
-            .split_once('/')
-            .map_or("", |(group, _)| group);
+        let group = graph::group(&owner.api_version);
         let kind = self
             .kinds
             .lock()

@@ -29,6 +29,9 @@ use crate::{
     meta, nodes,
 };
 
+/// How many Pods are seen to at once: a scheduler, and all the kubelets there would be.
+const WORKERS: usize = 10;
+
 /// What the loop remembers between runs besides the cache: which address each Pod has, and which
 /// node each was given. A Pod counts for its node from the moment it is bound, before the cache
 /// shows it; otherwise all Pods of a moment would go to the same node.
@@ -54,7 +57,10 @@ impl Remembered {
             self.addresses.note(uid, address);
         }
         let node = state::node_name(pod);
-        if !node.is_empty() {
+        if state::is_finished(pod) {
+            // It keeps its node's name and address, but no longer takes room.
+            self.unbind(uid);
+        } else if !node.is_empty() {
             self.bind(uid, node);
         }
     }
@@ -120,6 +126,7 @@ pub(crate) async fn run(
             keys.sort();
             keys
         })
+        .workers(WORKERS)
         .metrics(&environment.metrics)
         .run(
             move |key, cx| reconcile(key, cx, shared.clone(), memory.clone(), recorder.clone()),

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
 use pintle::{
-    cache::{Object, ObjectKey, Selector},
+    cache::{ObjectKey, Selector},
     controller::{Action, Context, Controller, ReconcileError},
     events::{EventRecorder, EventType},
 };
@@ -51,23 +51,7 @@ pub(crate) async fn run(
     let shared = environment.clone();
     Controller::<ReplicaSet>::new("replicaset-controller", &environment.informers)
         .owns::<Pod>()
-        .watches::<Pod>(move |pod| {
-            if pod.controller_owner().is_some() {
-                return Vec::new();
-            }
-            // An orphan: whoever selects it may want to adopt it.
-            let namespace = pod.key().namespace().unwrap_or_default();
-            let selects = |set: &Object<ReplicaSet>| {
-                set.get()
-                    .is_ok_and(|set| selector(&set).matches(pod.labels().iter()))
-            };
-            sets.namespace(namespace)
-                .list()
-                .into_iter()
-                .filter(selects)
-                .map(|set| set.key().clone())
-                .collect()
-        })
+        .watches::<Pod>(api::adopters(sets, selector))
         .workers(5)
         .metrics(&environment.metrics)
         .run(
@@ -95,7 +79,12 @@ async fn reconcile(
 
     let mut failure = None;
     if !cached.is_being_deleted() {
-        let related = related_pods(&set, &cx)?;
+        let too_many = active.len() > plan::wanted(&set);
+        let related = if too_many {
+            related_pods(&set, &cx)?
+        } else {
+            Vec::new()
+        };
         match plan::plan(&set, &active, &related, environment.clock.now()) {
             Plan::Keep => {}
             Plan::Create(count) => {
@@ -140,7 +129,7 @@ async fn claim_pods(set: &ReplicaSet, cx: &Context) -> Result<Pods, ReconcileErr
     };
     let selector = selector(set);
     let mut checked = false;
-    for object in api::controlled_or_orphaned::<Pod>(cx, &set.metadata) {
+    for object in api::controlled_or_orphaned::<Pod>(cx, &set.metadata)? {
         let pod = object.get()?;
         let selected = meta::selects(&selector, &pod.metadata);
         match meta::claim(&set.metadata, &pod.metadata, selected) {
@@ -175,15 +164,14 @@ fn selector(set: &ReplicaSet) -> Selector {
 fn related_pods(set: &ReplicaSet, cx: &Context) -> Result<Vec<Arc<Pod>>, ReconcileError> {
     let uids = match meta::controller_of(&set.metadata) {
         None => vec![meta::uid(&set.metadata).to_owned()],
-        Some(owner) => {
-            api::controlled::<ReplicaSet>(cx, set.metadata.namespace.as_deref(), &owner.uid)
-                .map(|set| set.uid().to_owned())
-                .collect()
-        }
+        Some(owner) => api::controlled::<ReplicaSet>(cx, &owner.uid)?
+            .iter()
+            .map(|set| set.uid().to_owned())
+            .collect(),
     };
     let mut related = Vec::new();
     for uid in uids {
-        for pod in api::controlled::<Pod>(cx, set.metadata.namespace.as_deref(), &uid) {
+        for pod in api::controlled::<Pod>(cx, &uid)? {
             related.push(pod.get()?);
         }
     }
@@ -236,16 +224,20 @@ async fn delete_pods(
     recorder: &EventRecorder,
 ) -> Option<Failure> {
     let lister = cx.lister::<Pod>();
+    let going = pods
+        .iter()
+        .filter_map(|pod| lister.get(&ObjectKey::of(&**pod)))
+        .map(|object| async move {
+            let deleted = cx.delete(&object).await;
+            (object, deleted)
+        });
     let mut failure = None;
-    for pod in pods {
-        let Some(object) = lister.get(&ObjectKey::of(&**pod)) else {
-            continue;
-        };
-        match cx.delete(&object).await {
+    for (object, deleted) in futures::future::join_all(going).await {
+        match deleted {
             Ok(()) => {
                 let message = format!("Deleted pod: {}", object.key().name());
                 recorder.event(set, EventType::Normal, "SuccessfulDelete", message);
-                active.retain(|other| other.metadata.uid != pod.metadata.uid);
+                active.retain(|other| meta::uid(&other.metadata) != object.uid());
             }
             Err(error) => {
                 let message = format!("Error deleting: {error}");

@@ -7,21 +7,32 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use http::{Method, Request, Response};
 use parking_lot::Mutex;
 use pintle_apiserver::{ApiServer, ApiService, Body};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::sleep};
 use tower::Service;
 
-/// When the loops' process dies.
+/// What goes wrong at the write with this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crash {
-    /// The write with this number is not applied, and nothing after it is.
-    Before(usize),
-    /// The write with this number is applied, but nobody lives to hear it.
-    After(usize),
+pub enum Fault {
+    /// The loops' process dies; the write is not applied, and nothing after it is.
+    CrashBefore(usize),
+    /// The loops' process dies; the write is applied, but nobody lives to hear it.
+    CrashAfter(usize),
+    /// The write is applied, but its answer is lost; the process lives on.
+    LoseAnswer(usize),
+    /// The write is refused with a server error; the process lives on.
+    Refuse(usize),
+}
+
+impl Fault {
+    pub fn is_crash(self) -> bool {
+        matches!(self, Self::CrashBefore(_) | Self::CrashAfter(_))
+    }
 }
 
 /// What passed the door.
@@ -39,7 +50,11 @@ pub struct Traffic {
 
 struct State {
     traffic: Traffic,
-    crash: Option<Crash>,
+    fault: Option<Fault>,
+    /// How long each write takes.
+    delay: Duration,
+    /// Reads of this path fail.
+    barred: Option<String>,
     shut: watch::Sender<bool>,
 }
 
@@ -51,11 +66,13 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    pub fn new(server: &ApiServer, crash: Option<Crash>) -> Self {
+    pub fn new(server: &ApiServer, fault: Option<Fault>) -> Self {
         let shut = watch::Sender::new(false);
         let state = State {
             traffic: Traffic::default(),
-            crash,
+            fault,
+            delay: Duration::ZERO,
+            barred: None,
             shut,
         };
         Self {
@@ -76,8 +93,18 @@ impl Gateway {
         self.state.lock().traffic = Traffic::default();
     }
 
-    pub fn crash_at(&self, crash: Crash) {
-        self.state.lock().crash = Some(crash);
+    pub fn fail_at(&self, fault: Fault) {
+        self.state.lock().fault = Some(fault);
+    }
+
+    /// From now on every write takes this long.
+    pub fn delay_writes(&self, delay: Duration) {
+        self.state.lock().delay = delay;
+    }
+
+    /// From now on reads of this path fail; of none, if none is given.
+    pub fn bar(&self, path: Option<&str>) {
+        self.state.lock().barred = path.map(str::to_owned);
     }
 
     /// Resolves when the crash has come.
@@ -92,6 +119,8 @@ enum Fate {
     Pass,
     Drop,
     PassUnheard,
+    PassAndFail,
+    Fail,
 }
 
 impl State {
@@ -102,6 +131,9 @@ impl State {
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or_default();
         if request.method() == Method::GET {
+            if self.barred.as_ref() == Some(&path) {
+                return Fate::Fail;
+            }
             if query.contains("watch=") {
                 *self.traffic.watches.entry(path).or_default() += 1;
             } else {
@@ -120,18 +152,27 @@ impl State {
         self.traffic
             .writes
             .push(format!("{} {path}", request.method()));
-        match self.crash {
-            Some(Crash::Before(at)) if at == number => {
+        match self.fault {
+            Some(Fault::CrashBefore(at)) if at == number => {
                 self.shut.send_replace(true);
                 Fate::Drop
             }
-            Some(Crash::After(at)) if at == number => {
+            Some(Fault::CrashAfter(at)) if at == number => {
                 self.shut.send_replace(true);
                 Fate::PassUnheard
             }
+            Some(Fault::LoseAnswer(at)) if at == number => Fate::PassAndFail,
+            Some(Fault::Refuse(at)) if at == number => Fate::Fail,
             _ => Fate::Pass,
         }
     }
+}
+
+/// Makes any answer that of a server in a bad moment.
+fn failed(answer: Result<Response<Body>, Infallible>) -> Result<Response<Body>, Infallible> {
+    let mut answer = answer?;
+    *answer.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+    Ok(answer)
 }
 
 impl<B> Service<Request<B>> for Gateway
@@ -148,16 +189,29 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let fate = self.state.lock().judge(&request);
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let (fate, delay) = {
+            let mut state = self.state.lock();
+            (state.judge(&request), state.delay)
+        };
+        let delay = delay * u32::from(request.method() != Method::GET);
         let mut service = self.service.clone();
         Box::pin(async move {
+            if !delay.is_zero() {
+                sleep(delay).await;
+            }
             match fate {
                 Fate::Pass => service.call(request).await,
                 Fate::Drop => pending().await,
                 Fate::PassUnheard => {
                     let _ = service.call(request).await;
                     pending().await
+                }
+                Fate::PassAndFail => failed(service.call(request).await),
+                Fate::Fail => {
+                    *request.method_mut() = Method::GET;
+                    *request.uri_mut() = "/version".parse().unwrap();
+                    failed(service.call(request).await)
                 }
             }
         })

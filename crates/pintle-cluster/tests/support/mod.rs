@@ -8,6 +8,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that finds nothing fails")]
 
 pub mod gateway;
+#[cfg(unix)]
+pub mod program;
 
 use std::{fmt::Debug, time::Duration};
 
@@ -21,6 +23,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     core::NamespaceResourceScope,
 };
+use pintle_apiserver::{ApiServer, Clock, PodDeletion};
 use pintle_cluster::{Builder, Cluster};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -37,6 +40,15 @@ pub fn virtual_cluster() -> Builder {
         .starting_at(start_of_time())
         .seed(7)
         .nodes(2)
+}
+
+/// A server for such a cluster, to put something between it and the loops.
+pub fn virtual_server() -> ApiServer {
+    ApiServer::builder()
+        .clock(Clock::starting_at(start_of_time()))
+        .seed(7)
+        .pod_deletion(PodDeletion::Leave)
+        .build()
 }
 
 pub fn start_of_time() -> Timestamp {

@@ -1,4 +1,5 @@
-//! What an index is of: a field read while skimming, or what a user's function says.
+//! What an index is of: a field read while skimming, or what a user's function says of the header or
+//! of the whole object.
 
 use std::{
     borrow::Cow,
@@ -8,7 +9,7 @@ use std::{
 
 use crate::object::{FieldId, Kind, Object, Pointer, panic_message};
 
-type ValuesOf<K> = dyn Fn(&K) -> Vec<String> + Send + Sync;
+type ValuesOf<T> = dyn Fn(&T) -> Vec<String> + Send + Sync;
 
 /// The definition of one index.
 pub(super) struct Definition<K> {
@@ -19,6 +20,7 @@ pub(super) struct Definition<K> {
 pub(super) enum Extract<K> {
     /// With the number under which the reader of the objects looked for it, if it did.
     Field(Option<FieldId>, Pointer),
+    Header(Arc<ValuesOf<Object<K>>>),
     By(Arc<ValuesOf<K>>),
 }
 
@@ -69,15 +71,21 @@ impl<K: Kind> Definition<K> {
                 Ok(Values::Field(*id))
             }
             Extract::Field(id, pointer) => Ok(owned(object.field(*id, pointer))),
+            Extract::Header(values_of) => ask(values_of, object).map_err(unindexed),
             Extract::By(values_of) => {
                 let view = object.get().map_err(|error| unindexed(error.to_string()))?;
-                // The view is shared and read-only, so a panic leaves nothing half done.
-                catch_unwind(AssertUnwindSafe(|| values_of(&view)))
-                    .map(|values| owned(values.into_iter().map(Cow::Owned).collect()))
-                    .map_err(|panic| unindexed(panic_message(panic.as_ref())))
+                ask(values_of, &view).map_err(unindexed)
             }
         }
     }
+}
+
+/// What a user's function says, or the message of its panic.
+fn ask<T>(values_of: &Arc<ValuesOf<T>>, of: &T) -> Result<Values, String> {
+    // What it is asked about is shared and read-only, so a panic leaves nothing half done.
+    catch_unwind(AssertUnwindSafe(|| values_of(of)))
+        .map(|values| owned(values.into_iter().map(Cow::Owned).collect()))
+        .map_err(|panic| panic_message(panic.as_ref()))
 }
 
 fn owned(values: Vec<Cow<'_, str>>) -> Values {

@@ -199,6 +199,30 @@ impl<K: Kind> Indexer<K> {
         self.add_index(name, Extract::Field(id, pointer))
     }
 
+    /// Indexes objects by what `values` says of the header of each, such as its controlling owner or
+    /// a label: none, one or many values.
+    ///
+    /// Nothing is decoded. An object on which `values` panics is left out of the index, counted in
+    /// [`unindexed`](Self::unindexed) and logged.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use pintle::cache::{Indexer, Object};
+    ///
+    /// let pods = Indexer::<Pod>::new();
+    /// let owner = |pod: &Object<Pod>| {
+    ///     pod.controller_owner().map(|owner| owner.uid().to_owned()).into_iter().collect()
+    /// };
+    /// pods.index_header("owner", owner).unwrap();
+    /// assert!(pods.lister().by_index("owner", "some-uid").unwrap().is_empty());
+    /// ```
+    pub fn index_header<F>(&self, name: &str, values: F) -> Result<(), IndexError>
+    where
+        F: Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
+    {
+        self.add_index(name, Extract::Header(Arc::new(values)))
+    }
+
     /// Indexes objects by what `values` says of each: none, one or many values.
     ///
     /// Every object is decoded once on its way in to be asked; a field path costs less. An object

@@ -54,13 +54,16 @@ impl<K: Kind> Lister<K> {
         })
     }
 
-    /// The objects whose labels `selector` selects. Labels are compared outside the lock.
+    /// The objects whose labels `selector` selects. It is asked once for all objects with the same
+    /// labels.
     pub fn list_matching(&self, selector: &Selector) -> Vec<Object<K>> {
         if selector.is_nothing() {
-            Vec::new()
-        } else {
-            matching(self.list(), selector)
+            return Vec::new();
         }
+        if selector.is_everything() {
+            return self.list();
+        }
+        self.shared.read(|state| state.store.selected(selector))
     }
 
     /// The objects of one namespace. The empty name means all namespaces.
@@ -75,7 +78,7 @@ impl<K: Kind> Lister<K> {
     pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Object<K>>, UnknownIndex> {
         self.shared.read(|state| {
             let index = state.index(name).ok_or_else(|| unknown(name))?;
-            Ok(state.store.by_index(index, value).cloned().collect())
+            Ok(state.store.by_index(index, value))
         })
     }
 
@@ -160,13 +163,6 @@ fn unknown(name: &str) -> UnknownIndex {
     }
 }
 
-fn matching<K: Kind>(mut objects: Vec<Object<K>>, selector: &Selector) -> Vec<Object<K>> {
-    if !selector.is_everything() {
-        objects.retain(|object| selector.matches_labels(object.labels()));
-    }
-    objects
-}
-
 /// Reads the objects of one namespace.
 pub struct NamespaceLister<K: Kind> {
     lister: Lister<K>,
@@ -191,16 +187,22 @@ impl<K: Kind> NamespaceLister<K> {
         }
         self.lister
             .shared
-            .read(|state| state.store.in_namespace(&self.namespace).cloned().collect())
+            .read(|state| state.store.in_namespace(&self.namespace))
     }
 
     /// The objects of this namespace whose labels `selector` selects.
     pub fn list_matching(&self, selector: &Selector) -> Vec<Object<K>> {
         if selector.is_nothing() {
-            Vec::new()
-        } else {
-            matching(self.list(), selector)
+            return Vec::new();
         }
+        if selector.is_everything() {
+            return self.list();
+        }
+        if self.namespace.is_empty() {
+            return self.lister.list_matching(selector);
+        }
+        let shared = &self.lister.shared;
+        shared.read(|state| state.store.selected_in(&self.namespace, selector))
     }
 }
 

@@ -6,6 +6,7 @@
 mod define;
 mod index;
 mod indexer;
+mod label_sets;
 mod lister;
 mod selector;
 mod store;

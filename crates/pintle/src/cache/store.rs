@@ -4,19 +4,21 @@ use std::hash::{BuildHasher, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::{define::Values, index::Index};
+use super::{define::Values, index::Index, label_sets::LabelSets, selector::Selector};
 use crate::object::{Object, ObjectKey};
 
 /// One generation of the cache.
 ///
 /// Objects live in numbered slots; a hash table finds a slot by key; the namespace index and the
-/// users' indices hold slot numbers. A slot of a deleted object is used again.
+/// users' indices hold slot numbers, and so do the sets of equal labels. A slot of a deleted object
+/// is used again.
 pub(super) struct Store<K> {
     hasher: DefaultHashBuilder,
     slots: Vec<Option<Object<K>>>,
     free: Vec<u32>,
     by_key: HashTable<u32>,
     namespaces: Index,
+    labels: LabelSets,
     pub(super) indices: Vec<Index>,
     pub(super) resource_version: String,
 }
@@ -29,6 +31,7 @@ impl<K> Store<K> {
             free: Vec::new(),
             by_key: HashTable::new(),
             namespaces: Index::default(),
+            labels: LabelSets::default(),
             indices: std::iter::repeat_with(Index::default)
                 .take(indices)
                 .collect(),
@@ -83,19 +86,37 @@ impl<K> Store<K> {
         self.slots.iter().flatten()
     }
 
-    pub(super) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Object<K>> {
-        self.namespaces
-            .get(namespace)
-            .iter()
-            .filter_map(|&slot| self.at(slot))
+    pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Object<K>> {
+        self.all(self.namespaces.get(namespace))
     }
 
-    pub(super) fn by_index(&self, index: usize, value: &str) -> impl Iterator<Item = &Object<K>> {
-        let slots = self
-            .indices
-            .get(index)
-            .map_or(&[] as &[u32], |index| index.get(value));
-        slots.iter().filter_map(|&slot| self.at(slot))
+    pub(super) fn by_index(&self, index: usize, value: &str) -> Vec<Object<K>> {
+        let index = self.indices.get(index);
+        self.all(index.map_or(&[], |index| index.get(value)))
+    }
+
+    /// The objects that `selector` selects.
+    pub(super) fn selected(&self, selector: &Selector) -> Vec<Object<K>> {
+        let mut matches = self.labels.matches(selector);
+        let numbered = (0_u32..).zip(&self.slots);
+        let selected = numbered.filter(|(slot, _)| matches.slot(*slot));
+        selected.filter_map(|(_, object)| object.clone()).collect()
+    }
+
+    pub(super) fn selected_in(&self, namespace: &str, selector: &Selector) -> Vec<Object<K>> {
+        let mut matches = self.labels.matches(selector);
+        let slots = self.namespaces.get(namespace).iter();
+        let selected = slots.filter(|slot| matches.slot(**slot));
+        selected
+            .filter_map(|&slot| self.at(slot))
+            .cloned()
+            .collect()
+    }
+
+    fn all(&self, slots: &[u32]) -> Vec<Object<K>> {
+        let mut objects = Vec::with_capacity(slots.len());
+        objects.extend(slots.iter().filter_map(|&slot| self.at(slot)).cloned());
+        objects
     }
 
     /// Stores `object` with its values, one set per user index, and gives back what it replaced.
@@ -118,6 +139,7 @@ impl<K> Store<K> {
             by_key.insert_unique(hash, slot, |&slot| hash_of(hasher, slots, slot));
         }
         if let Some(object) = &self.slots[slot as usize] {
+            self.labels.set(slot, object.labels());
             for (index, values) in self.indices.iter_mut().zip(values) {
                 index.set(slot, values.iter(object));
             }
@@ -157,6 +179,7 @@ impl<K> Store<K> {
             entry.remove();
         }
         self.namespaces.clear(slot);
+        self.labels.clear(slot);
         for index in &mut self.indices {
             index.clear(slot);
         }

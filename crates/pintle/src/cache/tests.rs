@@ -93,9 +93,11 @@ fn indices_can_be_added_before_and_after_the_objects() {
     things
         .index_field("label", "/metadata/labels/value")
         .unwrap();
+    let label = |thing: &Object<Thing>| thing.labels().iter().map(|(_, v)| v.to_owned()).collect();
+    things.index_header("header", label).unwrap();
     things.index_field("absent", "/spec/nodeName").unwrap();
     let lister = things.lister();
-    for index in ["value", "label"] {
+    for index in ["value", "label", "header"] {
         assert_eq!(names(&lister.by_index(index, "x").unwrap()), ["n/a", "n/b"]);
         assert!(lister.by_index(index, "z").unwrap().is_empty());
         let keys = lister.index_keys(index, "x").unwrap();
@@ -129,7 +131,7 @@ fn indices_can_be_added_before_and_after_the_objects() {
 
     things.put(object("n/a", "u", 2, "y"));
     things.remove(&"n/b".parse().unwrap());
-    for index in ["value", "label"] {
+    for index in ["value", "label", "header"] {
         assert!(lister.by_index(index, "x").unwrap().is_empty());
         assert_eq!(names(&lister.by_index(index, "y").unwrap()), ["n/a", "n/c"]);
         assert_eq!(lister.index_values(index), ["y"]);

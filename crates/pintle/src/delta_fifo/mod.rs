@@ -184,6 +184,10 @@ impl<K> DeltaFifo<K> {
     ///
     /// Cancel safe.
     pub async fn ready(&self) {
+        // Asked before each entry, and nearly always so.
+        if self.state.lock().has_room() {
+            return;
+        }
         loop {
             let mut emptied = pin!(self.emptied.notified());
             // Listening starts before looking, or room made in between would be missed.

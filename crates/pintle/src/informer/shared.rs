@@ -114,6 +114,16 @@ impl<K: Kind> SharedInformer<K> {
         self.core.indexer.index_field(name, path)
     }
 
+    /// Indexes objects by what `values` says of the header of each. See
+    /// [`Indexer::index_header`](crate::cache::Indexer::index_header).
+    pub fn index_header<F>(&self, name: &str, values: F) -> Result<(), IndexError>
+    where
+        F: Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
+    {
+        self.core.refuse_if_stopped(name)?;
+        self.core.indexer.index_header(name, values)
+    }
+
     /// Indexes objects by what `values` says of each. See
     /// [`Indexer::index_by`](crate::cache::Indexer::index_by).
     pub fn index_by<F>(&self, name: &str, values: F) -> Result<(), IndexError>

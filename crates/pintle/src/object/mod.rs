@@ -37,6 +37,7 @@ pub use self::{
 };
 pub(crate) use self::{
     field::{FieldId, Fields, Pointer},
+    nesting::Nesting,
     reader::panic_message,
 };
 

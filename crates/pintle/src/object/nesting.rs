@@ -5,9 +5,9 @@
 //! vector code: where quotes stand, and where brackets. What lies between an opening and a closing
 //! quote follows from the quotes alone, and only the brackets outside are counted one by one.
 
-/// How deep in brackets, and whether in a string.
-#[derive(Default)]
-pub(super) struct Nesting {
+/// How deep in brackets, and whether in a string. It goes on from one piece of a text to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Nesting {
     depth: usize,
     in_string: bool,
     /// The byte before was a backslash that escapes the next.
@@ -19,29 +19,32 @@ const BLOCK: usize = 64;
 impl Nesting {
     /// The length of the object or array with which `bytes` begins, if it ends among them.
     pub(super) fn length(bytes: &[u8]) -> Option<usize> {
-        let mut nesting = Self::default();
+        Self::default().advance(bytes)
+    }
+
+    /// Takes the next piece of an object or array; how much of it there is to the end, if that is
+    /// in it.
+    pub(crate) fn advance(&mut self, bytes: &[u8]) -> Option<usize> {
         let (blocks, rest) = bytes.as_chunks::<BLOCK>();
         for (number, block) in blocks.iter().enumerate() {
-            // Escapes are rare, and telling real ones apart needs the bytes in order.
-            let end = if nesting.escaped || has_backslash(block) {
-                nesting.one_by_one(block)
-            } else {
-                nesting.at_once(block)
-            };
-            if let Some(end) = end {
+            if let Some(end) = self.at_once(block) {
                 return Some(number * BLOCK + end);
             }
         }
-        nesting
-            .one_by_one(rest)
-            .map(|end| blocks.len() * BLOCK + end)
+        self.one_by_one(rest).map(|end| blocks.len() * BLOCK + end)
     }
 
-    /// Takes a block without backslashes; how much of it there is to the end, if that is in it.
+    /// Takes a block; how much of it there is to the end, if that is in it.
     fn at_once(&mut self, block: &[u8; BLOCK]) -> Option<usize> {
-        let quotes = mask(block, |byte| byte == b'"');
+        let mut quotes = mask(block, |byte| byte == b'"');
         // `[` and `{`, and `]` and `}`, differ in this one bit.
         let mut brackets = mask(block, |byte| matches!(byte | 0x20, b'{' | b'}'));
+        // Escapes are rare.
+        if self.escaped || has_backslash(block) {
+            let escaped = self.escaped(mask(block, |byte| byte == b'\\'));
+            quotes &= !escaped;
+            brackets &= !escaped;
+        }
         let mut inside = quotes;
         for shift in [1, 2, 4, 8, 16, 32] {
             inside ^= inside << shift;
@@ -61,11 +64,28 @@ impl Nesting {
         None
     }
 
+    /// Which bytes of a block are escaped, by where its backslashes stand.
+    fn escaped(&mut self, mut backslashes: u64) -> u64 {
+        let mut escaped = u64::from(self.escaped);
+        // One that is escaped itself escapes nothing.
+        backslashes &= !escaped;
+        self.escaped = false;
+        while backslashes != 0 {
+            let at = backslashes.trailing_zeros();
+            let next = (1_u64 << at) << 1;
+            self.escaped = next == 0;
+            escaped |= next;
+            backslashes &= !(next | 1 << at);
+        }
+        escaped
+    }
+
     fn one_by_one(&mut self, bytes: &[u8]) -> Option<usize> {
         for (at, &byte) in bytes.iter().enumerate() {
             match byte {
                 _ if self.escaped => self.escaped = false,
-                b'\\' => self.escaped = self.in_string,
+                // Outside of strings there is none in JSON.
+                b'\\' => self.escaped = true,
                 b'"' => self.in_string = !self.in_string,
                 b'{' | b'[' | b'}' | b']' if !self.in_string && self.bracket(byte) => {
                     return Some(at + 1);
@@ -157,6 +177,24 @@ mod tests {
         fn blocks_agree_with_bytes(text in r#"[\{\[]([\{\}\[\]"\\a,:]|[a-z]{1,9}){0,200}"#) {
             let mut bytewise = Nesting::default();
             prop_assert_eq!(Nesting::length(text.as_bytes()), bytewise.one_by_one(text.as_bytes()));
+        }
+
+        // Nor does it matter how a text is cut.
+        #[test]
+        fn pieces_agree_with_the_whole(
+            text in r#"[\{\[]([\{\}\[\]"\\a,:]|[a-z]{1,9}){0,200}"#,
+            size in 1usize..200,
+        ) {
+            let (mut nesting, mut before) = (Nesting::default(), 0);
+            let mut end = None;
+            for piece in text.as_bytes().chunks(size) {
+                end = nesting.advance(piece).map(|end| before + end);
+                before += piece.len();
+                if end.is_some() {
+                    break;
+                }
+            }
+            prop_assert_eq!(end, Nesting::length(text.as_bytes()));
         }
     }
 }

@@ -59,7 +59,9 @@ struct Keeper {
 /// The line of waiting workers.
 ///
 /// Between any two moves (`settle` sees to it): while somebody is in line there is a keeper; and
-/// there are never more ready keys than workers on their way to them while others sleep.
+/// while a key is ready, somebody is on his way to it or nobody sleeps. One is enough: having taken a
+/// key he finds those that are left, and wakes the next for them. So many keys that come at once
+/// wake no more workers than there is work for, and with quick work that is few.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     keeper: Option<Keeper>,
@@ -127,7 +129,7 @@ impl Line {
     /// Restores what holds between moves; says whom to wake for it.
     pub(super) fn settle(&mut self, now: Situation) -> Wakes {
         let mut wakes = Wakes::default();
-        while now.ready > self.on_their_way || now.finished {
+        while now.finished || (now.ready > 0 && self.on_their_way == 0) {
             // The keeper last: the others then need no new one.
             let Some(waker) = self.pop() else { break };
             self.on_their_way += 1;

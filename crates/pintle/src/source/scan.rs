@@ -5,26 +5,26 @@
 
 use memchr::memchr2;
 
+use crate::object::Nesting;
+
 /// Follows one JSON value over any number of chunks.
 ///
 /// A value that begins with a bracket ends with its partner; a string ends with its quote; anything
 /// else (numbers, `true`, `null`) ends before the next byte that cannot belong to it.
 #[derive(Debug, Default)]
 pub(super) struct ValueScanner {
-    /// How many brackets are open.
-    depth: u32,
     at: Place,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 enum Place {
     /// Before the first byte.
     #[default]
     Start,
     /// In a value without quotes or brackets.
     Bare,
-    /// Between brackets, outside of strings.
-    Between,
+    /// In an object or array.
+    Nested(Nesting),
     /// In a string.
     Text,
     /// In a string, after a backslash.
@@ -36,20 +36,27 @@ impl ValueScanner {
     pub(super) fn advance(&mut self, chunk: &[u8]) -> (usize, bool) {
         let mut at = 0;
         while at < chunk.len() {
-            match self.at {
-                Place::Start => {
-                    self.at = match chunk[at] {
-                        b'{' | b'[' => {
-                            self.depth = 1;
-                            Place::Between
-                        }
-                        b'"' => Place::Text,
-                        _ => Place::Bare,
-                    };
-                    at += 1;
-                }
+            match &mut self.at {
+                Place::Start => match chunk[at] {
+                    // The bracket is for the nesting to count.
+                    b'{' | b'[' => self.at = Place::Nested(Nesting::default()),
+                    b'"' => {
+                        self.at = Place::Text;
+                        at += 1;
+                    }
+                    _ => {
+                        self.at = Place::Bare;
+                        at += 1;
+                    }
+                },
                 Place::Bare => {
                     return match chunk[at..].iter().position(|&byte| ends_bare(byte)) {
+                        Some(end) => (at + end, true),
+                        None => (chunk.len(), false),
+                    };
+                }
+                Place::Nested(nesting) => {
+                    return match nesting.advance(&chunk[at..]) {
                         Some(end) => (at + end, true),
                         None => (chunk.len(), false),
                     };
@@ -63,47 +70,16 @@ impl ValueScanner {
                         break;
                     };
                     at += found + 1;
-                    if chunk[at - 1] == b'\\' {
-                        self.at = Place::Escape;
-                    } else if self.depth == 0 {
-                        return (at, true);
-                    } else {
-                        self.at = Place::Between;
-                    }
-                }
-                Place::Between => {
-                    let rest = &chunk[at..];
-                    let Some(found) = rest.iter().position(|&byte| STRUCTURE[usize::from(byte)])
-                    else {
-                        break;
-                    };
-                    at += found + 1;
-                    match rest[found] {
-                        b'"' => self.at = Place::Text,
-                        b'{' | b'[' => self.depth = self.depth.saturating_add(1),
-                        _ => self.depth = self.depth.saturating_sub(1),
-                    }
-                    if self.depth == 0 {
+                    if chunk[at - 1] != b'\\' {
                         return (at, true);
                     }
+                    self.at = Place::Escape;
                 }
             }
         }
         (chunk.len(), false)
     }
 }
-
-/// The bytes that open or close something outside of strings.
-static STRUCTURE: [bool; 256] = {
-    let mut table = [false; 256];
-    let bytes = b"\"{}[]";
-    let mut at = 0;
-    while at < bytes.len() {
-        table[bytes[at] as usize] = true;
-        at += 1;
-    }
-    table
-};
 
 fn ends_bare(byte: u8) -> bool {
     is_space(byte) || matches!(byte, b',' | b'}' | b']' | b':' | b'"' | b'{' | b'[')

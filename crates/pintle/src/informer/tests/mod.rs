@@ -7,6 +7,7 @@ mod interleavings;
 mod properties;
 mod relists;
 mod resync;
+mod slow;
 
 use std::{sync::Arc, time::Duration};
 

@@ -45,32 +45,27 @@ const NOTHING: Situation = Situation {
 
 /// Proves PQ-7.
 #[test]
-fn each_ready_key_wakes_one_worker_and_the_keeper_last() {
+fn one_worker_at_a_time_is_woken_for_ready_keys_and_the_keeper_last() {
     let mut line = Line::default();
     let (workers, wakers) = sleepers::<3>();
     let tickets = wakers.each_ref().map(|waker| line.join(waker, None).0);
-    line.settle(Situation {
-        ready: 1,
-        ..NOTHING
-    })
-    .wake();
-    assert_eq!(woken(&workers), [0, 1, 0]);
-    line.settle(Situation {
-        ready: 1,
-        ..NOTHING
-    })
-    .wake();
-    assert_eq!(woken(&workers), [0, 1, 0], "somebody is on his way to it");
-    line.settle(Situation {
+    let three = Situation {
         ready: 3,
         ..NOTHING
-    })
-    .wake();
+    };
+    line.settle(three).wake();
+    assert_eq!(woken(&workers), [0, 1, 0]);
+    line.settle(three).wake();
+    assert_eq!(woken(&workers), [0, 1, 0], "somebody is on his way");
+    // He comes, and leaves some for others.
+    line.leave(tickets[1]);
+    line.settle(three).wake();
+    assert_eq!(woken(&workers), [0, 1, 1]);
+    line.leave(tickets[2]);
+    line.settle(three).wake();
     assert_eq!(woken(&workers), [1, 1, 1]);
-    // All come and find that others were quicker.
-    for ticket in tickets {
-        line.leave(ticket);
-    }
+    // The last comes and finds that others were quicker.
+    line.leave(tickets[0]);
     assert!(line.is_empty());
     line.join(&wakers[2], None);
     line.settle(Situation {
@@ -118,11 +113,13 @@ fn a_worker_that_leaves_the_middle_of_the_line_is_not_woken() {
     let (workers, wakers) = sleepers::<4>();
     let tickets = wakers.each_ref().map(|waker| line.join(waker, None).0);
     line.leave(tickets[2]);
-    line.settle(Situation {
+    let two = Situation {
         ready: 2,
         ..NOTHING
-    })
-    .wake();
+    };
+    line.settle(two).wake();
+    line.leave(tickets[1]);
+    line.settle(two).wake();
     assert_eq!(woken(&workers), [0, 1, 0, 1]);
 }
 

@@ -34,7 +34,7 @@ async fn everything_is_listed_and_then_followed_from_the_lists_version() {
     assert!(scene.status.borrow().synced);
 }
 
-/// Proves.
+/// Proves.
 #[tokio::test(start_paused = true)]
 async fn after_a_watch_expired_the_relist_asks_for_the_last_version_first() {
     let fake = Fake::new()

@@ -1,0 +1,76 @@
+//! The program `pintle-cluster`, started as people start it.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::PathBuf,
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::Duration,
+};
+
+/// How long the program may take to stop.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The running program. Dropping it kills it.
+pub struct Program {
+    child: Child,
+    /// What it said when it was ready.
+    pub greeting: String,
+    pub kubeconfig: PathBuf,
+}
+
+impl Program {
+    /// Starts the program and waits until it says how to use it.
+    pub fn start(options: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_pintle-cluster"))
+            .args(options)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut greeting = String::new();
+        while !greeting.contains("Ctrl-C") {
+            let read = output.read_line(&mut greeting).unwrap();
+            assert!(read > 0, "it ended: {greeting}");
+        }
+        // Somebody has to listen, or its next line would end it.
+        thread::spawn(move || output.read_to_string(&mut String::new()));
+        let export = greeting.lines().find_map(|line| {
+            let line = line.trim();
+            line.strip_prefix("export KUBECONFIG=")
+        });
+        let kubeconfig = PathBuf::from(export.unwrap());
+        Self {
+            child,
+            greeting,
+            kubeconfig,
+        }
+    }
+
+    /// Sends a signal, such as `INT` for Ctrl-C, and waits for the end.
+    pub fn stop(mut self, signal: &str) -> ExitStatus {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill")
+            .args(["-s", signal, &pid])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+        let step = Duration::from_millis(20);
+        let mut waited = Duration::ZERO;
+        while waited < PATIENCE {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            thread::sleep(step);
+            waited += step;
+        }
+        panic!("it does not stop on {signal}");
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,149 @@
+//! What a controller adds to a reconcile that does nothing.
+//!
+//! `cargo bench -p pintle --bench reconcile`. Keys go through the queue of a running controller, whose
+//! reconcile returns at once, or looks its object up first. Processor time of the one thread, the
+//! best of several rounds.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a program that prints figures"
+)]
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+
+use std::{
+    fs,
+    hint::black_box,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::stream;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
+use pintle::{
+    cache::ObjectKey,
+    controller::{Action, Context, Controller},
+    informer::{InformerFactory, SharedInformer},
+    queue::WorkQueue,
+    source::{ListOptions, ListWatch, Page, RawItem, SourceError, WatchEvent},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Lists so many objects, and then says nothing.
+struct Source(usize);
+
+impl ListWatch for Source {
+    type Watch = stream::Pending<Result<WatchEvent, SourceError>>;
+
+    fn resource(&self) -> &'static str {
+        "configmaps"
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        false
+    }
+
+    async fn list(
+        &self,
+        _: ListOptions,
+        on_item: &mut (dyn FnMut(RawItem<'_>) + Send),
+    ) -> Result<Page, SourceError> {
+        for n in 0..self.0 {
+            let json = format!(
+                r#"{{"metadata":{{"namespace":"default","name":"some-object-{n}","uid":"{n}","resourceVersion":"1"}}}}"#
+            );
+            on_item(RawItem::Json(json.as_bytes()));
+        }
+        Ok(Page {
+            resource_version: "1".into(),
+            ..Page::default()
+        })
+    }
+
+    async fn watch(&self, _: ListOptions) -> Result<Self::Watch, SourceError> {
+        Ok(stream::pending())
+    }
+}
+
+/// Processor time of this thread so far: everything here runs on one.
+fn cpu() -> Duration {
+    let stat = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let nanos = stat.split(' ').next().and_then(|text| text.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or_default())
+}
+
+async fn row(objects: usize, workers: usize, reads: bool, rounds: usize) {
+    // Nobody asks the server: the informer has a source of its own.
+    let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+        Err::<http::Response<kube::client::Body>, tower::BoxError>("no server".into())
+    });
+    let informers = InformerFactory::new(Client::new(nobody, "default"));
+    let informer = SharedInformer::<ConfigMap>::new(Source(objects));
+    informers.adopt(&(), &informer);
+    let queue = WorkQueue::<ObjectKey>::new("bench");
+    let done = Arc::new(AtomicUsize::new(0));
+    let shutdown = CancellationToken::new();
+    let controller = Controller::<ConfigMap>::new("bench", &informers)
+        .queue(queue.clone())
+        .workers(workers);
+    let (counted, stop) = (Arc::clone(&done), shutdown.clone());
+    let running = tokio::spawn(async move {
+        let reconcile = move |key: ObjectKey, cx: Context| {
+            let done = Arc::clone(&counted);
+            async move {
+                if reads {
+                    black_box(cx.lister::<ConfigMap>().get(&key).unwrap());
+                }
+                done.fetch_add(1, Ordering::Relaxed);
+                Ok(Action::await_change())
+            }
+        };
+        controller.run(reconcile, &stop).await.unwrap();
+    });
+    let settled = async |wanted: usize| {
+        while done.load(Ordering::Relaxed) < wanted {
+            tokio::task::yield_now().await;
+        }
+    };
+    // What the first list brings.
+    settled(objects).await;
+    let keys: Vec<ObjectKey> = informer
+        .lister()
+        .list()
+        .iter()
+        .map(|map| map.key().clone())
+        .collect();
+    let mut best = Duration::MAX;
+    for round in 0..rounds {
+        let begin = cpu();
+        for key in &keys {
+            queue.add(key.clone());
+        }
+        settled(objects * (round + 2)).await;
+        best = best.min(cpu() - begin);
+    }
+    println!(
+        "{objects:>7} keys, {workers:>2} workers, reading the object: {:<5} {:>7.1} ns each",
+        reads,
+        best.as_nanos() as f64 / objects as f64
+    );
+    shutdown.cancel();
+    running.await.unwrap();
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    for reads in [false, true] {
+        for workers in [1, 4] {
+            runtime.block_on(row(5_000, workers, reads, 40));
+            runtime.block_on(row(100_000, workers, reads, 4));
+        }
+    }
+}

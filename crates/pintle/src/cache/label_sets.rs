@@ -1,0 +1,232 @@
+//! Which objects have the same labels.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use super::selector::Selector;
+use crate::object::Labels;
+
+/// The labels of each slot, every set of labels once.
+///
+/// Objects of one owner mostly have equal labels. So a selector is asked once for each set, not for
+/// each object, and what it says of an object is found by a number beside the slot, without
+/// touching the object. A set that no slot has is forgotten.
+#[derive(Default)]
+pub(super) struct LabelSets {
+    hasher: DefaultHashBuilder,
+    sets: Vec<LabelSet>,
+    free: Vec<u32>,
+    by_labels: HashTable<u32>,
+    of_slot: Vec<u32>,
+}
+
+/// One set of labels, in the order of the object that brought it.
+#[derive(Default)]
+struct LabelSet {
+    text: Box<str>,
+    /// Where each key and each value ends in the text, in turn.
+    ends: Box<[u32]>,
+    slots: u32,
+}
+
+impl LabelSet {
+    fn new(labels: Labels<'_>) -> Self {
+        let mut text = String::with_capacity(labels.iter().map(|(k, v)| k.len() + v.len()).sum());
+        let mut ends = Vec::with_capacity(2 * labels.len());
+        for part in labels.iter().flat_map(|(key, value)| [key, value]) {
+            text.push_str(part);
+            ends.push(u32::try_from(text.len()).unwrap_or(u32::MAX));
+        }
+        Self {
+            text: text.into(),
+            ends: ends.into(),
+            slots: 0,
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
+        let mut start = 0;
+        let mut next = move |end: u32| {
+            let part = self.text.get(start..end as usize).unwrap_or_default();
+            start = end as usize;
+            part
+        };
+        let (pairs, _) = self.ends.as_chunks::<2>();
+        pairs
+            .iter()
+            .map(move |[key, value]| (next(*key), next(*value)))
+    }
+}
+
+/// What a selector says of each set, as far as it was asked.
+pub(super) struct Matches<'a> {
+    sets: &'a LabelSets,
+    selector: &'a Selector,
+    known: Vec<Option<bool>>,
+}
+
+impl Matches<'_> {
+    pub(super) fn slot(&mut self, slot: u32) -> bool {
+        let Some(&set) = self.sets.of_slot.get(slot as usize) else {
+            return false;
+        };
+        let (sets, selector) = (self.sets, self.selector);
+        let Some(known) = self.known.get_mut(set as usize) else {
+            return false;
+        };
+        *known.get_or_insert_with(|| selector.matches(sets.sets[set as usize].iter()))
+    }
+}
+
+/// The set of a slot that holds no object.
+const NONE: u32 = u32::MAX;
+
+impl LabelSets {
+    /// Gives `slot` these labels and no others.
+    pub(super) fn set(&mut self, slot: u32, labels: Labels<'_>) {
+        let at = slot as usize;
+        let before = self.of_slot.get(at).copied().unwrap_or(NONE);
+        if let Some(set) = self.sets.get(before as usize)
+            && set.iter().eq(labels.iter())
+        {
+            return;
+        }
+        let set = self.find(labels).unwrap_or_else(|| self.insert(labels));
+        self.sets[set as usize].slots += 1;
+        self.clear(slot);
+        if self.of_slot.len() <= at {
+            self.of_slot.resize(at + 1, NONE);
+        }
+        self.of_slot[at] = set;
+    }
+
+    /// Takes the labels from `slot`.
+    pub(super) fn clear(&mut self, slot: u32) {
+        let Some(set) = self.of_slot.get_mut(slot as usize) else {
+            return;
+        };
+        let number = std::mem::replace(set, NONE);
+        let Some(set) = self.sets.get_mut(number as usize) else {
+            return;
+        };
+        set.slots -= 1;
+        if set.slots == 0 {
+            self.forget(number);
+        }
+    }
+
+    pub(super) fn matches<'a>(&'a self, selector: &'a Selector) -> Matches<'a> {
+        Matches {
+            sets: self,
+            selector,
+            known: vec![None; self.sets.len()],
+        }
+    }
+
+    fn hash<'a>(&self, labels: impl Iterator<Item = (&'a str, &'a str)>) -> u64 {
+        hash(&self.hasher, labels)
+    }
+
+    fn find(&self, labels: Labels<'_>) -> Option<u32> {
+        let same = |&set: &u32| self.sets[set as usize].iter().eq(labels.iter());
+        self.by_labels.find(self.hash(labels.iter()), same).copied()
+    }
+
+    fn insert(&mut self, labels: Labels<'_>) -> u32 {
+        let entry = LabelSet::new(labels);
+        let set = if let Some(set) = self.free.pop() {
+            self.sets[set as usize] = entry;
+            set
+        } else {
+            self.sets.push(entry);
+            u32::try_from(self.sets.len() - 1).unwrap_or(NONE)
+        };
+        let Self {
+            hasher,
+            sets,
+            by_labels,
+            ..
+        } = self;
+        let hash = |&set: &u32| hash(hasher, sets[set as usize].iter());
+        by_labels.insert_unique(hash(&set), set, hash);
+        set
+    }
+
+    fn forget(&mut self, set: u32) {
+        let hash = self.hash(self.sets[set as usize].iter());
+        if let Ok(entry) = self.by_labels.find_entry(hash, |&other| other == set) {
+            entry.remove();
+        }
+        self.sets[set as usize] = LabelSet::default();
+        self.free.push(set);
+    }
+}
+
+fn hash<'a>(hasher: &DefaultHashBuilder, labels: impl Iterator<Item = (&'a str, &'a str)>) -> u64 {
+    let mut state = hasher.build_hasher();
+    for label in labels {
+        label.hash(&mut state);
+    }
+    state.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{object::Object, testing::Thing};
+
+    fn labelled(labels: &str) -> Object<Thing> {
+        let json = format!(r#"{{"metadata":{{"name":"a","labels":{{{labels}}}}}}}"#);
+        crate::object::Reader::new().read(json.as_bytes()).unwrap()
+    }
+
+    fn selected(sets: &LabelSets, selector: &str) -> Vec<u32> {
+        let selector = selector.parse().unwrap();
+        let mut matches = sets.matches(&selector);
+        (0..4).filter(|slot| matches.slot(*slot)).collect()
+    }
+
+    /// Proves PR-116.
+    #[test]
+    fn equal_labels_are_kept_once_and_forgotten_with_their_last_slot() {
+        let (web, api) = (
+            labelled(r#""app":"web","x":"1""#),
+            labelled(r#""app":"api""#),
+        );
+        let mut sets = LabelSets::default();
+        for (slot, object) in [(0, &web), (1, &api), (2, &web), (3, &labelled(""))] {
+            sets.set(slot, object.labels());
+        }
+        assert_eq!(sets.by_labels.len(), 3);
+        assert_eq!(selected(&sets, "app=web"), [0, 2]);
+        assert_eq!(selected(&sets, "app!=web"), [1, 3]);
+        assert_eq!(selected(&sets, "x=1,app in (api, web)"), [0, 2]);
+        assert_eq!(selected(&sets, ""), [0, 1, 2, 3]);
+
+        sets.set(0, api.labels());
+        assert_eq!(selected(&sets, "app=web"), [2]);
+        sets.set(2, api.labels());
+        assert_eq!((sets.by_labels.len(), sets.free.len()), (2, 1));
+        sets.clear(1);
+        sets.clear(1);
+        sets.clear(9);
+        assert_eq!(selected(&sets, "app"), [0, 2]);
+        assert_eq!(selected(&sets, ""), [0, 2, 3], "a slot without an object");
+        sets.set(1, web.labels());
+        assert_eq!(selected(&sets, "x"), [1]);
+        assert!(
+            sets.free.is_empty(),
+            "the place of a forgotten set is used again"
+        );
+    }
+
+    #[test]
+    fn parts_that_run_together_are_told_apart() {
+        let mut sets = LabelSets::default();
+        sets.set(0, labelled(r#""ab":"c""#).labels());
+        sets.set(1, labelled(r#""a":"bc""#).labels());
+        assert_eq!(selected(&sets, "a=bc"), [1]);
+        assert_eq!(selected(&sets, "ab=c"), [0]);
+    }
+}
