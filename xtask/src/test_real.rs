@@ -1,6 +1,6 @@
 //! `cargo xtask test-real`: the tests that need a real control plane, with one of their own.
 
-use std::ffi::OsString;
+use std::path::PathBuf;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -81,11 +81,10 @@ pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
     );
 
     tests.variables = vec![
-        (KUBECONFIG_VARIABLE, whole.dir().kubeconfig().into()),
-        (BARE_VARIABLE, bare.dir().kubeconfig().into()),
-        (KUBECTL_VARIABLE, bare.kubectl().into()),
-        (XTASK_VARIABLE, std::env::current_exe()?.into()),
-        ("PATH", whole.path()?),
+        (KUBECONFIG_VARIABLE, whole.dir().kubeconfig()),
+        (BARE_VARIABLE, bare.dir().kubeconfig()),
+        (KUBECTL_VARIABLE, bare.kubectl()),
+        (XTASK_VARIABLE, std::env::current_exe()?),
     ];
     let outcome = check_tables(args, &bare).and_then(|()| tests.cargo_test(&args.cargo_test));
     for cluster in [&whole, &bare] {
@@ -140,7 +139,7 @@ fn targets() -> Result<Vec<String>> {
 struct Tests<'a> {
     targets: Vec<String>,
     /// Through which the tests find what they need.
-    variables: Vec<(&'static str, OsString)>,
+    variables: Vec<(&'static str, PathBuf)>,
     interrupt: Interrupt,
     totals: &'a mut Totals,
 }

@@ -19,12 +19,14 @@ struct Kubectl(Program);
 impl Kubectl {
     /// What it prints, or fails with.
     fn run(&self, line: &str) -> String {
-        let output = Command::new("kubectl")
+        let program = std::env::var_os("PINTLE_REAL_KUBECTL");
+        let program = program.expect("a kubectl, as `cargo xtask test-real` brings one");
+        let output = Command::new(program)
             .arg("--kubeconfig")
             .arg(&self.0.kubeconfig)
             .args(line.split_whitespace())
             .output()
-            .expect("a kubectl, as `cargo xtask test-real` brings one");
+            .expect("kubectl runs");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "kubectl {line}: {errors}");
         String::from_utf8(output.stdout).unwrap() + &errors

@@ -1,5 +1,11 @@
 //! A limited client on a real connection.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 use std::time::Duration;
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap, events::v1::Event};

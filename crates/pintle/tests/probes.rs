@@ -1,5 +1,11 @@
 //! What a kubelet and a Prometheus hear, over real HTTP.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 use std::{
     convert::Infallible,
     sync::{

@@ -200,7 +200,7 @@ fn container(placement: &Placement) -> Container {
     let needs = |cpu: Option<&str>, memory: &str| {
         let cpu = cpu.map(|cpu| ("cpu".to_owned(), Quantity(cpu.to_owned())));
         let memory = ("memory".to_owned(), Quantity(memory.to_owned()));
-        Some(BTreeMap::from_iter(cpu.into_iter().chain([memory])))
+        Some(cpu.into_iter().chain([memory]).collect::<BTreeMap<_, _>>())
     };
     Container {
         name: NAME.to_owned(),

@@ -23,8 +23,10 @@ use kube::{Api, Client, Config, Resource, ResourceExt as _};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 mod link;
+mod world;
 
 pub use link::Link;
+pub use world::Real;
 
 /// The path of the kubeconfig of the control plane to test against.
 pub const VARIABLE: &str = "PINTLE_REAL_CLUSTER";
@@ -144,9 +146,7 @@ pub async fn stranger_of(kubeconfig: &str) -> Client {
 }
 
 async fn client_with(change: impl FnOnce(&mut Config)) -> Client {
-    let path =
-        kubeconfig_path(VARIABLE, std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"));
-    let kubeconfig = Kubeconfig::read_from(&path).expect("the kubeconfig of the control plane");
+    let kubeconfig = Kubeconfig::read_from(kubeconfig()).expect("the control plane's kubeconfig");
     client_from(kubeconfig, change).await
 }
 
@@ -158,6 +158,22 @@ async fn client_from(kubeconfig: Kubeconfig, change: impl FnOnce(&mut Config)) -
     config.proxy_url = None;
     change(&mut config);
     Client::try_from(config).expect("a client")
+}
+
+/// The kubeconfig of the control plane.
+///
+/// # Panics
+/// If no control plane is named.
+pub fn kubeconfig() -> PathBuf {
+    kubeconfig_path(VARIABLE, std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// kubectl of the version of the control plane.
+///
+/// # Panics
+/// If none is named.
+pub fn kubectl() -> PathBuf {
+    from_environment(KUBECTL_VARIABLE)
 }
 
 /// A namespace that belongs to one test, and goes with it, whether the test passes or fails.

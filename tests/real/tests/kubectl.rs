@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
 use pintle_apiserver::{ApiServer, PodDeletion};
-use real_tests::{BARE_VARIABLE, KUBECTL_VARIABLE, from_environment};
+use real_tests::{BARE_VARIABLE, from_environment};
 use regex::Regex;
 
 static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
@@ -122,7 +122,7 @@ fn sides(scratch: &Path, ours: &Path, namespace: &str) -> [Side; 2] {
         let cache = scratch.join(name);
         std::fs::create_dir_all(&cache).unwrap();
         let side = Side {
-            kubectl: from_environment(KUBECTL_VARIABLE),
+            kubectl: real_tests::kubectl(),
             kubeconfig: kubeconfig.to_owned(),
             cache,
             namespace: namespace.to_owned(),

@@ -12,3 +12,4 @@ mod kube_client;
 mod kube_runtime;
 mod kubectl;
 mod reflector;
+mod sample;

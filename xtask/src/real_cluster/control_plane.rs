@@ -1,7 +1,5 @@
 //! Starting and stopping the processes of one control plane, in order.
 
-use std::ffi::OsString;
-use std::iter;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -75,13 +73,6 @@ impl ControlPlane {
 
     pub(crate) fn dir(&self) -> &RunDir {
         &self.dir
-    }
-
-    /// The search path of programs, with those of the control plane first.
-    pub(crate) fn path(&self) -> Result<OsString> {
-        let before = std::env::var_os("PATH").unwrap_or_default();
-        let all = iter::once(self.state.bin.clone()).chain(std::env::split_paths(&before));
-        Ok(std::env::join_paths(all)?)
     }
 
     /// The folder of the binaries, kubectl among them.

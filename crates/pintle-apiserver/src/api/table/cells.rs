@@ -1,7 +1,7 @@
 //! The cells of the kinds that need more than a look at one field.
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{age, builtin::Look};
 
@@ -133,11 +133,12 @@ pub(super) fn cron_job(look: &Look<'_>) -> Vec<Value> {
     let mut cells = vec![
         look.text("/spec/schedule"),
         look.or("/spec/timeZone", "<none>"),
-        json!(if look.at("/spec/suspend") == &Value::Bool(true) {
-            "True"
-        } else {
-            "False"
-        }),
+        // A word, though the column is called boolean.
+        match look.at("/spec/suspend") {
+            Value::Bool(true) => "True".into(),
+            Value::Bool(false) => "False".into(),
+            _ => "<unset>".into(),
+        },
         look.count("/status/active").into(),
         look.age_of("/status/lastScheduleTime", "<none>"),
         look.age(),
@@ -286,4 +287,24 @@ pub(super) fn event(look: &Look<'_>) -> Vec<Value> {
         count.into(),
         look.text("/metadata/name"),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_cron_job_says_in_a_word_whether_it_is_suspended() {
+        for (spec, word) in [
+            (json!({ "suspend": true }), "True"),
+            (json!({ "suspend": false }), "False"),
+            (json!({}), "<unset>"),
+        ] {
+            let object = &json!({ "spec": spec });
+            let now = Timestamp::UNIX_EPOCH;
+            assert_eq!(cron_job(&Look { object, now })[2], word);
+        }
+    }
 }

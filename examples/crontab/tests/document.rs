@@ -1,0 +1,159 @@
+//! `docs/your-own-crd.md`, step by step: its files are this package's, its objects are taken and
+//! refused as it says, its output is what comes.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::{fs, path::Path, time::Duration};
+
+use crontab::CronTab;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, CustomResourceExt,
+    api::{DynamicObject, PostParams},
+    core::ApiResource,
+};
+use pintle_cluster::Cluster;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+fn here(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The code block that the line "`name`:" announces.
+fn block(name: &str) -> String {
+    let document = here("../../docs/your-own-crd.md");
+    let announced = format!("`{name}`:\n\n```");
+    let (_, rest) = document
+        .split_once(&announced)
+        .unwrap_or_else(|| panic!("no block is announced by `{name}`:"));
+    let (_, rest) = rest.split_once('\n').expect("a block");
+    let (block, _) = rest.split_once("```").expect("the end of the block");
+    block.to_owned()
+}
+
+#[test]
+fn the_files_of_the_document_are_those_that_are_compiled_and_run() {
+    for file in ["src/lib.rs", "src/main.rs", "tests/controller.rs"] {
+        assert_eq!(block(file), here(file), "{file}");
+    }
+    // A folder beside a clone, instead of one inside of it.
+    let ours = here("Cargo.toml").replace("../../crates/", "../pintle/crates/");
+    let ours = ours.replace("publish = false\n", "");
+    let ours = ours.replace("http = \"1.5\"\n", "");
+    let ours = ours.replace("\n[lints]\nworkspace = true\n", "");
+    assert_eq!(block("Cargo.toml"), ours);
+}
+
+#[test]
+fn the_definition_is_the_one_that_is_printed() {
+    let printed = serde_saphyr::to_string(&CronTab::crd()).expect("YAML");
+    assert_eq!(block("crd.yaml"), printed);
+}
+
+async fn apply(client: &Client, yaml: &str) -> kube::Result<DynamicObject> {
+    let object: DynamicObject = serde_saphyr::from_str(yaml).expect("an object");
+    let resource = ApiResource::erase::<CronTab>(&());
+    let api = Api::<DynamicObject>::default_namespaced_with(client.clone(), &resource);
+    api.create(&PostParams::default(), &object).await
+}
+
+/// What `kubectl get` prints: the server sends the cells, kubectl aligns them.
+async fn table(client: &Client, path: &str) -> Vec<Vec<String>> {
+    let request = http::Request::get(path)
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .body(Vec::new())
+        .expect("a request");
+    let answer = client.request_text(request).await.expect("an answer");
+    let table: Value = serde_json::from_str(&answer).expect("JSON");
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
+    let columns = table["columnDefinitions"].as_array().expect("columns");
+    let mut lines = vec![
+        columns
+            .iter()
+            .map(|column| text(&column["name"]).to_uppercase())
+            .collect(),
+    ];
+    for row in table["rows"].as_array().expect("rows") {
+        lines.push(
+            row["cells"]
+                .as_array()
+                .expect("cells")
+                .iter()
+                .map(text)
+                .collect(),
+        );
+    }
+    lines
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_step_happens_as_it_is_told() {
+    let cluster = Cluster::start().await;
+    let client = cluster.client();
+    let definition = serde_saphyr::from_str(&block("crd.yaml")).expect("a definition");
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    definitions
+        .create(&PostParams::default(), &definition)
+        .await
+        .expect("taken");
+
+    let refused = apply(&client, &block("broken-crontab.yaml")).await;
+    let refused = refused.expect_err("it breaks two rules").to_string();
+    let told = block("refused");
+    let mut told = told.lines();
+    // kubectl's own words, then the server's, one reason a line.
+    assert_eq!(told.next(), Some(r#"The CronTab "broken" is invalid:"#));
+    for line in told {
+        let reason = line.strip_prefix("* ").expect("a reason");
+        assert!(refused.contains(reason), "{reason:?} is not in {refused}");
+    }
+
+    let shutdown = CancellationToken::new();
+    let (running, stop) = (client.clone(), shutdown.clone());
+    let controller = tokio::spawn(async move { crontab::run(running, &stop).await });
+    apply(&client, &block("my-crontab.yaml"))
+        .await
+        .expect("taken");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+
+    for (name, path) in [
+        (
+            "kubectl get ct",
+            "/apis/stable.example.com/v1/namespaces/default/crontabs",
+        ),
+        (
+            "kubectl get cronjobs",
+            "/apis/batch/v1/namespaces/default/cronjobs",
+        ),
+    ] {
+        let shown = block(name);
+        let table = table(&client, path).await;
+        // Cells stand apart by at least two blanks; the last is the age, which moves.
+        let split = |line: &str| -> Vec<String> {
+            let cells = line
+                .split("  ")
+                .map(str::trim)
+                .filter(|cell| !cell.is_empty());
+            cells.map(str::to_owned).collect()
+        };
+        for (line, row) in shown.lines().zip(&table) {
+            let shown = split(line);
+            let row: Vec<_> = row.iter().take(shown.len()).cloned().collect();
+            let known = shown.len() - usize::from(shown.last() != row.last());
+            assert_eq!(shown[..known], row[..known], "{name}");
+        }
+        assert_eq!(shown.lines().count(), table.len(), "{name}");
+    }
+    shutdown.cancel();
+    controller.await.expect("no panic").expect("a good end");
+}

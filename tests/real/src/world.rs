@@ -1,0 +1,122 @@
+//! The real control plane as a world for scenarios.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
+use pintle::clock::Clock;
+use sample_scenarios::{Pace, World};
+use serde_json::json;
+
+use crate::{ControlPlane, NoDebug, TestNamespace};
+
+/// A namespace of the real control plane. It has no nodes, so the world says that Pods are ready.
+#[derive(Debug)]
+pub struct Real {
+    namespace: TestNamespace,
+    controllers: NoDebug<Client>,
+    alone: Option<ControlPlane>,
+}
+
+impl Real {
+    /// A fresh namespace, in which controllers act as an admin.
+    pub async fn new() -> Self {
+        let namespace = TestNamespace::create().await;
+        let controllers = NoDebug(crate::client().await);
+        Self {
+            namespace,
+            controllers,
+            alone: None,
+        }
+    }
+
+    /// As [`Real::new`], while no other test uses the control plane: the API server may be restarted.
+    pub async fn alone() -> Self {
+        let (namespace, control_plane) = TestNamespace::alone().await;
+        let controllers = NoDebug(crate::client().await);
+        Self {
+            namespace,
+            controllers,
+            alone: Some(control_plane),
+        }
+    }
+
+    /// A fresh namespace, in which controllers act as a user of that namespace's name, who may do
+    /// nothing until somebody grants it.
+    pub async fn with_rights_to_come() -> Self {
+        let namespace = TestNamespace::create().await;
+        let controllers = NoDebug(crate::client_as(&namespace.name()).await);
+        Self {
+            namespace,
+            controllers,
+            alone: None,
+        }
+    }
+
+    async fn make_ready(&self, pod: &Pod) {
+        let conditions = pod
+            .status
+            .iter()
+            .flat_map(|s| s.conditions.iter().flatten());
+        if pod.metadata.deletion_timestamp.is_some()
+            || conditions.into_iter().any(|c| c.type_ == "Ready")
+        {
+            return;
+        }
+        let ready = json!({
+            "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let status = json!({ "status": { "phase": "Running", "conditions": [ready] } });
+        let pods = self.namespace.api::<Pod>();
+        // It may be gone by now.
+        let _ = pods
+            .patch_status(
+                &pod.name_any(),
+                &PatchParams::default(),
+                &Patch::Merge(status),
+            )
+            .await;
+    }
+}
+
+impl World for Real {
+    fn client(&self) -> Client {
+        self.namespace.client()
+    }
+
+    fn controller_client(&self) -> Client {
+        self.controllers.0.clone()
+    }
+
+    fn namespace(&self) -> String {
+        self.namespace.name()
+    }
+
+    fn pace(&self) -> Pace {
+        Pace {
+            tick: Duration::from_millis(100),
+            // The garbage collector looks for new kinds every half minute.
+            patience: Duration::from_secs(100),
+            resync: Duration::from_secs(1),
+            rest: Duration::from_secs(3),
+        }
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::system()
+    }
+
+    async fn run_pods(&self) {
+        let pods = self.namespace.api::<Pod>();
+        let pods = pods.list(&ListParams::default()).await;
+        for pod in pods.expect("a list of Pods") {
+            self.make_ready(&pod).await;
+        }
+    }
+
+    async fn restart_api_server(&self) {
+        let control_plane = self.alone.expect("a world of one's own");
+        control_plane.restart_api_server().await;
+    }
+}
