@@ -1,7 +1,7 @@
 //! `cargo xtask test-real`: the tests that need a real control plane, with one of their own.
 
-use std::path::PathBuf;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
