@@ -1,4 +1,4 @@
-#!/target/sh
+#!/bin/sh
 # Builds the published sample-controller, with the limits of its client off, as
 # target/bench-sample-controller. README.md says why there is a patch.
 set -eu
