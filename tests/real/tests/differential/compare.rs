@@ -8,7 +8,7 @@ const SHOWN: usize = 600;
 /// Where two answers differ.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Difference {
-    /// A JSON pointer into the answer: `/code`, `/headers/…`, `/body/…`, `/events/0/…`.
+    /// A JSON pointer into the answer: `/headers/…`, `/body/…`; or `/code=` and our code.
     pub(super) path: String,
     pub(super) real: Option<Value>,
     pub(super) ours: Option<Value>,
@@ -32,7 +32,7 @@ pub(super) fn differences(real: &Value, ours: &Value) -> Vec<Difference> {
     if real["code"] != ours["code"] {
         let both = |answer: &Value| Some(json!([answer["code"], answer["body"]]));
         return vec![Difference {
-            path: "/code".to_owned(),
+            path: format!("/code={}", ours["code"]),
             real: both(real),
             ours: both(ours),
         }];
@@ -106,6 +106,8 @@ mod tests {
             .map(|difference| difference.path)
             .collect();
         assert_eq!(paths, ["/a/1/b~1c", "/a/2", "/d"]);
+        let codes = differences(&json!({"code": 201}), &json!({"code": 501}));
+        assert_eq!(codes[0].path, "/code=501");
         assert!(differences(&real, &real).is_empty());
     }
 

@@ -142,7 +142,7 @@ async fn scenario_differences(
     scenario: &Scenario,
     [real, ours]: [[Client; 2]; 2],
 ) -> Found {
-    let mut real = Side::new(real, namespace);
+    let mut real = Side::model(real, namespace);
     let mut ours = Side::new(ours, namespace);
     let first: Step = serde_json::from_value(serde_json::json!({
         "do": "POST /api/v1/namespaces",

@@ -57,6 +57,9 @@ pub(super) struct Step {
     /// Compares only the part of the body at each of these pointers: for documents with prose.
     #[serde(default)]
     pub(super) only: Vec<String>,
+    /// Compares code and headers alone.
+    #[serde(default)]
+    pub(super) no_body: bool,
 }
 
 impl Step {

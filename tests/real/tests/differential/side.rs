@@ -32,11 +32,22 @@ pub(super) struct Side {
     stranger: Client,
     names: Names,
     mask: Mask,
+    /// The other side is measured by this one: what it does not do, the corpus got wrong.
+    is_model: bool,
 }
 
 impl Side {
+    /// The server whose answers are right.
+    pub(super) fn model(clients: [Client; 2], namespace: &str) -> Self {
+        Self {
+            is_model: true,
+            ..Self::new(clients, namespace)
+        }
+    }
+
     pub(super) fn new([client, stranger]: [Client; 2], namespace: &str) -> Self {
         Self {
+            is_model: false,
             client,
             stranger,
             names: Names::of(namespace),
@@ -52,6 +63,7 @@ impl Side {
             match &step.until {
                 Some(until) if !reached(until, &raw) => {
                     if tokio::time::Instant::now() > deadline {
+                        self.must(false, step, "comes to what is waited for");
                         break raw;
                     }
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -64,6 +76,7 @@ impl Side {
                 Some(header) => raw.headers.get(header).cloned(),
                 None => raw.body.pointer(place).cloned(),
             };
+            self.must(value.is_some(), step, "tells what is to be saved");
             let text = match value {
                 Some(Value::String(text)) => text,
                 Some(other) => other.to_string(),
@@ -71,7 +84,19 @@ impl Side {
             };
             self.names.0.insert(name.clone(), text);
         }
+        self.must(raw.code != 0, step, "is answered");
+        let silent = raw.body.get("silent watch").is_some();
+        self.must(!silent, step, "tells as many events as it should");
         self.masked(step, raw)
+    }
+
+    /// A step that both servers fail in the same way would compare nothing.
+    fn must(&self, it_does: bool, step: &Step, what: &str) {
+        assert!(
+            it_does || !self.is_model,
+            "on the real server not every step {what}: {}",
+            step.request
+        );
     }
 
     fn masked(&mut self, step: &Step, raw: Raw) -> Value {
@@ -80,11 +105,14 @@ impl Side {
             .into_iter()
             .filter(|(name, _)| HEADERS.contains(&name.as_str()))
             .collect();
-        let body = if step.only.is_empty() {
+        let body = if step.no_body {
+            Value::Null
+        } else if step.only.is_empty() {
             raw.body
         } else {
             let part = |pointer: &String| {
                 let found = raw.body.pointer(&self.names.fill_in(pointer)).cloned();
+                self.must(found.is_some(), step, "has what alone is compared");
                 (pointer.clone(), found.unwrap_or_default())
             };
             step.only.iter().map(part).collect()
