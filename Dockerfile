@@ -5,6 +5,7 @@ RUN apk add --no-cache musl-dev
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY .cargo .cargo
+COPY benches benches
 COPY crates crates
 COPY examples examples
 COPY tests tests

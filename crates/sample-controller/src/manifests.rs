@@ -114,6 +114,9 @@ pub fn role(classic: bool) -> ClusterRole {
     let rules = vec![
         rule(foo_group, "foos", on_foos),
         rule(foo_group, "foos/status", &["patch"]),
+        // Some clusters ask for this of whoever makes an owner whose deletion waits for what it
+        // owns, as a Foo is of its Deployment.
+        rule(foo_group, "foos/finalizers", &["update"]),
         rule("apps", "deployments", on_deployments),
         rule("events.k8s.io", "events", &["create", "patch"]),
     ];
@@ -135,7 +138,8 @@ fn rule(group: &str, resource: &str, verbs: &[&str]) -> PolicyRule {
 
 fn binding(placement: &Placement) -> ClusterRoleBinding {
     ClusterRoleBinding {
-        metadata: cluster_wide(NAME),
+        // One for each copy: the role is the same, the account is not.
+        metadata: cluster_wide(&format!("{NAME}:{}", placement.namespace)),
         role_ref: RoleRef {
             api_group: Some("rbac.authorization.k8s.io".to_owned()),
             kind: "ClusterRole".to_owned(),

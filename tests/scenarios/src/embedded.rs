@@ -57,6 +57,7 @@ impl Crd {
 #[derive(Debug)]
 pub struct InProcess {
     cluster: Cluster,
+    crd: Crd,
 }
 
 const START: &str = "2026-01-01T00:00:00Z";
@@ -72,7 +73,7 @@ impl InProcess {
             .create(&PostParams::default(), &definition)
             .await
             .unwrap();
-        Self { cluster }
+        Self { cluster, crd }
     }
 
     /// What answers requests.
@@ -101,6 +102,10 @@ impl World for InProcess {
 
     fn clock(&self) -> Clock {
         Clock::starting_at(START.parse().unwrap())
+    }
+
+    fn keeps_conditions(&self) -> bool {
+        matches!(self.crd, Crd::Today | Crd::Classic)
     }
 }
 

@@ -54,6 +54,10 @@ pub trait World {
     fn pace(&self) -> Pace;
     /// The time of controllers.
     fn clock(&self) -> Clock;
+    /// Whether the definition of Foo has room for conditions; the original's drops them.
+    fn keeps_conditions(&self) -> bool {
+        true
+    }
     /// Does what nodes would do, where there are none: says that Pods are ready.
     async fn run_pods(&self) {}
     /// Takes the API server away and brings it back with all it held.

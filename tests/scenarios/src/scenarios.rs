@@ -18,10 +18,7 @@ pub async fn create<W: World>(scene: &Scene<W>) {
     let deployment = scene.deployment_with("web", 2).await;
     assert_eq!(deployment.owner_references()[0].name, "a");
     let status = scene.available("a", 2).await;
-    for condition in &status.conditions {
-        assert_eq!(condition.type_, "Ready");
-        assert_eq!(condition.reason, "Available");
-    }
+    scene.is_ready_because(&status, "Available");
     scene.told("a", &[SYNCED]).await;
     scene.rests().await;
     scene.told("a", &[SYNCED]).await;
@@ -76,9 +73,7 @@ pub async fn missing_name<W: World>(scene: &Scene<W>) {
     scene.told("a", &[told]).await;
     assert_eq!(scene.gate.event_writes(), 1, "told once");
     let foo = scene.api::<Foo>().get("a").await.unwrap();
-    for condition in foo.status.expect("reported").conditions {
-        assert_eq!(condition.reason, "MissingDeploymentName");
-    }
+    scene.is_ready_because(&foo.status.expect("reported"), "MissingDeploymentName");
     scene
         .patch::<Foo>("a", json!({"spec": {"deploymentName": "web"}}))
         .await;
@@ -107,9 +102,7 @@ pub async fn foreign_deployment<W: World>(scene: &Scene<W>) {
         "told once, however often it is retried"
     );
     let foo = scene.api::<Foo>().get("a").await.unwrap();
-    for condition in foo.status.expect("reported").conditions {
-        assert_eq!(condition.reason, "ErrResourceExists");
-    }
+    scene.is_ready_because(&foo.status.expect("reported"), "ErrResourceExists");
 
     scene.delete::<Deployment>("web").await;
     let deployment = scene.deployment_with("web", 2).await;

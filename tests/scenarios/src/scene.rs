@@ -227,10 +227,24 @@ impl<W: World> Scene<W> {
     pub async fn available(&self, name: &str, replicas: i32) -> FooStatus {
         let what = format!("available {replicas} times");
         self.status(name, &what, |status| {
-            let ready = status.conditions.iter().all(|known| known.status == "True");
-            status.available_replicas == replicas && ready
+            let mut conditions = status.conditions.iter();
+            let ready = conditions.any(|known| known.type_ == "Ready" && known.status == "True");
+            status.available_replicas == replicas && (ready || !self.world.keeps_conditions())
         })
         .await
+    }
+
+    /// The one condition is `Ready`, or not, with this reason; none where the definition drops it.
+    pub fn is_ready_because(&self, status: &FooStatus, reason: &str) {
+        let conditions = status.conditions.iter();
+        let found: Vec<_> = conditions
+            .map(|known| (known.type_.as_str(), known.reason.as_str()))
+            .collect();
+        if self.world.keeps_conditions() {
+            assert_eq!(found, [("Ready", reason)]);
+        } else {
+            assert_eq!(found, []);
+        }
     }
 
     /// Waits until the events about a Foo are these, as `kubectl describe` shows them.

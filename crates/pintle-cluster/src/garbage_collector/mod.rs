@@ -58,6 +58,8 @@ struct Monitor {
     kind: ApiResource,
     /// Dropping it ends the watching.
     told: Registration,
+    /// There was a definition for it.
+    defined: bool,
 }
 
 /// The collector at work.
@@ -134,7 +136,8 @@ impl Collector {
     /// Begins to watch kinds that are new, in the version they are best served in, and ends to
     /// watch those that are gone.
     ///
-    /// A kind that is defined but served in no version keeps its objects, and so does the graph.
+    /// A kind that is defined but served in no version keeps its objects, and so does the graph; so
+    /// does one that another server serves, for instance while that server is being replaced.
     async fn follow_kinds(
         self: &Arc<Self>,
         monitors: &mut BTreeMap<GroupKind, Monitor>,
@@ -157,6 +160,9 @@ impl Collector {
                 )
             })
             .collect();
+        for monitor in monitors.values_mut() {
+            monitor.defined |= self.is_defined(&monitor.kind);
+        }
         let gone = |(key, monitor): &(&GroupKind, &Monitor)| {
             !kinds.contains_key(*key) && !self.is_defined(&monitor.kind)
         };
@@ -167,7 +173,9 @@ impl Collector {
             .collect();
         for key in gone {
             // First nobody tells of such objects any more, then they are forgotten.
-            monitors.remove(&key);
+            if !monitors.remove(&key).is_some_and(|monitor| monitor.defined) {
+                continue;
+            }
             let work = self.graph.lock().forget_kind(&key.0, &key.1);
             self.look_at(work);
         }
@@ -181,6 +189,7 @@ impl Collector {
                 monitors.insert(
                     key,
                     Monitor {
+                        defined: self.is_defined(&resource),
                         kind: resource,
                         told,
                     },

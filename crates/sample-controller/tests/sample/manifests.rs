@@ -35,6 +35,12 @@ async fn needed(crd: Crd) -> BTreeSet<Right> {
     older.gate.refuse_streaming_lists();
     scenarios::create(&older).await;
     rights.extend(older.gate.rights());
+    // No request: what OwnerReferencesPermissionEnforcement asks of whoever blocks a deletion.
+    rights.insert(Right {
+        group: "samplecontroller.k8s.io".into(),
+        resource: "foos/finalizers".into(),
+        verb: "update".into(),
+    });
     rights
 }
 
