@@ -88,7 +88,7 @@ impl Api {
             let Some(current) = self.store.get(table, &key) else {
                 return Err(call.missing());
             };
-            let stored = current.decode();
+            let stored = resource.tree(&current.content, Some(current.revision));
             let mut object = change(stored.clone())?;
             check_versions(resource, &object, &current)?;
             if mark == Mark::Update {
