@@ -420,3 +420,64 @@ async fn a_group_prefers_its_most_mature_version() {
         .collect();
     assert_eq!(versions, ["v1", "v1beta1", "v1alpha1"]);
 }
+
+/// Proves W148.
+#[tokio::test]
+async fn an_object_shows_defaults_it_was_stored_without() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    let mut second = definition["spec"]["versions"][0].clone();
+    second["name"] = "v2".into();
+    second["storage"] = false.into();
+    let versions = definition["spec"]["versions"].as_array_mut().unwrap();
+    versions.push(second);
+    http.post(DEFINITIONS, &definition).await;
+    let before = server.resource_version();
+    let object = json!({"apiVersion": "example.com/v1", "kind": "Foo",
+        "metadata": {"name": "a"}, "spec": {"deploymentName": "d"}});
+    let (_, made) = http.post(FOOS, &object).await;
+    assert_eq!(made["spec"], json!({"deploymentName": "d"}));
+
+    let mut versions = definition["spec"]["versions"].clone();
+    let replicas = "/0/schema/openAPIV3Schema/properties/spec/properties/replicas";
+    versions.pointer_mut(replicas).unwrap()["default"] = 3.into();
+    versions[0]["selectableFields"] = json!([{"jsonPath": ".spec.replicas"}]);
+    let changed = json!({"spec": {"versions": versions}});
+    let path = format!("{DEFINITIONS}/foos.example.com");
+    assert_eq!(http.merge(&path, &changed).await.0, 200);
+
+    // In whichever version it is read: the one it is kept in has the default.
+    let whole = json!({"deploymentName": "d", "replicas": 3});
+    let seconds = FOOS.replace("/v1/", "/v2/");
+    for (foos, version) in [(FOOS, "example.com/v1"), (&seconds, "example.com/v2")] {
+        let (_, seen) = http.get(&format!("{foos}/a")).await;
+        assert_eq!(
+            (&seen["spec"], &seen["apiVersion"]),
+            (&whole, &json!(version))
+        );
+        assert_eq!(
+            seen["metadata"]["resourceVersion"],
+            made["metadata"]["resourceVersion"]
+        );
+        let (_, list) = http.get(foos).await;
+        assert_eq!(list["items"], json!([seen]));
+        let path = format!("{foos}?watch=true&resourceVersion={before}");
+        let event = http.watch(&path).await.next().await.unwrap();
+        assert_eq!(event, json!({"type": "ADDED", "object": seen}));
+    }
+    let selected = format!("{FOOS}?fieldSelector=spec.replicas%3D3");
+    let (_, list) = http.get(&selected).await;
+    assert_eq!(list["items"].as_array().unwrap().len(), 1);
+
+    // Nothing but the label changes.
+    let label = json!({"metadata": {"labels": {"l": "m"}}});
+    let (_, labelled) = http.merge(&format!("{FOOS}/a"), &label).await;
+    assert_eq!(labelled["spec"], whole);
+    assert_eq!(labelled["metadata"]["generation"], 1);
+
+    let other = json!({"apiVersion": "example.com/v2", "kind": "Foo",
+        "metadata": {"name": "b"}, "spec": {"deploymentName": "d"}});
+    let (code, made) = http.post(&seconds, &other).await;
+    assert_eq!((code, &made["spec"]), (201, &whole));
+}

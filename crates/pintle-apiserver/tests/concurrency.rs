@@ -252,3 +252,69 @@ async fn a_watch_that_is_resumed_misses_nothing_and_repeats_nothing() {
     }
     assert!(all_bookmarks > 0, "some went on from a bookmark");
 }
+
+/// Lets two threads send the same kind of request at the same moment, round after round, and gives
+/// their answers.
+fn race(
+    http: &Http,
+    rounds: usize,
+    request: impl Fn(usize, usize) -> (&'static str, &'static str, String, Value) + Sync,
+) -> Vec<[(u16, Value); 2]> {
+    let start = std::sync::Barrier::new(2);
+    let runner = |who: usize| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let mut answers = Vec::new();
+        for round in 0..rounds {
+            let (method, kind, path, body) = request(round, who);
+            start.wait();
+            answers.push(runtime.block_on(http.raw(method, &path, kind, body.to_string())));
+        }
+        answers
+    };
+    let (one, two) = std::thread::scope(|scope| {
+        let (one, two) = (scope.spawn(|| runner(0)), scope.spawn(|| runner(1)));
+        (one.join().unwrap(), two.join().unwrap())
+    });
+    one.into_iter().zip(two).map(|(a, b)| [a, b]).collect()
+}
+
+/// Proves W61, W65.
+#[test]
+fn whoever_applies_second_changes_what_the_first_created() {
+    let server = server();
+    let http = http(&server);
+    let answers = race(&http, 500, |round, who| {
+        let path = format!("{CONFIG_MAPS}/a{round}?fieldManager=m{who}");
+        let config = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": format!("a{round}")}, "data": {format!("k{who}"): "x"}});
+        ("PATCH", "application/apply-patch+yaml", path, config)
+    });
+    for both in answers {
+        let mut codes = both.each_ref().map(|(code, _)| *code);
+        codes.sort_unstable();
+        assert_eq!(codes, [200, 201], "{both:?}");
+        let last = both.iter().find(|(code, _)| *code == 200).unwrap();
+        assert_eq!(last.1["data"], json!({"k0": "x", "k1": "x"}));
+    }
+}
+
+/// Proves W47, W46.
+#[test]
+fn whoever_puts_second_meets_what_the_first_created() {
+    let server = server();
+    let http = http(&server);
+    let answers = race(&http, 500, |round, who| {
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/l{round}");
+        let lease = json!({"metadata": {"name": format!("l{round}")},
+            "spec": {"holderIdentity": format!("h{who}")}});
+        ("PUT", "application/json", path, lease)
+    });
+    for both in answers {
+        let mut codes = both.each_ref().map(|(code, _)| *code);
+        codes.sort_unstable();
+        // Leases are replaced only by those who know their version.
+        assert_eq!(codes, [201, 422], "{both:?}");
+    }
+}

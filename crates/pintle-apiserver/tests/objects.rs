@@ -47,6 +47,18 @@ async fn a_prefix_becomes_a_name() {
     assert!(name.starts_with("web-") && name.len() == 9, "{name}");
     let (_, other) = http.post(CONFIG_MAPS, &object).await;
     assert_ne!(other["metadata"]["name"], name);
+
+    // Dashes before the tail are part of a legal name.
+    let object = json!({"metadata": {"generateName": "web--"}});
+    assert_eq!(http.post(CONFIG_MAPS, &object).await.0, 201);
+    for bad in ["Web-", "-", "web_"] {
+        let object = json!({"metadata": {"generateName": bad}});
+        let (code, status) = http.post(CONFIG_MAPS, &object).await;
+        let causes = status["details"]["causes"].as_array().unwrap();
+        let fields: Vec<_> = causes.iter().map(|cause| &cause["field"]).collect();
+        assert_eq!(code, 422, "{bad}");
+        assert_eq!(fields, ["metadata.generateName", "metadata.name"], "{bad}");
+    }
 }
 
 /// Proves W35, W36, W128.
@@ -306,6 +318,29 @@ async fn finalizers_hold_an_object() {
         (200, marked),
         "a second deletion changes nothing"
     );
+    // Another time of deletion is not heard, another grace period is refused.
+    let time =
+        json!({"metadata": {"deletionTimestamp": "2030-01-01T00:00:00Z", "labels": {"a": "b"}}});
+    let (code, kept) = http.merge(&path, &time).await;
+    assert_eq!((code, &kept["metadata"]["labels"]["a"]), (200, &json!("b")));
+    assert_eq!(
+        kept["metadata"]["deletionTimestamp"],
+        "2026-01-01T00:00:00Z"
+    );
+    let mut replaced = kept.clone();
+    replaced["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z".into();
+    replaced["metadata"]["deletionGracePeriodSeconds"] = json!(null);
+    let (code, replaced) = http.put(&path, &replaced).await;
+    assert_eq!(code, 200);
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        assert_eq!(replaced["metadata"][field], kept["metadata"][field]);
+    }
+    let grace = json!({"metadata": {"deletionGracePeriodSeconds": 5}});
+    let (code, status) = http.merge(&path, &grace).await;
+    assert_eq!(
+        (code, &status["details"]["causes"][0]["field"]),
+        (422, &json!("metadata.deletionGracePeriodSeconds"))
+    );
     let more = json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}});
     let (code, status) = http.merge(&path, &more).await;
     assert_eq!(
@@ -317,6 +352,20 @@ async fn finalizers_hold_an_object() {
         .await;
     assert_eq!((code, &last["metadata"]["name"]), (200, &json!("a")));
     assert_eq!(http.get(&path).await.0, 404);
+}
+
+/// Proves W84.
+#[tokio::test]
+async fn nobody_marks_an_object_deleted_by_writing_it() {
+    let server = server();
+    let http = http(&server);
+    http.post(CONFIG_MAPS, &config_map("a")).await;
+    let time = json!({"metadata": {"deletionTimestamp": "2030-01-01T00:00:00Z"}});
+    let (code, status) = http.merge(&format!("{CONFIG_MAPS}/a"), &time).await;
+    assert_eq!(
+        (code, &status["details"]["causes"][0]["field"]),
+        (422, &json!("metadata.deletionTimestamp"))
+    );
 }
 
 /// Proves W50, W88.

@@ -161,3 +161,96 @@ async fn a_certificate_of_the_servers_authority_says_who_a_client_is() {
     bound.shutdown().await;
     other.shutdown().await;
 }
+
+/// What a client gets that asks with these headers besides those of its kubeconfig.
+async fn ask(kubeconfig: &str, headers: &[(&str, &str)]) -> (u16, serde_json::Value) {
+    use http_body_util::BodyExt;
+    let mut request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
+        .header("content-type", "application/json");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request
+        .body(kube::client::Body::from(b"{}".to_vec()))
+        .unwrap();
+    let answer = client_of(kubeconfig).await.send(request).await.unwrap();
+    let code = answer.status().as_u16();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (code, serde_json::from_slice(&body).unwrap())
+}
+
+/// Proves W162.
+#[tokio::test]
+async fn only_administrators_ask_as_somebody_else() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let bob = [("impersonate-user", "bob"), ("impersonate-group", "blue")];
+    let (code, answer) = ask(&bound.kubeconfig(), &bob).await;
+    assert_eq!(code, 201);
+    let info = &answer["status"]["userInfo"];
+    assert_eq!(
+        (&info["username"], &info["groups"]),
+        (
+            &serde_json::json!("bob"),
+            &serde_json::json!(["blue", "system:authenticated"])
+        )
+    );
+    let chief = bound
+        .user_kubeconfig("chief", Some("system:masters"))
+        .unwrap();
+    assert_eq!(ask(&chief, &bob).await.0, 201);
+
+    let alice = bound.user_kubeconfig("alice", Some("red")).unwrap();
+    let (code, status) = ask(&alice, &bob).await;
+    assert_eq!((code, &status["reason"]), (403, &"Forbidden".into()));
+    assert_eq!(
+        status["message"],
+        "users \"bob\" is forbidden: User \"alice\" cannot impersonate resource \"users\" \
+         in API group \"\" at the cluster scope"
+    );
+    let (code, status) = ask(&bound.kubeconfig(), &bob[1..]).await;
+    assert_eq!((code, &status["reason"]), (400, &"BadRequest".into()));
+    bound.shutdown().await;
+}
+
+/// Proves W162, PW-3.
+#[tokio::test]
+async fn a_users_kubeconfig_is_somebodys_and_theirs_alone() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    assert!(matches!(
+        bound.user_kubeconfig("", None),
+        Err(ServeError::NoUser)
+    ));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("alice");
+    bound
+        .write_user_kubeconfig(&path, "alice", Some("red"))
+        .unwrap();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(who(client_of(&text).await).await.unwrap().0, "alice");
+    bound.shutdown().await;
+}
+
+/// Proves W162.
+#[tokio::test]
+async fn a_certificate_counts_before_a_token() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let alice = bound.user_kubeconfig("alice", None).unwrap();
+    let admin = bound.kubeconfig();
+    let token = admin.split_once("token: ").unwrap().1.lines().next();
+    for token in [token.unwrap(), "wrong"] {
+        let header = format!("Bearer {token}");
+        let (code, answer) = ask(&alice, &[("authorization", &header)]).await;
+        assert_eq!(code, 201);
+        assert_eq!(answer["status"]["userInfo"]["username"], "alice");
+    }
+    bound.shutdown().await;
+}

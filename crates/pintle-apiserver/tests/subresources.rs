@@ -127,17 +127,55 @@ async fn an_eviction_honours_the_budget() {
     let (code, status) = http.post(&format!("{PODS}/p/eviction"), &eviction).await;
     assert_eq!((code, &status["reason"]), (429, &json!("TooManyRequests")));
     assert_eq!(status["details"]["causes"][0]["reason"], "DisruptionBudget");
-    let allow = json!({"status": {"disruptionsAllowed": 1, "observedGeneration": 1}});
+    let budget_status = format!("{budgets}/b/status");
+    let why = |status: &Value| status["details"]["causes"][0]["message"].clone();
+    for (healthy, words) in [
+        (1, "needs 1 healthy pods and has 1 currently"),
+        (2, "does not allow evicting pods currently"),
+    ] {
+        let none = json!({"status": {"disruptionsAllowed": 0, "observedGeneration": 1,
+            "desiredHealthy": 1, "currentHealthy": healthy}});
+        http.merge(&budget_status, &none).await;
+        let (code, status) = http.post(&format!("{PODS}/p/eviction"), &eviction).await;
+        assert_eq!(code, 429);
+        assert_eq!(why(&status), format!("The disruption budget b {words}"));
+    }
+    let failed = json!({"status": {"conditions": [{"type": "DisruptionAllowed",
+        "status": "False", "reason": "SyncFailed", "message": "no scale",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    http.merge(&budget_status, &failed).await;
+    let (_, status) = http.post(&format!("{PODS}/p/eviction"), &eviction).await;
+    assert_eq!(
+        why(&status),
+        "The disruption budget b does not allow evicting pods currently because it failed sync: no scale"
+    );
+    let negative = json!({"status": {"disruptionsAllowed": -1}});
+    http.merge(&budget_status, &negative).await;
+    let (code, status) = http.post(&format!("{PODS}/p/eviction"), &eviction).await;
+    assert_eq!(
+        (code, &status["message"]),
+        (
+            403,
+            &json!(
+                "poddisruptionbudget.policy \"b\" is forbidden: pdb disruptions allowed is negative"
+            )
+        )
+    );
+    let allow = json!({"status": {"disruptionsAllowed": 1, "conditions": null}});
     http.merge(&format!("{budgets}/b/status"), &allow).await;
     assert_eq!(
         http.post(&format!("{PODS}/p/eviction"), &eviction).await.0,
         201
     );
     assert_eq!(http.get(&format!("{PODS}/p")).await.0, 404);
+    let (_, budget) = http.get(&format!("{budgets}/b")).await;
+    let status = &budget["status"];
+    assert_eq!(status["disruptionsAllowed"], 0);
     assert_eq!(
-        http.get(&format!("{budgets}/b")).await.1["status"]["disruptionsAllowed"],
-        0
+        status["disruptedPods"],
+        json!({"p": "2026-01-01T00:00:00Z"})
     );
+    assert_eq!(status["conditions"][0]["reason"], "InsufficientPods");
 }
 
 /// Proves W82.
@@ -162,6 +200,106 @@ async fn reviews_are_answered_and_not_kept() {
         .await;
     assert_eq!(who["status"]["userInfo"]["username"], "kubernetes-admin");
     assert_eq!(server.resource_version(), before);
+}
+
+/// Proves W82.
+#[tokio::test]
+async fn a_review_is_about_one_thing_and_somebody() {
+    let server = server();
+    let http = http(&server);
+    let all = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    let local = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews";
+    let pods = json!({"verb": "get", "resource": "pods", "namespace": "default"});
+    let path = json!({"verb": "get", "path": "/healthz"});
+    let elsewhere = json!({"verb": "get", "resource": "pods", "namespace": "other"});
+    for (at, spec, fields) in [
+        (
+            all,
+            json!({"user": "a", "resourceAttributes": pods}),
+            &[][..],
+        ),
+        (
+            all,
+            json!({"groups": ["g"], "nonResourceAttributes": path}),
+            &[],
+        ),
+        (all, json!({"resourceAttributes": pods}), &["spec.user"]),
+        (
+            all,
+            json!({"user": "a", "resourceAttributes": pods, "nonResourceAttributes": path}),
+            &["spec.nonResourceAttributes"],
+        ),
+        (all, json!({"user": "a"}), &["spec.resourceAttributes"]),
+        (local, json!({"user": "a", "resourceAttributes": pods}), &[]),
+        (
+            local,
+            json!({"user": "a", "resourceAttributes": elsewhere}),
+            &["spec.resourceAttributes.namespace"],
+        ),
+        (
+            local,
+            json!({"user": "a", "nonResourceAttributes": path}),
+            &["spec.nonResourceAttributes"],
+        ),
+    ] {
+        let (code, answer) = http.post(at, &json!({"spec": spec})).await;
+        let causes = answer["details"]["causes"].as_array();
+        let found: Vec<_> = causes.into_iter().flatten().map(|c| &c["field"]).collect();
+        assert_eq!(found, fields, "{spec}");
+        assert_eq!(code, if fields.is_empty() { 201 } else { 422 }, "{spec}");
+    }
+}
+
+/// Proves W160.
+#[tokio::test]
+async fn an_event_that_says_when_says_who_and_what() {
+    let server = server();
+    let http = http(&server);
+    let system = "/api/v1/namespaces/kube-system/events";
+    let old = json!({"metadata": {"name": "old"}, "involvedObject": {"name": "n"}, "reason": "r"});
+    let (code, status) = http.post(system, &old).await;
+    assert_eq!(
+        (code, &status["details"]["causes"][0]["field"]),
+        (422, &json!("involvedObject.namespace"))
+    );
+    let mut new = json!({"metadata": {"name": "new"}, "involvedObject": {"name": "n"},
+        "eventTime": "2026-01-01T00:00:00.000000Z"});
+    let (code, status) = http.post(system, &new).await;
+    let causes = status["details"]["causes"].as_array().unwrap();
+    let required = causes
+        .iter()
+        .filter(|c| c["reason"] == "FieldValueRequired");
+    let required: Vec<_> = required.map(|cause| &cause["field"]).collect();
+    assert_eq!(code, 422);
+    assert_eq!(
+        required,
+        [
+            "reportingComponent",
+            "reportingInstance",
+            "action",
+            "reason"
+        ]
+    );
+    for (field, value) in [
+        ("reportingComponent", "example.com/c"),
+        ("reportingInstance", "c-1"),
+        ("action", "Binding"),
+        ("reason", "Scheduled"),
+    ] {
+        new[field] = value.into();
+    }
+    assert_eq!(http.post(system, &new).await.0, 201);
+    // Where such an event is told is up to its reporter.
+    new["metadata"]["name"] = "far".into();
+    new["involvedObject"]["namespace"] = "other".into();
+    assert_eq!(http.post(system, &new).await.0, 201);
+    new["metadata"]["name"] = "long".into();
+    new["action"] = "a".repeat(129).into();
+    let (code, status) = http.post(system, &new).await;
+    assert_eq!(
+        (code, &status["details"]["causes"][0]["field"]),
+        (422, &json!("action"))
+    );
 }
 
 /// Proves PW-4.

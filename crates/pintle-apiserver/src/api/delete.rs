@@ -111,7 +111,7 @@ impl Api {
                     "this namespace may not be deleted",
                 ));
             }
-            let stored = current.decode();
+            let stored = resource.tree(&current.content, Some(current.revision));
             let mut object = stored.clone();
             self.mark(resource, &mut object, options);
             let gone = is_finished(resource, &object);

@@ -124,6 +124,16 @@ impl ApiError {
         &self.message
     }
 
+    /// Whether somebody else was first to create the object.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.reason == "AlreadyExists"
+    }
+
+    /// Whether the object was not there.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.reason == "NotFound"
+    }
+
     /// The same with some words before its message.
     pub(crate) fn prefixed(mut self, words: &str) -> Self {
         self.message.insert_str(0, words);

@@ -4,11 +4,13 @@ use serde_json::Value;
 
 use super::{
     Answer, Api, Call,
+    create::Written,
     decode::{json_problem, media_type, yaml},
     error::ApiError,
     managers::{Mark, check_options},
     options::WriteOptions,
     strategy::Part,
+    update::TRIES,
 };
 use crate::{
     meta::{self, Tree},
@@ -67,30 +69,52 @@ impl Api {
             ));
         }
         let view = call.view(&self.clock);
-        if sub.is_empty() && self.store.get(call.table()?, &call.key()).is_none() {
-            let applied = self.apply_config(call, options, None, &config)?;
-            let mut tree = call.stored_form(applied, options)?;
-            if resource.namespaced && meta::text(&tree, "namespace").is_empty() {
-                let namespace = call.target.namespace.clone().unwrap_or_default();
-                meta::metadata(&mut tree).insert("namespace".into(), namespace.into());
+        let may_create = sub.is_empty();
+        let mut tries = TRIES;
+        loop {
+            tries -= 1;
+            if may_create && self.store.get(call.table()?, &call.key()).is_none() {
+                match self.apply_new(call, options, &config) {
+                    // Somebody came between: this is then a change of theirs.
+                    Err(error) if error.is_taken() && tries > 0 => {}
+                    made => return Ok(made?.answer(201, &view, options)),
+                }
             }
-            check_name(call, &tree)?;
-            let namespace = call.target.namespace.as_deref();
-            let made = self.create_object(resource, namespace, tree, options, Mark::Done)?;
-            return Ok(made.answer(201, &view, options));
+            let mut change = |stored: Tree| {
+                let uid = meta::text(&stored, "uid").to_owned();
+                let mut live = Value::Object(resource.convert_out(stored));
+                live["apiVersion"] = resource.api_version().into();
+                live["kind"] = resource.kind.clone().into();
+                let applied = self.apply_config(call, options, Some(&live), &config)?;
+                let tree = call.stored_form(applied, options)?;
+                check_identity(call, &tree, &uid)?;
+                Ok(tree)
+            };
+            match self.change(call, Part::of(sub), options, Mark::Done, &mut change) {
+                // It went meanwhile: this is then a creation again.
+                Err(error) if error.is_missing() && may_create && tries > 0 => {}
+                written => return Ok(written?.answer(200, &view, options)),
+            }
         }
-        let mut change = |stored: Tree| {
-            let uid = meta::text(&stored, "uid").to_owned();
-            let mut live = Value::Object(resource.convert_out(stored));
-            live["apiVersion"] = resource.api_version().into();
-            live["kind"] = resource.kind.clone().into();
-            let applied = self.apply_config(call, options, Some(&live), &config)?;
-            let tree = call.stored_form(applied, options)?;
-            check_identity(call, &tree, &uid)?;
-            Ok(tree)
-        };
-        let written = self.change(call, Part::of(sub), options, Mark::Done, &mut change)?;
-        Ok(written.answer(200, &view, options))
+    }
+
+    /// Creates what a configuration describes.
+    fn apply_new(
+        &self,
+        call: &Call,
+        options: &WriteOptions,
+        config: &Value,
+    ) -> Result<Written, ApiError> {
+        let resource = &call.target.resource;
+        let applied = self.apply_config(call, options, None, config)?;
+        let mut tree = call.stored_form(applied, options)?;
+        if resource.namespaced && meta::text(&tree, "namespace").is_empty() {
+            let namespace = call.target.namespace.clone().unwrap_or_default();
+            meta::metadata(&mut tree).insert("namespace".into(), namespace.into());
+        }
+        check_name(call, &tree)?;
+        let namespace = call.target.namespace.as_deref();
+        self.create_object(resource, namespace, tree, options, Mark::Done)
     }
 }
 

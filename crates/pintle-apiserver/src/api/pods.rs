@@ -19,6 +19,10 @@ use std::sync::Arc;
 
 /// The seconds after which an eviction may be tried again while its budget is being worked out.
 const EVICTION_RETRY: u32 = 10;
+/// How many evictions a budget remembers that nobody confirmed.
+const MOST_DISRUPTED: usize = 2000;
+/// The condition that tells whether a budget has room.
+const ALLOWED: &str = "DisruptionAllowed";
 
 impl Api {
     /// Answers POST of a binding: the pod runs on the node it names.
@@ -142,30 +146,11 @@ impl Api {
             dry_run,
             ..WriteOptions::default()
         };
+        let pod = call.target.name.clone().unwrap_or_default();
+        let now = self.clock.stamp();
         let mut change = |mut budget: Tree| {
-            let value = Value::Object(budget.clone());
-            let number = |field: &str| value["status"][field].as_i64().unwrap_or(0);
-            let allowed = number("disruptionsAllowed");
-            let refused = |why: String| {
-                ApiError::too_many_requests(
-                    "Cannot evict pod as it would violate the pod's disruption budget.",
-                    Cause::raw("DisruptionBudget", "", why),
-                )
-            };
-            if number("observedGeneration") < meta::generation(&budget) {
-                let why = "is still being processed by the server.";
-                let error = refused(format!("The disruption budget {name} {why}"));
-                return Err(error.retry_after(EVICTION_RETRY));
-            }
-            if allowed <= 0 {
-                return Err(refused(format!(
-                    "The disruption budget {name} needs {} healthy pods and has {} currently",
-                    number("desiredHealthy"),
-                    number("currentHealthy")
-                )));
-            }
-            budget.entry("status").or_insert_with(|| json!({}))["disruptionsAllowed"] =
-                (allowed - 1).into();
+            may_disrupt(&budget, &name)?;
+            disrupt(&mut budget, &pod, &now);
             Ok(budget)
         };
         self.change(
@@ -176,6 +161,97 @@ impl Api {
             &mut change,
         )?;
         Ok(())
+    }
+}
+
+/// Whether a budget has room for one disruption more.
+fn may_disrupt(budget: &Tree, name: &str) -> Result<(), ApiError> {
+    let status = budget.get("status").unwrap_or(&Value::Null);
+    let number = |field: &str| status[field].as_i64().unwrap_or(0);
+    let refused = |why: String| {
+        ApiError::too_many_requests(
+            "Cannot evict pod as it would violate the pod's disruption budget.",
+            Cause::raw("DisruptionBudget", "", why),
+        )
+    };
+    let forbidden = |why: &str| {
+        Err(ApiError::forbidden(
+            "policy",
+            "poddisruptionbudget",
+            name,
+            why,
+        ))
+    };
+    if number("observedGeneration") < meta::generation(budget) {
+        let why = "is still being processed by the server.";
+        let error = refused(format!("The disruption budget {name} {why}"));
+        return Err(error.retry_after(EVICTION_RETRY));
+    }
+    let allowed = number("disruptionsAllowed");
+    if allowed < 0 {
+        return forbidden("pdb disruptions allowed is negative");
+    }
+    if status["disruptedPods"]
+        .as_object()
+        .is_some_and(|pods| pods.len() > MOST_DISRUPTED)
+    {
+        return forbidden(
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+        );
+    }
+    if allowed > 0 {
+        return Ok(());
+    }
+    let (wanted, healthy) = (number("desiredHealthy"), number("currentHealthy"));
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let mut conditions = conditions.filter(|condition| condition["type"] == ALLOWED);
+    let told = conditions.next().and_then(|condition| {
+        let text = |field: &str| condition[field].as_str().unwrap_or_default();
+        let says = text("status") == "False" && !text("message").is_empty();
+        says.then(|| (text("reason"), text("message")))
+    });
+    let no = format!("The disruption budget {name} does not allow evicting pods currently");
+    Err(refused(match told {
+        // The numbers of a budget that could not be worked out say nothing.
+        Some(("SyncFailed", message)) => format!("{no} because it failed sync: {message}"),
+        _ if healthy <= wanted => format!(
+            "The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"
+        ),
+        Some((reason, message)) => format!("{no} ({reason}): {message}"),
+        None => no,
+    }))
+}
+
+/// Takes one disruption from a budget, for a pod that is about to go.
+fn disrupt(budget: &mut Tree, pod: &str, now: &str) {
+    let status = budget.entry("status").or_insert_with(|| json!({}));
+    let left = status["disruptionsAllowed"].as_i64().unwrap_or(0) - 1;
+    status["disruptionsAllowed"] = left.into();
+    status["disruptedPods"][pod] = now.into();
+    if left > 0 {
+        return;
+    }
+    let mut condition = json!({"type": ALLOWED, "status": "False", "reason": "InsufficientPods",
+        "message": "", "lastTransitionTime": now,
+        "observedGeneration": status["observedGeneration"]});
+    let list = match &mut status["conditions"] {
+        Value::Array(list) => list,
+        other => {
+            *other = json!([]);
+            match other {
+                Value::Array(list) => list,
+                _ => return,
+            }
+        }
+    };
+    match list.iter_mut().find(|old| old["type"] == ALLOWED) {
+        Some(old) => {
+            if old["status"] == condition["status"] {
+                condition["lastTransitionTime"] = old["lastTransitionTime"].clone();
+            }
+            *old = condition;
+        }
+        None => list.push(condition),
     }
 }
 

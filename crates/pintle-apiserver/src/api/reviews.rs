@@ -52,7 +52,7 @@ pub(crate) fn review(call: &Call, clock: &Clock) -> Answer {
     ))
 }
 
-/// A question about access is about one thing, in the namespace it is asked in.
+/// A question about access is about one thing and somebody, in the namespace it is asked in.
 fn check(call: &Call, review: &Tree) -> Result<(), ApiError> {
     let resource = &call.target.resource;
     if !resource.plural.ends_with("accessreviews") {
@@ -61,22 +61,44 @@ fn check(call: &Call, review: &Tree) -> Result<(), ApiError> {
     let spec = review.get("spec").unwrap_or(&Value::Null);
     let mut errors = Vec::new();
     let asked = |field: &str| spec.get(field).is_some_and(Value::is_object);
-    if asked("resourceAttributes") == asked("nonResourceAttributes") {
-        errors.push(FieldError::invalid(
+    match (asked("resourceAttributes"), asked("nonResourceAttributes")) {
+        (true, true) => errors.push(FieldError::invalid(
+            "spec.nonResourceAttributes",
+            spec["nonResourceAttributes"].clone(),
+            "cannot be specified in combination with resourceAttributes",
+        )),
+        (false, false) => errors.push(FieldError::invalid(
             "spec.resourceAttributes",
             Value::Null,
             "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        )),
+        _ => {}
+    }
+    let nobody = spec["user"].as_str().unwrap_or_default().is_empty()
+        && spec["groups"].as_array().is_none_or(Vec::is_empty);
+    if nobody && !resource.plural.starts_with("self") {
+        errors.push(FieldError::invalid(
+            "spec.user",
+            "",
+            "at least one of user or group must be specified",
         ));
     }
     if let Some(namespace) = &call.target.namespace {
-        let asked = spec["resourceAttributes"]["namespace"]
+        let about = spec["resourceAttributes"]["namespace"]
             .as_str()
             .unwrap_or_default();
-        if asked != namespace {
+        if asked("resourceAttributes") && about != namespace {
             errors.push(FieldError::invalid(
                 "spec.resourceAttributes.namespace",
-                asked,
+                about,
                 "must match metadata.namespace",
+            ));
+        }
+        if asked("nonResourceAttributes") {
+            errors.push(FieldError::invalid(
+                "spec.nonResourceAttributes",
+                spec["nonResourceAttributes"].clone(),
+                "disallowed on this kind of request",
             ));
         }
     }

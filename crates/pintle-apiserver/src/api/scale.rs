@@ -55,7 +55,9 @@ impl Api {
             .store
             .get(call.table()?, &call.key())
             .ok_or_else(|| call.missing())?;
-        let scale = scale(&call.target.resource, &object.decode());
+        let resource = &call.target.resource;
+        let tree = resource.tree(&object.content, Some(object.revision));
+        let scale = scale(resource, &tree);
         Ok(self.scale_answer(call, &scale))
     }
 
@@ -81,8 +83,8 @@ impl Api {
         };
         let written = self.change(call, Part::Main, &options, Mark::Update, &mut change)?;
         let tree = match &written {
-            Written::Stored(object) => object.decode(),
-            Written::Tried(content, revision) => content.decode(*revision),
+            Written::Stored(object) => resource.tree(&object.content, Some(object.revision)),
+            Written::Tried(content, revision) => resource.tree(content, *revision),
         };
         Ok(self.scale_answer(call, &scale(resource, &tree)))
     }

@@ -74,7 +74,8 @@ impl FieldTerm {
             Field::Name => object.name() == self.value,
             Field::Namespace => object.namespace().unwrap_or_default() == self.value,
             Field::Other(at) if resource.custom.is_some() => {
-                resource.fields[at].read(&object.decode()) == self.value
+                let tree = resource.tree(&object.content, None);
+                resource.fields[at].read(&tree) == self.value
             }
             Field::Other(at) => {
                 object.header().fields.get(at).map_or("", String::as_str) == self.value

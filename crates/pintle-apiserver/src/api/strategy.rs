@@ -134,6 +134,10 @@ pub(crate) fn check(
         resource.namespaced,
         resource.custom.is_none(),
     );
+    if resource.is("", "replicationcontrollers") {
+        // Of these the name alone is judged that was made of the prefix.
+        errors.retain(|error| error.field != "metadata.generateName");
+    }
     if let Some(stored) = stored {
         errors.extend(meta::check_update(object, stored));
     }
@@ -406,11 +410,17 @@ fn keep_system_metadata(object: &mut Tree, stored: &Tree, warnings: &Warnings) {
         // The prefix of a generated name may be left out but stays.
         take(metadata, kept, field);
     }
-    // Left out, they stay; changed, they are refused.
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
-        if metadata.get(field).is_none_or(Value::is_null) {
-            take(metadata, kept, field);
-        }
+    // Nobody moves the time of a deletion under way; one that was not asked for is refused.
+    let deleting = kept.get("deletionTimestamp").is_some_and(|t| !t.is_null());
+    if deleting || metadata.get("deletionTimestamp").is_none_or(Value::is_null) {
+        take(metadata, kept, "deletionTimestamp");
+    }
+    // Left out, it stays; changed, it is refused.
+    if metadata
+        .get("deletionGracePeriodSeconds")
+        .is_none_or(Value::is_null)
+    {
+        take(metadata, kept, "deletionGracePeriodSeconds");
     }
     drop_nulls(metadata);
     dedupe_owners(metadata, warnings);

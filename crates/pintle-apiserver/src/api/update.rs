@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How often a write that does not insist on a version is tried again after losing a race.
-const TRIES: usize = 64;
+pub(crate) const TRIES: usize = 64;
 
 /// What a change does to the stored object.
 pub(crate) type Changing<'a> = &'a mut dyn FnMut(Tree) -> Result<Tree, ApiError>;
@@ -49,13 +49,17 @@ impl Api {
             let uid = meta::text(&object, "uid");
             if uid.is_empty() {
                 // What is not there has no version to insist on.
-                meta::metadata(&mut object).remove("resourceVersion");
+                let mut new = object.clone();
+                meta::metadata(&mut new).remove("resourceVersion");
                 let namespace = call.target.namespace.as_deref();
-                let written =
-                    self.create_object(resource, namespace, object, &options, Mark::Update)?;
-                return Ok(written.answer(201, &call.view(&self.clock), &options));
+                match self.create_object(resource, namespace, new, &options, Mark::Update) {
+                    // Somebody came between: this is then a change of theirs.
+                    Err(error) if error.is_taken() => {}
+                    made => return Ok(made?.answer(201, &call.view(&self.clock), &options)),
+                }
+            } else {
+                return Err(other_uid(resource, &call.key(), name, uid, ""));
             }
-            return Err(other_uid(resource, &call.key(), name, uid, ""));
         }
         let part = Part::of(sub);
         if names_no_version(&object) && !resource.unconditional_update {
@@ -84,7 +88,7 @@ impl Api {
             let Some(current) = self.store.get(table, &key) else {
                 return Err(call.missing());
             };
-            let stored = current.decode();
+            let stored = resource.tree(&current.content, Some(current.revision));
             let mut object = change(stored.clone())?;
             check_versions(resource, &object, &current)?;
             if mark == Mark::Update {

@@ -42,16 +42,16 @@ impl View {
         revision: Option<u64>,
         columns: bool,
     ) {
-        if self.is_plain() {
+        if self.is_plain() && self.resource.is_complete(content) {
             return content.write(out, &self.resource.prefix, revision);
         }
-        let value = self.value(content.decode(revision), columns);
+        let value = self.value(self.resource.tree(content, revision), columns);
         out.extend_from_slice(value.to_string().as_bytes());
     }
 
     /// Appends one item of a list: built-in kinds leave their type to the list.
     pub(crate) fn write_item(&self, out: &mut Vec<u8>, object: &Object) {
-        if self.is_plain() {
+        if self.is_plain() && self.resource.is_complete(&object.content) {
             let prefix = if self.resource.custom.is_some() {
                 self.resource.prefix.as_str()
             } else {
@@ -59,10 +59,11 @@ impl View {
             };
             return object.write(out, prefix);
         }
-        let tree = object.decode();
+        let tree = self.resource.tree(&object.content, Some(object.revision));
         let value = match self.form {
             Form::Table(version, row) => self.row(version, row, tree),
             Form::Metadata(version) => metadata(version, tree),
+            Form::Json | Form::Yaml if self.resource.custom.is_some() => self.typed(tree),
             Form::Json | Form::Yaml => Value::Object(self.resource.convert_out(tree)),
         };
         out.extend_from_slice(value.to_string().as_bytes());

@@ -212,7 +212,9 @@ impl Filter {
             (true, true) => EventKind::Modified,
             (true, false) => EventKind::Deleted,
         };
-        if kind == event.kind && self.view.is_plain() {
+        let as_stored =
+            self.view.is_plain() && self.view.resource.is_complete(&event.object.content);
+        if kind == event.kind && as_stored {
             let frame = event.shared_frame(|| {
                 let mut frame = Vec::new();
                 write_event(&mut frame, kind, &self.view, &event.object, false);

@@ -24,11 +24,7 @@ pub(crate) enum NameRule {
 impl NameRule {
     /// What is wrong with `name`. A `prefix` (generateName) may end in a dash.
     pub(crate) fn problems(self, name: &str, prefix: bool) -> Vec<String> {
-        let body = if prefix {
-            name.strip_suffix('-').unwrap_or(name)
-        } else {
-            name
-        };
+        let body = if prefix { &before_tail(name) } else { name };
         match self {
             Self::Subdomain => in_characters(is_subdomain(body)),
             Self::Label => in_characters(label(body, LABEL, |c| {
@@ -38,6 +34,18 @@ impl NameRule {
             Self::PathSegment => path_segment(name, prefix),
         }
     }
+}
+
+/// A prefix that ends in a dash, as if it ended in a letter: what stands before the dash is judged
+/// with the whole name.
+fn before_tail(prefix: &str) -> String {
+    let mut kept = prefix.to_owned();
+    if prefix.len() > 1 && kept.ends_with('-') {
+        kept.pop();
+        kept.pop();
+        kept.push('a');
+    }
+    kept
 }
 
 fn path_segment(name: &str, prefix: bool) -> Vec<String> {

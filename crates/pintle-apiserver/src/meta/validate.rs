@@ -32,7 +32,16 @@ pub(crate) fn check(
             .unwrap_or_default()
     };
     let name = text("name");
-    // A prefix is judged by the name that was made of it.
+    let prefix = text("generateName");
+    if !prefix.is_empty() {
+        for problem in rule.problems(prefix, true) {
+            errors.push(FieldError::invalid(
+                "metadata.generateName",
+                prefix,
+                problem,
+            ));
+        }
+    }
     for problem in rule.problems(name, false) {
         if !name.is_empty() {
             errors.push(FieldError::invalid("metadata.name", name, problem));

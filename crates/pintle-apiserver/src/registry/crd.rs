@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     fields::SelectableField,
+    kept::{Kept, fingerprint},
     kind::{ALL, GET, PATCH, UPDATE},
     resource::{Resource, Sub, api_version},
 };
@@ -30,6 +31,8 @@ pub(crate) struct CustomVersion {
     pub(crate) terminating: bool,
     /// What objects must look like.
     pub(crate) schema: Structural,
+    /// What objects get when they are read; none if nothing.
+    pub(crate) kept: Option<Arc<Kept>>,
     /// The whole entry of `spec.versions`.
     pub(crate) version: Value,
 }
@@ -90,21 +93,25 @@ impl Definition {
         served.sort_by(|a, b| {
             version_order(&string(&b["name"])).cmp(&version_order(&string(&a["name"])))
         });
+        let kept = self.storage().and_then(Kept::of);
         served
             .into_iter()
-            .map(|version| self.resource(version, table))
+            .map(|version| self.resource(version, table, kept.clone()))
             .collect()
     }
 
     /// The resource of the version that objects are stored in, served or not.
     pub(crate) fn stored(&self, table: TableId) -> Option<Resource> {
-        let version = self
-            .versions()
-            .find(|version| version["storage"] == Value::Bool(true))?;
-        Some(self.resource(version, table))
+        let version = self.storage()?;
+        Some(self.resource(version, table, Kept::of(version)))
     }
 
-    fn resource(&self, version: &Value, table: TableId) -> Resource {
+    fn storage(&self) -> Option<&Value> {
+        self.versions()
+            .find(|version| version["storage"] == Value::Bool(true))
+    }
+
+    fn resource(&self, version: &Value, table: TableId, kept: Option<Arc<Kept>>) -> Resource {
         let names = at(&self.tree, &["spec", "names"]);
         let kind = string(&names["kind"]);
         let name = string(&version["name"]);
@@ -114,6 +121,7 @@ impl Definition {
             terminating: crate::meta::is_deleting(&self.tree),
             // It was checked when the definition was written.
             schema: Structural::parse(&version["schema"]["openAPIV3Schema"]).unwrap_or_default(),
+            kept,
             version: version.clone(),
         };
         Resource {
@@ -343,10 +351,7 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
 
 /// Differs between kinds, stays the same for one.
 fn storage_hash(name: &str) -> String {
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    STANDARD.encode(hash.to_be_bytes())
+    STANDARD.encode(fingerprint(name).to_be_bytes())
 }
 
 /// Decides on a definition's names and says so in its status: accepted and established, or which

@@ -6,6 +6,7 @@
 mod convert;
 pub(crate) mod crd;
 mod fields;
+mod kept;
 pub(crate) mod kind;
 mod resource;
 

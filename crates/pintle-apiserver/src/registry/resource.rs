@@ -6,6 +6,7 @@ use super::{
     convert::Conversion,
     crd::CustomVersion,
     fields::{self, SelectableField},
+    kept::Kept,
     kind::{self, Verbs},
 };
 use crate::{
@@ -136,6 +137,26 @@ impl Resource {
         self.custom.is_none() && self.group == group && self.plural == plural
     }
 
+    fn kept(&self) -> Option<&Kept> {
+        self.custom.as_ref()?.kept.as_deref()
+    }
+
+    /// Whether a stored object has all defaults of the version it is kept in, so that its bytes
+    /// can be served as they are.
+    pub(crate) fn is_complete(&self, content: &Content) -> bool {
+        self.kept()
+            .is_none_or(|kept| kept.mark == content.header.complete)
+    }
+
+    /// A stored object as it is read: with the defaults of the version it is kept in.
+    pub(crate) fn tree(&self, content: &Content, revision: Option<u64>) -> Tree {
+        let tree = content.decode(revision);
+        match self.kept() {
+            Some(kept) if !self.is_complete(content) => kept.complete(tree),
+            _ => tree,
+        }
+    }
+
     /// The served form of a stored object.
     pub(crate) fn convert_out(&self, tree: Tree) -> Tree {
         match self.conversion {
@@ -165,7 +186,13 @@ impl Resource {
                 .map(|field| field.read(&object))
                 .collect(),
         };
-        Content::encode(object, fields)
+        let complete = self
+            .kept()
+            .filter(|kept| kept.complete(object.clone()) == object)
+            .map_or(0, |kept| kept.mark);
+        let mut content = Content::encode(object, fields);
+        content.header.complete = complete;
+        content
     }
 }
 

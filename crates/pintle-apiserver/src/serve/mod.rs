@@ -1,5 +1,6 @@
 //! The server on a socket: TLS with its own authority, one token, HTTP/1.1 and HTTP/2.
 
+mod impersonate;
 mod kubeconfig;
 mod subject;
 mod tls;
@@ -18,10 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
-use self::{
-    tls::Identity,
-    token::{Token, impersonated},
-};
+use self::{impersonate::impersonated, tls::Identity, token::Token};
 use crate::{
     ApiServer,
     api::{ApiError, User},
@@ -46,6 +44,12 @@ pub enum ServeError {
     /// The address cannot be resolved or bound.
     #[error("cannot listen")]
     Listen(#[from] io::Error),
+    /// A certificate for a user without a name would be nobody's.
+    #[error("a user needs a name")]
+    NoUser,
+    /// A kubeconfig cannot be written.
+    #[error("cannot write a kubeconfig")]
+    Write(#[source] io::Error),
     /// No certificate could be made.
     #[error("cannot make a certificate: {0}")]
     Certificate(String),
@@ -147,8 +151,12 @@ impl Bound {
     /// A kubeconfig for another user: a certificate of this listener's authority, good as long as
     /// it listens, names the user and their group. It holds the key: keep it like a password.
     ///
-    /// Everybody may do everything; who asked is told by a `SelfSubjectReview`.
+    /// Everybody may do everything but ask as somebody else, which takes the group
+    /// `system:masters`; who asked is told by a `SelfSubjectReview`. An empty name is refused.
     pub fn user_kubeconfig(&self, user: &str, group: Option<&str>) -> Result<String, ServeError> {
+        if user.is_empty() {
+            return Err(ServeError::NoUser);
+        }
         let (certificate, key) = self.identity.issue(user, group)?;
         let authority = &self.identity.authority_pem;
         Ok(kubeconfig::user_text(
@@ -163,6 +171,18 @@ impl Bound {
     /// Writes the kubeconfig to `path`, readable by its owner alone. An existing file is replaced.
     pub fn write_kubeconfig(&self, path: impl AsRef<Path>) -> io::Result<()> {
         kubeconfig::write(path.as_ref(), &self.kubeconfig())
+    }
+
+    /// Writes the kubeconfig of a user ([`Bound::user_kubeconfig`]) to `path`, readable by its
+    /// owner alone. An existing file is replaced.
+    pub fn write_user_kubeconfig(
+        &self,
+        path: impl AsRef<Path>,
+        user: &str,
+        group: Option<&str>,
+    ) -> Result<(), ServeError> {
+        let text = self.user_kubeconfig(user, group)?;
+        kubeconfig::write(path.as_ref(), &text).map_err(ServeError::Write)
     }
 
     /// Stops listening, ends all watches, lets other requests finish for a few seconds, and closes
@@ -280,18 +300,18 @@ impl Listener {
         mut request: Request<Incoming>,
         client: Option<User>,
     ) -> Result<http::Response<crate::Body>, Infallible> {
-        let user = match client {
-            Some(client) => Some(impersonated(request.headers(), client)),
-            None => self.token.user(request.headers()),
-        };
+        let user = client
+            .or_else(|| self.token.user(request.headers()))
+            .ok_or_else(ApiError::unauthorized)
+            .and_then(|user| impersonated(request.headers(), user));
         match user {
-            Some(user) => {
+            Ok(user) => {
                 let extensions = request.extensions_mut();
                 extensions.insert(user);
                 extensions.insert(Closing(self.closing.clone()));
                 self.service.clone().call(request).await
             }
-            None => Ok(crate::api::refusal(&ApiError::unauthorized())),
+            Err(error) => Ok(crate::api::refusal(&error)),
         }
     }
 }

@@ -98,6 +98,21 @@ mod tests {
         assert!(user(&certificate("", None)).is_none());
     }
 
+    #[test]
+    fn a_certificate_may_name_many_organizations() {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        let name = &mut params.distinguished_name;
+        name.push(DnType::OrganizationName, "red");
+        name.push(DnType::CommonName, "alice");
+        // A type is kept once, so the second is told by its number.
+        name.push(DnType::CustomDnType(vec![2, 5, 4, 10]), "blue");
+        let key = KeyPair::generate().unwrap();
+        let alice = user(params.self_signed(&key).unwrap().der()).unwrap();
+        assert_eq!(alice.name, "alice");
+        assert_eq!(alice.groups, ["red", "blue", "system:authenticated"]);
+    }
+
     proptest! {
         #[test]
         fn no_bytes_make_it_fail(at in 0_usize..400, byte in any::<u8>(), cut in 0_usize..400) {

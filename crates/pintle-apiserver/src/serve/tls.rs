@@ -123,3 +123,45 @@ impl Identity {
         Ok(Arc::new(config))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::pki_types::{UnixTime, pem::PemObject};
+
+    use super::*;
+
+    /// The middle of 2030.
+    fn now() -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs(1_908_000_000))
+    }
+
+    fn accepts(identity: &Identity, certificate: &CertificateDer<'_>) -> bool {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = identity.client_verifier(provider).unwrap();
+        verifier.verify_client_cert(certificate, &[], now()).is_ok()
+    }
+
+    /// Proves W162.
+    #[test]
+    fn only_a_current_client_certificate_of_the_authority_is_taken() {
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let ours = Identity::new(address).unwrap();
+        let other = Identity::new(address).unwrap();
+        let (pem, _) = ours.issue("alice", Some("red")).unwrap();
+        let alice = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        assert!(accepts(&ours, &alice));
+        assert!(!accepts(&other, &alice), "of another authority");
+        assert!(!accepts(&ours, &ours.certificate), "a server's");
+
+        let mut params = CertificateParams::default();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        for (year, good) in [(2029, false), (2031, true)] {
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+            let key = KeyPair::generate().unwrap();
+            let signed = params.signed_by(&key, &ours.authority).unwrap();
+            assert_eq!(accepts(&ours, signed.der()), good, "until {year}");
+        }
+    }
+}

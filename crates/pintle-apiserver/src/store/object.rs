@@ -19,6 +19,8 @@ pub(crate) struct Header {
     /// The kind's selectable fields and their values, in the kind's order.
     pub(crate) fields: Vec<String>,
     pub(crate) deleting: bool,
+    /// The mark of the schema whose defaults a custom resource is known to have; 0 for none.
+    pub(crate) complete: u64,
 }
 
 /// One state of an object, before or without a revision.
@@ -50,6 +52,7 @@ impl Content {
                 .get("deletionTimestamp")
                 .is_some_and(|v| !v.is_null()),
             fields,
+            complete: 0,
         };
         let mut rest = Vec::with_capacity(512);
         write_members(&mut rest, &metadata);

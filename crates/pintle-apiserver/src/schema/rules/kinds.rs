@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::{
-    Faults, IMMUTABLE, absent, blank, entries, items, labels, non_negative, one_of, pods, port,
-    port_name, require, subdomain, text,
+    Faults, IMMUTABLE, absent, blank, entries, events, items, labels, non_negative, one_of, pods,
+    port, port_name, require, subdomain, text,
 };
 use crate::schema::field::{FieldError, Path};
 
@@ -47,7 +47,7 @@ pub(super) fn check(group: &str, kind: &str, object: &Value, faults: &mut Faults
         ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => {
             role(&object["rules"], kind == "Role", faults);
         }
-        ("" | "events.k8s.io", "Event") => event(object, faults),
+        ("" | "events.k8s.io", "Event") => events::event(object, faults),
         ("policy", "PodDisruptionBudget") => budget(spec, &at, faults),
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaler(spec, &at, faults),
         ("networking.k8s.io", "Ingress") => ingress(spec, &at, faults),
@@ -499,22 +499,5 @@ fn claim_change(new: &Value, old: &Value, faults: &mut Faults) {
         let why = "spec is immutable after creation except resources.requests and \
                    volumeAttributesClassName for bound claims";
         faults.push(FieldError::forbidden("spec", why));
-    }
-}
-
-/// An event is told where its object is; one without a namespace, in `default`.
-fn event(object: &Value, faults: &mut Faults) {
-    let about = ["involvedObject", "regarding"].map(|name| &object[name]);
-    let about = about.into_iter().find(|about| about.is_object());
-    let namespace = text(&object["metadata"], "namespace");
-    let said = about.map_or("", |about| text(about, "namespace"));
-    let fits = if said.is_empty() {
-        matches!(namespace, "default" | "kube-system")
-    } else {
-        said == namespace
-    };
-    if !fits {
-        let why = "does not match event.namespace";
-        faults.push(FieldError::invalid("involvedObject.namespace", said, why));
     }
 }

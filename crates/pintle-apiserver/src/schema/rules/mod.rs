@@ -4,6 +4,7 @@
 //! mistyped manifest run into: what is required, which names and numbers are legal, that a
 //! selector selects its own pods, what may not change. They are told in the words of the original.
 
+mod events;
 mod kinds;
 mod pods;
 mod workloads;

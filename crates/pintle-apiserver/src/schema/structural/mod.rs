@@ -183,6 +183,11 @@ impl Structural {
         &self.root
     }
 
+    /// True if the schema has defaults anywhere.
+    pub fn has_defaults(&self) -> bool {
+        self.root.has_defaults()
+    }
+
     /// True if the schema has rules in CEL anywhere.
     pub fn has_rules(&self) -> bool {
         self.root.has_rules()

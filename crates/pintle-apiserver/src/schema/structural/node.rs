@@ -79,6 +79,16 @@ impl Node {
             .or_else(|| self.additional_schema())
     }
 
+    /// Whether this or anything below has a default.
+    pub(crate) fn has_defaults(&self) -> bool {
+        let mut below = self
+            .properties
+            .values()
+            .chain(self.items.as_deref())
+            .chain(self.additional_schema());
+        self.default.is_some() || below.any(Self::has_defaults)
+    }
+
     pub(crate) fn additional_schema(&self) -> Option<&Self> {
         match &self.additional {
             Some(Additional::Schema(node)) => Some(node),

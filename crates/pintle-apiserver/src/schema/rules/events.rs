@@ -1,0 +1,66 @@
+//! Events: those of old, and those that say when they happened.
+
+use serde_json::Value;
+
+use super::{Faults, absent, text};
+use crate::{meta::names::qualified_name, schema::field::FieldError};
+
+/// The most bytes of a reason, an action or an instance.
+const MAX_WORD: usize = 128;
+/// The most bytes of a message.
+const MAX_MESSAGE: usize = 1024;
+
+/// An event without a time of its own stands where its object does; one without a namespace, in
+/// `default`. One with a time says who reports what.
+pub(super) fn event(object: &Value, faults: &mut Faults) {
+    let about = ["involvedObject", "regarding"].map(|name| &object[name]);
+    let about = about.into_iter().find(|about| about.is_object());
+    let namespace = text(&object["metadata"], "namespace");
+    let said = about.map_or("", |about| text(about, "namespace"));
+    let timed = !absent(&object["eventTime"]);
+    let fits = match (timed, said) {
+        (false, "") => namespace == "default",
+        (true, "") => matches!(namespace, "default" | "kube-system"),
+        (false, said) => said == namespace,
+        (true, _) => true,
+    };
+    if !fits {
+        let why = "does not match event.namespace";
+        faults.push(FieldError::invalid("involvedObject.namespace", said, why));
+    }
+    if timed {
+        reporter(object, faults);
+        for field in ["reportingInstance", "action", "reason"] {
+            let word = text(object, field);
+            if word.is_empty() {
+                faults.push(FieldError::required(field, ""));
+            }
+            at_most(field, word, MAX_WORD, faults);
+        }
+        let message = ["message", "note"].map(|name| text(object, name));
+        at_most("message", &message.concat(), MAX_MESSAGE, faults);
+    }
+}
+
+/// Each group has its own name for who reports.
+fn reporter(object: &Value, faults: &mut Faults) {
+    let field = match text(object, "apiVersion") {
+        "v1" => "reportingComponent",
+        _ => "reportingController",
+    };
+    let reporter = ["reportingComponent", "reportingController"].map(|name| text(object, name));
+    let reporter = reporter.concat();
+    if reporter.is_empty() {
+        faults.push(FieldError::required(field, ""));
+    }
+    for problem in qualified_name(&reporter) {
+        faults.push(FieldError::invalid(field, reporter.as_str(), problem));
+    }
+}
+
+fn at_most(field: &str, found: &str, most: usize, faults: &mut Faults) {
+    if found.len() > most {
+        let why = format!("can have at most {most} characters");
+        faults.push(FieldError::invalid(field, "", why));
+    }
+}

@@ -1,0 +1,165 @@
+//! Asking as somebody else: the `Impersonate-…` headers.
+
+use std::collections::BTreeMap;
+
+use http::{HeaderMap, HeaderValue};
+
+use crate::{
+    api::{ApiError, User},
+    meta::NameRule,
+};
+
+const ADMINISTRATORS: &str = "system:masters";
+const AUTHENTICATED: &str = "system:authenticated";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+const ANONYMOUS: &str = "system:anonymous";
+const EXTRA: &str = "impersonate-extra-";
+
+/// `user`, or whom they ask to be. Only administrators may ask.
+pub(super) fn impersonated(headers: &HeaderMap, user: User) -> Result<User, ApiError> {
+    let name = first(headers, "impersonate-user");
+    let mut groups: Vec<String> = headers
+        .get_all("impersonate-group")
+        .iter()
+        .map(text)
+        .collect();
+    if name.is_empty() {
+        return match without_user(headers, &groups) {
+            Some(why) => Err(ApiError::bad_request(why)),
+            None => Ok(user),
+        };
+    }
+    let account = service_account(&name);
+    if !user.groups.iter().any(|group| group == ADMINISTRATORS) {
+        return Err(refused(&user.name, &name, account));
+    }
+    if let (Some((namespace, _)), true) = (account, groups.is_empty()) {
+        groups.push("system:serviceaccounts".to_owned());
+        groups.push(format!("system:serviceaccounts:{namespace}"));
+    }
+    let has = |group: &str| groups.iter().any(|other| other == group);
+    let more = if name == ANONYMOUS {
+        (!has(UNAUTHENTICATED)).then_some(UNAUTHENTICATED)
+    } else {
+        (!has(UNAUTHENTICATED) && !has(AUTHENTICATED)).then_some(AUTHENTICATED)
+    };
+    groups.extend(more.map(str::to_owned));
+    Ok(User { name, groups })
+}
+
+fn text(value: &HeaderValue) -> String {
+    String::from_utf8_lossy(value.as_bytes()).into_owned()
+}
+
+fn first(headers: &HeaderMap, name: &str) -> String {
+    headers.get(name).map(text).unwrap_or_default()
+}
+
+/// What to say to a request that names something of a user but no user.
+fn without_user(headers: &HeaderMap, groups: &[String]) -> Option<String> {
+    let uid = first(headers, "impersonate-uid");
+    let mut extra: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (name, value) in headers {
+        if let Some(key) = name.as_str().strip_prefix(EXTRA) {
+            extra.entry(key).or_default().push(text(value));
+        }
+    }
+    if uid.is_empty() && groups.is_empty() && extra.is_empty() {
+        return None;
+    }
+    let list = |values: &[String]| {
+        let values: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
+        format!("{{{}}}", values.join(", "))
+    };
+    let groups = match groups {
+        [] => "(nil)".to_owned(),
+        groups => list(groups),
+    };
+    let extra = if extra.is_empty() {
+        "(nil)".to_owned()
+    } else {
+        let pairs = extra.iter();
+        let pairs = pairs.map(|(key, values)| format!("{key:?}:[]string{}", list(values)));
+        format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
+    };
+    Some(format!(
+        "requested &user.DefaultInfo{{Name:\"\", UID:{uid:?}, Groups:[]string{groups}, \
+         Extra:map[string][]string{extra}}} without impersonating a user name"
+    ))
+}
+
+/// The namespace and name of the service account a user name stands for.
+fn service_account(name: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = name
+        .strip_prefix("system:serviceaccount:")?
+        .split_once(':')?;
+    let fits = NameRule::Label.problems(namespace, false).is_empty()
+        && NameRule::Subdomain.problems(name, false).is_empty();
+    fits.then_some((namespace, name))
+}
+
+fn refused(user: &str, wanted: &str, account: Option<(&str, &str)>) -> ApiError {
+    let cannot = |what: &str, place: String| {
+        format!("User {user:?} cannot impersonate resource {what:?} in API group \"\" {place}")
+    };
+    if let Some((namespace, name)) = account {
+        let why = cannot("serviceaccounts", format!("in the namespace {namespace:?}"));
+        return ApiError::forbidden("", "serviceaccounts", name, &why);
+    }
+    let why = cannot("users", "at the cluster scope".to_owned());
+    ApiError::forbidden("", "users", wanted, &why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    fn groups(lines: &[(&'static str, &str)]) -> Vec<String> {
+        impersonated(&headers(lines), User::admin()).unwrap().groups
+    }
+
+    /// Proves W162.
+    #[test]
+    fn whoever_is_impersonated_is_authenticated_unless_said_otherwise() {
+        let bob = ("impersonate-user", "bob");
+        let group = |name| ("impersonate-group", name);
+        assert_eq!(groups(&[bob]), [AUTHENTICATED]);
+        assert_eq!(groups(&[bob, group("red")]), ["red", AUTHENTICATED]);
+        assert_eq!(
+            groups(&[bob, group(AUTHENTICATED), group("red")]),
+            [AUTHENTICATED, "red"]
+        );
+        assert_eq!(groups(&[bob, group(UNAUTHENTICATED)]), [UNAUTHENTICATED]);
+        assert_eq!(
+            groups(&[("impersonate-user", ANONYMOUS)]),
+            [UNAUTHENTICATED]
+        );
+        assert_eq!(
+            groups(&[("impersonate-user", "system:serviceaccount:ns:robot")]),
+            [
+                "system:serviceaccounts",
+                "system:serviceaccounts:ns",
+                AUTHENTICATED
+            ]
+        );
+    }
+
+    #[test]
+    fn a_group_alone_is_nobody() {
+        let lines = [("impersonate-group", "red"), ("impersonate-extra-a", "b")];
+        let error = impersonated(&headers(&lines), User::admin()).unwrap_err();
+        assert_eq!(
+            error.message(),
+            "requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"red\"}, \
+             Extra:map[string][]string{\"a\":[]string{\"b\"}}} without impersonating a user name"
+        );
+    }
+}
