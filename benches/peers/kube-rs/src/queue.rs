@@ -41,8 +41,11 @@ pub async fn run(flags: &Flags) -> Result<Phase> {
         Keys::Distinct => distinct(flags).await?,
         Keys::Duplicate => duplicate(flags).await?,
     };
-    let note = "add and get only: the scheduler has no done";
-    phase.extra.insert("note".into(), note.into());
+    let reason = match flags.keys {
+        Keys::Distinct => "add and get only: the scheduler has no done",
+        Keys::Duplicate => return Ok(phase),
+    };
+    phase.extra.insert("done_reason".into(), reason.into());
     Ok(phase)
 }
 
