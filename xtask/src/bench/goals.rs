@@ -335,7 +335,11 @@ pub(super) fn foos(results: &Results) -> Vec<Row> {
             Some(Goal::PartOfPeer(4.0)),
             Figure::Raw("peak_kib", 1.0 / 1024.0),
         ),
-        row("writes per Foo", None, Figure::Raw("writes_per_foo", 1.0)),
+        row(
+            "writes per Foo, events counted",
+            None,
+            Figure::Raw("writes_per_foo", 1.0),
+        ),
         row("Foos per second (more is better)", None, Figure::PerSecond),
     ]
 }

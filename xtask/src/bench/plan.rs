@@ -322,7 +322,7 @@ pub(super) fn cases(work: Work, quick: bool) -> Vec<Case> {
             handlers.into()
         }
         Work::Reads => {
-            let (pods, reads) = (size(100_000, quick), size(200_000, quick));
+            let (pods, reads) = (size(100_000, quick), size(50_000, quick));
             vec![Case::new(
                 format!("{} Pods", count(pods)),
                 &format!("--objects {pods} --count {reads}"),

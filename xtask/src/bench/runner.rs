@@ -233,7 +233,12 @@ impl Runner {
         kind: MissKind,
         reason: &str,
     ) {
-        if self.interrupt.is_raised() || results.miss(case, peer).is_some() {
+        let known = results.misses.iter().any(|miss| {
+            let same = miss.case == case && miss.peer == peer && miss.kind == kind;
+            // Parts that cannot be done are several; of failures the first tells enough.
+            same && (kind != MissKind::Partly || miss.reason == reason)
+        });
+        if self.interrupt.is_raised() || known {
             return;
         }
         if kind == MissKind::Failed {

@@ -41,11 +41,10 @@ pub async fn run(flags: &Flags) -> Result<Phase> {
         Keys::Distinct => distinct(flags).await?,
         Keys::Duplicate => duplicate(flags).await?,
     };
-    let reason = match flags.keys {
-        Keys::Distinct => "add and get only: the scheduler has no done",
-        Keys::Duplicate => return Ok(phase),
-    };
-    phase.extra.insert("done_reason".into(), reason.into());
+    if matches!(flags.keys, Keys::Distinct) {
+        let reason = "add and get only: the scheduler has no done";
+        phase.extra.insert("done_reason".into(), reason.into());
+    }
     Ok(phase)
 }
 
