@@ -77,8 +77,9 @@ impl Follower {
     fn start(client: Client, flags: &Flags) -> Result<Self> {
         let keep = flags.managed_fields == ManagedFields::Keep;
         let streaming = flags.streaming.is_on();
+        let eager = flags.eager.is_on();
         let pods = SharedInformer::<Pod>::builder(KubeSource::<Pod>::new(client, Scope::all()))
-            .reader(Reader::new().keep_managed_fields(keep))
+            .reader(Reader::new().keep_managed_fields(keep).eager(eager))
             .reflector(move |reflector| reflector.watch_list(streaming))
             .build();
         // By namespace the cache is always indexed.

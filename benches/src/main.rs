@@ -86,6 +86,10 @@ struct Flags {
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     #[serde(serialize_with = "Switch::as_bool")]
     streaming: Switch,
+    /// Whether objects are decoded on their way in, as the peers do, and kept decoded besides
+    #[arg(long, value_enum, default_value_t = Switch::Off)]
+    #[serde(serialize_with = "Switch::as_bool")]
+    eager: Switch,
     /// How long to rest before the memory that is left is looked at
     #[arg(long, default_value_t = 0.0, value_name = "SECONDS")]
     #[serde(skip)]
@@ -97,7 +101,7 @@ struct Flags {
     /// Whether each key is another one
     #[arg(long, value_enum, default_value_t = Keys::Distinct)]
     keys: Keys,
-    /// Whether a reconcile reads its object
+    /// Whether a reconcile reads its object, decoded
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     #[serde(serialize_with = "Switch::as_bool")]
     reads: Switch,

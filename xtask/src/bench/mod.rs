@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// One round, a tenth of everything: to see that it works. Its report goes to target/bench
     #[arg(long)]
     quick: bool,
-    /// How many rounds, instead of five, or three of what takes long
+    /// How many rounds, instead of five, or fewer of what takes long
     #[arg(long)]
     rounds: Option<u32>,
     /// Take the programs as they were built last

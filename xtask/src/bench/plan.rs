@@ -89,8 +89,11 @@ impl Work {
     pub(super) fn rounds(self, quick: bool) -> u32 {
         match self {
             _ if quick => 1,
-            Self::Relist | Self::Reconcile | Self::Foo | Self::Apiserver | Self::Cluster => 3,
-            _ => 5,
+            // Minutes each: a spread of two is little, and the report says how many there were.
+            Self::Cluster => 1,
+            Self::Foo | Self::Apiserver => 2,
+            Self::Relist | Self::Watch | Self::Reads | Self::Reconcile => 3,
+            Self::Sync | Self::Pipeline | Self::Queue => 5,
         }
     }
 
@@ -104,7 +107,11 @@ impl Work {
         match self {
             Self::Sync => &[
                 ("CPU per Pod, µs", Figure::CpuPerCount),
-                ("memory per Pod, KiB", Figure::MemoryPerObject),
+                ("memory per Pod, KB", Figure::MemoryPerObject),
+                (
+                    "memory per Pod after a forced collection (Go) or malloc_trim (kube-rs), KB",
+                    Figure::LeastPerObject,
+                ),
                 PEAK,
                 STEADY,
                 ("peak ÷ memory after", Figure::PeakOverSteady),
@@ -131,7 +138,19 @@ impl Work {
             Self::Pipeline => &[("CPU per event, µs", Figure::CpuPerCount), WALL],
             Self::Reads => &[
                 ("by index, 20 objects, µs", Figure::Raw("by_index_ns", 1e-3)),
+                (
+                    "by index, 20 objects, without copying them, µs",
+                    Figure::Raw("by_index_uncopied_ns", 1e-3),
+                ),
+                (
+                    "the same 20 by a filter over all, µs",
+                    Figure::Raw("by_filter_ns", 1e-3),
+                ),
                 ("by selector, ms", Figure::Raw("selector_ns", 1e-6)),
+                (
+                    "by selector, without copying, ms",
+                    Figure::Raw("selector_uncopied_ns", 1e-6),
+                ),
             ],
             Self::Queue => &[("CPU per key, ns", Figure::CpuNsPerCount), WALL],
             Self::Reconcile => &[("CPU per reconcile, µs", Figure::CpuPerCount), WALL],
@@ -202,6 +221,8 @@ pub(super) struct Case {
     pub(super) flags: Vec<String>,
     pub(super) served: Served,
     pub(super) cores: Cores,
+    /// Who is asked.
+    pub(super) peers: &'static [&'static str],
     /// Not more often than this, however many rounds.
     pub(super) at_most: u32,
     pub(super) patience: Duration,
@@ -214,6 +235,7 @@ impl Case {
             flags: flags.split_whitespace().map(str::to_owned).collect(),
             served: Served::Nothing,
             cores: Cores::Client,
+            peers: &PEERS,
             at_most: u32::MAX,
             patience: Duration::from_secs(90),
         }
@@ -238,8 +260,19 @@ pub(super) fn cases(work: Work, quick: bool) -> Vec<Case> {
                     &format!("--objects {pods} --managed-fields {fields} --settle {settle}"),
                 );
                 case.served = Served::Replay(pods);
+                if fields == "strip" {
+                    case.at_most = 3;
+                }
                 cases.push(case);
             }
+            let mut eager = Case::new(
+                eager_case(),
+                &format!("--objects {pods} --eager on --settle {settle}"),
+            );
+            eager.served = Served::Replay(pods);
+            eager.peers = &["pintle"];
+            eager.at_most = 3;
+            cases.push(eager);
             for (encoding, streaming) in [
                 ("json", "off"),
                 ("json", "on"),
@@ -253,7 +286,7 @@ pub(super) fn cases(work: Work, quick: bool) -> Vec<Case> {
                     ),
                 );
                 case.served = Served::Live(pods);
-                case.at_most = 3;
+                case.at_most = if streaming == "on" { 2 } else { 3 };
                 cases.push(case);
             }
             cases
@@ -289,7 +322,7 @@ pub(super) fn cases(work: Work, quick: bool) -> Vec<Case> {
             handlers.into()
         }
         Work::Reads => {
-            let (pods, reads) = (size(100_000, quick), size(200_000, quick));
+            let (pods, reads) = (size(100_000, quick), size(50_000, quick));
             vec![Case::new(
                 format!("{} Pods", count(pods)),
                 &format!("--objects {pods} --count {reads}"),
@@ -300,10 +333,14 @@ pub(super) fn cases(work: Work, quick: bool) -> Vec<Case> {
             let mut cases: Vec<Case> = [1, 4, 16, 64]
                 .into_iter()
                 .map(|workers| {
-                    Case::new(
+                    let mut case = Case::new(
                         queue_case(workers),
                         &format!("--count {keys} --workers {workers}"),
-                    )
+                    );
+                    if matches!(workers, 4 | 16) {
+                        case.at_most = 3;
+                    }
+                    case
                 })
                 .collect();
             let mut both = Case::new(
@@ -311,9 +348,10 @@ pub(super) fn cases(work: Work, quick: bool) -> Vec<Case> {
                 &format!("--count {keys} --workers 16"),
             );
             both.cores = Cores::All;
+            both.at_most = 3;
             cases.push(both);
             cases.push(Case::new(
-                "duplicate keys (add of a waiting key)",
+                DUPLICATE_CASE,
                 &format!("--count {keys} --workers 1 --keys duplicate"),
             ));
             cases
@@ -345,6 +383,13 @@ pub(super) fn sync_case(fields: &str) -> String {
     format!("recorded, JSON, managedFields {fields}")
 }
 
+/// Pintle alone, decoding as the others do.
+pub(super) fn eager_case() -> String {
+    format!("{}, Pintle decoding eagerly", sync_case("keep"))
+}
+
+pub(super) const DUPLICATE_CASE: &str = "duplicate keys (add of a waiting key)";
+
 pub(super) fn live_case(encoding: &str, streaming: bool) -> String {
     let streaming = if streaming { "streaming list" } else { "list" };
     let encoding = if encoding == "json" { "JSON" } else { encoding };
@@ -362,7 +407,11 @@ pub(super) fn queue_case(workers: usize) -> String {
 }
 
 pub(super) fn reconcile_case(keys: usize, reads: bool) -> String {
-    let reads = if reads { ", reading the object" } else { "" };
+    let reads = if reads {
+        ", reading the object, decoded"
+    } else {
+        ""
+    };
     format!("{} keys{reads}", count(keys))
 }
 

@@ -19,6 +19,8 @@ use crate::interrupt::Interrupt;
 pub(super) struct Runner {
     pub(super) quick: bool,
     rounds: Option<u32>,
+    /// Whether the programs are of the commit that is checked out.
+    built: bool,
     pub(super) programs: Programs,
     pub(super) interrupt: Interrupt,
     pub(super) progress: Progress,
@@ -34,6 +36,7 @@ impl Runner {
         let mut runner = Self {
             quick: args.quick,
             rounds: args.rounds,
+            built: !args.no_build,
             programs,
             interrupt,
             progress: Progress::new(0),
@@ -60,8 +63,12 @@ impl Runner {
             Work::Cluster => rounds * 3,
             _ => {
                 let cases = plan::cases(work, self.quick).into_iter();
-                let runs = cases.map(|case| rounds.min(case.at_most));
-                runs.sum::<u32>() * u32::try_from(PEERS.len()).unwrap_or(4)
+                cases
+                    .map(|case| {
+                        let peers = u32::try_from(case.peers.len()).unwrap_or(4);
+                        rounds.min(case.at_most) * peers
+                    })
+                    .sum()
             }
         };
         usize::try_from(runs).unwrap_or_default()
@@ -70,7 +77,11 @@ impl Runner {
     /// Measures one work. Whatever fails is written down, and the rest goes on.
     pub(super) fn measure(&mut self, work: Work) -> WorkResults {
         let begin = Instant::now();
-        let (date, commit) = machine::now();
+        let (date, mut commit) = machine::now();
+        if !self.built {
+            // What was built last may be of another commit.
+            commit.push_str(" (not rebuilt)");
+        }
         let mut results = WorkResults {
             date,
             commit,
@@ -108,7 +119,7 @@ impl Runner {
                 if round % 2 == 0 {
                     order.reverse();
                 }
-                for peer in order {
+                for peer in order.into_iter().filter(|peer| case.peers.contains(peer)) {
                     if self.interrupt.is_raised() {
                         return;
                     }
@@ -222,7 +233,12 @@ impl Runner {
         kind: MissKind,
         reason: &str,
     ) {
-        if self.interrupt.is_raised() || results.miss(case, peer).is_some() {
+        let known = results.misses.iter().any(|miss| {
+            let same = miss.case == case && miss.peer == peer && miss.kind == kind;
+            // Parts that cannot be done are several; of failures the first tells enough.
+            same && (kind != MissKind::Partly || miss.reason == reason)
+        });
+        if self.interrupt.is_raised() || known {
             return;
         }
         if kind == MissKind::Failed {

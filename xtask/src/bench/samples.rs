@@ -118,8 +118,10 @@ pub(super) enum Figure {
     CpuPerCount,
     /// The same in ns.
     CpuNsPerCount,
-    /// Resident memory that came with the objects, for each of them, in KiB.
+    /// Resident memory that came with the objects, for each of them, in KB of 1,000 bytes.
     MemoryPerObject,
+    /// The same after the program gave back all it could, if it can.
+    LeastPerObject,
     /// The highest memory over that which stayed.
     PeakOverSteady,
     /// The highest memory while listing again, over that before.
@@ -141,10 +143,14 @@ impl Figure {
                 .filter(|count| *count > 0.0)
                 .map(|count| sum / count)
         };
+        let memory = |kib: f64| per((kib - get("base_kib")?) * 1.024, "objects");
         match self {
             Self::CpuPerCount => per(cpu()? * 1e6, "count"),
             Self::CpuNsPerCount => per(cpu()? * 1e9, "count"),
-            Self::MemoryPerObject => per(get("steady_kib")? - get("base_kib")?, "objects"),
+            Self::MemoryPerObject => memory(get("steady_kib")?),
+            Self::LeastPerObject => {
+                memory(get("steady_gc_kib").or_else(|| get("steady_trim_kib"))?)
+            }
             Self::PeakOverSteady => per(get("peak_kib")?, "steady_kib"),
             Self::RelistPeak => per(get("peak_kib")?, "steady_before_kib"),
             Self::BytesPerCount => per(get("bytes_received")?, "count"),
@@ -194,7 +200,14 @@ mod tests {
         let sample = sample("pintle", 1.5);
         let close = |figure: Figure, value: f64| (figure.of(&sample).unwrap() - value).abs() < 1e-9;
         assert!(close(Figure::CpuPerCount, 200_000.0));
-        assert!(close(Figure::MemoryPerObject, 5.0));
+        assert!(close(Figure::MemoryPerObject, 5.12));
+        assert_eq!(Figure::LeastPerObject.of(&sample), None);
+        for name in ["steady_gc_kib", "steady_trim_kib"] {
+            let mut sample = sample.clone();
+            sample.numbers.insert(name.into(), 125.0);
+            let least = Figure::LeastPerObject.of(&sample).unwrap();
+            assert!((least - 2.56).abs() < 1e-9, "{name}: {least}");
+        }
         assert!(close(Figure::PeakOverSteady, 2.0));
         assert!(
             close(Figure::RelistPeak, 1.5),

@@ -41,8 +41,10 @@ pub async fn run(flags: &Flags) -> Result<Phase> {
         Keys::Distinct => distinct(flags).await?,
         Keys::Duplicate => duplicate(flags).await?,
     };
-    let note = "add and get only: the scheduler has no done";
-    phase.extra.insert("note".into(), note.into());
+    if matches!(flags.keys, Keys::Distinct) {
+        let reason = "add and get only: the scheduler has no done";
+        phase.extra.insert("done_reason".into(), reason.into());
+    }
     Ok(phase)
 }
 
