@@ -128,21 +128,18 @@ impl<K> Store<K> {
             });
         }
         let mut matches = self.labels.matches(selector);
-        Selected::Asked(match slots {
-            Some(slots) => {
-                let selected = slots.iter().filter(|slot| matches.slot(**slot));
-                selected
-                    .filter_map(|&slot| self.at(slot))
-                    .cloned()
-                    .collect()
-            }
-            None => {
-                let selected = (0_u32..)
-                    .zip(&self.slots)
-                    .filter(|(slot, _)| matches.slot(*slot));
-                selected.filter_map(|(_, object)| object.clone()).collect()
-            }
-        })
+        let selected = if let Some(slots) = slots {
+            let selected = slots.iter().filter(|slot| matches.slot(**slot));
+            selected
+                .filter_map(|&slot| self.at(slot))
+                .cloned()
+                .collect()
+        } else {
+            let numbered = (0_u32..).zip(&self.slots);
+            let selected = numbered.filter(|(slot, _)| matches.slot(*slot));
+            selected.filter_map(|(_, object)| object.clone()).collect()
+        };
+        Selected::Asked(selected)
     }
 
     fn all(&self, slots: &[u32]) -> Vec<Object<K>> {
