@@ -19,8 +19,12 @@ use crate::{informer::InformerFactory, metrics::Metrics};
 /// How many may be connected at once; who comes then waits.
 const CONNECTIONS: usize = 64;
 
-/// How long a connection may be silent.
-const SILENCE: Duration = Duration::from_secs(30);
+/// How long a connection may take to say what it wants. Shorter than any sensible limit of a
+/// liveness probe would be, so that no crowd of silent connections has the program killed.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// How long a connection may take altogether: who does not read the answer is left.
+const CONVERSATION: Duration = Duration::from_secs(10);
 
 /// How long to wait when the system has no further connection to give.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -33,7 +37,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// | path | answer |
 /// |---|---|
 /// | `/healthz` | 200 for as long as the program runs |
-/// | `/readyz` | 200 when every cache is synced; else 503, and a line for each reason |
+/// | `/readyz` | 200 while every cache is synced and follows the server; else 503, and a line for each reason |
 /// | `/metrics` | everything counted, as Prometheus reads it |
 ///
 /// A program moves from not ready (caches fill, or cannot) to ready, and back to not ready for good
@@ -78,7 +82,8 @@ impl Probes {
         self
     }
 
-    /// The program is ready only once these are started and all synced.
+    /// The program is ready only once these are started and all synced, and no longer once they are
+    /// stopped.
     pub fn caches(mut self, informers: &InformerFactory) -> Self {
         self.caches.push(informers.clone());
         self
@@ -91,9 +96,7 @@ impl Probes {
         }
         let mut reasons = Vec::new();
         for informers in &self.caches {
-            if !informers.is_started() {
-                reasons.push("caches: not started".to_owned());
-            }
+            reasons.extend(informers.not_running());
             let unsynced = informers.not_synced().map(|missing| missing.informers);
             reasons.extend(
                 unsynced
@@ -155,9 +158,13 @@ impl Probes {
         let conversation = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(SILENCE)
+            // One answer each: a place is not kept for who may ask again.
+            .keep_alive(false)
             .serve_connection(TokioIo::new(stream), answer);
-        if let Err(error) = conversation.await {
-            tracing::debug!(%error, "a probe broke off");
+        match tokio::time::timeout(CONVERSATION, conversation).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "a probe broke off"),
+            Err(_) => tracing::debug!("a probe did not read its answer"),
         }
     }
 

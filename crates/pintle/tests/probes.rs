@@ -34,12 +34,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+/// Only a test that fails waits so long.
+const DEADLINE: Duration = Duration::from_secs(20);
+
 /// Status and everything that was said.
 async fn ask(serving: &Serving, method: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(serving.address())
         .await
         .expect("listens");
-    let request = format!("{method} {path} HTTP/1.1\r\nhost: probe\r\nconnection: close\r\n\r\n");
+    let request = format!("{method} {path} HTTP/1.1\r\nhost: probe\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("answered");
@@ -48,13 +51,19 @@ async fn ask(serving: &Serving, method: &str, path: &str) -> (u16, String) {
 }
 
 async fn until(serving: &Serving, status: u16, part: &str) -> String {
-    loop {
-        let (is, answer) = ask(serving, "GET", "/readyz").await;
-        if is == status && answer.contains(part) {
-            return answer;
+    let mut last = String::new();
+    let asking = async {
+        loop {
+            let (is, answer) = ask(serving, "GET", "/readyz").await;
+            if is == status && answer.contains(part) {
+                return answer;
+            }
+            last = answer;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    };
+    let answer = tokio::time::timeout(DEADLINE, asking).await;
+    answer.unwrap_or_else(|_| panic!("wanted {status} with {part:?}, last heard: {last}"))
 }
 
 /// A client of `server` who may not read Secrets until `granted`.
@@ -115,6 +124,56 @@ async fn readiness_says_which_cache_is_missing_and_why() {
     let address = serving.address();
     serving.shutdown().await;
     assert!(TcpStream::connect(address).await.is_err(), "closed");
+}
+
+/// Proves PX-60.
+#[tokio::test]
+async fn who_has_stopped_his_informers_is_not_ready() {
+    let server = ApiServer::builder().build();
+    let informers = InformerFactory::new(server.client());
+    let probes = Probes::new(&CancellationToken::new()).caches(&informers);
+    let serving = probes.serve("127.0.0.1:0").await.expect("a free port");
+    let first = CancellationToken::new();
+    informers.start(&first);
+    let stopped = informers.informer::<ConfigMap>();
+    until(&serving, 200, "ok").await;
+    first.cancel();
+    let (status, answer) = ask(&serving, "GET", "/readyz").await;
+    assert_eq!(status, 503);
+    assert!(answer.contains("[-] caches: stopped"), "{answer}");
+
+    informers.start(&CancellationToken::new());
+    let (status, answer) = ask(&serving, "GET", "/readyz").await;
+    assert_eq!(status, 503);
+    assert!(
+        answer.contains("[-] configmaps at cluster scope: stopped"),
+        "{answer}"
+    );
+    let running = informers.informer::<ConfigMap>();
+    until(&serving, 200, "ok").await;
+    drop((stopped, running));
+
+    informers.shutdown().await;
+    let (status, answer) = ask(&serving, "GET", "/readyz").await;
+    assert_eq!(status, 503);
+    assert!(answer.contains("[-] caches: stopped"), "{answer}");
+}
+
+/// Proves PX-62.
+#[tokio::test]
+async fn silent_connections_keep_nobody_from_asking() {
+    let serving = Probes::new(&CancellationToken::new()).serve("127.0.0.1:0");
+    let serving = serving.await.expect("a free port");
+    let (status, answer) = ask(&serving, "GET", "/healthz").await;
+    assert_eq!(status, 200);
+    assert!(answer.contains("connection: close"), "{answer}");
+    let mut silent = Vec::new();
+    for _ in 0..64 {
+        let stream = TcpStream::connect(serving.address()).await;
+        silent.push(stream.expect("listens"));
+    }
+    let answer = tokio::time::timeout(DEADLINE, ask(&serving, "GET", "/healthz"));
+    assert_eq!(answer.await.expect("not kept waiting").0, 200);
 }
 
 /// Proves PX-61.

@@ -165,6 +165,8 @@ impl Program {
         let ran = controller
             .run(self.cli.workers.into(), &self.shutdown)
             .await;
+        // Whatever ended it: from here on a probe hears that nothing is done any more.
+        self.shutdown.cancel();
         informers.shutdown().await;
         let unwritten = events.shutdown(FLUSH).await.left;
         if unwritten > 0 {

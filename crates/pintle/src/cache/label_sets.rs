@@ -1,6 +1,9 @@
 //! Which objects have the same labels.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::{
+    collections::BTreeSet,
+    hash::{BuildHasher, Hash, Hasher},
+};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
@@ -11,12 +14,14 @@ use crate::object::Labels;
 ///
 /// Objects of one owner mostly have equal labels. So a selector is asked once for each set, not for
 /// each object, and what it says of an object is found by a number beside the slot, without
-/// touching the object. A set that no slot has is forgotten.
+/// touching the object, provided that there are fewer sets than objects to ask for. A set that no
+/// slot has is forgotten.
 #[derive(Default)]
 pub(super) struct LabelSets {
     hasher: DefaultHashBuilder,
     sets: Vec<LabelSet>,
-    free: Vec<u32>,
+    /// Places in `sets` that are not in use; never the last one.
+    free: BTreeSet<u32>,
     by_labels: HashTable<u32>,
     of_slot: Vec<u32>,
 }
@@ -116,6 +121,11 @@ impl LabelSets {
         }
     }
 
+    /// Places for sets: what it takes to note an answer for each.
+    pub(super) fn places(&self) -> usize {
+        self.sets.len()
+    }
+
     pub(super) fn matches<'a>(&'a self, selector: &'a Selector) -> Matches<'a> {
         Matches {
             sets: self,
@@ -135,7 +145,7 @@ impl LabelSets {
 
     fn insert(&mut self, labels: Labels<'_>) -> u32 {
         let entry = LabelSet::new(labels);
-        let set = if let Some(set) = self.free.pop() {
+        let set = if let Some(set) = self.free.pop_first() {
             self.sets[set as usize] = entry;
             set
         } else {
@@ -159,7 +169,16 @@ impl LabelSets {
             entry.remove();
         }
         self.sets[set as usize] = LabelSet::default();
-        self.free.push(set);
+        self.free.insert(set);
+        while let Some(&last) = self.free.last()
+            && last as usize + 1 == self.sets.len()
+        {
+            self.free.pop_last();
+            self.sets.pop();
+        }
+        if self.sets.capacity() > 4 * self.sets.len() {
+            self.sets.shrink_to(2 * self.sets.len());
+        }
     }
 }
 
@@ -219,6 +238,26 @@ mod tests {
             sets.free.is_empty(),
             "the place of a forgotten set is used again"
         );
+    }
+
+    #[test]
+    fn places_at_the_end_that_are_free_are_given_up() {
+        let mut sets = LabelSets::default();
+        for slot in 0..1000 {
+            sets.set(slot, labelled(&format!(r#""x":"{slot}""#)).labels());
+        }
+        assert_eq!(sets.places(), 1000);
+        for slot in (1..999).rev() {
+            sets.clear(slot);
+        }
+        assert_eq!((sets.places(), sets.free.len()), (1000, 998));
+        sets.clear(999);
+        assert_eq!((sets.places(), sets.free.len()), (1, 0));
+        assert!(sets.sets.capacity() < 10, "{}", sets.sets.capacity());
+        sets.set(3, labelled(r#""x":"0""#).labels());
+        sets.set(1, labelled(r#""x":"1""#).labels());
+        assert_eq!(selected(&sets, "x=0"), [0, 3]);
+        assert_eq!(selected(&sets, "x=1"), [1]);
     }
 
     #[test]

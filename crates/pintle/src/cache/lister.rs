@@ -55,7 +55,7 @@ impl<K: Kind> Lister<K> {
     }
 
     /// The objects whose labels `selector` selects. It is asked once for all objects with the same
-    /// labels.
+    /// labels, where that saves anything.
     pub fn list_matching(&self, selector: &Selector) -> Vec<Object<K>> {
         if selector.is_nothing() {
             return Vec::new();
@@ -63,7 +63,10 @@ impl<K: Kind> Lister<K> {
         if selector.is_everything() {
             return self.list();
         }
-        self.shared.read(|state| state.store.selected(selector))
+        let selected = self
+            .shared
+            .read(|state| state.store.selected(None, selector));
+        selected.ask(selector)
     }
 
     /// The objects of one namespace. The empty name means all namespaces.
@@ -202,7 +205,9 @@ impl<K: Kind> NamespaceLister<K> {
             return self.lister.list_matching(selector);
         }
         let shared = &self.lister.shared;
-        shared.read(|state| state.store.selected_in(&self.namespace, selector))
+        let namespace = Some(self.namespace.as_str());
+        let selected = shared.read(|state| state.store.selected(namespace, selector));
+        selected.ask(selector)
     }
 }
 

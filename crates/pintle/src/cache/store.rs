@@ -23,6 +23,26 @@ pub(super) struct Store<K> {
     pub(super) resource_version: String,
 }
 
+/// What a selector selects, or may.
+pub(super) enum Selected<K> {
+    Asked(Vec<Object<K>>),
+    /// All there are.
+    Unasked(Vec<Object<K>>),
+}
+
+impl<K> Selected<K> {
+    /// Asks the selector, unless that is done.
+    pub(super) fn ask(self, selector: &Selector) -> Vec<Object<K>> {
+        match self {
+            Self::Asked(objects) => objects,
+            Self::Unasked(mut objects) => {
+                objects.retain(|object| selector.matches_labels(object.labels()));
+                objects
+            }
+        }
+    }
+}
+
 impl<K> Store<K> {
     pub(super) fn new(indices: usize) -> Self {
         Self {
@@ -95,22 +115,31 @@ impl<K> Store<K> {
         self.all(index.map_or(&[], |index| index.get(value)))
     }
 
-    /// The objects that `selector` selects.
-    pub(super) fn selected(&self, selector: &Selector) -> Vec<Object<K>> {
+    /// The objects that `selector` selects, of one namespace or of all.
+    ///
+    /// The selector is asked here only if it need be asked for fewer sets of labels than there are
+    /// objects. Otherwise it is left to the caller, who can do it without the lock.
+    pub(super) fn selected(&self, namespace: Option<&str>, selector: &Selector) -> Selected<K> {
+        let slots = namespace.map(|namespace| self.namespaces.get(namespace));
+        if self.labels.places() >= slots.map_or(self.len(), <[u32]>::len) {
+            return Selected::Unasked(match slots {
+                Some(slots) => self.all(slots),
+                None => self.iter().cloned().collect(),
+            });
+        }
         let mut matches = self.labels.matches(selector);
-        let numbered = (0_u32..).zip(&self.slots);
-        let selected = numbered.filter(|(slot, _)| matches.slot(*slot));
-        selected.filter_map(|(_, object)| object.clone()).collect()
-    }
-
-    pub(super) fn selected_in(&self, namespace: &str, selector: &Selector) -> Vec<Object<K>> {
-        let mut matches = self.labels.matches(selector);
-        let slots = self.namespaces.get(namespace).iter();
-        let selected = slots.filter(|slot| matches.slot(**slot));
-        selected
-            .filter_map(|&slot| self.at(slot))
-            .cloned()
-            .collect()
+        let selected = if let Some(slots) = slots {
+            let selected = slots.iter().filter(|slot| matches.slot(**slot));
+            selected
+                .filter_map(|&slot| self.at(slot))
+                .cloned()
+                .collect()
+        } else {
+            let numbered = (0_u32..).zip(&self.slots);
+            let selected = numbered.filter(|(slot, _)| matches.slot(*slot));
+            selected.filter_map(|(_, object)| object.clone()).collect()
+        };
+        Selected::Asked(selected)
     }
 
     fn all(&self, slots: &[u32]) -> Vec<Object<K>> {

@@ -1,6 +1,9 @@
 use std::sync::Arc;
 
-use super::*;
+use super::{
+    store::{Selected, Store},
+    *,
+};
 use crate::testing::{Thing, object};
 
 fn names(objects: &[Object<Thing>]) -> Vec<String> {
@@ -62,6 +65,33 @@ fn a_namespace_is_listed_alone() {
     assert!(lister.namespace("").get("1").is_none());
     things.remove(&"a/1".parse().unwrap());
     assert_eq!(names(&lister.namespace("a").list()), ["a/2"]);
+}
+
+/// Proves PR-116.
+#[test]
+fn a_selector_is_asked_under_the_lock_only_for_fewer_sets_of_labels_than_objects() {
+    let mut store = Store::new(0);
+    let mut put = |key: &str, value: &str| store.put(object(key, "u", 1, value), &[]);
+    for number in 0..6 {
+        put(
+            &format!("many/{number}"),
+            if number < 2 { "x" } else { "y" },
+        );
+    }
+    for (key, value) in [("few/1", "x"), ("few/2", "y"), ("few/3", "z")] {
+        put(key, value);
+    }
+    let selector: Selector = "value=x".parse().unwrap();
+    for (namespace, asked, expected) in [
+        (None, true, &["few/1", "many/0", "many/1"][..]),
+        (Some("many"), true, &["many/0", "many/1"]),
+        (Some("few"), false, &["few/1"]),
+        (Some("none"), false, &[]),
+    ] {
+        let selected = store.selected(namespace, &selector);
+        assert_eq!(matches!(selected, Selected::Asked(_)), asked);
+        assert_eq!(names(&selected.ask(&selector)), expected);
+    }
 }
 
 /// Proves S-10.

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 use self::state::State;
 use crate::{
     object::Object,
-    reflector::Sink,
+    reflector::{Sink, Unread},
     sync::{self, Mutex},
 };
 
@@ -36,6 +36,8 @@ pub enum Delta<K> {
     Replaced {
         /// The objects, in the order of the list.
         items: Vec<Object<K>>,
+        /// Objects that are there too but could not be read.
+        unread: Vec<Unread>,
         /// The version of the list.
         resource_version: String,
     },
@@ -136,8 +138,19 @@ impl<K> DeltaFifo<K> {
 
     /// Enters a whole list as one entry.
     pub fn replace(&self, items: Vec<Object<K>>, resource_version: &str) {
+        self.replace_with_unread(items, Vec::new(), resource_version);
+    }
+
+    /// Enters a whole list as one entry, with objects that are there too but could not be read.
+    pub fn replace_with_unread(
+        &self,
+        items: Vec<Object<K>>,
+        unread: Vec<Unread>,
+        resource_version: &str,
+    ) {
         self.push(Delta::Replaced {
             items,
+            unread,
             resource_version: resource_version.to_owned(),
         });
     }
@@ -227,6 +240,15 @@ impl<K> DeltaFifo<K> {
 impl<K: Send + Sync + 'static> Sink<K> for DeltaFifo<K> {
     fn replace(&self, items: Vec<Object<K>>, resource_version: &str) {
         self.replace(items, resource_version);
+    }
+
+    fn replace_with_unread(
+        &self,
+        items: Vec<Object<K>>,
+        unread: Vec<Unread>,
+        resource_version: &str,
+    ) {
+        self.replace_with_unread(items, unread, resource_version);
     }
 
     fn add(&self, object: Object<K>) {

@@ -20,6 +20,7 @@ fn entries(deltas: &Deltas<Thing>) -> Vec<String> {
             Delta::Replaced {
                 items,
                 resource_version,
+                ..
             } => {
                 format!("replaced {} at {resource_version}", items.len())
             }

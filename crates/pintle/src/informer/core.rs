@@ -15,6 +15,7 @@ use crate::{
     cache::{IndexError, Indexer, Replaced, Write},
     delta_fifo::{Delta, DeltaFifo, Deltas},
     object::{Kind, Object},
+    reflector::Unread,
     sync::Mutex,
 };
 
@@ -228,10 +229,12 @@ impl<K: Kind> Core<K> {
                 Delta::Deleted(last) => writes.push(Write::Remove(last)),
                 Delta::Bookmark(version) => writes.push(Write::Reached(version)),
                 Delta::Replaced {
-                    items,
+                    mut items,
+                    unread,
                     resource_version,
                 } => {
                     self.apply(&mut writes, initial);
+                    items.extend(self.last_read(&unread));
                     self.replace(items, &resource_version, initial);
                 }
                 Delta::Sync => {
@@ -263,6 +266,16 @@ impl<K: Kind> Core<K> {
                 }
             }
         }
+    }
+
+    /// What the cache holds of objects that a list could not read. Asked when everything before the
+    /// list is in the cache, for what the list names may have come only just before it.
+    fn last_read(&self, unread: &[Unread]) -> impl Iterator<Item = Object<K>> {
+        unread.iter().filter_map(|unread| {
+            let key = &unread.key;
+            let held = self.indexer.get(key.namespace(), key.name());
+            held.filter(|held| unread.may_be(held))
+        })
     }
 
     fn replace(&self, items: Vec<Object<K>>, resource_version: &str, initial: bool) {

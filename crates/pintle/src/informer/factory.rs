@@ -119,6 +119,15 @@ pub(super) struct Entry {
     stop: Option<CancellationToken>,
 }
 
+impl Entry {
+    /// Whether it was told to stop: it may not have noticed yet.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop
+            .as_ref()
+            .is_some_and(CancellationToken::is_cancelled)
+    }
+}
+
 /// An informer of any kind, without a hold on it.
 pub(super) trait AnyInformer: Send {
     fn as_any(&self) -> &dyn Any;
@@ -398,9 +407,20 @@ impl InformerFactory {
         (!informers.is_empty()).then_some(NotSynced { informers })
     }
 
-    /// Whether [`start`](Self::start) was called.
-    pub(crate) fn is_started(&self) -> bool {
-        self.shared.state.lock().started.is_some()
+    /// Which informers do not follow the server, and why: a line for each reason, none if all do.
+    pub(crate) fn not_running(&self) -> Vec<String> {
+        let state = self.shared.state.lock();
+        if state.started.is_none() && !state.shut_down {
+            return vec!["caches: not started".to_owned()];
+        }
+        if !state.can_run() {
+            return vec!["caches: stopped".to_owned()];
+        }
+        let entries = state.entries.values();
+        entries
+            .filter(|entry| entry.usage.strong_count() > 0 && entry.is_stopping())
+            .map(|entry| format!("{}: stopped", entry.informer.runner().describe))
+            .collect()
     }
 
     /// Stops all informers and waits until they have ended. Nothing can be started afterwards.

@@ -68,7 +68,7 @@ impl<K: Kind> InformerRequest<'_, K> {
         if let Some(entry) = state.entries.get(&self.identity)
             && let Some(usage) = entry.usage.upgrade()
             && let Some(parts) = entry.informer.as_any().downcast_ref::<Parts<K>>()
-            && !(state.can_run() && parts.core.is_stopped())
+            && !(state.can_run() && (entry.is_stopping() || parts.core.is_stopped()))
         {
             let (core, runner) = (parts.core.clone(), parts.runner.clone());
             return SharedInformer {

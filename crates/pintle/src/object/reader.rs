@@ -113,11 +113,6 @@ impl<K: Kind> Reader<K> {
         self
     }
 
-    /// What is held of `key` already.
-    pub(crate) fn known(&self, key: &ObjectKey) -> Option<Object<K>> {
-        self.known.as_ref()?(key.namespace(), key.name())
-    }
-
     /// The fields to read while skimming, for whoever wants to add some.
     pub(crate) fn fields(&self) -> &Fields {
         &self.fields

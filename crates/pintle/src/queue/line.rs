@@ -59,9 +59,9 @@ struct Keeper {
 /// The line of waiting workers.
 ///
 /// Between any two moves (`settle` sees to it): while somebody is in line there is a keeper; and
-/// while a key is ready, somebody is on his way to it or nobody sleeps. One is enough: having taken a
-/// key he finds those that are left, and wakes the next for them. So many keys that come at once
-/// wake no more workers than there is work for, and with quick work that is few.
+/// there are never more ready keys than workers on their way to them while others sleep. One at a
+/// time would not do: who was woken may not look for long, as a `get` that a loop keeps but does not
+/// poll, and the other keys must not wait for him.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     keeper: Option<Keeper>,
@@ -129,7 +129,7 @@ impl Line {
     /// Restores what holds between moves; says whom to wake for it.
     pub(super) fn settle(&mut self, now: Situation) -> Wakes {
         let mut wakes = Wakes::default();
-        while now.finished || (now.ready > 0 && self.on_their_way == 0) {
+        while now.finished || now.ready > self.on_their_way {
             // The keeper last: the others then need no new one.
             let Some(waker) = self.pop() else { break };
             self.on_their_way += 1;

@@ -1,13 +1,19 @@
 //! The next generation of objects, while a list is being read.
 
+use std::collections::BTreeMap;
+
 use hashbrown::HashMap;
 
+use super::sink::Unread;
 use crate::object::{Object, ObjectKey};
 
-/// Collects the objects of a list. A later state of an object takes the place of an earlier one.
+/// Collects the objects of a list. A later state of an object takes the place of an earlier one,
+/// unless it cannot be read and may be of the same object.
 pub(super) struct Collection<K> {
     objects: Vec<Option<Object<K>>>,
     places: HashMap<ObjectKey, usize>,
+    /// What is there and of which no state was read.
+    unread: BTreeMap<ObjectKey, Unread>,
 }
 
 impl<K> Collection<K> {
@@ -15,10 +21,12 @@ impl<K> Collection<K> {
         Self {
             objects: Vec::new(),
             places: HashMap::new(),
+            unread: BTreeMap::new(),
         }
     }
 
     pub(super) fn put(&mut self, object: Object<K>) {
+        self.unread.remove(object.key());
         let place = *self
             .places
             .entry(object.key().clone())
@@ -29,7 +37,19 @@ impl<K> Collection<K> {
         }
     }
 
+    pub(super) fn put_unread(&mut self, unread: Unread) {
+        if self
+            .get(&unread.key)
+            .is_some_and(|held| unread.may_be(held))
+        {
+            return;
+        }
+        self.remove(&unread.key);
+        self.unread.insert(unread.key.clone(), unread);
+    }
+
     pub(super) fn remove(&mut self, key: &ObjectKey) {
+        self.unread.remove(key);
         if let Some(place) = self.places.remove(key) {
             self.objects[place] = None;
         }
@@ -38,15 +58,18 @@ impl<K> Collection<K> {
     pub(super) fn clear(&mut self) {
         self.objects.clear();
         self.places.clear();
+        self.unread.clear();
     }
 
-    /// An object that only one of the two has, or that they have in different states.
+    /// An object that only one of the two has, or that they have in different states. What one of
+    /// them could not read cannot be compared.
     pub(super) fn first_difference(&self, other: &Self) -> Option<ObjectKey> {
         let differs = |one: &Self, two: &Self| {
             let mut objects = one.objects.iter().flatten();
             let differing = objects.find(|object| {
                 let same = two.get(object.key());
-                same.is_none_or(|same| identity(same) != identity(object))
+                !two.unread.contains_key(object.key())
+                    && same.is_none_or(|same| identity(same) != identity(object))
             });
             differing.map(|object| object.key().clone())
         };
@@ -57,9 +80,12 @@ impl<K> Collection<K> {
         self.objects.get(*self.places.get(key)?)?.as_ref()
     }
 
-    /// The objects, in the order in which they first came.
-    pub(super) fn finish(self) -> Vec<Object<K>> {
-        self.objects.into_iter().flatten().collect()
+    /// The objects, in the order in which they first came, and those that could not be read.
+    pub(super) fn finish(self) -> (Vec<Object<K>>, Vec<Unread>) {
+        (
+            self.objects.into_iter().flatten().collect(),
+            self.unread.into_values().collect(),
+        )
     }
 }
 

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
+    collect::Collection,
     metrics::Counters,
+    sink::Unread,
     status::{Status, Unreadable, UnreadableError},
 };
 use crate::{
     object::{Kind, Object, ObjectKey, Reader},
-    source::{BodyError, RawItem, peek_key, peek_resource_version, peek_type},
+    source::{BodyError, RawItem, peek_key, peek_resource_version, peek_type, peek_uid},
 };
 
 /// So many unreadable objects are logged as warnings.
@@ -28,46 +30,46 @@ pub(super) struct Intake<K: Kind> {
 /// What became of the object of an event.
 pub(super) enum Read<K> {
     Object(Object<K>),
-    /// It could not be read; its version is known or not.
-    Lost(Option<String>),
+    /// It could not be read; which it is and its version are known or not.
+    Lost {
+        unread: Option<Unread>,
+        version: Option<String>,
+    },
     /// It is no object of ours.
     Foreign,
 }
 
 impl<K: Kind> Intake<K> {
-    /// Reads an item of a list. One that cannot be read is there all the same: it stays as it was
-    /// last read, if it ever was.
-    pub(super) fn item(&mut self, item: RawItem<'_>) -> Option<Object<K>> {
-        match item {
+    /// Reads an item of a list.
+    pub(super) fn item(&mut self, item: RawItem<'_>, found: &mut Collection<K>) {
+        let (json, error) = match item {
             RawItem::Json(json) => match self.reader.read(json) {
-                Ok(object) => Some(object),
-                Err(error) => {
-                    let key = error.key().cloned().or_else(|| peek_key(json));
-                    let kept = self.known(key.as_ref());
-                    self.unreadable(key, error.into());
-                    kept
-                }
+                Ok(object) => return found.put(object),
+                Err(error) => (json, error.into()),
             },
             RawItem::TooLarge { head, limit } => {
-                let error = BodyError::TooLarge {
-                    what: "an item of the list",
-                    limit,
-                };
-                let key = peek_key(head);
-                let kept = self.known(key.as_ref());
-                self.unreadable(key, error.into());
-                kept
+                let what = "an item of the list";
+                (head, BodyError::TooLarge { what, limit }.into())
             }
+        };
+        if let Some(unread) = self.lost(json, error) {
+            found.put_unread(unread);
         }
     }
 
-    /// What is known of an object of a streaming list that could not be read.
-    pub(super) fn kept(&self, json: &[u8]) -> Option<Object<K>> {
-        self.known(peek_key(json).as_ref())
-    }
-
-    fn known(&self, key: Option<&ObjectKey>) -> Option<Object<K>> {
-        self.reader.known(key?)
+    /// Tells of an object that could not be read; which one it is, if that can be known.
+    fn lost(&mut self, json: &[u8], error: UnreadableError) -> Option<Unread> {
+        let key = match &error {
+            UnreadableError::Read(error) => error.key().cloned(),
+            _ => None,
+        };
+        let key = key.or_else(|| peek_key(json));
+        let named = key.clone().map(|key| Unread {
+            key,
+            uid: peek_uid(json).map(str::to_owned),
+        });
+        self.unreadable(key, error);
+        named
     }
 
     /// Reads the object of an event.
@@ -78,11 +80,10 @@ impl<K: Kind> Intake<K> {
         }
         match self.reader.read(json) {
             Ok(object) => Read::Object(object),
-            Err(error) => {
-                let key = error.key().cloned().or_else(|| peek_key(json));
-                self.unreadable(key, error.into());
-                Read::Lost(peek_resource_version(json))
-            }
+            Err(error) => Read::Lost {
+                unread: self.lost(json, error.into()),
+                version: peek_resource_version(json),
+            },
         }
     }
 

@@ -24,8 +24,8 @@
 //! - Each step can be [seen](Reflector::status) with its cause.
 //!
 //! # Caveats
-//! A reflector of one's own knows nothing of what its sink has: there an object that cannot be read
-//! during a list is not in that list.
+//! What becomes of an object that cannot be read during a list is for the sink to say, see
+//! [`Sink::replace_with_unread`]. One of which not even the name can be read is not in the list.
 
 mod backoff;
 mod collect;
@@ -48,7 +48,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::{
     backoff::Backoff,
-    sink::Sink,
+    sink::{Sink, Unread},
     status::{During, Failure, Phase, Reason, Status, Unreadable, UnreadableError},
 };
 use self::{machine::Settings, metrics::ReflectorMetrics, run::Runner};

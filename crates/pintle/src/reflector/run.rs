@@ -195,9 +195,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         loop {
             let intake = &mut self.intake;
             let mut on_item = |item: RawItem<'_>| {
-                if let Some(object) = intake.item(item) {
-                    found.put(object);
-                }
+                intake.item(item, &mut found);
             };
             let answer = self.source.list(pager.request(), &mut on_item).await;
             match pager.answered(answer)? {
@@ -368,7 +366,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
                 tell(&self.sink, object.clone());
                 self.passed(open, Some(object.resource_version()));
             }
-            Read::Lost(version) => self.passed(open, version.as_deref()),
+            Read::Lost { version, .. } => self.passed(open, version.as_deref()),
             Read::Foreign => {}
         }
         None
@@ -383,7 +381,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
                 self.passed(open, Some(object.resource_version()));
                 None
             }
-            Read::Lost(version) => {
+            Read::Lost { version, .. } => {
                 self.passed(open, version.as_deref());
                 Some(End::UnreadableDeletion)
             }
@@ -404,7 +402,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
 
     pub(super) async fn replace(&mut self, found: Collection<K>, version: &str, started: Instant) {
         self.sink.ready().await;
-        let items = found.finish();
+        let (items, unread) = found.finish();
         let counters = &self.intake.counters;
         counters.lists.inc();
         counters
@@ -419,7 +417,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             target: "pintle::reflector",
             "listed {} of {} at version {version}", items.len(), self.intake.target
         );
-        self.sink.replace(items, version);
+        self.sink.replace_with_unread(items, unread, version);
         self.intake.note_version(version);
         self.intake.status.send_modify(|status| {
             status.synced = true;

@@ -81,18 +81,18 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             open.events += 1;
             match event {
                 Some(Ok(WatchEvent::Added(json) | WatchEvent::Modified(json))) => {
-                    let object = match self.intake.read(&json) {
-                        Read::Object(object) => Some(object),
-                        Read::Lost(_) => self.intake.kept(&json),
-                        Read::Foreign => None,
-                    };
-                    if let Some(object) = object {
-                        found.put(object);
+                    match self.intake.read(&json) {
+                        Read::Object(object) => found.put(object),
+                        Read::Lost {
+                            unread: Some(unread),
+                            ..
+                        } => found.put_unread(unread),
+                        Read::Lost { unread: None, .. } | Read::Foreign => {}
                     }
                 }
                 Some(Ok(WatchEvent::Deleted(json))) => match self.intake.read(&json) {
                     Read::Object(object) => found.remove(object.key()),
-                    Read::Lost(_) => return Err(Reason::UnreadableDeletion),
+                    Read::Lost { .. } => return Err(Reason::UnreadableDeletion),
                     Read::Foreign => {}
                 },
                 Some(Ok(WatchEvent::Bookmark {

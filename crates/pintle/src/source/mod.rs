@@ -21,7 +21,7 @@ use std::future::Future;
 use bytes::Bytes;
 use futures::Stream;
 
-pub(crate) use self::watch_body::{peek_key, peek_resource_version, peek_type};
+pub(crate) use self::watch_body::{peek_key, peek_resource_version, peek_type, peek_uid};
 pub use self::{
     error::{ApiError, BodyError, BoxError, SourceError},
     kube_source::{KubeSource, KubeWatch},

@@ -152,6 +152,13 @@ pub(crate) fn peek_key(object: &[u8]) -> Option<ObjectKey> {
     Some(ObjectKey::new(namespace, name?))
 }
 
+/// The UID of an object that could not be read as a whole, or is only the beginning of one.
+pub(crate) fn peek_uid(object: &[u8]) -> Option<&str> {
+    let (_, metadata) = Members::of(object).find(|(key, _)| *key == b"metadata")?;
+    let (_, uid) = Members::of(metadata).find(|(key, _)| *key == b"uid")?;
+    plain(uid).filter(|uid| !uid.is_empty())
+}
+
 /// The `apiVersion` and `kind` of an object, as far as it states them as plain strings.
 ///
 /// Servers write both first, so this usually looks at a few dozen bytes.

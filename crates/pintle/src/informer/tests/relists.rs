@@ -1,5 +1,9 @@
 use super::*;
-use crate::{object::Reader, testing::contents};
+use crate::{
+    object::Reader,
+    reflector::Unread,
+    testing::{contents, object},
+};
 
 /// Proves F-21, F-42, I-43.
 #[tokio::test(start_paused = true)]
@@ -118,6 +122,17 @@ async fn a_relist_shares_what_did_not_change() {
     assert_eq!(contents(&lister.list()), server.contents());
 }
 
+/// An informer that cannot read objects whose value is `bad`.
+fn fastidious(server: &Server) -> SharedInformer<Thing> {
+    let reader = Reader::new().transform(|object| match object["data"]["value"].as_str() {
+        Some("bad") => Err("nobody can read that".into()),
+        _ => Ok(()),
+    });
+    SharedInformer::builder(server.clone())
+        .reader(reader)
+        .build()
+}
+
 /// Proves PR-117.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_a_relist_cannot_read_stays_as_it_was() {
@@ -125,12 +140,7 @@ async fn an_object_that_a_relist_cannot_read_stays_as_it_was() {
     for key in ["n/a", "n/b", "n/c"] {
         server.put(key, "1");
     }
-    let reader = Reader::new().transform(|object| match object["data"]["value"].as_str() {
-        Some("bad") => Err("nobody can read that".into()),
-        _ => Ok(()),
-    });
-    let informer = SharedInformer::builder(server.clone()).reader(reader);
-    let running = run(informer.build());
+    let running = run(fastidious(&server));
     let (diary, registration) = Diary::of(&running.informer);
     registration.synced().await;
     diary.take();
@@ -144,4 +154,78 @@ async fn an_object_that_a_relist_cannot_read_stays_as_it_was() {
     server.put("n/b", "2");
     settle().await;
     assert_eq!(diary.take(), ["= n/b 3→9"]);
+}
+
+/// Applies what the reflector has told so far; what the cache holds then.
+async fn catch_up(informer: &SharedInformer<Thing>) -> Vec<String> {
+    let core = &informer.core;
+    while !core.fifo.is_empty() {
+        let applied = core.fifo.pop(|deltas| core.handle_deltas(deltas)).await;
+        applied.unwrap();
+    }
+    let mut held: Vec<_> = informer
+        .lister()
+        .list()
+        .iter()
+        .map(|held| format!("{} {}", held.key(), held.resource_version()))
+        .collect();
+    held.sort_unstable();
+    held
+}
+
+/// Proves PR-117.
+#[tokio::test(start_paused = true)]
+async fn what_a_relist_cannot_read_stays_as_the_cache_has_it_when_the_relist_comes_to_it() {
+    let server = Server::new();
+    for key in ["n/changed", "n/gone", "n/other"] {
+        server.put(key, "1");
+    }
+    let informer = fastidious(&server);
+    // The reflector alone: the test decides when the cache takes in what it read.
+    let start = informer.runner.start.lock().take().unwrap();
+    let stop = CancellationToken::new();
+    let reflector = tokio::spawn(start(None, stop.clone()));
+    settle().await;
+    assert_eq!(
+        catch_up(&informer).await,
+        ["n/changed 2", "n/gone 3", "n/other 4"]
+    );
+
+    server.put("n/changed", "2");
+    server.put("n/new", "1");
+    server.delete("n/gone");
+    settle().await;
+    server.forget_history();
+    for key in ["n/changed", "n/new", "n/gone"] {
+        server.put(key, "bad");
+    }
+    server.delete("n/other");
+    server.put("n/other", "bad");
+    recover().await;
+    assert_eq!(informer.core.fifo.len(), 4, "nothing was taken in yet");
+    assert_eq!(
+        catch_up(&informer).await,
+        ["n/changed 5", "n/new 6"],
+        "newer, not cached yet; the others are of another UID"
+    );
+    stop.cancel();
+    reflector.await.unwrap();
+}
+
+/// Proves PR-117.
+#[tokio::test]
+async fn an_unread_object_of_which_no_uid_is_known_stays_unless_it_was_deleted_before() {
+    let informer = SharedInformer::new(Server::new());
+    let fifo = &informer.core.fifo;
+    let unread = ["n/a", "n/b"].map(|key| Unread {
+        key: key.parse().unwrap(),
+        uid: None,
+    });
+    fifo.replace(
+        vec![object("n/a", "u1", 2, "x"), object("n/b", "u2", 3, "x")],
+        "3",
+    );
+    fifo.delete(object("n/b", "u2", 4, "x"));
+    fifo.replace_with_unread(Vec::new(), unread.to_vec(), "5");
+    assert_eq!(catch_up(&informer).await, ["n/a 2"]);
 }

@@ -45,34 +45,23 @@ const NOTHING: Situation = Situation {
 
 /// Proves PQ-7.
 #[test]
-fn one_worker_at_a_time_is_woken_for_ready_keys_and_the_keeper_last() {
+fn as_many_workers_are_woken_as_there_are_keys_and_the_keeper_last() {
     let mut line = Line::default();
     let (workers, wakers) = sleepers::<3>();
     let tickets = wakers.each_ref().map(|waker| line.join(waker, None).0);
-    let three = Situation {
-        ready: 3,
-        ..NOTHING
-    };
-    line.settle(three).wake();
+    let ready = |ready| Situation { ready, ..NOTHING };
+    line.settle(ready(1)).wake();
     assert_eq!(woken(&workers), [0, 1, 0]);
-    line.settle(three).wake();
+    line.settle(ready(1)).wake();
     assert_eq!(woken(&workers), [0, 1, 0], "somebody is on his way");
-    // He comes, and leaves some for others.
-    line.leave(tickets[1]);
-    line.settle(three).wake();
-    assert_eq!(woken(&workers), [0, 1, 1]);
-    line.leave(tickets[2]);
-    line.settle(three).wake();
+    line.settle(ready(3)).wake();
     assert_eq!(woken(&workers), [1, 1, 1]);
-    // The last comes and finds that others were quicker.
-    line.leave(tickets[0]);
+    for ticket in tickets {
+        line.leave(ticket);
+    }
     assert!(line.is_empty());
     line.join(&wakers[2], None);
-    line.settle(Situation {
-        ready: 1,
-        ..NOTHING
-    })
-    .wake();
+    line.settle(ready(1)).wake();
     assert_eq!(
         woken(&workers),
         [1, 1, 2],
@@ -117,8 +106,6 @@ fn a_worker_that_leaves_the_middle_of_the_line_is_not_woken() {
         ready: 2,
         ..NOTHING
     };
-    line.settle(two).wake();
-    line.leave(tickets[1]);
     line.settle(two).wake();
     assert_eq!(woken(&workers), [0, 1, 0, 1]);
 }

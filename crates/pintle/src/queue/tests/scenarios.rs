@@ -474,6 +474,23 @@ async fn a_cancelled_get_passes_its_wake_up_on() {
     assert_eq!(timeout(ms(1), second).await.expect("woken").unwrap(), "a");
 }
 
+/// Proves PQ-15.
+#[tokio::test(start_paused = true)]
+async fn a_woken_worker_that_does_not_look_keeps_no_other_asleep() {
+    let queue = queue();
+    let idle = tokio::spawn({
+        let queue = queue.clone();
+        async move { *ends(queue.get()).await.unwrap().key() }
+    });
+    sleep(ms(1)).await;
+    let mut unpolled = Box::pin(queue.get());
+    assert!((&mut unpolled).now_or_never().is_none());
+    queue.add("a");
+    queue.add("b");
+    assert_eq!(timeout(ms(1), idle).await.expect("woken").unwrap(), "a");
+    assert_eq!(unpolled.await.unwrap().key(), &"b");
+}
+
 /// Proves PQ-7.
 #[tokio::test(start_paused = true)]
 async fn when_the_worker_that_watches_the_clock_leaves_another_does() {
