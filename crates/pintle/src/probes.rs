@@ -19,8 +19,8 @@ use crate::{informer::InformerFactory, metrics::Metrics};
 /// How many may be connected at once; who comes then waits.
 const CONNECTIONS: usize = 64;
 
-/// How long a connection may take to say what it wants. Shorter than any sensible limit of a
-/// liveness probe would be, so that no crowd of silent connections has the program killed.
+/// How long a connection may take to say what it wants. Much shorter than the time after which a
+/// kubelet loses its patience, so that a few silent connections do not have the program killed.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// How long a connection may take altogether: who does not read the answer is left.
