@@ -1,5 +1,6 @@
 //! `cargo xtask ci`: every check, in the order in which they fail soonest.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -44,7 +45,7 @@ const STAGES: [Stage; 9] = [
             "sources",
         ]))
     }),
-    ("packages", |_| run(&mut publish())),
+    ("packages", |_| publish()),
     ("real control plane", |totals| {
         some_ran(totals, |totals| {
             test_real::run(&test_real::Args::default(), totals)
@@ -155,14 +156,43 @@ fn shell_lines(markdown: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Packs every crate that will be published and compiles it from the package alone.
-fn publish() -> Command {
+fn publish() -> Result<()> {
+    forget_packed_crates()?;
     let mut command = cargo();
     command.args(["publish", "--workspace", "--dry-run"]);
     // In CI everything is committed; who runs this by hand is in the middle of something.
     if std::env::var_os("CI").is_none() {
         command.arg("--allow-dirty");
     }
-    command
+    run(&mut command)
+}
+
+/// The registry of a dry run is made anew each time, but cargo goes by name and version and would
+/// take what it unpacked the last time. Folders of such registries have no host in their name.
+fn forget_packed_crates() -> Result<()> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let unpacked = home.context("no home directory")?.join("registry/src");
+    if !unpacked.exists() {
+        return Ok(());
+    }
+    for registry in std::fs::read_dir(unpacked)? {
+        let registry = registry?;
+        if !registry.file_name().as_encoded_bytes().starts_with(b"-") {
+            continue;
+        }
+        for package in std::fs::read_dir(registry.path())? {
+            let package = package?;
+            if package
+                .file_name()
+                .as_encoded_bytes()
+                .starts_with(b"pintle")
+            {
+                std::fs::remove_dir_all(package.path())?;
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
