@@ -110,9 +110,8 @@ pub async fn api_server_address() -> std::net::SocketAddr {
 /// # Panics
 /// As [`client`].
 pub async fn bare_client() -> Client {
-    let path = kubeconfig_path(BARE_VARIABLE, std::env::var_os(BARE_VARIABLE))
-        .unwrap_or_else(|why| panic!("{why}"));
-    let kubeconfig = Kubeconfig::read_from(&path).expect("the kubeconfig of the API server");
+    let path = from_environment(BARE_VARIABLE);
+    let kubeconfig = Kubeconfig::read_from(path).expect("the kubeconfig of the API server");
     client_from(kubeconfig, |_| {}).await
 }
 
@@ -130,9 +129,8 @@ pub async fn client_of(kubeconfig: &str) -> Client {
 /// # Panics
 /// As [`client`].
 pub async fn bare_stranger() -> Client {
-    let path = kubeconfig_path(BARE_VARIABLE, std::env::var_os(BARE_VARIABLE))
-        .unwrap_or_else(|why| panic!("{why}"));
-    let kubeconfig = Kubeconfig::read_from(&path).expect("the kubeconfig of the API server");
+    let path = from_environment(BARE_VARIABLE);
+    let kubeconfig = Kubeconfig::read_from(path).expect("the kubeconfig of the API server");
     client_from(kubeconfig, |config| config.auth_info = AuthInfo::default()).await
 }
 
@@ -165,7 +163,7 @@ async fn client_from(kubeconfig: Kubeconfig, change: impl FnOnce(&mut Config)) -
 /// # Panics
 /// If no control plane is named.
 pub fn kubeconfig() -> PathBuf {
-    kubeconfig_path(VARIABLE, std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"))
+    from_environment(VARIABLE)
 }
 
 /// kubectl of the version of the control plane.
@@ -217,8 +215,7 @@ impl ControlPlane {
 }
 
 async fn xtask(command: &'static str) {
-    let path =
-        kubeconfig_path(VARIABLE, std::env::var_os(VARIABLE)).unwrap_or_else(|why| panic!("{why}"));
+    let path = kubeconfig();
     let xtask = std::env::var_os(XTASK_VARIABLE)
         .unwrap_or_else(|| panic!("{XTASK_VARIABLE} does not name the program of cargo xtask"));
     let run = move || {

@@ -71,9 +71,8 @@ areas! {
 /// The lines of the contract a request and its answer can show, which the corpus must show twice.
 ///
 /// Left out are those that need more than requests: HTTP/2 (W9), what clients do (W31, W32, W91),
-/// conversion of managers (W74), a compaction of etcd (W111, W113,
-/// W118, W136), slow consumers (W126), and a
-/// server in trouble (W141, W142).
+/// conversion of managers (W74), a compaction of etcd (W111, W113, W118, W136), slow consumers
+/// (W126), and a server in trouble (W141, W142).
 fn served() -> Vec<String> {
     let ranges = [
         (1, 2),

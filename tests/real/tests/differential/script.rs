@@ -32,8 +32,6 @@ pub(super) struct Step {
     pub(super) body: Option<Value>,
     /// The body as it is.
     pub(super) text: Option<String>,
-    /// The body in base64.
-    pub(super) base64: Option<String>,
     /// The content type; without one, `application/json` if there is a body.
     #[serde(rename = "type")]
     pub(super) content_type: Option<String>,

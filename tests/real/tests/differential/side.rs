@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::StreamExt as _;
 use http_body_util::BodyExt as _;
 use kube::Client;
@@ -170,10 +169,9 @@ impl Side {
     fn request(&self, step: &Step) -> http::Request<Body> {
         let text = self.names.fill_in(&step.request);
         let (method, path) = text.split_once(' ').unwrap_or((&text, "/"));
-        let body = match (&step.body, &step.text, &step.base64) {
-            (Some(value), _, _) => self.names.fill_in_value(value).to_string().into_bytes(),
-            (_, Some(text), _) => self.names.fill_in(text).into_bytes(),
-            (_, _, Some(text)) => STANDARD.decode(text).unwrap(),
+        let body = match (&step.body, &step.text) {
+            (Some(value), _) => self.names.fill_in_value(value).to_string().into_bytes(),
+            (_, Some(text)) => self.names.fill_in(text).into_bytes(),
             _ => Vec::new(),
         };
         let body = if step.fill > 0 {
