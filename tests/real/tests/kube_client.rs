@@ -58,13 +58,15 @@ async fn a_custom_resource_is_created_watched_updated_and_deleted() {
 }
 
 /// Sends an object through its life, and returns what a watch said of it: added, modified, deleted.
+/// The watch names the object, for a namespace gets objects of the cluster's own at any time.
 async fn live_and_die<K>(api: &Api<K>, first: K, change: impl FnOnce(&mut K)) -> Vec<K>
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned,
 {
     let start = api.list(&ListParams::default()).await.unwrap();
     let start = start.metadata.resource_version.unwrap();
-    let events = api.watch(&WatchParams::default(), &start).await.unwrap();
+    let this_one = WatchParams::default().fields(&format!("metadata.name={}", first.name_any()));
+    let events = api.watch(&this_one, &start).await.unwrap();
     let mut events = std::pin::pin!(events);
 
     let mut object = api.create(&PostParams::default(), &first).await.unwrap();
