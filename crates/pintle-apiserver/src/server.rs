@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Api, Expiry},
+    api::{Accounts, Api, Expiry},
     chance::Chance,
     clock::Clock,
     registry::Registry,
@@ -142,6 +142,7 @@ impl Builder {
                 clock: self.clock,
                 chance,
                 pod_deletion: self.pod_deletion,
+                accounts: Accounts::default(),
                 expiry: Expiry::default(),
                 closing: CancellationToken::new(),
             }),

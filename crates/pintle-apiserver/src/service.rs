@@ -34,6 +34,10 @@ impl ApiService {
     pub(crate) fn new(api: Arc<Api>) -> Self {
         Self { api }
     }
+
+    pub(crate) fn api(&self) -> &Arc<Api> {
+        &self.api
+    }
 }
 
 impl<B> Service<Request<B>> for ApiService

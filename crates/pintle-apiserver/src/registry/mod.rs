@@ -36,6 +36,31 @@ fn is_left_out(group: &str, version: &str, plural: &str) -> bool {
     }
 }
 
+/// A built-in kind that is exchanged below an object or not at all, and has no path of its own.
+pub(crate) fn unstored(
+    group: &'static str,
+    version: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+) -> Resource {
+    Resource::builtin(
+        &builtin::Resource {
+            group,
+            version,
+            plural,
+            singular: "",
+            kind,
+            namespaced: true,
+            verbs: Vec::new(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            storage_version_hash: None,
+            subresources: Vec::new(),
+        },
+        None,
+    )
+}
+
 fn builtin_kinds() -> impl Iterator<Item = &'static builtin::Resource> {
     group_versions()
         .iter()

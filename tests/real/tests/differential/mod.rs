@@ -61,6 +61,7 @@ areas! {
     lists
     watches
     subresources
+    accounts
     crds
     errors
     defaults
