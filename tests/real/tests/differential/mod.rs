@@ -62,6 +62,7 @@ areas! {
     watches
     subresources
     accounts
+    versions
     crds
     errors
     defaults

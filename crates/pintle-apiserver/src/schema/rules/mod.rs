@@ -40,9 +40,8 @@ pub fn create(object: &Value, ty: TypeRef) -> Vec<FieldError> {
         return faults;
     };
     check(group, kind, object, &mut faults);
-    let told = object["eventTime"].as_str().unwrap_or_default();
-    if (group, kind) == ("events.k8s.io", "Event") && told.is_empty() {
-        faults.push(FieldError::required("eventTime", ""));
+    if (group, kind) == ("events.k8s.io", "Event") {
+        events::strict(object, &mut faults);
     }
     faults
 }
@@ -59,6 +58,9 @@ pub fn update(object: &Value, old: &Value, ty: TypeRef) -> Vec<FieldError> {
     } else {
         check(group, kind, object, &mut faults);
         kinds::change(group, kind, object, old, &mut faults);
+        if (group, kind) == ("events.k8s.io", "Event") {
+            events::change(object, old, &mut faults);
+        }
     }
     faults
 }
