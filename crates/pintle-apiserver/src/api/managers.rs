@@ -131,7 +131,7 @@ impl Api {
                 });
                 ApiError::apply_conflict(message, causes.collect())
             }
-            error => ApiError::new(500, "", error.to_string()),
+            error @ ApplyError::Untyped(_) => ApiError::new(500, "", error.to_string()),
         })
     }
 
