@@ -32,6 +32,7 @@ mod clock;
 mod codec;
 mod meta;
 mod patch;
+mod points;
 mod registry;
 mod schema;
 mod serve;
@@ -44,6 +45,7 @@ mod tests;
 pub use self::{
     api::Body,
     clock::Clock,
+    points::{Hold, Points, Write},
     serve::{Bound, ServeError},
     server::{ApiServer, Builder, PodDeletion},
     service::ApiService,

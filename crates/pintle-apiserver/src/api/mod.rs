@@ -3,6 +3,7 @@
 mod accounts;
 mod body;
 mod bootstrap;
+mod commit;
 mod create;
 mod decode;
 mod definitions;
@@ -56,6 +57,7 @@ use self::{
 use crate::{
     chance::Chance,
     clock::Clock,
+    points::Pointed,
     registry::{
         Registry,
         kind::{CREATE, DELETE, DELETE_COLLECTION, GET, LIST, PATCH, UPDATE, Verbs, WATCH},
@@ -78,6 +80,8 @@ pub(crate) struct Api {
     pub(crate) pod_deletion: PodDeletion,
     /// The credentials the server gave away.
     pub(crate) accounts: Accounts,
+    /// What is told on the way of a write.
+    pub(crate) points: Pointed,
     /// When events are forgotten.
     pub(crate) expiry: Expiry,
     /// Ends every watch when the server goes.
