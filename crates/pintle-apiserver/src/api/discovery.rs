@@ -43,7 +43,11 @@ pub(crate) fn answer(route: &Route, catalog: &Catalog, parts: &Parts) -> Respons
         }
         Route::OpenApi3(rest) => super::openapi::answer(rest, catalog, parts),
         Route::Unknown => respond::error(&ApiError::unknown_resource()),
-        Route::OpenApi2 | Route::NotFound | Route::Resource(_) => respond::not_found(),
+        Route::OpenApi2
+        | Route::NotFound
+        | Route::Resource(_)
+        | Route::TokenProvider
+        | Route::TokenKeys => respond::not_found(),
     }
 }
 
@@ -52,7 +56,13 @@ fn named_groups(catalog: &Catalog) -> impl Iterator<Item = &crate::registry::Gro
 }
 
 fn root(catalog: &Catalog) -> Value {
-    let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
+    let first = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/api/v1",
+        "/apis",
+    ];
+    let mut paths: Vec<String> = first.map(str::to_owned).into();
     for group in named_groups(catalog) {
         paths.push(format!("/apis/{}", group.name));
         paths.extend(
@@ -62,7 +72,14 @@ fn root(catalog: &Catalog) -> Value {
                 .map(|v| format!("/apis/{}/{v}", group.name)),
         );
     }
-    for path in ["/healthz", "/livez", "/openapi/v3", "/readyz", "/version"] {
+    for path in [
+        "/healthz",
+        "/livez",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/version",
+    ] {
         paths.push(path.to_owned());
     }
     json!({"paths": paths})
