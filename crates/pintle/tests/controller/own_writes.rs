@@ -1,0 +1,178 @@
+//! A reconcile reads what the one before it wrote.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use k8s_openapi::{
+    api::core::v1::{Secret, ServiceAccount},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+};
+use pintle::{
+    cache::ObjectKey,
+    controller::{Action, Context, Controller, ReconcileError},
+    metrics::Metrics,
+};
+use pintle_apiserver::ApiServer;
+use tokio::time::sleep;
+
+use crate::{World, named, slow_watches};
+
+/// A reconcile that makes a child unless the cache shows one: right only if the cache shows what
+/// was made before.
+async fn one_child_each(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
+    if cx.lister::<ServiceAccount>().get(&key).is_none() || key.name() != "parent" {
+        return Ok(Action::await_change());
+    }
+    let children = cx.lister::<Secret>().list();
+    if !children
+        .iter()
+        .any(|child| child.labels().get("parent") == Some(key.name()))
+    {
+        let labels = BTreeMap::from([("parent".to_owned(), key.name().to_owned())]);
+        let metadata = ObjectMeta {
+            generate_name: Some("child-".to_owned()),
+            namespace: key.namespace().map(str::to_owned),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        };
+        cx.create(&Secret {
+            metadata,
+            ..Secret::default()
+        })
+        .await?;
+    }
+    Ok(Action::await_change())
+}
+
+/// Makes the parent change faster than the cache of its children follows; how many children come
+/// of it?
+async fn children_made(
+    controller: impl FnOnce(Controller<ServiceAccount>) -> Controller<ServiceAccount>,
+) -> usize {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(2)));
+    let _running = world.run(
+        controller(world.controller().watches::<Secret>(|_| Vec::new())),
+        one_child_each,
+    );
+    sleep(Duration::from_secs(30)).await;
+    world.account("parent").await;
+    for round in 0..5 {
+        sleep(Duration::from_millis(100)).await;
+        world.relabel("parent", round).await;
+    }
+    sleep(Duration::from_secs(60)).await;
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), "default");
+    let all = secrets.list(&ListParams::default()).await.unwrap();
+    all.iter()
+        .filter(|secret| secret.labels().contains_key("parent"))
+        .count()
+}
+
+/// Proves N-3.
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_sees_what_the_one_before_wrote() {
+    let careless = children_made(Controller::without_reading_own_writes).await;
+    assert!(
+        careless > 1,
+        "without it the classic bug shows: {careless} children"
+    );
+    assert_eq!(children_made(|controller| controller).await, 1);
+}
+
+/// Makes a Secret in `namespace` for the parent, at each of its runs.
+async fn one_more_in(
+    namespace: &'static str,
+    key: ObjectKey,
+    cx: Context,
+) -> Result<Action, ReconcileError> {
+    if key.name() == "parent" {
+        let metadata = ObjectMeta {
+            generate_name: Some("child-".to_owned()),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        };
+        cx.create(&Secret {
+            metadata,
+            ..Secret::default()
+        })
+        .await?;
+    }
+    Ok(Action::await_change())
+}
+
+/// Proves PX-3.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_waits_too_long_for_its_own_writes_runs_anyway() {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(40)));
+    let metrics = Metrics::new();
+    let controller = world
+        .controller()
+        .watches::<Secret>(|_| Vec::new())
+        .metrics(&metrics)
+        .read_own_writes_within(Duration::from_secs(7));
+    let _running = world.run(controller, |key, cx| one_more_in("default", key, cx));
+    sleep(Duration::from_secs(200)).await;
+    world.account("parent").await;
+    sleep(Duration::from_millis(100)).await;
+    world.seen.take();
+    world.relabel("parent", 1).await;
+    sleep(Duration::from_secs(5)).await;
+    assert!(world.seen.take().is_empty(), "parked");
+    // Meanwhile the one worker is free for others.
+    world.account("other").await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.seen.take(), ["other"]);
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(world.seen.take(), ["parent"]);
+    let stale = r#"controller_runtime_reconcile_stale_total{controller="accounts"} 1"#;
+    assert!(metrics.encode().contains(stale));
+}
+
+/// Proves N-4.
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_does_not_see_what_the_one_before_deleted() {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(2)));
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), "default");
+    let secret = Secret {
+        metadata: named("child"),
+        ..Secret::default()
+    };
+    secrets
+        .create(&PostParams::default(), &secret)
+        .await
+        .unwrap();
+    let looks = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&looks);
+    let controller = world.controller().watches::<Secret>(|_| Vec::new());
+    let _running = world.run(controller, move |key, cx| {
+        let seen = Arc::clone(&seen);
+        async move {
+            if key.name() == "parent" {
+                let child = cx.lister::<Secret>().namespace("default").get("child");
+                seen.lock().unwrap().push(child.is_some());
+                if let Some(child) = child {
+                    cx.delete(&child).await?;
+                }
+            }
+            Ok(Action::await_change())
+        }
+    });
+    sleep(Duration::from_secs(60)).await;
+    world.account("parent").await;
+    for round in 0..3 {
+        sleep(Duration::from_millis(100)).await;
+        world.relabel("parent", round).await;
+    }
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(*looks.lock().unwrap(), [true, false]);
+}

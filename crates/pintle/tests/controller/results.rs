@@ -1,0 +1,81 @@
+//! What becomes of a key after its reconcile.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use pintle::{
+    controller::{Action, ReconcileError},
+    metrics::Metrics,
+};
+use tokio::time::sleep;
+
+use crate::World;
+
+/// Proves X-11, X-12, X-13.
+#[tokio::test(start_paused = true)]
+async fn what_a_reconcile_returns_decides_when_its_key_runs_again() {
+    // A result, and the waits in milliseconds before the runs that follow it (tried three times).
+    let cases: [(&str, &[u64]); 6] = [
+        ("done", &[]),
+        ("later", &[10_000, 10_000]),
+        ("error", &[5, 10]),
+        ("terminal", &[]),
+        ("panic", &[5, 10]),
+        ("hang", &[2_005, 2_010]),
+    ];
+    for (case, waits) in cases {
+        let world = World::new();
+        world.account("a").await;
+        let metrics = Metrics::new();
+        let controller = world
+            .controller()
+            .timeout(Duration::from_secs(2))
+            .metrics(&metrics);
+        let runs = Arc::new(AtomicUsize::new(0));
+        let _running = world.run(controller, move |key, _| {
+            let done = key.name() != "a" || runs.fetch_add(1, Ordering::SeqCst) == 2;
+            async move {
+                match if done { "done" } else { case } {
+                    "done" => Ok(Action::await_change()),
+                    "later" => Ok(Action::requeue_after(Duration::from_secs(10))),
+                    "error" => Err(ReconcileError::retry("no luck")),
+                    "terminal" => Err(ReconcileError::terminal("never")),
+                    "panic" => panic!("oh no"),
+                    _ => std::future::pending().await,
+                }
+            }
+        });
+        sleep(Duration::from_secs(3600)).await;
+        let seen = std::mem::take(&mut *world.seen.0.lock().unwrap());
+        let times: Vec<_> = seen
+            .iter()
+            .filter(|(name, _)| name == "a")
+            .map(|(_, at)| *at)
+            .collect();
+        let gaps: Vec<_> = times
+            .windows(2)
+            .map(|two| u64::try_from(two[1].abs_diff(two[0]).as_millis()).unwrap())
+            .collect();
+        assert_eq!(gaps, waits, "{case}");
+
+        let text = metrics.encode();
+        let counted = |line: &str| text.contains(line);
+        match case {
+            "terminal" => assert!(counted(
+                r#"controller_runtime_terminal_reconcile_errors_total{controller="accounts"} 1"#
+            )),
+            "panic" => assert!(counted(
+                r#"controller_runtime_reconcile_panics_total{controller="accounts"} 2"#
+            )),
+            "hang" => assert!(counted(
+                r#"controller_runtime_reconcile_timeouts_total{controller="accounts"} 2"#
+            )),
+            _ => {}
+        }
+    }
+}
