@@ -11,10 +11,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::{Listers, own_writes::OwnWrites};
-use crate::{
-    cache::{Kind, Lister, Object, ObjectKey},
-    informer::InformerFactory,
-};
+use crate::cache::{Kind, Lister, Object, ObjectKey};
 
 /// What a reconcile works with: the caches to read from, and writes that the next reconcile of the
 /// same key is sure to see.
@@ -35,9 +32,8 @@ pub struct Context {
 pub(super) struct Shared {
     pub(super) name: String,
     pub(super) client: Client,
-    pub(super) informers: InformerFactory,
-    /// Of the kinds the controller watches, and of those that were asked for all the same.
-    pub(super) listers: Mutex<Listers>,
+    /// Of the kinds the controller watches.
+    pub(super) listers: Listers,
     /// None if nobody waits for them.
     pub(super) own_writes: Option<Mutex<OwnWrites>>,
     /// The kinds whose caches are watched for own writes.
@@ -57,6 +53,17 @@ impl Shared {
     }
 }
 
+/// A reconcile asked for the cache of a kind that its controller does not watch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("controller {controller} does not watch {kind}, so it has no cache of it")]
+#[non_exhaustive]
+pub struct NotWatched {
+    /// The controller.
+    pub controller: String,
+    /// The kind.
+    pub kind: String,
+}
+
 impl Context {
     /// The key that is reconciled.
     pub fn key(&self) -> &ObjectKey {
@@ -73,25 +80,18 @@ impl Context {
         &self.shared.client
     }
 
-    /// The cache of a kind that the controller watches.
+    /// The cache of a kind that the controller watches: its own, or one that it
+    /// [owns](super::Controller::owns) or [watches](super::Controller::watches).
     ///
-    /// Every kind a reconcile reads should be one it [owns](super::Controller::owns) or
-    /// [watches](super::Controller::watches): a change of any other wakes nobody, and its cache is
-    /// empty until its first list has come. Asking for one all the same is logged, and its cache is
-    /// kept from then on.
-    pub fn lister<K: Kind<DynamicType: Default>>(&self) -> Lister<K> {
-        let mut listers = self.shared.listers.lock();
-        let known = listers.get(&TypeId::of::<K>());
-        if let Some(lister) = known.and_then(|lister| lister.downcast_ref::<Lister<K>>()) {
-            return lister.clone();
-        }
-        tracing::error!(
-            controller = self.shared.name, kind = %K::kind(&K::DynamicType::default()),
-            "a reconcile reads a kind that its controller does not watch"
-        );
-        let lister = self.shared.informers.informer::<K>().lister();
-        listers.insert(TypeId::of::<K>(), Box::new(lister.clone()));
-        lister
+    /// Any other is refused. A change of it would wake nobody, and its cache would be empty until its
+    /// first list has come.
+    pub fn lister<K: Kind<DynamicType: Default>>(&self) -> Result<Lister<K>, NotWatched> {
+        let lister = self.shared.listers.get(&TypeId::of::<K>());
+        let lister = lister.and_then(|lister| lister.downcast_ref::<Lister<K>>());
+        lister.cloned().ok_or_else(|| NotWatched {
+            controller: self.shared.name.clone(),
+            kind: K::kind(&K::DynamicType::default()).into_owned(),
+        })
     }
 
     /// Creates `object` in the namespace its metadata name.

@@ -43,7 +43,7 @@
 //!     .workers(4)
 //!     .run(
 //!         |key, cx| async move {
-//!             let Some(set) = cx.lister::<ReplicaSet>().get(&key) else {
+//!             let Some(set) = cx.lister::<ReplicaSet>()?.get(&key) else {
 //!                 return Ok(Action::await_change()); // Gone is a normal answer.
 //!             };
 //!             println!("{key} has generation {:?}", set.generation());
@@ -82,7 +82,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
     action::{Action, ReconcileError},
-    context::{Context, Writable},
+    context::{Context, NotWatched, Writable},
     predicate::Predicate,
 };
 use self::{
@@ -391,8 +391,7 @@ impl<P: Watchable> Controller<P> {
             shared: Arc::new(Shared {
                 client: self.informers.client().clone(),
                 name: self.name,
-                informers: self.informers,
-                listers: Mutex::new(listers),
+                listers,
                 own_writes: self.stale_after.map(|_| Mutex::default()),
                 covered: views.keys().copied().collect(),
             }),

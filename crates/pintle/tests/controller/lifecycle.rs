@@ -32,7 +32,7 @@ async fn nothing_is_reconciled_before_every_cache_and_handler_is_filled() {
     let count = Arc::clone(&full);
     let controller = world.controller().watches::<ConfigMap>(|_| Vec::new());
     let _running = world.run(controller, move |_, cx| {
-        count.store(cx.lister::<ConfigMap>().len(), Ordering::SeqCst);
+        count.store(cx.lister::<ConfigMap>().unwrap().len(), Ordering::SeqCst);
         async { Ok(Action::await_change()) }
     });
     sleep(Duration::from_secs(120)).await;

@@ -27,10 +27,10 @@ use crate::{World, named, slow_watches};
 /// A reconcile that makes a child unless the cache shows one: right only if the cache shows what
 /// was made before.
 async fn one_child_each(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
-    if cx.lister::<ServiceAccount>().get(&key).is_none() || key.name() != "parent" {
+    if cx.lister::<ServiceAccount>()?.get(&key).is_none() || key.name() != "parent" {
         return Ok(Action::await_change());
     }
-    let children = cx.lister::<Secret>().list();
+    let children = cx.lister::<Secret>()?.list();
     if !children
         .iter()
         .any(|child| child.labels().get("parent") == Some(key.name()))
@@ -158,7 +158,7 @@ async fn a_reconcile_does_not_see_what_the_one_before_deleted() {
         let seen = Arc::clone(&seen);
         async move {
             if key.name() == "parent" {
-                let child = cx.lister::<Secret>().namespace("default").get("child");
+                let child = cx.lister::<Secret>()?.namespace("default").get("child");
                 seen.lock().unwrap().push(child.is_some());
                 if let Some(child) = child {
                     cx.delete(&child).await?;

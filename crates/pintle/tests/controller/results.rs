@@ -8,11 +8,12 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use pintle::{
     controller::{Action, ReconcileError},
     metrics::Metrics,
 };
-use tokio::time::sleep;
+use tokio::{sync::mpsc, time::sleep};
 
 use crate::World;
 
@@ -78,4 +79,28 @@ async fn what_a_reconcile_returns_decides_when_its_key_runs_again() {
             _ => {}
         }
     }
+}
+
+/// Proves PX-7.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_the_controller_does_not_watch_is_refused_by_name() {
+    let world = World::new();
+    world.account("a").await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let controller = world.controller().owns::<ConfigMap>();
+    let _running = world.run(controller, move |_, cx| {
+        let answers = (
+            cx.lister::<ServiceAccount>().is_ok(),
+            cx.lister::<ConfigMap>().is_ok(),
+            cx.lister::<Secret>().unwrap_err().to_string(),
+        );
+        tell.send(answers).unwrap();
+        async { Ok(Action::await_change()) }
+    });
+    let (primary, owned, refusal) = told.recv().await.unwrap();
+    assert!(primary && owned);
+    assert_eq!(
+        refusal,
+        "controller accounts does not watch Secret, so it has no cache of it"
+    );
 }
