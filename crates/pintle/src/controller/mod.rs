@@ -97,6 +97,7 @@ use crate::{
     informer::{InformerFactory, NotSynced, Registration, SharedInformer},
     metrics::Metrics,
     queue::WorkQueue,
+    source::Extent,
 };
 
 /// A kind a controller can watch: one whose resource is known from its type.
@@ -136,6 +137,7 @@ struct Wiring {
     views: Views,
     advanced: Advanced,
     listers: Listers,
+    shown: BTreeMap<TypeId, Extent>,
 }
 
 /// Why a controller ended without being told to.
@@ -359,6 +361,7 @@ impl<P: Watchable> Controller<P> {
             views,
             advanced,
             listers,
+            shown,
         } = wiring;
         let deadline = Instant::now() + self.sync_timeout;
         for (kind, handler) in &handlers {
@@ -393,7 +396,7 @@ impl<P: Watchable> Controller<P> {
                 name: self.name,
                 listers,
                 own_writes: self.stale_after.map(|_| Mutex::default()),
-                covered: views.keys().copied().collect(),
+                shown,
             }),
             views,
             advanced,
@@ -450,6 +453,8 @@ impl Wiring {
             return;
         }
         let lister = informer.lister();
+        self.shown
+            .insert(TypeId::of::<K>(), informer.extent().clone());
         self.listers
             .insert(TypeId::of::<K>(), Box::new(lister.clone()));
         self.views

@@ -113,7 +113,7 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
             metrics,
             tune,
         } = self;
-        let describe = source.describe();
+        let (describe, extent) = (source.describe(), source.extent());
         let stage = metrics
             .set::<InformerMetrics>()
             .stage(&name, source.resource());
@@ -139,6 +139,7 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
             start: Mutex::new(Some(start)),
             status,
             describe,
+            extent,
         };
         SharedInformer {
             core,

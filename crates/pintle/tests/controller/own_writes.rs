@@ -7,7 +7,7 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::core::v1::{Secret, ServiceAccount},
+    api::core::v1::{Namespace, Secret, ServiceAccount},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
@@ -17,7 +17,9 @@ use kube::{
 use pintle::{
     cache::ObjectKey,
     controller::{Action, Context, Controller, ReconcileError},
+    informer::SharedInformer,
     metrics::Metrics,
+    source::{KubeSource, Scope},
 };
 use pintle_apiserver::ApiServer;
 use tokio::time::sleep;
@@ -175,4 +177,48 @@ async fn a_reconcile_does_not_see_what_the_one_before_deleted() {
     }
     sleep(Duration::from_secs(60)).await;
     assert_eq!(*looks.lock().unwrap(), [true, false]);
+}
+
+/// Proves PX-6.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_a_cache_may_never_show_is_not_waited_for() {
+    type Source = KubeSource<Secret>;
+    let late: fn(Source) -> Source = |secrets| {
+        secrets.tweak_list_options(|options| options.label_selector = Some("team=ours".into()))
+    };
+    let plain: fn(Source) -> Source = |secrets| secrets;
+    let here = || Scope::namespace("default");
+    for (scope, tweak, written, waits) in [
+        (Scope::all(), plain, "elsewhere", true),
+        (here(), plain, "default", true),
+        (here(), plain, "elsewhere", false),
+        (Scope::all().labels("team=ours"), plain, "default", false),
+        (here().fields("metadata.name=x"), plain, "default", false),
+        (Scope::all(), late, "default", false),
+    ] {
+        let case = format!("Secrets {scope}, one written in {written}");
+        let server = ApiServer::builder().build();
+        let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(40)));
+        let elsewhere = Namespace {
+            metadata: named("elsewhere"),
+            ..Namespace::default()
+        };
+        let namespaces: Api<Namespace> = Api::all(world.client.clone());
+        namespaces
+            .create(&PostParams::default(), &elsewhere)
+            .await
+            .unwrap();
+        let secrets = tweak(KubeSource::new(world.client.clone(), scope));
+        let secrets = SharedInformer::<Secret>::new(secrets);
+        world.informers.adopt(&(), &secrets);
+        let controller = world.controller().watches::<Secret>(|_| Vec::new());
+        let _running = world.run(controller, move |key, cx| one_more_in(written, key, cx));
+        sleep(Duration::from_secs(200)).await;
+        world.account("parent").await;
+        world.settle().await;
+        assert_eq!(world.seen.take(), ["parent"], "{case}");
+        world.relabel("parent", 1).await;
+        world.settle().await;
+        assert_eq!(world.seen.take().is_empty(), waits, "{case}");
+    }
 }
