@@ -80,10 +80,7 @@ pub(crate) fn adopters<K: Kind, P: Kind>(
 
 /// Asks the server, not the cache, whether the owner still lives: one that does not must not adopt
 /// what was just orphaned from it.
-pub(crate) async fn ensure_alive<K>(
-    cx: &Context,
-    owner: &K,
-) -> Result<(), ReconcileError>
+pub(crate) async fn ensure_alive<K>(cx: &Context, owner: &K) -> Result<(), ReconcileError>
 where
     K: Writable + kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
 {

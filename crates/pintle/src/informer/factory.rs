@@ -27,6 +27,7 @@ use super::{
     usage::Usage,
 };
 use crate::{
+    chance::Chance,
     metrics::Metrics,
     object::{BoxError, Kind},
     source::{ListOptions, Scope},
@@ -96,6 +97,7 @@ pub(super) struct Settings {
     pub(super) transform: Option<Transform>,
     pub(super) tweak: Option<Tweak>,
     pub(super) metrics: Metrics,
+    pub(super) chance: Chance,
     pub(super) name: String,
 }
 
@@ -239,6 +241,12 @@ impl InformerFactory {
     /// Where to count.
     pub fn metrics(self, metrics: Metrics) -> Self {
         self.set(|settings| settings.metrics = metrics)
+    }
+
+    /// Where the jitter of retries comes from; real entropy unless said otherwise. With a seed, a
+    /// program under a paused clock retries at the same instants in every run.
+    pub fn chance(self, chance: Chance) -> Self {
+        self.set(|settings| settings.chance = chance)
     }
 
     /// A name that tells this factory's informers from others in metrics.
