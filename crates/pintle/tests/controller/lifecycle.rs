@@ -85,6 +85,28 @@ async fn stopping_finishes_what_runs_and_takes_nothing_new() {
     assert!(stopped.waiting >= 1, "{stopped:?}");
 }
 
+/// Proves X-15, PX-2.
+#[tokio::test(start_paused = true)]
+async fn stopping_says_how_many_keys_had_no_turn_and_how_many_wait_for_a_time() {
+    let world = World::new();
+    for name in ["1-later", "2-busy", "3-next", "4-next"] {
+        world.account(name).await;
+    }
+    let running = world.run(world.controller(), |key, _| async move {
+        if key.name() == "1-later" {
+            return Ok(Action::requeue_after(Duration::from_secs(3600)));
+        }
+        sleep(Duration::from_secs(10)).await;
+        Ok(Action::await_change())
+    });
+    sleep(Duration::from_secs(5)).await;
+    world.shutdown.cancel();
+    let stopped = running.await.unwrap().unwrap();
+    assert_eq!(world.seen.take(), ["1-later", "2-busy"]);
+    assert!(stopped.unfinished.is_empty(), "{stopped:?}");
+    assert_eq!((stopped.waiting, stopped.delayed), (2, 1));
+}
+
 /// Proves PX-2.
 #[tokio::test(start_paused = true)]
 async fn what_does_not_end_in_time_is_dropped_and_named() {

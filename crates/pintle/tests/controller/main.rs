@@ -142,9 +142,9 @@ impl World {
             .unwrap()
     }
 
-    async fn map(&self, name: &str, owner: Option<OwnerReference>) -> ConfigMap {
+    async fn map(&self, name: &str, owners: impl IntoIterator<Item = OwnerReference>) -> ConfigMap {
         let metadata = ObjectMeta {
-            owner_references: owner.map(|owner| vec![owner]),
+            owner_references: Some(owners.into_iter().collect()),
             ..named(name)
         };
         let map = ConfigMap {

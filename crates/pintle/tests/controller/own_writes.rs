@@ -22,7 +22,7 @@ use pintle::{
     source::{KubeSource, Scope},
 };
 use pintle_apiserver::ApiServer;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::{World, named, slow_watches};
 
@@ -221,4 +221,28 @@ async fn a_write_that_a_cache_may_never_show_is_not_waited_for() {
         world.settle().await;
         assert_eq!(world.seen.take().is_empty(), waits, "{case}");
     }
+}
+
+/// Proves PX-9.
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_a_key_that_waits_for_its_own_writes() {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(40)));
+    let controller = world
+        .controller()
+        .watches::<Secret>(|_| Vec::new())
+        .read_own_writes_within(Duration::from_secs(20));
+    let running = world.run(controller, |key, cx| one_more_in("default", key, cx));
+    sleep(Duration::from_secs(200)).await;
+    world.account("parent").await;
+    world.settle().await;
+    world.relabel("parent", 1).await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["parent"], "the second run waits");
+    let begin = Instant::now();
+    world.shutdown.cancel();
+    let stopped = running.await.unwrap().unwrap();
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+    assert!(stopped.unfinished.is_empty(), "{stopped:?}");
+    assert_eq!((stopped.waiting, stopped.delayed), (0, 1));
 }

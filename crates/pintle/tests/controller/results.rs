@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -103,4 +103,62 @@ async fn a_kind_that_the_controller_does_not_watch_is_refused_by_name() {
         refusal,
         "controller accounts does not watch Secret, so it has no cache of it"
     );
+}
+
+/// Proves PX-8.
+#[tokio::test(start_paused = true)]
+async fn as_many_keys_are_reconciled_at_once_as_there_are_workers() {
+    let world = World::new();
+    for number in 0..10 {
+        world.account(&format!("a{number}")).await;
+    }
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let peak = Arc::clone(&most);
+    let _running = world.run(world.controller().workers(3), move |_, _| {
+        let (now, peak) = (Arc::clone(&now), Arc::clone(&peak));
+        async move {
+            peak.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            sleep(Duration::from_secs(1)).await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            Ok(Action::await_change())
+        }
+    });
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.seen.take().len(), 10);
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+}
+
+/// An error that panics when it is dropped.
+#[derive(Debug, thiserror::Error)]
+#[error("a bomb")]
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("oh no");
+    }
+}
+
+/// Proves X-12.
+#[tokio::test(start_paused = true)]
+async fn what_panics_beside_a_reconcile_costs_no_worker() {
+    let world = World::new();
+    for name in ["bomb", "other"] {
+        world.account(name).await;
+    }
+    let metrics = Metrics::new();
+    let first = AtomicBool::new(true);
+    let _running = world.run(world.controller().metrics(&metrics), move |key, _| {
+        let throw = key.name() == "bomb" && first.swap(false, Ordering::SeqCst);
+        async move {
+            if throw {
+                return Err(ReconcileError::retry(Bomb));
+            }
+            Ok(Action::await_change())
+        }
+    });
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["bomb", "other", "bomb"]);
+    let panics = r#"controller_runtime_reconcile_panics_total{controller="accounts"} 1"#;
+    assert!(metrics.encode().contains(panics));
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, Node},
+    api::core::v1::{ConfigMap, Node, ServiceAccount},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{
@@ -98,6 +98,30 @@ async fn an_owner_without_namespace_is_found_from_inside_one() {
     world.map("of-the-node", Some(owner)).await;
     world.settle().await;
     assert_eq!(world.seen.take(), ["n1"]);
+}
+
+/// Proves X-2.
+#[tokio::test(start_paused = true)]
+async fn of_several_owners_the_controlling_one_is_woken_or_all_as_asked() {
+    type Build = fn(Controller<ServiceAccount>) -> Controller<ServiceAccount>;
+    let cases: [(Build, &[&str]); 2] = [
+        (Controller::owns::<ConfigMap>, &["a"]),
+        (Controller::owns_shared::<ConfigMap>, &["a", "b"]),
+    ];
+    for (build, woken) in cases {
+        let world = World::new();
+        let (a, b) = (world.account("a").await, world.account("b").await);
+        let _running = world.run(build(world.controller()), done);
+        world.settle().await;
+        world.seen.take();
+        let also = OwnerReference {
+            controller: None,
+            ..controlled_by("v1", &b)
+        };
+        world.map("shared", [controlled_by("v1", &a), also]).await;
+        world.settle().await;
+        assert_eq!(world.seen.take(), woken);
+    }
 }
 
 /// Proves.
@@ -251,4 +275,50 @@ async fn a_real_change_overtakes_the_initial_list() {
     let seen = world.seen.take();
     let place = seen.iter().position(|name| name == "fresh");
     assert!(place.is_some_and(|place| place <= 3), "{seen:?}");
+}
+
+/// Proves Q-56.
+#[tokio::test(start_paused = true)]
+async fn a_real_change_overtakes_a_resync() {
+    let mut world = World::new();
+    world.informers = world.informers.resync(Duration::from_secs(10));
+    for number in 0..50 {
+        world.account(&format!("bulk-{number:02}")).await;
+    }
+    let _running = world.run(world.controller(), |_, _| async {
+        sleep(Duration::from_secs(1)).await;
+        Ok(Action::await_change())
+    });
+    // The first list is long done, and there is always some of the last resync left.
+    sleep(Duration::from_millis(200_500)).await;
+    world.seen.take();
+    world.account("fresh").await;
+    sleep(Duration::from_secs(5)).await;
+    let seen = world.seen.take();
+    let place = seen.iter().position(|name| name == "fresh");
+    assert!(place.is_some_and(|place| place <= 3), "{seen:?}");
+}
+
+/// Proves X-4, PX-1.
+#[tokio::test(start_paused = true)]
+async fn a_predicate_of_another_kind_leaves_out_its_updates_but_no_deletion() {
+    let world = World::new();
+    world.account("a").await;
+    let nothing = Predicate::new(|_, _| false);
+    let controller = world
+        .controller()
+        .watches_if::<ConfigMap>(nothing, |_| vec![ObjectKey::namespaced("default", "a")]);
+    let _running = world.run(controller, done);
+    world.settle().await;
+    world.seen.take();
+    world.map("pointer", None).await;
+    world.settle().await;
+    assert!(world.seen.take().is_empty());
+    world
+        .maps()
+        .delete("pointer", &DeleteParams::default())
+        .await
+        .unwrap();
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
 }

@@ -13,7 +13,7 @@ use std::{
 use futures::poll;
 use tokio::time::sleep;
 
-use super::{super::Priority, WorkQueue, ends, ms, queue, run_all, take};
+use super::{super::Priority, Item, WorkQueue, ends, ms, queue, run_all, take};
 
 /// Proves PQ-16.
 #[tokio::test(start_paused = true)]
@@ -120,7 +120,7 @@ async fn a_key_whose_clone_panics_then_goes_to_whoever_waits() {
     queue.add(Fragile(Arc::clone(&broken)));
     let waiting = tokio::spawn({
         let queue = queue.clone();
-        async move { queue.get().await.map(|item| item.forget()) }
+        async move { queue.get().await.map(Item::forget) }
     });
     sleep(ms(1)).await;
     broken.store(true, Ordering::Relaxed);
