@@ -12,6 +12,7 @@ mod metrics;
 mod model;
 mod rate_limit;
 mod scenarios;
+mod shown;
 mod state;
 
 /// A queue whose keys fail with 5 ms, 10 ms, 20 ms …
