@@ -121,7 +121,8 @@ async fn replay(area: &str) {
     let real = [bare_client().await, bare_stranger().await];
     let found = stream::iter(scenarios(area).into_iter().enumerate())
         .map(|(index, scenario)| {
-            let namespace = format!("{}-{}-{index}", area.replace('_', "-"), run_id());
+            // As long as any other, so that none is the beginning of another.
+            let namespace = format!("{area}-{}-{index:03}", run_id());
             let sides = [real.clone(), ours.clone()];
             async move { scenario_differences(area, &namespace, &scenario, sides).await }
         })
@@ -141,8 +142,8 @@ async fn scenario_differences(
     scenario: &Scenario,
     [real, ours]: [[Client; 2]; 2],
 ) -> Found {
-    let mut real = Side::model(real, namespace);
-    let mut ours = Side::new(ours, namespace);
+    let mut real = Side::model(real, namespace, scenario);
+    let mut ours = Side::new(ours, namespace, scenario);
     let first: Step = serde_json::from_value(serde_json::json!({
         "do": "POST /api/v1/namespaces",
         "body": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "{ns}"}},

@@ -14,6 +14,20 @@ pub(super) struct Scenario {
     pub(super) steps: Vec<Step>,
 }
 
+impl Scenario {
+    /// All that the requests say themselves, before anything is filled in.
+    pub(super) fn script(&self) -> String {
+        let said = self.steps.iter().flat_map(|step| {
+            let body = step.body.as_ref().map(Value::to_string);
+            [Some(step.request.clone()), body, step.text.clone()]
+                .into_iter()
+                .flatten()
+                .chain(step.headers.values().cloned())
+        });
+        said.collect::<Vec<String>>().join("\n")
+    }
+}
+
 /// One request.
 ///
 /// In every text, `{ns}` stands for the namespace of the scenario, `{id}` for a word no other

@@ -9,7 +9,7 @@ use kube::client::Body;
 use serde_json::{Map, Value, json};
 
 use super::mask::Mask;
-use super::script::{Names, Step};
+use super::script::{Names, Scenario, Step};
 
 /// The headers that are compared.
 const HEADERS: [&str; 6] = [
@@ -37,20 +37,24 @@ pub(super) struct Side {
 
 impl Side {
     /// The server whose answers are right.
-    pub(super) fn model(clients: [Client; 2], namespace: &str) -> Self {
+    pub(super) fn model(clients: [Client; 2], namespace: &str, scenario: &Scenario) -> Self {
         Self {
             is_model: true,
-            ..Self::new(clients, namespace)
+            ..Self::new(clients, namespace, scenario)
         }
     }
 
-    pub(super) fn new([client, stranger]: [Client; 2], namespace: &str) -> Self {
+    pub(super) fn new(
+        [client, stranger]: [Client; 2],
+        namespace: &str,
+        scenario: &Scenario,
+    ) -> Self {
         Self {
             is_model: false,
             client,
             stranger,
             names: Names::of(namespace),
-            mask: Mask::new(namespace),
+            mask: Mask::new(namespace, &scenario.script()),
         }
     }
 
