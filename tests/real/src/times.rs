@@ -1,5 +1,7 @@
 //! Which times a server made up.
 
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use pintle::clock::Clock;
 
@@ -10,6 +12,18 @@ pub fn is_of_this_hour(time: &str) -> bool {
     let parsed = time.parse::<Timestamp>().or_else(|_| described());
     let hour = SignedDuration::from_hours(1);
     parsed.is_ok_and(|time| time.duration_since(Clock::system().now()).abs() <= hour)
+}
+
+/// Whether a time, as a header tells it, is a year from now.
+pub fn is_in_a_year(time: &str) -> bool {
+    let time = time.strip_suffix(" UTC").unwrap_or(time);
+    let parsed = DateTime::strptime("%a, %d %b %Y %H:%M:%S", time);
+    let parsed = parsed.and_then(|time| time.to_zoned(TimeZone::UTC));
+    parsed.is_ok_and(|time| {
+        let ahead = time.timestamp().duration_since(Clock::system().now());
+        let days = ahead.as_hours() / 24;
+        (364..=366).contains(&days)
+    })
 }
 
 #[cfg(test)]
@@ -25,5 +39,16 @@ mod tests {
         assert!(!is_of_this_hour("2026-01-01T00:00:00Z"));
         assert!(!is_of_this_hour("Thu, 01 Jan 2026 00:00:00 +0000"));
         assert!(!is_of_this_hour("yesterday"));
+    }
+
+    #[test]
+    fn a_year_is_a_year() {
+        let days = |days: i64| {
+            let time = Clock::system().now() + SignedDuration::from_hours(24 * days);
+            time.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string()
+        };
+        assert!(is_in_a_year(&days(365)));
+        assert!(!is_in_a_year(&days(1)));
+        assert!(!is_in_a_year("never"));
     }
 }

@@ -136,9 +136,9 @@ impl Api {
             Route::Resource(target) => target,
             other => {
                 return match (&other, &parts.method) {
-                    (_, &Method::GET) | (Route::Unknown | Route::NotFound, _) => {
-                        Ok(discovery::answer(&other, &catalog, &parts))
-                    }
+                    (_, &Method::GET) | (Route::Unknown | Route::NotFound, _) => Ok(
+                        discovery::answer(&other, &catalog, &parts, self.clock.now()),
+                    ),
                     _ => Err(ApiError::wrong_method()),
                 };
             }

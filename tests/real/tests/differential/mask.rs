@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use real_tests::is_of_this_hour;
+use real_tests::{is_in_a_year, is_of_this_hour};
 use regex::{Captures, Regex};
 use serde_json::{Map, Value};
 
@@ -31,6 +31,7 @@ regex!(
 regex!(SENT_VERSION, r#"resourceVersion(?:=|":")(\d+)"#);
 regex!(ADDRESS, r"\b10\.\d+\.\d+\.\d+\b");
 regex!(HASH, "hash=[0-9A-F]{16,}");
+regex!(TAG, "^\"[0-9A-F]{16,}\"$");
 regex!(AGE, r"^\d+s$");
 regex!(GENERATED, "^[bcdfghjklmnpqrstvwxz2456789]{5}$");
 
@@ -127,9 +128,6 @@ impl Mask {
                 }
             }
         }
-        if map.contains_key("storageVersionHash") {
-            map.insert("storageVersionHash".into(), "<hash>".into());
-        }
         for port in ["nodePort", "healthCheckNodePort"] {
             let number = map.get(port).and_then(Value::as_u64).unwrap_or(0);
             if number >= 30000 && !self.script.contains(&number.to_string()) {
@@ -142,6 +140,21 @@ impl Mask {
             .into_iter()
             .map(|(key, value)| (self.text(&key), self.value(value)))
             .collect()
+    }
+
+    /// Headers, some of which have a form of their own.
+    pub(super) fn headers(&mut self, mut headers: Map<String, Value>) -> Value {
+        if let Some(Value::String(tag)) = headers.get("etag")
+            && TAG.is_match(tag)
+        {
+            headers.insert("etag".into(), "<tag>".into());
+        }
+        if let Some(Value::String(time)) = headers.get("expires")
+            && is_in_a_year(time)
+        {
+            headers.insert("expires".into(), "<in a year>".into());
+        }
+        self.value(headers.into())
     }
 
     pub(super) fn text(&mut self, text: &str) -> String {

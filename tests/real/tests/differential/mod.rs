@@ -22,7 +22,7 @@ use kube::Client;
 use pintle_apiserver::{ApiServer, PodDeletion};
 use real_tests::{bare_client, bare_stranger, client_of, stranger_of};
 
-use self::compare::{Accepted, accepted, differences};
+use self::compare::{Accepted, Difference, accepted, differences};
 use self::script::{Scenario, Step, parse};
 use self::side::Side;
 
@@ -133,8 +133,8 @@ async fn replay(area: &str) {
     judge(area, found);
 }
 
-/// What differed: the step, the path, and both values for people.
-type Found = Vec<(Accepted, String)>;
+/// What differed: the step, its request, and where.
+type Found = Vec<(String, String, Difference)>;
 
 async fn scenario_differences(
     area: &str,
@@ -153,17 +153,8 @@ async fn scenario_differences(
     for (index, step) in std::iter::once(&first).chain(&scenario.steps).enumerate() {
         let (a, b) = tokio::join!(real.run(step), ours.run(step));
         let name = format!("{area}/{}/{index}", scenario.scenario);
-        for difference in differences(&a, &b) {
-            let text = format!("{name} {}\n{difference}", step.request);
-            let path = difference.path;
-            found.push((
-                Accepted {
-                    step: name.clone(),
-                    path,
-                },
-                text,
-            ));
-        }
+        let all = differences(&a, &b).into_iter();
+        found.extend(all.map(|difference| (name.clone(), step.request.clone(), difference)));
     }
     found
 }
@@ -177,23 +168,22 @@ fn judge(area: &str, found: Found) {
         .collect();
     let mut report = String::new();
     let mut last = String::new();
-    for (at, text) in found {
-        if let Some(index) = open.iter().position(|line| *line == at) {
+    for (step, request, difference) in found {
+        if let Some(index) = open.iter().position(|line| line.is(&step, &difference)) {
             open.remove(index);
-        } else {
-            let mut lines = text.splitn(2, '\n');
-            let head = lines.next().unwrap_or_default().to_owned();
-            if head != last {
-                let _ = writeln!(report, "{head}");
-                last = head;
-            }
-            let _ = writeln!(report, "{}", lines.next().unwrap_or_default());
+            continue;
         }
+        let head = format!("{step} {request}");
+        if head != last {
+            let _ = writeln!(report, "{head}");
+            last = head;
+        }
+        let _ = writeln!(report, "{difference}");
     }
     for line in open {
         let _ = writeln!(
             report,
-            "{} {}\n  is accepted but no longer differs",
+            "{} {}\n  is accepted but no longer differs, or not so",
             line.step, line.path
         );
     }

@@ -69,9 +69,12 @@ pub(super) struct Step {
     /// Compares only the part of the body at each of these pointers: for documents with prose.
     #[serde(default)]
     pub(super) only: Vec<String>,
-    /// Compares code and headers alone.
+    /// Of a list or map at each of those pointers, compares only what has such a name: for lists in
+    /// which both servers name things of their own, or of other scenarios.
+    pub(super) names: Option<String>,
+    /// Fields that are not compared, wherever they are: prose.
     #[serde(default)]
-    pub(super) no_body: bool,
+    pub(super) without: Vec<String>,
 }
 
 impl Step {

@@ -219,9 +219,12 @@ pub(super) fn endpoints(look: &Look<'_>) -> Value {
         }
         for port in ports {
             let port = &port["port"];
-            all.extend(addresses.iter().map(|address| match address.contains(':') {
-                true => format!("[{address}]:{port}"),
-                false => format!("{address}:{port}"),
+            all.extend(addresses.iter().map(|address| {
+                if address.contains(':') {
+                    format!("[{address}]:{port}")
+                } else {
+                    format!("{address}:{port}")
+                }
             }));
         }
     }
