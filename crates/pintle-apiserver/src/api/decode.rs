@@ -46,8 +46,18 @@ pub(crate) fn decode_body(
     match media_type(headers).as_str() {
         "" | "*/*" | "application/json" => json(body, kind.2),
         "application/yaml" => yaml(body),
-        protobuf::MEDIA_TYPE => protobuf::decode(body, Some(kind))
-            .map_err(|error| unrecognized(kind.2, body, &error.to_string())),
+        protobuf::MEDIA_TYPE => {
+            protobuf::decode(body, Some(kind)).map_err(|error| match error.said() {
+                Some((api_version, said)) => {
+                    let version = api_version.rsplit('/').next().unwrap_or_default();
+                    let expected = kind.2;
+                    ApiError::bad_request(format!(
+                        "{said} in version {version:?} cannot be handled as a {expected}: {error}"
+                    ))
+                }
+                None => unrecognized(kind.2, body, &error.to_string()),
+            })
+        }
         _ => Err(ApiError::unsupported_media_type(ACCEPTED)),
     }
 }
@@ -144,7 +154,12 @@ impl Call {
                 json_problem(&error, &self.body)
             )));
         }
-        let body = self.decoded(KIND)?;
+        let body = if media_type(&self.headers) == protobuf::MEDIA_TYPE {
+            let read = protobuf::decode(&self.body, Some(KIND));
+            read.map_err(|error| ApiError::bad_request(error.to_string()))?
+        } else {
+            self.decoded(KIND)?
+        };
         match body.get("kind").and_then(Value::as_str) {
             None | Some("" | "DeleteOptions") => Ok(body),
             Some(other) => {

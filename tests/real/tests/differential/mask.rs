@@ -45,6 +45,8 @@ pub(super) struct Mask {
     sent_versions: BTreeSet<String>,
     uids: Vec<String>,
     versions: Vec<String>,
+    /// Names the server made up, and what stands for them.
+    generated: Vec<(String, String)>,
 }
 
 impl Mask {
@@ -56,6 +58,7 @@ impl Mask {
             script: script.to_owned(),
             uids: Vec::new(),
             versions: Vec::new(),
+            generated: Vec::new(),
         }
     }
 
@@ -90,7 +93,7 @@ impl Mask {
             && GENERATED.is_match(rest)
         {
             let masked = format!("{prefix}<generated>");
-            map.insert("name".into(), masked.into());
+            self.generated.push((name.clone(), masked));
         }
         if let Some(Value::Array(entries)) = map.get_mut("managedFields") {
             // Their order is that of their times, and a second may begin between two requests.
@@ -159,6 +162,8 @@ impl Mask {
 
     pub(super) fn text(&mut self, text: &str) -> String {
         let text = text.replace(&self.namespace, "{ns}");
+        let made_up = self.generated.iter();
+        let text = made_up.fold(text, |text, (name, mask)| text.replace(name, mask));
         let (uids, script) = (&mut self.uids, &self.script);
         let text = UID.replace_all(&text, |found: &Captures<'_>| {
             if script.contains(&found[0]) {

@@ -66,6 +66,7 @@ areas! {
     defaults
     tables
     discovery
+    protobuf
 }
 
 /// The lines of the contract a request and its answer can show, which the corpus must show twice.

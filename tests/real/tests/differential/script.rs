@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -19,7 +20,10 @@ impl Scenario {
     pub(super) fn script(&self) -> String {
         let said = self.steps.iter().flat_map(|step| {
             let body = step.body.as_ref().map(Value::to_string);
-            [Some(step.request.clone()), body, step.text.clone()]
+            let bytes = step
+                .raw()
+                .map(|bytes| String::from_utf8_lossy(&bytes).into());
+            [Some(step.request.clone()), body, step.text.clone(), bytes]
                 .into_iter()
                 .flatten()
                 .chain(step.headers.values().cloned())
@@ -46,6 +50,8 @@ pub(super) struct Step {
     pub(super) body: Option<Value>,
     /// The body as it is.
     pub(super) text: Option<String>,
+    /// The body in base64, in which nothing is filled in.
+    pub(super) bytes: Option<String>,
     /// The content type; without one, `application/json` if there is a body.
     #[serde(rename = "type")]
     pub(super) content_type: Option<String>,
@@ -80,6 +86,16 @@ pub(super) struct Step {
 impl Step {
     pub(super) fn method(&self) -> &str {
         self.request.split(' ').next().unwrap_or_default()
+    }
+
+    /// The body that is no text.
+    pub(super) fn raw(&self) -> Option<Vec<u8>> {
+        let bytes = self.bytes.as_ref()?;
+        Some(
+            STANDARD
+                .decode(bytes)
+                .unwrap_or_else(|why| panic!("{bytes}: {why}")),
+        )
     }
 
     pub(super) fn is_write(&self) -> bool {

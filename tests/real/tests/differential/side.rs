@@ -191,7 +191,7 @@ impl Side {
         let body = match (&step.body, &step.text) {
             (Some(value), _) => self.names.fill_in_value(value).to_string().into_bytes(),
             (_, Some(text)) => self.names.fill_in(text).into_bytes(),
-            _ => Vec::new(),
+            _ => step.raw().unwrap_or_default(),
         };
         let body = if step.fill > 0 {
             let text = String::from_utf8_lossy(&body);
