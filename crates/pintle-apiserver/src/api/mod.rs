@@ -42,6 +42,7 @@ pub(crate) use self::respond::error as refusal;
 pub(crate) use self::{error::ApiError, events::Expiry};
 use self::{
     negotiate::Form,
+    options::Warnings,
     query::Query,
     route::{Route, Target},
 };
@@ -104,6 +105,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     pub(crate) user: User,
     pub(crate) form: Form,
+    /// What the client is told besides the answer, also of a refusal.
+    pub(crate) warnings: Warnings,
     /// Ends a watch early.
     pub(crate) closing: CancellationToken,
 }
@@ -154,12 +157,15 @@ impl Api {
             headers: parts.headers,
             body: body?,
             user,
+            warnings: Warnings::default(),
         };
         let deprecated = deprecation(&call.target.resource);
-        let mut answer = match self.call(call).await {
-            Ok(answer) => answer,
-            Err(error) => respond::error(&error),
-        };
+        let warnings = call.warnings.clone();
+        let mut answer = self.call(call).await.unwrap_or_else(|error| {
+            let mut refusal = respond::error(&error);
+            warnings.tell(&mut refusal);
+            refusal
+        });
         if let Some(text) = deprecated {
             let headers = answer.headers_mut();
             headers.append(header::WARNING, HeaderValue::from_static(text));
@@ -229,7 +235,7 @@ impl Api {
             }
             ("scale", GET) => self.get_scale(call),
             ("scale", UPDATE) => self.change_scale(call, None),
-            ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?)),
+            ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?.0)),
             ("binding", CREATE) => self.bind(call),
             ("eviction", CREATE) => self.evict(call),
             ("log" | "exec" | "attach" | "portforward" | "proxy" | "token", _)

@@ -64,7 +64,10 @@ impl Mask {
 
     pub(super) fn value(&mut self, value: Value) -> Value {
         match value {
-            Value::String(text) => self.text(&text).into(),
+            Value::String(text) => {
+                let shown = self.shown(&text);
+                self.text(&shown).into()
+            }
             Value::Array(items) => items.into_iter().map(|item| self.value(item)).collect(),
             Value::Object(map) => self.object(map).into(),
             other => other,
@@ -143,6 +146,28 @@ impl Mask {
             .into_iter()
             .map(|(key, value)| (self.text(&key), self.value(value)))
             .collect()
+    }
+
+    /// A message shows what is wrong, as JSON or as JSON in quotes, with its fields in any order.
+    fn shown(&mut self, text: &str) -> String {
+        const BEFORE: &str = "Invalid value: ";
+        let Some(at) = text.find(BEFORE).map(|at| at + BEFORE.len()) else {
+            return text.to_owned();
+        };
+        let (start, rest) = text.split_at(at);
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        let shown = match values.next() {
+            Some(Ok(Value::String(quoted))) => serde_json::from_str(&quoted).ok(),
+            Some(Ok(value)) => Some(value),
+            _ => None,
+        };
+        let end = &rest[values.byte_offset()..];
+        match shown {
+            Some(value @ (Value::Object(_) | Value::Array(_))) => {
+                format!("{start}{}{end}", self.value(value))
+            }
+            _ => text.to_owned(),
+        }
     }
 
     /// Headers, some of which have a form of their own.
@@ -258,6 +283,22 @@ mod tests {
         let seconds = format!("{now:.0}");
         assert_eq!(mask.text(&format!("{seconds} in ns-1")), "<time> in {ns}");
         assert_eq!(mask.text(&format!("{now:.6}")), "<time with 6 digits>");
+    }
+
+    #[test]
+    fn an_object_in_a_message_is_compared_field_by_field() {
+        let mut mask = Mask::new("ns-1", "");
+        for shown in [r#"[{"b":1,"a":2}]"#, r#"[{"a":2,"b":1}]"#] {
+            let text = format!("x: Invalid value: {shown}: is wrong");
+            let masked = mask.value(text.into());
+            assert_eq!(masked, r#"x: Invalid value: [{"a":2,"b":1}]: is wrong"#);
+        }
+        let quoted =
+            r#"Invalid value: "{\"name\":\"n\",\"uid\":\"\",\"resourceVersion\":\"7\"}": no"#;
+        let masked = r#"Invalid value: {"name":"n","resourceVersion":"<version-1>","uid":""}: no"#;
+        assert_eq!(mask.value(quoted.into()), masked);
+        let text = "Invalid value: \"a\": is wrong";
+        assert_eq!(mask.value(text.into()), text);
     }
 
     /// A server that garbles what it was sent must not pass.
