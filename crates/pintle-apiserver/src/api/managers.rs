@@ -30,13 +30,12 @@ impl Api {
         resource: &Resource,
         sub: &str,
         options: &WriteOptions,
-        live: Option<&Tree>,
+        live: Option<&Value>,
         object: &mut Tree,
     ) {
-        let live = live.map(|live| Value::Object(live.clone()));
         let mut value = Value::Object(std::mem::take(object));
         self.writing(resource, sub, options, |write| {
-            apply::update(live.as_ref(), &mut value, resource.shape(), write);
+            apply::update(live, &mut value, resource.shape(), write);
         });
         if let Value::Object(marked) = value {
             *object = marked;
@@ -99,10 +98,9 @@ impl Api {
 }
 
 /// A write that changed nothing but its own time is none.
-pub(crate) fn keep_times(stored: &Tree, object: &mut Tree) {
-    let old = Value::Object(stored.clone());
+pub(crate) fn keep_times(stored: &Value, object: &mut Tree) {
     let mut value = Value::Object(std::mem::take(object));
-    apply::keep_times(&old, &mut value);
+    apply::keep_times(stored, &mut value);
     if let Value::Object(kept) = value {
         *object = kept;
     }

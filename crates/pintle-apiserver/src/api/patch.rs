@@ -44,9 +44,9 @@ impl Api {
         let (patch, twice) = read(call)?;
         let resource = &call.target.resource;
         let kind = (resource.api_version(), resource.kind.clone());
-        let mut change = |stored: Tree| {
-            let uid = meta::text(&stored, "uid").to_owned();
-            let mut value = Value::Object(resource.convert_out(stored));
+        let mut change = |stored: &Tree| {
+            let uid = meta::text(stored, "uid").to_owned();
+            let mut value = Value::Object(resource.convert_out(stored.clone()));
             value["apiVersion"] = kind.0.clone().into();
             value["kind"] = kind.1.clone().into();
             patch.apply(&mut value)?;
@@ -82,9 +82,9 @@ impl Api {
                     made => return Ok(made?.answer(201, &view, options)),
                 }
             }
-            let mut change = |stored: Tree| {
-                let uid = meta::text(&stored, "uid").to_owned();
-                let mut live = Value::Object(resource.convert_out(stored));
+            let mut change = |stored: &Tree| {
+                let uid = meta::text(stored, "uid").to_owned();
+                let mut live = Value::Object(resource.convert_out(stored.clone()));
                 live["apiVersion"] = resource.api_version().into();
                 live["kind"] = resource.kind.clone().into();
                 let applied = self.apply_config(call, options, Some(&live), &config)?;

@@ -150,6 +150,17 @@ fn without_managers(object: &Value) -> Value {
     object
 }
 
+/// Whether two objects are the same if nobody asks who manages them.
+fn same_but_managers(a: &Value, b: &Value) -> bool {
+    fn rest<'a>(object: &'a Value, but: &'a str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+        let members = object.as_object().into_iter().flatten();
+        members.filter(move |(name, _)| *name != but)
+    }
+    let (x, y) = (&a["metadata"], &b["metadata"]);
+    rest(a, "metadata").eq(rest(b, "metadata"))
+        && rest(x, "managedFields").eq(rest(y, "managedFields"))
+}
+
 /// Marks `new` with who manages its fields, after a create (`live` is nothing) or an update by any
 /// way but apply. A list of managers that comes with `new` counts, unless it was written through a
 /// subresource; `[]` and `[{}]` forget everybody.
@@ -479,7 +490,7 @@ pub fn keep_times(old: &Value, new: &mut Value) {
         }
         list
     };
-    let same = || without_managers(old) == without_managers(new) && timeless(old) == timeless(new);
+    let same = || same_but_managers(old, new) && timeless(old) == timeless(new);
     if managed::list(old).is_some() && same() {
         let list = managed::list(old).cloned();
         let metadata = new.get_mut("metadata").and_then(Value::as_object_mut);
