@@ -139,10 +139,8 @@ impl Api {
             } else {
                 Change::Put(content)
             };
-            match self
-                .store
-                .commit(table, key, Expect::Revision(current.revision), what)
-            {
+            let expect = Expect::Revision(current.revision);
+            match self.commit(resource, table, key, expect, what) {
                 Ok(object) if gone => {
                     self.after_delete(resource, &object);
                     return Ok(Deleted::Gone(object));

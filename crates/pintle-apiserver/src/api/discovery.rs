@@ -49,7 +49,11 @@ pub(crate) fn answer(
         }
         Route::OpenApi3(rest) => super::openapi::answer(rest, catalog, parts, now),
         Route::Unknown => respond::error(&ApiError::unknown_resource()),
-        Route::OpenApi2 | Route::NotFound | Route::Resource(_) => respond::not_found(),
+        Route::OpenApi2
+        | Route::NotFound
+        | Route::Resource(_)
+        | Route::TokenProvider
+        | Route::TokenKeys => respond::not_found(),
     }
 }
 
@@ -58,9 +62,14 @@ fn named_groups(catalog: &Catalog) -> impl Iterator<Item = &crate::registry::Gro
 }
 
 fn root(catalog: &Catalog) -> Value {
-    let mut paths = ["/api", "/api/v1", "/apis", "/apis/"]
-        .map(str::to_owned)
-        .to_vec();
+    let first = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/apis/",
+    ];
+    let mut paths: Vec<String> = first.map(str::to_owned).into();
     for group in named_groups(catalog) {
         paths.push(format!("/apis/{}", group.name));
         paths.extend(
@@ -70,7 +79,14 @@ fn root(catalog: &Catalog) -> Value {
                 .map(|v| format!("/apis/{}/{v}", group.name)),
         );
     }
-    for path in ["/healthz", "/livez", "/openapi/v3", "/readyz", "/version"] {
+    for path in [
+        "/healthz",
+        "/livez",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/version",
+    ] {
         paths.push(path.to_owned());
     }
     json!({"paths": paths})

@@ -70,7 +70,7 @@ impl Api {
         if resource.is("", "namespaces") {
             namespaces::label(object);
         }
-        match resource.ty {
+        match resource.stored_ty {
             Some(ty) => on_value(object, |value| {
                 prepare::create(value, ty, &stamp);
                 // What was set may imply more, as when a typed server reads back what it stored.

@@ -17,7 +17,7 @@ use crate::schema::builtin::{self, Field, FieldType, ProtoTarget, TypeRef};
 use crate::schema::{MAX_DEPTH, depth, typed};
 
 /// The media type of these bodies.
-pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 /// What every body begins with.
 const MAGIC: &[u8; 4] = b"k8s\0";
@@ -27,8 +27,7 @@ const MAX_ENVELOPES: usize = 4;
 
 /// Why a body could not be read. The client gets 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ProtobufError {
+pub(crate) enum ProtobufError {
     /// The body does not begin as it must.
     #[error(
         "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
@@ -80,17 +79,10 @@ fn cut() -> ProtobufError {
 
 /// Reads a body into the object it holds, as JSON, as [`typed::canonicalize`] leaves it.
 /// `expected` is the group, version and kind to take it for if the body names none.
-///
-/// ```
-/// use pintle_apiserver::codec::protobuf;
-///
-/// // ConfigMap "a", as a client writes it.
-/// let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x05\x0a\x03\x0a\x01a";
-/// let object = protobuf::decode(body, None).unwrap();
-/// assert_eq!(object["kind"], "ConfigMap");
-/// assert_eq!(object["metadata"]["name"], "a");
-/// ```
-pub fn decode(body: &[u8], expected: Option<(&str, &str, &str)>) -> Result<Value, ProtobufError> {
+pub(crate) fn decode(
+    body: &[u8],
+    expected: Option<(&str, &str, &str)>,
+) -> Result<Value, ProtobufError> {
     let object = envelope(body, expected, MAX_ENVELOPES)?;
     if depth(&object) > MAX_DEPTH {
         return Err(malformed("the object nests too deeply"));

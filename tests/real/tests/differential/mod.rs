@@ -61,6 +61,8 @@ areas! {
     lists
     watches
     subresources
+    accounts
+    versions
     crds
     errors
     defaults

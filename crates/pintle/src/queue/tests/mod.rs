@@ -10,8 +10,10 @@ use super::{Item, WorkQueue, rate_limit::ExponentialBackoff};
 mod line;
 mod metrics;
 mod model;
+mod next;
 mod rate_limit;
 mod scenarios;
+mod shown;
 mod state;
 
 /// A queue whose keys fail with 5 ms, 10 ms, 20 ms …
