@@ -9,6 +9,8 @@
 
 mod support;
 
+use bytes::Bytes;
+use http_body_util::Full;
 use serde_json::json;
 use support::*;
 
@@ -647,4 +649,61 @@ async fn a_dry_run_shows_how_an_object_would_be_marked() {
         "2026-01-01T00:00:00Z"
     );
     assert_eq!(http.get(&path).await.1, before);
+}
+
+/// Proves W76.
+#[tokio::test]
+async fn a_patch_tells_of_keys_that_stand_twice() {
+    let server = server();
+    let http = http(&server);
+    http.post(CONFIG_MAPS, &config_map("a")).await;
+    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  k: '1'\n  k: '2'\n";
+    for (kind, body, told, strict) in [
+        (
+            "merge-patch+json",
+            r#"{"data":{"k":"1","k":"2"}}"#,
+            r#"duplicate field \"data.k\""#,
+            422,
+        ),
+        (
+            "strategic-merge-patch+json",
+            r#"{"data":{"k":"1","k":"2"}}"#,
+            r#"duplicate field \"data.k\""#,
+            422,
+        ),
+        (
+            "json-patch+json",
+            r#"[{"op":"add","op":"add","path":"/data/k","value":"2"}]"#,
+            r#"json patch duplicate field \"[0].op\""#,
+            422,
+        ),
+        (
+            "apply-patch+yaml",
+            yaml,
+            r#"line 6: key \"k\" already set in map"#,
+            400,
+        ),
+    ] {
+        let ask = |validation: &str| {
+            let manager = "fieldManager=m&dryRun=All&force=true";
+            let manager = if kind.starts_with("apply") {
+                manager
+            } else {
+                "dryRun=All"
+            };
+            http::Request::patch(format!(
+                "{CONFIG_MAPS}/a?{manager}&fieldValidation={validation}"
+            ))
+            .header("content-type", format!("application/{kind}"))
+            .body(Full::new(Bytes::from(body)))
+            .unwrap()
+        };
+        let response = http.send(ask("Warn")).await;
+        assert_eq!(response.status(), 200, "{kind}");
+        let warning = response.headers()["warning"].to_str().unwrap();
+        assert_eq!(warning, format!("299 - \"{told}\""));
+        assert_eq!(http.send(ask("Strict")).await.status(), strict, "{kind}");
+        let response = http.send(ask("Ignore")).await;
+        assert!(!response.headers().contains_key("warning"), "{kind}");
+    }
 }

@@ -27,7 +27,7 @@ mod times;
 mod world;
 
 pub use link::Link;
-pub use times::{is_in_a_year, is_of_this_hour};
+pub use times::{is_about_now, is_in_a_year};
 pub use world::Real;
 
 /// The path of the kubeconfig of the control plane to test against.

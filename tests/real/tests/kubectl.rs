@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
 use pintle_apiserver::{ApiServer, PodDeletion};
-use real_tests::{BARE_VARIABLE, from_environment, is_of_this_hour};
+use real_tests::{BARE_VARIABLE, from_environment, is_about_now};
 use regex::{Captures, Regex};
 
 /// Times, as JSON and as `describe` shows them.
@@ -44,7 +44,7 @@ fn masked(bytes: &[u8], namespace: &str) -> String {
         .lines()
         .map(|line| {
             let line = TIME.replace_all(line, |found: &Captures<'_>| {
-                let made_up = is_of_this_hour(&found[0]);
+                let made_up = is_about_now(&found[0]);
                 if made_up { "<time>" } else { &found[0] }.to_owned()
             });
             let masked = VARYING

@@ -3,13 +3,13 @@
 //! objects; times and the versions of lists are only compared by their form.
 //!
 //! What the scenario itself sent is no server's invention and stays as it is: uids, addresses, ports
-//! and versions that its script mentions, and every time that is not of this hour.
+//! and versions that its script mentions, and every time that is more than a day from now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use real_tests::{is_in_a_year, is_of_this_hour};
+use real_tests::{is_about_now, is_in_a_year};
 use regex::{Captures, Regex};
 use serde_json::{Map, Value};
 
@@ -197,7 +197,7 @@ impl Mask {
             ordinal(uids, &found[0], "uid")
         });
         let text = TIME.replace_all(&text, |found: &Captures<'_>| match found.get(1) {
-            _ if !is_of_this_hour(&found[0]) => found[0].to_owned(),
+            _ if !is_about_now(&found[0]) => found[0].to_owned(),
             Some(fraction) => format!("<time with {} digits>", fraction.len() - 1),
             None => "<time>".to_owned(),
         });
