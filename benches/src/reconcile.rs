@@ -76,7 +76,7 @@ pub(crate) async fn reconcile(flags: &Flags) -> Result<Outcome> {
             async move {
                 if reads {
                     // The peers' caches hold the object decoded; ours decodes it when asked.
-                    let Some(pod) = cx.lister::<Pod>().get(&key) else {
+                    let Some(pod) = cx.lister::<Pod>()?.get(&key) else {
                         return Err(ReconcileError::terminal("the object is not in the cache"));
                     };
                     black_box(pod.get().map_err(ReconcileError::terminal)?);

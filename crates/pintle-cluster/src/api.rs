@@ -3,8 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::Patch;
 use pintle::{
-    cache::{IndexError, Kind, Lister, Object, ObjectKey, Selector, UnknownIndex},
-    controller::{Context, Writable},
+    cache::{IndexError, Kind, Lister, Object, ObjectKey, Selector},
+    controller::{Context, ReconcileError, Writable},
     informer::SharedInformer,
 };
 use serde_json::json;
@@ -40,8 +40,8 @@ fn orphans_of(namespace: &str) -> String {
 pub(crate) fn controlled<K: Kind<DynamicType: Default>>(
     cx: &Context,
     owner: &str,
-) -> Result<Vec<Object<K>>, UnknownIndex> {
-    let mut objects = cx.lister::<K>().by_index(CONTROLLER, owner)?;
+) -> Result<Vec<Object<K>>, ReconcileError> {
+    let mut objects = cx.lister::<K>()?.by_index(CONTROLLER, owner)?;
     // A cache lists in no order, and what is decided must not depend on that.
     objects.sort_unstable_by(|a, b| a.key().cmp(b.key()));
     Ok(objects)
@@ -51,7 +51,7 @@ pub(crate) fn controlled<K: Kind<DynamicType: Default>>(
 pub(crate) fn controlled_or_orphaned<K: Kind<DynamicType: Default>>(
     cx: &Context,
     owner: &ObjectMeta,
-) -> Result<Vec<Object<K>>, UnknownIndex> {
+) -> Result<Vec<Object<K>>, ReconcileError> {
     let mut objects = controlled(cx, meta::uid(owner))?;
     let namespace = owner.namespace.as_deref().unwrap_or_default();
     objects.extend(controlled(cx, &orphans_of(namespace))?);
@@ -80,10 +80,7 @@ pub(crate) fn adopters<K: Kind, P: Kind>(
 
 /// Asks the server, not the cache, whether the owner still lives: one that does not must not adopt
 /// what was just orphaned from it.
-pub(crate) async fn ensure_alive<K>(
-    cx: &Context,
-    owner: &K,
-) -> Result<(), pintle::controller::ReconcileError>
+pub(crate) async fn ensure_alive<K>(cx: &Context, owner: &K) -> Result<(), ReconcileError>
 where
     K: Writable + kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
 {

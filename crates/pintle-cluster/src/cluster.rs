@@ -192,7 +192,7 @@ impl Builder {
         let chance = self.seed.map_or_else(Chance::from_entropy, Chance::seeded);
         let events = EventBroadcaster::builder()
             .clock(clock.clone())
-            .chance(chance)
+            .chance(chance.clone())
             .metrics(self.metrics.clone())
             .build();
         if self.loops != Loops::NONE {
@@ -202,7 +202,9 @@ impl Builder {
             let _ = events.start_recording_to_sink(ApiSink::new(client.clone()));
         }
         let environment = Environment {
-            informers: InformerFactory::new(client.clone()).metrics(self.metrics.clone()),
+            informers: InformerFactory::new(client.clone())
+                .metrics(self.metrics.clone())
+                .chance(chance),
             client,
             informing: CancellationToken::new(),
             clock,

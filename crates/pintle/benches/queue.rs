@@ -1,8 +1,8 @@
 //! What a key costs on its way through the queue.
 //!
 //! `cargo bench -p pintle --bench queue`. Each figure is the best of many short rounds, so that some
-//! of them have the processor for themselves even on a busy machine; with several workers, the processor time of all threads is shown too, for wall time says little on a busy
-//! machine.
+//! of them have the processor for themselves even on a busy machine; with several workers, the
+//! processor time of all threads is shown too, for wall time says little on a busy machine.
 
 #![allow(
     clippy::print_stdout,
@@ -48,7 +48,7 @@ fn best(what: &str, count: usize, mut round: impl FnMut() -> Duration) {
         best = best.min(round());
     }
     println!(
-        "{what:<58} {:>8.1} ns",
+        "{what:<72} {:>8.1} ns",
         best.as_nanos() as f64 / count as f64
     );
 }
@@ -130,6 +130,16 @@ fn add_get_done() {
             },
         );
     }
+    let queue = WorkQueue::new("bench");
+    best("100000 adds, then all of forget_and_next", 100_000, || {
+        runtime.block_on(timed_async(async {
+            add_all(&queue, &keys);
+            let mut item = queue.get().await;
+            while let Some(current) = item {
+                item = current.forget_and_next();
+            }
+        }))
+    });
     let queue = WorkQueue::<Arc<str>>::new("bench");
     best("100000 adds, then batches of 64 + forget", 100_000, || {
         runtime.block_on(timed_async(async {
@@ -231,8 +241,31 @@ fn cpu() -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
+/// A worker that hands each key back and then asks for the next.
+async fn one_by_one(queue: WorkQueue<Arc<str>>) {
+    while let Some(item) = queue.get().await {
+        black_box(item.key());
+        item.forget();
+    }
+}
+
+/// A worker that hands each key back and takes the next under one lock, as a controller's do.
+async fn hand_over_hand(queue: WorkQueue<Arc<str>>) {
+    while let Some(first) = queue.get().await {
+        let mut next = Some(first);
+        while let Some(item) = next {
+            black_box(item.key());
+            next = item.forget_and_next();
+            tokio::task::coop::consume_budget().await;
+        }
+    }
+}
+
 /// One producer, many workers that do nothing with their keys.
-fn workers() {
+fn workers<W: Future<Output = ()> + Send + 'static>(
+    what: &str,
+    work: impl Fn(WorkQueue<Arc<str>>) -> W,
+) {
     let keys: Arc<[Arc<str>]> = keys(100_000).into();
     for (workers, threads) in [(1, 1), (4, 2), (16, 2), (64, 2)] {
         let runtime = Builder::new_multi_thread()
@@ -245,15 +278,7 @@ fn workers() {
             let (took, worked) = runtime.block_on(async {
                 let queue = WorkQueue::<Arc<str>>::new("bench");
                 let workers: Vec<_> = (0..workers)
-                    .map(|_| {
-                        let queue = queue.clone();
-                        tokio::spawn(async move {
-                            while let Some(item) = queue.get().await {
-                                black_box(item.key());
-                                item.forget();
-                            }
-                        })
-                    })
+                    .map(|_| tokio::spawn(work(queue.clone())))
                     .collect();
                 tokio::task::yield_now().await;
                 let (begin, before) = (Instant::now(), cpu());
@@ -278,8 +303,8 @@ fn workers() {
         }
         let per_key = |time: Duration| time.as_nanos() as f64 / keys.len() as f64;
         println!(
-            "{:<58} {:>8.1} ns, processor {:.1} ns",
-            format!("a producer and {workers} workers on {threads} threads"),
+            "{:<72} {:>8.1} ns, processor {:.1} ns",
+            format!("a producer and {workers} workers on {threads} threads, {what}"),
             per_key(wall),
             per_key(busy)
         );
@@ -304,7 +329,7 @@ fn memory() {
     let queue = WorkQueue::new("bench");
     add_all(&queue, &keys);
     println!(
-        "{:<58} {:>8.1} bytes",
+        "{:<72} {:>8.1} bytes",
         "memory per ready key",
         per_key(before)
     );
@@ -314,7 +339,7 @@ fn memory() {
         delayed.add_after(Arc::clone(key), Duration::from_hours(1));
     }
     println!(
-        "{:<58} {:>8.1} bytes",
+        "{:<72} {:>8.1} bytes",
         "memory per waiting key",
         per_key(before)
     );
@@ -324,6 +349,7 @@ fn main() {
     add_get_done();
     duplicates();
     delays();
-    workers();
+    workers("get, forget", one_by_one);
+    workers("forget_and_next", hand_over_hand);
     memory();
 }

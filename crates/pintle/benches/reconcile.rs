@@ -122,7 +122,7 @@ async fn row(objects: usize, workers: usize, reads: bool, rounds: usize) {
             let done = Arc::clone(&counted);
             async move {
                 if reads {
-                    black_box(cx.lister::<ConfigMap>().get(&key).unwrap());
+                    black_box(cx.lister::<ConfigMap>()?.get(&key).unwrap());
                 }
                 done.one();
                 Ok(Action::await_change())

@@ -21,11 +21,16 @@ use kube::{
 };
 use pintle::{
     cache::{Kind, Lister, Selector},
+    chance::Chance,
     informer::{Event, InformerFactory, SharedInformer},
+    source::{KubeSource, Scope},
 };
 use pintle_apiserver::ApiServer;
 use serde_json::{Value, json};
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -284,7 +289,7 @@ async fn scopes_select_on_the_server() {
             .unwrap();
     }
     let informers = InformerFactory::new(server.client()).namespace("default");
-    let scope = pintle::source::Scope::namespace("default").labels("value=x");
+    let scope = Scope::namespace("default").labels("value=x");
     let cached = informers.request::<ConfigMap>(&()).scope(scope).get();
     let pods = informers.informer::<Pod>();
     informers.start(&CancellationToken::new());
@@ -307,4 +312,44 @@ async fn scopes_select_on_the_server() {
         shown(&cached.lister()).into_keys().collect::<Vec<_>>(),
         ["b"]
     );
+}
+
+/// The instants at which an informer asks a server that refuses everything, in ten minutes.
+async fn tries(make: impl FnOnce(Client) -> SharedInformer<ConfigMap>) -> Vec<Duration> {
+    let (asked, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+    let note = Arc::clone(&asked);
+    let refuse = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+        note.lock().unwrap().push(start.elapsed());
+        let answer = http::Response::builder().status(500);
+        async move { answer.body(kube::client::Body::from(b"no".to_vec())) }
+    });
+    let informer = make(Client::new(refuse, "default"));
+    let ten_minutes = Duration::from_mins(10);
+    let _ = timeout(ten_minutes, informer.run(&CancellationToken::new())).await;
+    let asked = asked.lock().unwrap();
+    asked.clone()
+}
+
+/// Proves PR-120.
+#[tokio::test(start_paused = true)]
+async fn informers_with_the_same_seed_retry_at_the_same_instants() {
+    let of_factory = |seed| {
+        move |client| {
+            let informers = InformerFactory::new(client).chance(Chance::seeded(seed));
+            informers.informer()
+        }
+    };
+    let of_builder = |seed| {
+        move |client| {
+            let maps = KubeSource::<ConfigMap>::new(client, Scope::all());
+            let maps = SharedInformer::builder(maps);
+            maps.chance(Chance::seeded(seed)).build()
+        }
+    };
+    let first = tries(of_factory(7)).await;
+    assert!(first.len() > 10, "{first:?}");
+    assert_eq!(tries(of_factory(7)).await, first);
+    assert_eq!(tries(of_builder(7)).await, first);
+    assert_ne!(tries(of_factory(8)).await, first);
+    assert_ne!(tries(of_builder(8)).await, first);
 }

@@ -14,7 +14,7 @@ use std::{
 
 use futures::future::join_all;
 use pintle::metrics;
-use shuttle::future::{block_on, spawn};
+use shuttle::future::{JoinHandle, block_on, spawn};
 
 #[allow(
     dead_code,
@@ -165,6 +165,25 @@ async fn work(queue: WorkQueue<u8>, seen: Arc<[Seen]>) {
     }
 }
 
+/// As [`work`], taking each next key in the breath in which the one before is handed back.
+async fn hand_over_hand(queue: WorkQueue<u8>, seen: Arc<[Seen]>) {
+    while let Some(first) = queue.get().await {
+        let mut next = Some(first);
+        while let Some(item) = next {
+            seen[usize::from(*item.key())].run(&item).await;
+            next = item.forget_and_next();
+        }
+    }
+}
+
+/// One worker of each sort.
+fn two_workers(queue: &WorkQueue<u8>, seen: &Arc<[Seen]>) -> [JoinHandle<()>; 2] {
+    [
+        spawn(work(queue.clone(), Arc::clone(seen))),
+        spawn(hand_over_hand(queue.clone(), Arc::clone(seen))),
+    ]
+}
+
 fn seen(keys: usize) -> Arc<[Seen]> {
     (0..keys).map(|_| Seen::default()).collect()
 }
@@ -175,9 +194,7 @@ fn adds_during_processing_are_neither_lost_nor_run_twice_at_once() {
     check(|| {
         let (queue, seen) = (queue(), seen(2));
         block_on(async {
-            let workers: Vec<_> = (0..2)
-                .map(|_| spawn(work(queue.clone(), Arc::clone(&seen))))
-                .collect();
+            let workers = two_workers(&queue, &seen);
             let producers: Vec<_> = (0..2)
                 .map(|_| {
                     let (queue, seen) = (queue.clone(), Arc::clone(&seen));
@@ -210,9 +227,7 @@ fn handing_back_a_dirty_key_may_race_the_end() {
             seen[0].add(&queue, 0);
             let item = queue.get().await.unwrap();
             seen[0].add(&queue, 0);
-            let workers: Vec<_> = (0..2)
-                .map(|_| spawn(work(queue.clone(), Arc::clone(&seen))))
-                .collect();
+            let workers = two_workers(&queue, &seen);
             let end = spawn({
                 let queue = queue.clone();
                 async move { queue.shut_down() }
@@ -235,9 +250,7 @@ fn when_the_drain_is_over_nothing_runs_and_nothing_will() {
     check(|| {
         let (queue, seen) = (queue(), seen(2));
         block_on(async {
-            let workers: Vec<_> = (0..2)
-                .map(|_| spawn(work(queue.clone(), Arc::clone(&seen))))
-                .collect();
+            let workers = two_workers(&queue, &seen);
             seen[0].add(&queue, 0);
             seen[1].add(&queue, 1);
             shuttle::future::yield_now().await;

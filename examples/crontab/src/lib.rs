@@ -88,12 +88,12 @@ fn said(job: &CronJob) -> Option<(&str, Option<&str>, Option<i32>)> {
 
 /// Compares what is with what should be, and writes only the difference.
 async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
-    let Some(cached) = cx.lister::<CronTab>().get(&key) else {
+    let Some(cached) = cx.lister::<CronTab>()?.get(&key) else {
         return Ok(Action::await_change()); // Gone is a normal answer.
     };
     let crontab = cached.get()?;
     let wanted = cron_job(&crontab)?;
-    match cx.lister::<CronJob>().get(&key) {
+    match cx.lister::<CronJob>()?.get(&key) {
         None => {
             cx.create(&wanted).await?;
         }

@@ -21,12 +21,12 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
-    let Some(cached) = cx.lister::<Foo>().get(&key) else {
+    let Some(cached) = cx.lister::<Foo>()?.get(&key) else {
         return Ok(Action::await_change()); // Gone, and the garbage collector takes the rest.
     };
     let foo = cached.get()?;
     let name = ObjectKey::new(key.namespace(), &foo.spec.deployment_name);
-    let Some(deployment) = cx.lister::<Deployment>().get(&name) else {
+    let Some(deployment) = cx.lister::<Deployment>()?.get(&name) else {
         cx.create(&deployment::for_foo(&foo)?).await?;
         println!("created Deployment {name} for Foo {key}");
         return Ok(Action::await_change());

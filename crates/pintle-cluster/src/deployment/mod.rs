@@ -90,7 +90,7 @@ async fn reconcile(
     environment: Arc<Environment>,
     recorder: EventRecorder,
 ) -> Result<Action, ReconcileError> {
-    let Some(cached) = cx.lister::<Deployment>().get(&key) else {
+    let Some(cached) = cx.lister::<Deployment>()?.get(&key) else {
         return Ok(Action::await_change());
     };
     let deployment = cached.get()?;
@@ -203,7 +203,7 @@ async fn carry_out(
             Ok(true)
         }
         Write::Delete(set) => {
-            if let Some(object) = cx.lister::<ReplicaSet>().get(&ObjectKey::of(&*set)) {
+            if let Some(object) = cx.lister::<ReplicaSet>()?.get(&ObjectKey::of(&*set)) {
                 cx.delete(&object).await?;
             }
             Ok(true)

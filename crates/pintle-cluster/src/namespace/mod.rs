@@ -47,7 +47,7 @@ async fn reconcile(
     cx: Context,
     environment: Arc<Environment>,
 ) -> Result<Action, ReconcileError> {
-    let Some(cached) = cx.lister::<Namespace>().get(&key) else {
+    let Some(cached) = cx.lister::<Namespace>()?.get(&key) else {
         return Ok(Action::await_change());
     };
     let namespace = cached.get()?;

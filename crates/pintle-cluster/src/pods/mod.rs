@@ -143,7 +143,7 @@ async fn reconcile(
     memory: Arc<Memory>,
     recorder: EventRecorder,
 ) -> Result<Action, ReconcileError> {
-    let Some(cached) = cx.lister::<Pod>().get(&key) else {
+    let Some(cached) = cx.lister::<Pod>()?.get(&key) else {
         return Ok(Action::await_change());
     };
     let pod = cached.get()?;
@@ -154,7 +154,7 @@ async fn reconcile(
         }
         return Ok(Action::await_change());
     }
-    let host = cx.lister::<Node>().get(&ObjectKey::cluster(node));
+    let host = cx.lister::<Node>()?.get(&ObjectKey::cluster(node));
     let host = host
         .and_then(|node| node.get().ok())
         .and_then(|node| nodes::plan::address_of(&node));
@@ -196,7 +196,7 @@ async fn bind(
     recorder: &EventRecorder,
 ) -> Result<Action, ReconcileError> {
     let mut nodes = Vec::new();
-    for node in cx.lister::<Node>().list() {
+    for node in cx.lister::<Node>()?.list() {
         nodes.push(node.get()?);
     }
     let load = memory.state.lock().load.clone();

@@ -68,7 +68,7 @@ async fn reconcile(
     environment: Arc<Environment>,
     recorder: EventRecorder,
 ) -> Result<Action, ReconcileError> {
-    let Some(cached) = cx.lister::<ReplicaSet>().get(&key) else {
+    let Some(cached) = cx.lister::<ReplicaSet>()?.get(&key) else {
         return Ok(Action::await_change());
     };
     let set = cached.get()?;
@@ -92,7 +92,7 @@ async fn reconcile(
             }
             Plan::Delete(pods) => {
                 terminating += pods.len();
-                failure = delete_pods(&set, &pods, &mut active, &cx, &recorder).await;
+                failure = delete_pods(&set, &pods, &mut active, &cx, &recorder).await?;
             }
         }
     }
@@ -222,8 +222,8 @@ async fn delete_pods(
     active: &mut Vec<Arc<Pod>>,
     cx: &Context,
     recorder: &EventRecorder,
-) -> Option<Failure> {
-    let lister = cx.lister::<Pod>();
+) -> Result<Option<Failure>, ReconcileError> {
+    let lister = cx.lister::<Pod>()?;
     let going = pods
         .iter()
         .filter_map(|pod| lister.get(&ObjectKey::of(&**pod)))
@@ -249,5 +249,5 @@ async fn delete_pods(
             }
         }
     }
-    failure
+    Ok(failure)
 }

@@ -50,13 +50,13 @@ async fn reconcile(
     cx: Context,
     environment: Arc<Environment>,
 ) -> Result<Action, ReconcileError> {
-    let Some(namespace) = cx.lister::<Namespace>().get(&key) else {
+    let Some(namespace) = cx.lister::<Namespace>()?.get(&key) else {
         return Ok(Action::await_change());
     };
     let account = ObjectKey::namespaced(key.name(), DEFAULT_ACCOUNT);
-    let has_account = cx.lister::<ServiceAccount>().get(&account).is_some();
+    let has_account = cx.lister::<ServiceAccount>()?.get(&account).is_some();
     let map = cx
-        .lister::<ConfigMap>()
+        .lister::<ConfigMap>()?
         .get(&ObjectKey::namespaced(key.name(), ROOT_CA));
     let map = map.map(|map| map.get()).transpose()?;
     let namespace = namespace.get()?;

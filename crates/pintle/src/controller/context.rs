@@ -1,6 +1,6 @@
 //! What a reconcile gets besides its key.
 
-use std::{any::TypeId, collections::BTreeSet, fmt, sync::Arc};
+use std::{any::TypeId, collections::BTreeMap, fmt, sync::Arc};
 
 use kube::{
     Client, Resource,
@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{Listers, own_writes::OwnWrites};
 use crate::{
     cache::{Kind, Lister, Object, ObjectKey},
-    informer::InformerFactory,
+    source::Extent,
 };
 
 /// What a reconcile works with: the caches to read from, and writes that the next reconcile of the
@@ -22,8 +22,10 @@ use crate::{
 /// Reads come from [`lister`](Self::lister). Writes made through the methods here are remembered
 /// for the key: its next reconcile starts only when the controller's caches of the written kinds
 /// have caught up. Writes made through [`client`](Self::client) are not covered, and neither are
-/// kinds the controller does not watch. Where the informers see only a part of the objects (one
-/// namespace, a selector), a write outside of it is waited for until the bound.
+/// kinds the controller does not watch. Where the informers see only a part of the objects, what
+/// they may never show is not waited for: an object outside their one namespace, and with a label
+/// or field selector any object that was written. A deletion is, for it can be told from the cache
+/// that had the object.
 #[derive(Clone)]
 pub struct Context {
     pub(super) shared: Arc<Shared>,
@@ -35,26 +37,42 @@ pub struct Context {
 pub(super) struct Shared {
     pub(super) name: String,
     pub(super) client: Client,
-    pub(super) informers: InformerFactory,
-    /// Of the kinds the controller watches, and of those that were asked for all the same.
-    pub(super) listers: Mutex<Listers>,
+    /// Of the kinds the controller watches.
+    pub(super) listers: Listers,
     /// None if nobody waits for them.
     pub(super) own_writes: Option<Mutex<OwnWrites>>,
-    /// The kinds whose caches are watched for own writes.
-    pub(super) covered: BTreeSet<TypeId>,
+    /// What the caches show of the kinds that the controller watches.
+    pub(super) shown: BTreeMap<TypeId, Extent>,
 }
 
 impl Shared {
-    /// Notes what was written to a kind, if anybody waits for that.
+    /// Notes what becomes of objects of a kind, if anybody waits for that.
     fn note(&self, kind: TypeId, note: impl FnOnce(&mut OwnWrites)) {
-        if let Some(own_writes) = self
-            .own_writes
-            .as_ref()
-            .filter(|_| self.covered.contains(&kind))
+        if let Some(own_writes) = &self.own_writes
+            && self.shown.contains_key(&kind)
         {
             note(&mut own_writes.lock());
         }
     }
+
+    /// Notes that `key` wrote an object in `namespace`, if a cache is sure to show that.
+    fn wrote(&self, key: &ObjectKey, kind: TypeId, namespace: Option<&str>, version: &str) {
+        let extent = self.shown.get(&kind);
+        if extent.is_some_and(|extent| extent.includes(namespace)) {
+            self.note(kind, |own| own.wrote(key, kind, version));
+        }
+    }
+}
+
+/// A reconcile asked for the cache of a kind that its controller does not watch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("controller {controller} does not watch {kind}, so it has no cache of it")]
+#[non_exhaustive]
+pub struct NotWatched {
+    /// The controller.
+    pub controller: String,
+    /// The kind.
+    pub kind: String,
 }
 
 impl Context {
@@ -73,25 +91,18 @@ impl Context {
         &self.shared.client
     }
 
-    /// The cache of a kind that the controller watches.
+    /// The cache of a kind that the controller watches: its own, or one that it
+    /// [owns](super::Controller::owns) or [watches](super::Controller::watches).
     ///
-    /// Every kind a reconcile reads should be one it [owns](super::Controller::owns) or
-    /// [watches](super::Controller::watches): a change of any other wakes nobody, and its cache is
-    /// empty until its first list has come. Asking for one all the same is logged, and its cache is
-    /// kept from then on.
-    pub fn lister<K: Kind<DynamicType: Default>>(&self) -> Lister<K> {
-        let mut listers = self.shared.listers.lock();
-        let known = listers.get(&TypeId::of::<K>());
-        if let Some(lister) = known.and_then(|lister| lister.downcast_ref::<Lister<K>>()) {
-            return lister.clone();
-        }
-        tracing::error!(
-            controller = self.shared.name, kind = %K::kind(&K::DynamicType::default()),
-            "a reconcile reads a kind that its controller does not watch"
-        );
-        let lister = self.shared.informers.informer::<K>().lister();
-        listers.insert(TypeId::of::<K>(), Box::new(lister.clone()));
-        lister
+    /// Any other is refused. A change of it would wake nobody, and its cache would be empty until its
+    /// first list has come.
+    pub fn lister<K: Kind<DynamicType: Default>>(&self) -> Result<Lister<K>, NotWatched> {
+        let lister = self.shared.listers.get(&TypeId::of::<K>());
+        let lister = lister.and_then(|lister| lister.downcast_ref::<Lister<K>>());
+        lister.cloned().ok_or_else(|| NotWatched {
+            controller: self.shared.name.clone(),
+            kind: K::kind(&K::DynamicType::default()).into_owned(),
+        })
     }
 
     /// Creates `object` in the namespace its metadata name.
@@ -190,10 +201,8 @@ impl Context {
                 // Only marked: it goes when its finalizers are gone, which may be never.
                 if let Some(marked) = answer.left() {
                     let version = marked.metadata.resource_version.unwrap_or_default();
-                    shared.note(kind, |own| {
-                        own.not_deleted(&self.key, kind, uid);
-                        own.wrote(&self.key, kind, &version);
-                    });
+                    shared.note(kind, |own| own.not_deleted(&self.key, kind, uid));
+                    shared.wrote(&self.key, kind, object.key().namespace(), &version);
                 }
                 Ok(())
             }
@@ -215,9 +224,8 @@ impl Context {
         let request = request.map_err(kube::Error::BuildRequest)?;
         let stored: K = self.shared.client.request(request).await?;
         if let Some(version) = &stored.meta().resource_version {
-            let kind = TypeId::of::<K>();
-            self.shared
-                .note(kind, |own| own.wrote(&self.key, kind, version));
+            let (kind, namespace) = (TypeId::of::<K>(), stored.meta().namespace.as_deref());
+            self.shared.wrote(&self.key, kind, namespace, version);
         }
         Ok(stored)
     }

@@ -43,7 +43,7 @@
 //!     .workers(4)
 //!     .run(
 //!         |key, cx| async move {
-//!             let Some(set) = cx.lister::<ReplicaSet>().get(&key) else {
+//!             let Some(set) = cx.lister::<ReplicaSet>()?.get(&key) else {
 //!                 return Ok(Action::await_change()); // Gone is a normal answer.
 //!             };
 //!             println!("{key} has generation {:?}", set.generation());
@@ -82,7 +82,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
     action::{Action, ReconcileError},
-    context::{Context, Writable},
+    context::{Context, NotWatched, Writable},
     predicate::Predicate,
 };
 use self::{
@@ -97,6 +97,7 @@ use crate::{
     informer::{InformerFactory, NotSynced, Registration, SharedInformer},
     metrics::Metrics,
     queue::WorkQueue,
+    source::Extent,
 };
 
 /// A kind a controller can watch: one whose resource is known from its type.
@@ -136,6 +137,7 @@ struct Wiring {
     views: Views,
     advanced: Advanced,
     listers: Listers,
+    shown: BTreeMap<TypeId, Extent>,
 }
 
 /// Why a controller ended without being told to.
@@ -359,6 +361,7 @@ impl<P: Watchable> Controller<P> {
             views,
             advanced,
             listers,
+            shown,
         } = wiring;
         let deadline = Instant::now() + self.sync_timeout;
         for (kind, handler) in &handlers {
@@ -391,10 +394,9 @@ impl<P: Watchable> Controller<P> {
             shared: Arc::new(Shared {
                 client: self.informers.client().clone(),
                 name: self.name,
-                informers: self.informers,
-                listers: Mutex::new(listers),
+                listers,
                 own_writes: self.stale_after.map(|_| Mutex::default()),
-                covered: views.keys().copied().collect(),
+                shown,
             }),
             views,
             advanced,
@@ -451,6 +453,8 @@ impl Wiring {
             return;
         }
         let lister = informer.lister();
+        self.shown
+            .insert(TypeId::of::<K>(), informer.extent().clone());
         self.listers
             .insert(TypeId::of::<K>(), Box::new(lister.clone()));
         self.views

@@ -17,7 +17,7 @@ use futures::{
 };
 use parking_lot::Mutex;
 use tokio::{
-    task::JoinSet,
+    task::{JoinSet, coop::consume_budget},
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -113,28 +113,37 @@ impl Workers {
 
     /// Works until `shutdown`; the reconcile that runs then is finished.
     pub(super) async fn work(self: Arc<Self>, shutdown: CancellationToken) {
+        // Taken in the same breath in which the one before was handed back.
+        let mut next = None;
         loop {
-            let item = tokio::select! {
-                biased; // Who is told to stop takes no further key.
-                () = shutdown.cancelled() => return,
-                item = self.queue.get() => item,
+            let item = if let Some(item) = next.take() {
+                consume_budget().await; // A worker that always finds a key lets others run, too.
+                item
+            } else {
+                let item = tokio::select! {
+                    biased; // Who is told to stop takes no further key.
+                    () = shutdown.cancelled() => return,
+                    item = self.queue.get() => item,
+                };
+                let Some(item) = item else { return };
+                item
             };
-            let Some(item) = item else { return };
             if !self.unseen(item.key()).is_empty() {
                 self.park(item, &shutdown);
                 continue;
             }
             // What panics here is the user's too: a limiter, an error's text, a destructor. The item
             // was dropped then, and its key is retried.
-            let processed = AssertUnwindSafe(self.process(item)).catch_unwind().await;
-            if let Err(panic) = processed {
+            let processed = AssertUnwindSafe(self.process(item, &shutdown)).catch_unwind();
+            next = processed.await.unwrap_or_else(|panic| {
                 self.metrics.panics.inc();
                 let panic = message_of(&*panic);
                 error!(
                     controller = self.shared.name,
                     panic, "a worker panicked beside a reconcile"
                 );
-            }
+                None
+            });
         }
     }
 
@@ -187,7 +196,13 @@ impl Workers {
         });
     }
 
-    async fn process(&self, item: Item<ObjectKey>) {
+    /// Reconciles a key and hands it back. Gives the next one, if there is one and nobody told us to
+    /// stop.
+    async fn process(
+        &self,
+        item: Item<ObjectKey>,
+        shutdown: &CancellationToken,
+    ) -> Option<Item<ObjectKey>> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let span = info_span!(
             "reconcile",
@@ -206,7 +221,7 @@ impl Workers {
             .seconds
             .observe(started.elapsed().as_secs_f64());
         drop(running);
-        span.in_scope(|| self.conclude(item, outcome));
+        span.in_scope(|| self.conclude(item, outcome, shutdown))
     }
 
     async fn reconcile(&self, key: &ObjectKey, id: u64) -> Outcome {
@@ -232,8 +247,14 @@ impl Workers {
         }
     }
 
-    /// Counts and reports the outcome, and gives the queue its verdict.
-    fn conclude(&self, item: Item<ObjectKey>, outcome: Outcome) {
+    /// Counts and reports the outcome, and gives the queue its verdict. Success, which is by far the
+    /// most frequent, takes the next key with it.
+    fn conclude(
+        &self,
+        item: Item<ObjectKey>,
+        outcome: Outcome,
+        shutdown: &CancellationToken,
+    ) -> Option<Item<ObjectKey>> {
         let metrics = &self.metrics;
         match outcome {
             Outcome::Done(Action { after, priority }) => {
@@ -248,6 +269,9 @@ impl Workers {
                 } else {
                     metrics.success.inc();
                     debug!("reconciled");
+                    if !shutdown.is_cancelled() {
+                        return item.forget_and_next();
+                    }
                     item.forget();
                 }
             }
@@ -278,6 +302,7 @@ impl Workers {
                 item.retry();
             }
         }
+        None
     }
 }
 

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     cache::Indexer,
+    chance::Chance,
     delta_fifo::DeltaFifo,
     metrics::Metrics,
     object::{Kind, Reader},
@@ -54,6 +55,7 @@ pub struct InformerBuilder<K: Kind, L: ListWatch> {
     resync: Option<Duration>,
     name: String,
     metrics: Metrics,
+    chance: Option<Chance>,
     tune: Option<Tune<K, L>>,
 }
 
@@ -65,6 +67,7 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
             resync: None,
             name: String::new(),
             metrics: Metrics::new(),
+            chance: None,
             tune: None,
         }
     }
@@ -94,6 +97,13 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
         self
     }
 
+    /// Where the jitter of retries comes from; real entropy unless said otherwise. Informers with
+    /// the same seed retry at the same instants.
+    pub fn chance(mut self, chance: Chance) -> Self {
+        self.chance = Some(chance);
+        self
+    }
+
     /// Changes the settings of the reflector: its back-off, its paging, its patience.
     pub fn reflector<F>(mut self, tune: F) -> Self
     where
@@ -111,9 +121,10 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
             resync,
             name,
             metrics,
+            chance,
             tune,
         } = self;
-        let describe = source.describe();
+        let (describe, extent) = (source.describe(), source.extent());
         let stage = metrics
             .set::<InformerMetrics>()
             .stage(&name, source.resource());
@@ -121,7 +132,10 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
         let known = indexer.clone();
         let reader = reader.reuse(move |namespace, name| known.get(namespace, name));
         let core = Arc::new(Core::new(indexer, resync, stage));
-        let reflector = Reflector::new(source, reader, core.fifo.clone()).metrics(metrics);
+        let mut reflector = Reflector::new(source, reader, core.fifo.clone()).metrics(metrics);
+        if let Some(chance) = chance {
+            reflector = reflector.chance(chance);
+        }
         let reflector = match tune {
             Some(tune) => tune(reflector),
             None => reflector,
@@ -139,6 +153,7 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
             start: Mutex::new(Some(start)),
             status,
             describe,
+            extent,
         };
         SharedInformer {
             core,

@@ -27,6 +27,7 @@ use super::{
     usage::Usage,
 };
 use crate::{
+    chance::Chance,
     metrics::Metrics,
     object::{BoxError, Kind},
     source::{ListOptions, Scope},
@@ -96,6 +97,7 @@ pub(super) struct Settings {
     pub(super) transform: Option<Transform>,
     pub(super) tweak: Option<Tweak>,
     pub(super) metrics: Metrics,
+    pub(super) chance: Chance,
     pub(super) name: String,
 }
 
@@ -226,7 +228,9 @@ impl InformerFactory {
         self.set(|settings| settings.transform = Some(Arc::new(change)))
     }
 
-    /// Changes the options of every list and watch just before they are sent.
+    /// Changes the options of every list and watch just before they are sent. As it may select
+    /// objects, a [controller](crate::controller::Context) on these informers does not wait for its
+    /// own writes.
     pub fn tweak_list_options<F>(self, tweak: F) -> Self
     where
         F: Fn(&mut ListOptions) + Send + Sync + 'static,
@@ -237,6 +241,12 @@ impl InformerFactory {
     /// Where to count.
     pub fn metrics(self, metrics: Metrics) -> Self {
         self.set(|settings| settings.metrics = metrics)
+    }
+
+    /// Where the jitter of retries comes from; real entropy unless said otherwise. With a seed, a
+    /// program under a paused clock retries at the same instants in every run.
+    pub fn chance(self, chance: Chance) -> Self {
+        self.set(|settings| settings.chance = chance)
     }
 
     /// A name that tells this factory's informers from others in metrics.

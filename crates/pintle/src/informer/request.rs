@@ -113,6 +113,7 @@ impl<K: Kind> InformerRequest<'_, K> {
             .resync(resync.unwrap_or_default())
             .name(settings.name)
             .metrics(settings.metrics)
+            .chance(settings.chance)
             .build()
     }
 }

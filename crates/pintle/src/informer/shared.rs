@@ -20,7 +20,7 @@ use crate::{
     cache::{IndexError, Lister},
     object::{Kind, Object},
     reflector::Status,
-    source::ListWatch,
+    source::{Extent, ListWatch},
 };
 
 /// One watch of one kind, its cache, and any number of independent handlers. A handle: clones are
@@ -67,6 +67,7 @@ pub(super) struct Runner {
     pub(super) start: parking_lot::Mutex<Option<Start>>,
     pub(super) status: watch::Receiver<Status>,
     pub(super) describe: String,
+    pub(super) extent: Extent,
 }
 
 impl<K: Kind> SharedInformer<K> {
@@ -159,6 +160,11 @@ impl<K: Kind> SharedInformer<K> {
     /// What is followed, for people: `pods at cluster scope`.
     pub fn describe(&self) -> &str {
         &self.runner.describe
+    }
+
+    /// Which objects of its kind are followed.
+    pub(crate) fn extent(&self) -> &Extent {
+        &self.runner.extent
     }
 
     /// Runs until `shutdown` is cancelled: follows the source, applies, tells. Returns when every

@@ -16,6 +16,7 @@ use super::{
 /// | | back-off | runs again |
 /// |---|---|---|
 /// | [`forget`](Self::forget): it worked | forgotten | when somebody adds it |
+/// | [`forget_and_next`](Self::forget_and_next): it worked, and on to the next | forgotten | when somebody adds it |
 /// | [`requeue_after`](Self::requeue_after): it worked, look again later | forgotten | after that time, or earlier if somebody adds it |
 /// | [`put_back`](Self::put_back): not now | stays | as soon as those before it have run |
 /// | [`retry`](Self::retry): it failed | grows | after the rate limiter's delay, or earlier if somebody adds it |
@@ -66,6 +67,37 @@ impl<T: Key> Item<T> {
     pub fn forget(mut self) {
         self.shared.forget(&self.key);
         self.settle(Done::Forget);
+    }
+
+    /// It worked, and on to the next: as [`forget`](Self::forget), and gives the next key if one is
+    /// ready, all under one lock, which matters where many workers share a queue.
+    ///
+    /// `None` says only that nothing is ready: [`get`](super::WorkQueue::get) waits, and knows the
+    /// end. Unlike that it never yields, so a loop around it must, now and then.
+    ///
+    /// ```
+    /// # use pintle::queue::WorkQueue;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let queue = WorkQueue::new("foos");
+    /// queue.add("default/a");
+    /// queue.add("default/b");
+    /// let a = queue.get().await.unwrap();
+    /// let b = a.forget_and_next().unwrap();
+    /// assert_eq!(*b.key(), "default/b");
+    /// assert!(b.forget_and_next().is_none());
+    /// # }
+    /// ```
+    pub fn forget_and_next(mut self) -> Option<Self> {
+        self.shared.forget(&self.key);
+        let slot = std::mem::replace(&mut self.slot, NIL);
+        let next = self.shared.done_and_take(slot, Done::Forget)?;
+        Taken {
+            slot: self.slot,
+            key: self.key,
+            priority: self.priority,
+        } = next;
+        Some(self)
     }
 
     /// It failed: the key is done and runs again after the rate limiter's delay, which is returned.

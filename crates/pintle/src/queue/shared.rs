@@ -3,7 +3,7 @@
 use std::{
     future::poll_fn,
     hash::BuildHasher,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
@@ -18,7 +18,7 @@ use super::{
     line::{Line, Situation, Wakes},
     metrics::{QueueMetrics, Readable, Reading},
     rate_limit::RateLimiter,
-    state::{Merge, State, Tick, Verdict},
+    state::{Merge, State, Taken, Tick, Verdict},
     sync::{Mutex, Sleep, sleep},
 };
 
@@ -166,6 +166,25 @@ impl<T: Key> Shared<T> {
 
     /// Hands a key back, as its worker says.
     pub(super) fn done(&self, slot: u32, verdict: Done) {
+        self.done_and(slot, verdict, |_, _| ());
+    }
+
+    /// As [`done`](Self::done), and takes the next key if one is ready, all under one lock.
+    pub(super) fn done_and_take(&self, slot: u32, verdict: Done) -> Option<Taken<T>> {
+        let taken = self.done_and(slot, verdict, |state, now| {
+            self.promote(state);
+            // A key whose clone panics stays ready, and whoever waits for one must hear of it.
+            catch_unwind(AssertUnwindSafe(|| state.take(now)))
+        });
+        taken.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    fn done_and<R>(
+        &self,
+        slot: u32,
+        verdict: Done,
+        then: impl FnOnce(&mut State<T>, Tick) -> R,
+    ) -> R {
         let needed = self.timed || !matches!(verdict, Done::Forget);
         let now = if needed { self.tick() } else { 0 };
         let verdict = match verdict {
@@ -177,10 +196,12 @@ impl<T: Key> Shared<T> {
         };
         let mut core = self.core.lock();
         let freed = core.state.done(slot, verdict, now);
+        let result = then(&mut core.state, now);
         let wakes = core.settle();
         drop(core);
         wake(wakes);
         drop(freed);
+        result
     }
 
     pub(super) fn shut_down(&self) {

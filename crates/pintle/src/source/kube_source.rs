@@ -24,7 +24,8 @@ use kube::{
 use tokio::{task::consume_budget, time::timeout};
 
 use super::{
-    ApiError, ListOptions, ListWatch, Page, RawItem, Scope, SourceError, VersionMatch, WatchEvent,
+    ApiError, Extent, ListOptions, ListWatch, Page, RawItem, Scope, SourceError, VersionMatch,
+    WatchEvent,
     list_body::ListBody,
     watch_body::{Lines, parse_event},
 };
@@ -110,7 +111,8 @@ impl<K: Resource> KubeSource<K> {
 }
 
 impl<K> KubeSource<K> {
-    /// Changes the options of every list and watch just before they are sent.
+    /// Changes the options of every list and watch just before they are sent. What it selects nobody
+    /// knows, so the source [shows](ListWatch::extent) some objects and not all.
     pub fn tweak_list_options(
         mut self,
         tweak: impl Fn(&mut ListOptions) + Send + Sync + 'static,
@@ -218,6 +220,19 @@ impl<K: 'static> ListWatch for KubeSource<K> {
 
     fn describe(&self) -> String {
         format!("{} {}", self.resource, self.scope)
+    }
+
+    fn extent(&self) -> Extent {
+        let Scope {
+            namespace,
+            labels,
+            fields,
+        } = &self.scope;
+        match namespace {
+            _ if labels.is_some() || fields.is_some() || self.tweak.is_some() => Extent::Selected,
+            Some(namespace) => Extent::Namespace(namespace.clone()),
+            None => Extent::All,
+        }
     }
 
     fn expected_type(&self) -> Option<(&str, &str)> {

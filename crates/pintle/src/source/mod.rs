@@ -25,7 +25,7 @@ pub(crate) use self::watch_body::{peek_key, peek_resource_version, peek_type, pe
 pub use self::{
     error::{ApiError, BodyError, BoxError, SourceError},
     kube_source::{KubeSource, KubeWatch},
-    options::{ListOptions, Scope, VersionMatch},
+    options::{Extent, ListOptions, Scope, VersionMatch},
 };
 
 /// Lists the objects of one kind, and watches them change.
@@ -74,6 +74,12 @@ pub trait ListWatch: Send + Sync + 'static {
     /// What is followed, for people: `pods at cluster scope`.
     fn describe(&self) -> String {
         self.resource().to_owned()
+    }
+
+    /// Which objects of the kind it shows. A controller waits only for those of its own writes that
+    /// the caches are sure to show.
+    fn extent(&self) -> Extent {
+        Extent::All
     }
 
     /// The `apiVersion` and `kind` that a watched object must have when it states any.

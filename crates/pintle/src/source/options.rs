@@ -111,3 +111,29 @@ impl fmt::Display for Scope {
         Ok(())
     }
 }
+
+/// Which objects of its kind a source shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Extent {
+    /// Every one.
+    #[default]
+    All,
+    /// Every one in this namespace.
+    Namespace(String),
+    /// Some, by their labels, their fields or anything else: of no object can it be said beforehand
+    /// whether it will be among them.
+    Selected,
+}
+
+impl Extent {
+    /// Whether every object in `namespace` is shown; without one, every object of a kind that has no
+    /// namespaces.
+    pub(crate) fn includes(&self, namespace: Option<&str>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespace(shown) => namespace == Some(shown),
+            Self::Selected => false,
+        }
+    }
+}

@@ -10,6 +10,7 @@ use super::{Item, WorkQueue, rate_limit::ExponentialBackoff};
 mod line;
 mod metrics;
 mod model;
+mod next;
 mod rate_limit;
 mod scenarios;
 mod shown;

@@ -1,0 +1,324 @@
+//! Which changes wake which keys, and before which others.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Node, ServiceAccount},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use pintle::{
+    cache::ObjectKey,
+    controller::{Action, Controller, Predicate},
+};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::{World, controlled_by, done, named};
+
+/// Proves X-2.
+#[tokio::test(start_paused = true)]
+async fn a_change_of_an_owned_object_wakes_its_owner_by_group_and_kind() {
+    let world = World::new();
+    let (a, b) = (world.account("a").await, world.account("b").await);
+    let _running = world.run(world.controller().owns::<ConfigMap>(), done);
+    world.settle().await;
+    world.seen.take();
+
+    world.map("ours", Some(controlled_by("v1", &a))).await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+
+    world
+        .map(
+            "of-another-group",
+            Some(controlled_by("other.example/v1", &b)),
+        )
+        .await;
+    world.map("of-nobody", None).await;
+    world.settle().await;
+    assert!(world.seen.take().is_empty());
+
+    // It changes hands: whoever lost it hears of it too.
+    let moved = json!({"metadata": {"ownerReferences": [controlled_by("v1", &b)]}});
+    let patch = Patch::Merge(&moved);
+    world
+        .maps()
+        .patch("ours", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a", "b"]);
+
+    world
+        .maps()
+        .delete("ours", &DeleteParams::default())
+        .await
+        .unwrap();
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["b"]);
+}
+
+/// Proves X-2.
+#[tokio::test(start_paused = true)]
+async fn an_owner_without_namespace_is_found_from_inside_one() {
+    let world = World::new();
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let node = Node {
+        metadata: named("n1"),
+        ..Node::default()
+    };
+    let node = nodes.create(&PostParams::default(), &node).await.unwrap();
+    let (seen, start) = (world.seen.clone(), Instant::now());
+    let (informers, shutdown) = (world.informers.clone(), world.shutdown.clone());
+    let _running = tokio::spawn(async move {
+        let note = move |key: ObjectKey, _| {
+            assert_eq!(key.namespace(), None);
+            seen.push(&key, start);
+            async { Ok(Action::await_change()) }
+        };
+        Controller::<Node>::new("nodes", &informers)
+            .owns::<ConfigMap>()
+            .run(note, &shutdown)
+            .await
+    });
+    world.settle().await;
+    world.seen.take();
+    let owner = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: node.name_any(),
+        uid: node.uid().unwrap(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    };
+    world.map("of-the-node", Some(owner)).await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["n1"]);
+}
+
+/// Proves X-2.
+#[tokio::test(start_paused = true)]
+async fn of_several_owners_the_controlling_one_is_woken_or_all_as_asked() {
+    type Build = fn(Controller<ServiceAccount>) -> Controller<ServiceAccount>;
+    let cases: [(Build, &[&str]); 2] = [
+        (Controller::owns::<ConfigMap>, &["a"]),
+        (Controller::owns_shared::<ConfigMap>, &["a", "b"]),
+    ];
+    for (build, woken) in cases {
+        let world = World::new();
+        let (a, b) = (world.account("a").await, world.account("b").await);
+        let _running = world.run(build(world.controller()), done);
+        world.settle().await;
+        world.seen.take();
+        let also = OwnerReference {
+            controller: None,
+            ..controlled_by("v1", &b)
+        };
+        world.map("shared", [controlled_by("v1", &a), also]).await;
+        world.settle().await;
+        assert_eq!(world.seen.take(), woken);
+    }
+}
+
+/// Proves.
+#[tokio::test(start_paused = true)]
+async fn a_mapping_is_asked_about_both_sides_and_wakes_each_key_once() {
+    let world = World::new();
+    for name in ["old", "new", "other"] {
+        world.account(name).await;
+    }
+    let map = ConfigMap {
+        metadata: named("pointer"),
+        data: Some(BTreeMap::from([("to".to_owned(), "old".to_owned())])),
+        ..ConfigMap::default()
+    };
+    world
+        .maps()
+        .create(&PostParams::default(), &map)
+        .await
+        .unwrap();
+    let controller = world.controller().watches::<ConfigMap>(|map| {
+        let data = map.get().unwrap().data.clone().unwrap_or_default();
+        vec![ObjectKey::namespaced("default", &data["to"]); 2]
+    });
+    let _running = world.run(controller, done);
+    world.settle().await;
+    world.seen.take();
+
+    let patch = Patch::Merge(json!({"data": {"to": "new"}}));
+    world
+        .maps()
+        .patch("pointer", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    world.settle().await;
+    let mut woken = world.seen.take();
+    woken.sort();
+    assert_eq!(woken, ["new", "old"]);
+}
+
+/// Proves X-4, PX-1.
+#[tokio::test(start_paused = true)]
+async fn predicates_leave_out_updates_but_never_a_deletion() {
+    let world = World::new();
+    world.account("a").await;
+    let nothing = Predicate::new(|_, _| false);
+    let _running = world.run(world.controller().filter(nothing), done);
+    world.settle().await;
+    assert!(world.seen.take().is_empty());
+
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
+    world
+        .accounts()
+        .patch("a", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    world.settle().await;
+    assert!(world.seen.take().is_empty());
+
+    world
+        .accounts()
+        .delete("a", &DeleteParams::default())
+        .await
+        .unwrap();
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+}
+
+/// Proves X-4.
+#[tokio::test(start_paused = true)]
+async fn a_label_predicate_admits_label_changes_only() {
+    let world = World::new();
+    world.account("a").await;
+    let _running = world.run(world.controller().filter(Predicate::labels_changed()), done);
+    world.settle().await;
+    world.seen.take();
+    for (patch, wakes) in [
+        (json!({"metadata": {"annotations": {"x": "y"}}}), 0),
+        (json!({"metadata": {"labels": {"x": "y"}}}), 1),
+    ] {
+        world
+            .accounts()
+            .patch("a", &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
+        world.settle().await;
+        assert_eq!(world.seen.take().len(), wakes);
+    }
+}
+
+/// Proves X-4.
+#[tokio::test(start_paused = true)]
+async fn predicates_combine_and_select_by_label() {
+    let world = World::new();
+    for name in ["plain", "ours"] {
+        world.account(name).await;
+    }
+    let ours = || Predicate::labels_match("team=ours".parse().unwrap());
+    // Ours, or whatever changes an annotation; but nothing that is not new or really changed.
+    let interesting = ours()
+        .or((!ours()).and(Predicate::annotations_changed()))
+        .and(Predicate::resource_version_changed());
+    let _running = world.run(world.controller().filter(interesting), done);
+    world.settle().await;
+    world.seen.take();
+    for (name, patch, wakes) in [
+        ("plain", json!({"metadata": {"labels": {"x": "y"}}}), 0),
+        ("plain", json!({"metadata": {"annotations": {"x": "y"}}}), 1),
+        ("ours", json!({"metadata": {"labels": {"team": "ours"}}}), 1),
+        ("ours", json!({"metadata": {"labels": {"x": "y"}}}), 1),
+    ] {
+        let patch = Patch::Merge(patch);
+        let params = PatchParams::default();
+        world.accounts().patch(name, &params, &patch).await.unwrap();
+        world.settle().await;
+        assert_eq!(world.seen.take().len(), wakes, "{name}");
+    }
+}
+
+/// Proves PX-5.
+#[tokio::test(start_paused = true)]
+async fn a_panicking_predicate_or_mapping_loses_no_other_key() {
+    let world = World::new();
+    let account = world.account("a").await;
+    let controller = world
+        .controller()
+        .filter(Predicate::new(|_, _| panic!("oh no")))
+        .watches::<ConfigMap>(|_| panic!("oh no"))
+        .owns::<ConfigMap>();
+    let _running = world.run(controller, done);
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+    world.map("ours", Some(controlled_by("v1", &account))).await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+}
+
+/// Proves Q-56.
+#[tokio::test(start_paused = true)]
+async fn a_real_change_overtakes_the_initial_list() {
+    let world = World::new();
+    for number in 0..50 {
+        world.account(&format!("bulk-{number:02}")).await;
+    }
+    let _running = world.run(world.controller(), |_, _| async {
+        sleep(Duration::from_secs(1)).await;
+        Ok(Action::await_change())
+    });
+    sleep(Duration::from_millis(1500)).await;
+    world.account("fresh").await;
+    sleep(Duration::from_secs(5)).await;
+    let seen = world.seen.take();
+    let place = seen.iter().position(|name| name == "fresh");
+    assert!(place.is_some_and(|place| place <= 3), "{seen:?}");
+}
+
+/// Proves Q-56.
+#[tokio::test(start_paused = true)]
+async fn a_real_change_overtakes_a_resync() {
+    let mut world = World::new();
+    world.informers = world.informers.resync(Duration::from_secs(10));
+    for number in 0..50 {
+        world.account(&format!("bulk-{number:02}")).await;
+    }
+    let _running = world.run(world.controller(), |_, _| async {
+        sleep(Duration::from_secs(1)).await;
+        Ok(Action::await_change())
+    });
+    // The first list is long done, and there is always some of the last resync left.
+    sleep(Duration::from_millis(200_500)).await;
+    world.seen.take();
+    world.account("fresh").await;
+    sleep(Duration::from_secs(5)).await;
+    let seen = world.seen.take();
+    let place = seen.iter().position(|name| name == "fresh");
+    assert!(place.is_some_and(|place| place <= 3), "{seen:?}");
+}
+
+/// Proves X-4, PX-1.
+#[tokio::test(start_paused = true)]
+async fn a_predicate_of_another_kind_leaves_out_its_updates_but_no_deletion() {
+    let world = World::new();
+    world.account("a").await;
+    let nothing = Predicate::new(|_, _| false);
+    let controller = world
+        .controller()
+        .watches_if::<ConfigMap>(nothing, |_| vec![ObjectKey::namespaced("default", "a")]);
+    let _running = world.run(controller, done);
+    world.settle().await;
+    world.seen.take();
+    world.map("pointer", None).await;
+    world.settle().await;
+    assert!(world.seen.take().is_empty());
+    world
+        .maps()
+        .delete("pointer", &DeleteParams::default())
+        .await
+        .unwrap();
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+}
