@@ -29,19 +29,23 @@ mod chance;
 #[cfg(feature = "client")]
 mod client;
 mod clock;
-pub mod codec;
+mod codec;
 mod meta;
-pub mod patch;
+mod patch;
+mod points;
 mod registry;
-pub mod schema;
+mod schema;
 mod serve;
 mod server;
 mod service;
 mod store;
+#[cfg(test)]
+mod tests;
 
 pub use self::{
     api::Body,
     clock::Clock,
+    points::{Hold, Points, Write},
     serve::{Bound, ServeError},
     server::{ApiServer, Builder, PodDeletion},
     service::ApiService,

@@ -5,9 +5,10 @@ use std::{fmt, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Api, Expiry},
+    api::{Accounts, Api, Expiry},
     chance::Chance,
     clock::Clock,
+    points::{Pointed, Points},
     registry::Registry,
     service::ApiService,
     store::Store,
@@ -65,6 +66,7 @@ pub struct Builder {
     history: usize,
     pod_deletion: PodDeletion,
     beyond_loopback: bool,
+    points: Pointed,
 }
 
 impl ApiServer {
@@ -76,6 +78,7 @@ impl ApiServer {
             history: HISTORY,
             pod_deletion: PodDeletion::default(),
             beyond_loopback: false,
+            points: Pointed::default(),
         }
     }
 
@@ -122,6 +125,13 @@ impl Builder {
         self
     }
 
+    /// Is told of every write at named points around its commit, and may hold back answers. For tests
+    /// of what happens when somebody comes between, or an answer gets lost.
+    pub fn points(mut self, points: impl Points) -> Self {
+        self.points = Pointed::new(points);
+        self
+    }
+
     /// Lets [`ApiServer::serve`] take addresses other machines can reach.
     ///
     /// Whoever then holds the token is the administrator, from wherever.
@@ -135,20 +145,24 @@ impl Builder {
         let store = Store::new(self.history);
         let registry = Registry::new(&store);
         let chance = self.seed.map_or_else(Chance::from_entropy, Chance::seeded);
-        let server = ApiServer {
-            api: Arc::new(Api {
-                store,
-                registry,
-                clock: self.clock,
-                chance,
-                pod_deletion: self.pod_deletion,
-                expiry: Expiry::default(),
-                closing: CancellationToken::new(),
-            }),
-            beyond_loopback: self.beyond_loopback,
+        let mut api = Api {
+            store,
+            registry,
+            clock: self.clock,
+            chance,
+            pod_deletion: self.pod_deletion,
+            accounts: Accounts::default(),
+            points: Pointed::default(),
+            expiry: Expiry::default(),
+            closing: CancellationToken::new(),
         };
-        server.api.bootstrap();
-        server
+        api.bootstrap();
+        // What every server begins with is nobody's request.
+        api.points = self.points;
+        ApiServer {
+            api: Arc::new(api),
+            beyond_loopback: self.beyond_loopback,
+        }
     }
 }
 

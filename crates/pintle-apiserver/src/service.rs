@@ -34,6 +34,10 @@ impl ApiService {
     pub(crate) fn new(api: Arc<Api>) -> Self {
         Self { api }
     }
+
+    pub(crate) fn api(&self) -> &Arc<Api> {
+        &self.api
+    }
 }
 
 impl<B> Service<Request<B>> for ApiService
@@ -60,14 +64,28 @@ where
                 .unwrap_or_else(User::admin);
             let body = read(body).await;
             // One request may fail, never the server: whoever asked is told.
+            let asked = api
+                .points
+                .is_set()
+                .then(|| (parts.method.clone(), parts.uri.path().to_owned()));
             let answer = AssertUnwindSafe(api.handle(parts, body, user))
                 .catch_unwind()
                 .await;
-            Ok(answer.unwrap_or_else(|panic| {
+            let answer = answer.unwrap_or_else(|panic| {
                 let what = panic_text(panic.as_ref());
                 tracing::error!(what, "a request panicked");
                 refusal(&ApiError::internal("a request handler panicked"))
-            }))
+            });
+            if let Some((method, path)) = asked {
+                let code = answer.status();
+                let hold = api
+                    .points
+                    .pass(|points| points.before_answer(&method, &path, code));
+                if let Some(hold) = hold {
+                    hold.await;
+                }
+            }
+            Ok(answer)
         })
     }
 }

@@ -614,3 +614,37 @@ async fn a_workload_must_select_its_own_pods_and_keep_its_selector() {
     assert_eq!(code, 422, "{status}");
     assert_eq!(status["details"]["causes"][0]["field"], "spec.selector");
 }
+
+/// Proves W24, W138.
+#[tokio::test]
+async fn a_custom_object_is_not_read_from_protobuf() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &foo_definition()).await;
+    let kind = "application/vnd.kubernetes.protobuf";
+    let body = &b"k8s\0\x0a\x15\x0a\x0eexample.com/v1\x12\x03Foo\x12\x05\x0a\x03\x0a\x01a"[..];
+    let (code, status) = http.raw("POST", FOOS, kind, body).await;
+    assert_eq!(
+        (code, &status["reason"]),
+        (415, &json!("UnsupportedMediaType"))
+    );
+}
+
+/// Proves W75, W84.
+#[tokio::test]
+async fn a_dry_run_shows_how_an_object_would_be_marked() {
+    let server = server();
+    let http = http(&server);
+    let mut held = config_map("a");
+    held["metadata"]["finalizers"] = json!(["example.com/f"]);
+    http.post(CONFIG_MAPS, &held).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let before = http.get(&path).await.1;
+    let (code, shown) = http.delete(&format!("{path}?dryRun=All")).await;
+    assert_eq!(code, 200);
+    assert_eq!(
+        shown["metadata"]["deletionTimestamp"],
+        "2026-01-01T00:00:00Z"
+    );
+    assert_eq!(http.get(&path).await.1, before);
+}

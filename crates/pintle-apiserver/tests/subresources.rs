@@ -377,3 +377,92 @@ async fn events_are_forgotten_after_an_hour_without_a_write() {
         .collect();
     assert_eq!(names, ["kept"]);
 }
+
+/// Proves PW-30.
+#[tokio::test]
+async fn an_autoscaler_is_the_same_in_both_its_versions() {
+    let server = server();
+    let http = http(&server);
+    let path = |version: &str| {
+        format!("/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers")
+    };
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+    let memory = json!({"type": "Resource", "resource": {"name": "memory",
+        "target": {"type": "AverageValue", "averageValue": "50Mi"}}});
+    let cpu = |wanted: u32| {
+        json!({"type": "Resource", "resource": {"name": "cpu",
+            "target": {"type": "Utilization", "averageUtilization": wanted}}})
+    };
+    let newer = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3,
+        "scaleTargetRef": target, "metrics": [memory, cpu(60)]}});
+    assert_eq!(http.post(&path("v2"), &newer).await.0, 201);
+
+    let one = format!("{}/h", path("v1"));
+    let (code, old) = http.get(&one).await;
+    assert_eq!(code, 200);
+    assert_eq!(old["apiVersion"], "autoscaling/v1");
+    assert_eq!(old["spec"]["targetCPUUtilizationPercentage"], 60);
+    assert_eq!(old["spec"].get("metrics"), None);
+    let kept = &old["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/metrics"];
+    assert_eq!(
+        kept,
+        "[{\"type\":\"Resource\",\"resource\":{\"name\":\"memory\",\"targetAverageValue\":\"50Mi\"}}]"
+    );
+
+    // Whoever writes the older form back loses nothing of the newer one.
+    let mut changed = old.clone();
+    changed["spec"]["targetCPUUtilizationPercentage"] = 70.into();
+    assert_eq!(http.put(&one, &changed).await.0, 200);
+    let (_, new) = http.get(&format!("{}/h", path("v2"))).await;
+    assert_eq!(new["spec"]["metrics"], json!([memory, cpu(70)]));
+    assert_eq!(new["metadata"].get("annotations"), None);
+    let (_, list) = http.get(&path("v1")).await;
+    assert_eq!(
+        list["items"][0]["spec"]["targetCPUUtilizationPercentage"],
+        70
+    );
+    let (_, group) = http.get("/apis/autoscaling").await;
+    assert_eq!(group["preferredVersion"]["version"], "v2");
+    assert_eq!(group["versions"][1]["version"], "v1");
+    assert_eq!(http.delete(&one).await.0, 200);
+    assert_eq!(http.get(&format!("{}/h", path("v2"))).await.0, 404);
+}
+
+/// Proves W160.
+#[tokio::test]
+async fn the_newer_group_of_events_is_strict() {
+    let server = server();
+    let http = http(&server);
+    let events = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let event = json!({"metadata": {"name": "e"}, "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "example.com/c", "reportingInstance": "i", "action": "Act",
+        "reason": "Because", "type": "Normal",
+        "regarding": {"kind": "Pod", "namespace": "default", "name": "p"}});
+    for (field, value, place) in [
+        ("type", json!("Loud"), "type"),
+        ("deprecatedCount", json!(2), "count"),
+        ("deprecatedSource", json!({"component": "c"}), "source"),
+        ("eventTime", json!(null), "eventTime"),
+        (
+            "series",
+            json!({"count": 1, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}),
+            "series.count",
+        ),
+    ] {
+        let mut wrong = event.clone();
+        wrong[field] = value;
+        let (code, status) = http.post(events, &wrong).await;
+        assert_eq!(code, 422, "{field}");
+        assert_eq!(status["details"]["causes"][0]["field"], place, "{status}");
+    }
+    assert_eq!(http.post(events, &event).await.0, 201);
+    let one = format!("{events}/e");
+    assert_eq!(http.merge(&one, &json!({"note": "other"})).await.0, 422);
+    assert_eq!(http.merge(&one, &json!({"reason": "Other"})).await.0, 422);
+    let again = json!({"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}});
+    let (code, changed) = http.merge(&one, &again).await;
+    assert_eq!(code, 200, "{changed}");
+    // The older group minds nothing of this.
+    let core = "/api/v1/namespaces/default/events/e";
+    assert_eq!(http.merge(core, &json!({"message": "other"})).await.0, 200);
+}

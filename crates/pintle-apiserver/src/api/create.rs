@@ -134,10 +134,8 @@ impl Api {
                 }
                 continue;
             }
-            match self
-                .store
-                .commit(table, &key, Expect::Absent, Change::Put(content))
-            {
+            let put = Change::Put(content);
+            match self.commit(resource, table, &key, Expect::Absent, put) {
                 Ok(stored) => {
                     if !self.keep_instance(resource, &stored) {
                         return Err(definition_goes(resource, &last));

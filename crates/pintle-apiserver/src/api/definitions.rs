@@ -45,6 +45,7 @@ impl Api {
                     manager: "kube-apiserver".to_owned(),
                     ..WriteOptions::default()
                 };
+                let stored = Value::Object(stored);
                 self.mark_managers(&resource, "status", &options, Some(&stored), &mut tree);
             }
             let gone = is_finished(&resource, &tree);

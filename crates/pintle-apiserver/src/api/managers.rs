@@ -8,7 +8,7 @@ use super::{
     options::WriteOptions,
 };
 use crate::{
-    meta::Tree,
+    meta::{self, Tree},
     patch::apply::{self, ApplyError, FieldSet, Shape, Write},
     registry::Resource,
     schema::field::FieldError,
@@ -30,17 +30,76 @@ impl Api {
         resource: &Resource,
         sub: &str,
         options: &WriteOptions,
-        live: Option<&Tree>,
+        live: Option<&Value>,
         object: &mut Tree,
     ) {
-        let live = live.map(|live| Value::Object(live.clone()));
+        if resource.conversion.is_some() {
+            return self.mark_converted(resource, sub, options, live, object);
+        }
         let mut value = Value::Object(std::mem::take(object));
         self.writing(resource, sub, options, |write| {
-            apply::update(live.as_ref(), &mut value, resource.shape(), write);
+            apply::update(live, &mut value, resource.served_shape(), write);
         });
         if let Value::Object(marked) = value {
             *object = marked;
         }
+    }
+
+    /// The same for an object that is served in another form than it is stored in: fields have the
+    /// names of the form they were written in.
+    fn mark_converted(
+        &self,
+        resource: &Resource,
+        sub: &str,
+        options: &WriteOptions,
+        live: Option<&Value>,
+        object: &mut Tree,
+    ) {
+        let others = self.other_marks(resource, sub, options, live, object);
+        let form = |tree: &Tree| Value::Object(resource.convert_out(tree.clone()));
+        let (live, mut value) = (live.map(meta::tree).map(form), form(object));
+        if let Some(sent) = object.get("metadata").and_then(|m| m.get("managedFields")) {
+            // None at all is something to say.
+            value["metadata"]["managedFields"] = sent.clone();
+        }
+        self.writing(resource, sub, options, |write| {
+            apply::update(live.as_ref(), &mut value, resource.served_shape(), write);
+        });
+        let mut all = marks(&mut value);
+        let here = resource.api_version();
+        all.retain(|entry| entry["apiVersion"] == here.as_str());
+        all.extend(others);
+        all.sort_by_key(|entry| {
+            let parts = ["time", "manager", "apiVersion", "subresource"];
+            let parts = parts.map(|part| entry[part].as_str().map(str::to_owned));
+            (entry["operation"] != "Apply", parts)
+        });
+        let metadata = meta::metadata(object);
+        if all.is_empty() {
+            metadata.remove("managedFields");
+        } else {
+            metadata.insert("managedFields".into(), all.into());
+        }
+    }
+
+    /// What a write through another form leaves to those who wrote in the form that is stored.
+    fn other_marks(
+        &self,
+        resource: &Resource,
+        sub: &str,
+        options: &WriteOptions,
+        live: Option<&Value>,
+        object: &Tree,
+    ) -> Vec<Value> {
+        let mut value = Value::Object(object.clone());
+        self.writing(resource, sub, options, |write| {
+            let shape = resource.stored_ty.map_or(Shape::Open, Shape::Builtin);
+            apply::update(live, &mut value, shape, write);
+        });
+        let mut marks = marks(&mut value);
+        let here = resource.api_version();
+        marks.retain(|entry| entry["apiVersion"] != here.as_str());
+        marks
     }
 
     /// Applies a configuration to what is stored, or to nothing.
@@ -70,7 +129,7 @@ impl Api {
                 });
                 ApiError::apply_conflict(message, causes.collect())
             }
-            error => ApiError::new(500, "", error.to_string()),
+            error @ ApplyError::Untyped(_) => ApiError::new(500, "", error.to_string()),
         })
     }
 
@@ -98,11 +157,18 @@ impl Api {
     }
 }
 
+/// Takes the list of managers out of an object.
+fn marks(object: &mut Value) -> Vec<Value> {
+    match object["metadata"]["managedFields"].take() {
+        Value::Array(marks) => marks,
+        _ => Vec::new(),
+    }
+}
+
 /// A write that changed nothing but its own time is none.
-pub(crate) fn keep_times(stored: &Tree, object: &mut Tree) {
-    let old = Value::Object(stored.clone());
+pub(crate) fn keep_times(stored: &Value, object: &mut Tree) {
     let mut value = Value::Object(std::mem::take(object));
-    apply::keep_times(&old, &mut value);
+    apply::keep_times(stored, &mut value);
     if let Value::Object(kept) = value {
         *object = kept;
     }
@@ -130,15 +196,6 @@ pub(crate) fn check_options(call: &Call, is_apply: bool) -> Result<(), ApiError>
 }
 
 impl Resource {
-    /// How stored objects are shaped.
-    fn shape(&self) -> Shape<'_> {
-        match (&self.custom, self.stored_ty) {
-            (Some(custom), _) => Shape::Custom(&custom.schema),
-            (None, Some(ty)) => Shape::Builtin(ty),
-            (None, None) => Shape::Open,
-        }
-    }
-
     /// How served objects are shaped.
     fn served_shape(&self) -> Shape<'_> {
         match (&self.custom, self.ty) {

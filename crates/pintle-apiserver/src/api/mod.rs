@@ -1,7 +1,9 @@
 //! From a request to an answer: routes, verbs, discovery, errors.
 
+mod accounts;
 mod body;
 mod bootstrap;
+mod commit;
 mod create;
 mod decode;
 mod definitions;
@@ -28,6 +30,7 @@ mod services;
 mod strategy;
 mod table;
 mod update;
+mod user;
 mod view;
 mod watch;
 
@@ -39,15 +42,23 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::body::Body;
 pub(crate) use self::respond::error as refusal;
-pub(crate) use self::{error::ApiError, events::Expiry};
+pub(crate) use self::{
+    accounts::{Accounts, ISSUER},
+    error::ApiError,
+    events::Expiry,
+    query::decode as percent_decoded,
+    user::{ADMINISTRATORS, AUTHENTICATED, CREDENTIAL, User},
+};
 use self::{
     negotiate::Form,
+    options::Warnings,
     query::Query,
     route::{Route, Target},
 };
 use crate::{
     chance::Chance,
     clock::Clock,
+    points::Pointed,
     registry::{
         Registry,
         kind::{CREATE, DELETE, DELETE_COLLECTION, GET, LIST, PATCH, UPDATE, Verbs, WATCH},
@@ -60,26 +71,6 @@ use crate::{
 /// The largest request body.
 pub(crate) const MOST_BODY: usize = 3 * 1024 * 1024;
 
-/// Who is asking.
-#[derive(Debug, Clone)]
-pub(crate) struct User {
-    pub(crate) name: String,
-    pub(crate) groups: Vec<String>,
-}
-
-impl User {
-    /// Who uses the server in process, and who holds its token.
-    pub(crate) fn admin() -> Self {
-        Self {
-            name: "kubernetes-admin".to_owned(),
-            groups: vec![
-                "system:masters".to_owned(),
-                "system:authenticated".to_owned(),
-            ],
-        }
-    }
-}
-
 /// The server's state and everything it does with a request.
 #[derive(Debug)]
 pub(crate) struct Api {
@@ -88,6 +79,10 @@ pub(crate) struct Api {
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
     pub(crate) pod_deletion: PodDeletion,
+    /// The credentials the server gave away.
+    pub(crate) accounts: Accounts,
+    /// What is told on the way of a write.
+    pub(crate) points: Pointed,
     /// When events are forgotten.
     pub(crate) expiry: Expiry,
     /// Ends every watch when the server goes.
@@ -104,6 +99,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     pub(crate) user: User,
     pub(crate) form: Form,
+    /// What the client is told besides the answer, also of a refusal.
+    pub(crate) warnings: Warnings,
     /// Ends a watch early.
     pub(crate) closing: CancellationToken,
 }
@@ -134,11 +131,18 @@ impl Api {
         let catalog = self.registry.catalog();
         let target = match route::route(parts.uri.path(), &catalog) {
             Route::Resource(target) => target,
+            Route::TokenProvider if parts.method == Method::GET => {
+                return Ok(respond::token_provider(&parts));
+            }
+            Route::TokenKeys if parts.method == Method::GET => {
+                let keys = self.accounts.keys().map_err(ApiError::internal)?;
+                return Ok(respond::token_keys(&keys));
+            }
             other => {
                 return match (&other, &parts.method) {
-                    (_, &Method::GET) | (Route::Unknown | Route::NotFound, _) => {
-                        Ok(discovery::answer(&other, &catalog, &parts))
-                    }
+                    (_, &Method::GET) | (Route::Unknown | Route::NotFound, _) => Ok(
+                        discovery::answer(&other, &catalog, &parts, self.clock.now()),
+                    ),
                     _ => Err(ApiError::wrong_method()),
                 };
             }
@@ -154,12 +158,15 @@ impl Api {
             headers: parts.headers,
             body: body?,
             user,
+            warnings: Warnings::default(),
         };
         let deprecated = deprecation(&call.target.resource);
-        let mut answer = match self.call(call).await {
-            Ok(answer) => answer,
-            Err(error) => respond::error(&error),
-        };
+        let warnings = call.warnings.clone();
+        let mut answer = self.call(call).await.unwrap_or_else(|error| {
+            let mut refusal = respond::error(&error);
+            warnings.tell(&mut refusal);
+            refusal
+        });
         if let Some(text) = deprecated {
             let headers = answer.headers_mut();
             headers.append(header::WARNING, HeaderValue::from_static(text));
@@ -205,7 +212,7 @@ impl Api {
     /// Answers POST of a kind that is never kept.
     fn create_unstored(self: &Arc<Self>, call: &Call) -> Answer {
         if !call.target.resource.is("", "bindings") {
-            return reviews::review(call, &self.clock);
+            return self.review(call);
         }
         let catalog = self.registry.catalog();
         let pods = catalog
@@ -229,10 +236,11 @@ impl Api {
             }
             ("scale", GET) => self.get_scale(call),
             ("scale", UPDATE) => self.change_scale(call, None),
-            ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?)),
+            ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?.0)),
             ("binding", CREATE) => self.bind(call),
             ("eviction", CREATE) => self.evict(call),
-            ("log" | "exec" | "attach" | "portforward" | "proxy" | "token", _)
+            ("token", CREATE) => self.create_token(call),
+            ("log" | "exec" | "attach" | "portforward" | "proxy", _)
                 if self.store.get(call.table()?, &call.key()).is_none() =>
             {
                 Err(call.missing())

@@ -48,7 +48,8 @@ impl Api {
             return Err(ApiError::invalid("", "Binding", "", errors));
         }
         let now = self.clock.stamp();
-        let mut change = |mut pod: Tree| {
+        let mut change = |pod: &Tree| {
+            let mut pod = pod.clone();
             let name = meta::text(&pod, "name").to_owned();
             let assigned = pod.get("spec").and_then(|spec| spec["nodeName"].as_str());
             if let Some(assigned) = assigned.filter(|assigned| !assigned.is_empty()) {
@@ -148,8 +149,9 @@ impl Api {
         };
         let pod = call.target.name.clone().unwrap_or_default();
         let now = self.clock.stamp();
-        let mut change = |mut budget: Tree| {
-            may_disrupt(&budget, &name)?;
+        let mut change = |budget: &Tree| {
+            may_disrupt(budget, &name)?;
+            let mut budget = budget.clone();
             disrupt(&mut budget, &pod, &now);
             Ok(budget)
         };

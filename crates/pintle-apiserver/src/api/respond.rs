@@ -1,10 +1,10 @@
 //! Answers: objects, statuses, plain text.
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 use serde_json::Value;
 
-use super::{Body, error::ApiError, negotiate::Form, view::View};
+use super::{Body, accounts, error::ApiError, negotiate::Form, view::View};
 use crate::store::{Content, Object};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -33,6 +33,27 @@ pub(crate) fn json(code: u16, value: &Value) -> Response<Body> {
 
 pub(crate) fn text(code: u16, text: &'static str) -> Response<Body> {
     with(code, TEXT, Body::whole(text))
+}
+
+/// Who signs the tokens of service accounts.
+pub(crate) fn token_provider(parts: &Parts) -> Response<Body> {
+    let host = parts.headers.get(header::HOST);
+    let host = host.and_then(|host| host.to_str().ok());
+    let host = host.or_else(|| parts.uri.authority().map(http::uri::Authority::as_str));
+    cached(json(200, &accounts::provider(host)))
+}
+
+/// The keys with which the tokens of service accounts can be checked.
+pub(crate) fn token_keys(keys: &Value) -> Response<Body> {
+    let content_type = HeaderValue::from_static("application/jwk-set+json");
+    cached(with(200, content_type, Body::whole(keys.to_string())))
+}
+
+/// The same, for an hour.
+fn cached(mut response: Response<Body>) -> Response<Body> {
+    let hour = HeaderValue::from_static("public, max-age=3600");
+    response.headers_mut().insert(header::CACHE_CONTROL, hour);
+    response
 }
 
 /// What an unknown path answers.

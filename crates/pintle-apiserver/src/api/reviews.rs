@@ -2,62 +2,134 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Call, error::ApiError, negotiate, respond};
-use crate::{clock::Clock, meta::Tree, schema::field::FieldError};
+use super::{
+    ADMINISTRATORS, Answer, Api, Call, ISSUER, User, create::settle_namespace, error::ApiError,
+    negotiate, respond,
+};
+use crate::{
+    meta::{self, Tree},
+    registry::kind::{ALL, verb_names},
+    schema::field::FieldError,
+};
 
-/// Answers POST of a review.
-pub(crate) fn review(call: &Call, clock: &Clock) -> Answer {
-    let resource = &call.target.resource;
-    let form = negotiate::plain(&call.headers)?;
-    call.write_options("CreateOptions")?;
-    let value = call.decoded((&resource.group, &resource.version, &resource.kind))?;
-    let kind = (resource.api_version(), resource.kind.clone());
-    let mut review = call.typed(value, &kind)?;
-    check(call, &review)?;
-    let status = match resource.plural.as_str() {
-        // Whoever gets here may do everything: there is one user and no rules.
-        "selfsubjectaccessreviews" | "subjectaccessreviews" | "localsubjectaccessreviews" => {
-            json!({"allowed": true})
+/// The verb of asking as somebody else.
+const IMPERSONATE: &str = "impersonate";
+
+impl Api {
+    /// Answers POST of a review.
+    pub(crate) fn review(&self, call: &Call) -> Answer {
+        let resource = &call.target.resource;
+        let form = negotiate::plain(&call.headers)?;
+        let options = call.write_options("CreateOptions")?;
+        let mut review = call.object(&options)?;
+        settle_namespace(resource, call.target.namespace.as_deref(), &mut review)?;
+        wipe(&mut review);
+        self.mark_managers(resource, "", &options, None, &mut review);
+        let spec = review.get("spec").cloned().unwrap_or_default();
+        let status = match resource.plural.as_str() {
+            "selfsubjectaccessreviews" | "subjectaccessreviews" | "localsubjectaccessreviews" => {
+                check(call, &review)?;
+                json!({"allowed": allowed(call, &spec)})
+            }
+            "selfsubjectrulesreviews" => {
+                let namespace = spec["namespace"].as_str().unwrap_or_default();
+                if namespace.is_empty() {
+                    return Err(ApiError::bad_request("no namespace on request"));
+                }
+                // What was asked is not told again.
+                review.insert("metadata".into(), json!({}));
+                review.insert("spec".into(), json!({}));
+                rules(&call.user)
+            }
+            "selfsubjectreviews" => {
+                let now = self.clock.stamp();
+                review.insert("metadata".into(), json!({"creationTimestamp": now}));
+                json!({"userInfo": call.user.info()})
+            }
+            "tokenreviews" => self.review_token(&spec)?,
+            _ => {
+                return Err(ApiError::not_implemented(&format!(
+                    "{} objects",
+                    resource.kind
+                )));
+            }
+        };
+        review.insert("apiVersion".into(), resource.api_version().into());
+        review.insert("kind".into(), resource.kind.clone().into());
+        review.insert("status".into(), status);
+        let answer = Value::Object(review).to_string().into_bytes();
+        let mut answer = respond::formed(201, form, answer);
+        options.warnings.tell(&mut answer);
+        Ok(answer)
+    }
+
+    /// Whom a token stands for.
+    fn review_token(&self, spec: &Value) -> Result<Value, ApiError> {
+        let token = spec["token"].as_str().unwrap_or_default();
+        if token.is_empty() {
+            let why = "token is required for TokenReview in authentication";
+            return Err(ApiError::bad_request(why));
         }
-        "selfsubjectrulesreviews" => json!({
-            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-            "incomplete": false,
-        }),
-        "selfsubjectreviews" => {
-            json!({"userInfo": {"username": call.user.name, "groups": call.user.groups}})
+        let audiences = spec["audiences"].as_array().into_iter().flatten();
+        let audiences = audiences.filter_map(Value::as_str).map(str::to_owned);
+        let mut audiences: Vec<String> = audiences.collect();
+        if audiences.is_empty() {
+            audiences.push(ISSUER.to_owned());
         }
-        _ => {
-            return Err(ApiError::not_implemented(&format!(
-                "{} objects",
-                resource.kind
-            )));
-        }
+        Ok(match self.session(token, &audiences) {
+            Ok(session) => json!({"authenticated": true, "user": session.user.info(),
+                "audiences": session.audiences}),
+            Err(None) => json!({"user": {}, "error": "invalid bearer token"}),
+            Err(Some(why)) => {
+                json!({"user": {}, "error": format!("[invalid bearer token, {why}]")})
+            }
+        })
+    }
+}
+
+/// Removes what only the server sets.
+fn wipe(review: &mut Tree) {
+    let metadata = meta::metadata(review);
+    for field in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+    ] {
+        metadata.remove(field);
+    }
+}
+
+/// Everybody the server knows may do everything, but ask as somebody else: that is for
+/// administrators.
+fn allowed(call: &Call, spec: &Value) -> bool {
+    if spec["resourceAttributes"]["verb"] != IMPERSONATE {
+        return true;
+    }
+    if call.target.resource.plural.starts_with("self") {
+        return call.user.is_administrator();
+    }
+    let mut groups = spec["groups"].as_array().into_iter().flatten();
+    groups.any(|group| group == ADMINISTRATORS)
+}
+
+fn rules(user: &User) -> Value {
+    let verbs = if user.is_administrator() {
+        vec!["*"]
+    } else {
+        verb_names(ALL)
     };
-    review.insert("apiVersion".into(), kind.0.into());
-    review.insert("kind".into(), kind.1.into());
-    let metadata = review.entry("metadata").or_insert_with(|| json!({}));
-    if resource.plural == "selfsubjectreviews" {
-        metadata["creationTimestamp"] = clock.stamp().into();
-    }
-    if resource.plural == "selfsubjectrulesreviews" {
-        // What was asked is not told again.
-        review.insert("spec".into(), json!({}));
-    }
-    review.insert("status".into(), status);
-    Ok(respond::formed(
-        201,
-        form,
-        Value::Object(review).to_string().into_bytes(),
-    ))
+    json!({
+        "resourceRules": [{"verbs": verbs, "apiGroups": ["*"], "resources": ["*"]}],
+        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+        "incomplete": false,
+    })
 }
 
 /// A question about access is about one thing and somebody, in the namespace it is asked in.
 fn check(call: &Call, review: &Tree) -> Result<(), ApiError> {
     let resource = &call.target.resource;
-    if !resource.plural.ends_with("accessreviews") {
-        return Ok(());
-    }
     let spec = review.get("spec").unwrap_or(&Value::Null);
     let mut errors = Vec::new();
     let asked = |field: &str| spec.get(field).is_some_and(Value::is_object);
@@ -83,6 +155,9 @@ fn check(call: &Call, review: &Tree) -> Result<(), ApiError> {
             "at least one of user or group must be specified",
         ));
     }
+    if let Some(error) = metadata_fault(call, review) {
+        errors.push(error);
+    }
     if let Some(namespace) = &call.target.namespace {
         let about = spec["resourceAttributes"]["namespace"]
             .as_str()
@@ -106,4 +181,23 @@ fn check(call: &Call, review: &Tree) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::invalid(&resource.group, "", "", errors))
+}
+
+/// A question has no name, and nothing else of what objects are known by.
+fn metadata_fault(call: &Call, review: &Tree) -> Option<FieldError> {
+    let metadata = review.get("metadata")?.as_object()?;
+    let local = call.target.resource.namespaced;
+    let asked_in = |field: &str| local && field == "namespace";
+    if metadata
+        .keys()
+        .all(|field| field == "managedFields" || asked_in(field))
+    {
+        return None;
+    }
+    let why = if local {
+        "must be empty except for namespace"
+    } else {
+        "must be empty"
+    };
+    Some(FieldError::invalid("metadata", metadata.clone(), why))
 }

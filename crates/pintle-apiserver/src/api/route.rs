@@ -24,6 +24,10 @@ pub(crate) enum Route {
     /// `/openapi/v3`, with what follows.
     OpenApi3(String),
     OpenApi2,
+    /// `/.well-known/openid-configuration`: who signs tokens.
+    TokenProvider,
+    /// `/openid/v1/jwks`: the keys to check them with.
+    TokenKeys,
     Resource(Target),
     /// A path below a built-in group that names nothing there.
     Unknown,
@@ -54,6 +58,8 @@ pub(crate) fn route(path: &str, catalog: &Catalog) -> Route {
         ["healthz" | "livez" | "readyz"]
         | ["healthz" | "livez" | "readyz", "ping" | "log" | "etcd"] => Route::Health,
         ["version"] => Route::Version,
+        [".well-known", "openid-configuration"] => Route::TokenProvider,
+        ["openid", "v1", "jwks"] => Route::TokenKeys,
         ["openapi", "v2"] => Route::OpenApi2,
         ["openapi", "v3", ref rest @ ..] => Route::OpenApi3(rest.join("/")),
         ["api"] => Route::CoreVersions,

@@ -73,13 +73,13 @@ impl Api {
             Some(_) => Value::Null,
             None => call.decoded(("autoscaling", "v1", "Scale"))?,
         };
-        let mut change = |stored: Tree| {
-            let mut wanted = scale(resource, &stored);
+        let mut change = |stored: &Tree| {
+            let mut wanted = scale(resource, stored);
             match patch {
                 Some(patch) => patch.apply(&mut wanted)?,
                 None => wanted = sent.clone(),
             }
-            apply(resource, stored, &wanted)
+            apply(resource, stored.clone(), &wanted)
         };
         let written = self.change(call, Part::Main, &options, Mark::Update, &mut change)?;
         let tree = match &written {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::{
     Answer, Api, Call,
     create::{Written, settle_namespace},
@@ -21,7 +23,7 @@ use crate::{
 pub(crate) const TRIES: usize = 64;
 
 /// What a change does to the stored object.
-pub(crate) type Changing<'a> = &'a mut dyn FnMut(Tree) -> Result<Tree, ApiError>;
+pub(crate) type Changing<'a> = &'a mut dyn FnMut(&Tree) -> Result<Tree, ApiError>;
 
 impl Api {
     /// Answers PUT of an object or one of its subresources.
@@ -65,7 +67,7 @@ impl Api {
         if names_no_version(&object) && !resource.unconditional_update {
             return Err(version_required(resource, name));
         }
-        let mut change = |_stored: Tree| Ok(object.clone());
+        let mut change = |_stored: &Tree| Ok(object.clone());
         let written = self.change(call, part, &options, Mark::Update, &mut change)?;
         Ok(written.answer(200, &call.view(&self.clock), &options))
     }
@@ -88,16 +90,17 @@ impl Api {
             let Some(current) = self.store.get(table, &key) else {
                 return Err(call.missing());
             };
-            let stored = resource.tree(&current.content, Some(current.revision));
-            let mut object = change(stored.clone())?;
+            let stored = Value::Object(resource.tree(&current.content, Some(current.revision)));
+            let tree = meta::tree(&stored);
+            let mut object = change(tree)?;
             check_versions(resource, &object, &current)?;
             if mark == Mark::Update {
                 let sub = call.target.sub.as_deref().unwrap_or_default();
                 self.mark_managers(resource, sub, options, Some(&stored), &mut object);
             }
-            prepare_update(resource, part, &mut object, &stored, &options.warnings);
+            prepare_update(resource, part, &mut object, tree, &options.warnings);
             keep_times(&stored, &mut object);
-            check(resource, part, &object, Some(&stored))?;
+            check(resource, part, &object, Some(tree))?;
             let gone = is_finished(resource, &object);
             let content = Arc::new(resource.encode(object));
             if !gone && content.same_as(&current.content) {
@@ -111,10 +114,8 @@ impl Api {
             } else {
                 Change::Put(content)
             };
-            match self
-                .store
-                .commit(table, &key, Expect::Revision(current.revision), what)
-            {
+            let expect = Expect::Revision(current.revision);
+            match self.commit(resource, table, &key, expect, what) {
                 Ok(object) => {
                     if gone {
                         self.after_delete(resource, &object);
@@ -205,7 +206,7 @@ pub(crate) fn is_finished(resource: &Resource, object: &Tree) -> bool {
     let grace = object
         .get("metadata")
         .and_then(|m| m.get("deletionGracePeriodSeconds"))
-        .and_then(serde_json::Value::as_i64)
+        .and_then(Value::as_i64)
         .unwrap_or(0);
     if resource.is("", "namespaces") && super::namespaces::has_finalizers(object) {
         return false;

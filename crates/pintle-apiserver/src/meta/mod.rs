@@ -5,6 +5,8 @@ pub(crate) mod labels;
 pub(crate) mod names;
 mod validate;
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 pub(crate) use self::{
@@ -15,6 +17,12 @@ pub(crate) use self::{
 
 /// An object as a tree.
 pub(crate) type Tree = Map<String, Value>;
+
+/// The tree of an object that is held as a value; empty if it is none.
+pub(crate) fn tree(object: &Value) -> &Tree {
+    static NONE: LazyLock<Tree> = LazyLock::new(Tree::new);
+    object.as_object().unwrap_or(&NONE)
+}
 
 /// The metadata of an object; made if it is missing or not a map.
 pub(crate) fn metadata(object: &mut Tree) -> &mut Tree {

@@ -8,7 +8,7 @@ use super::{PatchError, bounded};
 use crate::schema::{MAX_DEPTH, depth};
 
 /// How many operations one patch may hold.
-pub const MAX_OPERATIONS: usize = 10_000;
+pub(crate) const MAX_OPERATIONS: usize = 10_000;
 
 /// How many bytes all `copy` operations of a patch may add, and how many `move` operations may
 /// carry deeper: copies of copies double.
@@ -19,17 +19,7 @@ const MAX_COPIED: usize = 3 * 1024 * 1024;
 /// A patch that is no list of operations is [`PatchError::Malformed`]; a `test` that fails, a path
 /// that is not there or an operation nobody knows is [`PatchError::Unprocessable`]; more than
 /// [`MAX_OPERATIONS`] is [`PatchError::TooLarge`].
-///
-/// ```
-/// use pintle_apiserver::patch::json;
-/// use serde_json::json;
-///
-/// let mut object = json!({ "spec": { "replicas": 1 } });
-/// let patch = json!([{ "op": "replace", "path": "/spec/replicas", "value": 3 }]);
-/// json::apply(&mut object, &patch).unwrap();
-/// assert_eq!(object["spec"]["replicas"], 3);
-/// ```
-pub fn apply(object: &mut Value, patch: &Value) -> Result<(), PatchError> {
+pub(crate) fn apply(object: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let malformed = || {
         PatchError::Malformed(format!(
             "json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp",

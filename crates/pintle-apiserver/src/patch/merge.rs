@@ -5,16 +5,7 @@ use serde_json::{Map, Value};
 use super::{PatchError, bounded};
 
 /// Applies a merge patch: objects merge field by field, null deletes, everything else replaces.
-///
-/// ```
-/// use pintle_apiserver::patch::merge;
-/// use serde_json::json;
-///
-/// let mut object = json!({ "spec": { "a": 1, "b": 2, "list": [1, 2] } });
-/// merge::apply(&mut object, json!({ "spec": { "a": null, "list": [3] } })).unwrap();
-/// assert_eq!(object, json!({ "spec": { "b": 2, "list": [3] } }));
-/// ```
-pub fn apply(object: &mut Value, patch: Value) -> Result<(), PatchError> {
+pub(crate) fn apply(object: &mut Value, patch: Value) -> Result<(), PatchError> {
     if !patch.is_object() {
         return Err(PatchError::Malformed(format!(
             "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",

@@ -10,10 +10,10 @@
 //! Everything here is a pure function of the object and the patch. Defaulting, validation and the
 //! store come after.
 
-pub mod apply;
-pub mod json;
-pub mod merge;
-pub mod strategic;
+pub(crate) mod apply;
+pub(crate) mod json;
+pub(crate) mod merge;
+pub(crate) mod strategic;
 
 use serde_json::Value;
 
@@ -21,8 +21,7 @@ use crate::schema::{MAX_DEPTH, depth};
 
 /// Why a patch was not applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PatchError {
+pub(crate) enum PatchError {
     /// The patch is not a patch: the client gets 400.
     #[error("{0}")]
     Malformed(String),

@@ -28,20 +28,7 @@ const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
 /// Applies a strategic merge patch to an object of a built-in type.
-///
-/// ```
-/// use pintle_apiserver::patch::strategic;
-/// use pintle_apiserver::schema::builtin;
-/// use serde_json::json;
-///
-/// let mut pod = json!({ "spec": { "containers": [
-///     { "name": "a", "image": "a:1" }, { "name": "b", "image": "b:1" } ] } });
-/// let patch = json!({ "spec": { "containers": [{ "name": "b", "image": "b:2" }] } });
-/// strategic::apply(&mut pod, patch, builtin::kind("", "v1", "Pod").unwrap()).unwrap();
-/// assert_eq!(pod["spec"]["containers"][0]["image"], "a:1");
-/// assert_eq!(pod["spec"]["containers"][1]["image"], "b:2");
-/// ```
-pub fn apply(object: &mut Value, patch: Value, ty: TypeRef) -> Result<(), PatchError> {
+pub(crate) fn apply(object: &mut Value, patch: Value, ty: TypeRef) -> Result<(), PatchError> {
     bounded(&patch)?;
     let Value::Object(patch) = patch else {
         let why = "a strategic merge patch must be an object";

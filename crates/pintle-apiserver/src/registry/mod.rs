@@ -24,16 +24,36 @@ use crate::{
 /// The group of custom resource definitions.
 pub(crate) const EXTENSIONS: &str = "apiextensions.k8s.io";
 
-/// Built-in resources that are not served: they stand for a form or a machinery this server does
-/// not have, and an answer would be a pretence.
-fn is_left_out(group: &str, version: &str, plural: &str) -> bool {
-    match (group, plural) {
-        // API aggregation.
-        ("apiregistration.k8s.io", _) => true,
-        // The older of two forms of one kind.
-        ("autoscaling", "horizontalpodautoscalers") => version == "v1",
-        _ => false,
-    }
+/// Built-in resources that are not served: they stand for a machinery this server does not
+/// have, and an answer would be a pretence.
+fn is_left_out(group: &str) -> bool {
+    // API aggregation.
+    group == "apiregistration.k8s.io"
+}
+
+/// A built-in kind that is exchanged below an object or not at all, and has no path of its own.
+pub(crate) fn unstored(
+    group: &'static str,
+    version: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+) -> Resource {
+    Resource::builtin(
+        &builtin::Resource {
+            group,
+            version,
+            plural,
+            singular: "",
+            kind,
+            namespaced: true,
+            verbs: Vec::new(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            storage_version_hash: None,
+            subresources: Vec::new(),
+        },
+        None,
+    )
 }
 
 fn builtin_kinds() -> impl Iterator<Item = &'static builtin::Resource> {
@@ -178,7 +198,7 @@ impl Registry {
                     .entry(home(kind))
                     .or_insert_with(|| store.open_table())
             });
-            if !is_left_out(kind.group, kind.version, kind.plural) {
+            if !is_left_out(kind.group) {
                 builtin.push(Arc::new(Resource::builtin(kind, table)));
             }
         }

@@ -96,12 +96,17 @@ impl Resource {
             storage_hash: kind.storage_version_hash.map(str::to_owned),
             table,
             custom: None,
-            conversion: (kind.group == "events.k8s.io").then_some(Conversion::Events),
+            conversion: match (kind.group, kind.version) {
+                ("events.k8s.io", _) => Some(Conversion::Events),
+                ("autoscaling", "v1") => Some(Conversion::Autoscalers),
+                _ => None,
+            },
             fields: fields::builtin(kind.group, kind.plural),
             ty: builtin::kind(kind.group, kind.version, kind.kind),
-            stored_ty: match kind.group {
-                "events.k8s.io" => builtin::kind("", "v1", "Event"),
-                group => builtin::kind(group, kind.version, kind.kind),
+            stored_ty: match (kind.group, kind.version) {
+                ("events.k8s.io", _) => builtin::kind("", "v1", "Event"),
+                ("autoscaling", "v1") => builtin::kind("autoscaling", "v2", kind.kind),
+                (group, version) => builtin::kind(group, version, kind.kind),
             },
             prefix: type_prefix(&api_version(kind.group, kind.version), kind.kind),
         }

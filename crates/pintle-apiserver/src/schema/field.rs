@@ -9,8 +9,7 @@ use serde_json::Value;
 
 /// Why a field was refused: the `reason` of a cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Reason {
+pub(crate) enum Reason {
     /// The field refers to something that does not exist.
     NotFound,
     /// The field must be present.
@@ -25,19 +24,15 @@ pub enum Reason {
     Forbidden,
     /// The text is too long.
     TooLong,
-    /// The text is too short.
-    TooShort,
     /// There are too many items.
     TooMany,
     /// The value has the wrong JSON type.
     TypeInvalid,
-    /// The server failed while checking.
-    Internal,
 }
 
 impl Reason {
     /// The name a cause carries on the wire.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::NotFound => "FieldValueNotFound",
             Self::Required => "FieldValueRequired",
@@ -46,10 +41,8 @@ impl Reason {
             Self::NotSupported => "FieldValueNotSupported",
             Self::Forbidden => "FieldValueForbidden",
             Self::TooLong => "FieldValueTooLong",
-            Self::TooShort => "FieldValueTooShort",
             Self::TooMany => "FieldValueTooMany",
             Self::TypeInvalid => "FieldValueTypeInvalid",
-            Self::Internal => "InternalError",
         }
     }
 
@@ -63,33 +56,18 @@ impl Reason {
             Self::NotSupported => "Unsupported value",
             Self::Forbidden => "Forbidden",
             Self::TooLong => "Too long",
-            Self::TooShort => "Too short",
             Self::TooMany => "Too many",
-            Self::Internal => "Internal error",
         }
     }
 
     fn shows_value(self) -> bool {
-        !matches!(
-            self,
-            Self::Required | Self::Forbidden | Self::TooLong | Self::TooShort | Self::Internal
-        )
+        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong)
     }
 }
 
 /// One fault of one field.
-///
-/// ```
-/// use pintle_apiserver::schema::field::FieldError;
-///
-/// let fault = FieldError::invalid("spec.replicas", -1, "must be greater than or equal to 0");
-/// assert_eq!(
-///     fault.to_string(),
-///     "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
-/// );
-/// ```
 #[derive(Debug, Clone, PartialEq)]
-pub struct FieldError {
+pub(crate) struct FieldError {
     /// Why.
     pub reason: Reason,
     /// Where, as `spec.containers[0].name`; `<nil>` for the object as a whole.
@@ -111,7 +89,7 @@ impl FieldError {
     }
 
     /// The value breaks a rule.
-    pub fn invalid(
+    pub(crate) fn invalid(
         field: impl Into<String>,
         value: impl Into<Value>,
         detail: impl Into<String>,
@@ -120,7 +98,7 @@ impl FieldError {
     }
 
     /// The value has the wrong JSON type.
-    pub fn type_invalid(
+    pub(crate) fn type_invalid(
         field: impl Into<String>,
         value: impl Into<Value>,
         detail: impl Into<String>,
@@ -129,27 +107,27 @@ impl FieldError {
     }
 
     /// The field must be present.
-    pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
+    pub(crate) fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(Reason::Required, field, "".into(), detail.into())
     }
 
     /// The field may not be set, or not be changed, here.
-    pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
+    pub(crate) fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(Reason::Forbidden, field, "".into(), detail.into())
     }
 
     /// The value occurs twice.
-    pub fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
+    pub(crate) fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::new(Reason::Duplicate, field, value.into(), String::new())
     }
 
     /// The field refers to something that does not exist.
-    pub fn not_found(field: impl Into<String>, value: impl Into<Value>) -> Self {
+    pub(crate) fn not_found(field: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::new(Reason::NotFound, field, value.into(), String::new())
     }
 
     /// The value is none of `supported`.
-    pub fn not_supported<S: AsRef<str>>(
+    pub(crate) fn not_supported<S: AsRef<str>>(
         field: impl Into<String>,
         value: impl Into<Value>,
         supported: &[S],
@@ -163,21 +141,21 @@ impl FieldError {
     }
 
     /// The text is longer than `max` bytes.
-    pub fn too_long(field: impl Into<String>, max: i64) -> Self {
+    pub(crate) fn too_long(field: impl Into<String>, max: i64) -> Self {
         let unit = if max == 1 { "byte" } else { "bytes" };
         let detail = format!("may not be more than {max} {unit}");
         Self::new(Reason::TooLong, field, "<value omitted>".into(), detail)
     }
 
     /// There are `actual` items where `max` are allowed.
-    pub fn too_many(field: impl Into<String>, actual: i64, max: i64) -> Self {
+    pub(crate) fn too_many(field: impl Into<String>, actual: i64, max: i64) -> Self {
         let unit = if max == 1 { "item" } else { "items" };
         let detail = format!("must have at most {max} {unit}");
         Self::new(Reason::TooMany, field, actual.into(), detail)
     }
 
     /// The message without the path: what a cause carries.
-    pub fn body(&self) -> String {
+    pub(crate) fn body(&self) -> String {
         let mut text = self.reason.phrase().to_owned();
         if let (true, Some(value)) = (self.reason.shows_value(), &self.value) {
             text.push_str(": ");
@@ -201,7 +179,7 @@ impl std::error::Error for FieldError {}
 
 /// All faults in one line: as the message of a `Status` with reason `Invalid` ends. Repeated
 /// faults are told once.
-pub fn aggregate(errors: &[FieldError]) -> String {
+pub(crate) fn aggregate(errors: &[FieldError]) -> String {
     let mut lines: Vec<String> = Vec::with_capacity(errors.len());
     let mut seen = std::collections::BTreeSet::new();
     for error in errors {

@@ -10,24 +10,24 @@
 //! - [`field`]: one fault of one field, worded as clients know it.
 //! - [`structural`]: the schema a custom resource definition carries, and what it does to objects.
 
-pub mod builtin;
-pub mod defaults;
-pub mod field;
-pub mod prepare;
-pub mod rules;
-pub mod structural;
-pub mod typed;
+pub(crate) mod builtin;
+pub(crate) mod defaults;
+pub(crate) mod field;
+pub(crate) mod prepare;
+pub(crate) mod rules;
+pub(crate) mod structural;
+pub(crate) mod typed;
 
 /// How deeply an object may nest.
 ///
 /// JSON readers in common use stop here; an object nested deeper could be stored and then never be
 /// read again, and the recursive walks of this crate would have no bound.
-pub const MAX_DEPTH: usize = 128;
+pub(crate) const MAX_DEPTH: usize = 128;
 
 /// How deeply a value nests: a scalar counts as 1, `[[]]` as 2.
 ///
 /// Counts without recursion, and stops counting beyond [`MAX_DEPTH`].
-pub fn depth(value: &serde_json::Value) -> usize {
+pub(crate) fn depth(value: &serde_json::Value) -> usize {
     use serde_json::Value;
     let mut deepest = 0;
     let mut open: Vec<(&Value, usize)> = vec![(value, 1)];

@@ -11,17 +11,7 @@ type Fields = Map<String, Value>;
 /// Prepares a new object for the store: wipes its status, and sets what its kind sets on
 /// creation. The object has been read, defaulted, and given its name and uid; `now` is the time
 /// its creation is stamped with.
-///
-/// ```
-/// use pintle_apiserver::schema::{builtin, prepare};
-/// use serde_json::json;
-///
-/// let mut pod = json!({ "spec": { "containers": [] }, "status": { "phase": "Running" } });
-/// let ty = builtin::kind("", "v1", "Pod").unwrap();
-/// prepare::create(&mut pod, ty, "2026-11-15T21:00:00Z");
-/// assert_eq!(pod["status"], json!({ "phase": "Pending", "qosClass": "BestEffort" }));
-/// ```
-pub fn create(object: &mut Value, ty: TypeRef, now: &str) {
+pub(crate) fn create(object: &mut Value, ty: TypeRef, now: &str) {
     let Some((group, version, kind)) = ty.get().kind else {
         return;
     };

@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 use http::{HeaderMap, HeaderValue};
 
 use crate::{
-    api::{ApiError, User},
+    api::{AUTHENTICATED, ApiError, User, percent_decoded},
     meta::NameRule,
 };
 
-const ADMINISTRATORS: &str = "system:masters";
-const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 const ANONYMOUS: &str = "system:anonymous";
 const EXTRA: &str = "impersonate-extra-";
@@ -30,7 +28,7 @@ pub(super) fn impersonated(headers: &HeaderMap, user: User) -> Result<User, ApiE
         };
     }
     let account = service_account(&name);
-    if !user.groups.iter().any(|group| group == ADMINISTRATORS) {
+    if !user.is_administrator() {
         return Err(refused(&user.name, &name, account));
     }
     if let (Some((namespace, _)), true) = (account, groups.is_empty()) {
@@ -44,7 +42,12 @@ pub(super) fn impersonated(headers: &HeaderMap, user: User) -> Result<User, ApiE
         (!has(UNAUTHENTICATED) && !has(AUTHENTICATED)).then_some(AUTHENTICATED)
     };
     groups.extend(more.map(str::to_owned));
-    Ok(User { name, groups })
+    Ok(User {
+        name,
+        uid: first(headers, "impersonate-uid"),
+        groups,
+        extra: extra(headers),
+    })
 }
 
 fn text(value: &HeaderValue) -> String {
@@ -55,15 +58,21 @@ fn first(headers: &HeaderMap, name: &str) -> String {
     headers.get(name).map(text).unwrap_or_default()
 }
 
-/// What to say to a request that names something of a user but no user.
-fn without_user(headers: &HeaderMap, groups: &[String]) -> Option<String> {
-    let uid = first(headers, "impersonate-uid");
-    let mut extra: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+/// What else is said about the user; names may be escaped, for headers cannot hold all letters.
+fn extra(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, value) in headers {
         if let Some(key) = name.as_str().strip_prefix(EXTRA) {
+            let key = percent_decoded(key, false);
             extra.entry(key).or_default().push(text(value));
         }
     }
+    extra
+}
+
+/// What to say to a request that names something of a user but no user.
+fn without_user(headers: &HeaderMap, groups: &[String]) -> Option<String> {
+    let (uid, extra) = (first(headers, "impersonate-uid"), extra(headers));
     if uid.is_empty() && groups.is_empty() && extra.is_empty() {
         return None;
     }

@@ -1,4 +1,5 @@
-//! The server on a socket: TLS with its own authority, one token, HTTP/1.1 and HTTP/2.
+//! The server on a socket: TLS with its own authority, one token besides those of service accounts,
+//! HTTP/1.1 and HTTP/2.
 
 mod impersonate;
 mod kubeconfig;
@@ -8,7 +9,7 @@ mod token;
 
 use std::{convert::Infallible, fmt, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
-use http::Request;
+use http::{HeaderMap, Request};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -19,10 +20,14 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
-use self::{impersonate::impersonated, tls::Identity, token::Token};
+use self::{
+    impersonate::impersonated,
+    tls::Identity,
+    token::{Token, bearer},
+};
 use crate::{
     ApiServer,
-    api::{ApiError, User},
+    api::{ApiError, ISSUER, User},
     service::ApiService,
 };
 
@@ -74,8 +79,8 @@ impl ApiServer {
     /// Listens on `address` (`127.0.0.1:0` for any free port) with TLS.
     ///
     /// The certificate is signed by an authority made for this listener; clients must present the
-    /// token of its kubeconfig, or a certificate of that authority
-    /// ([`Bound::user_kubeconfig`]). Only loopback addresses are taken unless the server was built with
+    /// token of its kubeconfig, that of a service account (`kubectl create token`), or a certificate
+    /// of that authority ([`Bound::user_kubeconfig`]). Only loopback addresses are taken unless the server was built with
     /// [`listen_beyond_loopback`](crate::Builder::listen_beyond_loopback).
     ///
     /// Cancel safe: nothing listens until it returns.
@@ -101,6 +106,7 @@ impl ApiServer {
         let address = socket.local_addr()?;
         let identity = Identity::new(address.ip())?;
         let token = Token::new().map_err(ServeError::Certificate)?;
+        self.api.accounts.add_listener(token.shared());
         let closing = self.api.closing.child_token();
         let tasks = TaskTracker::new();
         let listener = Listener {
@@ -294,6 +300,17 @@ impl Listener {
         }
     }
 
+    /// Whose token these headers carry: the administrator's, or that of a service account.
+    fn bearer(&self, headers: &HeaderMap) -> Option<User> {
+        let token = bearer(headers)?;
+        if self.token.is(token) {
+            return Some(User::admin());
+        }
+        let api = self.service.api();
+        let session = api.account_session(token, &[ISSUER.to_owned()]);
+        session.map(|session| session.user).ok()
+    }
+
     /// Answers a request, if its connection's certificate or its token says whose it is.
     async fn answer(
         &self,
@@ -301,7 +318,7 @@ impl Listener {
         client: Option<User>,
     ) -> Result<http::Response<crate::Body>, Infallible> {
         let user = client
-            .or_else(|| self.token.user(request.headers()))
+            .or_else(|| self.bearer(request.headers()))
             .ok_or_else(ApiError::unauthorized)
             .and_then(|user| impersonated(request.headers(), user));
         match user {

@@ -1,9 +1,13 @@
 //! Who a client certificate speaks for: its subject's common name and organizations.
 //!
 //! Only certificates whose signature was checked get here. Of their DER nothing is read but the
-//! subject.
+//! subject; the whole is what they are known by.
 
-use crate::api::User;
+use std::{collections::BTreeMap, fmt::Write};
+
+use ring::digest::{SHA256, digest};
+
+use crate::api::{AUTHENTICATED, CREDENTIAL, User};
 
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
@@ -14,6 +18,7 @@ const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
 
 /// The user a certificate is for; none if it names nobody.
 pub(super) fn user(certificate: &[u8]) -> Option<User> {
+    let credential = fingerprint(certificate);
     let (_, certificate, _) = element(certificate)?;
     let (_, mut fields, _) = element(certificate)?;
     // A version may come first; then serial number, algorithm, issuer, validity, subject.
@@ -45,9 +50,23 @@ pub(super) fn user(certificate: &[u8]) -> Option<User> {
             }
         }
     }
-    groups.push("system:authenticated".to_owned());
+    groups.push(AUTHENTICATED.to_owned());
     let name = name.filter(|name| !name.is_empty())?;
-    Some(User { name, groups })
+    Some(User {
+        name,
+        groups,
+        extra: BTreeMap::from([(CREDENTIAL.to_owned(), vec![credential])]),
+        ..User::default()
+    })
+}
+
+fn fingerprint(certificate: &[u8]) -> String {
+    let mut text = "X509SHA256=".to_owned();
+    for byte in digest(&SHA256, certificate).as_ref() {
+        // Writing to a text cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 /// The first element of some DER: its tag, its content, and what follows it.
@@ -95,6 +114,13 @@ mod tests {
         let alice = user(&certificate("alice", Some("red"))).unwrap();
         assert_eq!(alice.name, "alice");
         assert_eq!(alice.groups, ["red", "system:authenticated"]);
+        let [credential] = &alice.extra[CREDENTIAL][..] else {
+            panic!("one credential");
+        };
+        assert!(credential.starts_with("X509SHA256="));
+        assert_eq!(credential.len(), "X509SHA256=".len() + 64);
+        let again = user(&certificate("alice", Some("red"))).unwrap();
+        assert_ne!(again.extra, alice.extra, "another certificate");
         assert!(user(&certificate("", None)).is_none());
     }
 

@@ -381,6 +381,89 @@ mod tests {
         }
     }
 
+    /// Proves PR-113.
+    #[test]
+    fn keys_and_values_are_those_that_a_server_takes() {
+        let name = |length: usize| "n".repeat(length);
+        // 253 characters, of parts as long as they may be.
+        let prefix = [63, 63, 63, 61].map(name).join(".");
+        for valid in [
+            name(63),
+            format!("{prefix}/{}", name(63)),
+            "a.B_c-9".to_owned(),
+            "a-1.b/c".to_owned(),
+            format!("a={}", name(63)),
+            "a in (1.2_3-4,)".to_owned(),
+        ] {
+            assert!(valid.parse::<Selector>().is_ok(), "{valid:?}");
+        }
+        for invalid in [
+            name(64),
+            format!("{prefix}n/a"),
+            format!("a/{}", name(64)),
+            format!("a={}", name(64)),
+        ] {
+            assert!(invalid.parse::<Selector>().is_err(), "{invalid:?} parsed");
+        }
+        for invalid in [
+            "a-",
+            "_a",
+            "a+b",
+            "\u{e4}",
+            "/a",
+            "a/",
+            "a/-b",
+            "a..b/c",
+            ".a/b",
+            "a./b",
+            "-a/b",
+            "a-/b",
+            "a_b/c",
+            "a=b-",
+            "a=.b",
+            "a=b+c",
+            "a!=b/c",
+            "a in (b-)",
+            "a in (b c)",
+            "a<b",
+        ] {
+            assert!(invalid.parse::<Selector>().is_err(), "{invalid:?} parsed");
+        }
+    }
+
+    #[test]
+    fn a_selector_prints_as_it_would_be_written() {
+        for (text, printed) in [
+            ("", ""),
+            ("a,!b , c==d,e != f", "a,!b,c=d,e!=f"),
+            ("a in (y,x,y)", "a in (x,y)"),
+            ("a notin (y,x)", "a notin (x,y)"),
+            ("a in (x),b notin (y)", "a=x,b!=y"),
+        ] {
+            assert_eq!(text.parse::<Selector>().unwrap().to_string(), printed);
+        }
+        let nothing: Selector = Selector::nothing().to_string().parse().unwrap();
+        assert!(!nothing.matches([]) && !nothing.matches([("a", "x")]));
+    }
+
+    #[test]
+    fn everything_nothing_and_what_is_between() {
+        let (all, none) = (Selector::everything(), Selector::nothing());
+        let some = Selector::everything().equals("a", "x").equals("b", "y");
+        assert!(all.is_everything() && !none.is_everything() && !some.is_everything());
+        assert!(!all.is_nothing() && none.is_nothing() && !some.is_nothing());
+        for (labels, selected) in [
+            (&[][..], false),
+            (&[("a", "x")], false),
+            (&[("a", "x"), ("b", "y")], true),
+        ] {
+            let labels = labels.iter().copied();
+            assert!(all.matches(labels.clone()) && !none.matches(labels.clone()));
+            assert_eq!(some.matches(labels), selected);
+        }
+        assert!(!none.equals("a", "x").matches([("a", "x")]));
+    }
+
     #[test]
     fn the_selector_of_a_workload() {
         let selector: LabelSelector = serde_json::from_value(serde_json::json!({
@@ -400,7 +483,23 @@ mod tests {
                 .unwrap()
                 .is_everything()
         );
-        let odd = serde_json::json!({"matchExpressions": [{"key": "a", "operator": "In"}]});
-        assert!(Selector::try_from(&serde_json::from_value(odd).unwrap()).is_err());
+        let expression = |operator: &str, values: &[&str]| {
+            let expression =
+                serde_json::json!([{"key": "a", "operator": operator, "values": values}]);
+            let selector = serde_json::json!({"matchExpressions": expression});
+            Selector::try_from(&serde_json::from_value(selector).unwrap())
+        };
+        for (operator, values, printed) in [
+            ("In", &["y", "x", "y"][..], "a in (x,y)"),
+            ("NotIn", &["y", "x"], "a notin (x,y)"),
+            ("Exists", &[], "a"),
+            ("DoesNotExist", &[], "!a"),
+        ] {
+            assert_eq!(expression(operator, values).unwrap().to_string(), printed);
+            let other: &[&str] = if values.is_empty() { &["x"] } else { &[] };
+            let refused = expression(operator, other).unwrap_err();
+            assert!(refused.to_string().contains(operator), "{refused}");
+        }
+        assert!(expression("Gt", &["1"]).is_err());
     }
 }

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use futures::FutureExt;
+
 use super::{
     store::{Selected, Store},
     *,
@@ -345,4 +347,200 @@ fn an_index_added_under_writes_misses_nothing() {
             .len();
         assert_eq!(found, 2004);
     }
+}
+
+/// Proves S-4, S-6.
+#[test]
+fn objects_that_share_any_value_are_found_once_each() {
+    let things = Indexer::<Thing>::new();
+    let letters = |thing: &Object<Thing>| {
+        let value = thing.labels().get("value").unwrap_or_default();
+        value.chars().map(String::from).collect()
+    };
+    things.index_header("letters", letters).unwrap();
+    for (key, value) in [
+        ("n/a", "xyx"),
+        ("n/b", "yx"),
+        ("n/c", "zy"),
+        ("n/d", "z"),
+        ("n/e", ""),
+    ] {
+        things.put(object(key, "u", 1, value));
+    }
+    let lister = things.lister();
+    let sharing = |key: &str| names(&lister.sharing("letters", &key.parse().unwrap()).unwrap());
+    assert_eq!(sharing("n/a"), ["n/a", "n/b", "n/c"]);
+    assert_eq!(sharing("n/d"), ["n/c", "n/d"]);
+    assert_eq!(sharing("n/e"), [] as [&str; 0], "it has no value");
+    assert_eq!(sharing("n/none"), [] as [&str; 0]);
+    assert!(lister.sharing("none", &"n/a".parse().unwrap()).is_err());
+    assert!(lister.index_keys("none", "x").is_err());
+
+    things.put(object("n/b", "u", 2, "z"));
+    assert_eq!(sharing("n/a"), ["n/a", "n/c"]);
+    assert_eq!(sharing("n/d"), ["n/b", "n/c", "n/d"]);
+    assert_eq!(lister.index_values("letters"), ["x", "y", "z"]);
+}
+
+/// Proves S-10, S-11.
+#[test]
+fn a_selector_of_a_namespace_picks_among_its_objects_alone() {
+    let things = Indexer::<Thing>::new();
+    for number in 0..8 {
+        let value = if number % 2 == 0 { "x" } else { "y" };
+        things.put(object(&format!("a/{number}"), "u", 1, value));
+        things.put(object(&format!("b/{number}"), "u", 1, "x"));
+    }
+    let lister = things.lister();
+    let selector: Selector = "value=x".parse().unwrap();
+    let count = |namespace: &str, selector: &Selector| {
+        lister.namespace(namespace).list_matching(selector).len()
+    };
+    assert_eq!((count("a", &selector), count("b", &selector)), (4, 8));
+    assert_eq!((count("", &selector), count("c", &selector)), (12, 0));
+    assert_eq!(count("a", &Selector::everything()), 8);
+    assert_eq!(count("", &Selector::everything()), 16);
+    assert_eq!(count("a", &Selector::nothing()), 0);
+    things.remove(&"a/0".parse().unwrap());
+    assert_eq!((count("a", &selector), count("", &selector)), (3, 11));
+}
+
+/// Proves S-9, S-30.
+#[test]
+fn changes_that_come_together_say_what_each_replaced_and_move_the_version() {
+    let things = Indexer::<Thing>::new();
+    things.index_by("value", data_value).unwrap();
+    let apply = |writes| {
+        let applied = things.commit(things.prepare(writes));
+        let old =
+            |(_, old): (_, Option<Object<Thing>>)| old.map(|old| old.resource_version().to_owned());
+        let old: Vec<_> = applied.unwrap().into_iter().map(old).collect();
+        (old, things.lister().resource_version())
+    };
+    let (old, version) = apply(vec![
+        Write::Put(object("n/a", "u", 1, "x")),
+        Write::Remove(object("n/none", "u", 2, "x")),
+        Write::Put(object("n/b", "u", 3, "y")),
+        Write::Put(object("n/a", "u", 4, "z")),
+    ]);
+    assert_eq!(old, [None, None, None, Some("1".to_owned())]);
+    assert_eq!(version, "4");
+    assert_eq!(things.lister().index_values("value"), ["y", "z"]);
+    assert_eq!(apply(vec![Write::Reached("7".to_owned())]).1, "7");
+    let (old, version) = apply(vec![Write::Remove(object("n/a", "u", 8, "z"))]);
+    assert_eq!((old, version.as_str()), (vec![Some("4".to_owned())], "8"));
+    assert!(things.get(Some("n"), "a").is_none());
+    assert_eq!(things.get(Some("n"), "b").unwrap().resource_version(), "3");
+}
+
+/// Proves S-7.
+#[test]
+fn a_swap_says_what_is_gone_and_what_each_item_replaced() {
+    let things = Indexer::<Thing>::new();
+    things.replace(
+        vec![object("n/a", "u", 1, "x"), object("n/b", "u", 2, "x")],
+        "2",
+    );
+    let list = vec![
+        object("n/c", "u", 3, "early"),
+        object("n/b", "u", 4, "y"),
+        object("n/c", "u", 5, "late"),
+    ];
+    let replaced = things.swap(things.build(list, "5")).ok().unwrap();
+    assert_eq!(names(&replaced.gone), ["n/a"]);
+    let items: Vec<_> = replaced
+        .items
+        .iter()
+        .map(|(old, new)| {
+            (
+                old.as_ref().map(Object::resource_version),
+                new.resource_version(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        items,
+        [(Some("2"), "4"), (None, "5")],
+        "each key once, in its latest state"
+    );
+}
+
+/// Proves S-5.
+#[test]
+fn what_was_prepared_before_an_index_was_added_comes_back_to_be_prepared_again() {
+    let things = Indexer::<Thing>::new();
+    let prepared = things.prepare(vec![Write::Put(object("n/a", "u", 1, "x"))]);
+    let generation = things.build(vec![object("n/b", "u", 2, "y")], "2");
+    things.index_by("value", data_value).unwrap();
+    let again = things.commit(prepared).unwrap_err();
+    let items = things.swap(generation).err().unwrap();
+    let lister = things.lister();
+    assert!(
+        lister.is_empty() && lister.resource_version().is_empty(),
+        "nothing happened"
+    );
+    things.commit(things.prepare(again)).unwrap();
+    assert_eq!(lister.index_values("value"), ["x"]);
+    assert!(things.swap(things.build(items, "2")).is_ok());
+    assert_eq!(lister.index_values("value"), ["y"]);
+}
+
+/// Proves S-5.
+#[test]
+fn a_new_index_takes_in_more_objects_than_it_locks_for_at_once() {
+    let things = Indexer::<Thing>::new();
+    for number in 0..2100 {
+        things.put(object(&format!("n/{number}"), "u", 1, "x"));
+    }
+    things.index_by("value", data_value).unwrap();
+    assert_eq!(things.lister().by_index("value", "x").unwrap().len(), 2100);
+    assert_eq!(things.unindexed(), 0);
+}
+
+#[test]
+fn whoever_waits_for_a_change_hears_of_every_kind_of_it() {
+    let things = Indexer::<Thing>::default();
+    let lister = things.lister();
+    let changes: [&dyn Fn(); 4] = [
+        &|| drop(things.put(object("n/a", "u", 1, "x"))),
+        &|| drop(things.remove(&"n/a".parse().unwrap())),
+        &|| things.replace(Vec::new(), "2"),
+        &|| drop(things.commit(things.prepare(vec![Write::Reached("3".to_owned())]))),
+    ];
+    for change in changes {
+        let (mut before, mut after) = (Box::pin(lister.changed()), Box::pin(lister.changed()));
+        assert!((&mut before).now_or_never().is_none());
+        change();
+        assert!(before.now_or_never().is_some());
+        assert!(
+            (&mut after).now_or_never().is_some(),
+            "looked at only afterwards"
+        );
+        assert!(lister.changed().now_or_never().is_none());
+    }
+}
+
+#[test]
+fn a_view_holds_what_it_keeps_until_its_last_clone_goes() {
+    let things = Indexer::<Thing>::new();
+    let kept = Arc::new(());
+    let lister = things.lister_keeping(kept.clone());
+    let namespace = lister.clone().namespace("n");
+    drop(lister);
+    let again = namespace.clone();
+    drop(namespace);
+    assert_eq!(Arc::strong_count(&kept), 2);
+    drop(again);
+    assert_eq!(Arc::strong_count(&kept), 1);
+}
+
+#[test]
+fn a_cache_in_a_log_shows_how_much_it_holds() {
+    let things = Indexer::<Thing>::new();
+    things.put(object("n/a", "u", 1, "x"));
+    let lister = things.lister();
+    assert_eq!(format!("{things:?}"), "Indexer { len: 1, .. }");
+    assert_eq!(format!("{lister:?}"), "Lister { len: 1, .. }");
+    let namespace = format!("{:?}", lister.namespace("n"));
+    assert_eq!(namespace, r#"NamespaceLister { namespace: "n", .. }"#);
 }

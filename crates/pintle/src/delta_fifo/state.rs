@@ -61,15 +61,11 @@ impl<K> State<K> {
             return if self.closed { Err(Closed) } else { Ok(None) };
         }
         let initial = !self.synced();
-        let most = if self.initial_left > 0 {
-            self.initial_left.min(BATCH)
-        } else {
-            BATCH
-        };
+        // The first list stands alone, so no batch reaches from before it to behind it.
         let joining = self
             .entries
             .iter()
-            .take(most)
+            .take(BATCH)
             .take_while(|delta| delta.joins())
             .count();
         let entries = self.entries.drain(..joining.max(1)).collect();
@@ -83,5 +79,10 @@ impl<K> State<K> {
     pub(super) fn processed(&mut self, count: usize) -> bool {
         self.initial_left = self.initial_left.saturating_sub(count);
         self.synced()
+    }
+    /// Entries for which there is memory.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.capacity()
     }
 }

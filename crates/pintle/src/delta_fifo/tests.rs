@@ -46,7 +46,11 @@ async fn entries_come_out_in_order_and_unmerged_and_whole_lists_alone() {
     fifo.bookmark("10");
     fifo.resync();
     fifo.replace(Vec::new(), "11");
-    assert_eq!(fifo.len(), 8);
+    assert!(fifo.len() == 8 && !fifo.is_empty());
+    assert_eq!(
+        format!("{fifo:?}"),
+        "DeltaFifo { len: 8, synced: false, .. }"
+    );
     assert_eq!(pop(&fifo).await.unwrap().0, ["replaced 1 at 5"]);
     let (changes, initial) = pop(&fifo).await.unwrap();
     assert_eq!(
@@ -62,6 +66,67 @@ async fn entries_come_out_in_order_and_unmerged_and_whole_lists_alone() {
     assert!(!initial);
     assert_eq!(pop(&fifo).await.unwrap().0, ["sync"]);
     assert_eq!(pop(&fifo).await.unwrap().0, ["replaced 0 at 11"]);
+    assert!(fifo.len() == 0 && fifo.is_empty());
+}
+
+/// Proves F-1, F-20.
+#[tokio::test(start_paused = true)]
+async fn it_takes_what_a_reflector_reads() {
+    async fn read(sink: &impl Sink<Thing>) {
+        sink.ready().await;
+        sink.replace(vec![object("n/a", "u", 1, "x")], "5");
+        let unread = Unread {
+            key: "n/odd".parse().unwrap(),
+            uid: None,
+        };
+        sink.replace_with_unread(Vec::new(), vec![unread], "6");
+        sink.add(object("n/b", "u", 7, "x"));
+        sink.update(object("n/b", "u", 8, "x"));
+        sink.delete(object("n/b", "u", 9, "x"));
+        sink.bookmark("10");
+        sink.resync();
+    }
+    let fifo = DeltaFifo::default();
+    read(&fifo).await;
+    assert_eq!(pop(&fifo).await.unwrap().0, ["replaced 1 at 5"]);
+    let unread = fifo.pop(|deltas| match &deltas.entries[..] {
+        [Delta::Replaced { unread, .. }] => unread.len(),
+        _ => 0,
+    });
+    assert_eq!(unread.await, Ok(1));
+    let (changes, _) = pop(&fifo).await.unwrap();
+    assert_eq!(
+        changes,
+        ["added 7", "updated 8", "deleted 9", "bookmark 10"]
+    );
+    assert_eq!(pop(&fifo).await.unwrap().0, ["sync"]);
+    for version in 0..2000 {
+        fifo.add(object("n/a", "u", version, "x"));
+    }
+    let full = tokio::time::timeout(Duration::from_secs(1), Sink::ready(&fifo));
+    assert!(full.await.is_err(), "the reflector is told to pause");
+}
+
+/// Proves F-28, F-29.
+#[test]
+fn memory_for_what_may_wait_is_kept_and_that_of_a_worse_time_given_back() {
+    let mut state = State::<Thing>::new(BOUND);
+    let mut wait = |entries: usize| {
+        for version in 0..entries {
+            state.push(Delta::Bookmark(version.to_string()));
+        }
+        let most = state.capacity();
+        let mut left = Vec::new();
+        while let Ok(Some(_)) = state.take() {
+            left.push(state.capacity());
+        }
+        (most, left)
+    };
+    let (most, left) = wait(BOUND);
+    assert_eq!(left, [most; 2], "the next ones need it again");
+    let (most, left) = wait(5000);
+    assert_eq!(left[..4], [most; 4], "not while entries wait");
+    assert!(left[4] < BOUND, "{left:?}");
 }
 
 /// Proves F-28.
@@ -129,6 +194,37 @@ async fn closing_wakes_whoever_waits() {
     assert!(!pop.is_finished());
     fifo.close();
     assert_eq!(pop.await.unwrap(), Err(Closed));
+}
+
+/// Proves F-25.
+#[tokio::test(start_paused = true)]
+async fn closing_lets_a_paused_reflector_go_on_to_its_end() {
+    let fifo = Arc::new(DeltaFifo::<Thing>::new());
+    for version in 0..2000 {
+        fifo.add(object("n/a", "u", version, "x"));
+    }
+    let paused = fifo.clone();
+    let reflector = tokio::spawn(async move { paused.ready().await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!reflector.is_finished());
+    fifo.close();
+    let ended = tokio::time::timeout(Duration::from_secs(1), reflector).await;
+    ended.expect("it pauses for ever").unwrap();
+}
+
+/// Proves F-26.
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_the_sync_is_told_once() {
+    let fifo = DeltaFifo::new();
+    let mut synced = fifo.synced();
+    assert!(!*synced.borrow_and_update());
+    fifo.replace(vec![object("n/a", "u", 1, "x")], "5");
+    assert!(!synced.has_changed().unwrap());
+    pop(&fifo).await.unwrap();
+    assert!(synced.has_changed().unwrap() && *synced.borrow_and_update());
+    fifo.replace(Vec::new(), "6");
+    pop(&fifo).await.unwrap();
+    assert!(!synced.has_changed().unwrap());
 }
 
 /// Proves F-29.

@@ -63,7 +63,7 @@ impl Durations {
             1e-1,
             1.0,
             10.0,
-            f64::MAX,
+            f64::INFINITY,
         ];
         BOUNDS.into_iter().zip(self.counts).collect()
     }
@@ -166,6 +166,12 @@ impl QueueMetrics {
         let mut queues = self.queues.lock();
         queues.live.retain(|queue| queue.strong_count() > 0);
         queues.live.push(queue);
+    }
+
+    /// Queues that are remembered as alive.
+    #[cfg(test)]
+    pub(super) fn live(&self) -> usize {
+        self.queues.lock().live.len()
     }
 
     /// Keeps what a queue counted beyond its end: counters do not go backwards.

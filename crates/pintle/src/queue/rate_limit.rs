@@ -157,6 +157,12 @@ impl<T: Key> ExponentialBackoff<T> {
         let nanos = (base << failures).min(self.max.as_nanos());
         Duration::from_nanos_u128(nanos)
     }
+
+    /// The bytes in which failures are counted.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.failures.of.lock().allocation_size()
+    }
 }
 
 impl<T: Key> Default for ExponentialBackoff<T> {

@@ -235,10 +235,9 @@ impl<T: Eq + Hash + Clone> State<T> {
             .iter(&self.slab)
             .filter_map(|slot| self.slab.key(slot).cloned());
         let held = self
-            .slab
-            .used()
-            .filter(|(_, slot)| slot.held)
-            .map(|(key, _)| key.clone());
+            .in_process
+            .iter(&self.slab)
+            .filter_map(|slot| self.slab.key(slot).cloned());
         let mut waiting: Vec<_> = self
             .slab
             .used()

@@ -23,8 +23,8 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 use self::managed::{Entry, Id, Managed};
-pub use self::set::FieldSet;
-pub use self::shape::Shape;
+pub(crate) use self::set::FieldSet;
+pub(crate) use self::shape::Shape;
 use self::walk::Changes;
 use crate::schema::typed;
 
@@ -36,7 +36,7 @@ const BEFORE: &str = "before-first-apply";
 
 /// Who writes, how and when.
 #[derive(Debug, Clone, Copy)]
-pub struct Write<'a> {
+pub(crate) struct Write<'a> {
     /// The name of the manager.
     pub manager: &'a str,
     /// The version the request speaks: `apps/v1`.
@@ -51,8 +51,7 @@ pub struct Write<'a> {
 
 /// Why a configuration was not applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ApplyError {
+pub(crate) enum ApplyError {
     /// Others have fields with other values: 409.
     #[error("{}", conflict_message(.0))]
     Conflicts(Vec<Conflict>),
@@ -67,8 +66,7 @@ pub enum ApplyError {
 
 /// One field somebody else has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Conflict {
+pub(crate) struct Conflict {
     /// Who has it, as messages name them: `"kubectl" using apps/v1`.
     pub manager: String,
     /// The field: `.spec.replicas`.
@@ -77,7 +75,7 @@ pub struct Conflict {
 
 impl Conflict {
     /// The message of the cause.
-    pub fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         format!("conflict with {}", self.manager)
     }
 }
@@ -150,10 +148,21 @@ fn without_managers(object: &Value) -> Value {
     object
 }
 
+/// Whether two objects are the same if nobody asks who manages them.
+fn same_but_managers(a: &Value, b: &Value) -> bool {
+    fn rest<'a>(object: &'a Value, but: &'a str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+        let members = object.as_object().into_iter().flatten();
+        members.filter(move |(name, _)| *name != but)
+    }
+    let (x, y) = (&a["metadata"], &b["metadata"]);
+    rest(a, "metadata").eq(rest(b, "metadata"))
+        && rest(x, "managedFields").eq(rest(y, "managedFields"))
+}
+
 /// Marks `new` with who manages its fields, after a create (`live` is nothing) or an update by any
 /// way but apply. A list of managers that comes with `new` counts, unless it was written through a
 /// subresource; `[]` and `[{}]` forget everybody.
-pub fn update(live: Option<&Value>, new: &mut Value, shape: Shape<'_>, write: &Write<'_>) {
+pub(crate) fn update(live: Option<&Value>, new: &mut Value, shape: Shape<'_>, write: &Write<'_>) {
     let stored = || {
         live.and_then(|live| Managed::read(managed::list(live)))
             .unwrap_or_default()
@@ -243,27 +252,7 @@ fn filtered(changes: &Changes, reset: &FieldSet) -> Changes {
 
 /// Applies a configuration to `live`, or to nothing if there is no such object yet, and returns
 /// what becomes of it, managers included.
-///
-/// ```
-/// use pintle_apiserver::patch::apply::{self, FieldSet, Shape, Write};
-/// use pintle_apiserver::schema::builtin;
-/// use serde_json::json;
-///
-/// let shape = Shape::Builtin(builtin::kind("", "v1", "ConfigMap").unwrap());
-/// let reset = FieldSet::default();
-/// let write = |manager| Write {
-///     manager, api_version: "v1", subresource: "", now: "2026-11-15T21:00:00Z", reset: &reset,
-/// };
-/// let config = |value| json!({ "apiVersion": "v1", "kind": "ConfigMap",
-///     "metadata": { "name": "a" }, "data": { "colour": value } });
-/// let red = apply::apply(None, &config("red"), shape, &write("me"), false).unwrap();
-/// let conflict = apply::apply(Some(&red), &config("blue"), shape, &write("you"), false);
-/// assert_eq!(
-///     conflict.unwrap_err().to_string(),
-///     "Apply failed with 1 conflict: conflict with \"me\": .data.colour",
-/// );
-/// ```
-pub fn apply(
+pub(crate) fn apply(
     live: Option<&Value>,
     config: &Value,
     shape: Shape<'_>,
@@ -465,7 +454,7 @@ fn own_last(before: &Value, shape: Shape<'_>, write: &Write<'_>) -> Option<Vec<S
 
 /// If a write changed nothing but when its managers wrote, keeps the times of `old`, so that the
 /// write is none.
-pub fn keep_times(old: &Value, new: &mut Value) {
+pub(crate) fn keep_times(old: &Value, new: &mut Value) {
     let timeless = |object: &Value| {
         let mut list = managed::list(object).cloned().unwrap_or_default();
         for entry in list.as_array_mut().into_iter().flatten() {
@@ -479,7 +468,7 @@ pub fn keep_times(old: &Value, new: &mut Value) {
         }
         list
     };
-    let same = || without_managers(old) == without_managers(new) && timeless(old) == timeless(new);
+    let same = || same_but_managers(old, new) && timeless(old) == timeless(new);
     if managed::list(old).is_some() && same() {
         let list = managed::list(old).cloned();
         let metadata = new.get_mut("metadata").and_then(Value::as_object_mut);
@@ -491,7 +480,7 @@ pub fn keep_times(old: &Value, new: &mut Value) {
 
 /// The fields a write through `subresource` (empty for none) cannot change: a main write cannot
 /// change a status that is kept apart, a status write nothing else.
-pub fn reset_fields(subresource: &str, status_apart: bool, custom: bool) -> FieldSet {
+pub(crate) fn reset_fields(subresource: &str, status_apart: bool, custom: bool) -> FieldSet {
     match subresource {
         "" if status_apart => FieldSet::of(&[&["status"]]),
         "status" if custom => FieldSet::of(&[&["metadata"], &["spec"]]),

@@ -13,7 +13,7 @@ use crate::schema::MAX_DEPTH;
 
 /// A set of paths to fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FieldSet {
+pub(crate) struct FieldSet {
     steps: BTreeMap<Box<str>, Node>,
 }
 
@@ -39,14 +39,7 @@ impl Node {
 
 impl FieldSet {
     /// The set of these paths of field names.
-    ///
-    /// ```
-    /// use pintle_apiserver::patch::apply::FieldSet;
-    ///
-    /// let set = FieldSet::of(&[&["status"], &["metadata", "labels"]]);
-    /// assert_eq!(set.paths(), [".status", ".metadata.labels"]);
-    /// ```
-    pub fn of(paths: &[&[&str]]) -> Self {
+    pub(crate) fn of(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
             let Some((last, ways)) = path.split_last() else {
@@ -69,7 +62,7 @@ impl FieldSet {
     }
 
     /// True if no path is in the set.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
@@ -88,7 +81,7 @@ impl FieldSet {
     }
 
     /// Paths in either.
-    pub fn union(&self, other: &Self) -> Self {
+    pub(crate) fn union(&self, other: &Self) -> Self {
         let mut out = self.clone();
         for (step, node) in &other.steps {
             let at = out.steps.entry(step.clone()).or_default();
@@ -99,7 +92,7 @@ impl FieldSet {
     }
 
     /// Paths in both.
-    pub fn intersection(&self, other: &Self) -> Self {
+    pub(crate) fn intersection(&self, other: &Self) -> Self {
         let mut out = Self::default();
         for (step, node) in &self.steps {
             if let Some(theirs) = other.steps.get(step) {
@@ -116,7 +109,7 @@ impl FieldSet {
     }
 
     /// Paths in this set and not in the other.
-    pub fn difference(&self, other: &Self) -> Self {
+    pub(crate) fn difference(&self, other: &Self) -> Self {
         let mut out = Self::default();
         for (step, node) in &self.steps {
             let left = match other.steps.get(step) {
@@ -132,7 +125,7 @@ impl FieldSet {
     }
 
     /// Paths in this set that are neither in the other nor below one that is.
-    pub fn without(&self, other: &Self) -> Self {
+    pub(crate) fn without(&self, other: &Self) -> Self {
         let mut out = Self::default();
         for (step, node) in &self.steps {
             let left = match other.steps.get(step) {
@@ -149,7 +142,7 @@ impl FieldSet {
     }
 
     /// The paths as people read them, sorted level by level: `.spec.containers[name="a"].image`.
-    pub fn paths(&self) -> Vec<String> {
+    pub(crate) fn paths(&self) -> Vec<String> {
         let mut out = Vec::new();
         self.collect("", &mut out);
         out
@@ -178,7 +171,7 @@ impl FieldSet {
     }
 
     /// The set as `fieldsV1`.
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let mut map = Map::new();
         for (step, node) in &self.steps {
             let mut below = match node.below.to_json() {
@@ -194,7 +187,7 @@ impl FieldSet {
     }
 
     /// Reads `fieldsV1`. Steps nobody knows are skipped.
-    pub fn from_json(fields: &Value) -> Option<Self> {
+    pub(crate) fn from_json(fields: &Value) -> Option<Self> {
         Self::read(fields, 0)
     }
 

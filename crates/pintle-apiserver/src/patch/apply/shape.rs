@@ -11,7 +11,7 @@ use crate::schema::structural::{Node, Structural};
 
 /// How objects of a kind are shaped.
 #[derive(Debug, Clone, Copy)]
-pub enum Shape<'a> {
+pub(crate) enum Shape<'a> {
     /// As the tables of built-in kinds say.
     Builtin(TypeRef),
     /// As a definition's schema says.

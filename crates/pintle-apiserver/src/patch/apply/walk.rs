@@ -82,6 +82,10 @@ struct Diff {
 }
 
 impl Diff {
+    fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.modified.is_empty()
+    }
+
     fn put(&mut self, step: &str, diff: Self) {
         self.added.below.put(step, diff.added);
         self.removed.below.put(step, diff.removed);
@@ -149,7 +153,9 @@ fn diff(before: Option<&Value>, after: Option<&Value>, place: Place<'_>) -> Diff
             {
                 let (place, _) = of.field(name).unwrap_or((Place::Open, false));
                 let below = diff(before.get(name), after.get(name), place);
-                out.put(&format!("f:{name}"), below);
+                if !below.is_empty() {
+                    out.put(&format!("f:{name}"), below);
+                }
             }
         }
         Atom::Scalar(_) => {}

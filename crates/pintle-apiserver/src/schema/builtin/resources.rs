@@ -6,8 +6,7 @@ static TABLE: &str = include_str!("../tables/resources.txt");
 
 /// One version of one group, with its resources in the order discovery lists them.
 #[derive(Debug)]
-#[non_exhaustive]
-pub struct GroupVersion {
+pub(crate) struct GroupVersion {
     /// The group; empty for the core group.
     pub group: &'static str,
     /// The version.
@@ -18,8 +17,7 @@ pub struct GroupVersion {
 
 /// One resource of a group and version.
 #[derive(Debug)]
-#[non_exhaustive]
-pub struct Resource {
+pub(crate) struct Resource {
     /// The group; empty for the core group.
     pub group: &'static str,
     /// The version.
@@ -46,8 +44,7 @@ pub struct Resource {
 
 /// Something below an object: `deployments/scale`.
 #[derive(Debug)]
-#[non_exhaustive]
-pub struct Subresource {
+pub(crate) struct Subresource {
     /// The name after the object's: `scale`.
     pub name: &'static str,
     /// The group of what is exchanged, where it differs from the resource's.
@@ -62,14 +59,14 @@ pub struct Subresource {
 
 impl Resource {
     /// The subresource of that name.
-    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+    pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources
             .iter()
             .find(|subresource| subresource.name == name)
     }
 
     /// True if objects of this resource are stored, rather than answered and forgotten.
-    pub fn stored(&self) -> bool {
+    pub(crate) fn stored(&self) -> bool {
         self.storage_version_hash.is_some()
     }
 }
@@ -77,12 +74,12 @@ impl Resource {
 static ALL: LazyLock<Vec<GroupVersion>> = LazyLock::new(|| parse(TABLE));
 
 /// Every group and version, in the order of discovery: the core group first.
-pub fn group_versions() -> &'static [GroupVersion] {
+pub(crate) fn group_versions() -> &'static [GroupVersion] {
     &ALL
 }
 
 /// The resource of that name.
-pub fn resource(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
+pub(crate) fn resource(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
     let all = ALL
         .iter()
         .find(|gv| gv.group == group && gv.version == version)?;

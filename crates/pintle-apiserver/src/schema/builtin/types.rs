@@ -8,12 +8,11 @@ static TABLE: &str = include_str!("../tables/types.txt");
 
 /// A type, by reference: cheap to copy and to compare.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TypeRef(usize);
+pub(crate) struct TypeRef(usize);
 
 /// One type: what its JSON holds, and how its protobuf message spells it.
 #[derive(Debug)]
-#[non_exhaustive]
-pub struct Type {
+pub(crate) struct Type {
     /// The short name: `Pod`.
     pub name: &'static str,
     /// The package in OpenAPI's spelling: `io.k8s.api.core.v1`.
@@ -39,7 +38,7 @@ pub struct Type {
 
 /// Where a protobuf field goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProtoTarget {
+pub(crate) enum ProtoTarget {
     /// To the field at this place in [`Type::fields`].
     Field(usize),
     /// A message whose fields stand inline in JSON.
@@ -48,10 +47,9 @@ pub enum ProtoTarget {
 
 /// One field of a type.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 // Each is a fact of its own about how the field is encoded.
 #[allow(clippy::struct_excessive_bools)]
-pub struct Field {
+pub(crate) struct Field {
     /// The name in JSON.
     pub name: &'static str,
     /// The type.
@@ -84,7 +82,7 @@ pub struct Field {
 
 /// The type of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FieldType {
+pub(crate) enum FieldType {
     /// Text.
     String,
     /// A whole number of 32 bits.
@@ -109,8 +107,7 @@ pub enum FieldType {
 
 /// The types that encode themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Leaf {
+pub(crate) enum Leaf {
     /// An amount: `500m`, `1Gi`.
     Quantity,
     /// A number or a text.
@@ -139,7 +136,7 @@ pub enum Leaf {
 
 /// How server-side apply sees a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListType {
+pub(crate) enum ListType {
     /// One value.
     Atomic,
     /// Each value once.
@@ -150,7 +147,7 @@ pub enum ListType {
 
 /// How strategic merge patches treat a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PatchStrategy {
+pub(crate) struct PatchStrategy {
     /// A list is merged instead of replaced.
     pub merge: bool,
     /// A map is replaced instead of merged.
@@ -160,24 +157,8 @@ pub struct PatchStrategy {
 }
 
 impl FieldType {
-    /// The type of items, for a list.
-    pub fn item(&self) -> Option<&Self> {
-        match self {
-            Self::List(item) | Self::Wrapped(item) => Some(item),
-            _ => None,
-        }
-    }
-
-    /// The type of values, for a map.
-    pub fn value(&self) -> Option<&Self> {
-        match self {
-            Self::Map(value) => Some(value),
-            _ => None,
-        }
-    }
-
     /// The type it names.
-    pub fn named(&self) -> Option<TypeRef> {
+    pub(crate) fn named(&self) -> Option<TypeRef> {
         match self {
             Self::Named(ty) => Some(*ty),
             _ => None,
@@ -187,13 +168,13 @@ impl FieldType {
 
 impl TypeRef {
     /// The type itself.
-    pub fn get(self) -> &'static Type {
+    pub(crate) fn get(self) -> &'static Type {
         let entry = &table().entries[self.0];
         entry.parsed.get_or_init(|| table().parse(entry))
     }
 
     /// The field of that name.
-    pub fn field(self, name: &str) -> Option<&'static Field> {
+    pub(crate) fn field(self, name: &str) -> Option<&'static Field> {
         let fields = &self.get().fields;
         let at = fields
             .binary_search_by_key(&name, |field| field.name)
@@ -202,12 +183,12 @@ impl TypeRef {
     }
 
     /// Its place in the table: a small number, different for each type.
-    pub fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         self.0
     }
 
     /// The name OpenAPI knows it by: `io.k8s.api.core.v1.Pod`.
-    pub fn schema_name(self) -> String {
+    pub(crate) fn schema_name(self) -> String {
         let ty = self.get();
         format!("{}.{}", ty.package, ty.name)
     }
@@ -220,7 +201,7 @@ impl fmt::Debug for TypeRef {
 }
 
 /// The type of a kind.
-pub fn kind(group: &str, version: &str, kind: &str) -> Option<TypeRef> {
+pub(crate) fn kind(group: &str, version: &str, kind: &str) -> Option<TypeRef> {
     let table = table();
     let at = table
         .kinds
@@ -230,7 +211,7 @@ pub fn kind(group: &str, version: &str, kind: &str) -> Option<TypeRef> {
 }
 
 /// A type by the name OpenAPI knows it by.
-pub fn named(name: &str) -> Option<TypeRef> {
+pub(crate) fn named(name: &str) -> Option<TypeRef> {
     let (package, name) = name.rsplit_once('.')?;
     let table = table();
     let package = table.packages.iter().position(|known| *known == package)?;
@@ -238,7 +219,7 @@ pub fn named(name: &str) -> Option<TypeRef> {
 }
 
 /// Every type, in the order of the table.
-pub fn types() -> impl Iterator<Item = TypeRef> {
+pub(crate) fn types() -> impl Iterator<Item = TypeRef> {
     (0..table().entries.len()).map(TypeRef)
 }
 

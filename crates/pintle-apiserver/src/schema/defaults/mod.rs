@@ -48,20 +48,7 @@ static ALL: LazyLock<Vec<Defaults>> = LazyLock::new(|| {
 
 /// Fills in what is missing. The object is one [`canonicalize`](super::typed::canonicalize) has
 /// left; doing it twice changes nothing.
-///
-/// ```
-/// use pintle_apiserver::schema::{builtin, defaults, typed};
-/// use serde_json::json;
-///
-/// let ty = builtin::kind("apps", "v1", "Deployment").unwrap();
-/// let mut object = json!({ "spec": { "template": { "spec": { "containers": [
-///     { "name": "web", "image": "nginx" } ] } } } });
-/// typed::canonicalize(&mut object, ty).unwrap();
-/// defaults::apply(&mut object, ty);
-/// assert_eq!(object["spec"]["replicas"], 1);
-/// assert_eq!(object["spec"]["template"]["spec"]["restartPolicy"], "Always");
-/// ```
-pub fn apply(object: &mut Value, ty: TypeRef) {
+pub(crate) fn apply(object: &mut Value, ty: TypeRef) {
     if let Value::Object(map) = object {
         fill(map, ty);
     }

@@ -28,10 +28,6 @@ pub(super) const ALL: &[(&str, Rule)] = &[
     ("io.k8s.api.apps.v1.StatefulSetSpec", stateful_set_spec),
     ("io.k8s.api.batch.v1.Job", job),
     (
-        "io.k8s.api.autoscaling.v1.HorizontalPodAutoscalerSpec",
-        utilization,
-    ),
-    (
         "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerBehavior",
         scaling_behavior,
     ),
@@ -234,11 +230,6 @@ fn secret(secret: &mut Fields) {
             );
         }
     }
-}
-
-/// The older version of the kind knows one metric: without it, the processor at 80 %.
-fn utilization(spec: &mut Fields) {
-    set_absent(spec, "targetCPUUtilizationPercentage", 80);
 }
 
 fn namespace(namespace: &mut Fields) {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Faults, absent, text};
+use super::{Faults, IMMUTABLE, absent, text};
 use crate::{meta::names::qualified_name, schema::field::FieldError};
 
 /// The most bytes of a reason, an action or an instance.
@@ -39,6 +39,75 @@ pub(super) fn event(object: &Value, faults: &mut Faults) {
         }
         let message = ["message", "note"].map(|name| text(object, name));
         at_most("message", &message.concat(), MAX_MESSAGE, faults);
+    }
+}
+
+/// The newer group takes new events in its own way alone. Like every event, they come in the names
+/// of the core group.
+pub(super) fn strict(event: &Value, faults: &mut Faults) {
+    series(event, faults);
+    if absent(&event["eventTime"]) {
+        faults.push(FieldError::required("eventTime", ""));
+    }
+    let kind = text(event, "type");
+    if !matches!(kind, "Normal" | "Warning") {
+        let why = format!("has invalid value: {kind}");
+        faults.push(FieldError::invalid("type", "", why));
+    }
+    let source = &event["source"];
+    let sourced = !text(source, "component").is_empty() || !text(source, "host").is_empty();
+    for (field, set) in [
+        ("firstTimestamp", !absent(&event["firstTimestamp"])),
+        ("lastTimestamp", !absent(&event["lastTimestamp"])),
+        ("count", event["count"].as_i64().unwrap_or(0) != 0),
+        ("source", sourced),
+    ] {
+        if set {
+            faults.push(FieldError::invalid(field, "", "needs to be unset"));
+        }
+    }
+}
+
+fn series(event: &Value, faults: &mut Faults) {
+    let series = &event["series"];
+    if !series.is_object() {
+        return;
+    }
+    if series["count"].as_i64().unwrap_or(0) < 2 {
+        let why = "should be at least 2";
+        faults.push(FieldError::invalid("series.count", "", why));
+    }
+    if absent(&series["lastObservedTime"]) {
+        faults.push(FieldError::required("series.lastObservedTime", ""));
+    }
+}
+
+/// Through the newer group an event changes in its series alone.
+pub(super) fn change(event: &Value, old: &Value, faults: &mut Faults) {
+    if event["series"] != old["series"] {
+        series(event, faults);
+    }
+    for (stored, told) in [
+        ("involvedObject", "involvedObject"),
+        ("reason", "reason"),
+        ("message", "message"),
+        ("source", "source"),
+        ("firstTimestamp", "firstTimestamp"),
+        ("lastTimestamp", "lastTimestamp"),
+        ("count", "count"),
+        // A changed reason is told twice.
+        ("reason", "reason"),
+        ("type", "type"),
+        ("eventTime", "eventTime"),
+        ("action", "action"),
+        ("related", "related"),
+        ("reportingComponent", "reportingController"),
+        ("reportingInstance", "reportingInstance"),
+    ] {
+        let (new, was) = (&event[stored], &old[stored]);
+        if new != was && !(absent(new) && absent(was)) {
+            faults.push(FieldError::invalid(told, new.clone(), IMMUTABLE));
+        }
     }
 }
 

@@ -25,30 +25,20 @@ const IMMUTABLE: &str = "field is immutable";
 type Faults = Vec<FieldError>;
 
 /// What is wrong with an object that is to be created. It has been read, defaulted and prepared.
-///
-/// ```
-/// use pintle_apiserver::schema::{builtin, rules};
-/// use serde_json::json;
-///
-/// let pod = json!({ "spec": { "containers": [{ "name": "c" }] } });
-/// let faults = rules::create(&pod, builtin::kind("", "v1", "Pod").unwrap());
-/// assert_eq!(faults[0].to_string(), "spec.containers[0].image: Required value");
-/// ```
-pub fn create(object: &Value, ty: TypeRef) -> Vec<FieldError> {
+pub(crate) fn create(object: &Value, ty: TypeRef) -> Vec<FieldError> {
     let mut faults = Vec::new();
     let Some((group, _, kind)) = ty.get().kind else {
         return faults;
     };
     check(group, kind, object, &mut faults);
-    let told = object["eventTime"].as_str().unwrap_or_default();
-    if (group, kind) == ("events.k8s.io", "Event") && told.is_empty() {
-        faults.push(FieldError::required("eventTime", ""));
+    if (group, kind) == ("events.k8s.io", "Event") {
+        events::strict(object, &mut faults);
     }
     faults
 }
 
 /// What is wrong with an object that is to replace `old`.
-pub fn update(object: &Value, old: &Value, ty: TypeRef) -> Vec<FieldError> {
+pub(crate) fn update(object: &Value, old: &Value, ty: TypeRef) -> Vec<FieldError> {
     let mut faults = Vec::new();
     let Some((group, _, kind)) = ty.get().kind else {
         return faults;
@@ -59,12 +49,15 @@ pub fn update(object: &Value, old: &Value, ty: TypeRef) -> Vec<FieldError> {
     } else {
         check(group, kind, object, &mut faults);
         kinds::change(group, kind, object, old, &mut faults);
+        if (group, kind) == ("events.k8s.io", "Event") {
+            events::change(object, old, &mut faults);
+        }
     }
     faults
 }
 
 /// What is wrong with a status that is to be stored.
-pub fn status(object: &Value, ty: TypeRef) -> Vec<FieldError> {
+pub(crate) fn status(object: &Value, ty: TypeRef) -> Vec<FieldError> {
     let mut faults = Vec::new();
     if let Some((group, _, kind)) = ty.get().kind {
         workloads::status(group, kind, &object["status"], &mut faults);

@@ -30,45 +30,14 @@ pub(crate) use self::node::Node;
 use super::field::{FieldError, Path, Reason};
 
 /// A schema, read once and then used for every object of its kind and version.
-///
-/// ```
-/// use pintle_apiserver::schema::structural::Structural;
-/// use serde_json::json;
-///
-/// let schema = Structural::check(
-///     &json!({
-///         "type": "object",
-///         "properties": {
-///             "spec": {
-///                 "type": "object",
-///                 "properties": { "size": { "type": "integer", "default": 1, "maximum": 5 } },
-///             },
-///         },
-///     }),
-///     "spec.versions[0].schema.openAPIV3Schema",
-///     true,
-/// )
-/// .unwrap();
-///
-/// let mut object = json!({ "spec": { "colour": "red" } });
-/// assert_eq!(schema.prune(&mut object), ["spec.colour"]);
-/// schema.default(&mut object);
-/// assert_eq!(object, json!({ "spec": { "size": 1 } }));
-///
-/// let errors = schema.validate(&json!({ "spec": { "size": 9 } }), None);
-/// assert_eq!(
-///     errors[0].to_string(),
-///     "spec.size: Invalid value: 9: spec.size in body should be less than or equal to 5",
-/// );
-/// ```
 #[derive(Debug, Clone)]
-pub struct Structural {
+pub(crate) struct Structural {
     root: Node,
 }
 
 impl Structural {
     /// Reads a schema without asking whether it is structural: for one that was accepted before.
-    pub fn parse(schema: &Value) -> Result<Self, Vec<FieldError>> {
+    pub(crate) fn parse(schema: &Value) -> Result<Self, Vec<FieldError>> {
         Self::parse_at(schema, &Path::Root)
     }
 
@@ -85,7 +54,7 @@ impl Structural {
     /// Reads the schema of a new definition and tells everything that is wrong with it. `at` is
     /// its place in the definition; `status` says whether the version has the status subresource,
     /// which narrows what may stand at the root.
-    pub fn check(schema: &Value, at: &str, status: bool) -> Result<Self, Vec<FieldError>> {
+    pub(crate) fn check(schema: &Value, at: &str, status: bool) -> Result<Self, Vec<FieldError>> {
         let at = Path::At(at);
         let parsed = Self::parse_at(schema, &at)?;
         let Some(map) = schema.as_object() else {
@@ -117,20 +86,20 @@ impl Structural {
 
     /// Drops every field that is not specified, and nulls that are not allowed, and tells the
     /// paths of the unknown fields in order. `apiVersion`, `kind` and `metadata` stay.
-    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+    pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
         let unknown = prune::prune(object, &self.root, true);
         prune::prune_nulls(object, Some(&self.root));
         unknown
     }
 
     /// Fills in defaults, at any depth. Doing it twice changes nothing.
-    pub fn default(&self, object: &mut Value) {
+    pub(crate) fn default(&self, object: &mut Value) {
         prune::default(object, &self.root);
     }
 
     /// Everything wrong with an object. `old` is what it replaces, if anything: faults of parts
     /// that did not change are tolerated, so that a stricter schema does not freeze old objects.
-    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    pub(crate) fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = validate::validate(object, old, &self.root, &Path::Root);
         self.embedded(object, &mut errors);
         self.lists(object, old, &mut errors);
@@ -140,7 +109,7 @@ impl Structural {
 
     /// Everything wrong with the `status` of an object, which is all a write to its status
     /// subresource can change.
-    pub fn validate_status(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    pub(crate) fn validate_status(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let schema = self.root.properties.get("status");
         if let (Some(schema), Some(status)) = (schema, object.get("status")) {
@@ -184,19 +153,19 @@ impl Structural {
     }
 
     /// True if the schema has defaults anywhere.
-    pub fn has_defaults(&self) -> bool {
+    pub(crate) fn has_defaults(&self) -> bool {
         self.root.has_defaults()
     }
 
     /// True if the schema has rules in CEL anywhere.
-    pub fn has_rules(&self) -> bool {
+    pub(crate) fn has_rules(&self) -> bool {
         self.root.has_rules()
     }
 }
 
 /// True if one of these faults keeps rules in CEL from being asked: they expect values of the
 /// right types.
-pub fn blocks_rules(errors: &[FieldError]) -> bool {
+pub(crate) fn blocks_rules(errors: &[FieldError]) -> bool {
     errors.iter().any(|error| {
         matches!(
             error.reason,

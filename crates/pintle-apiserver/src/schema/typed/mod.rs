@@ -5,7 +5,7 @@
 //! leaves out appear. [`canonicalize`] has the same effect on JSON, driven by the tables of
 //! [`builtin`](super::builtin).
 
-pub mod quantity;
+pub(crate) mod quantity;
 mod time;
 
 #[cfg(test)]
@@ -25,26 +25,11 @@ pub(crate) use self::time::{micro_time, second_time};
 /// A value that cannot be what its field is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct TypeError(String);
+pub(crate) struct TypeError(String);
 
 /// Reads `object` as a value of the type and leaves what an encoder would write. Returns the paths
 /// of fields the type does not know, in the order of their names.
-///
-/// ```
-/// use pintle_apiserver::schema::{builtin, typed};
-/// use serde_json::json;
-///
-/// let service = builtin::kind("", "v1", "Service").unwrap();
-/// let mut object = json!({ "spec": { "typo": 1, "type": "", "ports": [{ "port": 80 }] } });
-/// let unknown = typed::canonicalize(&mut object, service).unwrap();
-/// assert_eq!(unknown, ["spec.typo"]);
-/// assert_eq!(object["spec"], json!({ "ports": [{ "port": 80, "targetPort": 0 }] }));
-/// assert_eq!(object["status"], json!({ "loadBalancer": {} }));
-///
-/// let mut wrong = json!({ "spec": { "clusterIP": 1 } });
-/// assert!(typed::canonicalize(&mut wrong, service).is_err());
-/// ```
-pub fn canonicalize(object: &mut Value, ty: TypeRef) -> Result<Vec<String>, TypeError> {
+pub(crate) fn canonicalize(object: &mut Value, ty: TypeRef) -> Result<Vec<String>, TypeError> {
     let mut walk = Walk {
         path: Vec::new(),
         unknown: Vec::new(),
@@ -56,7 +41,7 @@ pub fn canonicalize(object: &mut Value, ty: TypeRef) -> Result<Vec<String>, Type
 
 /// The zero value of a type, as an encoder writes it: what a field of it holds when nothing is
 /// said.
-pub fn zero(ty: TypeRef) -> Value {
+pub(crate) fn zero(ty: TypeRef) -> Value {
     match ty.get().leaf {
         Some(Leaf::Quantity) => "0".into(),
         Some(Leaf::IntOrString) => 0.into(),

@@ -2,7 +2,7 @@
 
 /// Why a text is no amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum QuantityError {
+pub(crate) enum QuantityError {
     /// The text is not a number with a suffix.
     #[error(
         "quantities must match the regular expression \
@@ -53,15 +53,7 @@ const NANO: i32 = -9;
 const MAX_DIGITS: usize = 18;
 
 /// The spelling an amount is stored in: the largest suffix that needs no fraction.
-///
-/// ```
-/// use pintle_apiserver::schema::typed::quantity::canonical;
-///
-/// assert_eq!(canonical("0.5").unwrap(), "500m");
-/// assert_eq!(canonical("1024Mi").unwrap(), "1Gi");
-/// assert!(canonical("lots").is_err());
-/// ```
-pub fn canonical(text: &str) -> Result<String, QuantityError> {
+pub(crate) fn canonical(text: &str) -> Result<String, QuantityError> {
     let text = text.trim();
     let parts = Parts::of(text)?;
     let (format, exponent) = suffix(parts.suffix).ok_or(QuantityError::Suffix)?;
@@ -93,7 +85,7 @@ pub fn canonical(text: &str) -> Result<String, QuantityError> {
 
 /// Whether one amount is less than another; nothing if one of them is no amount, or too large to
 /// compare.
-pub fn less(one: &str, other: &str) -> Option<bool> {
+pub(crate) fn less(one: &str, other: &str) -> Option<bool> {
     Some(nanos(one)? < nanos(other)?)
 }
 

@@ -3,7 +3,10 @@
 use tokio::time::sleep;
 
 use super::{ms, take};
-use crate::{metrics::Metrics, queue::WorkQueue};
+use crate::{
+    metrics::Metrics,
+    queue::{QueueMetrics, WorkQueue},
+};
 
 fn line(metrics: &Metrics, begins: &str) -> Option<String> {
     let text = metrics.encode();
@@ -90,4 +93,98 @@ async fn queues_of_one_name_are_added_up() {
         metrics.encode().matches("# TYPE workqueue_depth").count(),
         1
     );
+}
+
+/// Proves Q-40.
+#[tokio::test(start_paused = true)]
+async fn what_queues_of_one_name_did_is_added_up_whether_they_live_or_not() {
+    let metrics = Metrics::new();
+    let value = |name: &str| line(&metrics, &format!("workqueue_{name}{{name=\"foos\"}}"));
+    let ended = WorkQueue::builder("foos").metrics(&metrics).build();
+    let one = WorkQueue::builder("foos").metrics(&metrics).build();
+    let two = WorkQueue::builder("foos").metrics(&metrics).build();
+    for queue in [&ended, &one, &two] {
+        queue.add("a");
+        queue.add("b");
+        queue.add_after("c", ms(60_000));
+        sleep(ms(1000)).await;
+        drop(take(queue).unwrap());
+        let b = take(queue).unwrap();
+        sleep(ms(2000)).await;
+        b.forget();
+        queue.cancel(&"a");
+        queue.add("d");
+    }
+    drop(ended);
+    let _running = [take(&one).unwrap(), take(&two).unwrap()];
+    sleep(ms(500)).await;
+    one.add("e");
+    two.add("e");
+    for (name, expected) in [
+        ("adds_total", "11"),
+        ("retries_total", "6"),
+        ("undecided_total", "3"),
+        ("queue_duration_seconds_count", "8"),
+        // Twice a second each, and the one that waited for the other queue's turn.
+        ("queue_duration_seconds_sum", "9.0"),
+        ("work_duration_seconds_count", "6"),
+        ("work_duration_seconds_sum", "6.0"),
+        ("depth", "2.0"),
+        ("delayed", "2.0"),
+        ("unfinished_work_seconds", "1.0"),
+        ("longest_running_processor_seconds", "0.5"),
+    ] {
+        assert_eq!(value(name).as_deref(), Some(expected), "{name}");
+    }
+}
+
+/// Proves Q-40.
+#[tokio::test(start_paused = true)]
+async fn each_duration_is_in_the_buckets_it_is_not_longer_than() {
+    let metrics = Metrics::new();
+    let queue = WorkQueue::builder("foos").metrics(&metrics).build();
+    for millis in [0, 1, 2, 10_000, 10_001, 1_000_000] {
+        queue.add("a");
+        let item = take(&queue).unwrap();
+        sleep(ms(millis)).await;
+        item.forget();
+    }
+    for (bound, expected) in [
+        ("1e-8", "1"),
+        ("0.0001", "1"),
+        ("0.001", "2"),
+        ("0.01", "3"),
+        ("1.0", "3"),
+        ("10.0", "4"),
+        ("+Inf", "6"),
+    ] {
+        let bucket =
+            format!("workqueue_work_duration_seconds_bucket{{le=\"{bound}\",name=\"foos\"}}");
+        assert_eq!(
+            line(&metrics, &bucket).as_deref(),
+            Some(expected),
+            "{bound}"
+        );
+    }
+}
+
+/// Proves PQ-11.
+#[test]
+fn a_queue_that_ended_is_remembered_by_what_it_counted_alone() {
+    let metrics = Metrics::new();
+    let build = || WorkQueue::builder("foos").metrics(&metrics).build();
+    for key in 0..100 {
+        build().add(key);
+    }
+    let _living = [build(), build()];
+    assert_eq!(metrics.set::<QueueMetrics>().live(), 2);
+    let adds = line(&metrics, r#"workqueue_adds_total{name="foos"}"#);
+    assert_eq!(adds.as_deref(), Some("100"));
+}
+
+#[test]
+fn without_a_queue_there_is_nothing_to_show() {
+    let metrics = Metrics::new();
+    metrics.set::<QueueMetrics>();
+    assert!(!metrics.encode().contains("workqueue"));
 }

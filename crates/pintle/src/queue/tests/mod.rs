@@ -13,6 +13,7 @@ mod model;
 mod next;
 mod rate_limit;
 mod scenarios;
+mod shown;
 mod state;
 
 /// A queue whose keys fail with 5 ms, 10 ms, 20 ms …

@@ -152,3 +152,34 @@ fn a_maximum_cuts_the_delay_while_the_limiter_behind_it_goes_on_counting() {
     limiter.forget(&"a");
     assert_eq!(limiter.when(&"a"), ms(1));
 }
+
+/// Proves Q-33.
+#[test]
+fn a_limiter_chosen_at_run_time_is_asked_like_any_other() {
+    let chosen: Box<dyn RateLimiter<&str>> =
+        Box::new(ExponentialBackoff::new(ms(1), Duration::from_secs(1)));
+    let limiter = WithMaxWait::new(chosen, ms(3));
+    assert_eq!(delays(&limiter, &"a", 4), [1, 2, 3, 3].map(ms));
+    assert_eq!(limiter.retries(&"a"), 4);
+    limiter.forget(&"a");
+    assert_eq!(limiter.retries(&"a"), 0);
+}
+
+/// Proves PQ-11.
+#[test]
+fn room_for_a_thousand_failing_keys_is_kept_and_that_of_a_worse_time_given_back() {
+    let limiter = ExponentialBackoff::default();
+    let fail = |keys| (0..keys).for_each(|key| assert!(!limiter.when(&key).is_zero()));
+    let forget = |keys: std::ops::Range<u32>| keys.for_each(|key| limiter.forget(&key));
+    fail(500);
+    let usual = limiter.memory();
+    forget(0..500);
+    assert_eq!(limiter.memory(), usual, "the next failures need it again");
+    fail(5000);
+    let worst = limiter.memory();
+    forget(2500..5000);
+    assert_eq!(limiter.memory(), worst, "half of it is in use");
+    forget(100..2500);
+    assert!(limiter.memory() < worst / 3, "{worst} before");
+    assert_eq!(limiter.retries(&99), 1);
+}

@@ -1,14 +1,15 @@
 //! What a kube-apiserver of the pinned version made of a series of random writes, step by step,
 //! and what we make of them.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-use pintle_apiserver::patch::apply::{self, Shape, Write};
-use pintle_apiserver::patch::strategic;
-use pintle_apiserver::schema::field::FieldError;
-use pintle_apiserver::schema::structural::Structural;
-use pintle_apiserver::schema::{builtin, defaults, typed};
 use serde_json::{Value, json};
+
+use crate::{
+    patch::{
+        apply::{self, Shape, Write},
+        strategic,
+    },
+    schema::{builtin, defaults, field::FieldError, structural::Structural, typed},
+};
 
 const API_VERSION: &str = "apps/v1";
 
@@ -72,7 +73,7 @@ fn step(live: &Value, step: &Value) -> Result<Value, String> {
 #[test]
 fn random_writes_end_as_they_did_on_the_pinned_server() {
     let series: Vec<Value> =
-        serde_json::from_str(include_str!("fixtures/deployments.json")).unwrap();
+        serde_json::from_str(include_str!("../../tests/fixtures/deployments.json")).unwrap();
     for (s, series) in series.iter().enumerate() {
         let mut live = series["before"].clone();
         for (i, recorded) in series["steps"].as_array().unwrap().iter().enumerate() {
@@ -105,7 +106,7 @@ fn sorted(mut causes: Vec<Value>) -> Vec<Value> {
 }
 
 fn schemas() -> Value {
-    serde_json::from_str(include_str!("fixtures/schemas.json")).unwrap()
+    serde_json::from_str(include_str!("../../tests/fixtures/schemas.json")).unwrap()
 }
 
 /// Proves W146, W149.

@@ -1,5 +1,7 @@
 //! Resources served in another form than they are kept in.
 
+mod autoscalers;
+
 use serde_json::Value;
 
 use crate::meta::Tree;
@@ -9,6 +11,8 @@ use crate::meta::Tree;
 pub(crate) enum Conversion {
     /// `events.k8s.io` over the events of the core group: the same facts under other names.
     Events,
+    /// `autoscaling/v1` over autoscalers of `autoscaling/v2`.
+    Autoscalers,
 }
 
 /// The core group's name and the other group's name of each field that has two.
@@ -37,6 +41,7 @@ impl Conversion {
                     }
                 }
             }
+            Self::Autoscalers => tree = autoscalers::out(tree),
         }
         tree
     }
@@ -52,6 +57,7 @@ impl Conversion {
                     tree.entry(field).or_insert_with(|| "".into());
                 }
             }
+            Self::Autoscalers => tree = autoscalers::back(tree),
         }
         tree
     }

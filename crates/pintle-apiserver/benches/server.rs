@@ -1,0 +1,264 @@
+//! What the server costs by itself: no socket, no TLS, one thread.
+//!
+//! ```text
+//! cargo bench -p pintle-apiserver --bench server
+//! cargo bench -p pintle-apiserver --bench server -- --pods 10000
+//! ```
+//!
+//! Processor time of the one thread; of the rows told twice or more, the best. `cargo xtask bench
+//! apiserver` sets the server beside a real one, over TLS.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a program that prints figures"
+)]
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{ObjectMeta, PostParams},
+};
+use pintle_apiserver::{ApiServer, ApiService, Body};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
+use tokio::task::unconstrained;
+use tower::ServiceExt as _;
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const ROUNDS: usize = 3;
+
+/// Processor time of this thread so far.
+fn cpu() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime)
+        .try_into()
+        .unwrap_or_default()
+}
+
+fn since(before: Duration) -> Duration {
+    cpu().saturating_sub(before)
+}
+
+fn resident_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    kib.unwrap_or(0.0) / 1024.0
+}
+
+fn text() -> String {
+    "the quick brown fox jumps over the lazy dog; ".repeat(20)
+}
+
+async fn send(service: &ApiService, method: Method, path: &str, body: Bytes) -> (StatusCode, Body) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", "application/json")
+        .body(Full::new(body))
+        .unwrap();
+    let answer = service.clone().oneshot(request).await.unwrap();
+    (answer.status(), answer.into_body())
+}
+
+/// Writes, and reads the answer to its end.
+async fn write(service: &ApiService, method: Method, path: &str, body: Bytes) {
+    let (status, body) = send(service, method, path, body).await;
+    let answer = body.collect().await.unwrap().to_bytes();
+    assert!(status.is_success(), "{status}: {answer:?}");
+}
+
+async fn start() -> ApiServer {
+    let before = cpu();
+    let server = ApiServer::builder().build();
+    let service = server.service();
+    let path = "/api/v1/namespaces/default";
+    let (status, _) = send(&service, Method::GET, path, Bytes::new()).await;
+    assert_eq!(status, StatusCode::OK);
+    println!(
+        "build to first answer: {:.2} ms; {:.1} MB resident",
+        (since(before)).as_secs_f64() * 1e3,
+        resident_mb()
+    );
+    server
+}
+
+/// Objects made by a typed client: encoded, sent, stored, answered, decoded.
+async fn typed_creates(count: usize) {
+    let server = ApiServer::builder().build();
+    let api = Api::<ConfigMap>::namespaced(server.client(), "default");
+    let mut map = ConfigMap {
+        metadata: ObjectMeta::default(),
+        data: Some(BTreeMap::from([("text".to_owned(), text())])),
+        ..ConfigMap::default()
+    };
+    let mut create = async |name: String| {
+        map.metadata.name = Some(name);
+        api.create(&PostParams::default(), &map).await.unwrap();
+    };
+    create("warm".to_owned()).await;
+    let before = cpu();
+    for i in 0..count {
+        create(format!("map-{i}")).await;
+    }
+    rate("typed create through kube::Client", count, since(before));
+}
+
+/// Objects whose bytes are at hand: what the server does alone.
+async fn writes(count: usize) {
+    let server = ApiServer::builder().build();
+    let service = server.service();
+    let body = |name: &str, turn: usize| {
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": name },
+            "data": { "text": text(), "turn": turn.to_string() },
+        });
+        Bytes::from(map.to_string())
+    };
+    let bodies: Vec<Bytes> = (0..count).map(|i| body(&format!("map-{i}"), 0)).collect();
+    write(&service, Method::POST, CONFIG_MAPS, body("warm", 0)).await;
+    let before = cpu();
+    for body in bodies {
+        write(&service, Method::POST, CONFIG_MAPS, body).await;
+    }
+    rate("create, bytes in and out", count, since(before));
+
+    let bodies: Vec<Bytes> = (0..count).map(|turn| body("warm", turn + 1)).collect();
+    let path = format!("{CONFIG_MAPS}/warm");
+    let before = cpu();
+    for body in bodies {
+        write(&service, Method::PUT, &path, body).await;
+    }
+    rate("replace, bytes in and out", count, since(before));
+}
+
+/// Changes of one object, and how much more they cost when many watch it.
+async fn watchers(watchers: usize, changes: usize) {
+    let server = ApiServer::builder().build();
+    let service = server.service();
+    let body = |turn: usize| {
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": "watched" },
+            "data": { "text": text(), "turn": turn.to_string() },
+        });
+        Bytes::from(map.to_string())
+    };
+    write(&service, Method::POST, CONFIG_MAPS, body(0)).await;
+    let mut open = Vec::new();
+    for _ in 0..watchers {
+        let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion=0");
+        let (status, body) = send(&service, Method::GET, &path, Bytes::new()).await;
+        assert_eq!(status, StatusCode::OK);
+        open.push(body);
+    }
+    let mut seen = read(&mut open);
+    let path = format!("{CONFIG_MAPS}/watched");
+    let before = cpu();
+    for turn in 1..=changes {
+        write(&service, Method::PUT, &path, body(turn)).await;
+        seen += read(&mut open);
+    }
+    let took = since(before);
+    // What a watch from version 0 is told first is the object as it was.
+    assert_eq!(seen, watchers * (changes + 1));
+    println!(
+        "a change with {watchers} watchers: {:.2} µs",
+        took.as_secs_f64() * 1e6 / changes as f64
+    );
+}
+
+/// Reads what is there from every watch, and counts the lines. However much that is: the runtime
+/// would have a task that always finds something give way.
+fn read(open: &mut [Body]) -> usize {
+    let mut seen = 0;
+    for body in open {
+        while let Some(Some(Ok(frame))) = unconstrained(body.frame()).now_or_never() {
+            let data = frame.into_data().unwrap_or_default();
+            // Each line ends with its newline.
+            seen += data.split(|byte| *byte == b'\n').count() - 1;
+        }
+    }
+    seen
+}
+
+/// A Pod of about two kilobytes as it is answered.
+fn pod(index: usize) -> Bytes {
+    let variables: Vec<_> = (0..12)
+        .map(|n| json!({ "name": format!("VARIABLE_{n}"), "value": "some value of it" }))
+        .collect();
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": format!("web-{index}"),
+            "labels": { "app": "web", "tier": "front", "shard": (index % 64).to_string() },
+        },
+        "spec": { "containers": [{
+            "name": "main", "image": "registry.example.com/team/web:1.2.3",
+            "env": variables, "ports": [{ "containerPort": 8080 }],
+            "resources": { "requests": { "cpu": "100m", "memory": "128Mi" } },
+        }] },
+    });
+    Bytes::from(pod.to_string())
+}
+
+async fn lists(pods: usize) {
+    let server = ApiServer::builder().build();
+    let service = server.service();
+    let path = "/api/v1/namespaces/default/pods";
+    let before = cpu();
+    for index in 0..pods {
+        write(&service, Method::POST, path, pod(index)).await;
+    }
+    rate("create of a Pod, bytes in and out", pods, since(before));
+    let (mut best, mut bytes) = (Duration::MAX, 0);
+    for _ in 0..ROUNDS {
+        let before = cpu();
+        let (status, mut body) = send(&service, Method::GET, path, Bytes::new()).await;
+        assert_eq!(status, StatusCode::OK);
+        bytes = 0;
+        while let Some(frame) = body.frame().await {
+            bytes += frame.unwrap().into_data().unwrap_or_default().len();
+        }
+        best = best.min(since(before));
+    }
+    let mb = bytes as f64 / 1e6;
+    println!(
+        "list of {pods} Pods, {mb:.0} MB: {:.0} MB/s; {:.0} MB resident",
+        mb / best.as_secs_f64(),
+        resident_mb()
+    );
+}
+
+fn rate(what: &str, count: usize, took: Duration) {
+    println!(
+        "{what}: {:.0} a second ({:.1} µs each)",
+        count as f64 / took.as_secs_f64(),
+        took.as_secs_f64() * 1e6 / count as f64
+    );
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let at = arguments.iter().position(|argument| argument == "--pods");
+    let pods = at.and_then(|at| arguments.get(at + 1)?.parse().ok());
+    let server = start().await;
+    for _ in 0..ROUNDS {
+        typed_creates(20_000).await;
+        writes(20_000).await;
+    }
+    for count in [0, 1, 1000] {
+        watchers(count, 200).await;
+    }
+    lists(pods.unwrap_or(100_000)).await;
+    drop(server);
+}

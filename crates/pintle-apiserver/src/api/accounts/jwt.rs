@@ -1,0 +1,188 @@
+//! Signed tokens: the key they are signed with, and the texts made by it.
+//!
+//! A token is three parts in base64, joined by dots: a header that names the key, the claims, and
+//! the signature (ES256) of the first two.
+
+use std::fmt;
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use ring::{
+    digest::{SHA256, digest},
+    rand::SystemRandom,
+    signature::{
+        ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
+        UnparsedPublicKey,
+    },
+};
+use serde_json::{Value, json};
+
+/// What stands before the point of a P-256 key when it is written as a `SubjectPublicKeyInfo`.
+const KEY_INFO: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
+    0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
+
+/// No key could be made, or nothing be signed with it.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("no token could be signed")]
+pub(crate) struct Unsigned;
+
+/// Why a text is no token of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Foreign {
+    /// It is no token, or somebody else's.
+    Unknown,
+    /// It names a key that is not ours.
+    NoKey,
+    /// It says to be ours, but we did not sign it.
+    Signature,
+}
+
+/// The key of the server. Made from the operating system's randomness, never from the server's
+/// seed: a run may replay, its secrets may not.
+pub(super) struct Key {
+    pair: EcdsaKeyPair,
+    random: SystemRandom,
+    id: String,
+}
+
+fn encode(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+fn decode(text: &str) -> Option<Value> {
+    let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+    serde_json::from_slice(&bytes).ok()
+}
+
+impl Key {
+    pub(super) fn generate() -> Result<Self, Unsigned> {
+        let random = SystemRandom::new();
+        let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+        let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).map_err(|_| Unsigned)?;
+        let pair = EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random)
+            .map_err(|_| Unsigned)?;
+        let public = [&KEY_INFO, pair.public_key().as_ref()].concat();
+        let id = encode(digest(&SHA256, &public));
+        Ok(Self { pair, random, id })
+    }
+
+    /// A token that makes these claims.
+    pub(super) fn sign(&self, claims: &Value) -> Result<String, Unsigned> {
+        let header = json!({"alg": "ES256", "kid": self.id}).to_string();
+        let signed = format!("{}.{}", encode(header), encode(claims.to_string()));
+        let signature = self.pair.sign(&self.random, signed.as_bytes());
+        let signature = signature.map_err(|_| Unsigned)?;
+        Ok(format!("{signed}.{}", encode(signature)))
+    }
+
+    /// The claims of a token of `issuer`, if we signed it.
+    pub(super) fn claims(&self, token: &str, issuer: &str) -> Result<Value, Foreign> {
+        let parts: Vec<&str> = token.split('.').collect();
+        let [header, payload, signature] = parts[..] else {
+            return Err(Foreign::Unknown);
+        };
+        // Nothing of this is trusted yet; it only tells whether the token is meant for us.
+        let claims = decode(payload).filter(|claims| claims["iss"] == issuer);
+        let (Some(claims), Some(header_value)) = (claims, decode(header)) else {
+            return Err(Foreign::Unknown);
+        };
+        match header_value["kid"].as_str() {
+            None | Some("") => {}
+            Some(id) if id == self.id => {}
+            Some(_) => return Err(Foreign::NoKey),
+        }
+        if header_value["alg"] != "ES256" {
+            return Err(Foreign::Signature);
+        }
+        let signature = URL_SAFE_NO_PAD.decode(signature);
+        let signature = signature.map_err(|_| Foreign::Signature)?;
+        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.pair.public_key());
+        public
+            .verify(format!("{header}.{payload}").as_bytes(), &signature)
+            .map_err(|_| Foreign::Signature)?;
+        Ok(claims)
+    }
+
+    /// The public key, for others who want to check tokens.
+    pub(super) fn public(&self) -> Value {
+        // One byte that tells the form, then the two coordinates.
+        let point = self.pair.public_key().as_ref();
+        let (x, y) = point.get(1..).unwrap_or_default().split_at(point.len() / 2);
+        json!({"use": "sig", "kty": "EC", "kid": self.id, "crv": "P-256", "alg": "ES256",
+            "x": encode(x), "y": encode(y)})
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn claims() -> Value {
+        json!({"iss": "us", "sub": "somebody"})
+    }
+
+    #[test]
+    fn only_what_we_signed_is_ours() {
+        let (ours, other) = (Key::generate().unwrap(), Key::generate().unwrap());
+        let token = ours.sign(&claims()).unwrap();
+        assert_eq!(ours.claims(&token, "us"), Ok(claims()));
+        assert_eq!(ours.claims(&token, "them"), Err(Foreign::Unknown));
+        assert_eq!(other.claims(&token, "us"), Err(Foreign::NoKey));
+        let more = encode(json!({"iss": "us", "sub": "admin"}).to_string());
+        let parts: Vec<&str> = token.split('.').collect();
+        let forged = format!("{}.{more}.{}", parts[0], parts[2]);
+        assert_eq!(ours.claims(&forged, "us"), Err(Foreign::Signature));
+        let none = encode(json!({"alg": "none"}).to_string());
+        let unsigned = format!("{none}.{more}.");
+        assert_eq!(ours.claims(&unsigned, "us"), Err(Foreign::Signature));
+        for text in ["", ".", "..", "a.b.c", "a.b.c.d"] {
+            assert_eq!(ours.claims(text, "us"), Err(Foreign::Unknown), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_without_the_name_of_its_key_is_checked_all_the_same() {
+        let key = Key::generate().unwrap();
+        let nameless = encode(json!({"alg": "ES256"}).to_string());
+        let signed = format!("{nameless}.{}", encode(claims().to_string()));
+        let signature = key.pair.sign(&key.random, signed.as_bytes()).unwrap();
+        let token = format!("{signed}.{}", encode(signature));
+        assert_eq!(key.claims(&token, "us"), Ok(claims()));
+    }
+
+    #[test]
+    fn the_published_key_is_the_one_that_signs() {
+        let key = Key::generate().unwrap();
+        let public = key.public();
+        let part = |name: &str| {
+            let text = public[name].as_str().unwrap();
+            URL_SAFE_NO_PAD.decode(text).unwrap()
+        };
+        let point = [vec![4], part("x"), part("y")].concat();
+        assert_eq!(point, key.pair.public_key().as_ref());
+        assert!(format!("{key:?}").contains(public["kid"].as_str().unwrap()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_change_of_a_token_is_overlooked(at in 0_usize..150, byte in any::<u8>()) {
+            let key = Key::generate().unwrap();
+            let token = key.sign(&claims()).unwrap();
+            let mut bytes = token.clone().into_bytes();
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let changed = String::from_utf8_lossy(&bytes).into_owned();
+            prop_assume!(changed != token);
+            prop_assert!(key.claims(&changed, "us").is_err());
+        }
+    }
+}

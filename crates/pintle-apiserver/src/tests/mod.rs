@@ -1,0 +1,4 @@
+//! Tests of more than one part.
+
+mod examples;
+mod recorded;
