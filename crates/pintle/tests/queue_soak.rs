@@ -127,18 +127,30 @@ async fn produce(queue: WorkQueue<u64>, chance: Chance, ledger: Rc<RefCell<Ledge
 }
 
 async fn work(queue: WorkQueue<u64>, chance: Chance, ledger: Rc<RefCell<Ledger>>) {
+    let mut next = None;
     loop {
-        // Some workers lose patience while they wait.
-        let got = timeout(Duration::from_millis(1 + upto(&chance, 20)), queue.get()).await;
-        let Ok(got) = got else { continue };
-        let Some(item) = got else { return };
+        let item = if let Some(item) = next.take() {
+            item
+        } else {
+            // Some workers lose patience while they wait.
+            let got = timeout(Duration::from_millis(1 + upto(&chance, 20)), queue.get()).await;
+            let Ok(got) = got else { continue };
+            let Some(item) = got else { return };
+            item
+        };
         let reconcile = AssertUnwindSafe(reconcile(item, &chance, &ledger)).catch_unwind();
         // Some reconciles are cancelled, some panic: both are over now.
-        let _ = timeout(Duration::from_millis(4), reconcile).await;
+        let ended = timeout(Duration::from_millis(4), reconcile).await;
+        next = ended.ok().and_then(Result::ok).flatten();
     }
 }
 
-async fn reconcile(item: Item<u64>, chance: &Chance, ledger: &Rc<RefCell<Ledger>>) {
+/// Gives the next key if it took one in the same step.
+async fn reconcile(
+    item: Item<u64>,
+    chance: &Chance,
+    ledger: &Rc<RefCell<Ledger>>,
+) -> Option<Item<u64>> {
     let key = *item.key();
     ledger.borrow_mut().begins(key);
     // Declared after the item, dropped before it.
@@ -150,7 +162,8 @@ async fn reconcile(item: Item<u64>, chance: &Chance, ledger: &Rc<RefCell<Ledger>
     if ledger.borrow().calm {
         run.succeeded = true;
         drop(run);
-        return item.forget();
+        item.forget();
+        return None;
     }
     sleep(millis(chance, 6)).await;
     match upto(chance, 10) {
@@ -165,12 +178,18 @@ async fn reconcile(item: Item<u64>, chance: &Chance, ledger: &Rc<RefCell<Ledger>
             drop(run);
             item.requeue_after(millis(chance, 30));
         }
+        4..7 => {
+            run.succeeded = true;
+            drop(run);
+            return item.forget_and_next();
+        }
         _ => {
             run.succeeded = true;
             drop(run);
             item.forget();
         }
     }
+    None
 }
 
 fn soak(seed: u64, ops: u64) -> (u64, u64) {

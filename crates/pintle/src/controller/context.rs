@@ -95,7 +95,8 @@ impl Context {
     /// [owns](super::Controller::owns) or [watches](super::Controller::watches).
     ///
     /// Any other is refused. A change of it would wake nobody, and its cache would be empty until its
-    /// first list has come.
+    /// first list has come. No retry mends that: where a `?` that is retried with back-off, and
+    /// logged each time, is not wanted, say `map_err(ReconcileError::terminal)`.
     pub fn lister<K: Kind<DynamicType: Default>>(&self) -> Result<Lister<K>, NotWatched> {
         let lister = self.shared.listers.get(&TypeId::of::<K>());
         let lister = lister.and_then(|lister| lister.downcast_ref::<Lister<K>>());

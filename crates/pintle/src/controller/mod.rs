@@ -181,7 +181,7 @@ pub struct Stopped {
     pub unfinished: Vec<ObjectKey>,
     /// How many keys were ready and had not had their turn.
     pub waiting: usize,
-    /// How many keys waited for a time: a retry, or the delay they asked for.
+    /// How many keys waited for something else: a retry, the delay they asked for, their own writes.
     pub delayed: usize,
 }
 

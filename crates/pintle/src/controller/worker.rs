@@ -86,10 +86,11 @@ impl Workers {
             self.parked.wait().await;
         };
         let _ = timeout(grace, ended).await;
-        let unfinished: Vec<_> = self.running.lock().iter().cloned().collect();
         let left = self.queue.drain(Duration::ZERO).await;
-        // After the count, or a key that is dropped now may be in it once more, as one to retry. Not
-        // awaited: a reconcile that blocks its thread would never let us.
+        // In the same moment as the count of the rest, and before any is dropped, or a key would be
+        // in both: as one that did not end, and as one to retry.
+        let unfinished: Vec<_> = self.running.lock().iter().cloned().collect();
+        // Not awaited: a reconcile that blocks its thread would never let us.
         tasks.abort_all();
         let stopped = Stopped {
             unfinished,
@@ -115,10 +116,13 @@ impl Workers {
     /// Works until `shutdown`; the reconcile that runs then is finished.
     pub(super) async fn work(self: Arc<Self>, shutdown: CancellationToken) {
         // Taken in the same breath in which the one before was handed back.
-        let mut next = None;
+        let mut next: Option<Item<ObjectKey>> = None;
         loop {
             let item = if let Some(item) = next.take() {
                 consume_budget().await; // A worker that always finds a key lets others run, too.
+                if shutdown.is_cancelled() {
+                    return item.put_back();
+                }
                 item
             } else {
                 let item = tokio::select! {

@@ -228,9 +228,9 @@ impl InformerFactory {
         self.set(|settings| settings.transform = Some(Arc::new(change)))
     }
 
-    /// Changes the options of every list and watch just before they are sent. As it may select
-    /// objects, a [controller](crate::controller::Context) on these informers does not wait for its
-    /// own writes.
+    /// Changes the options of every list and watch just before they are sent. If it selects
+    /// objects, a [controller](crate::controller::Context) on these informers waits for none of its
+    /// own writes but deletions.
     pub fn tweak_list_options<F>(self, tweak: F) -> Self
     where
         F: Fn(&mut ListOptions) + Send + Sync + 'static,

@@ -88,15 +88,17 @@ impl<T: Key> Item<T> {
     /// assert!(b.forget_and_next().is_none());
     /// # }
     /// ```
+    #[must_use = "the next key is in process: it must be worked on"]
     pub fn forget_and_next(mut self) -> Option<Self> {
         self.shared.forget(&self.key);
         let slot = std::mem::replace(&mut self.slot, NIL);
-        let next = self.shared.done_and_take(slot, Done::Forget)?;
+        let (next, freed) = self.shared.done_and_take(slot, Done::Forget);
         Taken {
             slot: self.slot,
             key: self.key,
             priority: self.priority,
-        } = next;
+        } = next?;
+        drop(freed);
         Some(self)
     }
 

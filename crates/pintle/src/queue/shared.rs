@@ -166,17 +166,24 @@ impl<T: Key> Shared<T> {
 
     /// Hands a key back, as its worker says.
     pub(super) fn done(&self, slot: u32, verdict: Done) {
-        self.done_and(slot, verdict, |_, _| ());
+        drop(self.done_and(slot, verdict, |_, _| ()));
     }
 
-    /// As [`done`](Self::done), and takes the next key if one is ready, all under one lock.
-    pub(super) fn done_and_take(&self, slot: u32, verdict: Done) -> Option<Taken<T>> {
-        let taken = self.done_and(slot, verdict, |state, now| {
+    /// As [`done`](Self::done), and takes the next key if one is ready, all under one lock. Besides
+    /// it gives what was freed, whose destructor may panic: drop it when the next key is safe.
+    pub(super) fn done_and_take(&self, slot: u32, verdict: Done) -> (Option<Taken<T>>, Option<T>) {
+        let (taken, freed) = self.done_and(slot, verdict, |state, now| {
             self.promote(state);
             // A key whose clone panics stays ready, and whoever waits for one must hear of it.
             catch_unwind(AssertUnwindSafe(|| state.take(now)))
         });
-        taken.unwrap_or_else(|panic| resume_unwind(panic))
+        match taken {
+            Ok(taken) => (taken, freed),
+            Err(panic) => {
+                drop(freed);
+                resume_unwind(panic)
+            }
+        }
     }
 
     fn done_and<R>(
@@ -184,7 +191,7 @@ impl<T: Key> Shared<T> {
         slot: u32,
         verdict: Done,
         then: impl FnOnce(&mut State<T>, Tick) -> R,
-    ) -> R {
+    ) -> (R, Option<T>) {
         let needed = self.timed || !matches!(verdict, Done::Forget);
         let now = if needed { self.tick() } else { 0 };
         let verdict = match verdict {
@@ -200,8 +207,7 @@ impl<T: Key> Shared<T> {
         let wakes = core.settle();
         drop(core);
         wake(wakes);
-        drop(freed);
-        result
+        (result, freed)
     }
 
     pub(super) fn shut_down(&self) {

@@ -223,13 +223,11 @@ impl<K: 'static> ListWatch for KubeSource<K> {
     }
 
     fn extent(&self) -> Extent {
-        let Scope {
-            namespace,
-            labels,
-            fields,
-        } = &self.scope;
-        match namespace {
-            _ if labels.is_some() || fields.is_some() || self.tweak.is_some() => Extent::Selected,
+        // As requests have it in the end: a tweak may select, too.
+        let asked = self.options(ListOptions::default());
+        let selects = asked.label_selector.is_some() || asked.field_selector.is_some();
+        match &self.scope.namespace {
+            _ if selects => Extent::Selected,
             Some(namespace) => Extent::Namespace(namespace.clone()),
             None => Extent::All,
         }

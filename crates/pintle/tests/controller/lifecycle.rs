@@ -1,6 +1,7 @@
 //! When a controller starts, how it stops, and what it leaves.
 
 use std::{
+    future::ready,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -12,9 +13,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use pintle::{
     cache::ObjectKey,
     controller::{Action, Controller},
+    queue::WorkQueue,
 };
 use pintle_apiserver::ApiServer;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{World, done, slow_reads};
@@ -105,6 +110,37 @@ async fn stopping_finishes_what_runs_and_takes_nothing_new() {
     assert!(stopped.waiting >= 1, "{stopped:?}");
 }
 
+/// Proves X-15, PQ-10.
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_always_finds_a_key_lets_others_run_and_stops_when_told() {
+    // A test has to end: a controller that starves the rest gives up here.
+    const ENOUGH: usize = 100_000;
+    let world = World::new();
+    let queue = WorkQueue::new("accounts");
+    let runs = Arc::new(AtomicUsize::new(ENOUGH));
+    let (count, again) = (Arc::clone(&runs), queue.clone());
+    let running = world.run(world.controller().queue(queue.clone()), move |key, _| {
+        // Added while it is in process, a key is its own next.
+        if count.fetch_add(1, Ordering::SeqCst) < ENOUGH {
+            again.add(key);
+        }
+        ready(Ok(Action::await_change()))
+    });
+    world.account("busy").await;
+    world.settle().await;
+    runs.store(0, Ordering::SeqCst);
+    queue.add(ObjectKey::namespaced("default", "busy"));
+    while runs.load(Ordering::SeqCst) == 0 {
+        yield_now().await;
+    }
+    world.shutdown.cancel();
+    let before = runs.load(Ordering::SeqCst);
+    assert!(before < ENOUGH, "nobody else ran");
+    let stopped = running.await.unwrap().unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), before, "it took another key");
+    assert_eq!(stopped.waiting + stopped.delayed, 1);
+}
+
 /// Proves X-15, PX-2.
 #[tokio::test(start_paused = true)]
 async fn stopping_says_how_many_keys_had_no_turn_and_how_many_wait_for_a_time() {
@@ -147,6 +183,7 @@ async fn what_does_not_end_in_time_is_dropped_and_named() {
         stopped.unfinished,
         [ObjectKey::namespaced("default", "stuck")]
     );
+    assert_eq!((stopped.waiting, stopped.delayed), (0, 0), "counted once");
     assert_eq!(start.elapsed(), Duration::from_secs(3));
 }
 

@@ -91,6 +91,50 @@ async fn who_was_woken_for_a_key_that_another_took_waits_for_the_one_after() {
 /// A key that cannot be cloned for a while.
 struct Fragile(Arc<AtomicBool>);
 
+/// A key whose destructor panics once, when it is told to.
+#[derive(Clone)]
+struct Bitter(u8, Arc<AtomicBool>);
+
+impl Drop for Bitter {
+    fn drop(&mut self) {
+        let due = self.0 == 0 && self.1.swap(false, Ordering::Relaxed);
+        assert!(!due, "a destructor panics");
+    }
+}
+
+impl PartialEq for Bitter {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Bitter {}
+
+impl Hash for Bitter {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+/// Proves PQ-16.
+#[tokio::test(start_paused = true)]
+async fn a_destructor_that_panics_does_not_take_the_next_key_along() {
+    let queue = WorkQueue::new("test");
+    let panics = Arc::new(AtomicBool::new(false));
+    for key in [0, 1] {
+        queue.add(Bitter(key, Arc::clone(&panics)));
+    }
+    let item = take(&queue).unwrap();
+    panics.store(true, Ordering::Relaxed);
+    assert!(catch_unwind(AssertUnwindSafe(|| item.forget_and_next())).is_err());
+    // It was in the hands of nobody who finished it: it is retried.
+    let next = ends(queue.get()).await.unwrap();
+    assert_eq!(next.key().0, 1);
+    next.forget();
+    queue.shut_down();
+    assert!(ends(queue.get()).await.is_none());
+}
+
 impl Clone for Fragile {
     fn clone(&self) -> Self {
         assert!(!self.0.load(Ordering::Relaxed), "not now");
