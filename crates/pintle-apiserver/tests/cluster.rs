@@ -220,6 +220,11 @@ async fn aggregated_discovery_is_cached_by_its_tag() {
         .find(|r| r["resource"] == "deployments")
         .unwrap();
     assert_eq!(deployments["scope"], "Namespaced");
+    // The group and version are those of the resource.
+    assert_eq!(
+        deployments["responseKind"],
+        json!({"group": "", "version": "", "kind": "Deployment"})
+    );
     let scale = &deployments["subresources"][0];
     assert_eq!(
         (&scale["subresource"], &scale["responseKind"]["group"]),

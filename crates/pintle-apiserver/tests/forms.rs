@@ -197,6 +197,13 @@ async fn openapi_tells_kinds_patches_and_schemas() {
     let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
     assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
     assert_eq!(http.get("/openapi/v3/apis/apps/v1?hash=other").await.0, 301);
+    let ask = Request::get(url).body(Full::new(Bytes::new()));
+    let response = http.send(ask.unwrap()).await;
+    assert_eq!(
+        response.headers()["expires"],
+        "Fri, 01 Jan 2027 00:00:00 UTC",
+        "what has a fingerprint does not change"
+    );
 
     let url = index["paths"]["apis/example.com/v1"]["serverRelativeURL"]
         .as_str()

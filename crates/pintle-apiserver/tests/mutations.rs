@@ -135,8 +135,17 @@ fn real_requests() -> Vec<Real> {
 enum Damage {
     Replace(Value),
     Remove,
-    Twice,
+    /// An item of a list once more, or a key of an object, with this value.
+    Twice(Value),
     Rename(String),
+}
+
+/// Follows a key that stands in its object already: a value cannot hold it twice, a text can.
+const AGAIN: &str = "\u{1}again";
+
+/// The text of a damaged body.
+fn text(body: &Value) -> String {
+    body.to_string().replace("\\u0001again\"", "\"")
 }
 
 fn damage() -> impl Strategy<Value = Damage> {
@@ -171,9 +180,9 @@ fn damage() -> impl Strategy<Value = Damage> {
         "a/b~",
     ]);
     prop_oneof![
-        4 => odd.prop_map(Damage::Replace),
+        4 => odd.clone().prop_map(Damage::Replace),
         2 => Just(Damage::Remove),
-        1 => Just(Damage::Twice),
+        2 => odd.prop_map(Damage::Twice),
         1 => name.prop_map(|name| Damage::Rename(name.to_owned())),
     ]
 }
@@ -213,18 +222,105 @@ fn hurt(body: &mut Value, place: Index, damage: Damage) {
         Some(Value::Array(items)) => {
             let index: usize = key.parse().unwrap();
             let item = items.remove(index);
-            if matches!(damage, Damage::Twice) {
+            if matches!(damage, Damage::Twice(_)) {
                 items.extend([item.clone(), item]);
             }
         }
-        Some(Value::Object(map)) => {
-            let value = map.remove(&key).unwrap();
-            if let Damage::Rename(name) = damage {
+        Some(Value::Object(map)) => match damage {
+            Damage::Twice(value) => {
+                map.insert(format!("{key}{AGAIN}"), value);
+            }
+            Damage::Rename(name) => {
+                let value = map.remove(&key).unwrap();
                 map.insert(name, value);
             }
-        }
+            _ => {
+                map.remove(&key);
+            }
+        },
         _ => {}
     }
+}
+
+/// Sends a body with one key twice: who wants to know is told, and the same is stored.
+async fn twice(method: &str, path: &str, content_type: &str, body: Value, place: Index) {
+    let mut all = Vec::new();
+    places(&body, "", &mut all);
+    all.retain(|at| {
+        body.pointer(at.rsplit_once('/').map_or("", |(parent, _)| parent))
+            .is_some_and(Value::is_object)
+    });
+    all.retain(|at| !at.is_empty());
+    let at = all[place.index(all.len())].clone();
+    let (parent, key) = at.rsplit_once('/').unwrap();
+    let key = key.replace("~1", "/").replace("~0", "~");
+    let mut doubled = body.clone();
+    let value = body.pointer(&at).unwrap().clone();
+    let map = doubled
+        .pointer_mut(parent)
+        .unwrap()
+        .as_object_mut()
+        .unwrap();
+    map.insert(format!("{key}{AGAIN}"), value);
+    let doubled = text(&doubled);
+    let mut stored = Vec::new();
+    for (validation, sent) in [
+        ("Ignore", &body.to_string()),
+        ("Ignore", &doubled),
+        ("Warn", &doubled),
+        ("Strict", &doubled),
+    ] {
+        let server = prepared(method).await;
+        let http = http(&server);
+        let before = server.resource_version();
+        let request = http::Request::builder()
+            .method(method)
+            .uri(format!("{path}?fieldValidation={validation}"))
+            .header("content-type", content_type)
+            .body(Full::new(Bytes::from(sent.clone())))
+            .unwrap();
+        let response = http.send(request).await;
+        let code = response.status().as_u16();
+        let warnings: Vec<String> = response
+            .headers()
+            .get_all("warning")
+            .iter()
+            .map(|value| value.to_str().unwrap().to_owned())
+            .collect();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let answer: Value = serde_json::from_slice(&bytes).unwrap();
+        let said = if content_type == "application/yaml" {
+            format!("key {key:?} already set in map")
+        } else {
+            "duplicate field ".to_owned()
+        };
+        match validation {
+            "Strict" => {
+                assert_eq!(code, 400, "{doubled}");
+                assert!(
+                    answer["message"].as_str().unwrap().contains(&said),
+                    "{answer}"
+                );
+                assert_eq!(server.resource_version(), before);
+            }
+            "Warn" => {
+                let told = warnings
+                    .iter()
+                    .any(|warning| warning.replace('\\', "").contains(&said));
+                assert!(told, "{warnings:?} {doubled}");
+                stored.push((code, answer));
+            }
+            _ => {
+                assert!(
+                    !warnings.iter().any(|warning| warning.contains(&said)),
+                    "{warnings:?}"
+                );
+                stored.push((code, answer));
+            }
+        }
+    }
+    assert_eq!(stored[0], stored[1], "{doubled}");
+    assert_eq!(stored[0], stored[2], "{doubled}");
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -235,8 +331,8 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-/// Sends a damaged request, and looks at what it did.
-async fn send(method: &str, path: &str, content_type: &str, body: Vec<u8>) {
+/// A server with what the requests are about.
+async fn prepared(method: &str) -> pintle_apiserver::ApiServer {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &foo_definition()).await;
@@ -244,6 +340,13 @@ async fn send(method: &str, path: &str, content_type: &str, body: Vec<u8>) {
     if method != "POST" {
         assert_eq!(http.post(DEPLOYMENTS, &deployment()).await.0, 201);
     }
+    server
+}
+
+/// Sends a damaged request, and looks at what it did.
+async fn send(method: &str, path: &str, content_type: &str, body: Vec<u8>) {
+    let server = prepared(method).await;
+    let http = http(&server);
     let before = server.resource_version();
     let request = http::Request::builder()
         .method(method)
@@ -296,7 +399,21 @@ proptest! {
         for (place, damage) in damages {
             hurt(&mut body, place, damage);
         }
-        runtime().block_on(send(method, path, content_type, body.to_string().into_bytes()));
+        runtime().block_on(send(method, path, content_type, text(&body).into_bytes()));
+    }
+
+    // Proves PW-5, W76.
+    #[test]
+    fn a_key_that_stands_twice(
+        request in prop::sample::select(real_requests()),
+        place in any::<Index>(),
+        yaml in any::<bool>(),
+    ) {
+        let (method, path, content_type, body) = request;
+        let object = matches!(method, "POST" | "PUT") && !path.contains("reviews");
+        prop_assume!(object && content_type == "application/json");
+        let content_type = if yaml { "application/yaml" } else { content_type };
+        runtime().block_on(twice(method, path, content_type, body, place));
     }
 
     // Proves PW-5.

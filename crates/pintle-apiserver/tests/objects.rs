@@ -9,6 +9,8 @@
 
 mod support;
 
+use bytes::Bytes;
+use http_body_util::Full;
 use serde_json::json;
 use support::*;
 
@@ -613,4 +615,95 @@ async fn a_workload_must_select_its_own_pods_and_keep_its_selector() {
     let (code, status) = http.put(&format!("{DEPLOYMENTS}/web"), &made).await;
     assert_eq!(code, 422, "{status}");
     assert_eq!(status["details"]["causes"][0]["field"], "spec.selector");
+}
+
+/// Proves W24, W138.
+#[tokio::test]
+async fn a_custom_object_is_not_read_from_protobuf() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &foo_definition()).await;
+    let kind = "application/vnd.kubernetes.protobuf";
+    let body = &b"k8s\0\x0a\x15\x0a\x0eexample.com/v1\x12\x03Foo\x12\x05\x0a\x03\x0a\x01a"[..];
+    let (code, status) = http.raw("POST", FOOS, kind, body).await;
+    assert_eq!(
+        (code, &status["reason"]),
+        (415, &json!("UnsupportedMediaType"))
+    );
+}
+
+/// Proves W75, W84.
+#[tokio::test]
+async fn a_dry_run_shows_how_an_object_would_be_marked() {
+    let server = server();
+    let http = http(&server);
+    let mut held = config_map("a");
+    held["metadata"]["finalizers"] = json!(["example.com/f"]);
+    http.post(CONFIG_MAPS, &held).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let before = http.get(&path).await.1;
+    let (code, shown) = http.delete(&format!("{path}?dryRun=All")).await;
+    assert_eq!(code, 200);
+    assert_eq!(
+        shown["metadata"]["deletionTimestamp"],
+        "2026-01-01T00:00:00Z"
+    );
+    assert_eq!(http.get(&path).await.1, before);
+}
+
+/// Proves W76.
+#[tokio::test]
+async fn a_patch_tells_of_keys_that_stand_twice() {
+    let server = server();
+    let http = http(&server);
+    http.post(CONFIG_MAPS, &config_map("a")).await;
+    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  k: '1'\n  k: '2'\n";
+    for (kind, body, told, strict) in [
+        (
+            "merge-patch+json",
+            r#"{"data":{"k":"1","k":"2"}}"#,
+            r#"duplicate field \"data.k\""#,
+            422,
+        ),
+        (
+            "strategic-merge-patch+json",
+            r#"{"data":{"k":"1","k":"2"}}"#,
+            r#"duplicate field \"data.k\""#,
+            422,
+        ),
+        (
+            "json-patch+json",
+            r#"[{"op":"add","op":"add","path":"/data/k","value":"2"}]"#,
+            r#"json patch duplicate field \"[0].op\""#,
+            422,
+        ),
+        (
+            "apply-patch+yaml",
+            yaml,
+            r#"line 6: key \"k\" already set in map"#,
+            400,
+        ),
+    ] {
+        let ask = |validation: &str| {
+            let manager = "fieldManager=m&dryRun=All&force=true";
+            let manager = if kind.starts_with("apply") {
+                manager
+            } else {
+                "dryRun=All"
+            };
+            http::Request::patch(format!(
+                "{CONFIG_MAPS}/a?{manager}&fieldValidation={validation}"
+            ))
+            .header("content-type", format!("application/{kind}"))
+            .body(Full::new(Bytes::from(body)))
+            .unwrap()
+        };
+        let response = http.send(ask("Warn")).await;
+        assert_eq!(response.status(), 200, "{kind}");
+        let warning = response.headers()["warning"].to_str().unwrap();
+        assert_eq!(warning, format!("299 - \"{told}\""));
+        assert_eq!(http.send(ask("Strict")).await.status(), strict, "{kind}");
+        let response = http.send(ask("Ignore")).await;
+        assert!(!response.headers().contains_key("warning"), "{kind}");
+    }
 }

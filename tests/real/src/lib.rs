@@ -23,9 +23,11 @@ use kube::{Api, Client, Config, Resource, ResourceExt as _};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 mod link;
+mod times;
 mod world;
 
 pub use link::Link;
+pub use times::{is_about_now, is_in_a_year};
 pub use world::Real;
 
 /// The path of the kubeconfig of the control plane to test against.

@@ -6,8 +6,15 @@ use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
 use pintle_apiserver::{ApiServer, PodDeletion};
-use real_tests::{BARE_VARIABLE, from_environment};
-use regex::Regex;
+use real_tests::{BARE_VARIABLE, from_environment, is_about_now};
+use regex::{Captures, Regex};
+
+/// Times, as JSON and as `describe` shows them.
+static TIME: LazyLock<Regex> = LazyLock::new(|| {
+    let json = r"20[2-9]\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z";
+    let described = r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} 20\d\d \d\d:\d\d:\d\d [+-]\d{4}";
+    Regex::new(&format!("{json}|{described}")).unwrap()
+});
 
 static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let pairs = [
@@ -15,16 +22,13 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
             r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
             "<uid>",
         ),
-        (r"20[2-9]\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"),
-        (
-            r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} 20\d\d \d\d:\d\d:\d\d [+-]\d{4}",
-            "<time>",
-        ),
         (r#"(resourceVersion"?: ?)"\d+""#, "$1<version>"),
-        (r"\b10\.\d+\.\d+\.\d+\b", "<address>"),
+        (r"(Resource Version: +)\d+", "$1<version>"),
+        // Of the two servers' ranges for services.
+        (r"\b10\.(0\.0|96\.\d+)\.\d+\b", "<address>"),
         (r"https://127\.0\.0\.1:\d+", "<server>"),
         // Ages, and the width of the columns they stand in.
-        (r" +(\d+s|<unknown>)( +|$)", " <age> "),
+        (r" +\d+s( +|$)", " <age> "),
         (r" {2,}", "  "),
         // What diff compares lies in folders of its own.
         (r"(?m)^(---|\+\+\+|diff) .*$", "$1"),
@@ -39,9 +43,15 @@ fn masked(bytes: &[u8], namespace: &str) -> String {
     let lines: Vec<String> = text
         .lines()
         .map(|line| {
-            let masked = VARYING.iter().fold(line.to_owned(), |line, (regex, name)| {
-                regex.replace_all(&line, *name).into_owned()
+            let line = TIME.replace_all(line, |found: &Captures<'_>| {
+                let made_up = is_about_now(&found[0]);
+                if made_up { "<time>" } else { &found[0] }.to_owned()
             });
+            let masked = VARYING
+                .iter()
+                .fold(line.into_owned(), |line, (regex, name)| {
+                    regex.replace_all(&line, *name).into_owned()
+                });
             masked.trim_end().to_owned()
         })
         .collect();
@@ -190,7 +200,7 @@ async fn kubectl_cannot_tell_the_two_servers_apart() {
     let kubeconfig = scratch.0.join("kubeconfig");
     bound.write_kubeconfig(&kubeconfig).unwrap();
     let report = tokio::task::spawn_blocking(move || {
-        let namespace = format!("kubectl-{}", std::process::id());
+        let namespace = format!("kubectl-{:07}", std::process::id());
         let sides = sides(&scratch.0, &kubeconfig, &namespace);
         let mut report = Vec::new();
         let commands = read("commands.txt");
@@ -220,7 +230,7 @@ async fn kubectl_watches() {
     let kubeconfig = scratch.0.join("kubeconfig");
     bound.write_kubeconfig(&kubeconfig).unwrap();
     tokio::task::spawn_blocking(move || {
-        let namespace = format!("kubectl-watch-{}", std::process::id());
+        let namespace = format!("kubectl-watch-{:07}", std::process::id());
         let seen = sides(&scratch.0, &kubeconfig, &namespace).map(|side| {
             let run = |line: &str| {
                 let output = side.run(&words(line), None);

@@ -46,8 +46,18 @@ pub(crate) fn decode_body(
     match media_type(headers).as_str() {
         "" | "*/*" | "application/json" => json(body, kind.2),
         "application/yaml" => yaml(body),
-        protobuf::MEDIA_TYPE => protobuf::decode(body, Some(kind))
-            .map_err(|error| unrecognized(kind.2, body, &error.to_string())),
+        protobuf::MEDIA_TYPE => {
+            protobuf::decode(body, Some(kind)).map_err(|error| match error.said() {
+                Some((api_version, said)) => {
+                    let version = api_version.rsplit('/').next().unwrap_or_default();
+                    let expected = kind.2;
+                    ApiError::bad_request(format!(
+                        "{said} in version {version:?} cannot be handled as a {expected}: {error}"
+                    ))
+                }
+                None => unrecognized(kind.2, body, &error.to_string()),
+            })
+        }
         _ => Err(ApiError::unsupported_media_type(ACCEPTED)),
     }
 }
@@ -90,16 +100,14 @@ pub(crate) fn yaml(body: &[u8]) -> Result<Value, ApiError> {
     })
 }
 
-/// The first key that stands twice in a mapping, as it is told.
-fn yaml_duplicate(body: &[u8]) -> Option<String> {
+/// The first key that stands twice in a mapping, and its line.
+pub(crate) fn yaml_duplicate(body: &[u8]) -> Option<(String, String)> {
     let text = std::str::from_utf8(body).ok()?;
     let error = serde_saphyr::from_str::<Value>(text).err()?.to_string();
     let (place, key) = error.split_once("duplicate mapping key: ")?;
     let key = key.split_once(", set DuplicateKeyPolicy")?.0;
     let line = place.split_once("line ")?.1.split(' ').next()?;
-    Some(format!(
-        "yaml: unmarshal errors:\n  line {line}: key {key:?} already set in map"
-    ))
+    Some((line.to_owned(), key.to_owned()))
 }
 
 /// The beginning of a body, as it is shown to whoever sent it.
@@ -144,7 +152,12 @@ impl Call {
                 json_problem(&error, &self.body)
             )));
         }
-        let body = self.decoded(KIND)?;
+        let body = if media_type(&self.headers) == protobuf::MEDIA_TYPE {
+            let read = protobuf::decode(&self.body, Some(KIND));
+            read.map_err(|error| ApiError::bad_request(error.to_string()))?
+        } else {
+            self.decoded(KIND)?
+        };
         match body.get("kind").and_then(Value::as_str) {
             None | Some("" | "DeleteOptions") => Ok(body),
             Some(other) => {
@@ -183,7 +196,10 @@ impl Call {
         if media_type(&self.headers) == "application/yaml" {
             let value = yaml(&self.body)
                 .map_err(|error| unrecognized(&resource.kind, &self.body, error.message()))?;
-            let twice: Vec<String> = yaml_duplicate(&self.body).into_iter().collect();
+            let twice = yaml_duplicate(&self.body).map(|(line, key)| {
+                format!("yaml: unmarshal errors:\n  line {line}: key {key:?} already set in map")
+            });
+            let twice: Vec<String> = twice.into_iter().collect();
             return self.stored(value, &twice, options);
         }
         let value = self.decoded((&resource.group, &resource.version, &resource.kind))?;
@@ -199,7 +215,8 @@ impl Call {
         self.stored(value, &[], options)
     }
 
-    fn stored(
+    /// As [`stored_form`](Self::stored_form), with what stood twice in the text it was read from.
+    pub(crate) fn stored(
         &self,
         value: Value,
         duplicates: &[String],

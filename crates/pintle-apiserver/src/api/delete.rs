@@ -115,19 +115,15 @@ impl Api {
             let mut object = stored.clone();
             self.mark(resource, &mut object, options);
             let gone = is_finished(resource, &object);
-            if options.dry_run && resource.is("", "pods") {
+            if options.dry_run && gone && !resource.is("", "pods") {
+                return Ok(Deleted::Gone(current));
+            }
+            if options.dry_run {
                 return Ok(Deleted::Marked(Arc::new(Object {
                     key: Arc::clone(key),
                     revision: current.revision,
                     content: Arc::new(resource.encode(object)),
                 })));
-            }
-            if options.dry_run {
-                return Ok(if gone {
-                    Deleted::Gone(current)
-                } else {
-                    Deleted::Marked(current)
-                });
             }
             let content = Arc::new(if gone && !resource.is("", "pods") {
                 // The last state is the one before the deletion was asked for.

@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use http::{HeaderValue, Response, header, request::Parts};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{ApiError, Body, respond, route::Route};
@@ -12,7 +13,12 @@ use crate::{
 };
 
 /// Answers a path that names no resource.
-pub(crate) fn answer(route: &Route, catalog: &Catalog, parts: &Parts) -> Response<Body> {
+pub(crate) fn answer(
+    route: &Route,
+    catalog: &Catalog,
+    parts: &Parts,
+    now: Timestamp,
+) -> Response<Body> {
     match route {
         Route::Root => respond::json(200, &root(catalog)),
         Route::Health => respond::text(200, "ok"),
@@ -41,7 +47,7 @@ pub(crate) fn answer(route: &Route, catalog: &Catalog, parts: &Parts) -> Respons
         Route::GroupVersion(group, version) => {
             respond::json(200, &resource_list(catalog, group, version))
         }
-        Route::OpenApi3(rest) => super::openapi::answer(rest, catalog, parts),
+        Route::OpenApi3(rest) => super::openapi::answer(rest, catalog, parts, now),
         Route::Unknown => respond::error(&ApiError::unknown_resource()),
         Route::OpenApi2
         | Route::NotFound
@@ -61,6 +67,7 @@ fn root(catalog: &Catalog) -> Value {
         "/api",
         "/api/v1",
         "/apis",
+        "/apis/",
     ];
     let mut paths: Vec<String> = first.map(str::to_owned).into();
     for group in named_groups(catalog) {
@@ -259,15 +266,23 @@ fn aggregated_version(catalog: &Catalog, group: &str, version: &str) -> Value {
     json!({"version": version, "resources": resources, "freshness": "Current"})
 }
 
-/// The version of an answer's kind; for the core group it is left to the reader.
-fn response_version<'a>(group: &str, version: &'a str) -> &'a str {
-    if group.is_empty() { "" } else { version }
+/// The kind of an answer. Group and version of a built-in one are left to the reader where they are
+/// those of the resource.
+fn response_kind(resource: &Resource, [group, version, kind]: [&str; 3]) -> Value {
+    let own = group == resource.group && version == resource.version;
+    let [group, version] = if own && resource.custom.is_none() {
+        [""; 2]
+    } else {
+        [group, version]
+    };
+    json!({"group": group, "version": version, "kind": kind})
 }
 
 fn aggregated_resource(resource: &Resource) -> Value {
     let mut entry = json!({
         "resource": resource.plural,
-        "responseKind": {"group": resource.group, "version": response_version(&resource.group, &resource.version), "kind": resource.kind},
+        "responseKind":
+            response_kind(resource, [&resource.group, &resource.version, &resource.kind]),
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,
         "verbs": verbs(resource),
@@ -284,7 +299,8 @@ fn aggregated_resource(resource: &Resource) -> Value {
             .iter()
             .map(|sub| {
                 json!({"subresource": sub.name, "verbs": verb_names(sub.verbs),
-                    "responseKind": {"group": sub.group, "version": response_version(&sub.group, &sub.version), "kind": sub.kind}})
+                    "responseKind":
+                        response_kind(resource, [&sub.group, &sub.version, &sub.kind])})
             })
             .collect();
     }

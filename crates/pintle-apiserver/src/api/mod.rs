@@ -51,6 +51,7 @@ pub(crate) use self::{
 };
 use self::{
     negotiate::Form,
+    options::Warnings,
     query::Query,
     route::{Route, Target},
 };
@@ -98,6 +99,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     pub(crate) user: User,
     pub(crate) form: Form,
+    /// What the client is told besides the answer, also of a refusal.
+    pub(crate) warnings: Warnings,
     /// Ends a watch early.
     pub(crate) closing: CancellationToken,
 }
@@ -137,9 +140,9 @@ impl Api {
             }
             other => {
                 return match (&other, &parts.method) {
-                    (_, &Method::GET) | (Route::Unknown | Route::NotFound, _) => {
-                        Ok(discovery::answer(&other, &catalog, &parts))
-                    }
+                    (_, &Method::GET) | (Route::Unknown | Route::NotFound, _) => Ok(
+                        discovery::answer(&other, &catalog, &parts, self.clock.now()),
+                    ),
                     _ => Err(ApiError::wrong_method()),
                 };
             }
@@ -155,12 +158,15 @@ impl Api {
             headers: parts.headers,
             body: body?,
             user,
+            warnings: Warnings::default(),
         };
         let deprecated = deprecation(&call.target.resource);
-        let mut answer = match self.call(call).await {
-            Ok(answer) => answer,
-            Err(error) => respond::error(&error),
-        };
+        let warnings = call.warnings.clone();
+        let mut answer = self.call(call).await.unwrap_or_else(|error| {
+            let mut refusal = respond::error(&error);
+            warnings.tell(&mut refusal);
+            refusal
+        });
         if let Some(text) = deprecated {
             let headers = answer.headers_mut();
             headers.append(header::WARNING, HeaderValue::from_static(text));
@@ -230,7 +236,7 @@ impl Api {
             }
             ("scale", GET) => self.get_scale(call),
             ("scale", UPDATE) => self.change_scale(call, None),
-            ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?)),
+            ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?.0)),
             ("binding", CREATE) => self.bind(call),
             ("eviction", CREATE) => self.evict(call),
             ("token", CREATE) => self.create_token(call),

@@ -100,7 +100,7 @@ impl Call {
             dry_run,
             manager: self.manager(manager),
             field_validation,
-            warnings: Warnings::default(),
+            warnings: self.warnings.clone(),
         })
     }
 

@@ -5,14 +5,15 @@ use serde_json::Value;
 use super::{
     Answer, Api, Call,
     create::Written,
-    decode::{json_problem, media_type, yaml},
+    decode::{json_problem, media_type, yaml, yaml_duplicate},
     error::ApiError,
     managers::{Mark, check_options},
-    options::WriteOptions,
+    options::{FieldValidation, WriteOptions},
     strategy::Part,
     update::TRIES,
 };
 use crate::{
+    codec::duplicates,
     meta::{self, Tree},
     patch::{self, PatchError},
     schema::{
@@ -40,7 +41,7 @@ impl Api {
             return self.apply(call, sub, &options);
         }
         check_options(call, false)?;
-        let patch = read(call)?;
+        let (patch, twice) = read(call)?;
         let resource = &call.target.resource;
         let kind = (resource.api_version(), resource.kind.clone());
         let mut change = |stored: &Tree| {
@@ -49,7 +50,7 @@ impl Api {
             value["apiVersion"] = kind.0.clone().into();
             value["kind"] = kind.1.clone().into();
             patch.apply(&mut value)?;
-            let tree = call.stored_form(value.clone(), &options);
+            let tree = call.stored(value.clone(), &twice, &options);
             let tree = tree.map_err(|error| error.blame_patch(&patch.shown(&value)))?;
             check_identity(call, &tree, &uid)?;
             Ok(tree)
@@ -62,6 +63,7 @@ impl Api {
         check_options(call, true)?;
         let resource = &call.target.resource;
         let config = yaml(&call.body).map_err(|error| error.prefixed("error decoding YAML: "))?;
+        check_keys(&call.body, options)?;
         let metadata = config.get("metadata");
         if !config.is_object() || metadata.is_some_and(|metadata| !metadata.is_object()) {
             return Err(ApiError::bad_request(
@@ -160,8 +162,27 @@ fn check_name(call: &Call, patched: &Tree) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The patch in the body of a request.
-pub(crate) fn read(call: &Call) -> Result<Patch, ApiError> {
+/// Tells of the first key of a configuration that stands twice as the request wants it.
+fn check_keys(body: &[u8], options: &WriteOptions) -> Result<(), ApiError> {
+    let Some((line, key)) = yaml_duplicate(body) else {
+        return Ok(());
+    };
+    let twice = format!("line {line}: key {key:?} already set in map");
+    match options.field_validation {
+        FieldValidation::Ignore => {}
+        FieldValidation::Warn => options.warnings.add(twice),
+        FieldValidation::Strict => {
+            return Err(ApiError::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal \
+                 errors:\n  {twice}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The patch in the body of a request, and what stands in it twice.
+pub(crate) fn read(call: &Call) -> Result<(Patch, Vec<String>), ApiError> {
     let resource = &call.target.resource;
     let ty = match (&resource.custom, call.target.sub.as_deref()) {
         (Some(_), _) => None,
@@ -169,10 +190,10 @@ pub(crate) fn read(call: &Call) -> Result<Patch, ApiError> {
         (None, _) => resource.ty,
     };
     match (media_type(&call.headers).as_str(), ty) {
-        ("application/json-patch+json", _) => body(call).map(Patch::Json),
-        ("application/merge-patch+json", _) => body(call).map(Patch::Merge),
+        ("application/json-patch+json", _) => body(call, "json patch ", Patch::Json),
+        ("application/merge-patch+json", _) => body(call, "", Patch::Merge),
         ("application/strategic-merge-patch+json", Some(ty)) => {
-            body(call).map(|patch| Patch::Strategic(patch, ty))
+            body(call, "", |patch| Patch::Strategic(patch, ty))
         }
         (APPLY, _) => Err(ApiError::not_implemented("server-side apply of a scale")),
         _ if resource.custom.is_some() => Err(ApiError::unsupported_media_type(&[
@@ -184,13 +205,19 @@ pub(crate) fn read(call: &Call) -> Result<Patch, ApiError> {
     }
 }
 
-fn body(call: &Call) -> Result<Value, ApiError> {
-    serde_json::from_slice(&call.body).map_err(|error| {
+fn body(
+    call: &Call,
+    what: &str,
+    patch: impl FnOnce(Value) -> Patch,
+) -> Result<(Patch, Vec<String>), ApiError> {
+    let (value, twice) = duplicates::read(&call.body).map_err(|error| {
         ApiError::bad_request(format!(
             "error decoding patch: {}",
             json_problem(&error, &call.body)
         ))
-    })
+    })?;
+    let told = |field: &String| format!("{what}duplicate field {field:?}");
+    Ok((patch(value), twice.iter().map(told).collect()))
 }
 
 impl Patch {

@@ -41,7 +41,8 @@ impl Api {
         spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
         spec.entry("ipFamilyPolicy")
             .or_insert_with(|| json!("SingleStack"));
-        if !matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
+        let wanted = spec.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
+        if kind != "NodePort" && !(kind == "LoadBalancer" && wanted) {
             return;
         }
         for port in spec

@@ -221,10 +221,17 @@ pub(crate) fn prune(
     if forgets {
         meta::metadata(object).insert("managedFields".into(), Value::Array(Vec::new()));
     }
+    // Of a field that a built-in kind does not know, it is not told that it stands twice.
+    let dropped = |duplicate: &String| {
+        let mut unknown = unknown.iter();
+        resource.custom.is_none()
+            && unknown.any(|field| *duplicate == format!("duplicate field {field:?}"))
+    };
+    let known = duplicates.iter().filter(|duplicate| !dropped(duplicate));
     let unknown = unknown
         .iter()
         .map(|field| format!("unknown field {field:?}"));
-    let unknown: Vec<String> = duplicates.iter().cloned().chain(unknown).collect();
+    let unknown: Vec<String> = known.cloned().chain(unknown).collect();
     match options.field_validation {
         FieldValidation::Ignore => {}
         FieldValidation::Warn => unknown

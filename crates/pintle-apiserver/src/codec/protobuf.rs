@@ -42,12 +42,39 @@ pub(crate) enum ProtobufError {
         kind: String,
     },
     /// The bytes end too early, or say something no message can.
-    #[error("proto: {0}")]
+    #[error("{0}")]
     Malformed(String),
+    /// The envelope can be read, the object in it cannot.
+    #[error("{why}")]
+    Object {
+        /// What the envelope says.
+        api_version: String,
+        /// What the envelope says.
+        kind: String,
+        /// What is wrong with the object.
+        why: Box<ProtobufError>,
+    },
 }
 
-fn malformed(why: impl Into<String>) -> ProtobufError {
-    ProtobufError::Malformed(why.into())
+impl ProtobufError {
+    /// The version and kind of the envelope, if it was read.
+    pub(crate) fn said(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::UnknownKind { api_version, kind }
+            | Self::Object {
+                api_version, kind, ..
+            } => Some((api_version, kind)),
+            _ => None,
+        }
+    }
+}
+
+fn malformed(why: impl std::fmt::Display) -> ProtobufError {
+    ProtobufError::Malformed(format!("proto: {why}"))
+}
+
+fn cut() -> ProtobufError {
+    ProtobufError::Malformed("unexpected EOF".to_owned())
 }
 
 /// Reads a body into the object it holds, as JSON, as [`typed::canonicalize`] leaves it.
@@ -69,12 +96,14 @@ fn envelope(
     room: usize,
 ) -> Result<Value, ProtobufError> {
     let inside = body.strip_prefix(MAGIC).ok_or(ProtobufError::NotProtobuf)?;
+    if inside.is_empty() {
+        return Err(ProtobufError::Malformed("empty body".to_owned()));
+    }
     let Some(room) = room.checked_sub(1) else {
         return Err(malformed("too many envelopes"));
     };
     let (mut api_version, mut kind) = (String::new(), String::new());
     let mut raw: &[u8] = &[];
-    let mut content_type = String::new();
     for field in Reader::new(inside) {
         let (number, payload) = field?;
         match number {
@@ -88,7 +117,6 @@ fn envelope(
                 }
             }
             2 => raw = payload.bytes()?,
-            4 => content_type = payload.text()?,
             _ => {}
         }
     }
@@ -107,13 +135,17 @@ fn envelope(
         api_version: api_version.clone(),
         kind: kind.clone(),
     })?;
-    let mut object = if content_type == "application/json" {
-        leaf::json(raw)?
-    } else {
-        let mut decoder = Decoder { room };
-        Value::Object(decoder.message(raw, ty, 0)?)
-    };
-    typed::canonicalize(&mut object, ty).map_err(|error| malformed(error.to_string()))?;
+    let mut decoder = Decoder { room };
+    let read = decoder.message(raw, ty, 0).and_then(|object| {
+        let mut object = Value::Object(object);
+        typed::canonicalize(&mut object, ty).map_err(malformed)?;
+        Ok(object)
+    });
+    let mut object = read.map_err(|why| ProtobufError::Object {
+        api_version: api_version.clone(),
+        kind: kind.clone(),
+        why: Box::new(why),
+    })?;
     if let Value::Object(map) = &mut object {
         map.insert("apiVersion".into(), api_version.into());
         map.insert("kind".into(), kind.into());
@@ -239,7 +271,7 @@ impl Decoder {
             FieldType::Int32 => payload.int32()?.into(),
             FieldType::Int64 => payload.int64()?.into(),
             FieldType::Bool => (payload.int64()? != 0).into(),
-            FieldType::Double => payload.double()?.into(),
+            FieldType::Double => leaf::number(payload.double()?),
             FieldType::Bytes => leaf::base64(payload.bytes()?).into(),
             FieldType::List(item) | FieldType::Wrapped(item) => {
                 let mut items = Vec::new();

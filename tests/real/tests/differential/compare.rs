@@ -67,11 +67,31 @@ fn walk(path: String, real: Option<&Value>, ours: Option<&Value>, found: &mut Ve
     }
 }
 
-/// One difference somebody accepted: `area/scenario/step path reason`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One difference somebody accepted: `area/scenario/step path ours reason`.
+///
+/// `ours` is what we answer there, so that an accepted difference cannot turn into another: the word
+/// `nothing`, or JSON. Of a text it may be a part. A path that ends in our code needs none.
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Accepted {
     pub(super) step: String,
     pub(super) path: String,
+    ours: Option<Value>,
+}
+
+impl Accepted {
+    /// Whether this very difference was accepted.
+    pub(super) fn is(&self, step: &str, difference: &Difference) -> bool {
+        let alike = match (&self.ours, &difference.ours) {
+            _ if is_code(&self.path) => true,
+            (Some(Value::String(part)), Some(Value::String(text))) => text.contains(part.as_str()),
+            (accepted, ours) => accepted == ours,
+        };
+        alike && self.step == step && self.path == difference.path
+    }
+}
+
+fn is_code(path: &str) -> bool {
+    path.starts_with("/code=")
 }
 
 /// Reads the list of accepted differences. Lines that begin with `#` are comments.
@@ -82,13 +102,30 @@ pub(super) fn accepted(text: &str) -> Vec<Accepted> {
         .map(|line| {
             let mut parts = line.splitn(3, ' ');
             let mut next = || parts.next().unwrap_or_default().trim().to_owned();
-            let (step, path, reason) = (next(), next(), next());
+            let (step, path, rest) = (next(), next(), next());
             assert!(path.starts_with('/'), "no path: {line}");
-            assert!(!reason.is_empty(), "no reason: {line}");
             assert!(!path.contains('*'), "no wildcards: {line}");
-            Accepted { step, path }
+            let (ours, reason) = if is_code(&path) {
+                (None, rest.as_str())
+            } else {
+                ours(&rest).unwrap_or_else(|| panic!("not what we answer: {line}"))
+            };
+            assert!(!reason.trim().is_empty(), "no reason: {line}");
+            Accepted { step, path, ours }
         })
         .collect()
+}
+
+/// What we answer, and the rest of the line.
+fn ours(text: &str) -> Option<(Option<Value>, &str)> {
+    if let Some(rest) = text.strip_prefix("nothing ") {
+        return Some((None, rest));
+    }
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let value = values.next()?.ok()?;
+    // An empty text would be a part of any.
+    let rest = &text[values.byte_offset()..];
+    (value != "").then_some((Some(value), rest))
 }
 
 #[cfg(test)]
@@ -114,6 +151,29 @@ mod tests {
     #[test]
     #[should_panic(expected = "no reason")]
     fn an_accepted_difference_has_a_reason() {
-        accepted("area/scenario/1 /body/a");
+        accepted("area/scenario/1 /body/a []");
+    }
+
+    #[test]
+    #[should_panic(expected = "not what we answer")]
+    fn an_accepted_difference_tells_what_we_answer() {
+        accepted("area/scenario/1 /body/a shorter");
+    }
+
+    #[test]
+    fn an_accepted_difference_cannot_turn_into_another() {
+        let list = accepted("a/b/1 /body/message \"is wrong\" shorter\na/b/1 /body/c nothing none");
+        let difference = |path: &str, ours: Option<Value>| Difference {
+            path: path.to_owned(),
+            real: Some("x".into()),
+            ours,
+        };
+        let said = |text: &str| difference("/body/message", Some(text.into()));
+        assert!(list[0].is("a/b/1", &said("the name is wrong")));
+        assert!(!list[0].is("a/b/1", &said("nonsense")));
+        assert!(!list[0].is("a/b/1", &difference("/body/message", None)));
+        assert!(!list[0].is("a/b/2", &said("the name is wrong")));
+        assert!(list[1].is("a/b/1", &difference("/body/c", None)));
+        assert!(!list[1].is("a/b/1", &difference("/body/c", Some(1.into()))));
     }
 }

@@ -1,11 +1,15 @@
 //! What differs from run to run gets one name: the n-th uid of a scenario is `<uid-n>`, whichever
 //! server made it up, so that it is still compared which uid stands where. The same for versions of
 //! objects; times and the versions of lists are only compared by their form.
+//!
+//! What the scenario itself sent is no server's invention and stays as it is: uids, addresses, ports
+//! and versions that its script mentions, and every time that is more than a day from now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use real_tests::{is_about_now, is_in_a_year};
 use regex::{Captures, Regex};
 use serde_json::{Map, Value};
 
@@ -22,14 +26,12 @@ regex!(
 regex!(TIME, r"20[2-9]\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z");
 regex!(
     VERSION,
-    r"(?i)(resource ?version: )\d+(, current: \d+| \(\d+\))?"
+    r"(?i)(resource ?version: |current: |ResourceVersion in (?:the precondition|record|precondition|object meta):? \(?)(\d+)"
 );
-regex!(
-    PRECONDITION,
-    r"(ResourceVersion in (?:the precondition|record|precondition|object meta):? \(?)(\d+)"
-);
+regex!(SENT_VERSION, r#"resourceVersion(?:=|":")(\d+)"#);
 regex!(ADDRESS, r"\b10\.\d+\.\d+\.\d+\b");
 regex!(HASH, "hash=[0-9A-F]{16,}");
+regex!(TAG, "^\"[0-9A-F]{16,}\"$");
 regex!(AGE, r"^\d+s$");
 regex!(GENERATED, "^[bcdfghjklmnpqrstvwxz2456789]{5}$");
 
@@ -37,22 +39,35 @@ regex!(GENERATED, "^[bcdfghjklmnpqrstvwxz2456789]{5}$");
 #[derive(Debug)]
 pub(super) struct Mask {
     namespace: String,
+    /// All that the scenario sends, before anything saved is filled in.
+    script: String,
+    /// The versions it sends.
+    sent_versions: BTreeSet<String>,
     uids: Vec<String>,
     versions: Vec<String>,
+    /// Names the server made up, and what stands for them.
+    generated: Vec<(String, String)>,
 }
 
 impl Mask {
-    pub(super) fn new(namespace: &str) -> Self {
+    pub(super) fn new(namespace: &str, script: &str) -> Self {
+        let versions = SENT_VERSION.captures_iter(script);
         Self {
             namespace: namespace.to_owned(),
+            sent_versions: versions.map(|found| found[1].to_owned()).collect(),
+            script: script.to_owned(),
             uids: Vec::new(),
             versions: Vec::new(),
+            generated: Vec::new(),
         }
     }
 
     pub(super) fn value(&mut self, value: Value) -> Value {
         match value {
-            Value::String(text) => self.text(&text).into(),
+            Value::String(text) => {
+                let shown = self.shown(&text);
+                self.text(&shown).into()
+            }
             Value::Array(items) => items.into_iter().map(|item| self.value(item)).collect(),
             Value::Object(map) => self.object(map).into(),
             other => other,
@@ -63,6 +78,7 @@ impl Mask {
         let is_object = map.contains_key("uid") && map.contains_key("name");
         if let Some(Value::String(version)) = map.get("resourceVersion")
             && version.parse::<u64>().is_ok_and(|version| version > 0)
+            && !self.sent_versions.contains(version)
         {
             let masked = if is_object {
                 ordinal(&mut self.versions, version, "version")
@@ -80,7 +96,7 @@ impl Mask {
             && GENERATED.is_match(rest)
         {
             let masked = format!("{prefix}<generated>");
-            map.insert("name".into(), masked.into());
+            self.generated.push((name.clone(), masked));
         }
         if let Some(Value::Array(entries)) = map.get_mut("managedFields") {
             // Their order is that of their times, and a second may begin between two requests.
@@ -94,7 +110,8 @@ impl Mask {
             .and_then(|details| details["causes"].as_array());
         if causes.is_some_and(|causes| causes.len() > 1)
             && let Some(Value::String(message)) = map.get("message")
-            && let Some((start, _)) = message.split_once(" is invalid: [")
+            && let Some((start, list)) = message.split_once(" is invalid: [")
+            && tells(list, causes.into_iter().flatten())
         {
             // It repeats the causes, which are compared, in any order.
             let masked = format!("{start} is invalid: <causes>");
@@ -117,11 +134,9 @@ impl Mask {
                 }
             }
         }
-        if map.contains_key("storageVersionHash") {
-            map.insert("storageVersionHash".into(), "<hash>".into());
-        }
         for port in ["nodePort", "healthCheckNodePort"] {
-            if map.get(port).and_then(Value::as_u64).unwrap_or(0) >= 30000 {
+            let number = map.get(port).and_then(Value::as_u64).unwrap_or(0);
+            if number >= 30000 && !self.script.contains(&number.to_string()) {
                 map.insert(port.into(), "<port>".into());
             }
         }
@@ -133,20 +148,71 @@ impl Mask {
             .collect()
     }
 
+    /// A message shows what is wrong, as JSON or as JSON in quotes, with its fields in any order.
+    fn shown(&mut self, text: &str) -> String {
+        const BEFORE: &str = "Invalid value: ";
+        let Some(at) = text.find(BEFORE).map(|at| at + BEFORE.len()) else {
+            return text.to_owned();
+        };
+        let (start, rest) = text.split_at(at);
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        let shown = match values.next() {
+            Some(Ok(Value::String(quoted))) => serde_json::from_str(&quoted).ok(),
+            Some(Ok(value)) => Some(value),
+            _ => None,
+        };
+        let end = &rest[values.byte_offset()..];
+        match shown {
+            Some(value @ (Value::Object(_) | Value::Array(_))) => {
+                format!("{start}{}{end}", self.value(value))
+            }
+            _ => text.to_owned(),
+        }
+    }
+
+    /// Headers, some of which have a form of their own.
+    pub(super) fn headers(&mut self, mut headers: Map<String, Value>) -> Value {
+        if let Some(Value::String(tag)) = headers.get("etag")
+            && TAG.is_match(tag)
+        {
+            headers.insert("etag".into(), "<tag>".into());
+        }
+        if let Some(Value::String(time)) = headers.get("expires")
+            && is_in_a_year(time)
+        {
+            headers.insert("expires".into(), "<in a year>".into());
+        }
+        self.value(headers.into())
+    }
+
     pub(super) fn text(&mut self, text: &str) -> String {
         let text = text.replace(&self.namespace, "{ns}");
-        let uids = &mut self.uids;
+        let made_up = self.generated.iter();
+        let text = made_up.fold(text, |text, (name, mask)| text.replace(name, mask));
+        let (uids, script) = (&mut self.uids, &self.script);
         let text = UID.replace_all(&text, |found: &Captures<'_>| {
+            if script.contains(&found[0]) {
+                return found[0].to_owned();
+            }
             ordinal(uids, &found[0], "uid")
         });
         let text = TIME.replace_all(&text, |found: &Captures<'_>| match found.get(1) {
+            _ if !is_about_now(&found[0]) => found[0].to_owned(),
             Some(fraction) => format!("<time with {} digits>", fraction.len() - 1),
             None => "<time>".to_owned(),
         });
-        let text = VERSION.replace_all(&text, "$1<version>");
-        let text = PRECONDITION.replace_all(&text, "$1<version>");
+        let text = VERSION.replace_all(&text, |found: &Captures<'_>| {
+            let sent = self.sent_versions.contains(&found[2]);
+            let version = if sent { &found[2] } else { "<version>" };
+            format!("{}{version}", &found[1])
+        });
         let text = HASH.replace_all(&text, "hash=<hash>");
-        ADDRESS.replace_all(&text, "<address>").into_owned()
+        let text = ADDRESS.replace_all(&text, |found: &Captures<'_>| {
+            let sent = script.contains(&found[0]);
+            let address = if sent { &found[0] } else { "<address>" };
+            address.to_owned()
+        });
+        text.into_owned()
     }
 }
 
@@ -157,6 +223,21 @@ fn ordinal(seen: &mut Vec<String>, value: &str, what: &str) -> String {
         seen.len() - 1
     });
     format!("<{what}-{}>", at + 1)
+}
+
+/// Whether a list of faults tells these causes, each of them, and nothing else.
+fn tells<'a>(list: &str, causes: impl Iterator<Item = &'a Value>) -> bool {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut faults: Vec<String> = causes
+        .map(|cause| format!("{}: {}", text(&cause["field"]), text(&cause["message"])))
+        .collect();
+    // One may begin as another does; one that is told twice is told once in the message.
+    faults.sort_by_key(|fault| std::cmp::Reverse(fault.len()));
+    faults.dedup();
+    let rest = faults.iter().try_fold(list.to_owned(), |rest, fault| {
+        rest.contains(fault).then(|| rest.replacen(fault, "", 1))
+    });
+    rest.is_some_and(|rest| rest.replace(", ", "") == "]")
 }
 
 /// What a page token says, but for its version.
@@ -176,13 +257,14 @@ fn page(token: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use pintle::clock::Clock;
     use serde_json::json;
 
     use super::*;
 
     #[test]
     fn the_same_uid_gets_the_same_name() {
-        let mut mask = Mask::new("ns-1");
+        let mut mask = Mask::new("ns-1", "");
         let uid = "0f0e0d0c-0b0a-4908-8706-050403020100";
         let other = "1f0e0d0c-0b0a-4908-8706-050403020100";
         let value =
@@ -196,9 +278,53 @@ mod tests {
 
     #[test]
     fn times_keep_their_form() {
-        let mut mask = Mask::new("ns-1");
-        assert_eq!(mask.text("2026-01-01T00:00:00Z in ns-1"), "<time> in {ns}");
-        let micro = mask.text("2026-01-01T00:00:00.000000Z");
-        assert_eq!(micro, "<time with 6 digits>");
+        let mut mask = Mask::new("ns-1", "");
+        let now = Clock::system().now();
+        let seconds = format!("{now:.0}");
+        assert_eq!(mask.text(&format!("{seconds} in ns-1")), "<time> in {ns}");
+        assert_eq!(mask.text(&format!("{now:.6}")), "<time with 6 digits>");
+    }
+
+    #[test]
+    fn an_object_in_a_message_is_compared_field_by_field() {
+        let mut mask = Mask::new("ns-1", "");
+        for shown in [r#"[{"b":1,"a":2}]"#, r#"[{"a":2,"b":1}]"#] {
+            let text = format!("x: Invalid value: {shown}: is wrong");
+            let masked = mask.value(text.into());
+            assert_eq!(masked, r#"x: Invalid value: [{"a":2,"b":1}]: is wrong"#);
+        }
+        let quoted =
+            r#"Invalid value: "{\"name\":\"n\",\"uid\":\"\",\"resourceVersion\":\"7\"}": no"#;
+        let masked = r#"Invalid value: {"name":"n","resourceVersion":"<version-1>","uid":""}: no"#;
+        assert_eq!(mask.value(quoted.into()), masked);
+        let text = "Invalid value: \"a\": is wrong";
+        assert_eq!(mask.value(text.into()), text);
+    }
+
+    /// A server that garbles what it was sent must not pass.
+    #[test]
+    fn what_was_sent_is_compared_as_it_is() {
+        let uid = "0f0e0d0c-0b0a-4908-8706-050403020100";
+        let script = format!("{uid} 10.1.2.3 30007 GET /x?resourceVersion=9999999");
+        let mut mask = Mask::new("ns-1", &script);
+        for kept in [
+            uid,
+            "2026-01-01T00:00:00Z",
+            "2026-01-01T00:00:00.100000Z",
+            "10.1.2.3",
+            "Too large resource version: 9999999",
+        ] {
+            assert_eq!(mask.text(kept), kept);
+        }
+        assert_eq!(
+            mask.text("Too large resource version: 9999999, current: 12"),
+            "Too large resource version: 9999999, current: <version>"
+        );
+        assert_eq!(mask.text("10.1.2.4"), "<address>");
+        let ports = json!({"nodePort": 30007, "healthCheckNodePort": 30008});
+        assert_eq!(
+            mask.value(ports),
+            json!({"nodePort": 30007, "healthCheckNodePort": "<port>"})
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -12,6 +13,23 @@ pub(super) struct Scenario {
     /// Unique within its file.
     pub(super) scenario: String,
     pub(super) steps: Vec<Step>,
+}
+
+impl Scenario {
+    /// All that the requests say themselves, before anything is filled in.
+    pub(super) fn script(&self) -> String {
+        let said = self.steps.iter().flat_map(|step| {
+            let body = step.body.as_ref().map(Value::to_string);
+            let bytes = step
+                .raw()
+                .map(|bytes| String::from_utf8_lossy(&bytes).into());
+            [Some(step.request.clone()), body, step.text.clone(), bytes]
+                .into_iter()
+                .flatten()
+                .chain(step.headers.values().cloned())
+        });
+        said.collect::<Vec<String>>().join("\n")
+    }
 }
 
 /// One request.
@@ -32,6 +50,8 @@ pub(super) struct Step {
     pub(super) body: Option<Value>,
     /// The body as it is.
     pub(super) text: Option<String>,
+    /// The body in base64, in which nothing is filled in.
+    pub(super) bytes: Option<String>,
     /// The content type; without one, `application/json` if there is a body.
     #[serde(rename = "type")]
     pub(super) content_type: Option<String>,
@@ -55,14 +75,27 @@ pub(super) struct Step {
     /// Compares only the part of the body at each of these pointers: for documents with prose.
     #[serde(default)]
     pub(super) only: Vec<String>,
-    /// Compares code and headers alone.
+    /// Of a list or map at each of those pointers, compares only what has such a name: for lists in
+    /// which both servers name things of their own, or of other scenarios.
+    pub(super) names: Option<String>,
+    /// Fields that are not compared, wherever they are: prose.
     #[serde(default)]
-    pub(super) no_body: bool,
+    pub(super) without: Vec<String>,
 }
 
 impl Step {
     pub(super) fn method(&self) -> &str {
         self.request.split(' ').next().unwrap_or_default()
+    }
+
+    /// The body that is no text.
+    pub(super) fn raw(&self) -> Option<Vec<u8>> {
+        let bytes = self.bytes.as_ref()?;
+        Some(
+            STANDARD
+                .decode(bytes)
+                .unwrap_or_else(|why| panic!("{bytes}: {why}")),
+        )
     }
 
     pub(super) fn is_write(&self) -> bool {

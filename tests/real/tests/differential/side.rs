@@ -6,14 +6,20 @@ use futures::StreamExt as _;
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
+use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::mask::Mask;
-use super::script::{Names, Step};
+use super::script::{Names, Scenario, Step};
 
 /// The headers that are compared.
-const HEADERS: [&str; 6] = [
+const HEADERS: [&str; 11] = [
     "content-type",
+    "cache-control",
+    "etag",
+    "expires",
+    "vary",
+    "www-authenticate",
     "warning",
     "retry-after",
     "location",
@@ -37,20 +43,24 @@ pub(super) struct Side {
 
 impl Side {
     /// The server whose answers are right.
-    pub(super) fn model(clients: [Client; 2], namespace: &str) -> Self {
+    pub(super) fn model(clients: [Client; 2], namespace: &str, scenario: &Scenario) -> Self {
         Self {
             is_model: true,
-            ..Self::new(clients, namespace)
+            ..Self::new(clients, namespace, scenario)
         }
     }
 
-    pub(super) fn new([client, stranger]: [Client; 2], namespace: &str) -> Self {
+    pub(super) fn new(
+        [client, stranger]: [Client; 2],
+        namespace: &str,
+        scenario: &Scenario,
+    ) -> Self {
         Self {
             is_model: false,
             client,
             stranger,
             names: Names::of(namespace),
-            mask: Mask::new(namespace),
+            mask: Mask::new(namespace, &scenario.script()),
         }
     }
 
@@ -104,14 +114,18 @@ impl Side {
             .into_iter()
             .filter(|(name, _)| HEADERS.contains(&name.as_str()))
             .collect();
-        let body = if step.no_body {
-            Value::Null
-        } else if step.only.is_empty() {
+        let body = if step.only.is_empty() {
             raw.body
         } else {
+            let names = step.names.as_ref().map(|names| Regex::new(names).unwrap());
             let part = |pointer: &String| {
                 let found = raw.body.pointer(&self.names.fill_in(pointer)).cloned();
-                (pointer.clone(), found.unwrap_or_default())
+                let found = without(&step.without, found.unwrap_or_default());
+                let found = match &names {
+                    Some(names) => named(found, names),
+                    None => found,
+                };
+                (pointer.clone(), found)
             };
             let parts: Map<String, Value> = step.only.iter().map(part).collect();
             let there = parts.values().any(|part| !part.is_null());
@@ -120,7 +134,7 @@ impl Side {
         };
         json!({
             "code": raw.code,
-            "headers": self.mask.value(headers.into()),
+            "headers": self.mask.headers(headers),
             "body": self.mask.value(body),
         })
     }
@@ -154,7 +168,12 @@ impl Side {
         let body = if watch {
             events(response.into_body(), step.events).await
         } else {
+            let yaml = headers.get("content-type") == Some(&"application/yaml".into());
             match response.into_body().collect().await {
+                Ok(collected) if yaml => {
+                    let parsed = serde_saphyr::from_slice(&collected.to_bytes());
+                    parsed.unwrap_or_else(|why| json!({ "broken YAML": why.to_string() }))
+                }
                 Ok(collected) => parsed(&collected.to_bytes()),
                 Err(error) => json!({ "broken body": error.to_string() }),
             }
@@ -172,7 +191,7 @@ impl Side {
         let body = match (&step.body, &step.text) {
             (Some(value), _) => self.names.fill_in_value(value).to_string().into_bytes(),
             (_, Some(text)) => self.names.fill_in(text).into_bytes(),
-            _ => Vec::new(),
+            _ => step.raw().unwrap_or_default(),
         };
         let body = if step.fill > 0 {
             let text = String::from_utf8_lossy(&body);
@@ -230,6 +249,40 @@ fn reached(until: &str, raw: &Raw) -> bool {
         }
         None => raw.body.pointer(until).is_some(),
     }
+}
+
+/// A value without the fields of these names, at any depth.
+fn without(fields: &[String], value: Value) -> Value {
+    match value {
+        Value::Object(map) => map
+            .into_iter()
+            .filter(|(key, _)| !fields.contains(key))
+            .map(|(key, value)| (key, without(fields, value)))
+            .collect(),
+        Value::Array(items) => items
+            .into_iter()
+            .map(|item| without(fields, item))
+            .collect(),
+        other => other,
+    }
+}
+
+/// What of a list or map has such a name, by its name.
+fn named(value: Value, names: &Regex) -> Value {
+    let entries: Vec<(String, Value)> = match value {
+        Value::Object(map) => map.into_iter().collect(),
+        Value::Array(items) => items.into_iter().map(|item| (name(&item), item)).collect(),
+        other => return other,
+    };
+    let entries = entries.into_iter();
+    entries.filter(|(name, _)| names.is_match(name)).collect()
+}
+
+/// The name of an item of a list.
+fn name(item: &Value) -> String {
+    let places = [item, &item["name"], &item["metadata"]["name"]];
+    let name = places.into_iter().find_map(Value::as_str);
+    name.unwrap_or_default().to_owned()
 }
 
 fn parsed(bytes: &[u8]) -> Value {

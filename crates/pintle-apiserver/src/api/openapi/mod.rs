@@ -7,19 +7,27 @@ mod paths;
 mod schemas;
 
 use http::{HeaderValue, Response, header, request::Parts};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::{Body, query::Query, respond};
 use crate::{registry::Catalog, schema::builtin::KUBERNETES_VERSION, server::KUBERNETES};
 
 /// Answers `/openapi/v3` and everything below it.
-pub(crate) fn answer(rest: &str, catalog: &Catalog, parts: &Parts) -> Response<Body> {
+pub(crate) fn answer(
+    rest: &str,
+    catalog: &Catalog,
+    parts: &Parts,
+    now: Timestamp,
+) -> Response<Body> {
     if rest.is_empty() {
         return respond::json(200, &index(catalog));
     }
     let found = versions(catalog).find(|(name, ..)| name == rest);
     let Some((name, group, version)) = found else {
-        return respond::not_found();
+        let mut response = respond::json_bytes(404, "");
+        response.headers_mut().remove(header::CONTENT_TYPE);
+        return response;
     };
     let hash = fingerprint(catalog, &group, &version);
     let asked = Query::parse(parts.uri.query());
@@ -32,9 +40,11 @@ pub(crate) fn answer(rest: &str, catalog: &Catalog, parts: &Parts) -> Response<B
             let response = respond::json(200, &document(catalog, &group, &version));
             let mut response = tagged(response, &hash);
             let forever = HeaderValue::from_static("public, immutable");
-            response
-                .headers_mut()
-                .insert(header::CACHE_CONTROL, forever);
+            let headers = response.headers_mut();
+            headers.insert(header::CACHE_CONTROL, forever);
+            if let Some(expires) = in_a_year(now) {
+                headers.insert(header::EXPIRES, expires);
+            }
             response
         }
         _ => {
@@ -45,6 +55,13 @@ pub(crate) fn answer(rest: &str, catalog: &Catalog, parts: &Parts) -> Response<B
             response
         }
     }
+}
+
+fn in_a_year(now: Timestamp) -> Option<HeaderValue> {
+    let year = SignedDuration::from_hours(24 * 365);
+    let time = now.checked_add(year).ok()?;
+    let text = time.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string();
+    HeaderValue::from_str(&text).ok()
 }
 
 fn tagged(mut response: Response<Body>, hash: &str) -> Response<Body> {

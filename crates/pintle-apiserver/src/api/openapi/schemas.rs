@@ -151,7 +151,14 @@ fn value_schema(ty: &FieldType, open: &mut BTreeSet<TypeRef>) -> Value {
             json!({"type": "array", "items": value_schema(item, open)})
         }
         FieldType::Map(value) => {
-            json!({"type": "object", "additionalProperties": value_schema(value, open)})
+            let value = match **value {
+                FieldType::Named(ty) => {
+                    open.insert(ty);
+                    reference(ty)
+                }
+                ref other => value_schema(other, open),
+            };
+            json!({"type": "object", "additionalProperties": value})
         }
         FieldType::Named(ty) => {
             open.insert(*ty);

@@ -5,7 +5,10 @@ use serde_json::Value;
 
 use super::{
     Column, age,
-    cells::{claim, cron_job, daemon_set, deployment, event, job, node, pod, replicas, service},
+    cells::{
+        claim, cron_job, daemon_set, deployment, endpoints, event, job, node, pod, replicas,
+        service,
+    },
 };
 
 /// The columns behind the name, as `Name:type` with a `+` in front of those shown on request.
@@ -85,6 +88,7 @@ fn extra(group: &str, plural: &str) -> &'static [&'static str] {
             "Age:string",
             "+Selector:string",
         ],
+        ("", "endpoints") => &["Endpoints:string", "Age:string"],
         ("", "namespaces") => &["Status:string", "Age:string"],
         ("", "nodes") => &[
             "Status:string",
@@ -173,6 +177,7 @@ pub(super) fn cells(group: &str, plural: &str, object: &Value, now: Timestamp) -
         ("batch", "jobs") => job(&look),
         ("batch", "cronjobs") => cron_job(&look),
         ("", "services") => service(&look),
+        ("", "endpoints") => vec![endpoints(&look), look.age()],
         ("", "namespaces") => vec![look.text("/status/phase"), look.age()],
         ("", "nodes") => node(&look),
         ("", "configmaps") => {

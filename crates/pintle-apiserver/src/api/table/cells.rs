@@ -168,11 +168,73 @@ pub(super) fn service(look: &Look<'_>) -> Vec<Value> {
     vec![
         look.or("/spec/type", "ClusterIP"),
         look.or("/spec/clusterIP", "<none>"),
-        look.or("/spec/externalName", "<none>"),
+        outside(look).into(),
         ports.into(),
         look.age(),
         look.labels("/spec/selector"),
     ]
+}
+
+/// Where a service can be reached from outside.
+fn outside(look: &Look<'_>) -> String {
+    let kind = look.at("/spec/type").as_str().unwrap_or("ClusterIP");
+    if kind == "ExternalName" {
+        let name = look.at("/spec/externalName").as_str();
+        return name.unwrap_or_default().to_owned();
+    }
+    let balanced = kind == "LoadBalancer";
+    let mut addresses: Vec<&str> = Vec::new();
+    if balanced {
+        let given = look.list("/status/loadBalancer/ingress").iter();
+        addresses
+            .extend(given.filter_map(|at| at["ip"].as_str().or_else(|| at["hostname"].as_str())));
+        addresses.sort_unstable();
+        addresses.dedup();
+    }
+    let wanted = look.list("/spec/externalIPs").iter();
+    addresses.extend(wanted.filter_map(Value::as_str));
+    match (addresses.is_empty(), balanced) {
+        (true, true) => "<pending>".to_owned(),
+        (true, false) => "<none>".to_owned(),
+        _ => addresses.join(","),
+    }
+}
+
+/// How many endpoints are shown.
+const SHOWN_ENDPOINTS: usize = 3;
+
+/// The first few endpoints, and how many more there are.
+pub(super) fn endpoints(look: &Look<'_>) -> Value {
+    let subsets = look.list("/subsets");
+    if subsets.is_empty() {
+        return "<none>".into();
+    }
+    let mut all = Vec::new();
+    for subset in subsets {
+        let addresses = subset["addresses"].as_array().into_iter().flatten();
+        let addresses: Vec<&str> = addresses.filter_map(|at| at["ip"].as_str()).collect();
+        let ports = subset["ports"].as_array().map_or(&[][..], Vec::as_slice);
+        if ports.is_empty() {
+            all.extend(addresses.iter().map(|&address| address.to_owned()));
+        }
+        for port in ports {
+            let port = &port["port"];
+            all.extend(addresses.iter().map(|address| {
+                if address.contains(':') {
+                    format!("[{address}]:{port}")
+                } else {
+                    format!("{address}:{port}")
+                }
+            }));
+        }
+    }
+    let more = all.len().saturating_sub(SHOWN_ENDPOINTS);
+    all.truncate(SHOWN_ENDPOINTS);
+    let shown = all.join(",");
+    if more > 0 {
+        return format!("{shown} + {more} more...").into();
+    }
+    shown.into()
 }
 
 pub(super) fn node(look: &Look<'_>) -> Vec<Value> {
@@ -306,5 +368,50 @@ mod tests {
             let now = Timestamp::UNIX_EPOCH;
             assert_eq!(cron_job(&Look { object, now })[2], word);
         }
+    }
+
+    /// One of the cells behind the name.
+    fn shown(cells: fn(&Look<'_>) -> Vec<Value>, object: &Value, at: usize) -> Value {
+        let now = Timestamp::UNIX_EPOCH;
+        cells(&Look { object, now })[at].clone()
+    }
+
+    /// Proves W26.
+    #[test]
+    fn a_service_shows_where_it_is_reached_from_outside() {
+        let balanced = json!([{"ip": "10.0.0.2"}, {"hostname": "b"}, {"ip": "10.0.0.2"}]);
+        for (kind, outside, ingress, word) in [
+            ("ClusterIP", json!([]), json!(null), "<none>"),
+            ("NodePort", json!(["10.0.0.1"]), json!(null), "10.0.0.1"),
+            ("LoadBalancer", json!([]), json!(null), "<pending>"),
+            (
+                "LoadBalancer",
+                json!(["10.0.0.1"]),
+                balanced,
+                "10.0.0.2,b,10.0.0.1",
+            ),
+        ] {
+            let object = json!({"spec": {"type": kind, "externalIPs": outside},
+                "status": {"loadBalancer": {"ingress": ingress}}});
+            assert_eq!(shown(service, &object, 2), word);
+        }
+        let named = json!({"spec": {"type": "ExternalName", "externalName": "example.com"}});
+        assert_eq!(shown(service, &named, 2), "example.com");
+    }
+
+    /// Proves W26.
+    #[test]
+    fn endpoints_show_the_first_three() {
+        let cell = |look: &Look<'_>| vec![endpoints(look)];
+        assert_eq!(shown(cell, &json!({}), 0), "<none>");
+        let addresses = json!([{"ip": "10.0.0.1"}, {"ip": "::1"}]);
+        let bare = json!({"subsets": [{"addresses": addresses}]});
+        assert_eq!(shown(cell, &bare, 0), "10.0.0.1,::1");
+        let ports = json!([{"port": 1}, {"port": 2}]);
+        let many = json!({"subsets": [{"addresses": addresses, "ports": ports}]});
+        assert_eq!(
+            shown(cell, &many, 0),
+            "10.0.0.1:1,[::1]:1,10.0.0.1:2 + 1 more..."
+        );
     }
 }

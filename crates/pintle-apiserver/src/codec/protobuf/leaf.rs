@@ -16,6 +16,17 @@ pub(super) fn base64(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
+/// A number, without a fraction where it has none.
+pub(super) fn number(number: f64) -> Value {
+    // As far as every whole number is exact.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if number.fract() == 0.0 && number.abs() < EXACT {
+        #[allow(clippy::cast_possible_truncation)] // It is whole, and small enough.
+        return (number as i64).into();
+    }
+    number.into()
+}
+
 pub(super) fn json(bytes: &[u8]) -> Result<Value, ProtobufError> {
     if bytes.is_empty() {
         return Ok(Value::Null);

@@ -48,11 +48,23 @@ fn the_url_names_the_kind_if_the_body_does_not() {
 #[test]
 fn what_is_not_protobuf_is_refused() {
     assert_eq!(decode(b"{}", None), Err(ProtobufError::NotProtobuf));
+    let why = |body: &[u8]| decode(body, None).unwrap_err();
+    assert_eq!(why(b"k8s\0").to_string(), "empty body");
     let cut = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x05\x0a\x03";
-    assert!(matches!(
-        decode(cut, None),
-        Err(ProtobufError::Malformed(_))
-    ));
+    assert_eq!(why(cut).to_string(), "unexpected EOF");
+    assert_eq!(why(cut).said(), None);
+    // The envelope is whole, the object in it is not.
+    let cut = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x02\x0a\x03";
+    assert_eq!(why(cut).to_string(), "unexpected EOF");
+    assert_eq!(why(cut).said(), Some(("v1", "ConfigMap")));
+}
+
+/// Proves W24.
+#[test]
+fn whole_numbers_have_no_fraction() {
+    for (number, text) in [(0.0, "0"), (-2.0, "-2"), (0.5, "0.5"), (1e300, "1e+300")] {
+        assert_eq!(leaf::number(number).to_string(), text);
+    }
 }
 
 /// A schema inside a schema inside a schema …
@@ -81,7 +93,7 @@ fn messages_cannot_nest_without_end() {
     let body = [&b"k8s\0"[..], &wrap(1, kind), &wrap(2, &raw)].concat();
     assert!(matches!(
         decode(&body, None),
-        Err(ProtobufError::Malformed(_))
+        Err(ProtobufError::Object { .. })
     ));
 }
 

@@ -1,6 +1,6 @@
 //! The bytes of protobuf: keys, varints, lengths.
 
-use super::{ProtobufError, malformed};
+use super::{ProtobufError, cut, malformed};
 
 /// Reads the fields of a message one after the other.
 pub(super) struct Reader<'a> {
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], ProtobufError> {
         let taken = self.rest.split_at_checked(length);
-        let (taken, rest) = taken.ok_or_else(|| malformed("unexpected EOF"))?;
+        let (taken, rest) = taken.ok_or_else(cut)?;
         self.rest = rest;
         Ok(taken)
     }
@@ -64,16 +64,14 @@ impl<'a> Iterator for Reader<'a> {
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> Result<[u8; N], ProtobufError> {
-    bytes.try_into().map_err(|_| malformed("unexpected EOF"))
+    bytes.try_into().map_err(|_| cut())
 }
 
 /// A number in base 128, least significant group first.
 pub(super) fn varint(bytes: &mut &[u8]) -> Result<u64, ProtobufError> {
     let mut number = 0u64;
     for shift in (0..64).step_by(7) {
-        let (first, rest) = bytes
-            .split_first()
-            .ok_or_else(|| malformed("unexpected EOF"))?;
+        let (first, rest) = bytes.split_first().ok_or_else(cut)?;
         *bytes = rest;
         number |= u64::from(first & 0x7f) << shift;
         if first & 0x80 == 0 {

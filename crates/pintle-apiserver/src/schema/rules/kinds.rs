@@ -131,10 +131,20 @@ fn service(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     let types = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
     one_of(spec, "type", &types, at, faults);
     let address = text(spec, "clusterIP");
-    if !address.is_empty() && !headless && address.parse::<IpAddr>().is_err() {
+    if !address.is_empty() && !headless {
+        ip_address(address, &at.child("clusterIPs").index(0), faults);
+    }
+    let list = at.child("externalIPs");
+    for (i, address) in items(&spec["externalIPs"]) {
+        let address = address.as_str().unwrap_or_default();
+        ip_address(address, &list.index(i), faults);
+    }
+}
+
+fn ip_address(address: &str, at: &Path<'_>, faults: &mut Faults) {
+    if address.parse::<IpAddr>().is_err() {
         let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-        let here = at.child("clusterIPs");
-        faults.push(FieldError::invalid(here.index(0), address, why));
+        faults.push(FieldError::invalid(at, address, why));
     }
 }
 
