@@ -189,6 +189,9 @@ async fn a_lost_answer_is_a_write_all_the_same() {
     let (first, wanted) = (maps.clone(), map.clone());
     let request = tokio::spawn(async move { first.create(&PostParams::default(), &wanted).await });
     reached.notified().await;
+    // It is there for everybody to see, but whoever made it waits.
+    assert!(maps.get("a").await.is_ok());
+    assert!(!request.is_finished());
     request.abort();
     assert!(request.await.unwrap_err().is_cancelled());
 
@@ -201,7 +204,6 @@ async fn a_lost_answer_is_a_write_all_the_same() {
         (status.code, status.reason.as_str()),
         (409, "AlreadyExists")
     );
-    assert!(maps.get("a").await.is_ok());
 }
 
 /// A point that panics.
