@@ -138,14 +138,15 @@ async fn events_of_both_groups_are_the_same_events() {
         (&json!("events.k8s.io/v1"), &json!("it runs"))
     );
     assert_eq!(seen["regarding"]["name"], "p");
+    let series = json!({"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}});
+    let (code, _) = http.merge(&format!("{other}/e"), &series).await;
+    assert_eq!(code, 200);
+    let (_, repeated) = http.get(&format!("{core}/e")).await;
+    assert_eq!(repeated["series"]["count"], 2);
     let (code, _) = http
-        .merge(&format!("{other}/e"), &json!({"note": "it still runs"}))
+        .merge(&format!("{core}/e"), &json!({"message": "it still runs"}))
         .await;
     assert_eq!(code, 200);
-    assert_eq!(
-        http.get(&format!("{core}/e")).await.1["message"],
-        "it still runs"
-    );
     for path in [
         format!("{core}?fieldSelector=involvedObject.name%3Dp"),
         format!("{other}?fieldSelector=regarding.name%3Dp"),

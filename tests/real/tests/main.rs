@@ -13,3 +13,4 @@ mod kube_runtime;
 mod kubectl;
 mod reflector;
 mod sample;
+mod tokens;

@@ -109,10 +109,7 @@ impl Context {
     ///
     /// Not cancel safe: a create that was sent may have happened.
     pub async fn create<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
-        let params = PostParams {
-            field_manager: Some(self.shared.name.clone()),
-            ..PostParams::default()
-        };
+        let params = self.post_params();
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
         let request = requests::<K>(object.meta().namespace.as_deref()).create(&params, body);
         self.store(request).await
@@ -122,10 +119,7 @@ impl Context {
     ///
     /// Not cancel safe: a write that was sent may have happened.
     pub async fn replace<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
-        let params = PostParams {
-            field_manager: Some(self.shared.name.clone()),
-            ..PostParams::default()
-        };
+        let params = self.post_params();
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
         let name = object.meta().name.as_deref().unwrap_or_default();
         self.store(requests::<K>(object.meta().namespace.as_deref()).replace(name, &params, body))
@@ -136,10 +130,7 @@ impl Context {
     ///
     /// Not cancel safe: a write that was sent may have happened.
     pub async fn replace_status<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
-        let params = PostParams {
-            field_manager: Some(self.shared.name.clone()),
-            ..PostParams::default()
-        };
+        let params = self.post_params();
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
         let name = object.meta().name.as_deref().unwrap_or_default();
         let requests = requests::<K>(object.meta().namespace.as_deref());
@@ -228,6 +219,13 @@ impl Context {
             self.shared.wrote(&self.key, kind, namespace, version);
         }
         Ok(stored)
+    }
+
+    fn post_params(&self) -> PostParams {
+        PostParams {
+            field_manager: Some(self.shared.name.clone()),
+            ..PostParams::default()
+        }
     }
 
     fn patch_params<P: Serialize>(&self, patch: &Patch<P>) -> PatchParams {

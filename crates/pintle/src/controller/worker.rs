@@ -87,9 +87,10 @@ impl Workers {
         };
         let _ = timeout(grace, ended).await;
         let unfinished: Vec<_> = self.running.lock().iter().cloned().collect();
-        // Not awaited: a reconcile that blocks its thread would never let us.
-        tasks.abort_all();
         let left = self.queue.drain(Duration::ZERO).await;
+        // After the count, or a key that is dropped now may be in it once more, as one to retry. Not
+        // awaited: a reconcile that blocks its thread would never let us.
+        tasks.abort_all();
         let stopped = Stopped {
             unfinished,
             waiting: left.ready.len(),

@@ -46,7 +46,7 @@ async fn entries_come_out_in_order_and_unmerged_and_whole_lists_alone() {
     fifo.bookmark("10");
     fifo.resync();
     fifo.replace(Vec::new(), "11");
-    assert!(fifo.len() == 8 && !fifo.is_empty());
+    assert_eq!((fifo.len(), fifo.is_empty()), (8, false));
     assert_eq!(
         format!("{fifo:?}"),
         "DeltaFifo { len: 8, synced: false, .. }"
@@ -66,7 +66,7 @@ async fn entries_come_out_in_order_and_unmerged_and_whole_lists_alone() {
     assert!(!initial);
     assert_eq!(pop(&fifo).await.unwrap().0, ["sync"]);
     assert_eq!(pop(&fifo).await.unwrap().0, ["replaced 0 at 11"]);
-    assert!(fifo.len() == 0 && fifo.is_empty());
+    assert_eq!((fifo.len(), fifo.is_empty()), (0, true));
 }
 
 /// Proves F-1, F-20.

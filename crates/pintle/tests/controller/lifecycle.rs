@@ -55,8 +55,28 @@ async fn a_cache_that_never_fills_ends_the_wait_and_is_named() {
         .controller()
         .owns::<ConfigMap>()
         .sync_timeout(Duration::from_secs(30));
+    let begin = Instant::now();
     let error = world.run(controller, done).await.unwrap().unwrap_err();
     assert!(error.to_string().contains("ConfigMap"), "{error}");
+    assert_eq!(begin.elapsed(), Duration::from_secs(30));
+    assert!(world.seen.take().is_empty());
+}
+
+/// Proves X-15.
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_told_to_stop_while_its_caches_fill_stops_at_once() {
+    let server = ApiServer::builder().build();
+    let never = Duration::from_secs(100_000);
+    let world = World::on(slow_reads(&server, "configmaps", never));
+    world.account("a").await;
+    // Others use the informers too, and go on.
+    world.informers.start(&CancellationToken::new());
+    let running = world.run(world.controller().owns::<ConfigMap>(), done);
+    world.settle().await;
+    let begin = Instant::now();
+    world.shutdown.cancel();
+    running.await.unwrap().unwrap();
+    assert_eq!(begin.elapsed(), Duration::ZERO);
     assert!(world.seen.take().is_empty());
 }
 
@@ -146,6 +166,27 @@ async fn a_controller_whose_informer_stops_ends_and_says_so() {
     informing.cancel();
     let error = running.await.unwrap().unwrap_err();
     assert!(error.to_string().contains("ServiceAccount"), "{error}");
+}
+
+/// Proves PX-4.
+#[tokio::test(start_paused = true)]
+async fn an_informer_that_stops_before_it_has_filled_its_cache_ends_the_controller_too() {
+    let server = ApiServer::builder().build();
+    let never = Duration::from_secs(100_000);
+    let world = World::on(slow_reads(&server, "configmaps", never));
+    world.account("a").await;
+    let informing = CancellationToken::new();
+    let _kept = (
+        world.informers.informer::<ServiceAccount>(),
+        world.informers.informer::<ConfigMap>(),
+    );
+    world.informers.start(&informing);
+    let running = world.run(world.controller().owns::<ConfigMap>(), done);
+    world.settle().await;
+    informing.cancel();
+    let error = running.await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("ConfigMap stopped"), "{error}");
+    assert!(world.seen.take().is_empty());
 }
 
 /// Proves PX-4.

@@ -14,6 +14,7 @@ mod results;
 mod triggers;
 
 use std::{
+    fmt::Debug,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -26,7 +27,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use pintle::{
     cache::ObjectKey,
@@ -34,7 +35,8 @@ use pintle::{
     informer::InformerFactory,
 };
 use pintle_apiserver::ApiServer;
-use serde_json::json;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep},
@@ -159,11 +161,8 @@ impl World {
 
     /// Changes a label of an account.
     async fn relabel(&self, name: &str, round: u32) {
-        let patch = Patch::Merge(json!({"metadata": {"labels": {"round": round.to_string()}}}));
-        self.accounts()
-            .patch(name, &PatchParams::default(), &patch)
-            .await
-            .unwrap();
+        let labels = json!({"metadata": {"labels": {"round": round.to_string()}}});
+        patch(&self.accounts(), name, labels).await;
     }
 
     async fn settle(&self) {
@@ -188,6 +187,22 @@ fn controlled_by(api_version: &str, account: &ServiceAccount) -> OwnerReference 
         block_owner_deletion: None,
     }
 }
+
+/// Merges `patch` into the object called `name`.
+async fn patch<K: Stored>(api: &Api<K>, name: &str, patch: Value) {
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap();
+}
+
+async fn delete<K: Stored>(api: &Api<K>, name: &str) {
+    api.delete(name, &DeleteParams::default()).await.unwrap();
+}
+
+/// What the server gives back.
+trait Stored: Clone + Debug + DeserializeOwned {}
+
+impl<K: Clone + Debug + DeserializeOwned> Stored for K {}
 
 async fn done(_: ObjectKey, _: Context) -> Result<Action, ReconcileError> {
     Ok(Action::await_change())

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use pintle::{
     controller::{Action, ReconcileError},
     metrics::Metrics,
+    queue::Priority,
 };
 use tokio::{sync::mpsc, time::sleep};
 
@@ -79,6 +80,34 @@ async fn what_a_reconcile_returns_decides_when_its_key_runs_again() {
             _ => {}
         }
     }
+}
+
+/// Proves Q-57.
+#[tokio::test(start_paused = true)]
+async fn a_key_runs_again_at_the_priority_its_reconcile_asked_for() {
+    let world = World::new();
+    world.account("0-urgent").await;
+    for number in 10..40 {
+        world.account(&format!("bulk-{number}")).await;
+    }
+    let first = AtomicBool::new(true);
+    let _running = world.run(world.controller(), move |_, _| {
+        let first = first.swap(false, Ordering::SeqCst);
+        async move {
+            sleep(Duration::from_secs(1)).await;
+            if first {
+                let again = Action::requeue_after(Duration::from_secs(5));
+                return Ok(again.with_priority(Priority::new(10)));
+            }
+            Ok(Action::await_change())
+        }
+    });
+    sleep(Duration::from_secs(20)).await;
+    let seen = world.seen.take();
+    let runs: Vec<_> = (0..seen.len())
+        .filter(|&at| seen[at] == "0-urgent")
+        .collect();
+    assert!(matches!(runs[..], [0, 5..=8]), "{seen:?}");
 }
 
 /// Proves PX-7.

@@ -6,10 +6,7 @@ use k8s_openapi::{
     api::core::v1::{ConfigMap, Node, ServiceAccount},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
+use kube::{Api, ResourceExt, api::PostParams};
 use pintle::{
     cache::ObjectKey,
     controller::{Action, Controller, Predicate},
@@ -17,7 +14,7 @@ use pintle::{
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use crate::{World, controlled_by, done, named};
+use crate::{World, controlled_by, delete, done, named, patch};
 
 /// Proves X-2.
 #[tokio::test(start_paused = true)]
@@ -44,20 +41,11 @@ async fn a_change_of_an_owned_object_wakes_its_owner_by_group_and_kind() {
 
     // It changes hands: whoever lost it hears of it too.
     let moved = json!({"metadata": {"ownerReferences": [controlled_by("v1", &b)]}});
-    let patch = Patch::Merge(&moved);
-    world
-        .maps()
-        .patch("ours", &PatchParams::default(), &patch)
-        .await
-        .unwrap();
+    patch(&world.maps(), "ours", moved).await;
     world.settle().await;
     assert_eq!(world.seen.take(), ["a", "b"]);
 
-    world
-        .maps()
-        .delete("ours", &DeleteParams::default())
-        .await
-        .unwrap();
+    delete(&world.maps(), "ours").await;
     world.settle().await;
     assert_eq!(world.seen.take(), ["b"]);
 }
@@ -149,12 +137,7 @@ async fn a_mapping_is_asked_about_both_sides_and_wakes_each_key_once() {
     world.settle().await;
     world.seen.take();
 
-    let patch = Patch::Merge(json!({"data": {"to": "new"}}));
-    world
-        .maps()
-        .patch("pointer", &PatchParams::default(), &patch)
-        .await
-        .unwrap();
+    patch(&world.maps(), "pointer", json!({"data": {"to": "new"}})).await;
     world.settle().await;
     let mut woken = world.seen.take();
     woken.sort();
@@ -171,20 +154,11 @@ async fn predicates_leave_out_updates_but_never_a_deletion() {
     world.settle().await;
     assert!(world.seen.take().is_empty());
 
-    let patch = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
-    world
-        .accounts()
-        .patch("a", &PatchParams::default(), &patch)
-        .await
-        .unwrap();
+    world.relabel("a", 1).await;
     world.settle().await;
     assert!(world.seen.take().is_empty());
 
-    world
-        .accounts()
-        .delete("a", &DeleteParams::default())
-        .await
-        .unwrap();
+    delete(&world.accounts(), "a").await;
     world.settle().await;
     assert_eq!(world.seen.take(), ["a"]);
 }
@@ -197,15 +171,11 @@ async fn a_label_predicate_admits_label_changes_only() {
     let _running = world.run(world.controller().filter(Predicate::labels_changed()), done);
     world.settle().await;
     world.seen.take();
-    for (patch, wakes) in [
+    for (change, wakes) in [
         (json!({"metadata": {"annotations": {"x": "y"}}}), 0),
         (json!({"metadata": {"labels": {"x": "y"}}}), 1),
     ] {
-        world
-            .accounts()
-            .patch("a", &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .unwrap();
+        patch(&world.accounts(), "a", change).await;
         world.settle().await;
         assert_eq!(world.seen.take().len(), wakes);
     }
@@ -226,17 +196,38 @@ async fn predicates_combine_and_select_by_label() {
     let _running = world.run(world.controller().filter(interesting), done);
     world.settle().await;
     world.seen.take();
-    for (name, patch, wakes) in [
+    for (name, change, wakes) in [
         ("plain", json!({"metadata": {"labels": {"x": "y"}}}), 0),
         ("plain", json!({"metadata": {"annotations": {"x": "y"}}}), 1),
         ("ours", json!({"metadata": {"labels": {"team": "ours"}}}), 1),
         ("ours", json!({"metadata": {"labels": {"x": "y"}}}), 1),
     ] {
-        let patch = Patch::Merge(patch);
-        let params = PatchParams::default();
-        world.accounts().patch(name, &params, &patch).await.unwrap();
+        patch(&world.accounts(), name, change).await;
         world.settle().await;
         assert_eq!(world.seen.take().len(), wakes, "{name}");
+    }
+}
+
+/// Proves X-4.
+#[tokio::test(start_paused = true)]
+async fn of_several_filters_every_one_must_admit_a_change() {
+    let world = World::new();
+    world.account("a").await;
+    let controller = world
+        .controller()
+        .filter(Predicate::labels_changed())
+        .filter(Predicate::annotations_changed());
+    let _running = world.run(controller, done);
+    world.settle().await;
+    world.seen.take();
+    for (change, wakes) in [
+        (json!({"labels": {"x": "1"}}), 0),
+        (json!({"annotations": {"x": "1"}}), 0),
+        (json!({"labels": {"x": "2"}, "annotations": {"x": "2"}}), 1),
+    ] {
+        patch(&world.accounts(), "a", json!({ "metadata": change })).await;
+        world.settle().await;
+        assert_eq!(world.seen.take().len(), wakes);
     }
 }
 
@@ -314,11 +305,7 @@ async fn a_predicate_of_another_kind_leaves_out_its_updates_but_no_deletion() {
     world.map("pointer", None).await;
     world.settle().await;
     assert!(world.seen.take().is_empty());
-    world
-        .maps()
-        .delete("pointer", &DeleteParams::default())
-        .await
-        .unwrap();
+    delete(&world.maps(), "pointer").await;
     world.settle().await;
     assert_eq!(world.seen.take(), ["a"]);
 }

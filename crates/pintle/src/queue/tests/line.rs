@@ -5,9 +5,10 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
-    task::{Wake, Waker},
+    task::{Context, Wake, Waker},
 };
 
+use super::{ms, queue, take};
 use crate::queue::line::{Line, Situation};
 
 /// Somebody who counts how often he was woken.
@@ -146,4 +147,26 @@ fn all_who_wait_for_the_end_are_woken_once_unless_they_left() {
     .wake();
     assert_eq!(woken(&drains), [1, 0, 1]);
     assert!(line.is_empty());
+}
+
+/// Proves Q-7.
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_is_given_up_is_not_woken_at_the_end() {
+    let queue = queue();
+    queue.add("a");
+    let item = take(&queue).unwrap();
+    let (drains, wakers) = sleepers::<2>();
+    let [mut given_up, mut waits] = [(); 2].map(|()| Box::pin(queue.drain(ms(1000))));
+    for (drain, waker) in [&mut given_up, &mut waits].into_iter().zip(&wakers) {
+        assert!(
+            drain
+                .as_mut()
+                .poll(&mut Context::from_waker(waker))
+                .is_pending()
+        );
+    }
+    drop(given_up);
+    item.forget();
+    assert_eq!(woken(&drains), [0, 1]);
+    assert!(waits.await.is_drained());
 }

@@ -259,6 +259,37 @@ fn moving_a_delay_a_thousand_times_leaves_no_thousand_entries() {
     assert_eq!(bench.run_all(), [1, 2]);
 }
 
+/// Proves PQ-3.
+#[test]
+fn a_delay_that_moves_for_ever_costs_no_more_the_more_others_wait() {
+    let mut bench = Bench::new();
+    for key in 0..100 {
+        bench.add_after(key, 0, 5_000_000, Merge::Earlier);
+    }
+    for round in 0..10_000 {
+        bench.add_after(1000, 0, 1_000_000 + round, Merge::Replace);
+    }
+    let entries = bench.state.heap_entries();
+    assert!(entries < 300, "{entries}");
+}
+
+/// Proves PQ-3, PQ-11.
+#[test]
+fn delays_that_are_all_cancelled_leave_next_to_nothing() {
+    for keys in [1000, 1001] {
+        let mut bench = Bench::new();
+        for key in 0..keys {
+            bench.add_after(key, 0, 1_000_000, Merge::Earlier);
+        }
+        for key in 0..keys {
+            assert!(bench.cancel(key));
+        }
+        assert_eq!((bench.state.delayed(), bench.state.known()), (0, 0));
+        let entries = bench.state.heap_entries();
+        assert!(entries < 100, "{entries} of {keys}");
+    }
+}
+
 /// Proves Q-8, PQ-11.
 #[test]
 fn an_idle_queue_knows_no_keys_and_reuses_their_slots() {

@@ -1,0 +1,99 @@
+//! Autoscalers in both forms.
+
+use super::*;
+
+fn object(value: Value) -> Tree {
+    match value {
+        Value::Object(tree) => tree,
+        other => panic!("an object, not {other}"),
+    }
+}
+
+fn newer() -> Tree {
+    let target = |by: &str, field: &str, value: Value| json!({"type": by, field: value});
+    let metric =
+        |name: &str| json!({"name": name, "selector": {"matchLabels": {"name": "x", "a": "b"}}});
+    canonical(
+        object(json!({
+            "metadata": {"name": "h", "annotations": {"own": "kept"}},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+                "minReplicas": 1, "maxReplicas": 3,
+                "metrics": [
+                    {"type": "Pods", "pods": {"metric": metric("p"),
+                        "target": target("AverageValue", "averageValue", "10".into())}},
+                    {"type": "Object", "object": {"metric": {"name": "o"},
+                        "describedObject": {"kind": "Service", "name": "s"},
+                        "target": target("Value", "value", "1k".into())}},
+                    {"type": "External", "external": {"metric": metric("e"),
+                        "target": target("AverageValue", "averageValue", "5".into())}},
+                    {"type": "ContainerResource", "containerResource": {"name": "memory",
+                        "container": "c", "target": target("Utilization", "averageUtilization", 50.into())}},
+                    {"type": "Resource", "resource": {"name": "cpu",
+                        "target": target("Utilization", "averageUtilization", 60.into())}},
+                ],
+                "behavior": {"scaleDown": {"stabilizationWindowSeconds": 10, "selectPolicy": "Min",
+                    "policies": [{"type": "Pods", "value": 1, "periodSeconds": 15}]}},
+            },
+            "status": {"desiredReplicas": 2, "currentReplicas": 1,
+                "currentMetrics": [{"type": "Resource", "resource": {"name": "cpu",
+                    "current": {"averageUtilization": 40, "averageValue": "100m"}}}],
+                "conditions": [{"type": "AbleToScale", "status": "True", "message": "a < b",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+        })),
+        "v2",
+    )
+}
+
+#[test]
+fn there_and_back_is_the_same_autoscaler() {
+    let old = out(newer());
+    assert_eq!(old["spec"]["targetCPUUtilizationPercentage"], 60);
+    assert_eq!(old["status"]["currentCPUUtilizationPercentage"], 40);
+    let annotations = &old["metadata"]["annotations"];
+    assert_eq!(annotations["own"], "kept");
+    assert_eq!(
+        annotations[BEHAVIOR],
+        "{\"ScaleUp\":null,\"ScaleDown\":{\"StabilizationWindowSeconds\":10,\
+         \"SelectPolicy\":\"Min\",\"Policies\":[{\"Type\":\"Pods\",\"Value\":1,\
+         \"PeriodSeconds\":15}],\"Tolerance\":null}}"
+    );
+    assert!(
+        annotations[CONDITIONS]
+            .as_str()
+            .unwrap()
+            .contains("a \\u003c b")
+    );
+    assert_eq!(back(old), newer());
+}
+
+#[test]
+fn labels_keep_their_order_among_themselves() {
+    let old = out(newer());
+    let metrics = old["metadata"]["annotations"][METRICS].as_str().unwrap();
+    let labels = "\"selector\":{\"matchLabels\":{\"a\":\"b\",\"name\":\"x\"}}";
+    assert!(metrics.contains(labels), "{metrics}");
+}
+
+#[test]
+fn annotations_nobody_can_read_are_dropped() {
+    for text in [
+        "",
+        "{",
+        "1",
+        "[1]",
+        "[{\"type\":\"Pods\",\"pods\":{\"metricName\":1}}]",
+    ] {
+        let old = object(
+            json!({"metadata": {"name": "h", "annotations": {METRICS: text,
+            CONDITIONS: text, CURRENT_METRICS: text, BEHAVIOR: text}},
+            "spec": {"maxReplicas": 3}}),
+        );
+        let new = back(old);
+        assert_eq!(new["metadata"].get("annotations"), None);
+        let metrics = items(&new["spec"]["metrics"]).cloned();
+        let metrics: Vec<Value> = metrics.collect();
+        assert_eq!(metrics, [cpu_use(80)], "{text}");
+        assert_eq!(new["spec"].get("behavior"), None, "{text}");
+    }
+}

@@ -1,0 +1,87 @@
+//! What tokens of service accounts say, on the pinned kube-apiserver and on ours.
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use kube::Client;
+use pintle_apiserver::ApiServer;
+use real_tests::{bare_client, client_of};
+use serde_json::{Value, json};
+
+async fn post(client: &Client, path: &str, body: &Value) -> Value {
+    let request = http::Request::post(path)
+        .header("content-type", "application/json")
+        .body(body.to_string().into_bytes())
+        .unwrap();
+    client.request::<Value>(request).await.unwrap()
+}
+
+/// A part of a token, with times told by the second it was issued in, and names for uids.
+fn part(token: &str, index: usize, uids: &[(&str, &str)]) -> Value {
+    let text = token.split('.').nth(index).unwrap();
+    let text = String::from_utf8(URL_SAFE_NO_PAD.decode(text).unwrap()).unwrap();
+    let text = uids
+        .iter()
+        .fold(text, |text, (uid, name)| text.replace(uid, name));
+    let mut part: Value = serde_json::from_str(&text).unwrap();
+    let issued = part["iat"].as_i64().unwrap_or(0);
+    for name in ["exp", "iat", "nbf"] {
+        if let Some(time) = part[name].as_i64() {
+            part[name] = (time - issued).into();
+        }
+    }
+    if let Some(warned) = part["kubernetes.io"]["warnafter"].as_i64() {
+        part["kubernetes.io"]["warnafter"] = (warned - issued).into();
+    }
+    for name in ["jti", "kid"] {
+        let length = part.get(name).and_then(Value::as_str).map(str::len);
+        part[name] = json!(length);
+    }
+    part
+}
+
+/// The header and the claims of each kind of token.
+async fn tokens(client: Client, namespace: &str) -> Vec<[Value; 2]> {
+    let place = format!("/api/v1/namespaces/{namespace}");
+    let named = |name: &str| json!({"metadata": {"name": name}});
+    post(&client, "/api/v1/namespaces", &named(namespace)).await;
+    let account = post(&client, &format!("{place}/serviceaccounts"), &named("s")).await;
+    let secret = post(&client, &format!("{place}/secrets"), &named("x")).await;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"serviceAccountName": "s",
+        "nodeName": "nowhere", "containers": [{"name": "c", "image": "i"}]}});
+    let pod = post(&client, &format!("{place}/pods"), &pod).await;
+    let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap().to_owned();
+    let (account, secret, pod) = (uid(&account), uid(&secret), uid(&pod));
+    let uids = [
+        (account.as_str(), "<account>"),
+        (&secret, "<secret>"),
+        (&pod, "<pod>"),
+    ];
+    let bound = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "name": name});
+    let mut parts = Vec::new();
+    for spec in [
+        json!({}),
+        json!({"audiences": ["a", "b"], "expirationSeconds": 601}),
+        json!({"boundObjectRef": bound("Secret", "x")}),
+        json!({"boundObjectRef": bound("Pod", "p")}),
+        json!({"boundObjectRef": bound("Pod", "p"), "expirationSeconds": 3607}),
+        json!({"boundObjectRef": bound("Pod", "p"), "expirationSeconds": 3607, "audiences": ["a"]}),
+    ] {
+        let path = format!("{place}/serviceaccounts/s/token");
+        let answer = post(&client, &path, &json!({"spec": spec})).await;
+        let token = answer["status"]["token"].as_str().unwrap();
+        parts.push([part(token, 0, &uids), part(token, 1, &uids)]);
+    }
+    parts
+}
+
+/// Proves W81.
+#[tokio::test]
+async fn tokens_say_the_same() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let namespace = format!("tokens-{}", std::process::id());
+    let real = tokens(bare_client().await, &namespace).await;
+    let ours = tokens(client_of(&bound.kubeconfig()).await, &namespace).await;
+    assert_eq!(real, ours, "real, ours");
+    assert_eq!(real[0][1]["exp"], 3600);
+    bound.shutdown().await;
+}
