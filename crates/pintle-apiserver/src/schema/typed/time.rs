@@ -21,26 +21,36 @@ pub(super) fn read(text: &str) -> Result<Moment, TypeError> {
 
 /// Reads a moment that must be spelt to the microsecond.
 pub(super) fn read_micros(text: &str) -> Result<Moment, TypeError> {
-    let moment = read(text).map_err(|_| micros_wanted(text, text))?;
+    let moment = read(text).map_err(|_| match text.get(10..) {
+        Some(rest) if is_date(text) && !rest.starts_with('T') => micros_wanted(text, rest, "T"),
+        _ => micros_wanted(text, text, ".000000"),
+    })?;
     let fraction = text.get(19..).unwrap_or_default();
     let digits = fraction.strip_prefix('.').map(|rest| {
         let digits = rest.bytes().take_while(u8::is_ascii_digit);
         digits.count()
     });
-    if digits == Some(6) {
-        Ok(moment)
-    } else {
-        Err(micros_wanted(text, fraction))
+    match digits {
+        Some(6) => Ok(moment),
+        // Six of them are read, and then an offset is looked for.
+        Some(7..) => Err(micros_wanted(text, &fraction[7..], "Z07:00")),
+        _ => Err(micros_wanted(text, fraction, ".000000")),
     }
 }
 
-fn micros_wanted(text: &str, rest: &str) -> TypeError {
+/// Whether a text begins with a date.
+fn is_date(text: &str) -> bool {
+    let date = text.get(..10).map(str::parse::<jiff::civil::Date>);
+    date.is_some_and(|date| date.is_ok())
+}
+
+fn micros_wanted(text: &str, rest: &str, wanted: &str) -> TypeError {
     let (shown, rest) = (
         crate::schema::field::quote(text),
         crate::schema::field::quote(rest),
     );
     TypeError(format!(
-        "parsing time {shown} as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse {rest} as \".000000\""
+        "parsing time {shown} as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse {rest} as {wanted:?}"
     ))
 }
 
