@@ -31,11 +31,7 @@ async fn the_next_key_is_the_one_that_get_would_give() {
     let mut next = a.forget_and_next();
     while let Some(item) = next {
         ran.push(*item.key());
-        assert_eq!(
-            queue.len(),
-            4 - ran.len(),
-            "what is in process is not ready"
-        );
+        // Nothing here asks the queue, which would make ready what is due.
         next = item.forget_and_next();
     }
     assert_eq!(ran, ["first", "b", "a", "due"]);
