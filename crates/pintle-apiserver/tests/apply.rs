@@ -220,3 +220,21 @@ async fn an_update_takes_its_fields_from_managers_of_the_other_version() {
     assert_eq!(left["f:maxReplicas"], json!({}));
     assert_eq!(spec_of(&now, "two"), json!({"f:metrics": {}}));
 }
+
+/// Proves W74.
+#[tokio::test]
+async fn managers_in_a_version_that_cannot_be_compared_with_are_forgotten() {
+    let server = server();
+    let http = http(&server);
+    let core = "/api/v1/namespaces/default/events/e";
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
+        "message": "m", "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}});
+    assert_eq!(apply(&http, core, "fieldManager=one", &event).await.0, 201);
+    let other = "/apis/events.k8s.io/v1/namespaces/default/events/e?fieldManager=two";
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    assert_eq!(http.merge(other, &label).await.0, 200);
+    let (_, now) = http.get(core).await;
+    let managers = now["metadata"]["managedFields"].as_array().unwrap().iter();
+    let managers: Vec<&Value> = managers.map(|entry| &entry["manager"]).collect();
+    assert_eq!(managers, ["two"]);
+}
