@@ -40,8 +40,10 @@ pub type Hold = Pin<Box<dyn Future<Output = ()> + Send>>;
 ///
 /// Nothing is locked at any of them, so a test may use the server from within: a write in
 /// `before_commit` is one that came between, and an answer that is held in `before_answer` while its
-/// connection is cut is one that got lost after the fact. What the server does by itself, as
-/// forgetting old events, is not told. A point that panics is reported and passed.
+/// connection is cut is one that got lost after the fact. What follows from a request within it is
+/// told as well: a definition that is accepted, instances that go with theirs. What the server does
+/// by itself is not: forgetting old events, removing a pod whose grace is over. A point that panics,
+/// or what it returned, is reported and passed.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -75,7 +77,8 @@ pub trait Points: Send + Sync + 'static {
     }
 
     /// The answer is ready, whatever was asked for. It is not given before what is returned is
-    /// done; if the client goes in the meantime, it is never given.
+    /// done; if the client goes in the meantime, it is never given. Clients a listener turns away
+    /// because they may not ask (401, 403) have asked nothing, and are not told of.
     fn before_answer(&self, method: &Method, path: &str, code: StatusCode) -> Option<Hold> {
         let _ = (method, path, code);
         None

@@ -125,8 +125,8 @@ impl Builder {
         self
     }
 
-    /// Is told of every write at named points around its commit, and may hold back answers. For tests
-    /// of what happens when somebody comes between, or an answer gets lost.
+    /// Is told of every write of a request at named points around its commit, and may hold back
+    /// answers. For tests of what happens when somebody comes between, or an answer gets lost.
     pub fn points(mut self, points: impl Points) -> Self {
         self.points = Pointed::new(points);
         self

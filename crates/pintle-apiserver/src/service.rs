@@ -63,11 +63,11 @@ where
                 .remove::<User>()
                 .unwrap_or_else(User::admin);
             let body = read(body).await;
-            // One request may fail, never the server: whoever asked is told.
             let asked = api
                 .points
                 .is_set()
                 .then(|| (parts.method.clone(), parts.uri.path().to_owned()));
+            // One request may fail, never the server: whoever asked is told.
             let answer = AssertUnwindSafe(api.handle(parts, body, user))
                 .catch_unwind()
                 .await;
@@ -81,8 +81,11 @@ where
                 let hold = api
                     .points
                     .pass(|points| points.before_answer(&method, &path, code));
-                if let Some(hold) = hold {
-                    hold.await;
+                if let Some(hold) = hold
+                    && let Err(panic) = AssertUnwindSafe(hold).catch_unwind().await
+                {
+                    let what = panic_text(panic.as_ref());
+                    tracing::error!(what, "what an answer waited for panicked");
                 }
             }
             Ok(answer)

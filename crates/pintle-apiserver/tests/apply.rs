@@ -126,3 +126,115 @@ async fn every_write_leaves_its_mark() {
         json!({"f:status": {".": {}, "f:availableReplicas": {}}})
     );
 }
+
+const AUTOSCALERS: &str = "/apis/autoscaling/V/namespaces/default/horizontalpodautoscalers";
+
+fn autoscaler(version: &str, spec: &Value) -> (String, Value) {
+    let path = format!("{}/h", AUTOSCALERS.replace('V', version));
+    let config = json!({"apiVersion": format!("autoscaling/{version}"),
+        "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"}, "spec": spec});
+    (path, config)
+}
+
+fn cpu(wanted: u32) -> Value {
+    json!([{"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": wanted}}}])
+}
+
+/// What a manager has of the spec.
+fn spec_of(object: &Value, manager: &str) -> Value {
+    let mut entries = object["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter();
+    let entry = entries.find(|entry| entry["manager"] == manager);
+    entry.map_or(Value::Null, |entry| entry["fieldsV1"]["f:spec"].clone())
+}
+
+/// Proves W74.
+#[tokio::test]
+async fn managers_of_different_versions_conflict_over_what_both_say() {
+    let server = server();
+    let http = http(&server);
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+    let all = json!({"maxReplicas": 3, "scaleTargetRef": target, "metrics": cpu(60)});
+    let (newer, config) = autoscaler("v2", &all);
+    assert_eq!(
+        apply(&http, &newer, "fieldManager=one", &config).await.0,
+        201
+    );
+
+    let (older, mut config) = autoscaler("v1", &json!({"targetCPUUtilizationPercentage": 70}));
+    config["metadata"]["labels"] = json!({"a": "b"});
+    let (code, status) = apply(&http, &older, "fieldManager=two", &config).await;
+    assert_eq!(code, 409, "{status}");
+    assert_eq!(
+        status["details"]["causes"][0]["field"], ".spec.metrics",
+        "as the one who has it calls it"
+    );
+    let (code, _) = apply(&http, &older, "fieldManager=two&force=true", &config).await;
+    assert_eq!(code, 200);
+    let (_, now) = http.get(&newer).await;
+    assert_eq!(now["spec"]["metrics"], cpu(70));
+    assert_eq!(now["metadata"]["labels"], json!({"a": "b"}));
+    assert_eq!(spec_of(&now, "one").get("f:metrics"), None);
+
+    // The other way round.
+    let (_, config) = autoscaler("v2", &all);
+    let (code, status) = apply(&http, &newer, "fieldManager=one", &config).await;
+    assert_eq!(code, 409, "{status}");
+    assert_eq!(
+        status["details"]["causes"][0]["field"],
+        ".spec.targetCPUUtilizationPercentage"
+    );
+
+    // What was said in one version and is no longer said in the other goes.
+    let (_, config) = autoscaler("v2", &json!({"minReplicas": 1}));
+    assert_eq!(
+        apply(&http, &newer, "fieldManager=two", &config).await.0,
+        200
+    );
+    let (_, now) = http.get(&newer).await;
+    assert_eq!(now["metadata"].get("labels"), None);
+    assert_eq!(now["spec"]["maxReplicas"], 3, "somebody else's");
+}
+
+/// Proves W74.
+#[tokio::test]
+async fn an_update_takes_its_fields_from_managers_of_the_other_version() {
+    let server = server();
+    let http = http(&server);
+    let spec = json!({"maxReplicas": 3, "targetCPUUtilizationPercentage": 50,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}});
+    let (older, config) = autoscaler("v1", &spec);
+    let (code, _) = apply(&http, &older, "fieldManager=one", &config).await;
+    assert_eq!(code, 201);
+    let (newer, _) = autoscaler("v2", &spec);
+    let through = format!("{newer}?fieldManager=two");
+    let (code, now) = http
+        .merge(&through, &json!({"spec": {"metrics": cpu(60)}}))
+        .await;
+    assert_eq!(code, 200);
+    let left = spec_of(&now, "one");
+    assert_eq!(left.get("f:targetCPUUtilizationPercentage"), None, "{left}");
+    assert_eq!(left["f:maxReplicas"], json!({}));
+    assert_eq!(spec_of(&now, "two"), json!({"f:metrics": {}}));
+}
+
+/// Proves W74.
+#[tokio::test]
+async fn managers_in_a_version_that_cannot_be_compared_with_are_forgotten() {
+    let server = server();
+    let http = http(&server);
+    let core = "/api/v1/namespaces/default/events/e";
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
+        "message": "m", "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}});
+    assert_eq!(apply(&http, core, "fieldManager=one", &event).await.0, 201);
+    let other = "/apis/events.k8s.io/v1/namespaces/default/events/e?fieldManager=two";
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    assert_eq!(http.merge(other, &label).await.0, 200);
+    let (_, now) = http.get(core).await;
+    let managers = now["metadata"]["managedFields"].as_array().unwrap().iter();
+    let managers: Vec<&Value> = managers.map(|entry| &entry["manager"]).collect();
+    assert_eq!(managers, ["two"]);
+}

@@ -9,7 +9,7 @@
 
 mod support;
 
-use std::{future::pending, sync::Arc};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -22,7 +22,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use parking_lot::Mutex;
-use pintle_apiserver::{ApiServer, Hold, Points, Write};
+use pintle_apiserver::{ApiServer, Hold, PodDeletion, Points, Write};
 use serde_json::json;
 use support::*;
 use tokio::sync::Notify;
@@ -98,6 +98,53 @@ async fn a_write_passes_its_points_in_order() {
     let again = http.delete(&one).await;
     assert_eq!(again.0, 404);
     assert_eq!(journal.take(), [answer("DELETE", &one, 404)]);
+}
+
+/// Proves PW-31.
+#[tokio::test(start_paused = true)]
+async fn what_follows_from_a_request_is_told_and_what_the_server_does_by_itself_is_not() {
+    let journal = Journal::default();
+    let server = ApiServer::builder()
+        .points(journal.clone())
+        .pod_deletion(PodDeletion::AfterGrace)
+        .build();
+    let http = http(&server);
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let name = "foos.example.com";
+    let definition = json!({"metadata": {"name": name}, "spec": {
+        "group": "example.com", "scope": "Cluster", "names": {"plural": "foos", "kind": "Foo"},
+        "versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    let writes = || {
+        let told = journal.take().into_iter();
+        let commits = told.filter(|line| line.starts_with("put ") || line.starts_with("removed "));
+        let names = commits.map(|line| line.rsplit_once(' ').unwrap().0.to_owned());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(http.post(definitions, &definition).await.0, 201);
+    let put = format!("put {name}");
+    assert_eq!(writes(), [put.as_str(), put.as_str()], "it is accepted");
+    let foo = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "f"}});
+    assert_eq!(http.post("/apis/example.com/v1/foos", &foo).await.0, 201);
+    assert_eq!(writes(), ["put f"]);
+    assert_eq!(http.delete(&format!("{definitions}/{name}")).await.0, 200);
+    assert_eq!(
+        writes(),
+        [put, "removed f".to_owned(), format!("removed {name}")]
+    );
+
+    let pods = "/api/v1/namespaces/default/pods";
+    let one = format!("{pods}/p");
+    let pod = json!({"metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    assert_eq!(http.post(pods, &pod).await.0, 201);
+    let binding = json!({"target": {"name": "n"}});
+    http.post(&format!("{one}/binding"), &binding).await;
+    http.delete(&one).await;
+    assert_eq!(writes(), ["put p"; 3], "made, bound, marked");
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    assert_eq!(http.get(&one).await.0, 404);
+    assert_eq!(writes(), [""; 0]);
 }
 
 /// Writes before the next commit of another, once it has a server to write to.
@@ -217,6 +264,24 @@ impl Points for Broken {
     fn before_answer(&self, _: &Method, path: &str, _: StatusCode) -> Option<Hold> {
         panic!("{path}");
     }
+}
+
+/// A point whose answer waits for something that panics.
+struct BrokenHold;
+
+impl Points for BrokenHold {
+    fn before_answer(&self, _: &Method, path: &str, _: StatusCode) -> Option<Hold> {
+        let path = path.to_owned();
+        Some(Box::pin(async move { panic!("{path}") }))
+    }
+}
+
+/// Proves PW-31.
+#[tokio::test]
+async fn a_broken_hold_holds_nothing() {
+    let server = ApiServer::builder().points(BrokenHold).build();
+    let http = http(&server);
+    assert_eq!(http.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
 }
 
 /// Proves PW-31.

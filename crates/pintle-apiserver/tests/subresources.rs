@@ -421,6 +421,17 @@ async fn an_autoscaler_is_the_same_in_both_its_versions() {
         list["items"][0]["spec"]["targetCPUUtilizationPercentage"],
         70
     );
+    let behavior = "{\"ScaleDown\":{\"SelectPolicy\":\"Min\",\"Policies\":\
+        [{\"Type\":\"Pods\",\"Value\":1,\"PeriodSeconds\":15}]}}";
+    let change = json!({"metadata": {"annotations":
+        {"autoscaling.alpha.kubernetes.io/behavior": behavior}}});
+    assert_eq!(http.merge(&one, &change).await.0, 200);
+    let (_, new) = http.get(&format!("{}/h", path("v2"))).await;
+    assert_eq!(new["spec"]["behavior"]["scaleDown"]["selectPolicy"], "Min");
+    assert_eq!(
+        new["spec"]["behavior"]["scaleUp"]["selectPolicy"], "Max",
+        "what was left open has its default"
+    );
     let (_, group) = http.get("/apis/autoscaling").await;
     assert_eq!(group["preferredVersion"]["version"], "v2");
     assert_eq!(group["versions"][1]["version"], "v1");

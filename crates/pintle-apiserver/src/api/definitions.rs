@@ -58,10 +58,8 @@ impl Api {
             } else {
                 Change::Put(content)
             };
-            match self
-                .store
-                .commit(table, &key, Expect::Revision(current.revision), what)
-            {
+            let expect = Expect::Revision(current.revision);
+            match self.commit(&resource, table, &key, expect, what) {
                 Ok(_) => return !gone,
                 Err(Refused::Mismatch) => {}
                 Err(Refused::NoTable) => return false,
@@ -141,7 +139,7 @@ impl Api {
         {
             let expect = Expect::Revision(current.revision);
             let gone = Change::Delete(Arc::clone(&current.content));
-            match self.store.commit(table, &instance.key, expect, gone) {
+            match self.commit(resource, table, &instance.key, expect, gone) {
                 Ok(_) | Err(Refused::NoTable) => return,
                 Err(Refused::Mismatch) => {}
             }

@@ -40,6 +40,8 @@ pub(crate) struct DeleteOptions {
     uid: Option<String>,
     version: Option<String>,
     pub(crate) dry_run: bool,
+    /// The server deletes by itself, for no request.
+    unasked: bool,
 }
 
 /// What became of a deletion.
@@ -140,7 +142,12 @@ impl Api {
                 Change::Put(content)
             };
             let expect = Expect::Revision(current.revision);
-            match self.commit(resource, table, key, expect, what) {
+            let committed = if options.unasked {
+                self.store.commit(table, key, expect, what)
+            } else {
+                self.commit(resource, table, key, expect, what)
+            };
+            match committed {
                 Ok(object) if gone => {
                     self.after_delete(resource, &object);
                     return Ok(Deleted::Gone(object));
@@ -259,6 +266,7 @@ impl Api {
         let options = DeleteOptions {
             grace: Some(0),
             uid: Some(pod.header().uid.clone()),
+            unasked: true,
             ..Default::default()
         };
         let (api, key) = (Arc::clone(self), Arc::clone(&pod.key));
@@ -486,6 +494,7 @@ impl DeleteOptions {
             uid: precondition("uid"),
             version: precondition("resourceVersion"),
             dry_run,
+            unasked: false,
         })
     }
 }

@@ -9,9 +9,9 @@ use super::{
 };
 use crate::{
     meta::{self, Tree},
-    patch::apply::{self, ApplyError, FieldSet, Shape, Write},
+    patch::apply::{self, ApplyError, FieldSet, Other, Shape, Write},
     registry::Resource,
-    schema::field::FieldError,
+    schema::{builtin, field::FieldError},
 };
 
 /// Whether a change still has to be marked with its manager.
@@ -33,73 +33,32 @@ impl Api {
         live: Option<&Value>,
         object: &mut Tree,
     ) {
-        if resource.conversion.is_some() {
-            return self.mark_converted(resource, sub, options, live, object);
+        let mark = |live: Option<&Value>, value: &mut Value| {
+            self.writing(resource, sub, options, |write| {
+                apply::update(live, value, resource.served_shape(), write);
+            });
+        };
+        if resource.conversion.is_none() {
+            let mut value = Value::Object(std::mem::take(object));
+            mark(live, &mut value);
+            if let Value::Object(marked) = value {
+                *object = marked;
+            }
+            return;
         }
-        let mut value = Value::Object(std::mem::take(object));
-        self.writing(resource, sub, options, |write| {
-            apply::update(live, &mut value, resource.served_shape(), write);
-        });
-        if let Value::Object(marked) = value {
-            *object = marked;
-        }
-    }
-
-    /// The same for an object that is served in another form than it is stored in: fields have the
-    /// names of the form they were written in.
-    fn mark_converted(
-        &self,
-        resource: &Resource,
-        sub: &str,
-        options: &WriteOptions,
-        live: Option<&Value>,
-        object: &mut Tree,
-    ) {
-        let others = self.other_marks(resource, sub, options, live, object);
+        // Fields have the names of the form they are written in.
         let form = |tree: &Tree| Value::Object(resource.convert_out(tree.clone()));
         let (live, mut value) = (live.map(meta::tree).map(form), form(object));
-        if let Some(sent) = object.get("metadata").and_then(|m| m.get("managedFields")) {
-            // None at all is something to say.
-            value["metadata"]["managedFields"] = sent.clone();
-        }
-        self.writing(resource, sub, options, |write| {
-            apply::update(live.as_ref(), &mut value, resource.served_shape(), write);
-        });
-        let mut all = marks(&mut value);
-        let here = resource.api_version();
-        all.retain(|entry| entry["apiVersion"] == here.as_str());
-        all.extend(others);
-        all.sort_by_key(|entry| {
-            let parts = ["time", "manager", "apiVersion", "subresource"];
-            let parts = parts.map(|part| entry[part].as_str().map(str::to_owned));
-            (entry["operation"] != "Apply", parts)
-        });
         let metadata = meta::metadata(object);
-        if all.is_empty() {
-            metadata.remove("managedFields");
-        } else {
-            metadata.insert("managedFields".into(), all.into());
+        if let Some(sent) = metadata.remove("managedFields") {
+            // None at all is something to say.
+            value["metadata"]["managedFields"] = sent;
         }
-    }
-
-    /// What a write through another form leaves to those who wrote in the form that is stored.
-    fn other_marks(
-        &self,
-        resource: &Resource,
-        sub: &str,
-        options: &WriteOptions,
-        live: Option<&Value>,
-        object: &Tree,
-    ) -> Vec<Value> {
-        let mut value = Value::Object(object.clone());
-        self.writing(resource, sub, options, |write| {
-            let shape = resource.stored_ty.map_or(Shape::Open, Shape::Builtin);
-            apply::update(live, &mut value, shape, write);
-        });
-        let mut marks = marks(&mut value);
-        let here = resource.api_version();
-        marks.retain(|entry| entry["apiVersion"] != here.as_str());
-        marks
+        mark(live.as_ref(), &mut value);
+        let marks = value["metadata"]["managedFields"].take();
+        if !marks.is_null() {
+            metadata.insert("managedFields".into(), marks);
+        }
     }
 
     /// Applies a configuration to what is stored, or to nothing.
@@ -153,15 +112,8 @@ impl Api {
             subresource: sub,
             now: &self.clock.stamp(),
             reset: &reset,
+            other: resource.other_form(),
         })
-    }
-}
-
-/// Takes the list of managers out of an object.
-fn marks(object: &mut Value) -> Vec<Value> {
-    match object["metadata"]["managedFields"].take() {
-        Value::Array(marks) => marks,
-        _ => Vec::new(),
     }
 }
 
@@ -203,5 +155,17 @@ impl Resource {
             (None, Some(ty)) => Shape::Builtin(ty),
             (None, None) => Shape::Open,
         }
+    }
+
+    /// The other version objects of this kind are written in.
+    fn other_form(&self) -> Option<Other<'static>> {
+        let twin = self.twin?;
+        let (group, version) = twin.version.split_once('/').unwrap_or(("", twin.version));
+        Some(Other {
+            api_version: twin.version,
+            shape: Shape::Builtin(builtin::kind(group, version, &self.kind)?),
+            there: twin.there,
+            back: twin.back,
+        })
     }
 }

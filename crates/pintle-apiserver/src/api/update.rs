@@ -15,7 +15,7 @@ use super::{
 use crate::{
     meta::{self, Tree},
     registry::Resource,
-    schema::field::FieldError,
+    schema::{defaults, field::FieldError},
     store::{Change, Expect, Object, Refused},
 };
 
@@ -101,6 +101,7 @@ impl Api {
             prepare_update(resource, part, &mut object, tree, &options.warnings);
             keep_times(&stored, &mut object);
             check(resource, part, &object, Some(tree))?;
+            complete_converted(resource, &mut object);
             let gone = is_finished(resource, &object);
             let content = Arc::new(resource.encode(object));
             if !gone && content.same_as(&current.content) {
@@ -135,6 +136,18 @@ impl Api {
             &resource.plural,
             call.target.name.as_deref().unwrap_or_default(),
         ))
+    }
+}
+
+/// What was written in another form has the defaults of that one: it gets those of the stored form,
+/// too, as when a typed server reads back what it stored.
+fn complete_converted(resource: &Resource, object: &mut Tree) {
+    if let (Some(_), Some(ty)) = (resource.conversion, resource.stored_ty) {
+        let mut value = Value::Object(std::mem::take(object));
+        defaults::apply(&mut value, ty);
+        if let Value::Object(complete) = value {
+            *object = complete;
+        }
     }
 }
 

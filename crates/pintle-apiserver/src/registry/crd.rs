@@ -142,6 +142,7 @@ impl Definition {
             table: Some(table),
             custom: Some(Arc::new(custom)),
             conversion: None,
+            twin: None,
             ty: None,
             stored_ty: None,
             fields: version["selectableFields"]

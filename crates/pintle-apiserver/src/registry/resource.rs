@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    convert::Conversion,
+    convert::{Conversion, Twin},
     crd::CustomVersion,
     fields::{self, SelectableField},
     kept::Kept,
@@ -60,6 +60,8 @@ pub(crate) struct Resource {
     pub(crate) stored_ty: Option<TypeRef>,
     /// How the served form differs from the stored one.
     pub(crate) conversion: Option<Conversion>,
+    /// The other form of a kind that has two.
+    pub(crate) twin: Option<Twin>,
     /// How objects open: `{"apiVersion":…,"kind":…,`.
     pub(crate) prefix: String,
 }
@@ -101,6 +103,7 @@ impl Resource {
                 ("autoscaling", "v1") => Some(Conversion::Autoscalers),
                 _ => None,
             },
+            twin: Twin::of(kind.group, kind.version, kind.kind),
             fields: fields::builtin(kind.group, kind.plural),
             ty: builtin::kind(kind.group, kind.version, kind.kind),
             stored_ty: match (kind.group, kind.version) {

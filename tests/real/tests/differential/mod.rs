@@ -76,7 +76,6 @@ areas! {
 const ELSEWHERE: &[(&str, &[u32])] = &[
     ("HTTP/2 and compression", &[9, 31]),
     ("what clients do", &[32, 91]),
-    ("managers of other versions", &[74]),
     ("a compaction of etcd", &[111, 113, 118, 136]),
     ("slow consumers", &[126]),
     ("a server in trouble", &[141, 142]),

@@ -11,8 +11,10 @@
 //! Both are pure: the time is handed in.
 
 mod managed;
+mod prune;
 mod set;
 mod shape;
+mod versions;
 mod walk;
 
 #[cfg(test)]
@@ -25,6 +27,8 @@ use serde_json::{Map, Value};
 use self::managed::{Entry, Id, Managed};
 pub(crate) use self::set::FieldSet;
 pub(crate) use self::shape::Shape;
+pub(crate) use self::versions::Other;
+use self::versions::{Seen, forget_unknown};
 use self::walk::Changes;
 use crate::schema::typed;
 
@@ -47,6 +51,8 @@ pub(crate) struct Write<'a> {
     pub now: &'a str,
     /// Fields this way of writing cannot change, and so never has.
     pub reset: &'a FieldSet,
+    /// The other version objects of the kind are written in, if there is one.
+    pub other: Option<Other<'a>>,
 }
 
 /// Why a configuration was not applied.
@@ -204,16 +210,17 @@ fn after_update(
     mut managed: Managed,
     write: &Write<'_>,
 ) -> Managed {
-    let changes = filtered(&walk::compare(before, after, shape.root()), write.reset);
-    let changed = changes.modified.union(&changes.added);
+    forget_unknown(&mut managed, shape, write);
+    let seen = Seen::new(before, after, shape, &managed, write);
     for entry in managed.entries.values_mut() {
+        let changes = seen.by(entry);
         entry.fields = entry
             .fields
-            .difference(&changed)
+            .difference(&changes.changed())
             .difference(&changes.removed);
     }
     managed.entries.retain(|_, entry| !entry.fields.is_empty());
-    let own = changed.difference(&NOBODYS);
+    let own = seen.here.changed().difference(&NOBODYS);
     if !own.is_empty() {
         let id = Id {
             manager: if write.manager.is_empty() {
@@ -345,6 +352,7 @@ fn applied(
     write: &Write<'_>,
     force: bool,
 ) -> Result<(Value, Managed), ApplyError> {
+    forget_unknown(&mut managed, shape, write);
     let place = shape.root();
     let id = Id {
         manager: if write.manager.is_empty() {
@@ -371,19 +379,21 @@ fn applied(
     );
     let merged = walk::merge(before, config, place);
     let after = match &last {
-        Some(last) if !last.fields.is_empty() => pruned(&merged, &managed, &last.fields, shape),
+        Some(last) if !last.fields.is_empty() => {
+            prune::pruned(&merged, &managed, last, shape, write)
+        }
         _ => merged,
     };
 
-    let changes = filtered(&walk::compare(before, &after, place), write.reset);
-    let changed = changes.modified.union(&changes.added);
+    let seen = Seen::new(before, &after, shape, &managed, write);
     let mut conflicts = Vec::new();
     for (other, entry) in managed
         .entries
         .iter_mut()
         .filter(|(other, _)| **other != id)
     {
-        let taken = entry.fields.intersection(&changed);
+        let changes = seen.by(entry);
+        let taken = entry.fields.intersection(&changes.changed());
         let manager = other.show();
         let each = taken.paths().into_iter();
         conflicts.extend(each.map(|field| Conflict {
@@ -404,28 +414,6 @@ fn applied(
     }
     managed.entries.retain(|_, entry| !entry.fields.is_empty());
     Ok((after, managed))
-}
-
-/// The merged object without what its manager said last time and nobody says now.
-fn pruned(merged: &Value, managed: &Managed, last: &FieldSet, shape: Shape<'_>) -> Value {
-    let place = shape.root();
-    let whole = |set: &FieldSet| walk::with_structs(set, place, merged);
-    let without = |gone: &FieldSet| {
-        walk::remove(merged, gone, place).unwrap_or_else(|| Value::Object(Map::new()))
-    };
-    let last = whole(last);
-    let first = without(&last);
-    let all = managed
-        .entries
-        .values()
-        .fold(FieldSet::default(), |all, e| all.union(&e.fields));
-    let present = whole(&walk::field_set(merged, place));
-    let kept = whole(&walk::field_set(&first, place)).union(&whole(&all));
-    // Others' fields come back with what they stand in …
-    let second = without(&present.difference(&kept));
-    // … and so does what was never this manager's to remove.
-    let kept = whole(&walk::field_set(&second, place));
-    without(&present.difference(&kept).intersection(&last))
 }
 
 fn last_applied(object: &Value) -> Option<&str> {

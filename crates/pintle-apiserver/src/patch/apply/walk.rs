@@ -74,6 +74,13 @@ pub(super) struct Changes {
     pub(super) modified: FieldSet,
 }
 
+impl Changes {
+    /// What has another value than before.
+    pub(super) fn changed(&self) -> FieldSet {
+        self.modified.union(&self.added)
+    }
+}
+
 #[derive(Default)]
 struct Diff {
     added: Node,

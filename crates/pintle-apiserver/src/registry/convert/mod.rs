@@ -26,41 +26,82 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-impl Conversion {
-    /// From the stored form to the served one.
-    pub(crate) fn out(self, mut tree: Tree) -> Tree {
-        match self {
-            Self::Events => {
-                for (core, other) in EVENT_FIELDS {
-                    rename(&mut tree, core, other);
-                }
-                // The core group writes these even when empty.
-                for field in ["reportingController", "reportingInstance"] {
-                    if tree.get(field).and_then(Value::as_str) == Some("") {
-                        tree.remove(field);
-                    }
-                }
+/// Makes one form of an object from another.
+pub(crate) type Way = fn(Tree) -> Tree;
+
+/// The other form of a kind that has two, whichever of them is stored. Writes through
+/// `events.k8s.io` know of none: they forget the managers of the core group, as in Kubernetes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Twin {
+    /// `autoscaling/v1`.
+    pub(crate) version: &'static str,
+    pub(crate) there: Way,
+    pub(crate) back: Way,
+}
+
+impl Twin {
+    /// The other form of a built-in kind.
+    pub(super) fn of(group: &str, version: &str, kind: &str) -> Option<Self> {
+        let (other, conversion, is_stored) = match (group, version, kind) {
+            ("", "v1", "Event") => ("events.k8s.io/v1", Conversion::Events, true),
+            ("autoscaling", "v2", "HorizontalPodAutoscaler") => {
+                ("autoscaling/v1", Conversion::Autoscalers, true)
             }
-            Self::Autoscalers => tree = autoscalers::out(tree),
+            ("autoscaling", "v1", "HorizontalPodAutoscaler") => {
+                ("autoscaling/v2", Conversion::Autoscalers, false)
+            }
+            _ => return None,
+        };
+        let (out, back) = conversion.ways();
+        let (there, back) = if is_stored { (out, back) } else { (back, out) };
+        Some(Self {
+            version: other,
+            there,
+            back,
+        })
+    }
+}
+
+impl Conversion {
+    fn ways(self) -> (Way, Way) {
+        match self {
+            Self::Events => (event_out, event_back),
+            Self::Autoscalers => (autoscalers::out, autoscalers::back),
         }
-        tree
+    }
+
+    /// From the stored form to the served one.
+    pub(crate) fn out(self, tree: Tree) -> Tree {
+        self.ways().0(tree)
     }
 
     /// From the served form to the stored one.
-    pub(crate) fn back(self, mut tree: Tree) -> Tree {
-        match self {
-            Self::Events => {
-                for (core, other) in EVENT_FIELDS {
-                    rename(&mut tree, other, core);
-                }
-                for field in ["reportingComponent", "reportingInstance"] {
-                    tree.entry(field).or_insert_with(|| "".into());
-                }
-            }
-            Self::Autoscalers => tree = autoscalers::back(tree),
-        }
-        tree
+    pub(crate) fn back(self, tree: Tree) -> Tree {
+        self.ways().1(tree)
     }
+}
+
+fn event_out(mut tree: Tree) -> Tree {
+    for (core, other) in EVENT_FIELDS {
+        rename(&mut tree, core, other);
+    }
+    // The core group writes these even when empty.
+    for field in ["reportingController", "reportingInstance"] {
+        if tree.get(field).and_then(Value::as_str) == Some("") {
+            tree.remove(field);
+        }
+    }
+    tree
+}
+
+fn event_back(mut tree: Tree) -> Tree {
+    for (core, other) in EVENT_FIELDS {
+        rename(&mut tree, other, core);
+    }
+    for field in ["reportingComponent", "reportingInstance"] {
+        tree.entry(field).or_insert_with(|| "".into());
+    }
+    tree
 }
 
 fn rename(tree: &mut Tree, from: &str, to: &str) {

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::items;
+use crate::schema::typed::quantity;
 
 /// Moves a value, if it is there.
 fn put(into: &mut Map<String, Value>, name: &str, value: &Value) {
@@ -17,6 +18,16 @@ fn amount(value: &Value) -> Value {
         Value::Null => "0".into(),
         value => value.clone(),
     }
+}
+
+/// Whether a quantity, written as text or as a number, is nothing.
+fn is_zero(value: &Value) -> bool {
+    let text = match value {
+        Value::Null => return true,
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    quantity::canonical(&text).is_ok_and(|amount| amount == "0")
 }
 
 /// The kind of a metric, and its part that says more.
@@ -84,7 +95,7 @@ pub(super) fn new_metric(old: &Value) -> Value {
             new.insert("metric".into(), metric(source, "selector"));
             let average = &source["averageValue"];
             let value = &source["targetValue"];
-            if average.is_null() || !matches!(value.as_str(), None | Some("0")) {
+            if average.is_null() || !is_zero(value) {
                 put(&mut target, "value", &amount(value));
             }
             put(&mut target, "averageValue", average);

@@ -97,3 +97,28 @@ fn annotations_nobody_can_read_are_dropped() {
         assert_eq!(new["spec"].get("behavior"), None, "{text}");
     }
 }
+
+#[test]
+fn a_target_value_beside_an_average_is_kept_unless_it_is_nothing() {
+    for (value, kept) in [
+        ("5", json!("5")),
+        ("\"5\"", json!("5")),
+        ("1500", json!("1500")),
+        ("0", Value::Null),
+        ("\"0\"", Value::Null),
+        ("\"0.0\"", Value::Null),
+    ] {
+        let metrics = format!(
+            "[{{\"type\":\"Object\",\"object\":{{\"metricName\":\"o\",\"averageValue\":2,\
+             \"target\":{{\"kind\":\"Service\",\"name\":\"s\"}},\"targetValue\":{value}}}}}]"
+        );
+        let old = object(
+            json!({"metadata": {"name": "h", "annotations": {METRICS: metrics}},
+            "spec": {"maxReplicas": 3}}),
+        );
+        let new = back(old);
+        let target = &new["spec"]["metrics"][0]["object"]["target"];
+        assert_eq!(target["value"], kept, "{value}");
+        assert_eq!(target["averageValue"], "2");
+    }
+}
