@@ -15,7 +15,7 @@ use std::sync::{
 };
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -456,4 +456,72 @@ async fn a_question_has_no_metadata() {
         assert_eq!(cause["field"], "metadata");
         assert!(cause["message"].as_str().unwrap().ends_with(why));
     }
+}
+
+/// Proves W82.
+#[tokio::test]
+async fn a_token_outlives_the_deletion_of_what_is_held_by_a_minute() {
+    for held in [ACCOUNTS, SECRETS] {
+        let (server, seconds) = clocked();
+        let http = http(&server);
+        account(&http).await;
+        http.post(SECRETS, &json!({"metadata": {"name": "robot"}}))
+            .await;
+        let path = format!("{held}/robot");
+        let finalizer = json!({"metadata": {"finalizers": ["example.com/f"]}});
+        assert_eq!(http.merge(&path, &finalizer).await.0, 200);
+        let token = token(&http, &bound_to("Secret", "robot")).await;
+        assert_eq!(http.delete(&path).await.0, 200);
+        for after in [0, 60] {
+            seconds.store(after, Ordering::SeqCst);
+            let status = review(&http, &token, &[]).await;
+            assert_eq!(status["authenticated"], true, "{held} {after}");
+        }
+        seconds.store(61, Ordering::SeqCst);
+        let why = fault(&http, &token).await;
+        let account = "service account default/robot has been deleted";
+        let secret = "service account token has been invalidated";
+        let expected = if held == ACCOUNTS { account } else { secret };
+        assert_eq!(why, format!("[invalid bearer token, {expected}]"));
+
+        // Without the finalizer it is gone, and the token at once.
+        seconds.store(0, Ordering::SeqCst);
+        let free = json!({"metadata": {"finalizers": null}});
+        assert_eq!(http.merge(&path, &free).await.0, 200);
+        fault(&http, &token).await;
+    }
+}
+
+/// Proves PW-41.
+#[tokio::test]
+async fn no_cache_is_given_what_a_client_calls_the_server() {
+    const PROVIDER: &str = "/.well-known/openid-configuration";
+    let server = server();
+    let ask = || {
+        let request = http::Request::get(PROVIDER).header("host", "elsewhere.example.com");
+        request.body(Vec::new()).unwrap()
+    };
+    let shown = |answer: http::Response<Vec<u8>>| {
+        let caching = answer.headers()["cache-control"].to_str().unwrap();
+        let body: Value = serde_json::from_slice(answer.body()).unwrap();
+        (caching.to_owned(), body["jwks_uri"].clone())
+    };
+    let answer = http(&server)
+        .send(ask().map(Into::into).map(Full::new))
+        .await;
+    let (head, body) = answer.into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes().to_vec();
+    let (caching, place) = shown(http::Response::from_parts(head, bytes));
+    assert_eq!(place, "https://elsewhere.example.com/openid/v1/jwks");
+    assert_eq!(caching, "no-cache, private");
+
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let client = bearer(&bound, None).await;
+    let answer = client.send(ask().map(Into::into)).await.unwrap();
+    let (head, body) = answer.into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes().to_vec();
+    let (caching, place) = shown(http::Response::from_parts(head, bytes));
+    assert_eq!(place, format!("{}/openid/v1/jwks", bound.url()));
+    assert_eq!(caching, "public, max-age=3600");
+    bound.shutdown().await;
 }

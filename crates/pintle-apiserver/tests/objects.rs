@@ -10,7 +10,7 @@
 mod support;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use serde_json::json;
 use support::*;
 
@@ -705,5 +705,67 @@ async fn a_patch_tells_of_keys_that_stand_twice() {
         assert_eq!(http.send(ask("Strict")).await.status(), strict, "{kind}");
         let response = http.send(ask("Ignore")).await;
         assert!(!response.headers().contains_key("warning"), "{kind}");
+    }
+}
+
+/// Proves PW-40.
+#[tokio::test]
+async fn however_many_fields_nobody_knows_little_is_told_of_them() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({"type": "object",
+        "properties": {"spec": {"type": "object",
+            "additionalProperties": {"type": "object", "properties": {"a": {"type": "integer"}}}}}});
+    assert_eq!(http.post(DEFINITIONS, &definition).await.0, 201);
+
+    let fields: Vec<String> = (0..100_000).map(|i| format!("\"u{i}\":0")).collect();
+    let (many, twice) = (fields.join(","), vec!["\"a\":0"; 1000].join(","));
+    let long = "p".repeat(1 << 20);
+    let of_map = |fields: &str| format!("{{\"metadata\":{{\"name\":\"a\"}},{fields}}}");
+    let of_foo = |fields: &str| {
+        let start = r#""apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"}"#;
+        format!("{{{start},\"spec\":{{\"{long}\":{{{fields}}}}}}}")
+    };
+    let below = format!("{{\"metadata\":{{\"name\":\"a\",{many}}}}}");
+    let cases = [
+        ("many", CONFIG_MAPS, of_map(&many)),
+        ("many below", CONFIG_MAPS, below),
+        (
+            "many, twice",
+            CONFIG_MAPS,
+            of_map(&format!("{many},{many}")),
+        ),
+        ("a long one", CONFIG_MAPS, of_map(&format!("\"{long}\":0"))),
+        ("many in a long one", FOOS, of_foo(&many)),
+        ("one in a long one, often", FOOS, of_foo(&twice)),
+    ];
+    for (case, path, body) in cases {
+        let ask = |validation: &str| {
+            http::Request::post(format!("{path}?dryRun=All&fieldValidation={validation}"))
+                .header("content-type", "application/json")
+                .body(Full::new(Bytes::from(body.clone())))
+                .unwrap()
+        };
+        let response = http.send(ask("Warn")).await;
+        assert_eq!(response.status(), 201, "{case}");
+        let warnings: Vec<_> = response.headers().get_all("warning").iter().collect();
+        assert!(
+            (1..=80).contains(&warnings.len()),
+            "{case}: {}",
+            warnings.len()
+        );
+        let bytes: usize = warnings.iter().map(|warning| warning.len()).sum();
+        // The texts, and what stands around each.
+        assert!(bytes < 4096 + 256 + 80 * 16, "{case}: {bytes}");
+
+        let response = http.send(ask("Strict")).await;
+        assert_eq!(response.status(), 400, "{case}");
+        let refusal = response.into_body().collect().await.unwrap().to_bytes();
+        let refusal: serde_json::Value = serde_json::from_slice(&refusal).unwrap();
+        let message = refusal["message"].as_str().unwrap();
+        let fields = message.matches(" field \"").count();
+        assert!((1..=100).contains(&fields), "{case}: {fields}");
+        assert!(message.len() < 100 * 4200, "{case}: {}", message.len());
     }
 }

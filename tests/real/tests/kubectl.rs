@@ -28,7 +28,7 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\b10\.(0\.0|96\.\d+)\.\d+\b", "<address>"),
         (r"https://127\.0\.0\.1:\d+", "<server>"),
         // Ages, and the width of the columns they stand in.
-        (r" +\d+s( +|$)", " <age> "),
+        (r" +(\d+[smhdy])+( +|$)", " <age> "),
         (r" {2,}", "  "),
         // What diff compares lies in folders of its own.
         (r"(?m)^(---|\+\+\+|diff) .*$", "$1"),
@@ -261,4 +261,19 @@ async fn kubectl_watches() {
     .await
     .unwrap();
     bound.shutdown().await;
+}
+
+/// A slow run is compared like a fast one.
+#[test]
+fn an_age_is_masked_however_old_things_are() {
+    for age in ["0s", "119s", "2m", "2m1s", "3h5m", "4d", "2y30d"] {
+        let row = format!("web    1/1   Running   {age}     <none>");
+        assert_eq!(
+            masked(row.as_bytes(), "ns-1"),
+            "web  1/1  Running <age> <none>"
+        );
+        let last = format!("web   2     {age}");
+        assert_eq!(masked(last.as_bytes(), "ns-1"), "web  2 <age>");
+    }
+    assert_eq!(masked(b"web   2   12", "ns-1"), "web  2  12");
 }

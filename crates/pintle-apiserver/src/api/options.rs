@@ -1,12 +1,20 @@
 //! The options writes share: dry run, field validation, field manager.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use http::{HeaderValue, Response, header};
 use parking_lot::Mutex;
 
 use super::{Body, Call, error::ApiError};
-use crate::schema::field::FieldError;
+use crate::schema::{faults::clip, field::FieldError};
+
+/// How many characters the warnings of one answer hold before each is cut short.
+const MOST_TOLD: usize = 4 * 1024;
+/// How many characters are left of a warning that is cut short.
+const MOST_OF_ONE: usize = 256;
+/// How many warnings an answer has. Common clients read no more than 100 header lines of an answer
+/// and fail altogether when there are more.
+const MOST_WARNINGS: usize = 80;
 
 /// How a write is to be done.
 #[derive(Debug, Clone, Default)]
@@ -22,19 +30,49 @@ pub(crate) struct WriteOptions {
 
 /// What the client is to be told besides the answer; shared by the steps of one request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Warnings(Arc<Mutex<Told>>);
+
+/// The warnings so far: each once, whole as long as all of them fit into [`MOST_TOLD`], and cut to
+/// [`MOST_OF_ONE`] from the first on that does not fit. When those that are cut have filled the room
+/// too, or there are [`MOST_WARNINGS`], all further ones are dropped.
+#[derive(Debug, Default)]
+struct Told {
+    texts: Vec<String>,
+    seen: BTreeSet<String>,
+    /// In all texts, in characters.
+    length: usize,
+    cutting: bool,
+}
+
+impl Told {
+    fn add(&mut self, text: String) {
+        let full = self.texts.len() >= MOST_WARNINGS || self.cutting && self.length >= MOST_TOLD;
+        if full || text.is_empty() || self.seen.contains(&text) {
+            return;
+        }
+        self.seen.insert(text.clone());
+        self.texts.push(text);
+        let count = |texts: &[String]| texts.iter().map(|text| text.chars().count()).sum();
+        self.length = count(&self.texts);
+        self.cutting |= self.length > MOST_TOLD;
+        if self.cutting {
+            for text in &mut self.texts {
+                let end = clip(text, MOST_OF_ONE).len();
+                text.truncate(end);
+            }
+            self.length = count(&self.texts);
+        }
+    }
+}
 
 impl Warnings {
     pub(crate) fn add(&self, text: String) {
-        let mut told = self.0.lock();
-        if !told.contains(&text) {
-            told.push(text);
-        }
+        self.0.lock().add(text);
     }
 
     /// Adds them to an answer as headers.
     pub(crate) fn tell(&self, response: &mut Response<Body>) {
-        for text in &*self.0.lock() {
+        for text in &self.0.lock().texts {
             let clean: String = text.chars().filter(|c| !c.is_control()).collect();
             let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");
             if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
@@ -120,5 +158,49 @@ impl Call {
             .chars()
             .take(128)
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lengths(told: &Told) -> Vec<usize> {
+        told.texts.iter().map(|text| text.chars().count()).collect()
+    }
+
+    #[test]
+    fn warnings_that_fit_are_whole_and_told_once() {
+        let mut told = Told::default();
+        for text in ["a", "", "b", "a"] {
+            told.add(text.to_owned());
+        }
+        assert_eq!(told.texts, ["a", "b"]);
+        told.add("ä".repeat(MOST_TOLD - 2));
+        assert_eq!(lengths(&told), [1, 1, MOST_TOLD - 2]);
+    }
+
+    #[test]
+    fn warnings_that_do_not_fit_are_all_cut() {
+        let mut told = Told::default();
+        told.add("ä".repeat(MOST_TOLD));
+        told.add("b".to_owned());
+        assert_eq!(lengths(&told), [MOST_OF_ONE, 1]);
+        for i in 0..MOST_WARNINGS {
+            told.add(format!("{i:04}{}", "c".repeat(MOST_TOLD)));
+        }
+        // Those that fill the room, and one that was begun before it was full.
+        assert_eq!(told.texts.len(), MOST_TOLD / MOST_OF_ONE + 1);
+        assert!(told.length < MOST_TOLD + MOST_OF_ONE);
+    }
+
+    #[test]
+    fn there_are_only_so_many_short_warnings() {
+        let mut told = Told::default();
+        for i in 0..1000 {
+            told.add(format!("{i}"));
+        }
+        assert_eq!(told.texts.len(), MOST_WARNINGS);
+        assert_eq!(told.seen.len(), MOST_WARNINGS);
     }
 }

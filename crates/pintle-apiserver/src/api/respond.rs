@@ -5,7 +5,10 @@ use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 use serde_json::Value;
 
 use super::{Body, accounts, error::ApiError, negotiate::Form, view::View};
-use crate::store::{Content, Object};
+use crate::{
+    serve::At,
+    store::{Content, Object},
+};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -35,12 +38,16 @@ pub(crate) fn text(code: u16, text: &'static str) -> Response<Body> {
     with(code, TEXT, Body::whole(text))
 }
 
-/// Who signs the tokens of service accounts.
+/// Who signs the tokens of service accounts. What a client calls the server is for that client
+/// alone: a cache would hand it on to others.
 pub(crate) fn token_provider(parts: &Parts) -> Response<Body> {
+    if let Some(At(address)) = parts.extensions.get::<At>() {
+        return cached(json(200, &accounts::provider(Some(&address.to_string()))));
+    }
     let host = parts.headers.get(header::HOST);
     let host = host.and_then(|host| host.to_str().ok());
     let host = host.or_else(|| parts.uri.authority().map(http::uri::Authority::as_str));
-    cached(json(200, &accounts::provider(host)))
+    json(200, &accounts::provider(host))
 }
 
 /// The keys with which the tokens of service accounts can be checked.

@@ -1,6 +1,8 @@
 //! What a write does to an object before it is stored: what the server sets, what it takes from the
 //! stored object, and the rules it checks.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{
@@ -13,7 +15,7 @@ use super::{
 use crate::{
     meta::{self, Tree},
     registry::{EXTENSIONS, Resource, crd},
-    schema::{defaults, prepare, rules, typed},
+    schema::{defaults, faults, prepare, rules, typed},
 };
 
 /// Which part of an object a write may change.
@@ -222,16 +224,21 @@ pub(crate) fn prune(
         meta::metadata(object).insert("managedFields".into(), Value::Array(Vec::new()));
     }
     // Of a field that a built-in kind does not know, it is not told that it stands twice.
-    let dropped = |duplicate: &String| {
-        let mut unknown = unknown.iter();
-        resource.custom.is_none()
-            && unknown.any(|field| *duplicate == format!("duplicate field {field:?}"))
+    let dropped: BTreeSet<String> = if resource.custom.is_none() && !duplicates.is_empty() {
+        let twice = unknown.iter();
+        twice
+            .map(|field| format!("duplicate field {field:?}"))
+            .collect()
+    } else {
+        BTreeSet::new()
     };
-    let known = duplicates.iter().filter(|duplicate| !dropped(duplicate));
+    let known = duplicates
+        .iter()
+        .filter(|duplicate| !dropped.contains(*duplicate));
     let unknown = unknown
         .iter()
         .map(|field| format!("unknown field {field:?}"));
-    let unknown: Vec<String> = known.cloned().chain(unknown).collect();
+    let unknown: Vec<String> = known.cloned().chain(unknown).take(faults::MOST).collect();
     match options.field_validation {
         FieldValidation::Ignore => {}
         FieldValidation::Warn => unknown
@@ -287,18 +294,18 @@ fn dedupe_owners(metadata: &mut Tree, warnings: &Warnings) {
     let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") else {
         return;
     };
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    let mut told: BTreeSet<String> = BTreeSet::new();
     let mut repeated: Vec<String> = Vec::new();
     owners.retain(|owner| {
         let uid = owner["uid"].as_str().unwrap_or_default().to_owned();
         if seen.contains(&uid) {
-            if !repeated.contains(&uid) {
+            if told.insert(uid.clone()) {
                 repeated.push(uid);
             }
             return false;
         }
-        seen.push(uid);
-        true
+        seen.insert(uid)
     });
     if !repeated.is_empty() {
         warnings.add(format!(

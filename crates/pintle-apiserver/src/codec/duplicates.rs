@@ -1,12 +1,11 @@
 //! JSON with its duplicate keys: which fields an object names twice. The last one counts.
 
-use std::fmt::{self, Write as _};
+use std::{borrow::Cow, fmt, rc::Rc};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// How many duplicates are told.
-const MOST: usize = 100;
+use crate::schema::faults::{MOST, Paths};
 
 /// Reads a JSON text, and the fields that stand in it twice, as `spec.ports[0].name`.
 pub(crate) fn read(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
@@ -14,28 +13,28 @@ pub(crate) fn read(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Erro
     let mut reader = serde_json::Deserializer::from_slice(text);
     let value = Reading(&mut found).deserialize(&mut reader)?;
     reader.end()?;
-    let duplicates = found.paths.iter().map(|path| {
+    let mut duplicates = Paths::default();
+    for path in &found.paths {
         // Collected on the way out, so the last part comes first.
-        let mut text = String::new();
-        for part in path.iter().rev() {
-            match part {
-                Part::Field(name) if text.is_empty() => text.push_str(name),
+        let parts = path
+            .iter()
+            .rev()
+            .enumerate()
+            .flat_map(|(i, part)| match part {
                 Part::Field(name) => {
-                    text.push('.');
-                    text.push_str(name);
+                    let dot = if i == 0 { "" } else { "." };
+                    [Cow::Borrowed(dot), Cow::Borrowed(&**name)]
                 }
-                Part::Item(index) => {
-                    let _ = write!(text, "[{index}]");
-                }
-            }
-        }
-        text
-    });
-    Ok((value, duplicates.collect()))
+                Part::Item(index) => [Cow::Borrowed(""), Cow::Owned(format!("[{index}]"))],
+            });
+        let parts: Vec<Cow<'_, str>> = parts.collect();
+        duplicates.add(parts.iter().map(AsRef::as_ref));
+    }
+    Ok((value, duplicates.into_vec()))
 }
 
 enum Part {
-    Field(String),
+    Field(Rc<str>),
     Item(usize),
 }
 
@@ -114,11 +113,15 @@ impl<'de> Visitor<'de> for Reading<'_> {
         let mut map = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
             if map.contains_key(&name) && self.0.paths.len() < MOST {
-                self.0.paths.push(vec![Part::Field(name.clone())]);
+                self.0.paths.push(vec![Part::Field(name.as_str().into())]);
             }
             let before = self.0.paths.len();
             let value = fields.next_value_seed(Reading(self.0))?;
-            self.0.below(before, || Part::Field(name.clone()));
+            if self.0.paths.len() > before {
+                // However long a name is, the paths through it share it.
+                let shared: Rc<str> = name.as_str().into();
+                self.0.below(before, || Part::Field(Rc::clone(&shared)));
+            }
             map.insert(name, value);
         }
         Ok(map.into())

@@ -7,11 +7,13 @@
 //! - [`defaults`]: what their fields hold when nobody says.
 //! - [`prepare`]: what the server sets when they are created.
 //! - [`rules`]: what no schema tells about them.
+//! - [`faults`]: which fields a body names twice or nobody knows, as far as it is told.
 //! - [`field`]: one fault of one field, worded as clients know it.
 //! - [`structural`]: the schema a custom resource definition carries, and what it does to objects.
 
 pub(crate) mod builtin;
 pub(crate) mod defaults;
+pub(crate) mod faults;
 pub(crate) mod field;
 pub(crate) mod prepare;
 pub(crate) mod rules;

@@ -64,6 +64,10 @@ pub enum ServeError {
 #[derive(Debug, Clone)]
 pub(crate) struct Closing(pub(crate) CancellationToken);
 
+/// The server's own address on the connection a request came by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct At(pub(crate) SocketAddr);
+
 /// A server that listens. Dropping it closes the listener and all its connections; see
 /// [`Bound::shutdown`] for the graceful way.
 #[must_use]
@@ -253,6 +257,7 @@ impl Listener {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot switch off Nagle's algorithm");
         }
+        let at = stream.local_addr().ok().map(At);
         let handshake = tokio::time::timeout(PATIENCE, self.acceptor.accept(stream));
         let handshake = tokio::select! {
             // Nothing was asked yet: a server that is closing waits for no handshake.
@@ -279,7 +284,7 @@ impl Listener {
         let client = shown.and_then(|chain| subject::user(chain.first()?));
         let service = service_fn(move |request| {
             let (listener, client) = (Arc::clone(&listener), client.clone());
-            async move { listener.answer(request, client).await }
+            async move { listener.answer(request, client, at).await }
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
@@ -316,6 +321,7 @@ impl Listener {
         &self,
         mut request: Request<Incoming>,
         client: Option<User>,
+        at: Option<At>,
     ) -> Result<http::Response<crate::Body>, Infallible> {
         let user = client
             .or_else(|| self.bearer(request.headers()))
@@ -326,6 +332,9 @@ impl Listener {
                 let extensions = request.extensions_mut();
                 extensions.insert(user);
                 extensions.insert(Closing(self.closing.clone()));
+                if let Some(at) = at {
+                    extensions.insert(at);
+                }
                 self.service.clone().call(request).await
             }
             Err(error) => Ok(crate::api::refusal(&error)),

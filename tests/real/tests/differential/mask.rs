@@ -32,7 +32,7 @@ regex!(SENT_VERSION, r#"resourceVersion(?:=|":")(\d+)"#);
 regex!(ADDRESS, r"\b10\.\d+\.\d+\.\d+\b");
 regex!(HASH, "hash=[0-9A-F]{16,}");
 regex!(TAG, "^\"[0-9A-F]{16,}\"$");
-regex!(AGE, r"^\d+s$");
+regex!(AGE, r"^(\d+[smhdy])+$");
 regex!(GENERATED, "^[bcdfghjklmnpqrstvwxz2456789]{5}$");
 
 /// What a scenario has seen so far on one server.
@@ -283,6 +283,18 @@ mod tests {
         let seconds = format!("{now:.0}");
         assert_eq!(mask.text(&format!("{seconds} in ns-1")), "<time> in {ns}");
         assert_eq!(mask.text(&format!("{now:.6}")), "<time with 6 digits>");
+    }
+
+    #[test]
+    fn an_age_is_masked_however_old_things_are() {
+        let mut mask = Mask::new("ns-1", "");
+        let cells =
+            json!({"cells": ["0s", "119s", "2m", "2m1s", "3h5m", "4d", "2y30d", "1/1", "5"]});
+        let age = "<age>";
+        assert_eq!(
+            mask.value(cells),
+            json!({"cells": [age, age, age, age, age, age, age, "1/1", "5"]})
+        );
     }
 
     #[test]

@@ -106,7 +106,9 @@ fn scenarios(area: &str) -> Vec<Scenario> {
     parse(area, &file(&format!("{area}.yaml")))
 }
 
-/// One word for this run, so that runs against one control plane do not meet.
+/// One word for this run, so that runs against one control plane do not meet. They would in the node
+/// port and the address that `defaults.yaml` asks for, which a control plane has but once: two at the
+/// same time, or one after another that was killed before it deleted its services.
 fn run_id() -> String {
     format!("{:05x}", std::process::id() % 0x10_0000)
 }

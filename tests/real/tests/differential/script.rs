@@ -72,7 +72,8 @@ pub(super) struct Step {
     /// Sent by somebody the server does not know.
     #[serde(default)]
     pub(super) stranger: bool,
-    /// Compares only the part of the body at each of these pointers: for documents with prose.
+    /// Compares only the part of the body at each of these pointers: for documents with prose. The
+    /// real server must have each of them, but none of those after the word `no`.
     #[serde(default)]
     pub(super) only: Vec<String>,
     /// Of a list or map at each of those pointers, compares only what has such a name: for lists in

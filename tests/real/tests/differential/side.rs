@@ -117,19 +117,22 @@ impl Side {
         let body = if step.only.is_empty() {
             raw.body
         } else {
+            for part in &step.only {
+                let told = as_meant(&self.names.fill_in(part), &raw.body);
+                self.must(told, step, &format!("has {part}"));
+            }
             let names = step.names.as_ref().map(|names| Regex::new(names).unwrap());
             let part = |pointer: &String| {
+                let (pointer, _) = place(pointer);
                 let found = raw.body.pointer(&self.names.fill_in(pointer)).cloned();
                 let found = without(&step.without, found.unwrap_or_default());
                 let found = match &names {
                     Some(names) => named(found, names),
                     None => found,
                 };
-                (pointer.clone(), found)
+                (pointer.to_owned(), found)
             };
             let parts: Map<String, Value> = step.only.iter().map(part).collect();
-            let there = parts.values().any(|part| !part.is_null());
-            self.must(there, step, "has any of what alone is compared");
             parts.into()
         };
         json!({
@@ -251,6 +254,20 @@ fn reached(until: &str, raw: &Raw) -> bool {
     }
 }
 
+/// The pointer of a part, and whether the real server has it.
+fn place(part: &str) -> (&str, bool) {
+    match part.strip_prefix("no ") {
+        Some(pointer) => (pointer, false),
+        None => (part, true),
+    }
+}
+
+/// Whether a body has a part, or lacks it if it should.
+fn as_meant(part: &str, body: &Value) -> bool {
+    let (pointer, wanted) = place(part);
+    body.pointer(pointer).is_some() == wanted
+}
+
 /// A value without the fields of these names, at any depth.
 fn without(fields: &[String], value: Value) -> Value {
     match value {
@@ -313,4 +330,20 @@ async fn events(body: Body, enough: Option<usize>) -> Value {
 fn parsed_lines(bytes: &[u8]) -> Vec<Value> {
     let lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
     lines.map(parsed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_is_mistyped_does_not_pass() {
+        let body = json!({"kind": "Foo", "metadata": {"uid": null}});
+        for part in ["/kind", "/metadata/uid", "no /metadata/name", "no /knid"] {
+            assert!(as_meant(part, &body), "{part}");
+        }
+        for part in ["/knid", "kind", "/metadata/name", "no /kind", "not /kind"] {
+            assert!(!as_meant(part, &body), "{part}");
+        }
+    }
 }

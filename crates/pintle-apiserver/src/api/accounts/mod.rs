@@ -1,7 +1,9 @@
 //! Tokens of service accounts: how they are made, and whom they stand for.
 //!
 //! A token is good as long as its time, its account, and the object it is bound to: all three are
-//! looked at each time it is shown, so that a deletion ends it at once.
+//! looked at each time it is shown, so that it ends at once when one of them is gone. What was
+//! deleted but is held, by a finalizer or for its grace period, is there until a minute after its
+//! deletion timestamp.
 
 mod jwt;
 mod request;
@@ -79,7 +81,7 @@ impl Accounts {
     }
 }
 
-/// Where the keys are found, as seen by a client that knows the server by the name `host`.
+/// Where the keys are found, if the server is known as `host`.
 pub(crate) fn provider(host: Option<&str>) -> Value {
     let place = host.map_or_else(|| ISSUER.to_owned(), |host| format!("https://{host}"));
     json!({

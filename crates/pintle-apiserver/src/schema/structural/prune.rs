@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::node::{Additional, Node};
+use crate::schema::faults::Paths;
 
 /// Fields every object has without its schema saying so.
 pub(super) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -11,7 +12,7 @@ pub(super) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 #[derive(Default)]
 struct Walk {
     path: String,
-    unknown: Vec<String>,
+    unknown: Paths,
 }
 
 impl Walk {
@@ -36,12 +37,8 @@ impl Walk {
     }
 
     fn record(&mut self, name: &str) {
-        let path = if self.path.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{}.{name}", self.path)
-        };
-        self.unknown.push(path);
+        let dot = if self.path.is_empty() { "" } else { "." };
+        self.unknown.add([self.path.as_str(), dot, name]);
     }
 }
 
@@ -50,8 +47,9 @@ impl Walk {
 pub(super) fn prune(value: &mut Value, schema: &Node, root: bool) -> Vec<String> {
     let mut walk = Walk::default();
     walk.prune(value, Some(schema), root);
-    walk.unknown.sort();
-    walk.unknown
+    let mut unknown = walk.unknown.into_vec();
+    unknown.sort();
+    unknown
 }
 
 impl Walk {

@@ -11,7 +11,10 @@ mod time;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{LazyLock, OnceLock};
+use std::{
+    borrow::Cow,
+    sync::{LazyLock, OnceLock},
+};
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -19,6 +22,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 
 use super::builtin::{Field, FieldType, Leaf, Type, TypeRef, named, types};
+use super::faults::Paths;
 
 pub(crate) use self::time::{micro_time, second_time};
 
@@ -32,11 +36,11 @@ pub(crate) struct TypeError(String);
 pub(crate) fn canonicalize(object: &mut Value, ty: TypeRef) -> Result<Vec<String>, TypeError> {
     let mut walk = Walk {
         path: Vec::new(),
-        unknown: Vec::new(),
+        unknown: Paths::default(),
         quiet: 0,
     };
     walk.named(object, ty, "")?;
-    Ok(walk.unknown)
+    Ok(walk.unknown.into_vec())
 }
 
 /// The zero value of a type, as an encoder writes it: what a field of it holds when nothing is
@@ -118,35 +122,32 @@ enum Step {
 
 struct Walk {
     path: Vec<Step>,
-    unknown: Vec<String>,
+    unknown: Paths,
     /// Above zero inside types that read themselves: unknown fields go without being told.
     quiet: usize,
 }
 
 impl Walk {
-    /// The path with indices, as unknown fields are told.
-    fn full_path(&self, name: &str) -> String {
-        let mut out = String::new();
-        for step in &self.path {
-            match step {
-                Step::Name(name) | Step::Key(name) => {
-                    if !out.is_empty() {
-                        out.push('.');
-                    }
-                    out.push_str(name);
-                }
-                Step::Index(index) => {
-                    out.push('[');
-                    out.push_str(&index.to_string());
-                    out.push(']');
-                }
-            }
+    /// Notes an unknown field by its path with indices.
+    fn record(&mut self, name: &str) {
+        if self.unknown.is_full() {
+            return;
         }
-        if !out.is_empty() {
-            out.push('.');
-        }
-        out.push_str(name);
-        out
+        let steps: Vec<Cow<'_, str>> = self
+            .path
+            .iter()
+            .map(|step| match step {
+                Step::Name(name) | Step::Key(name) => Cow::Borrowed(name.as_str()),
+                Step::Index(index) => Cow::Owned(format!("[{index}]")),
+            })
+            .collect();
+        let pieces = steps.iter().enumerate().flat_map(|(i, step)| {
+            let item = matches!(self.path.get(i), Some(Step::Index(_)));
+            let dot = if i == 0 || item { "" } else { "." };
+            [dot, step.as_ref()]
+        });
+        let dot = if steps.is_empty() { "" } else { "." };
+        self.unknown.add(pieces.chain([dot, name]));
     }
 
     /// The path of names alone, as wrong types are told.
@@ -201,7 +202,7 @@ impl Walk {
                 .binary_search_by_key(&name.as_str(), |field| field.name);
             let Some(field) = at.ok().and_then(|at| ty.fields.get(at)) else {
                 if self.quiet == 0 {
-                    self.unknown.push(self.full_path(name));
+                    self.record(name);
                 }
                 return false;
             };
