@@ -49,6 +49,8 @@ async fn main() -> anyhow::Result<()> {
         .with_writer(std::io::stderr)
         .init();
 
+    // Before anybody is told that Ctrl-C stops it, and before there is anything to leave behind.
+    let interrupted = interrupted()?;
     let server = ApiServer::builder()
         .pod_deletion(PodDeletion::Leave)
         .build();
@@ -82,23 +84,32 @@ async fn main() -> anyhow::Result<()> {
         url = bound.url(),
         path = kubeconfig.display(),
     )?;
-    interrupted().await?;
+    interrupted.await;
     cluster.stop().await;
     bound.shutdown().await;
     Ok(())
 }
 
-/// Resolves on Ctrl-C, or when the system asks the program to end.
-async fn interrupted() -> std::io::Result<()> {
-    #[cfg(unix)]
-    {
-        let mut terminate = signal::unix::signal(signal::unix::SignalKind::terminate())?;
+/// Resolves on Ctrl-C, or when the system asks the program to end, from this call on.
+#[cfg(unix)]
+fn interrupted() -> std::io::Result<impl Future<Output = ()>> {
+    use signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
         tokio::select! {
             biased; // Both end the program; the order does not matter.
-            interrupt = signal::ctrl_c() => interrupt,
-            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
-    }
-    #[cfg(not(unix))]
-    signal::ctrl_c().await
+    })
+}
+
+/// Resolves on Ctrl-C, from this call on.
+#[cfg(windows)]
+fn interrupted() -> std::io::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal::windows::ctrl_c()?;
+    Ok(async move {
+        interrupt.recv().await;
+    })
 }

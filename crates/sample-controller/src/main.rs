@@ -1,6 +1,7 @@
 //! `sample-controller`: Foo to Deployment, against any cluster or an embedded one.
 
 mod cli;
+mod signals;
 
 use std::{
     io::{Write, stdout},
@@ -33,7 +34,10 @@ use sample_controller::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{Cli, Command};
+use crate::{
+    cli::{Cli, Command},
+    signals::Signals,
+};
 
 /// How long the last events may take to be written at the end.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -56,7 +60,7 @@ async fn run(mut cli: Cli) -> anyhow::Result<()> {
         return print(command);
     }
     let shutdown = CancellationToken::new();
-    tokio::spawn(stop_on_signal(shutdown.clone()));
+    tokio::spawn(Signals::listen()?.stop(shutdown.clone()));
     let metrics = Metrics::new();
     let limit = cli.limit(&metrics)?;
     let program = Program {
@@ -219,30 +223,6 @@ async fn hints(client: Client, kubeconfig: PathBuf) {
          {kubectl} delete foo example-foo\n\n\
          Ctrl-C stops.\n"
     ));
-}
-
-/// The first Ctrl-C or SIGTERM stops in order, the second at once.
-async fn stop_on_signal(shutdown: CancellationToken) {
-    signal().await;
-    shutdown.cancel();
-    signal().await;
-    std::process::exit(1);
-}
-
-async fn signal() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                biased; // Both mean the same.
-                _ = terminate.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
-            }
-            return;
-        }
-    }
-    let _ = tokio::signal::ctrl_c().await;
 }
 
 /// A terminal that is gone is no reason to stop.
