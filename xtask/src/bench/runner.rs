@@ -19,8 +19,9 @@ use crate::interrupt::Interrupt;
 pub(super) struct Runner {
     pub(super) quick: bool,
     rounds: Option<u32>,
-    /// Whether the programs are of the commit that is checked out.
-    built: bool,
+    /// Today, and the commit of the programs, as it was before the first figures were written.
+    date: String,
+    commit: String,
     pub(super) programs: Programs,
     pub(super) interrupt: Interrupt,
     pub(super) progress: Progress,
@@ -29,14 +30,19 @@ pub(super) struct Runner {
 impl Runner {
     pub(super) fn new(args: &Args, works: &[Work]) -> Result<Self> {
         let interrupt = Interrupt::install()?;
-        if !args.no_build {
+        let (date, mut commit) = machine::now();
+        if args.no_build {
+            // What was built last may be of another commit.
+            commit.push_str(" (not rebuilt)");
+        } else {
             eprintln!("building the programs that are compared");
         }
         let programs = Programs::build(!args.no_build)?;
         let mut runner = Self {
             quick: args.quick,
             rounds: args.rounds,
-            built: !args.no_build,
+            date,
+            commit,
             programs,
             interrupt,
             progress: Progress::new(0),
@@ -77,14 +83,9 @@ impl Runner {
     /// Measures one work. Whatever fails is written down, and the rest goes on.
     pub(super) fn measure(&mut self, work: Work) -> WorkResults {
         let begin = Instant::now();
-        let (date, mut commit) = machine::now();
-        if !self.built {
-            // What was built last may be of another commit.
-            commit.push_str(" (not rebuilt)");
-        }
         let mut results = WorkResults {
-            date,
-            commit,
+            date: self.date.clone(),
+            commit: self.commit.clone(),
             quick: self.quick,
             rounds: self.rounds(work),
             machine: Machine::this(),
