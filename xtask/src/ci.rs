@@ -1,6 +1,7 @@
 //! `cargo xtask ci`: every check, in the order in which they fail soonest.
 
-use std::path::PathBuf;
+use std::fs::DirEntry;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -156,10 +157,17 @@ fn shell_lines(markdown: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Packs every crate that will be published and compiles it from the package alone.
+///
+/// The registry of a dry run is made anew each time, but cargo knows what is in one by name and
+/// version, which stay the same: it would take what it unpacked and compiled the last time. So the
+/// packages are built in a folder of their own, in which nothing of ours is old.
 fn publish() -> Result<()> {
-    forget_packed_crates()?;
+    let target = workspace::target().join("packages");
+    forget_unpacked()?;
+    forget_ours(&target.join("debug/.fingerprint"))?;
     let mut command = cargo();
-    command.args(["publish", "--workspace", "--dry-run"]);
+    command.args(["publish", "--workspace", "--dry-run", "--target-dir"]);
+    command.arg(target);
     // In CI everything is committed; who runs this by hand is in the middle of something.
     if std::env::var_os("CI").is_none() {
         command.arg("--allow-dirty");
@@ -167,32 +175,39 @@ fn publish() -> Result<()> {
     run(&mut command)
 }
 
-/// The registry of a dry run is made anew each time, but cargo goes by name and version and would
-/// take what it unpacked the last time. Folders of such registries have no host in their name.
-fn forget_packed_crates() -> Result<()> {
+/// Forgets the sources that cargo unpacked from the registries of dry runs. Folders of such
+/// registries have no host in their name.
+fn forget_unpacked() -> Result<()> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
     let unpacked = home.context("no home directory")?.join("registry/src");
-    if !unpacked.exists() {
-        return Ok(());
-    }
-    for registry in std::fs::read_dir(unpacked)? {
-        let registry = registry?;
-        if !registry.file_name().as_encoded_bytes().starts_with(b"-") {
-            continue;
-        }
-        for package in std::fs::read_dir(registry.path())? {
-            let package = package?;
-            if package
-                .file_name()
-                .as_encoded_bytes()
-                .starts_with(b"pintle")
-            {
-                std::fs::remove_dir_all(package.path())?;
-            }
+    for registry in entries(&unpacked)? {
+        if registry.file_name().as_encoded_bytes().starts_with(b"-") {
+            forget_ours(&registry.path())?;
         }
     }
     Ok(())
+}
+
+/// Removes the folders in `folder` that are named after a crate of ours.
+fn forget_ours(folder: &Path) -> Result<()> {
+    for package in entries(folder)? {
+        let name = package.file_name();
+        if name.as_encoded_bytes().starts_with(b"pintle") {
+            std::fs::remove_dir_all(package.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// What `folder` holds; nothing if there is none.
+fn entries(folder: &Path) -> Result<Vec<DirEntry>> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let entries = std::fs::read_dir(folder);
+    let entries = entries.with_context(|| format!("cannot read {}", folder.display()))?;
+    Ok(entries.collect::<Result<_, _>>()?)
 }
 
 #[cfg(test)]

@@ -19,6 +19,12 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// Where cargo puts what it builds here.
+pub(crate) fn target() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    target.map_or_else(|| root().join("target"), |target| root().join(target))
+}
+
 /// `path` as people write it: relative to the root.
 pub(crate) fn relative<'a>(root: &Path, path: &'a Path) -> &'a Path {
     path.strip_prefix(root).unwrap_or(path)

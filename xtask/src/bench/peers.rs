@@ -30,9 +30,7 @@ impl Programs {
             "sample-controller",
         ]);
         finish(build, &mut cargo).context("Pintle's own programs do not build")?;
-        let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-        let target = target.unwrap_or_else(|| root.join("target"));
-        let release = root.join(target).join("release");
+        let release = workspace::target().join("release");
 
         let mut found = BTreeMap::new();
         found.insert("pintle", Ok(release.join("pintle-bench")));
