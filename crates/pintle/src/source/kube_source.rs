@@ -111,8 +111,8 @@ impl<K: Resource> KubeSource<K> {
 }
 
 impl<K> KubeSource<K> {
-    /// Changes the options of every list and watch just before they are sent. What it selects nobody
-    /// knows, so the source [shows](ListWatch::extent) some objects and not all.
+    /// Changes the options of every list and watch just before they are sent. It is also asked once
+    /// whether it selects: then the source [shows](ListWatch::extent) some objects and not all.
     pub fn tweak_list_options(
         mut self,
         tweak: impl Fn(&mut ListOptions) + Send + Sync + 'static,
