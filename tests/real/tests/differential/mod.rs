@@ -69,6 +69,7 @@ areas! {
     tables
     discovery
     protobuf
+    services
 }
 
 /// The lines of the wire contract that are served but need more than a request and its answer, or
@@ -107,7 +108,7 @@ fn scenarios(area: &str) -> Vec<Scenario> {
 }
 
 /// One word for this run, so that runs against one control plane do not meet. They would in the node
-/// port and the address that `defaults.yaml` asks for, which a control plane has but once: two at the
+/// ports and the addresses that services ask for, which a control plane has but once: two at the
 /// same time, or one after another that was killed before it deleted its services.
 fn run_id() -> String {
     format!("{:05x}", std::process::id() % 0x10_0000)

@@ -7,6 +7,7 @@
 mod events;
 mod kinds;
 mod pods;
+mod services;
 mod workloads;
 
 #[cfg(test)]
