@@ -11,6 +11,7 @@ mod line;
 mod metrics;
 mod model;
 mod next;
+mod panics;
 mod rate_limit;
 mod scenarios;
 mod shown;
