@@ -10,6 +10,7 @@ use super::{Item, WorkQueue, rate_limit::ExponentialBackoff};
 mod line;
 mod metrics;
 mod model;
+mod moves;
 mod next;
 mod panics;
 mod rate_limit;
