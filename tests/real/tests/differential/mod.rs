@@ -106,9 +106,11 @@ fn scenarios(area: &str) -> Vec<Scenario> {
     parse(area, &file(&format!("{area}.yaml")))
 }
 
-/// One word for this run, so that runs against one control plane do not meet. They would in the node
-/// port and the address that `defaults.yaml` asks for, which a control plane has but once: two at the
-/// same time, or one after another that was killed before it deleted its services.
+/// One word for this run, so that runs against one control plane do not meet. They do in the node
+/// port and the address that `defaults.yaml` asks for, which a control plane has but once: it asks
+/// until it gets them. Nothing else can have them: they are of those which a control plane gives to
+/// nobody who does not ask for them by number, as long as it has others. Only a run that was killed
+/// before it deleted its services keeps them from the next, on a control plane that outlives it.
 fn run_id() -> String {
     format!("{:05x}", std::process::id() % 0x10_0000)
 }
