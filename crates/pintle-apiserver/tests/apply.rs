@@ -238,3 +238,70 @@ async fn managers_in_a_version_that_cannot_be_compared_with_are_forgotten() {
     let managers: Vec<&Value> = managers.map(|entry| &entry["manager"]).collect();
     assert_eq!(managers, ["two"]);
 }
+
+/// A definition whose first version takes a list of ports for one field, whose second tells the
+/// ports apart.
+fn ports_definition() -> Value {
+    let version = |name: &str, ports: &Value| {
+        json!({"name": name, "served": true, "storage": name == "v1", "schema": {
+            "openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object",
+                "properties": {"size": {"type": "integer"}, "ports": ports}}}}}})
+    };
+    let item = json!({"type": "object", "required": ["port"],
+        "properties": {"port": {"type": "integer"}, "name": {"type": "string"}}});
+    let whole = json!({"type": "array", "items": item});
+    let apart = json!({"type": "array", "items": item, "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["port"]});
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "hubs.example.com"}, "spec": {"group": "example.com",
+            "scope": "Namespaced", "names": {"plural": "hubs", "kind": "Hub"},
+            "versions": [version("v1", &whole), version("v2", &apart)]}})
+}
+
+/// Proves W74.
+#[tokio::test]
+async fn managers_of_a_custom_resource_are_compared_in_the_version_each_wrote_in() {
+    let server = server();
+    let http = http(&server);
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(http.post(definitions, &ports_definition()).await.0, 201);
+    let path = |version: &str| format!("/apis/example.com/{version}/namespaces/default/hubs/h");
+    let hub = |version: &str, spec: Value| {
+        json!({"apiVersion": format!("example.com/{version}"), "kind": "Hub",
+            "metadata": {"name": "h"}, "spec": spec})
+    };
+    let ports = |second: &str| json!([{"port": 1, "name": "a"}, {"port": 2, "name": second}]);
+
+    let config = hub("v2", json!({"size": 1, "ports": ports("b")}));
+    let (code, _) = apply(&http, &path("v2"), "fieldManager=newer", &config).await;
+    assert_eq!(code, 201);
+    let config = hub("v1", json!({"ports": ports("c")}));
+    let (code, status) = apply(&http, &path("v1"), "fieldManager=older", &config).await;
+    assert_eq!(code, 409, "{status}");
+    assert_eq!(
+        status["details"]["causes"],
+        json!([{"reason": "FieldManagerConflict", "field": ".spec.ports[port=2].name",
+            "message": "conflict with \"newer\""}]),
+        "as the one who has it tells its fields apart"
+    );
+    let force = "fieldManager=older&force=true";
+    let (_, now) = apply(&http, &path("v1"), force, &config).await;
+    let newer = spec_of(&now, "newer");
+    let of = |port: u32| &newer["f:ports"][format!("k:{{\"port\":{port}}}")];
+    assert_eq!(of(1)["f:name"], json!({}), "{newer}");
+    assert_eq!(of(2).get("f:name"), None, "{newer}");
+    assert_eq!(spec_of(&now, "older"), json!({"f:ports": {}}));
+
+    // What one no longer says stays if the other says it, in whichever version.
+    let config = hub("v2", json!({"size": 1}));
+    let (code, now) = apply(&http, &path("v2"), "fieldManager=newer", &config).await;
+    assert_eq!((code, &now["spec"]["ports"]), (200, &ports("c")));
+
+    // An update takes from each what that one calls the field.
+    let through = format!("{}?fieldManager=third", path("v2"));
+    let change = json!({"spec": {"ports": ports("d")}});
+    let (code, now) = http.merge(&through, &change).await;
+    assert_eq!((code, spec_of(&now, "older")), (200, Value::Null), "{now}");
+    let third = json!({"f:ports": {"k:{\"port\":2}": {"f:name": {}}}});
+    assert_eq!(spec_of(&now, "third"), third);
+}

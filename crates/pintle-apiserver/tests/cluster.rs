@@ -67,13 +67,15 @@ async fn a_namespace_that_goes_takes_nothing_new() {
     assert_eq!(http.get("/api/v1/namespaces/n").await.0, 404);
 }
 
-/// Proves W144, W145, W15.
+/// Proves W144, W145, W15, W152.
 #[tokio::test]
 async fn a_definition_is_served_at_once() {
     let server = server();
     let http = http(&server);
     assert_eq!(http.get(FOOS).await.0, 404);
-    let (code, made) = http.post(DEFINITIONS, &foo_definition()).await;
+    let mut definition = foo_definition();
+    definition["spec"]["names"]["categories"] = json!(["all"]);
+    let (code, made) = http.post(DEFINITIONS, &definition).await;
     assert_eq!(code, 201);
     assert_eq!(made["spec"]["names"]["singular"], "foo");
     assert_eq!(made["spec"]["names"]["listKind"], "FooList");
@@ -92,7 +94,10 @@ async fn a_definition_is_served_at_once() {
     let (_, group) = http.get("/apis/example.com").await;
     assert_eq!(group["preferredVersion"]["version"], "v1");
     let (_, resources) = http.get("/apis/example.com/v1").await;
-    assert_eq!(resources["resources"][0]["shortNames"], json!(["fo"]));
+    let foos = &resources["resources"][0];
+    assert_eq!(foos["shortNames"], json!(["fo"]));
+    assert_eq!(foos["singularName"], "foo");
+    assert_eq!(foos["categories"], json!(["all"]));
     assert_eq!(resources["resources"][1]["name"], "foos/status");
 }
 
@@ -426,7 +431,7 @@ async fn a_group_prefers_its_most_mature_version() {
     assert_eq!(versions, ["v1", "v1beta1", "v1alpha1"]);
 }
 
-/// Proves W148.
+/// Proves W148, W153.
 #[tokio::test]
 async fn an_object_shows_defaults_it_was_stored_without() {
     let server = server();

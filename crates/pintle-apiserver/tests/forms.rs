@@ -221,3 +221,41 @@ async fn openapi_tells_kinds_patches_and_schemas() {
         None
     );
 }
+
+/// Proves W11.
+#[tokio::test]
+async fn a_client_of_older_discovery_gets_the_plain_form() {
+    let server = server();
+    let http = http(&server);
+    let older = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+    for (path, kind) in [("/api", "APIVersions"), ("/apis", "APIGroupList")] {
+        let (code, body) = accept(&http, path, &format!("{older},application/json")).await;
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((code, &body["kind"]), (200, &json!(kind)));
+    }
+}
+
+/// Proves W30.
+#[tokio::test]
+async fn each_event_of_a_watch_is_a_line_and_comes_when_it_happens() {
+    let server = server();
+    let http = http(&server);
+    let watch = Request::get(format!("{CONFIG_MAPS}?watch=true"))
+        .body(Full::new(Bytes::new()))
+        .unwrap();
+    let response = http.send(watch).await;
+    assert_eq!(response.headers()["content-type"], "application/json");
+    let mut body = response.into_body();
+    for name in ["a", "b"] {
+        // With a line break in its data, which stays one in the event.
+        let mut object = config_map(name);
+        object["data"]["k"] = "1\n2".into();
+        http.post(CONFIG_MAPS, &object).await;
+        let frame = body.frame().await.unwrap().unwrap();
+        let text = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();
+        let line = text.strip_suffix('\n').unwrap();
+        assert!(!line.contains('\n'), "{line}");
+        let event: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(event["object"]["metadata"]["name"], name);
+    }
+}

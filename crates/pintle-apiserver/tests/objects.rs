@@ -651,7 +651,7 @@ async fn a_dry_run_shows_how_an_object_would_be_marked() {
     assert_eq!(http.get(&path).await.1, before);
 }
 
-/// Proves W76.
+/// Proves W76, W8.
 #[tokio::test]
 async fn a_patch_tells_of_keys_that_stand_twice() {
     let server = server();

@@ -112,7 +112,7 @@ impl Api {
             subresource: sub,
             now: &self.clock.stamp(),
             reset: &reset,
-            other: resource.other_form(),
+            others: &resource.other_forms(),
         })
     }
 }
@@ -157,8 +157,24 @@ impl Resource {
         }
     }
 
-    /// The other version objects of this kind are written in.
-    fn other_form(&self) -> Option<Other<'static>> {
+    /// The other versions objects of this kind are written in.
+    fn other_forms(&self) -> Vec<Other<'_>> {
+        if let Some(custom) = &self.custom {
+            let others = custom.others.iter();
+            return others
+                .map(|(api_version, schema)| Other {
+                    api_version,
+                    shape: Shape::Custom(schema),
+                    there: same,
+                    back: same,
+                })
+                .collect();
+        }
+        self.twin_form().into_iter().collect()
+    }
+
+    /// The other form of a built-in kind that has two.
+    fn twin_form(&self) -> Option<Other<'static>> {
         let twin = self.twin?;
         let (group, version) = twin.version.split_once('/').unwrap_or(("", twin.version));
         Some(Other {
@@ -168,4 +184,9 @@ impl Resource {
             back: twin.back,
         })
     }
+}
+
+/// The versions of a definition differ in what they say of an object, not in the object.
+fn same(object: Tree) -> Tree {
+    object
 }

@@ -30,7 +30,9 @@ pub(crate) struct CustomVersion {
     /// The definition is being deleted: nothing new may be created.
     pub(crate) terminating: bool,
     /// What objects must look like.
-    pub(crate) schema: Structural,
+    pub(crate) schema: Arc<Structural>,
+    /// The other versions, served or not: `example.com/v2`, and what objects look like there.
+    pub(crate) others: Vec<(String, Arc<Structural>)>,
     /// What objects get when they are read; none if nothing.
     pub(crate) kept: Option<Arc<Kept>>,
     /// The whole entry of `spec.versions`.
@@ -94,16 +96,28 @@ impl Definition {
             version_order(&string(&b["name"])).cmp(&version_order(&string(&a["name"])))
         });
         let kept = self.storage().and_then(Kept::of);
+        let schemas = self.schemas();
         served
             .into_iter()
-            .map(|version| self.resource(version, table, kept.clone()))
+            .map(|version| self.resource(version, &schemas, table, kept.clone()))
             .collect()
+    }
+
+    /// What objects look like in each version.
+    fn schemas(&self) -> Vec<(String, Arc<Structural>)> {
+        let parsed = |version: &Value| {
+            // It was checked when the definition was written.
+            let schema = Structural::parse(&version["schema"]["openAPIV3Schema"]);
+            let name = api_version(&self.group, &string(&version["name"]));
+            (name, Arc::new(schema.unwrap_or_default()))
+        };
+        self.versions().map(parsed).collect()
     }
 
     /// The resource of the version that objects are stored in, served or not.
     pub(crate) fn stored(&self, table: TableId) -> Option<Resource> {
         let version = self.storage()?;
-        Some(self.resource(version, table, Kept::of(version)))
+        Some(self.resource(version, &self.schemas(), table, Kept::of(version)))
     }
 
     fn storage(&self) -> Option<&Value> {
@@ -111,16 +125,31 @@ impl Definition {
             .find(|version| version["storage"] == Value::Bool(true))
     }
 
-    fn resource(&self, version: &Value, table: TableId, kept: Option<Arc<Kept>>) -> Resource {
+    fn resource(
+        &self,
+        version: &Value,
+        schemas: &[(String, Arc<Structural>)],
+        table: TableId,
+        kept: Option<Arc<Kept>>,
+    ) -> Resource {
         let names = at(&self.tree, &["spec", "names"]);
         let kind = string(&names["kind"]);
         let name = string(&version["name"]);
+        let own = api_version(&self.group, &name);
+        let (mine, others): (Vec<_>, Vec<_>) = schemas
+            .iter()
+            .cloned()
+            .partition(|(version, _)| *version == own);
         let custom = CustomVersion {
             definition: self.name.clone(),
             uid: string(at(&self.tree, &["metadata", "uid"])),
             terminating: crate::meta::is_deleting(&self.tree),
-            // It was checked when the definition was written.
-            schema: Structural::parse(&version["schema"]["openAPIV3Schema"]).unwrap_or_default(),
+            schema: mine
+                .into_iter()
+                .next()
+                .map(|(_, schema)| schema)
+                .unwrap_or_default(),
+            others,
             kept,
             version: version.clone(),
         };
@@ -151,7 +180,7 @@ impl Definition {
                 .flatten()
                 .map(|field| SelectableField::custom(&string(&field["jsonPath"])))
                 .collect(),
-            prefix: type_prefix(&api_version(&self.group, &name), &kind),
+            prefix: type_prefix(&own, &kind),
             version: name,
             kind,
         }

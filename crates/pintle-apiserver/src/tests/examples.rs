@@ -157,7 +157,7 @@ fn who_applies_another_value_is_told_whose_it_is() {
         subresource: "",
         now: "2026-11-15T21:00:00Z",
         reset: &reset,
-        other: None,
+        others: &[],
     };
     let config = |value| {
         json!({ "apiVersion": "v1", "kind": "ConfigMap",

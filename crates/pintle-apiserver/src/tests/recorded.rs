@@ -39,7 +39,7 @@ fn step(live: &Value, step: &Value) -> Result<Value, String> {
         subresource: "",
         now: "2026-11-15T21:00:00Z",
         reset: &reset,
-        other: None,
+        others: &[],
     };
     let finish = |object: &mut Value| {
         typed::canonicalize(object, ty).unwrap();

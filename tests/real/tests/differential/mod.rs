@@ -107,9 +107,10 @@ fn scenarios(area: &str) -> Vec<Scenario> {
     parse(area, &file(&format!("{area}.yaml")))
 }
 
-/// One word for this run, so that runs against one control plane do not meet. They would in the node
-/// ports and the addresses that services ask for, which a control plane has but once: two at the
-/// same time, or one after another that was killed before it deleted its services.
+/// One word for this run, so that runs against one control plane do not meet. They do in the node
+/// ports and the addresses that services ask for, which a control plane has but once. Nothing else
+/// can have them: they are of those which a control plane gives to nobody who does not ask for them
+/// by number, as long as it has others.
 fn run_id() -> String {
     format!("{:05x}", std::process::id() % 0x10_0000)
 }

@@ -77,9 +77,10 @@ pub(super) struct Step {
     #[serde(default)]
     pub(super) only: Vec<String>,
     /// Of a list or map at each of those pointers, compares only what has such a name: for lists in
-    /// which both servers name things of their own, or of other scenarios.
+    /// which both servers name things of their own, or of other scenarios. On the real server
+    /// something must have one.
     pub(super) names: Option<String>,
-    /// Fields that are not compared, wherever they are: prose.
+    /// Fields of those parts that are not compared, wherever they are: prose.
     #[serde(default)]
     pub(super) without: Vec<String>,
 }

@@ -115,6 +115,8 @@ impl Side {
             .filter(|(name, _)| HEADERS.contains(&name.as_str()))
             .collect();
         let body = if step.only.is_empty() {
+            let all = step.names.is_none() && step.without.is_empty();
+            self.must(all, step, "says of which parts it compares only some");
             raw.body
         } else {
             for part in &step.only {
@@ -127,7 +129,11 @@ impl Side {
                 let found = raw.body.pointer(&self.names.fill_in(pointer)).cloned();
                 let found = without(&step.without, found.unwrap_or_default());
                 let found = match &names {
-                    Some(names) => named(found, names),
+                    Some(names) => {
+                        let found = named(found, names);
+                        self.must(!is_empty(&found), step, &format!("names any of {pointer}"));
+                        found
+                    }
                     None => found,
                 };
                 (pointer.to_owned(), found)
@@ -284,6 +290,11 @@ fn without(fields: &[String], value: Value) -> Value {
     }
 }
 
+/// Whether nothing is left to compare.
+fn is_empty(part: &Value) -> bool {
+    part.as_object().is_some_and(Map::is_empty)
+}
+
 /// What of a list or map has such a name, by its name.
 fn named(value: Value, names: &Regex) -> Value {
     let entries: Vec<(String, Value)> = match value {
@@ -345,5 +356,22 @@ mod tests {
         for part in ["/knid", "kind", "/metadata/name", "no /kind", "not /kind"] {
             assert!(!as_meant(part, &body), "{part}");
         }
+    }
+
+    #[test]
+    fn names_that_are_mistyped_leave_nothing() {
+        let list = json!([{"name": "apps"}, {"metadata": {"name": "batch"}}, "core"]);
+        let map = json!({"apps": 1, "batch": 2});
+        let left = |value: &Value, names: &str| named(value.clone(), &Regex::new(names).unwrap());
+        assert_eq!(left(&map, "^a"), json!({"apps": 1}));
+        assert_eq!(left(&list, "^(batch|core)$").as_object().unwrap().len(), 2);
+        for value in [&list, &map] {
+            assert!(!is_empty(&left(value, "^apps$")));
+            assert!(is_empty(&left(value, "^app$")), "{value}");
+        }
+        assert!(
+            !is_empty(&left(&"APIGroupList".into(), "^app$")),
+            "a text has no names"
+        );
     }
 }

@@ -51,8 +51,8 @@ pub(crate) struct Write<'a> {
     pub now: &'a str,
     /// Fields this way of writing cannot change, and so never has.
     pub reset: &'a FieldSet,
-    /// The other version objects of the kind are written in, if there is one.
-    pub other: Option<Other<'a>>,
+    /// The other versions objects of the kind are written in.
+    pub others: &'a [Other<'a>],
 }
 
 /// Why a configuration was not applied.

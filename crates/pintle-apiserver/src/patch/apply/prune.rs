@@ -18,42 +18,53 @@ pub(super) fn pruned(
     shape: Shape<'_>,
     write: &Write<'_>,
 ) -> Value {
-    match write.other {
-        // It is undone in the version it was said in.
-        Some(other) if other.api_version == last.api_version => {
-            let here = Other {
-                api_version: write.api_version,
-                shape,
-                there: other.back,
-                back: other.there,
-            };
-            let merged = other.there(merged);
-            let left = pruned_in(&merged, managed, &last.fields, other.shape, Some(here));
-            other.back(&left)
-        }
-        other => pruned_in(merged, managed, &last.fields, shape, other),
-    }
+    let is_last = |other: &&Other<'_>| other.api_version == last.api_version;
+    let Some(other) = write.others.iter().find(is_last) else {
+        return pruned_in(merged, managed, &last.fields, shape, write.others);
+    };
+    // It is undone in the version it was said in.
+    let here = Other {
+        api_version: write.api_version,
+        shape,
+        there: other.back,
+        back: other.there,
+    };
+    // Where there are more than two, all of them convert alike.
+    let rest = write.others.iter().filter(|other| !is_last(other));
+    let others: Vec<Other<'_>> = rest.copied().chain([here]).collect();
+    let merged = other.there(merged);
+    other.back(&pruned_in(
+        &merged,
+        managed,
+        &last.fields,
+        other.shape,
+        &others,
+    ))
 }
 
-/// The same, all in the version `last` is in; others may have fields in the other one.
+/// The same, all in the version `last` is in; managers may have fields in others.
 fn pruned_in(
     merged: &Value,
     managed: &Managed,
     last: &FieldSet,
     shape: Shape<'_>,
-    other: Option<Other<'_>>,
+    others: &[Other<'_>],
 ) -> Value {
     let place = shape.root();
     let whole = |set: &FieldSet| walk::with_structs(set, place, merged);
     let last = whole(last);
     let first = without(merged, &last, shape);
-    let is_there = |entry: &&Entry| other.is_some_and(|o| o.api_version == entry.api_version);
-    let (there, here): (Vec<&Entry>, Vec<&Entry>) = managed.entries.values().partition(is_there);
+    let is_in = |entry: &Entry, other: &Other<'_>| entry.api_version == other.api_version;
+    let entries = || managed.entries.values();
+    let here = entries().filter(|entry| !others.iter().any(|other| is_in(entry, other)));
     // Others' fields come back with what they stand in …
-    let mut second = with_owned(merged, &first, &here, shape);
-    if let Some(other) = other.filter(|_| !there.is_empty()) {
-        let (merged, left) = (other.there(merged), other.there(&second));
-        second = other.back(&with_owned(&merged, &left, &there, other.shape));
+    let mut second = with_owned(merged, &first, &here.collect::<Vec<&Entry>>(), shape);
+    for other in others {
+        let there: Vec<&Entry> = entries().filter(|entry| is_in(entry, other)).collect();
+        if !there.is_empty() {
+            let (merged, left) = (other.there(merged), other.there(&second));
+            second = other.back(&with_owned(&merged, &left, &there, other.shape));
+        }
     }
     // … and so does what was never this manager's to remove.
     let kept = whole(&walk::field_set(&second, place));

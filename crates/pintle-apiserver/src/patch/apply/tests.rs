@@ -26,7 +26,7 @@ fn write<'a>(manager: &'a str, api_version: &'a str, reset: &'a FieldSet) -> Wri
         subresource: "",
         now: NOW,
         reset,
-        other: None,
+        others: &[],
     }
 }
 

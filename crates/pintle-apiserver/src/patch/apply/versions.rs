@@ -9,7 +9,8 @@ use super::{
     walk::{self, Changes},
 };
 
-/// Another version of a kind: who wrote in it has fields under the names of that version.
+/// Another version of a kind: who wrote in it has fields under the names of that version, and of
+/// lists what that version takes for one field.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Other<'a> {
     /// `autoscaling/v1`.
@@ -39,11 +40,11 @@ fn converted(object: &Value, way: fn(Map<String, Value>) -> Map<String, Value>) 
 /// What a write changes, in the names of each version its managers wrote in.
 pub(super) struct Seen<'a> {
     pub(super) here: Changes,
-    there: Option<(&'a str, Changes)>,
+    there: Vec<(&'a str, Changes)>,
 }
 
 impl<'a> Seen<'a> {
-    /// Looks at the other version only if one of the managers wrote in it.
+    /// Looks only at those other versions that one of the managers wrote in.
     pub(super) fn new(
         before: &Value,
         after: &Value,
@@ -54,37 +55,38 @@ impl<'a> Seen<'a> {
         let compare = |before: &Value, after: &Value, shape: Shape<'_>| {
             filtered(&walk::compare(before, after, shape.root()), write.reset)
         };
-        let mut entries = managed.entries.values();
-        let other = write
-            .other
-            .filter(|other| entries.any(|entry| entry.api_version == other.api_version));
+        let wrote_in = |other: &&Other<'a>| {
+            let mut entries = managed.entries.values();
+            entries.any(|entry| entry.api_version == other.api_version)
+        };
+        let others = write.others.iter().filter(wrote_in).map(|other| {
+            let (before, after) = (other.there(before), other.there(after));
+            (other.api_version, compare(&before, &after, other.shape))
+        });
         Self {
             here: compare(before, after, shape),
-            there: other.map(|other| {
-                let (before, after) = (other.there(before), other.there(after));
-                (other.api_version, compare(&before, &after, other.shape))
-            }),
+            there: others.collect(),
         }
     }
 
     /// What changes for the manager of an entry.
     pub(super) fn by(&self, entry: &Entry) -> &Changes {
-        match &self.there {
-            Some((version, changes)) if entry.api_version == *version => changes,
-            _ => &self.here,
-        }
+        let there = self.there.iter();
+        let mut there = there.filter(|(version, _)| entry.api_version == *version);
+        there.next().map_or(&self.here, |(_, changes)| changes)
     }
 }
 
 /// Forgets managers that wrote in a version which cannot be compared with: nothing tells what of
 /// theirs is left.
 pub(super) fn forget_unknown(managed: &mut Managed, shape: Shape<'_>, write: &Write<'_>) {
-    // A definition's versions all name their fields alike.
+    // What a definition no longer has was named as in its other versions.
     if !matches!(shape, Shape::Builtin(_)) {
         return;
     }
     managed.entries.retain(|_, entry| {
-        let other = write.other.map(|other| other.api_version);
-        entry.api_version == write.api_version || Some(entry.api_version.as_str()) == other
+        let mut others = write.others.iter();
+        entry.api_version == write.api_version
+            || others.any(|other| entry.api_version == other.api_version)
     });
 }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    Faults, IMMUTABLE, absent, blank, entries, events, items, non_negative, one_of, pods, require,
-    services, subdomain, text,
+    Faults, IMMUTABLE, absent, autoscalers, blank, entries, events, items, non_negative, one_of,
+    pods, require, services, subdomain, text,
 };
 use crate::schema::field::{FieldError, Path};
 
@@ -46,7 +46,7 @@ pub(super) fn check(group: &str, kind: &str, object: &Value, faults: &mut Faults
         }
         ("" | "events.k8s.io", "Event") => events::event(object, faults),
         ("policy", "PodDisruptionBudget") => budget(spec, &at, faults),
-        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler(spec, &at, faults),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscalers::autoscaler(spec, &at, faults),
         ("networking.k8s.io", "Ingress") => ingress(spec, &at, faults),
         ("coordination.k8s.io", "Lease") => {
             if let Some(seconds) = spec["leaseDurationSeconds"].as_i64().filter(|s| *s <= 0) {
@@ -256,27 +256,6 @@ fn budget(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     }
     non_negative(spec, "minAvailable", at, faults);
     non_negative(spec, "maxUnavailable", at, faults);
-}
-
-fn autoscaler(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
-    let least = spec["minReplicas"].as_i64().unwrap_or(1);
-    let most = spec["maxReplicas"].as_i64().unwrap_or_default();
-    if most < 1 {
-        let why = "must be set and greater than 0";
-        faults.push(FieldError::required(at.child("maxReplicas"), why));
-    }
-    if most < least {
-        let why = "must be greater than or equal to `minReplicas`";
-        faults.push(FieldError::invalid(at.child("maxReplicas"), most, why));
-    }
-    let here = at.child("scaleTargetRef");
-    require(&spec["scaleTargetRef"], "kind", &here, faults);
-    require(&spec["scaleTargetRef"], "name", &here, faults);
-    let version = text(&spec["scaleTargetRef"], "apiVersion");
-    if version.is_empty() {
-        let why = "apiVersion must specify API group";
-        faults.push(FieldError::invalid(here.child("apiVersion"), version, why));
-    }
 }
 
 fn ingress(spec: &Value, at: &Path<'_>, faults: &mut Faults) {

@@ -4,6 +4,7 @@
 //! mistyped manifest run into: what is required, which names and numbers are legal, that a
 //! selector selects its own pods, what may not change. They are told in the words of the original.
 
+mod autoscalers;
 mod events;
 mod kinds;
 mod pods;
@@ -61,7 +62,13 @@ pub(crate) fn update(object: &Value, old: &Value, ty: TypeRef) -> Vec<FieldError
 pub(crate) fn status(object: &Value, ty: TypeRef) -> Vec<FieldError> {
     let mut faults = Vec::new();
     if let Some((group, _, kind)) = ty.get().kind {
-        workloads::status(group, kind, &object["status"], &mut faults);
+        let status = &object["status"];
+        workloads::status(group, kind, status, &mut faults);
+        if (group, kind) == ("autoscaling", "HorizontalPodAutoscaler") {
+            for name in ["currentReplicas", "desiredReplicas"] {
+                non_negative(status, name, &Path::At("status"), &mut faults);
+            }
+        }
     }
     faults
 }

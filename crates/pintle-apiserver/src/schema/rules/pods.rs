@@ -193,14 +193,7 @@ fn resources(resources: &Value, at: &Path<'_>, faults: &mut Faults) {
             if amount.starts_with('-') {
                 faults.push(FieldError::invalid(here, amount, super::NON_NEGATIVE));
             }
-            let standard = ["cpu", "memory", "ephemeral-storage"].contains(&name.as_str())
-                || name.starts_with("hugepages-");
-            if !standard && !name.contains('/') {
-                let why = "must be a standard resource type or fully qualified";
-                faults.push(FieldError::invalid(here, name.as_str(), why));
-                let why = "must be a standard resource for containers";
-                faults.push(FieldError::invalid(here, name.as_str(), why));
-            }
+            resource_name(name, &here, faults);
         }
     }
     for (name, request) in entries(&resources["requests"]) {
@@ -210,6 +203,18 @@ fn resources(resources: &Value, at: &Path<'_>, faults: &mut Faults) {
             let why = format!("must be less than or equal to {name} limit of {limit}");
             faults.push(FieldError::invalid(at.child("requests"), request, why));
         }
+    }
+}
+
+/// The name of what a container can have an amount of.
+pub(super) fn resource_name(name: &str, at: &Path<'_>, faults: &mut Faults) {
+    let standard =
+        ["cpu", "memory", "ephemeral-storage"].contains(&name) || name.starts_with("hugepages-");
+    if !standard && !name.contains('/') {
+        let why = "must be a standard resource type or fully qualified";
+        faults.push(FieldError::invalid(at, name, why));
+        let why = "must be a standard resource for containers";
+        faults.push(FieldError::invalid(at, name, why));
     }
 }
 

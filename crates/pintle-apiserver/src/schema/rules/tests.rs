@@ -151,12 +151,112 @@ fn schedules_are_read() {
     }
 }
 
+fn autoscaler(spec: &Value) -> Vec<String> {
+    let ty = kind("autoscaling", "v2", "HorizontalPodAutoscaler").unwrap();
+    let mut object = json!({"spec": {"maxReplicas": 3,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
+    merge::apply(&mut object, json!({ "spec": spec })).unwrap();
+    let faults = create(&finished(object, ty, true), ty);
+    faults.iter().map(ToString::to_string).collect()
+}
+
+/// Proves PW-22.
+#[test]
+fn behavior_of_an_autoscaler_has_bounds() {
+    let policy = |kind: &str, value: i32, period: i32| json!({"type": kind, "value": value, "periodSeconds": period});
+    let down = |rules: Value| autoscaler(&json!({"behavior": {"scaleDown": rules}}));
+    for fine in [
+        json!({}),
+        json!({"policies": null}),
+        json!({"stabilizationWindowSeconds": 0, "selectPolicy": "Disabled", "tolerance": "0"}),
+        json!({"stabilizationWindowSeconds": 3600, "policies": [policy("Pods", 1, 1800)]}),
+        json!({"selectPolicy": "Min", "policies": [policy("Percent", 100, 1)]}),
+    ] {
+        assert_eq!(down(fine.clone()), [""; 0], "{fine}");
+    }
+    for (bad, place, why) in [
+        (
+            json!({"stabilizationWindowSeconds": 3601}),
+            "stabilizationWindowSeconds",
+            "Invalid value: 3601: must be less than or equal to 3600",
+        ),
+        (
+            json!({"stabilizationWindowSeconds": -1}),
+            "stabilizationWindowSeconds",
+            "Invalid value: -1: must be greater than or equal to zero",
+        ),
+        (
+            json!({"selectPolicy": ""}),
+            "selectPolicy",
+            "Unsupported value: \"\": supported values: \"Disabled\", \"Max\", \"Min\"",
+        ),
+        (
+            json!({"policies": []}),
+            "policies",
+            "Required value: must specify at least one Policy",
+        ),
+        (
+            json!({"policies": [policy("Nodes", 1, 1)]}),
+            "policies[0].type",
+            "Unsupported value: \"Nodes\": supported values: \"Percent\", \"Pods\"",
+        ),
+        (
+            json!({"policies": [policy("Pods", 1, 1), policy("Pods", 0, 1)]}),
+            "policies[1].value",
+            "Invalid value: 0: must be greater than zero",
+        ),
+        (
+            json!({"policies": [policy("Pods", 1, 1801)]}),
+            "policies[0].periodSeconds",
+            "Invalid value: 1801: must be less than or equal to 1800",
+        ),
+        (
+            json!({"tolerance": "-0.1"}),
+            "tolerance",
+            "Invalid value: \"-100m\": must be greater than or equal to 0",
+        ),
+    ] {
+        let told = [format!("spec.behavior.scaleDown.{place}: {why}")];
+        assert_eq!(down(bad.clone()), told, "{bad}");
+    }
+}
+
+/// Proves PW-22.
+#[test]
+fn metrics_of_an_autoscaler_say_what_they_are() {
+    let told = |metric: Value| autoscaler(&json!({ "metrics": [metric] }));
+    let fine = json!({"type": "Pods", "pods": {"metric": {"name": "m"},
+        "target": {"type": "AverageValue", "averageValue": 1}}});
+    assert_eq!(told(fine), [""; 0]);
+    let two = json!({"type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 1}},
+        "pods": {"metric": {"name": ""}, "target": {"type": "AverageValue"}}});
+    assert_eq!(
+        told(two),
+        [
+            "spec.metrics[0].pods.metric.name: Required value: must specify a metric name",
+            "spec.metrics[0].pods.target.averageValue: Required value: must specify a positive target averageValue",
+            "spec.metrics[0].pods: Forbidden: must populate the given metric source only",
+        ]
+    );
+    let both = json!({"type": "External", "external": {"metric": {"name": "e"},
+        "target": {"type": "Value", "value": 0, "averageValue": 1}}});
+    assert_eq!(
+        told(both),
+        [
+            "spec.metrics[0].external.target.value: Invalid value: \"0\": must be positive",
+            "spec.metrics[0].external.target.value: Forbidden: may not set both a target value for metric and a per-pod target",
+        ]
+    );
+}
+
 proptest! {
     // Proves PW-22.
     #[test]
     fn any_object_is_checked(spec in any_json(), old in any_json()) {
         for (group, name) in [("", "Pod"), ("apps", "Deployment"), ("", "Service"), ("batch", "CronJob"),
-            ("", "Secret"), ("rbac.authorization.k8s.io", "RoleBinding"), ("apps", "StatefulSet")] {
+            ("", "Secret"), ("rbac.authorization.k8s.io", "RoleBinding"), ("apps", "StatefulSet"),
+            ("autoscaling", "HorizontalPodAutoscaler")] {
             let ty = kind(group, "v1", name).unwrap();
             let object = json!({"spec": spec, "data": spec, "subjects": spec, "roleRef": old});
             create(&object, ty);

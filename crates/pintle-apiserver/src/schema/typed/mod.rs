@@ -113,6 +113,12 @@ fn is_empty(value: &Value, ty: &FieldType) -> bool {
     }
 }
 
+/// True for a list that is refused when it is empty, where none at all gets a default: so it may not
+/// be left out before anybody has looked.
+fn refused_empty(ty: &Type, field: &Field) -> bool {
+    (ty.name, field.name) == ("HPAScalingRules", "policies")
+}
+
 enum Step {
     Name(String),
     /// A key of a map: shown to people, but no field.
@@ -227,7 +233,7 @@ impl Walk {
                 } => is_empty(value, &field.ty),
                 _ => false,
             };
-            !gone
+            !gone || refused_empty(ty, field)
         });
         if let Some(error) = failed {
             return Err(error);
