@@ -66,10 +66,7 @@ impl<'a> Giver<'a> {
         if let Some(old) = old {
             keep(spec, old);
         }
-        let address = text(spec, "clusterIP").to_owned();
-        if list(spec, "clusterIPs").is_empty() && !address.is_empty() {
-            spec.insert("clusterIPs".into(), json!([address]));
-        }
+        settle_addresses(spec, old);
         if has_address(spec) {
             settle_families(spec, old)?;
             if old.is_none_or(|old| !has_address(old)) {
@@ -268,14 +265,8 @@ fn keep(spec: &mut Tree, old: &Tree) {
         if list(spec, "clusterIPs").is_empty() {
             keep_field(spec, old, "clusterIPs");
         }
-        if text(spec, "clusterIP") != text(old, "clusterIP")
-            && spec.get("clusterIPs") == old.get("clusterIPs")
-        {
-            let address = text(spec, "clusterIP").to_owned();
-            spec.insert("clusterIPs".into(), json!([address]));
-        }
     }
-    if has_node_ports(spec) && has_node_ports(old) {
+    if gets_node_ports(spec) && gets_node_ports(old) {
         let now: BTreeSet<u64> = node_ports(spec).collect();
         let name = |port: &Tree| text(port, "name").to_owned();
         let before: BTreeMap<String, u64> = list(old, "ports")
@@ -303,6 +294,30 @@ fn keep_field(spec: &mut Tree, old: &Tree, field: &str) {
     }
 }
 
+/// Who says something of the address alone means the list of addresses, too.
+fn settle_addresses(spec: &mut Tree, old: Option<&Tree>) {
+    const ONE: &str = "clusterIP";
+    const LIST: &str = "clusterIPs";
+    let address = text(spec, ONE).to_owned();
+    let Some(old) = old else {
+        if !address.is_empty() && list(spec, LIST).is_empty() {
+            spec.insert(LIST.into(), json!([address]));
+        }
+        return;
+    };
+    if address == text(old, ONE) {
+        if list(spec, LIST).is_empty() {
+            keep_field(spec, old, LIST);
+        }
+    } else if list(spec, LIST) == list(old, LIST) {
+        if address.is_empty() {
+            spec.remove(LIST);
+        } else {
+            spec.insert(LIST.into(), json!([address]));
+        }
+    }
+}
+
 /// Settles which families of addresses a service has, in a cluster that has IPv4 alone.
 fn settle_families(spec: &mut Tree, old: Option<&Tree>) -> Result<(), Denied> {
     let bare = text(spec, "clusterIP") == HEADLESS
@@ -320,8 +335,19 @@ fn settle_families(spec: &mut Tree, old: Option<&Tree>) -> Result<(), Denied> {
     }
     let policy = text(spec, "ipFamilyPolicy").to_owned();
     let wrong = |why: &str| FieldError::invalid("spec.ipFamilyPolicy", policy.as_str(), why);
-    let (addresses, mut families) = (list(spec, "clusterIPs"), list(spec, "ipFamilies").to_vec());
     let mut errors = Vec::new();
+    for (field, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
+        let before = old.map_or(&[][..], |old| list(old, field));
+        let now = list(spec, field);
+        if policy != "SingleStack" && !now.is_empty() && now.len() < before.len() {
+            let why = format!("must be 'SingleStack' to release the secondary {what}");
+            errors.push(wrong(&why));
+        } else if policy == "SingleStack" && now == before && now.len() > 1 {
+            let first = now.iter().take(1).cloned().collect();
+            spec.insert(field.into(), first);
+        }
+    }
+    let (addresses, mut families) = (list(spec, "clusterIPs"), list(spec, "ipFamilies").to_vec());
     if policy == "SingleStack" {
         let two = "must be 'RequireDualStack' or 'PreferDualStack' when multiple";
         if addresses.len() == 2 {

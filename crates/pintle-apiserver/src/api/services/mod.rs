@@ -100,7 +100,9 @@ impl Api {
             let service = service.decode();
             if let Some(Value::Object(spec)) = service.get("spec") {
                 let address = text(spec, "clusterIP").parse::<Ipv4Addr>();
-                taken.addresses.extend(address);
+                taken
+                    .addresses
+                    .extend(address.ok().filter(|_| has_address(spec)));
                 taken.ports.extend(node_ports(spec));
                 taken.ports.extend(number(spec.get(HEALTH)));
             }
@@ -121,9 +123,12 @@ pub(crate) fn drop_former(service: &mut Tree, stored: &Tree) {
     let kind = |spec: &Tree| text(spec, "type").to_owned();
     let (before, now) = (kind(old), kind(spec));
     if has_address(old) && now == "ExternalName" {
-        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-            drop_unchanged(spec, old, field);
+        if list(spec, "clusterIPs") == list(old, "clusterIPs") {
+            spec.remove("clusterIP");
+            spec.remove("clusterIPs");
         }
+        drop_unchanged(spec, old, "ipFamilies");
+        drop_unchanged(spec, old, "ipFamilyPolicy");
     }
     if has_node_ports(old) && !has_node_ports(spec) {
         let had: BTreeSet<u64> = node_ports(old).collect();

@@ -137,10 +137,45 @@ fn addresses(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     }
     let policies = ["PreferDualStack", "RequireDualStack", "SingleStack"];
     one_of(spec, "ipFamilyPolicy", &policies, at, faults);
-    for (i, address) in items(list) {
-        let address = address.as_str().unwrap_or_default();
-        if i > 0 || address != "None" {
+    let valid = faults.len();
+    let mut wrong = |why: &str| {
+        faults.push(FieldError::invalid(String::from(&here), list.clone(), why));
+    };
+    let addresses: Vec<&str> = items(list).filter_map(|(_, item)| item.as_str()).collect();
+    if let ["None", _, ..] = addresses.as_slice() {
+        wrong("'None' must be the first and only value");
+    }
+    if addresses.len() > 2 {
+        wrong("may only hold up to 2 values");
+    }
+    for (i, address) in addresses.iter().enumerate() {
+        if i > 0 || *address != "None" {
             ip_address(address, &here.index(i), faults);
+        }
+    }
+    if faults.len() > valid {
+        return;
+    }
+    let version = |address: &&str| match address.parse() {
+        Ok(IpAddr::V4(_)) => "IPv4",
+        _ => "IPv6",
+    };
+    let versions: Vec<&str> = addresses.iter().map(version).collect();
+    if let [one, other] = versions.as_slice()
+        && one == other
+    {
+        let why = "may specify no more than one IP for each IP family";
+        faults.push(FieldError::invalid(String::from(&here), list.clone(), why));
+    }
+    if address == "None" {
+        return;
+    }
+    let families = items(&spec["ipFamilies"]).filter_map(|(_, family)| family.as_str());
+    for (i, (version, family)) in versions.into_iter().zip(families).enumerate() {
+        if matches!(family, "IPv4" | "IPv6") && family != version {
+            let why = format!("expected an {family} value as indicated by `ipFamilies[{i}]`");
+            let found = addresses.get(i).copied().unwrap_or_default();
+            faults.push(FieldError::invalid(here.index(i), found, why));
         }
     }
 }
