@@ -90,7 +90,12 @@ fn cargo_can_build_what_is_copied() {
     let plan = String::from_utf8_lossy(&planned.stdout);
     assert!(plan.starts_with("sample-controller v"), "{plan}");
     // Nothing but what Rust's own image for Alpine brings: a C compiler for ring. And no cluster.
-    for left_out in ["openssl-sys", "aws-lc-sys", "native-tls", "pintle-apiserver"] {
+    for left_out in [
+        "openssl-sys",
+        "aws-lc-sys",
+        "native-tls",
+        "pintle-apiserver",
+    ] {
         assert!(!plan.contains(left_out), "{left_out}");
     }
 }
