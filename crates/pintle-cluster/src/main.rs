@@ -1,7 +1,7 @@
 //! A Kubernetes cluster in one process, on loopback, until Ctrl-C.
 
 use std::{
-    io::{Write, stdout},
+    io::{IsTerminal, Write, stderr, stdout},
     net::SocketAddr,
     path::PathBuf,
     time::Duration,
@@ -17,7 +17,7 @@ use tracing_subscriber::EnvFilter;
 /// Runs a Kubernetes cluster in one process: an API server and the loops that make Deployments
 /// into Pods. No container runs; Pods live on simulated nodes.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version)]
 struct Options {
     /// How many simulated nodes there are
     #[arg(long, default_value_t = 3)]
@@ -46,7 +46,8 @@ async fn main() -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_ansi(stderr().is_terminal())
+        .with_writer(stderr)
         .init();
 
     // Before anybody is told that Ctrl-C stops it, and before there is anything to leave behind.

@@ -1,6 +1,6 @@
 //! What one can say to the program.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{io::IsTerminal, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Parser, Subcommand};
 use pintle::{
@@ -11,12 +11,12 @@ use sample_controller::manifests;
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 const ALONE: &str = "
-  sample-controller                                        a cluster of its own, and the loop as it turns";
+  sample-controller                                 a cluster of its own, and the loop as it turns";
 const EXAMPLES: &str = "
-  sample-controller --kubeconfig ~/.kube/config -v         work on a cluster that has the Foo CRD
-  sample-controller --bind 127.0.0.1:8080                  with /metrics, /healthz and /readyz
-  sample-controller crd | kubectl apply -f -               install the Foo CRD
-  sample-controller manifests | kubectl apply -f -         run it inside the cluster";
+  sample-controller --kubeconfig ~/.kube/config -v  work on a cluster that has the Foo CRD
+  sample-controller --bind 127.0.0.1:8080           with /metrics, /healthz and /readyz
+  sample-controller crd | kubectl apply -f -        install the Foo CRD
+  sample-controller manifests | kubectl apply -f -  run it inside the cluster";
 
 fn examples() -> String {
     let alone = if cfg!(feature = "embedded") {
@@ -71,7 +71,7 @@ pub(crate) struct Cli {
     /// Serve /metrics, /healthz and /readyz there, over plain HTTP
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) bind: Option<SocketAddr>,
-    /// Log more: once for what each sync does, twice for every request
+    /// Log more: once for what each sync does, twice also for each list, watch and retry
     #[arg(short, action = ArgAction::Count)]
     verbose: u8,
     /// Log as JSON, one object a line
@@ -130,8 +130,10 @@ impl Cli {
                 .with(fmt::layer().json().with_writer(std::io::stderr))
                 .init();
         } else {
+            // Colours are for people; a file or a container's log is read by others.
+            let colours = std::io::stderr().is_terminal();
             registry
-                .with(fmt::layer().with_writer(std::io::stderr))
+                .with(fmt::layer().with_ansi(colours).with_writer(std::io::stderr))
                 .init();
         }
     }
@@ -176,6 +178,8 @@ mod tests {
             "crd",
             "manifests",
             "Examples:",
+            // Not broken into two lines.
+            "the loop as it turns\n",
         ] {
             assert!(help.contains(word), "{word} is missing in\n{help}");
         }

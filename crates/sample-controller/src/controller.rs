@@ -107,12 +107,11 @@ impl Controller {
     ) -> anyhow::Result<Self> {
         let foos = informers.informer::<Foo>();
         let deployments = informers.informer::<Deployment>();
-        deployments.index_by(BY_CONTROLLER, |deployment: &Deployment| {
-            deployment
-                .owner_references()
-                .iter()
-                .filter(|owner| owner.controller == Some(true))
-                .map(|owner| owner.uid.clone())
+        deployments.index_header(BY_CONTROLLER, |deployment: &Object<Deployment>| {
+            let owner = deployment.controller_owner();
+            owner
+                .map(|owner| owner.uid().to_owned())
+                .into_iter()
                 .collect()
         })?;
 

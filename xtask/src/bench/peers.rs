@@ -20,16 +20,14 @@ impl Programs {
     pub(super) fn build(build: bool) -> Result<Self> {
         let root = workspace::root();
         let peers = root.join("benches/peers");
-        let mut cargo = workspace::cargo();
-        cargo.args([
-            "build",
-            "--release",
-            "-p",
-            "pintle-bench",
-            "-p",
-            "sample-controller",
-        ]);
-        finish(build, &mut cargo).context("Pintle's own programs do not build")?;
+        // The controller as its image has it, apart: together each would get the other's features.
+        let bench = ["--package=pintle-bench"].as_slice();
+        let foo = ["--package=sample-controller", "--no-default-features"].as_slice();
+        for program in [bench, foo] {
+            let mut cargo = workspace::cargo();
+            cargo.args(["build", "--release"]).args(program);
+            finish(build, &mut cargo).context("Pintle's own programs do not build")?;
+        }
         let release = workspace::target().join("release");
 
         let mut found = BTreeMap::new();

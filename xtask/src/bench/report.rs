@@ -228,6 +228,8 @@ is in its reconciles only.
 and etcd are added up, etcd without fsync. Both start with making their \
 certificates. Pintle's server is ready when it listens, the real one when kubectl, asking ten times a \
 second, is told so by `/readyz` and finds the default namespace.
+- Pintle's Foo controller is built as its image is, without the cluster that it can bring along: the \
+other has none.
 - No kubelet runs: Pods of the cluster's loops stay pending. kube-controller-manager runs the five loops \
 that Pintle's are, its client limits lifted.
 - What each program does exactly: `benches/peers/README.md`.
