@@ -29,7 +29,10 @@ const STAGES: [Stage; 10] = [
     // As the Dockerfile builds it; everything else here has the default features.
     ("image", |_| {
         let program = ["--package", "sample-controller", "--no-default-features"];
-        run(cargo().arg("check").args(program))
+        run(cargo()
+            .arg("clippy")
+            .args(program)
+            .args(["--", "-D", "warnings"]))
     }),
     ("guarantees", |_| guarantees::run()),
     ("tests", |totals| some_ran(totals, readme_tests)),

@@ -48,7 +48,7 @@ async fn apply(client: &Client, yaml: &str) -> kube::Result<DynamicObject> {
 async fn what_a_reader_types_works() {
     let cluster = Cluster::start().await;
     let client = cluster.client();
-    let desk = Desk::new("steps");
+    let desk = Desk::new();
     let mut terminal = desk.terminal(".");
     let folder = desk.folder.join("crontab");
     let (mut bound, mut controller) = (None, None);

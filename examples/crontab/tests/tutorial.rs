@@ -37,7 +37,7 @@ struct Reader {
 
 impl Reader {
     fn new() -> Self {
-        let desk = Desk::new("tutorial");
+        let desk = Desk::new();
         let kubectl = std::env::var("PINTLE_REAL_KUBECTL");
         let kubectl = kubectl.expect("a kubectl, as `cargo xtask test-real` brings one");
         // What it remembers of servers goes with the desk.

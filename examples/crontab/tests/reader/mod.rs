@@ -15,13 +15,19 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Lines, Write},
+    io::{BufRead, BufReader, Write},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
     thread,
     time::Duration,
 };
+
+use tempfile::TempDir;
+
+/// How long a program may take for one line. Generous: machines are busy.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Looks again and again until it is so. Patient: machines are busy.
 #[allow(
@@ -97,17 +103,21 @@ fn root() -> PathBuf {
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub(crate) folder: PathBuf,
+    _temporary: TempDir,
 }
 
 impl Desk {
-    pub(crate) fn new(name: &str) -> Self {
-        let folder = format!("pintle-{name}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(folder);
-        fs::create_dir_all(folder.join("bin")).expect("a folder");
-        let desk = Self { folder };
+    pub(crate) fn new() -> Self {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let desk = Self {
+            folder: temporary.path().to_owned(),
+            _temporary: temporary,
+        };
+        fs::create_dir(desk.folder.join("bin")).expect("a folder");
         let root = root();
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| env!("CARGO").to_owned());
         let crontab = env!("CARGO_BIN_EXE_crontab");
+        // Who runs all of `cargo xtask test-real` has built it.
         let cluster = Path::new(crontab).with_file_name("pintle-cluster");
         desk.program(
             "cargo",
@@ -165,7 +175,7 @@ impl Desk {
         let mut shell = shell.spawn().expect("a shell");
         let mut keys = shell.stdin.take().expect("a pipe");
         writeln!(keys, "exec 2>&1").expect("typed");
-        let screen = BufReader::new(shell.stdout.take().expect("a pipe")).lines();
+        let screen = Screen::of(&mut shell);
         Terminal {
             shell,
             keys,
@@ -179,22 +189,31 @@ impl Desk {
         shell.arg("-c").arg(format!("exec {line}"));
         shell.env("KUBECONFIG", kubeconfig).stdout(Stdio::piped());
         let mut program = shell.spawn().expect("a program");
-        let mut screen = BufReader::new(program.stdout.take().expect("a pipe")).lines();
-        loop {
-            let next = screen.next().expect("it goes on").expect("a line");
-            if next.starts_with(ready) {
-                break;
-            }
-        }
-        // Somebody has to listen, or its next line would end it.
-        thread::spawn(move || screen.for_each(drop));
-        Running(program)
+        let screen = Screen::of(&mut program);
+        let running = Running(program);
+        while !screen.next().starts_with(ready) {}
+        running
     }
 }
 
-impl Drop for Desk {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
+/// What a program prints, line by line. It is read also when nobody looks.
+#[derive(Debug)]
+struct Screen(Receiver<String>);
+
+impl Screen {
+    fn of(program: &mut Child) -> Self {
+        let lines = BufReader::new(program.stdout.take().expect("a pipe")).lines();
+        let (told, screen) = channel();
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let _ = told.send(line);
+            }
+        });
+        Self(screen)
+    }
+
+    fn next(&self) -> String {
+        self.0.recv_timeout(PATIENCE).expect("one more line")
     }
 }
 
@@ -203,7 +222,7 @@ impl Drop for Desk {
 pub(crate) struct Terminal {
     shell: Child,
     keys: ChildStdin,
-    screen: Lines<BufReader<ChildStdout>>,
+    screen: Screen,
 }
 
 /// Comes after everything that a line printed.
@@ -215,8 +234,7 @@ impl Terminal {
         writeln!(self.keys, "{line}\necho \"{END}$?\"").expect("typed");
         let mut printed = String::new();
         loop {
-            let next = self.screen.next().expect("the shell goes on");
-            let next = next.expect("a line");
+            let next = self.screen.next();
             if let Some(code) = next.strip_prefix(END) {
                 return (printed, code == "0");
             }
@@ -248,8 +266,10 @@ impl Running {
     /// Ctrl-C, after which it ends in order.
     pub(crate) fn interrupt(mut self) {
         let pid = self.0.id().to_string();
-        let sent = Command::new("kill").args(["-s", "INT", &pid]).status();
-        assert!(sent.expect("kill").success());
+        let sent = Command::new("sh")
+            .args(["-c", "kill -s INT $0", &pid])
+            .status();
+        assert!(sent.expect("a shell").success());
         let mut ended = None;
         wait_for("its end", || {
             ended = self.0.try_wait().expect("a status");
