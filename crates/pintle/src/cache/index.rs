@@ -65,6 +65,11 @@ impl Places {
 }
 
 impl Index {
+    /// Makes room for so many slots.
+    pub(super) fn reserve(&mut self, slots: usize) {
+        self.places.reserve_exact(slots);
+    }
+
     /// The slots with `value`.
     pub(super) fn get(&self, value: &str) -> &[u32] {
         self.find(value)

@@ -88,6 +88,11 @@ impl Matches<'_> {
 const NONE: u32 = u32::MAX;
 
 impl LabelSets {
+    /// Makes room for so many slots.
+    pub(super) fn reserve(&mut self, slots: usize) {
+        self.of_slot.reserve_exact(slots);
+    }
+
     /// Gives `slot` these labels and no others.
     pub(super) fn set(&mut self, slot: u32, labels: Labels<'_>) {
         let at = slot as usize;

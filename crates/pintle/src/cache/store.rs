@@ -61,6 +61,11 @@ impl<K> Store<K> {
 
     pub(super) fn reserve(&mut self, objects: usize) {
         self.slots.reserve_exact(objects);
+        self.labels.reserve(objects);
+        self.namespaces.reserve(objects);
+        for index in &mut self.indices {
+            index.reserve(objects);
+        }
         let Self {
             hasher,
             slots,
@@ -81,11 +86,15 @@ impl<K> Store<K> {
     }
 
     fn find(&self, namespace: Option<&str>, name: &str) -> Option<u32> {
+        self.find_hashed(self.hash(namespace, name), namespace, name)
+    }
+
+    fn find_hashed(&self, hash: u64, namespace: Option<&str>, name: &str) -> Option<u32> {
         let same = |&slot: &u32| {
             let object = self.slots[slot as usize].as_ref();
             object.is_some_and(|object| object.key().is(namespace, name))
         };
-        self.by_key.find(self.hash(namespace, name), same).copied()
+        self.by_key.find(hash, same).copied()
     }
 
     /// The slot of a key.
@@ -150,24 +159,18 @@ impl<K> Store<K> {
 
     /// Stores `object` with its values, one set per user index, and gives back what it replaced.
     pub(super) fn put(&mut self, object: Object<K>, values: &[Values]) -> Option<Object<K>> {
-        let key = object.key().clone();
-        let (slot, old) = if let Some(slot) = self.slot(&key) {
+        let (namespace, name) = (object.key().namespace(), object.key().name());
+        let hash = self.hash(namespace, name);
+        let (slot, old) = if let Some(slot) = self.find_hashed(hash, namespace, name) {
             (slot, self.slots[slot as usize].replace(object))
         } else {
-            (self.take_slot(object), None)
+            (self.take_slot(hash, object), None)
         };
-        if old.is_none() {
-            self.namespaces.set(slot, key.namespace().into_iter());
-            let hash = self.hash(key.namespace(), key.name());
-            let Self {
-                hasher,
-                slots,
-                by_key,
-                ..
-            } = self;
-            by_key.insert_unique(hash, slot, |&slot| hash_of(hasher, slots, slot));
-        }
         if let Some(object) = &self.slots[slot as usize] {
+            if old.is_none() {
+                let namespace = object.key().namespace();
+                self.namespaces.set(slot, namespace.into_iter());
+            }
             self.labels.set(slot, object.labels());
             for (index, values) in self.indices.iter_mut().zip(values) {
                 index.set(slot, values.iter(object));
@@ -191,19 +194,32 @@ impl<K> Store<K> {
         }
     }
 
-    fn take_slot(&mut self, object: Object<K>) -> u32 {
-        if let Some(slot) = self.free.pop() {
+    /// Puts an object whose key is not there yet into a slot.
+    fn take_slot(&mut self, hash: u64, object: Object<K>) -> u32 {
+        let slot = if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = Some(object);
-            return slot;
-        }
-        self.slots.push(Some(object));
-        u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+            slot
+        } else {
+            self.slots.push(Some(object));
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        };
+        let Self {
+            hasher,
+            slots,
+            by_key,
+            ..
+        } = self;
+        by_key.insert_unique(hash, slot, |&slot| hash_of(hasher, slots, slot));
+        slot
     }
 
     /// Takes an object out, if it is there.
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Object<K>> {
+        if self.by_key.is_empty() {
+            return None;
+        }
         let hash = self.hash(key.namespace(), key.name());
-        let slot = self.slot(key)?;
+        let slot = self.find_hashed(hash, key.namespace(), key.name())?;
         if let Ok(entry) = self.by_key.find_entry(hash, |&other| other == slot) {
             entry.remove();
         }
