@@ -14,6 +14,7 @@ use futures::{
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
+use proptest::{collection, prelude::*};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -24,6 +25,24 @@ use crate::{
 
 /// The kind of all test objects.
 pub(crate) type Thing = ConfigMap;
+
+/// Any JSON of a few dozen values.
+pub(crate) fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        ".{0,40}".prop_map(Value::from),
+        r#"[\\"{}\[\],:a]{0,80}"#.prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        prop_oneof![
+            collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            collection::btree_map(".{0,8}", inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
 
 /// The JSON of an object: a value, and its identity.
 pub(crate) fn json_of(key: &str, uid: &str, version: u64, value: &str) -> Value {

@@ -1,9 +1,11 @@
 //! Finding the end of an object or array without looking at each byte in turn.
 //!
 //! Strings are of any length, so a branch for each byte, or each string, is one the processor cannot
-//! foresee. Here sixty-four bytes at a time become bit masks, in loops that compilers turn into
-//! vector code: where quotes stand, and where brackets. What lies between an opening and a closing
-//! quote follows from the quotes alone, and only the brackets outside are counted one by one.
+//! foresee. Here sixty-four bytes at a time are compared as vectors, and become bit masks: where
+//! quotes stand, and where brackets. What lies between an opening and a closing quote follows from
+//! the quotes alone, and only the brackets outside are counted one by one.
+
+use wide::u8x64;
 
 /// How deep in brackets, and whether in a string. It goes on from one piece of a text to the next.
 #[derive(Debug, Default)]
@@ -36,12 +38,16 @@ impl Nesting {
 
     /// Takes a block; how much of it there is to the end, if that is in it.
     fn at_once(&mut self, block: &[u8; BLOCK]) -> Option<usize> {
-        let mut quotes = mask(block, |byte| byte == b'"');
+        let bytes = u8x64::new(*block);
+        let mut quotes = bytes.simd_eq(u8x64::splat(b'"')).to_bitmask();
         // `[` and `{`, and `]` and `}`, differ in this one bit.
-        let mut brackets = mask(block, |byte| matches!(byte | 0x20, b'{' | b'}'));
+        let curly = bytes | u8x64::splat(0x20);
+        let brackets = curly.simd_eq(u8x64::splat(b'{')) | curly.simd_eq(u8x64::splat(b'}'));
+        let mut brackets = brackets.to_bitmask();
+        let backslashes = bytes.simd_eq(u8x64::splat(b'\\')).to_bitmask();
         // Escapes are rare.
-        if self.escaped || has_backslash(block) {
-            let escaped = self.escaped(mask(block, |byte| byte == b'\\'));
+        if self.escaped || backslashes != 0 {
+            let escaped = self.escaped(backslashes);
             quotes &= !escaped;
             brackets &= !escaped;
         }
@@ -107,48 +113,12 @@ impl Nesting {
     }
 }
 
-/// Looks at all bytes, whatever the first say: that is what makes it one vector comparison.
-#[inline]
-fn has_backslash(block: &[u8; BLOCK]) -> bool {
-    let found = block
-        .iter()
-        .fold(0, |found, &byte| found | u8::from(byte == b'\\'));
-    found != 0
-}
-
-/// One bit for each byte that is wanted, the first byte's lowest.
-#[inline]
-fn mask(block: &[u8; BLOCK], wanted: impl Fn(u8) -> bool) -> u64 {
-    const BITS: [u8; BLOCK] = {
-        let mut bits = [0; BLOCK];
-        let mut at = 0;
-        while at < BLOCK {
-            bits[at] = 1 << (at % 8);
-            at += 1;
-        }
-        bits
-    };
-    // Eight bytes, each with its own bit or nothing, add up to eight bits: the top byte of the
-    // product is their sum.
-    const ADD_UP: u64 = u64::from_le_bytes([1; 8]);
-    let mut bits = [0; BLOCK];
-    for (bit, (&byte, place)) in bits.iter_mut().zip(block.iter().zip(BITS)) {
-        *bit = if wanted(byte) { place } else { 0 };
-    }
-    let (words, _) = bits.as_chunks::<8>();
-    let mut mask = 0;
-    for (number, word) in words.iter().enumerate() {
-        let sum = u64::from_le_bytes(*word).wrapping_mul(ADD_UP) >> 56;
-        mask |= sum << (8 * number);
-    }
-    mask
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use proptest::{collection, prelude::*};
 
     use super::*;
+    use crate::testing::any_json;
 
     #[test]
     fn the_end_is_found_wherever_blocks_begin_and_end() {
@@ -167,6 +137,25 @@ mod tests {
             }
             for cut in 0..text.len() {
                 assert_eq!(Nesting::length(&text.as_bytes()[..cut]), None);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        // What serde_json writes ends where it ends, whatever follows and wherever it is cut.
+        #[test]
+        fn any_json_ends_where_it_ends(items in collection::vec(any_json(), 0..6), pretty: bool) {
+            let written = if pretty { serde_json::to_string_pretty } else { serde_json::to_string };
+            let text = written(&items).unwrap();
+            let whole = format!("{text},{text}");
+            prop_assert_eq!(Nesting::length(whole.as_bytes()), Some(text.len()));
+            for cut in 0..text.len() {
+                let (before, after) = whole.as_bytes().split_at(cut);
+                let mut nesting = Nesting::default();
+                prop_assert_eq!(nesting.advance(before), None);
+                prop_assert_eq!(nesting.advance(after), Some(text.len() - cut));
             }
         }
     }

@@ -330,22 +330,7 @@ mod properties {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn value() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i32>().prop_map(Value::from),
-            ".{0,40}".prop_map(Value::from),
-        ];
-        leaf.prop_recursive(3, 24, 4, |inner| {
-            prop_oneof![
-                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                proptest::collection::btree_map(".{0,8}", inner, 0..4)
-                    .prop_map(|map| Value::Object(map.into_iter().collect())),
-            ]
-        })
-    }
+    use crate::testing::any_json;
 
     proptest! {
         // Whatever stands around it, the header is that of a full decode, and only managedFields go.
@@ -353,7 +338,7 @@ mod properties {
         fn the_skim_agrees_with_a_full_decode(
             labels in proptest::collection::btree_map(".{0,8}", ".{0,8}", 0..4),
             name in ".{1,8}", uid in ".{0,8}", pretty in any::<bool>(),
-            managed in value(), spec in value(), annotation in ".{0,30}",
+            managed in any_json(), spec in any_json(), annotation in ".{0,30}",
         ) {
             let json = json!({
                 "metadata": {

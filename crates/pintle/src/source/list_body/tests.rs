@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::any_json;
 
 fn split(chunks: &[&[u8]], limit: usize) -> Result<(Vec<String>, Page), BodyError> {
     let mut body = ListBody::new(limit);
@@ -179,5 +180,23 @@ proptest! {
         let at = at % body.len();
         body[at] = byte;
         let _ = split(&[&body], 1000);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    // Items of any shape come out as serde_json wrote them, wherever a chunk ends.
+    #[test]
+    fn a_chunk_may_end_at_any_byte(items in prop::collection::vec(any_json(), 0..3)) {
+        let expected: Vec<String> = items.iter().map(ToString::to_string).collect();
+        let body = format!(
+            r#"{{"items":[{}],"metadata":{{"resourceVersion":"1"}}}}"#, expected.join(","));
+        for cut in 0..=body.len() {
+            let (before, after) = body.as_bytes().split_at(cut);
+            prop_assert_eq!(&split(&[before, after], 10_000).unwrap().0, &expected);
+        }
+        let bytes: Vec<&[u8]> = body.as_bytes().chunks(1).collect();
+        prop_assert_eq!(&split(&bytes, 10_000).unwrap().0, &expected);
     }
 }
