@@ -119,8 +119,9 @@ impl<T: Key> WorkQueue<T> {
     /// left to hand out.
     ///
     /// Cancel safe: a cancelled call has taken no key, and a wake-up meant for it goes to another
-    /// waiting worker. Takes part in tokio's cooperative scheduling: a worker that always finds a
-    /// key still lets other tasks run.
+    /// waiting worker. Poll it or drop it: one of the calls that wait watches the clock for all, and
+    /// if that one is kept without being polled, keys whose delay ends come late. Takes part in
+    /// tokio's cooperative scheduling: a worker that always finds a key still lets other tasks run.
     pub async fn get(&self) -> Option<Item<T>> {
         tokio::task::coop::consume_budget().await;
         let taken = self.shared.take(State::take).await?;
