@@ -136,11 +136,11 @@ impl<T: Key> WorkQueue<T> {
     pub async fn get_batch(&self, limit: usize) -> Vec<Item<T>> {
         tokio::task::coop::consume_budget().await;
         let batch = self.shared.take(|state, now| {
+            let limit = limit.max(1).min(state.ready());
             let first = state.take(now)?;
-            let more = limit.saturating_sub(1).min(state.ready());
-            let mut batch = Vec::with_capacity(1 + more);
+            let mut batch = Vec::with_capacity(limit);
             batch.push(first);
-            for _ in 0..more {
+            while batch.len() < limit {
                 // Those before it are in process: a key whose clone panics must not take them along.
                 // It stays ready, and whoever comes to it next hears of it.
                 let taken = catch_unwind(AssertUnwindSafe(|| state.take(now)));
