@@ -119,8 +119,9 @@ impl<T: Key> WorkQueue<T> {
     /// left to hand out.
     ///
     /// Cancel safe: a cancelled call has taken no key, and a wake-up meant for it goes to another
-    /// waiting worker. Takes part in tokio's cooperative scheduling: a worker that always finds a
-    /// key still lets other tasks run.
+    /// waiting worker. Poll it or drop it: one of the calls that wait watches the clock for all, and
+    /// if that one is kept without being polled, keys whose delay ends come late. Takes part in
+    /// tokio's cooperative scheduling: a worker that always finds a key still lets other tasks run.
     pub async fn get(&self) -> Option<Item<T>> {
         tokio::task::coop::consume_budget().await;
         let taken = self.shared.take(State::take).await?;
@@ -135,11 +136,11 @@ impl<T: Key> WorkQueue<T> {
     pub async fn get_batch(&self, limit: usize) -> Vec<Item<T>> {
         tokio::task::coop::consume_budget().await;
         let batch = self.shared.take(|state, now| {
+            let limit = limit.max(1).min(state.ready());
             let first = state.take(now)?;
-            let more = limit.saturating_sub(1).min(state.ready());
-            let mut batch = Vec::with_capacity(1 + more);
+            let mut batch = Vec::with_capacity(limit);
             batch.push(first);
-            for _ in 0..more {
+            while batch.len() < limit {
                 // Those before it are in process: a key whose clone panics must not take them along.
                 // It stays ready, and whoever comes to it next hears of it.
                 let taken = catch_unwind(AssertUnwindSafe(|| state.take(now)));

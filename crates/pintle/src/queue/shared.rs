@@ -134,7 +134,12 @@ impl<T: Key> Shared<T> {
     pub(super) fn add(&self, key: T, priority: i32) {
         let hash = self.hasher.hash_one(&key);
         let now = if self.timed { self.tick() } else { 0 };
-        let spare = self.begin().state.add(hash, key, priority, now);
+        // By hand, which is quicker than a `Move`: if the key's `Eq` panics, nothing has moved yet.
+        let mut core = self.core.lock();
+        let spare = core.state.add(hash, key, priority, now);
+        let wakes = WhenDropped(core.settle());
+        drop(core);
+        drop(wakes);
         drop(spare);
     }
 
