@@ -151,8 +151,8 @@ impl Line {
         if let (Some(keeper), Some(due)) = (&mut self.keeper, now.next_due)
             && keeper.until.is_none_or(|until| due < until)
         {
-            keeper.until = Some(due);
             wakes.push(keeper.waker.clone());
+            keeper.until = Some(due);
         }
         if now.idle {
             self.drainers
