@@ -8,7 +8,7 @@ use super::{
     managers::Mark,
     options::WriteOptions,
     respond,
-    strategy::{Part, check},
+    strategy::{Part, check, on_value},
     view::View,
 };
 use crate::{
@@ -125,7 +125,7 @@ impl Api {
                 meta::metadata(&mut next).insert("name".into(), last.clone().into());
             }
             self.prepare_create(resource, &mut next, &options.warnings);
-            check(resource, Part::Main, &next, None)?;
+            on_value(&mut next, |next| check(resource, Part::Main, next, None))?;
             let key = key_of(namespace, &last);
             let content = Arc::new(resource.encode(next));
             if options.dry_run {

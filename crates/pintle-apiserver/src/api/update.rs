@@ -10,7 +10,7 @@ use super::{
     error::ApiError,
     managers::{Mark, keep_times},
     options::WriteOptions,
-    strategy::{Part, check, prepare_update},
+    strategy::{Part, check, on_value, prepare_update},
 };
 use crate::{
     meta::{self, Tree},
@@ -100,7 +100,9 @@ impl Api {
             }
             prepare_update(resource, part, &mut object, tree, &options.warnings);
             keep_times(&stored, &mut object);
-            check(resource, part, &object, Some(tree))?;
+            on_value(&mut object, |object| {
+                check(resource, part, object, Some(&stored))
+            })?;
             complete_converted(resource, &mut object);
             let gone = is_finished(resource, &object);
             let content = Arc::new(resource.encode(object));
@@ -143,11 +145,7 @@ impl Api {
 /// too, as when a typed server reads back what it stored.
 fn complete_converted(resource: &Resource, object: &mut Tree) {
     if let (Some(_), Some(ty)) = (resource.conversion, resource.stored_ty) {
-        let mut value = Value::Object(std::mem::take(object));
-        defaults::apply(&mut value, ty);
-        if let Value::Object(complete) = value {
-            *object = complete;
-        }
+        on_value(object, |value| defaults::apply(value, ty));
     }
 }
 
