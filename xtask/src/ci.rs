@@ -16,7 +16,7 @@ const TEST_COMMAND: &str = "cargo test";
 
 type Stage = (&'static str, fn(&mut Totals) -> Result<()>);
 
-const STAGES: [Stage; 9] = [
+const STAGES: [Stage; 10] = [
     ("format", |_| run(cargo().args(["fmt", "--all", "--check"]))),
     ("house rules", |_| lint::run()),
     ("clippy", |_| {
@@ -25,6 +25,11 @@ const STAGES: [Stage; 9] = [
             .arg("clippy")
             .args(all)
             .args(["--", "-D", "warnings"]))
+    }),
+    // As the Dockerfile builds it; everything else here has the default features.
+    ("image", |_| {
+        let program = ["--package", "sample-controller", "--no-default-features"];
+        run(cargo().arg("check").args(program))
     }),
     ("guarantees", |_| guarantees::run()),
     ("tests", |totals| some_ran(totals, readme_tests)),

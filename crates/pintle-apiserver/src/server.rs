@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Accounts, Api, Expiry},
+    api::{Accounts, Api, Expiry, Promised},
     chance::Chance,
     clock::Clock,
     points::{Pointed, Points},
@@ -152,6 +152,7 @@ impl Builder {
             chance,
             pod_deletion: self.pod_deletion,
             accounts: Accounts::default(),
+            promised: Promised::default(),
             points: Pointed::default(),
             expiry: Expiry::default(),
             closing: CancellationToken::new(),

@@ -51,6 +51,8 @@ mod queue {
             time::Duration,
         };
 
+        pub(super) use shuttle::sync::MutexGuard;
+
         #[derive(Debug)]
         pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
@@ -59,7 +61,7 @@ mod queue {
                 Self(shuttle::sync::Mutex::new(value))
             }
 
-            pub(super) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
+            pub(super) fn lock(&self) -> MutexGuard<'_, T> {
                 self.0
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner)

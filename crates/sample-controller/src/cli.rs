@@ -10,21 +10,35 @@ use pintle::{
 use sample_controller::manifests;
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
-const EXAMPLES: &str = "\
-Examples:
-  sample-controller                                        a cluster of its own, and the loop as it turns
+const ALONE: &str = "
+  sample-controller                                        a cluster of its own, and the loop as it turns";
+const EXAMPLES: &str = "
   sample-controller --kubeconfig ~/.kube/config -v         work on a cluster that has the Foo CRD
   sample-controller --bind 127.0.0.1:8080                  with /metrics, /healthz and /readyz
   sample-controller crd | kubectl apply -f -               install the Foo CRD
   sample-controller manifests | kubectl apply -f -         run it inside the cluster";
 
+fn examples() -> String {
+    let alone = if cfg!(feature = "embedded") {
+        ALONE
+    } else {
+        ""
+    };
+    format!("Examples:{alone}{EXAMPLES}")
+}
+
 /// Keeps one Deployment per Foo.
 ///
-/// Without a cluster named by --kubeconfig, --master, KUBECONFIG or a Pod's own environment, it
-/// brings up an API server of its own, installs the Foo CRD, applies an example and shows the loop
-/// as it turns. On a cluster it is pointed at, it installs and applies nothing unless asked.
+#[cfg_attr(
+    feature = "embedded",
+    doc = "Without a cluster named by --kubeconfig, --master, KUBECONFIG or a Pod's own environment, it \
+           brings up an API server of its own, installs the Foo CRD, applies an example and shows the \
+           loop as it turns."
+)]
+/// On a cluster it is pointed at, it installs and applies nothing unless asked. Ctrl-C lets it finish
+/// what it is doing; a second one ends it at once.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, after_help = EXAMPLES)]
+#[command(version, max_term_width = 100, after_help = examples())]
 pub(crate) struct Cli {
     /// Path of a kubeconfig; without it KUBECONFIG and a Pod's own environment are tried
     #[arg(long, value_name = "FILE", help_heading = "Cluster")]

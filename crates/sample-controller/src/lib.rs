@@ -6,6 +6,7 @@
 pub mod controller;
 pub mod crd;
 pub mod deployment;
+#[cfg(feature = "embedded")]
 pub mod embedded;
 pub mod foo;
 pub mod install;

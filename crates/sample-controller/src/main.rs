@@ -2,17 +2,18 @@
 
 mod cli;
 mod signals;
+#[cfg(feature = "embedded")]
+mod story;
 
 use std::{
     io::{Write, stdout},
-    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
 
 use anyhow::Context;
 use clap::Parser;
-use kube::{Api, Client};
+use kube::Client;
 use pintle::{
     client::Target,
     clock::Clock,
@@ -25,12 +26,8 @@ use pintle::{
 };
 use sample_controller::{
     controller::{Controller, NAME},
-    crd,
-    embedded::Embedded,
-    foo::Foo,
-    install,
+    crd, install,
     manifests::{self, Placement},
-    narrate::Narrator,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -72,7 +69,12 @@ async fn run(mut cli: Cli) -> anyhow::Result<()> {
     let cli = &program.cli;
     match Target::named(cli.kubeconfig.as_deref(), cli.master.as_ref()).await? {
         Some(target) => program.run_on(&target).await,
+        #[cfg(feature = "embedded")]
         None => program.run_embedded().await,
+        #[cfg(not(feature = "embedded"))]
+        None => anyhow::bail!(
+            "no cluster was named (--kubeconfig, --master, KUBECONFIG), and this build brings none"
+        ),
     }
 }
 
@@ -118,34 +120,6 @@ impl Program {
         }
         let informers = self.informers(client.clone());
         self.control(client, &informers).await
-    }
-
-    /// The whole story on a cluster of our own.
-    async fn run_embedded(&self) -> anyhow::Result<()> {
-        let embedded = Embedded::start().await?;
-        let client = embedded.client();
-        install::crd(&client)
-            .await
-            .context("installing the Foo CRD")?;
-        say(&format!(
-            "No cluster was named (--kubeconfig, --master, KUBECONFIG): an embedded one listens on {}\n",
-            embedded.url()
-        ));
-        let ours = match &self.limit {
-            Some(limit) => embedded.limited_client(limit),
-            None => client.clone(),
-        };
-        let informers = self.informers(ours.clone());
-        let narrator = Narrator::new(&informers, |line| say(&line));
-        install::example(&client)
-            .await
-            .context("applying the example")?;
-        let hints = tokio::spawn(hints(client, embedded.kubeconfig()));
-        let ran = self.control(ours, &informers).await;
-        hints.abort();
-        drop(narrator);
-        embedded.stop().await;
-        ran
     }
 
     fn informers(&self, client: Client) -> InformerFactory {
@@ -198,31 +172,6 @@ impl Program {
         ));
         Ok(Some(serving))
     }
-}
-
-/// Says how to go on, once the example is ready.
-async fn hints(client: Client, kubeconfig: PathBuf) {
-    let foos = Api::<Foo>::namespaced(client, "default");
-    let ready = |foo: &Foo| {
-        foo.status
-            .as_ref()
-            .is_some_and(|status| status.available_replicas > 0)
-    };
-    while !foos.get("example-foo").await.as_ref().is_ok_and(ready) {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    // Let the last lines of the story come first.
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let kubectl = format!("kubectl --kubeconfig {}", kubeconfig.display());
-    say(&format!(
-        "\nexample-foo is ready. Go on in another terminal:\n\n  \
-         {kubectl} patch foo example-foo --type merge -p '{{\"spec\":{{\"replicas\":3}}}}'\n  \
-         {kubectl} edit foo example-foo\n  \
-         {kubectl} get foos,deployments,pods\n  \
-         {kubectl} get events\n  \
-         {kubectl} delete foo example-foo\n\n\
-         Ctrl-C stops.\n"
-    ));
 }
 
 /// A terminal that is gone is no reason to stop.

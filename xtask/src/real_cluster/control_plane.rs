@@ -360,7 +360,7 @@ impl<'a> Start<'a> {
                 "service-account-signing-key-file",
                 file("service-accounts.key"),
             ),
-            ("service-cluster-ip-range", "10.0.0.0/24".into()),
+            ("service-cluster-ip-range", "10.96.0.0/16".into()),
             ("allow-privileged", "true".into()),
             // Loopback may not stand in an Endpoints object, and no Pod runs here that would ask.
             ("advertise-address", "127.0.0.1".into()),

@@ -7,7 +7,7 @@ use super::{
     error::ApiError,
     managers::Mark,
     options::WriteOptions,
-    respond,
+    respond, services,
     strategy::{Part, check, on_value},
     view::View,
 };
@@ -125,7 +125,9 @@ impl Api {
                 meta::metadata(&mut next).insert("name".into(), last.clone().into());
             }
             self.prepare_create(resource, &mut next, &options.warnings);
+            let _promise = self.give_service(resource, &mut next, None)?;
             on_value(&mut next, |next| check(resource, Part::Main, next, None))?;
+            services::warn(resource, &next, &options.warnings);
             let key = key_of(namespace, &last);
             let content = Arc::new(resource.encode(next));
             if options.dry_run {

@@ -47,6 +47,7 @@ pub(crate) use self::{
     error::ApiError,
     events::Expiry,
     query::decode as percent_decoded,
+    services::Promised,
     user::{ADMINISTRATORS, AUTHENTICATED, CREDENTIAL, User},
 };
 use self::{
@@ -81,6 +82,8 @@ pub(crate) struct Api {
     pub(crate) pod_deletion: PodDeletion,
     /// The credentials the server gave away.
     pub(crate) accounts: Accounts,
+    /// What services were given that are not stored yet.
+    pub(crate) promised: Promised,
     /// What is told on the way of a write.
     pub(crate) points: Pointed,
     /// When events are forgotten.

@@ -28,14 +28,7 @@ pub(crate) enum RowObject {
 
 /// The first form of the `Accept` header the server has.
 pub(crate) fn form(headers: &HeaderMap, query: &Query) -> Result<Form, ApiError> {
-    let mut options = headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .filter(|option| !option.is_empty())
-        .peekable();
+    let mut options = options(headers).peekable();
     if options.peek().is_none() {
         return Ok(Form::Json);
     }
@@ -67,14 +60,7 @@ pub(crate) fn form(headers: &HeaderMap, query: &Query) -> Result<Form, ApiError>
 
 /// JSON or YAML, for what has no other form.
 pub(crate) fn plain(headers: &HeaderMap) -> Result<Form, ApiError> {
-    let mut options = headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .filter(|option| !option.is_empty())
-        .peekable();
+    let mut options = options(headers).peekable();
     if options.peek().is_none() {
         return Ok(Form::Json);
     }
@@ -82,6 +68,16 @@ pub(crate) fn plain(headers: &HeaderMap) -> Result<Form, ApiError> {
         .filter_map(|option| one(option, RowObject::None))
         .find(|form| matches!(form, Form::Json | Form::Yaml))
         .ok_or_else(ApiError::no_such_form)
+}
+
+/// What the `Accept` headers name, in their order.
+fn options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(header::ACCEPT).iter();
+    values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|option| !option.is_empty())
 }
 
 fn one(option: &str, row: RowObject) -> Option<Form> {

@@ -80,9 +80,6 @@ impl Api {
             }),
             None => default(resource, object),
         }
-        if resource.is("", "services") {
-            self.allocate_service(object);
-        }
     }
 }
 
@@ -102,7 +99,7 @@ pub(crate) fn prepare_update(
             if resource.is("", "namespaces") {
                 namespaces::keep_finalizers(object, stored);
             } else if resource.is("", "services") {
-                services::keep_allocated(object, stored);
+                services::drop_former(object, stored);
             } else if resource.is("", "pods") {
                 prepare::update_pod(object, stored);
             }

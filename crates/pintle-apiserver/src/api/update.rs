@@ -10,6 +10,7 @@ use super::{
     error::ApiError,
     managers::{Mark, keep_times},
     options::WriteOptions,
+    services,
     strategy::{Part, check, on_value, prepare_update},
 };
 use crate::{
@@ -98,11 +99,18 @@ impl Api {
                 let sub = call.target.sub.as_deref().unwrap_or_default();
                 self.mark_managers(resource, sub, options, Some(&stored), &mut object);
             }
+            let _promise = match part {
+                Part::Main => self.give_service(resource, &mut object, Some(tree))?,
+                _ => None,
+            };
             prepare_update(resource, part, &mut object, tree, &options.warnings);
             keep_times(&stored, &mut object);
             on_value(&mut object, |object| {
                 check(resource, part, object, Some(&stored))
             })?;
+            if part == Part::Main {
+                services::warn(resource, &object, &options.warnings);
+            }
             complete_converted(resource, &mut object);
             let gone = is_finished(resource, &object);
             let content = Arc::new(resource.encode(object));

@@ -1,6 +1,11 @@
 //! The queue as its users hold it.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use super::{
     Item, Key, Priority,
@@ -130,12 +135,18 @@ impl<T: Key> WorkQueue<T> {
     pub async fn get_batch(&self, limit: usize) -> Vec<Item<T>> {
         tokio::task::coop::consume_budget().await;
         let batch = self.shared.take(|state, now| {
-            let mut batch = Vec::with_capacity(limit.max(1).min(state.ready()));
-            while batch.len() < limit.max(1) {
-                let Some(taken) = state.take(now) else { break };
+            let first = state.take(now)?;
+            let more = limit.saturating_sub(1).min(state.ready());
+            let mut batch = Vec::with_capacity(1 + more);
+            batch.push(first);
+            for _ in 0..more {
+                // Those before it are in process: a key whose clone panics must not take them along.
+                // It stays ready, and whoever comes to it next hears of it.
+                let taken = catch_unwind(AssertUnwindSafe(|| state.take(now)));
+                let Ok(Some(taken)) = taken else { break };
                 batch.push(taken);
             }
-            (!batch.is_empty()).then_some(batch)
+            Some(batch)
         });
         let batch = batch.await.unwrap_or_default();
         batch
@@ -196,15 +207,18 @@ impl<T: Key> Clone for WorkQueue<T> {
 
 impl<T: Key> fmt::Debug for WorkQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shared.look(|state, _| {
-            f.debug_struct("WorkQueue")
-                .field("name", &self.shared.name)
-                .field("ready", &state.ready())
-                .field("delayed", &state.delayed())
-                .field("in_process", &state.held())
-                .field("shut_down", &state.is_closed())
-                .finish_non_exhaustive()
-        })
+        // Written after the lock is gone: where to is not our affair.
+        let (ready, delayed, in_process, shut_down) = self.shared.look(|state, _| {
+            let closed = state.is_closed();
+            (state.ready(), state.delayed(), state.held(), closed)
+        });
+        f.debug_struct("WorkQueue")
+            .field("name", &self.shared.name)
+            .field("ready", &ready)
+            .field("delayed", &delayed)
+            .field("in_process", &in_process)
+            .field("shut_down", &shut_down)
+            .finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,11 @@
 //! others takes the role. If nobody waits, nobody needs to be told: whoever asks next makes ready
 //! what has become due.
 
-use std::{collections::VecDeque, task::Waker};
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+    task::Waker,
+};
 
 use super::state::Tick;
 
@@ -25,12 +29,14 @@ impl Wakes {
         }
     }
 
-    /// Wakes them all.
+    /// Wakes them all. A waker is somebody's executor: its panic must keep neither the others asleep
+    /// nor the key of whoever wakes them.
     pub(super) fn wake(self) {
-        self.first
-            .into_iter()
-            .chain(self.more)
-            .for_each(Waker::wake);
+        for waker in self.first.into_iter().chain(self.more) {
+            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+                tracing::error!("the waker of somebody who waits for a queue panicked");
+            }
+        }
     }
 }
 
@@ -95,35 +101,33 @@ impl Line {
         (ticket, next_due)
     }
 
-    /// Leaves the line, or comes to look after having been woken.
-    pub(super) fn leave(&mut self, ticket: u64) {
-        if self
-            .keeper
-            .as_ref()
-            .is_some_and(|keeper| keeper.ticket == ticket)
-        {
-            self.keeper = None;
-        } else if let Some(at) = self.rest.iter().position(|&(other, _)| other == ticket) {
-            self.rest.remove(at);
-        } else {
-            self.on_their_way -= 1;
+    /// Leaves the line, or comes to look after having been woken. Gives the waker if it was not
+    /// called, to be dropped without the lock.
+    pub(super) fn leave(&mut self, ticket: u64) -> Option<Waker> {
+        if let Some(keeper) = self.keeper.take_if(|keeper| keeper.ticket == ticket) {
+            return Some(keeper.waker);
         }
+        if let Some(at) = self.rest.iter().position(|&(other, _)| other == ticket) {
+            return self.rest.remove(at).map(|(_, waker)| waker);
+        }
+        self.on_their_way -= 1;
+        None
     }
 
-    /// Waits for the queue to become idle, under the same ticket as before if there is one.
-    pub(super) fn join_drainers(&mut self, ticket: Option<u64>, waker: &Waker) -> u64 {
-        let ticket = ticket.unwrap_or_else(|| {
-            self.tickets += 1;
-            self.tickets
-        });
-        self.leave_drainers(ticket);
-        self.drainers.push((ticket, waker.clone()));
-        ticket
+    /// Waits for the queue to become idle.
+    pub(super) fn join_drainers(&mut self, waker: &Waker) -> u64 {
+        self.tickets += 1;
+        self.drainers.push((self.tickets, waker.clone()));
+        self.tickets
     }
 
-    /// Waits no longer for the queue to become idle.
-    pub(super) fn leave_drainers(&mut self, ticket: u64) {
-        self.drainers.retain(|&(other, _)| other != ticket);
+    /// Waits no longer for the queue to become idle. Gives the waker, as [`leave`](Self::leave).
+    pub(super) fn leave_drainers(&mut self, ticket: u64) -> Option<Waker> {
+        let at = self
+            .drainers
+            .iter()
+            .position(|&(other, _)| other == ticket)?;
+        Some(self.drainers.swap_remove(at).1)
     }
 
     /// Restores what holds between moves; says whom to wake for it.

@@ -3,10 +3,11 @@
 use std::{
     future::poll_fn,
     hash::BuildHasher,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    ops::{Deref, DerefMut},
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -19,7 +20,7 @@ use super::{
     metrics::{QueueMetrics, Readable, Reading},
     rate_limit::RateLimiter,
     state::{Merge, State, Taken, Tick, Verdict},
-    sync::{Mutex, Sleep, sleep},
+    sync::{Mutex, MutexGuard, Sleep, sleep},
 };
 
 /// The longest single sleep: timers need not cope with more.
@@ -47,7 +48,7 @@ struct Core<T> {
 }
 
 impl<T: Key> Core<T> {
-    /// To be called at the end of every move that may concern somebody who waits.
+    /// The end of every move that may concern somebody who waits.
     #[inline]
     fn settle(&mut self) -> Option<Wakes> {
         if self.line.is_empty() {
@@ -65,6 +66,47 @@ impl<T: Key> Core<T> {
             idle: self.state.is_idle(),
         };
         self.line.settle(situation)
+    }
+}
+
+/// The lock, for one move. However the move ends, also by a panic in a key's `Eq` or `Clone`, those
+/// whom it concerns are told: no key stays ready while a worker sleeps.
+struct Move<'a, T: Key> {
+    // In this order: nobody is woken before the lock is free.
+    core: MutexGuard<'a, Core<T>>,
+    wakes: WhenDropped,
+}
+
+/// Wakes when it is dropped.
+#[derive(Default)]
+struct WhenDropped(Option<Wakes>);
+
+impl<T: Key> Deref for Move<'_, T> {
+    type Target = Core<T>;
+    fn deref(&self) -> &Core<T> {
+        &self.core
+    }
+}
+
+impl<T: Key> DerefMut for Move<'_, T> {
+    fn deref_mut(&mut self) -> &mut Core<T> {
+        &mut self.core
+    }
+}
+
+impl<T: Key> Drop for Move<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.wakes.0 = self.core.settle();
+    }
+}
+
+impl Drop for WhenDropped {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(wakes) = self.0.take() {
+            wakes.wake();
+        }
     }
 }
 
@@ -92,24 +134,18 @@ impl<T: Key> Shared<T> {
     pub(super) fn add(&self, key: T, priority: i32) {
         let hash = self.hasher.hash_one(&key);
         let now = if self.timed { self.tick() } else { 0 };
-        let mut core = self.core.lock();
-        let spare = core.state.add(hash, key, priority, now);
-        let wakes = core.settle();
-        drop(core);
-        wake(wakes);
+        let spare = self.begin().state.add(hash, key, priority, now);
         drop(spare);
     }
 
     pub(super) fn add_after(&self, key: T, priority: i32, delay: Duration, merge: Merge) {
         let hash = self.hasher.hash_one(&key);
         let now = self.tick();
-        let mut core = self.core.lock();
-        let spare = core
+        let at = after(now, delay);
+        let spare = self
+            .begin()
             .state
-            .add_at(hash, key, priority, after(now, delay), merge, now);
-        let wakes = core.settle();
-        drop(core);
-        wake(wakes);
+            .add_at(hash, key, priority, at, merge, now);
         drop(spare);
     }
 
@@ -122,14 +158,10 @@ impl<T: Key> Shared<T> {
 
     /// Takes something if it can be done at once.
     fn try_take<R>(&self, take: &mut impl FnMut(&mut State<T>, Tick) -> Option<R>) -> Option<R> {
-        let mut core = self.core.lock();
+        let mut core = self.begin();
         self.promote(&mut core.state);
         let now = if self.timed { self.tick() } else { 0 };
-        let taken = take(&mut core.state, now);
-        let wakes = core.settle();
-        drop(core);
-        wake(wakes);
-        taken
+        take(&mut core.state, now)
     }
 
     /// Waits until `take` takes something; `None` when the queue is finished.
@@ -172,18 +204,10 @@ impl<T: Key> Shared<T> {
     /// As [`done`](Self::done), and takes the next key if one is ready, all under one lock. Besides
     /// it gives what was freed, whose destructor may panic: drop it when the next key is safe.
     pub(super) fn done_and_take(&self, slot: u32, verdict: Done) -> (Option<Taken<T>>, Option<T>) {
-        let (taken, freed) = self.done_and(slot, verdict, |state, now| {
+        self.done_and(slot, verdict, |state, now| {
             self.promote(state);
-            // A key whose clone panics stays ready, and whoever waits for one must hear of it.
-            catch_unwind(AssertUnwindSafe(|| state.take(now)))
-        });
-        match taken {
-            Ok(taken) => (taken, freed),
-            Err(panic) => {
-                drop(freed);
-                resume_unwind(panic)
-            }
-        }
+            state.take(now)
+        })
     }
 
     fn done_and<R>(
@@ -201,22 +225,17 @@ impl<T: Key> Shared<T> {
                 priority,
             },
         };
-        let mut core = self.core.lock();
-        let freed = core.state.done(slot, verdict, now);
+        let freed; // Before the lock, so dropped after it, also if `then` panics.
+        let mut core = self.begin();
+        freed = core.state.done(slot, verdict, now);
         let result = then(&mut core.state, now);
-        let wakes = core.settle();
         drop(core);
-        wake(wakes);
         (result, freed)
     }
 
     pub(super) fn shut_down(&self) {
         let now = self.tick();
-        let mut core = self.core.lock();
-        core.state.close(now);
-        let wakes = core.settle();
-        drop(core);
-        wake(wakes);
+        self.begin().state.close(now);
     }
 
     /// Waits until nothing is ready and nothing in process. Cancel safe.
@@ -226,11 +245,12 @@ impl<T: Key> Shared<T> {
             ticket: None,
         };
         poll_fn(|cx| {
+            let _old = seat.leave();
             let mut core = self.core.lock();
             if core.state.is_idle() {
                 return Poll::Ready(());
             }
-            seat.ticket = Some(core.line.join_drainers(seat.ticket, cx.waker()));
+            seat.ticket = Some(core.line.join_drainers(cx.waker()));
             Poll::Pending
         })
         .await;
@@ -239,13 +259,9 @@ impl<T: Key> Shared<T> {
     /// Looks at the state, with everything due made ready.
     pub(super) fn look<R>(&self, look: impl FnOnce(&mut State<T>, Tick) -> R) -> R {
         let now = self.tick();
-        let mut core = self.core.lock();
+        let mut core = self.begin();
         core.state.promote(now);
-        let seen = look(&mut core.state, now);
-        let wakes = core.settle();
-        drop(core);
-        wake(wakes);
-        seen
+        look(&mut core.state, now)
     }
 
     /// The limiter's delay for one more try. A limiter is user code: it runs outside the lock, and
@@ -278,6 +294,15 @@ impl<T: Key> Shared<T> {
     /// Counts an item that was dropped without a verdict.
     pub(super) fn count_undecided(&self) {
         self.core.lock().state.stats.undecided += 1;
+    }
+
+    /// Every move begins so, and ends when what this gives is dropped.
+    #[inline]
+    fn begin(&self) -> Move<'_, T> {
+        Move {
+            core: self.core.lock(),
+            wakes: WhenDropped::default(),
+        }
     }
 
     fn promote(&self, state: &mut State<T>) {
@@ -372,17 +397,19 @@ impl<T: Key> Seat<'_, T> {
         cx: &mut Context<'_>,
         take: &mut impl FnMut(&mut State<T>, Tick) -> Option<R>,
     ) -> Step<R> {
-        let mut core = self.shared.core.lock();
-        if let Some(ticket) = self.ticket.take() {
-            core.line.leave(ticket);
-        }
+        let _old: Option<Waker>; // Before the lock, so dropped after it: who knows what goes with it.
+        let mut core = self.shared.begin();
+        _old = self
+            .ticket
+            .take()
+            .and_then(|ticket| core.line.leave(ticket));
         self.shared.promote(&mut core.state);
         let now = if self.shared.timed {
             self.shared.tick()
         } else {
             0
         };
-        let step = if let Some(taken) = take(&mut core.state, now) {
+        if let Some(taken) = take(&mut core.state, now) {
             Step::Taken(taken)
         } else if core.state.is_finished() {
             Step::Finished
@@ -391,22 +418,15 @@ impl<T: Key> Seat<'_, T> {
             let (ticket, until) = core.line.join(cx.waker(), next_due);
             self.ticket = Some(ticket);
             Step::Wait(until)
-        };
-        let wakes = core.settle();
-        drop(core);
-        wake(wakes);
-        step
+        }
     }
 }
 
 impl<T: Key> Drop for Seat<'_, T> {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
-        let mut core = self.shared.core.lock();
-        core.line.leave(ticket);
-        let wakes = core.settle();
-        drop(core);
-        wake(wakes);
+        let left = self.shared.begin().line.leave(ticket);
+        drop(left);
     }
 }
 
@@ -416,18 +436,17 @@ struct DrainSeat<'a, T: Key> {
     ticket: Option<u64>,
 }
 
-impl<T: Key> Drop for DrainSeat<'_, T> {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            self.shared.core.lock().line.leave_drainers(ticket);
-        }
+impl<T: Key> DrainSeat<'_, T> {
+    /// The waker it waited with, to be dropped without the lock.
+    fn leave(&mut self) -> Option<Waker> {
+        let ticket = self.ticket.take()?;
+        self.shared.core.lock().line.leave_drainers(ticket)
     }
 }
 
-#[inline]
-fn wake(wakes: Option<Wakes>) {
-    if let Some(wakes) = wakes {
-        wakes.wake();
+impl<T: Key> Drop for DrainSeat<'_, T> {
+    fn drop(&mut self) {
+        drop(self.leave());
     }
 }
 

@@ -3,5 +3,5 @@
 //! Every file beside this one takes them from here, so that `tests/queue_interleavings.rs` can
 //! compile the same files against a lock whose scheduling it controls.
 
-pub(super) use parking_lot::Mutex;
+pub(super) use parking_lot::{Mutex, MutexGuard};
 pub(super) use tokio::time::{Sleep, sleep, timeout};

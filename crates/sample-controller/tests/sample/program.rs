@@ -6,18 +6,23 @@ use std::{
     time::Duration,
 };
 
+use http::{Method, StatusCode};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, api::ListParams};
-use pintle_apiserver::ApiServer;
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
+use pintle_apiserver::{ApiServer, Bound, Hold, Points};
 use rustix::process::{Pid, Signal, kill_process};
 use sample_controller::foo::Foo;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
     net::TcpStream,
     process::{Child, ChildStdout, Command},
     time::{sleep, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
 /// How long a process may take for one step. Generous: machines are busy.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -216,6 +221,97 @@ async fn on_a_cluster_somebody_named_it_installs_nothing_unless_asked() {
     program.signal(Signal::INT);
     assert_eq!(program.end().await.0.code(), Some(0));
     bound.shutdown().await;
+}
+
+/// Keeps the answer to every new Deployment until it is released.
+#[derive(Clone, Default)]
+struct Holding {
+    asked: CancellationToken,
+    released: CancellationToken,
+}
+
+impl Points for Holding {
+    fn before_answer(&self, method: &Method, path: &str, _: StatusCode) -> Option<Hold> {
+        if method != Method::POST || !path.ends_with("/deployments") {
+            return None;
+        }
+        self.asked.cancel();
+        Some(Box::pin(self.released.clone().cancelled_owned()))
+    }
+}
+
+/// The program after one Ctrl-C, while a sync waits for an answer: it cannot end by itself.
+struct Draining {
+    program: Program,
+    holding: Holding,
+    server: ApiServer,
+    bound: Bound,
+}
+
+impl Draining {
+    async fn new() -> Self {
+        let holding = Holding::default();
+        let server = ApiServer::builder().points(holding.clone()).build();
+        let bound = server.serve("127.0.0.1:0").await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        bound.write_kubeconfig(&kubeconfig).unwrap();
+        let mut program = Program::start(&[
+            "--kubeconfig",
+            kubeconfig.to_str().unwrap(),
+            "--install-crd",
+            "--bind=127.0.0.1:0",
+        ]);
+        let probes = program.probes().await;
+        until_ready(probes, |status, _| status == 200).await;
+
+        let spec = json!({"deploymentName": "web", "replicas": 1});
+        let foo = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec}));
+        let foos = Api::<Foo>::default_namespaced(server.client());
+        let params = PostParams::default();
+        foos.create(&params, &foo.unwrap()).await.unwrap();
+        let asked = timeout(PATIENCE, holding.asked.cancelled()).await;
+        asked.expect("the Deployment is asked for");
+
+        program.signal(Signal::INT);
+        // Only now is it known that the first was heard: two that come at once count as one.
+        let stopping = |status, reason: &str| status == 503 && reason.contains("shutting down");
+        until_ready(probes, stopping).await;
+        assert_eq!(program.process.try_wait().unwrap(), None, "it drains");
+        Self {
+            program,
+            holding,
+            server,
+            bound,
+        }
+    }
+}
+
+/// Proves PS-4.
+#[tokio::test]
+async fn what_is_being_synced_when_it_is_told_to_stop_is_finished() {
+    let draining = Draining::new().await;
+    draining.holding.released.cancel();
+    let (status, log) = draining.program.end().await;
+    assert_eq!(status.code(), Some(0), "{log}");
+    let foos = Api::<Foo>::default_namespaced(draining.server.client());
+    assert!(foos.get("a").await.unwrap().status.is_some());
+    draining.bound.shutdown().await;
+}
+
+/// Proves PS-9.
+#[tokio::test]
+async fn who_is_told_twice_to_stop_stops_at_once() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let draining = Draining::new().await;
+        draining.program.signal(signal);
+        let (status, log) = draining.program.end().await;
+        assert_eq!(status.code(), Some(1), "{log}");
+        let foos = Api::<Foo>::default_namespaced(draining.server.client());
+        assert!(foos.get("a").await.unwrap().status.is_none(), "not drained");
+        // Its request is still held, and nobody waits for it.
+        drop(draining.bound);
+    }
 }
 
 /// Proves PS-4.

@@ -69,6 +69,7 @@ areas! {
     tables
     discovery
     protobuf
+    services
 }
 
 /// The lines of the wire contract that are served but need more than a request and its answer, or
@@ -107,10 +108,9 @@ fn scenarios(area: &str) -> Vec<Scenario> {
 }
 
 /// One word for this run, so that runs against one control plane do not meet. They do in the node
-/// port and the address that `defaults.yaml` asks for, which a control plane has but once: it asks
-/// until it gets them. Nothing else can have them: they are of those which a control plane gives to
-/// nobody who does not ask for them by number, as long as it has others. Only a run that was killed
-/// before it deleted its services keeps them from the next, on a control plane that outlives it.
+/// ports and the addresses that services ask for, which a control plane has but once. Nothing else
+/// can have them: they are of those which a control plane gives to nobody who does not ask for them
+/// by number, as long as it has others.
 fn run_id() -> String {
     format!("{:05x}", std::process::id() % 0x10_0000)
 }

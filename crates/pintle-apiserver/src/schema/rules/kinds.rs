@@ -1,13 +1,10 @@
 //! The other kinds.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
-
 use serde_json::{Value, json};
 
 use super::{
-    Faults, IMMUTABLE, absent, autoscalers, blank, entries, events, items, labels, non_negative,
-    one_of, pods, port, port_name, require, subdomain, text,
+    Faults, IMMUTABLE, absent, autoscalers, blank, entries, events, items, non_negative, one_of,
+    pods, require, services, subdomain, text,
 };
 use crate::schema::field::{FieldError, Path};
 
@@ -24,7 +21,7 @@ pub(super) fn check(group: &str, kind: &str, object: &Value, faults: &mut Faults
                 pods::template(&spec["template"], &at.child("template"), faults);
             }
         }
-        ("", "Service") => service(spec, &at, faults),
+        ("", "Service") => services::service(spec, &at, faults),
         ("", "ConfigMap") => config_map(object, faults),
         ("", "Secret") => secret(object, faults),
         ("", "PersistentVolumeClaim") => claim(spec, &at, faults),
@@ -73,78 +70,6 @@ fn priority(object: &Value, faults: &mut Faults) {
     if high && !text(&object["metadata"], "name").starts_with("system-") {
         let why = "maximum allowed value of a user defined priority is 1000000000";
         faults.push(FieldError::forbidden("value", why));
-    }
-}
-
-fn service(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
-    let kind = text(spec, "type");
-    let headless = text(spec, "clusterIP") == "None";
-    if kind == "ExternalName" {
-        if require(spec, "externalName", at, faults) {
-            let name = text(spec, "externalName").trim_end_matches('.');
-            subdomain(name, &at.child("externalName"), faults);
-        }
-    } else if absent(&spec["ports"]) && !headless {
-        faults.push(FieldError::required(at.child("ports"), ""));
-    }
-    let list = at.child("ports");
-    let several = spec["ports"]
-        .as_array()
-        .is_some_and(|ports| ports.len() > 1);
-    let (mut names, mut places) = (BTreeSet::new(), BTreeSet::new());
-    for (i, one) in items(&spec["ports"]) {
-        let here = list.index(i);
-        let name = text(one, "name");
-        if name.is_empty() {
-            if several {
-                faults.push(FieldError::required(here.child("name"), ""));
-            }
-        } else {
-            super::dns_label(name, &here.child("name"), faults);
-            if !names.insert(name) {
-                faults.push(FieldError::duplicate(here.child("name"), name));
-            }
-        }
-        port(&one["port"], &here.child("port"), faults);
-        one_of(one, "protocol", &["SCTP", "TCP", "UDP"], &here, faults);
-        match &one["targetPort"] {
-            Value::String(name) => {
-                for why in port_name(name) {
-                    faults.push(FieldError::invalid(
-                        here.child("targetPort"),
-                        name.as_str(),
-                        why,
-                    ));
-                }
-            }
-            number => port(number, &here.child("targetPort"), faults),
-        }
-        let (protocol, number) = (text(one, "protocol"), &one["port"]);
-        if !places.insert(format!("{protocol}/{number}")) {
-            let found = json!({ "Name": "", "Protocol": protocol, "AppProtocol": null,
-                "Port": number, "TargetPort": 0, "NodePort": 0 });
-            faults.push(FieldError::duplicate(here, found));
-        }
-    }
-    labels(&spec["selector"], &at.child("selector"), faults);
-    one_of(spec, "sessionAffinity", &["ClientIP", "None"], at, faults);
-    let types = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-    one_of(spec, "type", &types, at, faults);
-    let address = text(spec, "clusterIP");
-    if !address.is_empty() && !headless {
-        ip_address(address, &at.child("clusterIPs").index(0), faults);
-    }
-    let list = at.child("externalIPs");
-    for (i, address) in items(&spec["externalIPs"]) {
-        let address = address.as_str().unwrap_or_default();
-        ip_address(address, &list.index(i), faults);
-    }
-}
-
-fn ip_address(address: &str, at: &Path<'_>, faults: &mut Faults) {
-    if address.parse::<IpAddr>().is_err() {
-        let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-        faults.push(FieldError::invalid(at, address, why));
     }
 }
 
@@ -381,7 +306,7 @@ pub(super) fn change(group: &str, kind: &str, new: &Value, old: &Value, faults: 
             sealed(new, old, &["data"], faults);
         }
         ("", "ConfigMap") => sealed(new, old, &["data", "binaryData"], faults),
-        ("", "Service") => service_change(new, old, faults),
+        ("", "Service") => services::change(&new["spec"], &old["spec"], faults),
         ("", "PersistentVolumeClaim") => claim_change(new, old, faults),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding")
             if new["roleRef"] != old["roleRef"] =>
@@ -457,17 +382,6 @@ fn sealed(new: &Value, old: &Value, fields: &[&str], faults: &mut Faults) {
         if new[*name] != old[*name] {
             faults.push(FieldError::forbidden(*name, why));
         }
-    }
-}
-
-fn service_change(new: &Value, old: &Value, faults: &mut Faults) {
-    let (spec, before) = (&new["spec"], &old["spec"]);
-    let outside = |spec: &Value| text(spec, "type") == "ExternalName";
-    let (first, now) = (text(before, "clusterIP"), text(spec, "clusterIP"));
-    if !outside(spec) && !outside(before) && !first.is_empty() && first != now {
-        let found = json!([now]);
-        let why = "may not change once set";
-        faults.push(FieldError::invalid("spec.clusterIPs[0]", found, why));
     }
 }
 

@@ -8,6 +8,7 @@ mod autoscalers;
 mod events;
 mod kinds;
 mod pods;
+mod services;
 mod workloads;
 
 #[cfg(test)]

@@ -132,12 +132,11 @@ fn the_end_wakes_everybody() {
 fn all_who_wait_for_the_end_are_woken_once_unless_they_left() {
     let mut line = Line::default();
     let (drains, wakers) = sleepers::<3>();
-    let tickets = wakers
-        .each_ref()
-        .map(|waker| line.join_drainers(None, waker));
+    let tickets = wakers.each_ref().map(|waker| line.join_drainers(waker));
     // Polled again: still one of them.
-    line.join_drainers(Some(tickets[0]), &wakers[0]);
-    line.leave_drainers(tickets[1]);
+    assert!(line.leave_drainers(tickets[0]).is_some());
+    line.join_drainers(&wakers[0]);
+    assert!(line.leave_drainers(tickets[1]).is_some());
     line.settle(NOTHING).wake();
     assert_eq!(woken(&drains), [0, 0, 0]);
     line.settle(Situation {

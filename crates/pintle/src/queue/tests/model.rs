@@ -12,24 +12,24 @@ use crate::queue::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Pending {
+pub(super) enum Pending {
     Nothing,
     Ready { priority: i32, place: u64 },
     Waiting { priority: i32, at: Tick, place: u64 },
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
-    held: Option<i32>,
-    pending: Pending,
+pub(super) struct Known {
+    pub(super) held: Option<i32>,
+    pub(super) pending: Pending,
 }
 
 #[derive(Debug, Default)]
-struct Model {
-    keys: BTreeMap<u32, Known>,
+pub(super) struct Model {
+    pub(super) keys: BTreeMap<u32, Known>,
     passed_over: BTreeMap<i32, u32>,
     places: u64,
-    closed: bool,
+    pub(super) closed: bool,
 }
 
 impl Model {
@@ -38,7 +38,7 @@ impl Model {
         self.places
     }
 
-    fn ask(&mut self, key: u32, priority: i32, at: Tick, merge: Merge, now: Tick) {
+    pub(super) fn ask(&mut self, key: u32, priority: i32, at: Tick, merge: Merge, now: Tick) {
         let place = self.place();
         let known = self.keys.entry(key).or_insert(Known {
             held: None,
@@ -84,7 +84,7 @@ impl Model {
         self.tidy();
     }
 
-    fn cancel(&mut self, key: u32) -> bool {
+    pub(super) fn cancel(&mut self, key: u32) -> bool {
         let Some(known) = self.keys.get_mut(&key) else {
             return false;
         };
@@ -96,7 +96,7 @@ impl Model {
         cancelled
     }
 
-    fn promote(&mut self, now: Tick) {
+    pub(super) fn promote(&mut self, now: Tick) {
         if self.closed {
             return;
         }
@@ -115,7 +115,7 @@ impl Model {
     }
 
     /// Ready keys that nobody has, the most important first.
-    fn ready(&self) -> Vec<(i32, u64, u32)> {
+    pub(super) fn ready(&self) -> Vec<(i32, u64, u32)> {
         let mut ready: Vec<_> = self
             .keys
             .iter()
@@ -128,7 +128,7 @@ impl Model {
         ready
     }
 
-    fn waiting(&self) -> Vec<(Tick, u64, u32)> {
+    pub(super) fn waiting(&self) -> Vec<(Tick, u64, u32)> {
         let mut waiting: Vec<_> = self
             .keys
             .iter()
@@ -141,7 +141,7 @@ impl Model {
         waiting
     }
 
-    fn take(&mut self) -> Option<u32> {
+    pub(super) fn take(&mut self) -> Option<u32> {
         let ready = self.ready();
         let highest = -ready.first()?.0;
         let passed_over = |priority: i32| self.passed_over.get(&priority).copied().unwrap_or(0);
@@ -170,7 +170,7 @@ impl Model {
         Some(key)
     }
 
-    fn done(&mut self, key: u32, again: Option<Tick>, now: Tick) {
+    pub(super) fn done(&mut self, key: u32, again: Option<Tick>, now: Tick) {
         let known = self.keys.get_mut(&key).unwrap();
         let priority = known.held.take().unwrap();
         // A dirty key takes its place in line now.

@@ -1,0 +1,243 @@
+//! Services.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use serde_json::{Value, json};
+
+use super::{
+    Faults, IMMUTABLE, absent, dns_label, items, labels, one_of, port, port_name, require,
+    subdomain, text,
+};
+use crate::schema::field::{FieldError, Path};
+
+const BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
+
+pub(super) fn service(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let kind = text(spec, "type");
+    let headless = text(spec, "clusterIP") == "None";
+    if kind != "ExternalName" && absent(&spec["ports"]) && !headless {
+        faults.push(FieldError::required(at.child("ports"), ""));
+    }
+    match kind {
+        "LoadBalancer" | "NodePort" if headless => {
+            let here = at.child("clusterIPs");
+            let why = format!("may not be set to 'None' for {kind} services");
+            faults.push(FieldError::invalid(here.index(0), "None", why));
+        }
+        "ExternalName" => external(spec, at, faults),
+        _ => {}
+    }
+    ports(&spec["ports"], &at.child("ports"), faults);
+    labels(&spec["selector"], &at.child("selector"), faults);
+    one_of(spec, "sessionAffinity", &["ClientIP", "None"], at, faults);
+    if kind != "ExternalName" {
+        addresses(spec, at, faults);
+    }
+    let list = at.child("externalIPs");
+    for (i, address) in items(&spec["externalIPs"]) {
+        let address = address.as_str().unwrap_or_default();
+        ip_address(address, &list.index(i), faults);
+    }
+    let types = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+    one_of(spec, "type", &types, at, faults);
+    node_ports(spec, at, faults);
+    same_ports(&spec["ports"], &at.child("ports"), faults);
+    if kind != "LoadBalancer" {
+        // The first of these is told with a capital letter.
+        for (field, told) in [
+            ("loadBalancerSourceRanges", "LoadBalancerSourceRanges"),
+            (
+                "allocateLoadBalancerNodePorts",
+                "allocateLoadBalancerNodePorts",
+            ),
+            ("loadBalancerClass", "loadBalancerClass"),
+        ] {
+            if !absent(&spec[field]) {
+                faults.push(FieldError::forbidden(at.child(told), BALANCED));
+            }
+        }
+    }
+    traffic(spec, at, faults);
+}
+
+fn external(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+    for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        if !absent(&spec[field]) {
+            let why = "may not be set for ExternalName services";
+            faults.push(FieldError::forbidden(at.child(field), why));
+        }
+    }
+    if require(spec, "externalName", at, faults) {
+        let name = text(spec, "externalName").trim_end_matches('.');
+        subdomain(name, &at.child("externalName"), faults);
+    }
+}
+
+fn ports(ports: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let several = ports.as_array().is_some_and(|ports| ports.len() > 1);
+    let mut names = BTreeSet::new();
+    for (i, one) in items(ports) {
+        let here = at.index(i);
+        let name = text(one, "name");
+        if name.is_empty() {
+            if several {
+                faults.push(FieldError::required(here.child("name"), ""));
+            }
+        } else {
+            dns_label(name, &here.child("name"), faults);
+            if !names.insert(name) {
+                faults.push(FieldError::duplicate(here.child("name"), name));
+            }
+        }
+        port(&one["port"], &here.child("port"), faults);
+        one_of(one, "protocol", &["SCTP", "TCP", "UDP"], &here, faults);
+        match &one["targetPort"] {
+            Value::String(name) => {
+                for why in port_name(name) {
+                    faults.push(FieldError::invalid(
+                        here.child("targetPort"),
+                        name.as_str(),
+                        why,
+                    ));
+                }
+            }
+            number => port(number, &here.child("targetPort"), faults),
+        }
+    }
+}
+
+/// The address, the addresses and their families must fit each other.
+fn addresses(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let address = text(spec, "clusterIP");
+    let alone = json!([address]);
+    let list = match &spec["clusterIPs"] {
+        list if absent(list) && !address.is_empty() => &alone,
+        list => list,
+    };
+    let here = at.child("clusterIPs");
+    let apart = if address.is_empty() {
+        (!absent(list)).then_some("must be empty when `clusterIP` is not specified")
+    } else {
+        (list[0] != address).then_some("first value must match `clusterIP`")
+    };
+    if let Some(why) = apart {
+        faults.push(FieldError::invalid(String::from(&here), list.clone(), why));
+    }
+    let families = at.child("ipFamilies");
+    let mut seen = BTreeSet::new();
+    for (i, family) in items(&spec["ipFamilies"]) {
+        let family = family.as_str().unwrap_or_default();
+        if !matches!(family, "IPv4" | "IPv6") {
+            let known = ["IPv4", "IPv6"];
+            faults.push(FieldError::not_supported(families.index(i), family, &known));
+        }
+        if !seen.insert(family) {
+            faults.push(FieldError::duplicate(families.index(i), family));
+        }
+    }
+    let policies = ["PreferDualStack", "RequireDualStack", "SingleStack"];
+    one_of(spec, "ipFamilyPolicy", &policies, at, faults);
+    for (i, address) in items(list) {
+        let address = address.as_str().unwrap_or_default();
+        if i > 0 || address != "None" {
+            ip_address(address, &here.index(i), faults);
+        }
+    }
+}
+
+fn ip_address(address: &str, at: &Path<'_>, faults: &mut Faults) {
+    if address.parse::<IpAddr>().is_err() {
+        let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+        faults.push(FieldError::invalid(at, address, why));
+    }
+}
+
+fn node_ports(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let list = at.child("ports");
+    let set = || items(&spec["ports"]).filter(|(_, port)| is_set(&port["nodePort"]));
+    if text(spec, "type") == "ClusterIP" {
+        for (i, _) in set() {
+            let why = "may not be used when `type` is 'ClusterIP'";
+            let here = list.index(i);
+            faults.push(FieldError::forbidden(here.child("nodePort"), why));
+        }
+    }
+    let mut places = BTreeSet::new();
+    for (i, port) in set() {
+        let number = &port["nodePort"];
+        if !places.insert((text(port, "protocol"), number.as_i64())) {
+            let here = list.index(i);
+            faults.push(FieldError::duplicate(
+                here.child("nodePort"),
+                number.clone(),
+            ));
+        }
+    }
+}
+
+fn same_ports(ports: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let mut places = BTreeSet::new();
+    for (i, one) in items(ports) {
+        let (protocol, number) = (text(one, "protocol"), &one["port"]);
+        if !places.insert((protocol, number.as_i64())) {
+            let found = json!({ "Name": "", "Protocol": protocol, "AppProtocol": null,
+                "Port": number, "TargetPort": 0, "NodePort": 0 });
+            faults.push(FieldError::duplicate(at.index(i), found));
+        }
+    }
+}
+
+fn traffic(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let kind = text(spec, "type");
+    let balanced = kind == "LoadBalancer";
+    let reached = balanced || kind == "NodePort" || !absent(&spec["externalIPs"]);
+    let policy = text(spec, "externalTrafficPolicy");
+    let policies = ["Cluster", "Local"];
+    if reached && kind != "ExternalName" {
+        one_of(spec, "externalTrafficPolicy", &policies, at, faults);
+    } else if !policy.is_empty() {
+        let here = at.child("externalTrafficPolicy");
+        let why = "may only be set for externally-accessible services";
+        faults.push(FieldError::invalid(here, policy, why));
+    }
+    let health = &spec["healthCheckNodePort"];
+    let here = at.child("healthCheckNodePort");
+    if balanced && policy == "Local" {
+        port(health, &here, faults);
+    } else if is_set(health) {
+        let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is \
+                   'Local'";
+        faults.push(FieldError::invalid(here, health.clone(), why));
+    }
+    one_of(spec, "internalTrafficPolicy", &policies, at, faults);
+}
+
+/// Whether a number is set: zero is not.
+fn is_set(number: &Value) -> bool {
+    number.as_i64().is_some_and(|number| number != 0)
+}
+
+pub(super) fn change(spec: &Value, before: &Value, faults: &mut Faults) {
+    let outside = |spec: &Value| text(spec, "type") == "ExternalName";
+    let (first, now) = (text(before, "clusterIP"), text(spec, "clusterIP"));
+    if !outside(spec) && !outside(before) && !first.is_empty() && first != now {
+        let found = json!([now]);
+        let why = "may not change once set";
+        faults.push(FieldError::invalid("spec.clusterIPs[0]", found, why));
+    }
+    let balanced = |spec: &Value| text(spec, "type") == "LoadBalancer";
+    if !balanced(spec) || !balanced(before) {
+        return;
+    }
+    let class = "loadBalancerClass";
+    if spec[class] != before[class] {
+        let why = "may not change once set";
+        let found = spec[class].clone();
+        faults.push(FieldError::invalid("spec.loadBalancerClass", found, why));
+    }
+    let local = |spec: &Value| text(spec, "externalTrafficPolicy") == "Local";
+    let health = "healthCheckNodePort";
+    if local(spec) && local(before) && spec[health] != before[health] {
+        faults.push(FieldError::forbidden("spec.healthCheckNodePort", IMMUTABLE));
+    }
+}
