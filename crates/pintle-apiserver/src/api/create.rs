@@ -8,7 +8,7 @@ use super::{
     managers::Mark,
     options::WriteOptions,
     respond, services,
-    strategy::{Part, check},
+    strategy::{Part, check, on_value},
     view::View,
 };
 use crate::{
@@ -126,7 +126,7 @@ impl Api {
             }
             self.prepare_create(resource, &mut next, &options.warnings);
             let _promise = self.give_service(resource, &mut next, None)?;
-            check(resource, Part::Main, &next, None)?;
+            on_value(&mut next, |next| check(resource, Part::Main, next, None))?;
             services::warn(resource, &next, &options.warnings);
             let key = key_of(namespace, &last);
             let content = Arc::new(resource.encode(next));

@@ -124,11 +124,12 @@ pub(crate) fn prepare_update(
 pub(crate) fn check(
     resource: &Resource,
     part: Part,
-    object: &Tree,
-    stored: Option<&Tree>,
+    object: &Value,
+    stored: Option<&Value>,
 ) -> Result<(), ApiError> {
+    let tree = meta::tree(object);
     let mut errors = meta::check(
-        object,
+        tree,
         resource.name_rule,
         resource.namespaced,
         resource.custom.is_none(),
@@ -138,27 +139,26 @@ pub(crate) fn check(
         errors.retain(|error| error.field != "metadata.generateName");
     }
     if let Some(stored) = stored {
-        errors.extend(meta::check_update(object, stored));
+        errors.extend(meta::check_update(tree, meta::tree(stored)));
     }
     if resource.is(EXTENSIONS, "customresourcedefinitions") {
-        errors.extend(crd::check(object));
+        errors.extend(crd::check(tree));
     }
     if let Some(custom) = &resource.custom {
-        let old = stored.map(|stored| with_type(resource, stored));
-        let new = with_type(resource, object);
+        let old = stored.map(|stored| with_type(resource, meta::tree(stored)));
+        let new = with_type(resource, tree);
         errors.extend(match part {
             Part::Status => custom.schema.validate_status(&new, old.as_ref()),
             _ => custom.schema.validate(&new, old.as_ref()),
         });
     }
     if let (None, Some(ty), Part::Status) = (&resource.custom, resource.ty, part) {
-        errors.extend(rules::status(&with_type(resource, object), ty));
+        errors.extend(rules::status(object, ty));
     }
     if let (None, Some(ty), Part::Main) = (&resource.custom, resource.ty, part) {
-        let new = with_type(resource, object);
         errors.extend(match stored {
-            Some(stored) => rules::update(&new, &with_type(resource, stored), ty),
-            None => rules::create(&new, ty),
+            Some(stored) => rules::update(object, stored, ty),
+            None => rules::create(object, ty),
         });
     }
     if errors.is_empty() {
@@ -169,11 +169,11 @@ pub(crate) fn check(
         "events.k8s.io" => "",
         group => group,
     };
-    let name = meta::text(object, "name");
+    let name = meta::text(tree, "name");
     Err(ApiError::invalid(group, &resource.kind, name, errors))
 }
 
-/// The object with its type, as schemas describe it.
+/// The object with its type, as the schemas of definitions describe it.
 fn with_type(resource: &Resource, object: &Tree) -> Value {
     let mut object = object.clone();
     object.insert("apiVersion".into(), resource.api_version().into());
@@ -268,12 +268,13 @@ fn default(resource: &Resource, object: &mut Tree) {
 }
 
 /// Lends an object as a value.
-fn on_value(object: &mut Tree, change: impl FnOnce(&mut Value)) {
+pub(crate) fn on_value<T>(object: &mut Tree, with: impl FnOnce(&mut Value) -> T) -> T {
     let mut value = Value::Object(std::mem::take(object));
-    change(&mut value);
+    let outcome = with(&mut value);
     if let Value::Object(changed) = value {
         *object = changed;
     }
+    outcome
 }
 
 /// Metadata fields that are null are as good as absent.

@@ -11,7 +11,7 @@ use super::{
     managers::{Mark, keep_times},
     options::WriteOptions,
     services,
-    strategy::{Part, check, prepare_update},
+    strategy::{Part, check, on_value, prepare_update},
 };
 use crate::{
     meta::{self, Tree},
@@ -105,7 +105,9 @@ impl Api {
             };
             prepare_update(resource, part, &mut object, tree, &options.warnings);
             keep_times(&stored, &mut object);
-            check(resource, part, &object, Some(tree))?;
+            on_value(&mut object, |object| {
+                check(resource, part, object, Some(&stored))
+            })?;
             if part == Part::Main {
                 services::warn(resource, &object, &options.warnings);
             }
@@ -151,11 +153,7 @@ impl Api {
 /// too, as when a typed server reads back what it stored.
 fn complete_converted(resource: &Resource, object: &mut Tree) {
     if let (Some(_), Some(ty)) = (resource.conversion, resource.stored_ty) {
-        let mut value = Value::Object(std::mem::take(object));
-        defaults::apply(&mut value, ty);
-        if let Value::Object(complete) = value {
-            *object = complete;
-        }
+        on_value(object, |value| defaults::apply(value, ty));
     }
 }
 

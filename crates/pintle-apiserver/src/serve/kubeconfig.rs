@@ -56,6 +56,8 @@ pub(super) fn user_text(
 }
 
 /// Writes beside the file and renames, so that nobody reads half of it or finds it open to others.
+/// It is not forced to the disk, which would take longer than all the rest of a start: the server it
+/// leads to would not survive a crash of the machine.
 pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -73,6 +75,5 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     }
     let mut file = options.open(beside)?;
     file.write_all(text.as_bytes())?;
-    file.sync_all()?;
     fs::rename(beside, path)
 }

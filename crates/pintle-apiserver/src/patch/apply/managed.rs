@@ -127,6 +127,9 @@ impl Managed {
 
     /// Keeps few of those that only update: the oldest share one entry per version.
     pub(super) fn cap(&mut self) {
+        if self.entries.len() <= MAX_UPDATERS {
+            return;
+        }
         let mut updaters: Vec<(String, Id)> = Vec::new();
         for (id, entry) in self.entries.iter().filter(|(id, _)| !id.applies) {
             updaters.push((entry.time.clone().unwrap_or_default(), id.clone()));

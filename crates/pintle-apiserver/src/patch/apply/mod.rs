@@ -214,13 +214,14 @@ fn after_update(
     let seen = Seen::new(before, after, shape, &managed, write);
     for entry in managed.entries.values_mut() {
         let changes = seen.by(entry);
-        entry.fields = entry
-            .fields
-            .difference(&changes.changed())
-            .difference(&changes.removed);
+        for gone in [&changes.added, &changes.modified, &changes.removed] {
+            entry.fields.remove(gone);
+        }
     }
     managed.entries.retain(|_, entry| !entry.fields.is_empty());
-    let own = seen.here.changed().difference(&NOBODYS);
+    let mut own = seen.here.modified;
+    own.add(seen.here.added);
+    own.remove(&NOBODYS);
     if !own.is_empty() {
         let id = Id {
             manager: if write.manager.is_empty() {
@@ -233,15 +234,14 @@ fn after_update(
             api_version: write.api_version.to_owned(),
             subresource: write.subresource.to_owned(),
         };
-        let fields = match managed.entries.get(&id) {
-            Some(before) => own.union(&before.fields),
-            None => own,
-        };
+        if let Some(before) = managed.entries.remove(&id) {
+            own.add(before.fields);
+        }
         let entry = Entry {
             api_version: write.api_version.to_owned(),
             // A scale says who set it, not when.
             time: (write.subresource != "scale").then(|| write.now.to_owned()),
-            fields,
+            fields: own,
         };
         managed.entries.insert(id, entry);
     }
@@ -249,7 +249,10 @@ fn after_update(
     managed
 }
 
-fn filtered(changes: &Changes, reset: &FieldSet) -> Changes {
+fn filtered(changes: Changes, reset: &FieldSet) -> Changes {
+    if reset.is_empty() {
+        return changes;
+    }
     Changes {
         added: changes.added.without(reset),
         removed: changes.removed.without(reset),

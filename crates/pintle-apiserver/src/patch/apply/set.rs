@@ -83,12 +83,21 @@ impl FieldSet {
     /// Paths in either.
     pub(crate) fn union(&self, other: &Self) -> Self {
         let mut out = self.clone();
-        for (step, node) in &other.steps {
-            let at = out.steps.entry(step.clone()).or_default();
-            at.member |= node.member;
-            at.below = at.below.union(&node.below);
-        }
+        out.add(other.clone());
         out
+    }
+
+    /// Puts in what is in the other.
+    pub(crate) fn add(&mut self, other: Self) {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        for (step, node) in other.steps {
+            let at = self.steps.entry(step).or_default();
+            at.member |= node.member;
+            at.below.add(node.below);
+        }
     }
 
     /// Paths in both.
@@ -110,18 +119,23 @@ impl FieldSet {
 
     /// Paths in this set and not in the other.
     pub(crate) fn difference(&self, other: &Self) -> Self {
-        let mut out = Self::default();
-        for (step, node) in &self.steps {
-            let left = match other.steps.get(step) {
-                None => node.clone(),
-                Some(theirs) => Node {
-                    member: node.member && !theirs.member,
-                    below: node.below.difference(&theirs.below),
-                },
-            };
-            out.put(step.clone(), left);
-        }
+        let mut out = self.clone();
+        out.remove(other);
         out
+    }
+
+    /// Takes out what is in the other.
+    pub(crate) fn remove(&mut self, other: &Self) {
+        for (step, theirs) in &other.steps {
+            let Some(node) = self.steps.get_mut(step) else {
+                continue;
+            };
+            node.member &= !theirs.member;
+            node.below.remove(&theirs.below);
+            if node.is_empty() {
+                self.steps.remove(step);
+            }
+        }
     }
 
     /// Paths in this set that are neither in the other nor below one that is.

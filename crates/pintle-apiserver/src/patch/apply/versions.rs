@@ -53,7 +53,7 @@ impl<'a> Seen<'a> {
         write: &Write<'a>,
     ) -> Self {
         let compare = |before: &Value, after: &Value, shape: Shape<'_>| {
-            filtered(&walk::compare(before, after, shape.root()), write.reset)
+            filtered(walk::compare(before, after, shape.root()), write.reset)
         };
         let wrote_in = |other: &&Other<'a>| {
             let mut entries = managed.entries.values();

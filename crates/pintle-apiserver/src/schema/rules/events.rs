@@ -12,7 +12,7 @@ const MAX_MESSAGE: usize = 1024;
 
 /// An event without a time of its own stands where its object does; one without a namespace, in
 /// `default`. One with a time says who reports what.
-pub(super) fn event(object: &Value, faults: &mut Faults) {
+pub(super) fn event(group: &str, object: &Value, faults: &mut Faults) {
     let about = ["involvedObject", "regarding"].map(|name| &object[name]);
     let about = about.into_iter().find(|about| about.is_object());
     let namespace = text(&object["metadata"], "namespace");
@@ -29,7 +29,7 @@ pub(super) fn event(object: &Value, faults: &mut Faults) {
         faults.push(FieldError::invalid("involvedObject.namespace", said, why));
     }
     if timed {
-        reporter(object, faults);
+        reporter(group, object, faults);
         for field in ["reportingInstance", "action", "reason"] {
             let word = text(object, field);
             if word.is_empty() {
@@ -112,9 +112,9 @@ pub(super) fn change(event: &Value, old: &Value, faults: &mut Faults) {
 }
 
 /// Each group has its own name for who reports.
-fn reporter(object: &Value, faults: &mut Faults) {
-    let field = match text(object, "apiVersion") {
-        "v1" => "reportingComponent",
+fn reporter(group: &str, object: &Value, faults: &mut Faults) {
+    let field = match group {
+        "" => "reportingComponent",
         _ => "reportingController",
     };
     let reporter = ["reportingComponent", "reportingController"].map(|name| text(object, name));

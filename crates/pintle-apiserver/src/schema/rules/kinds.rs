@@ -44,7 +44,7 @@ pub(super) fn check(group: &str, kind: &str, object: &Value, faults: &mut Faults
         ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => {
             role(&object["rules"], kind == "Role", faults);
         }
-        ("" | "events.k8s.io", "Event") => events::event(object, faults),
+        ("" | "events.k8s.io", "Event") => events::event(group, object, faults),
         ("policy", "PodDisruptionBudget") => budget(spec, &at, faults),
         ("autoscaling", "HorizontalPodAutoscaler") => autoscalers::autoscaler(spec, &at, faults),
         ("networking.k8s.io", "Ingress") => ingress(spec, &at, faults),

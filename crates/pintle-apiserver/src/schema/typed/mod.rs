@@ -120,7 +120,7 @@ fn refused_empty(ty: &Type, field: &Field) -> bool {
 }
 
 enum Step {
-    Name(String),
+    Name(&'static str),
     /// A key of a map: shown to people, but no field.
     Key(String),
     Index(usize),
@@ -143,7 +143,8 @@ impl Walk {
             .path
             .iter()
             .map(|step| match step {
-                Step::Name(name) | Step::Key(name) => Cow::Borrowed(name.as_str()),
+                Step::Name(name) => Cow::Borrowed(*name),
+                Step::Key(name) => Cow::Borrowed(name.as_str()),
                 Step::Index(index) => Cow::Owned(format!("[{index}]")),
             })
             .collect();
@@ -159,7 +160,7 @@ impl Walk {
     /// The path of names alone, as wrong types are told.
     fn field_path(&self) -> String {
         let names = self.path.iter().filter_map(|step| match step {
-            Step::Name(name) => Some(name.as_str()),
+            Step::Name(name) => Some(*name),
             Step::Key(_) | Step::Index(_) => None,
         });
         names.collect::<Vec<_>>().join(".")
@@ -215,7 +216,7 @@ impl Walk {
             if value.is_null() {
                 return false;
             }
-            self.path.push(Step::Name(name.clone()));
+            self.path.push(Step::Name(field.name));
             let read = self.value(value, &field.ty, ty.name);
             self.path.pop();
             if let Err(error) = read {
