@@ -431,6 +431,49 @@ async fn a_group_prefers_its_most_mature_version() {
     assert_eq!(versions, ["v1", "v1beta1", "v1alpha1"]);
 }
 
+/// Proves W153.
+#[tokio::test]
+async fn what_only_a_webhook_could_convert_is_refused() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = foo_definition();
+    let mut second = definition["spec"]["versions"][0].clone();
+    second["name"] = "v2".into();
+    second["storage"] = false.into();
+    let versions = definition["spec"]["versions"].as_array_mut().unwrap();
+    versions.push(second);
+    definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://example.com/convert"}}});
+    let (code, made) = http.post(DEFINITIONS, &definition).await;
+    assert_eq!(code, 201, "{made}");
+    let object = json!({"kind": "Foo", "metadata": {"name": "a"}, "spec": {"deploymentName": "d"}});
+    let with = |version: &str| {
+        let mut object = object.clone();
+        object["apiVersion"] = version.into();
+        object
+    };
+    let (code, _) = http.post(FOOS, &with("example.com/v1")).await;
+    assert_eq!(code, 201, "kept as it is written");
+    let seconds = FOOS.replace("/v1/", "/v2/");
+    let one = format!("{seconds}/a");
+    let (code, refusal) = http.get(&one).await;
+    assert_eq!(code, 501, "{refusal}");
+    let why = "this server does not implement webhooks, and foos.example.com converts by one";
+    assert_eq!(refusal["message"], why);
+    let codes = [
+        http.get(&seconds).await.0,
+        http.get(&format!("{seconds}?watch=true")).await.0,
+        http.post(&seconds, &with("example.com/v2")).await.0,
+        http.merge(&one, &json!({"metadata": {"labels": {"a": "b"}}}))
+            .await
+            .0,
+        http.get(&format!("{one}/status")).await.0,
+        http.delete(&one).await.0,
+    ];
+    assert_eq!(codes, [501; 6]);
+    assert_eq!(http.get(&format!("{FOOS}/a")).await.0, 200);
+}
+
 /// Proves W148, W153.
 #[tokio::test]
 async fn an_object_shows_defaults_it_was_stored_without() {

@@ -179,6 +179,12 @@ impl Api {
 
     async fn call(self: &Arc<Self>, call: Call) -> Answer {
         let resource = &call.target.resource;
+        if let Some(custom) = &resource.custom
+            && custom.needs_webhook
+        {
+            let what = format!("webhooks, and {} converts by one", custom.definition);
+            return Err(ApiError::not_implemented(&what));
+        }
         if let Some(sub) = call.target.sub.clone() {
             let sub = resource.sub(&sub).ok_or_else(|| match resource.custom {
                 Some(_) => call.missing(),

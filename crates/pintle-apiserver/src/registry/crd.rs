@@ -33,6 +33,8 @@ pub(crate) struct CustomVersion {
     pub(crate) schema: Arc<Structural>,
     /// The other versions, served or not: `example.com/v2`, and what objects look like there.
     pub(crate) others: Vec<(String, Arc<Structural>)>,
+    /// Only a webhook knows what objects look like in this version.
+    pub(crate) needs_webhook: bool,
     /// What objects get when they are read; none if nothing.
     pub(crate) kept: Option<Arc<Kept>>,
     /// The whole entry of `spec.versions`.
@@ -150,6 +152,8 @@ impl Definition {
                 .map(|(_, schema)| schema)
                 .unwrap_or_default(),
             others,
+            needs_webhook: at(&self.tree, &["spec", "conversion", "strategy"]) == "Webhook"
+                && version["storage"] != Value::Bool(true),
             kept,
             version: version.clone(),
         };
