@@ -471,7 +471,29 @@ async fn what_only_a_webhook_could_convert_is_refused() {
         http.delete(&one).await.0,
     ];
     assert_eq!(codes, [501; 6]);
-    assert_eq!(http.get(&format!("{FOOS}/a")).await.0, 200);
+    let first = format!("{FOOS}/a");
+    assert_eq!(http.get(&first).await.0, 200);
+    let (_, list) = http.get("/apis/example.com/v2").await;
+    assert_eq!(list["resources"][0]["verbs"], json!([]));
+
+    // What was kept in one version is not what another one is stored in.
+    let mut versions = definition["spec"]["versions"].clone();
+    (versions[0]["storage"], versions[1]["storage"]) = (false.into(), true.into());
+    let path = format!("{DEFINITIONS}/foos.example.com");
+    let moved = json!({"spec": {"versions": versions}});
+    let (code, moved) = http.merge(&path, &moved).await;
+    assert_eq!(code, 200, "{moved}");
+    assert_eq!(moved["status"]["storedVersions"], json!(["v1", "v2"]));
+    assert_eq!(http.get(&one).await.0, 501);
+    let migrated = json!({"status": {"storedVersions": ["v2"]}});
+    assert_eq!(
+        http.merge(&format!("{path}/status"), &migrated).await.0,
+        200
+    );
+    assert_eq!(
+        (http.get(&one).await.0, http.get(&first).await.0),
+        (200, 501)
+    );
 }
 
 /// Proves W148, W153.

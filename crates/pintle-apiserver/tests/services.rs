@@ -133,6 +133,90 @@ async fn a_service_of_another_type_gets_and_loses_its_ports() {
 
 /// Proves PW-23.
 #[tokio::test]
+async fn addresses_fit_their_families() {
+    let server = server();
+    let http = http(&server);
+    let with = |mut spec: Value, more: &Value| {
+        let more = more.as_object().unwrap().clone();
+        spec.as_object_mut().unwrap().extend(more);
+        spec
+    };
+    let two = json!({"clusterIP": "10.96.0.5", "clusterIPs": ["10.96.0.5", "10.96.0.6"]});
+    let prefer = json!({"ipFamilyPolicy": "PreferDualStack"});
+    let none = json!({"clusterIP": "None", "clusterIPs": ["None", "10.96.0.6"]});
+    let cases = [
+        (two.clone(), "spec.clusterIPs"),
+        (with(two, &prefer), "spec.clusterIPs"),
+        (with(none, &prefer), "spec.clusterIPs"),
+        (
+            json!({"clusterIP": "fd00::1", "ipFamilies": ["IPv4"]}),
+            "spec.clusterIPs[0]",
+        ),
+        (
+            json!({"clusterIP": "10.96.0.5", "ipFamilies": ["IPv6"]}),
+            "spec.clusterIPs[0]",
+        ),
+        (
+            json!({"ipFamilies": ["IPv4", "IPv4"]}),
+            "spec.ipFamilies[1]",
+        ),
+        (
+            json!({"ipFamilies": ["IPv4", "IPv6"]}),
+            "spec.ipFamilyPolicy",
+        ),
+    ];
+    for (spec, field) in cases {
+        let spec = with(spec, &json!({"ports": [{"port": 80}]}));
+        let (code, answer) = http.post(SERVICES, &service("s", &spec)).await;
+        assert_eq!(code, 422, "{spec}");
+        assert_eq!(told(&answer)[0].0, field, "{spec}");
+    }
+    let (code, made) = http
+        .post(SERVICES, &service("s", &json!({"clusterIP": "None"})))
+        .await;
+    assert_eq!(
+        (code, &made["spec"]["ipFamilies"]),
+        (201, &json!(["IPv4", "IPv6"]))
+    );
+    let one = format!("{SERVICES}/s");
+    let fewer = json!({"spec": {"ipFamilies": ["IPv4"]}});
+    assert_eq!(
+        http.merge(&one, &fewer).await.0,
+        422,
+        "the policy wants both"
+    );
+    let single = json!({"spec": {"ipFamilyPolicy": "SingleStack"}});
+    let (code, changed) = http.merge(&one, &single).await;
+    assert_eq!(
+        (code, &changed["spec"]["ipFamilies"]),
+        (200, &json!(["IPv4"]))
+    );
+}
+
+/// Proves PW-23.
+#[tokio::test]
+async fn ports_of_a_balancer_can_be_given_up_and_an_address_not_smuggled_in() {
+    let server = server();
+    let http = http(&server);
+    let one = format!("{SERVICES}/s");
+    let mut spec = json!({"type": "LoadBalancer", "ports": [{"port": 80}]});
+    let (_, made) = http.post(SERVICES, &service("s", &spec)).await;
+    assert!(made["spec"]["ports"][0]["nodePort"].is_u64());
+    spec["allocateLoadBalancerNodePorts"] = json!(false);
+    let (code, bare) = http.put(&one, &service("s", &spec)).await;
+    assert_eq!(
+        (code, &bare["spec"]["ports"][0]["nodePort"]),
+        (200, &Value::Null)
+    );
+    let outside = json!({"spec": {"type": "ExternalName", "externalName": "example.com",
+        "clusterIP": "10.96.0.6"}});
+    let (code, answer) = http.merge(&one, &outside).await;
+    assert_eq!(code, 422);
+    assert_eq!(told(&answer)[0].0, "spec.clusterIPs");
+}
+
+/// Proves PW-23.
+#[tokio::test]
 async fn when_no_port_is_left_that_is_said() {
     let server = server();
     let http = http(&server);

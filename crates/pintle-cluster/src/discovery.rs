@@ -18,8 +18,8 @@ impl Discovered {
     }
 }
 
-/// All kinds of the server, each once: in its group's preferred version if it is served there, else
-/// in the first that has it. Subresources are left out.
+/// All kinds of the server, each once: in its group's preferred version if anything can be done with
+/// it there, else in the first where it can. Subresources are left out.
 pub(crate) async fn kinds(client: &Client) -> Result<Vec<Discovered>, kube::Error> {
     let mut kinds = Vec::new();
     let core = client.list_core_api_resources("v1").await?;
@@ -43,6 +43,7 @@ pub(crate) async fn kinds(client: &Client) -> Result<Vec<Discovered>, kube::Erro
         kinds.extend(
             resources
                 .filter(|kind| !kind.name.contains('/'))
+                .filter(|kind| !kind.verbs.is_empty())
                 .filter(|kind| seen.insert((group.clone(), kind.kind.clone())))
                 .map(|kind| Discovered {
                     resource: resource(&group, &version, &kind.kind, &kind.name),

@@ -44,9 +44,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let colours_wanted = std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(stderr().is_terminal())
+        .with_ansi(colours_wanted && stderr().is_terminal())
         .with_writer(stderr)
         .init();
 

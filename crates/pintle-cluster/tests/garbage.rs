@@ -13,10 +13,10 @@ use k8s_openapi::api::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use support::{Kubectl, gateway::Gateway, virtual_cluster, virtual_server, wait_for};
+use support::{Kubectl, gateway::Gateway, until_gone, virtual_cluster, virtual_server, wait_for};
 
 fn map(name: &str, owners: &[Value]) -> Value {
     json!({ "metadata": { "name": name, "ownerReferences": owners } })
@@ -127,10 +127,7 @@ async fn a_kind_that_only_an_older_version_serves_is_collected_too() {
         "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "nobody",
     });
     create(&bars, "v1beta1", "Bar", map("bar", &[nobody])).await;
-    wait_for("it to be collected", async || {
-        bars.get_opt("bar").await.unwrap().is_none().then_some(())
-    })
-    .await;
+    until_gone(&bars, "bar").await;
     cluster.stop().await;
 }
 
@@ -148,10 +145,7 @@ async fn an_owner_named_in_another_version_orphans_its_dependent() {
     kubectl.create::<ConfigMap>(map("child", &[owner])).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     foos.delete("foo", &DeleteParams::orphan()).await.unwrap();
-    wait_for("the owner to be gone", async || {
-        foos.get_opt("foo").await.unwrap().is_none().then_some(())
-    })
-    .await;
+    until_gone(&foos, "foo").await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let child = kubectl.get::<ConfigMap>("child").await;
     assert!(child.owner_references().is_empty());
@@ -179,6 +173,46 @@ async fn a_definition_that_goes_takes_its_objects_and_what_they_own() {
     cluster.stop().await;
 }
 
+/// Proves W93, W102.
+#[tokio::test(start_paused = true)]
+async fn a_version_that_nothing_can_be_done_in_holds_nobody_up() {
+    let cluster = virtual_cluster().start().await;
+    let namespaces = Api::<Namespace>::all(cluster.client());
+    create_namespace(&namespaces, "team").await;
+    let kubectl = Kubectl {
+        namespace: "team".into(),
+        ..Kubectl::new(cluster.client())
+    };
+    // The group prefers v2, to which only a webhook could convert.
+    define(&kubectl, "foos", "Foo", &["v1", "v2"]).await;
+    let webhook = json!({ "spec": { "conversion": { "strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"], "clientConfig": { "url": "https://example.com/" },
+    } } } });
+    Api::<CustomResourceDefinition>::all(cluster.client())
+        .patch(
+            "foos.example.com",
+            &PatchParams::default(),
+            &Patch::Merge(webhook),
+        )
+        .await
+        .unwrap();
+    let foos = custom(&kubectl, "foos", "Foo", "v1");
+    let foo = create(&foos, "v1", "Foo", map("foo", &[])).await;
+    let owner = json!({
+        "apiVersion": "example.com/v1", "kind": "Foo", "name": "foo", "uid": foo.uid(),
+    });
+    kubectl.create::<ConfigMap>(map("child", &[owner])).await;
+    create(&foos, "v1", "Foo", map("other", &[])).await;
+    foos.delete("foo", &DeleteParams::default()).await.unwrap();
+    until_left(&kubectl, &[]).await;
+    namespaces
+        .delete("team", &DeleteParams::default())
+        .await
+        .unwrap();
+    until_gone(&namespaces, "team").await;
+    cluster.stop().await;
+}
+
 /// Proves W94.
 #[tokio::test(start_paused = true)]
 async fn foreground_deletion_of_a_deployment_ends_with_the_deployment() {
@@ -189,16 +223,7 @@ async fn foreground_deletion_of_a_deployment_ends_with_the_deployment() {
     kubectl
         .delete::<Deployment>("web", &DeleteParams::foreground())
         .await;
-    wait_for("the Deployment to be gone", async || {
-        let gone = kubectl
-            .api::<Deployment>()
-            .get_opt("web")
-            .await
-            .unwrap()
-            .is_none();
-        gone.then_some(())
-    })
-    .await;
+    until_gone(&kubectl.api::<Deployment>(), "web").await;
     assert!(kubectl.list::<ReplicaSet>().await.is_empty());
     assert!(kubectl.list::<Pod>().await.is_empty());
     cluster.stop().await;
@@ -215,16 +240,7 @@ async fn what_a_deployment_orphans_the_next_one_adopts() {
     kubectl
         .delete::<Deployment>("web", &DeleteParams::orphan())
         .await;
-    wait_for("the Deployment to be gone", async || {
-        let gone = kubectl
-            .api::<Deployment>()
-            .get_opt("web")
-            .await
-            .unwrap()
-            .is_none();
-        gone.then_some(())
-    })
-    .await;
+    until_gone(&kubectl.api::<Deployment>(), "web").await;
     let sets = kubectl.list::<ReplicaSet>().await;
     assert!(sets[0].owner_references().is_empty());
 
@@ -375,15 +391,7 @@ async fn a_namespace_deleted_while_pods_are_created_in_it_goes() {
     let made = kubectl.list::<Pod>().await.len();
     assert!(made < 30, "the set is still at it: {made}");
     gateway.forget();
-    wait_for("the namespace to be gone", async || {
-        namespaces
-            .get_opt("team")
-            .await
-            .unwrap()
-            .is_none()
-            .then_some(())
-    })
-    .await;
+    until_gone(&namespaces, "team").await;
     assert!(kubectl.list::<Pod>().await.is_empty());
     let creates = |writes: &[String]| {
         let pods = |write: &&String| write.starts_with("POST") && write.ends_with("team/pods");
@@ -450,14 +458,6 @@ async fn a_namespace_says_what_holds_it() {
     kubectl
         .patch::<ConfigMap>("held", json!({ "metadata": { "finalizers": null } }))
         .await;
-    wait_for("the namespace to be gone", async || {
-        namespaces
-            .get_opt("team")
-            .await
-            .unwrap()
-            .is_none()
-            .then_some(())
-    })
-    .await;
+    until_gone(&namespaces, "team").await;
     cluster.stop().await;
 }

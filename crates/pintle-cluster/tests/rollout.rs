@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use support::{Kubectl, annotation, image, is_ready, virtual_cluster, wait_for};
+use support::{Kubectl, annotation, image, is_ready, until_gone, virtual_cluster, wait_for};
 
 /// Proves PC-12.
 #[tokio::test(start_paused = true)]
@@ -347,16 +347,7 @@ async fn a_deleted_pod_stops_at_its_pace_within_its_grace_period() {
         };
         kubectl.delete::<Pod>(name, &params).await;
         let asked = Instant::now();
-        wait_for("the Pod to be gone", async || {
-            kubectl
-                .api::<Pod>()
-                .get_opt(name)
-                .await
-                .unwrap()
-                .is_none()
-                .then_some(())
-        })
-        .await;
+        until_gone(&kubectl.api::<Pod>(), name).await;
         let took = asked.elapsed().as_secs_f64();
         assert!(
             (f64::from(takes) - 1.0..f64::from(takes) + 1.5).contains(&took),

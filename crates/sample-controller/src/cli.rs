@@ -71,7 +71,7 @@ pub(crate) struct Cli {
     /// Serve /metrics, /healthz and /readyz there, over plain HTTP
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) bind: Option<SocketAddr>,
-    /// Log more: once for what each sync does, twice also for each list, watch and retry
+    /// Log more: once for what each sync does, twice also for each list and watch
     #[arg(short, action = ArgAction::Count)]
     verbose: u8,
     /// Log as JSON, one object a line
@@ -130,8 +130,9 @@ impl Cli {
                 .with(fmt::layer().json().with_writer(std::io::stderr))
                 .init();
         } else {
-            // Colours are for people; a file or a container's log is read by others.
-            let colours = std::io::stderr().is_terminal();
+            // Colours are for people who want them; a file or a container's log is read by others.
+            let wanted = std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
+            let colours = wanted && std::io::stderr().is_terminal();
             registry
                 .with(fmt::layer().with_ansi(colours).with_writer(std::io::stderr))
                 .init();
@@ -163,7 +164,8 @@ mod tests {
     #[test]
     fn the_help_names_everything_and_fits_the_screen() {
         Cli::command().debug_assert();
-        let help = Cli::command().render_long_help().to_string();
+        let help = Cli::command().term_width(100).render_long_help();
+        let help = help.to_string();
         for word in [
             "--kubeconfig",
             "--master",
@@ -179,7 +181,7 @@ mod tests {
             "manifests",
             "Examples:",
             // Not broken into two lines.
-            "the loop as it turns\n",
+            "work on a cluster that has the Foo CRD\n",
         ] {
             assert!(help.contains(word), "{word} is missing in\n{help}");
         }

@@ -29,10 +29,11 @@ fn ageless(text: &str) -> Vec<String> {
 
 /// The reader, with a terminal for each program that stays.
 struct Reader {
-    desk: Desk,
     terminal: Terminal,
     cluster: Option<Running>,
     controller: Option<Running>,
+    // Last: the others work in its folder.
+    desk: Desk,
 }
 
 impl Reader {

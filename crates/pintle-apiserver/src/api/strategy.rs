@@ -100,6 +100,8 @@ pub(crate) fn prepare_update(
                 namespaces::keep_finalizers(object, stored);
             } else if resource.is("", "services") {
                 services::drop_former(object, stored);
+            } else if resource.is(EXTENSIONS, "customresourcedefinitions") {
+                crd::remember_storage(object);
             } else if resource.is("", "pods") {
                 prepare::update_pod(object, stored);
             }

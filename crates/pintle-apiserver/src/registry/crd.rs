@@ -58,6 +58,23 @@ fn at<'a>(tree: &'a Tree, path: &[&str]) -> &'a Value {
         .unwrap_or(&Value::Null)
 }
 
+/// Remembers the version that objects are stored in from now on, beside those that they were.
+pub(crate) fn remember_storage(definition: &mut Tree) {
+    let Some(stored) = Definition::read(definition)
+        .storage()
+        .map(|v| v["name"].clone())
+    else {
+        return;
+    };
+    let status = definition.get_mut("status");
+    let kept = status.and_then(|status| status.get_mut("storedVersions")?.as_array_mut());
+    if let Some(kept) = kept
+        && !kept.contains(&stored)
+    {
+        kept.push(stored);
+    }
+}
+
 fn string(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
@@ -122,6 +139,14 @@ impl Definition {
         Some(self.resource(version, &self.schemas(), table, Kept::of(version)))
     }
 
+    /// Whether there may be objects that only a webhook could show in this version: all are kept in
+    /// the one that is stored, or in those that were.
+    fn needs_webhook(&self, version: &Value) -> bool {
+        let kept = strings(at(&self.tree, &["status", "storedVersions"]));
+        at(&self.tree, &["spec", "conversion", "strategy"]) == "Webhook"
+            && (version["storage"] != true || kept.iter().any(|kept| version["name"] != **kept))
+    }
+
     fn storage(&self) -> Option<&Value> {
         self.versions()
             .find(|version| version["storage"] == Value::Bool(true))
@@ -152,8 +177,7 @@ impl Definition {
                 .map(|(_, schema)| schema)
                 .unwrap_or_default(),
             others,
-            needs_webhook: at(&self.tree, &["spec", "conversion", "strategy"]) == "Webhook"
-                && version["storage"] != Value::Bool(true),
+            needs_webhook: self.needs_webhook(version),
             kept,
             version: version.clone(),
         };

@@ -251,3 +251,14 @@ pub async fn wait_for<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) 
         sleep(Duration::from_millis(250)).await;
     }
 }
+
+/// Waits, in the time of the test, until the object is not there.
+pub async fn until_gone<K>(api: &Api<K>, name: &str)
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    wait_for(&format!("{name} to be gone"), async || {
+        api.get_opt(name).await.unwrap().is_none().then_some(())
+    })
+    .await;
+}

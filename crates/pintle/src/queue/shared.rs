@@ -301,7 +301,8 @@ impl<T: Key> Shared<T> {
         self.core.lock().state.stats.undecided += 1;
     }
 
-    /// A move that may concern somebody who waits begins so, and ends when what this gives is dropped.
+    /// A move that may concern somebody who waits begins so, all but [`add`](Self::add), and ends when
+    /// what this gives is dropped.
     #[inline]
     fn begin(&self) -> Move<'_, T> {
         Move {

@@ -15,7 +15,11 @@ use super::{
         node_ports, number, ports_mut, text,
     },
 };
-use crate::{chance::Chance, meta::Tree, schema::field::FieldError};
+use crate::{
+    chance::Chance,
+    meta::Tree,
+    schema::{field::FieldError, rules::services},
+};
 
 /// The addresses of services: as many as the last two bytes can tell apart.
 const NETWORK: [u8; 2] = [10, 96];
@@ -325,6 +329,15 @@ fn settle_families(spec: &mut Tree, old: Option<&Tree>) -> Result<(), Denied> {
             let selector = selector.as_object();
             selector.is_none_or(serde_json::Map::is_empty)
         });
+    let fields = ["type", "ipFamilyPolicy", "clusterIPs", "ipFamilies"];
+    let same = |old: &Tree| {
+        fields
+            .iter()
+            .all(|field| spec.get(*field) == old.get(*field))
+    };
+    if text(spec, "ipFamilyPolicy") == "PreferDualStack" && old.is_some_and(same) {
+        return Ok(());
+    }
     if text(spec, "ipFamilyPolicy").is_empty() {
         let policy = match old.map(|old| text(old, "ipFamilyPolicy")) {
             Some(policy) if !policy.is_empty() => policy,
@@ -332,6 +345,10 @@ fn settle_families(spec: &mut Tree, old: Option<&Tree>) -> Result<(), Denied> {
             _ => "SingleStack",
         };
         spec.insert("ipFamilyPolicy".into(), policy.into());
+    }
+    let errors = services::addresses(&Value::Object(spec.clone()));
+    if !errors.is_empty() {
+        return Err(Denied::Wrong(errors));
     }
     let policy = text(spec, "ipFamilyPolicy").to_owned();
     let wrong = |why: &str| FieldError::invalid("spec.ipFamilyPolicy", policy.as_str(), why);

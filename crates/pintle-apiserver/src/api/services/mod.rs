@@ -100,9 +100,9 @@ impl Api {
             let service = service.decode();
             if let Some(Value::Object(spec)) = service.get("spec") {
                 let address = text(spec, "clusterIP").parse::<Ipv4Addr>();
-                taken
-                    .addresses
-                    .extend(address.ok().filter(|_| has_address(spec)));
+                // A service outside may name an address, but does not have it.
+                let address = address.ok().filter(|_| has_address(spec));
+                taken.addresses.extend(address);
                 taken.ports.extend(node_ports(spec));
                 taken.ports.extend(number(spec.get(HEALTH)));
             }

@@ -8,7 +8,7 @@ mod autoscalers;
 mod events;
 mod kinds;
 mod pods;
-mod services;
+pub(crate) mod services;
 mod workloads;
 
 #[cfg(test)]

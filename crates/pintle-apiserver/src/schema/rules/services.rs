@@ -5,8 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use serde_json::{Value, json};
 
 use super::{
-    Faults, IMMUTABLE, absent, dns_label, items, labels, one_of, port, port_name, require,
-    subdomain, text,
+    Faults, IMMUTABLE, absent, dns_label, items, labels, one_of, port, port_name, subdomain, text,
 };
 use crate::schema::field::{FieldError, Path};
 
@@ -31,7 +30,7 @@ pub(super) fn service(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     labels(&spec["selector"], &at.child("selector"), faults);
     one_of(spec, "sessionAffinity", &["ClientIP", "None"], at, faults);
     if kind != "ExternalName" {
-        addresses(spec, at, faults);
+        faults.extend(addresses(spec));
     }
     let list = at.child("externalIPs");
     for (i, address) in items(&spec["externalIPs"]) {
@@ -67,9 +66,13 @@ fn external(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
             faults.push(FieldError::forbidden(at.child(field), why));
         }
     }
-    if require(spec, "externalName", at, faults) {
-        let name = text(spec, "externalName").trim_end_matches('.');
-        subdomain(name, &at.child("externalName"), faults);
+    let name = text(spec, "externalName");
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let here = at.child("externalName");
+    if name.is_empty() {
+        faults.push(FieldError::required(here, ""));
+    } else {
+        subdomain(name, &here, faults);
     }
 }
 
@@ -107,7 +110,9 @@ fn ports(ports: &Value, at: &Path<'_>, faults: &mut Faults) {
 }
 
 /// The address, the addresses and their families must fit each other.
-fn addresses(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+pub(crate) fn addresses(spec: &Value) -> Faults {
+    let at = Path::At("spec");
+    let mut faults = Faults::new();
     let address = text(spec, "clusterIP");
     let alone = json!([address]);
     let list = match &spec["clusterIPs"] {
@@ -136,39 +141,39 @@ fn addresses(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
         }
     }
     let policies = ["PreferDualStack", "RequireDualStack", "SingleStack"];
-    one_of(spec, "ipFamilyPolicy", &policies, at, faults);
-    let valid = faults.len();
-    let mut wrong = |why: &str| {
-        faults.push(FieldError::invalid(String::from(&here), list.clone(), why));
-    };
+    one_of(spec, "ipFamilyPolicy", &policies, &at, &mut faults);
+    let before = faults.len();
+    let wrong = |why: &str| FieldError::invalid(String::from(&here), list.clone(), why);
     let addresses: Vec<&str> = items(list).filter_map(|(_, item)| item.as_str()).collect();
     if let ["None", _, ..] = addresses.as_slice() {
-        wrong("'None' must be the first and only value");
-    }
-    if addresses.len() > 2 {
-        wrong("may only hold up to 2 values");
+        faults.push(wrong("'None' must be the first and only value"));
     }
     for (i, address) in addresses.iter().enumerate() {
         if i > 0 || *address != "None" {
-            ip_address(address, &here.index(i), faults);
+            ip_address(address, &here.index(i), &mut faults);
         }
     }
-    if faults.len() > valid {
-        return;
+    let valid = faults.len() == before;
+    if addresses.len() > 2 {
+        faults.push(wrong("may only hold up to 2 values"));
+    }
+    if !valid {
+        return faults;
     }
     let version = |address: &&str| match address.parse() {
         Ok(IpAddr::V4(_)) => "IPv4",
         _ => "IPv6",
     };
     let versions: Vec<&str> = addresses.iter().map(version).collect();
-    if let [one, other] = versions.as_slice()
-        && one == other
+    if versions.len() > 1
+        && versions
+            .iter()
+            .all(|version| Some(version) == versions.first())
     {
-        let why = "may specify no more than one IP for each IP family";
-        faults.push(FieldError::invalid(String::from(&here), list.clone(), why));
+        faults.push(wrong("may specify no more than one IP for each IP family"));
     }
     if address == "None" {
-        return;
+        return faults;
     }
     let families = items(&spec["ipFamilies"]).filter_map(|(_, family)| family.as_str());
     for (i, (version, family)) in versions.into_iter().zip(families).enumerate() {
@@ -178,6 +183,7 @@ fn addresses(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
             faults.push(FieldError::invalid(here.index(i), found, why));
         }
     }
+    faults
 }
 
 fn ip_address(address: &str, at: &Path<'_>, faults: &mut Faults) {
