@@ -431,17 +431,23 @@ async fn a_group_prefers_its_most_mature_version() {
     assert_eq!(versions, ["v1", "v1beta1", "v1alpha1"]);
 }
 
-/// Proves W153.
-#[tokio::test]
-async fn what_only_a_webhook_could_convert_is_refused() {
-    let server = server();
-    let http = http(&server);
+/// Foos in `v1`, in which they are stored, and in `v2`, which is no different.
+fn two_versions() -> Value {
     let mut definition = foo_definition();
     let mut second = definition["spec"]["versions"][0].clone();
     second["name"] = "v2".into();
     second["storage"] = false.into();
     let versions = definition["spec"]["versions"].as_array_mut().unwrap();
     versions.push(second);
+    definition
+}
+
+/// Proves W153.
+#[tokio::test]
+async fn what_only_a_webhook_could_convert_is_refused() {
+    let server = server();
+    let http = http(&server);
+    let mut definition = two_versions();
     definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
         "conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://example.com/convert"}}});
     let (code, made) = http.post(DEFINITIONS, &definition).await;
@@ -501,12 +507,7 @@ async fn what_only_a_webhook_could_convert_is_refused() {
 async fn an_object_shows_defaults_it_was_stored_without() {
     let server = server();
     let http = http(&server);
-    let mut definition = foo_definition();
-    let mut second = definition["spec"]["versions"][0].clone();
-    second["name"] = "v2".into();
-    second["storage"] = false.into();
-    let versions = definition["spec"]["versions"].as_array_mut().unwrap();
-    versions.push(second);
+    let definition = two_versions();
     http.post(DEFINITIONS, &definition).await;
     let before = server.resource_version();
     let object = json!({"apiVersion": "example.com/v1", "kind": "Foo",
