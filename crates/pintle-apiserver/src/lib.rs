@@ -46,7 +46,7 @@ pub use self::{
     api::Body,
     clock::Clock,
     points::{Hold, Points, Write},
-    serve::{Bound, ServeError},
+    serve::{Bound, ServeError, ServeOptions},
     server::{ApiServer, Builder, PodDeletion},
     service::ApiService,
 };

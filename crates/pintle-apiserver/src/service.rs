@@ -9,6 +9,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -19,7 +20,12 @@ use tower::Service;
 
 use crate::api::{Api, ApiError, Body, MOST_BODY, User, refusal};
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A request's body did not arrive in time.
+#[derive(Debug, thiserror::Error)]
+#[error("timed out after {0:?}")]
+pub(crate) struct BodyTimeout(pub(crate) Duration);
 
 /// Answers requests; always ready, cheap to clone.
 ///
@@ -109,6 +115,11 @@ where
         Err(error) if error.is::<LengthLimitError>() => Err(ApiError::too_large(format!(
             "Request entity too large: limit is {MOST_BODY}"
         ))),
+        Err(error) if error.is::<BodyTimeout>() => Err(ApiError::new(
+            408,
+            "Timeout",
+            format!("error reading the body: {error}"),
+        )),
         Err(error) => Err(ApiError::bad_request(format!(
             "error reading the body: {error}"
         ))),

@@ -1,8 +1,16 @@
 //! The server on a socket: TLS with its own authority, one token besides those of service accounts,
-//! HTTP/1.1 and HTTP/2.
+//! HTTP/1.1 and HTTP/2 as ALPN chooses.
+//!
+//! Whoever reaches the port can open connections, so everything a connection can hold before it
+//! presents credentials is bounded in number and in time: see [`ServeOptions`].
 
+mod bodies;
+mod connection;
+mod connections;
 mod impersonate;
 mod kubeconfig;
+mod options;
+mod socket;
 mod subject;
 mod tls;
 mod token;
@@ -10,17 +18,14 @@ mod token;
 use std::{convert::Infallible, fmt, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use http::{HeaderMap, Request};
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
-};
-use tokio::net::{TcpListener, TcpStream, ToSocketAddrs, lookup_host};
+use tokio::net::{TcpListener, ToSocketAddrs, lookup_host};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
 use self::{
+    bodies::Timed,
+    connections::{Connections, Seat},
     impersonate::impersonated,
     tls::Identity,
     token::{Token, bearer},
@@ -31,10 +36,8 @@ use crate::{
     service::ApiService,
 };
 
-/// How long a client may take for the handshake and for the head of a request.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long requests in flight may take after a shutdown was asked for.
-const DRAIN: Duration = Duration::from_secs(5);
+pub use self::options::ServeOptions;
+
 /// The pause after the system would not hand out another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -100,6 +103,29 @@ impl ApiServer {
     /// # }
     /// ```
     pub async fn serve(&self, address: impl ToSocketAddrs) -> Result<Bound, ServeError> {
+        self.serve_with(address, ServeOptions::default()).await
+    }
+
+    /// Listens as [`serve`](Self::serve) does, with other limits.
+    ///
+    /// Cancel safe: nothing listens until it returns.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use pintle_apiserver::{ApiServer, ServeOptions};
+    ///
+    /// let server = ApiServer::builder().build();
+    /// let options = ServeOptions::default().max_connections(100);
+    /// let bound = server.serve_with("127.0.0.1:0", options).await?;
+    /// # bound.shutdown().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn serve_with(
+        &self,
+        address: impl ToSocketAddrs,
+        options: ServeOptions,
+    ) -> Result<Bound, ServeError> {
         let addresses: Vec<SocketAddr> = lookup_host(address).await?.collect();
         if !self.beyond_loopback
             && let Some(far) = addresses.iter().find(|address| !address.ip().is_loopback())
@@ -119,6 +145,8 @@ impl ApiServer {
             token: token.clone(),
             closing: closing.clone(),
             tasks: tasks.clone(),
+            connections: Connections::new(&options),
+            options,
         };
         tasks.spawn(Arc::new(listener).run(socket));
         Ok(Bound {
@@ -227,82 +255,56 @@ struct Listener {
     token: Token,
     closing: CancellationToken,
     tasks: TaskTracker,
+    connections: Connections,
+    options: ServeOptions,
 }
 
 impl Listener {
-    /// Takes connections until the end.
+    /// Accepts connections until the listener closes.
     async fn run(self: Arc<Self>, socket: TcpListener) {
+        let mut full = false;
         loop {
             let accepted = tokio::select! {
-                // A server that is closing takes nobody in.
+                // A server that is closing accepts nothing.
                 biased;
                 () = self.closing.cancelled() => return,
                 accepted = socket.accept() => accepted,
             };
-            match accepted {
-                Ok((stream, _)) => {
-                    let connection = Arc::clone(&self).connection(stream);
-                    self.tasks.spawn(connection);
-                }
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot take a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    self.not_accepted(&error).await;
+                    continue;
                 }
+            };
+            // Dropping the stream resets the connection: its client knows at once.
+            if let Some(ticket) = self.connections.admit() {
+                full = false;
+                let connection = Arc::clone(&self).connection(stream, ticket);
+                self.tasks.spawn(connection);
+            } else if !std::mem::replace(&mut full, true) {
+                tracing::warn!(
+                    max = self.options.max_connections,
+                    "closing new connections: too many are serving requests"
+                );
             }
         }
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream) {
-        // Watch events are small and wanted now.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot switch off Nagle's algorithm");
+    async fn not_accepted(&self, error: &io::Error) {
+        use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+        if matches!(
+            error.kind(),
+            ConnectionAborted | ConnectionRefused | ConnectionReset
+        ) {
+            // The client went before it was accepted.
+            return;
         }
-        let at = stream.local_addr().ok().map(At);
-        let handshake = tokio::time::timeout(PATIENCE, self.acceptor.accept(stream));
-        let handshake = tokio::select! {
-            // Nothing was asked yet: a server that is closing waits for no handshake.
-            biased;
-            () = self.closing.cancelled() => return,
-            handshake = handshake => handshake,
-        };
-        let stream = match handshake {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
-            Err(_) => return tracing::debug!("TLS handshake took too long"),
-        };
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder
-            .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(PATIENCE);
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(1000);
-        let listener = Arc::clone(&self);
-        let shown = stream.get_ref().1.peer_certificates();
-        let client = shown.and_then(|chain| subject::user(chain.first()?));
-        let service = service_fn(move |request| {
-            let (listener, client) = (Arc::clone(&listener), client.clone());
-            async move { listener.answer(request, client, at).await }
-        });
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
-        tokio::pin!(connection);
-        let result = tokio::select! {
-            // The end comes first, or a busy connection would never see it.
-            biased;
-            () = self.closing.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                match tokio::time::timeout(DRAIN, connection.as_mut()).await {
-                    Ok(result) => result,
-                    Err(_) => return tracing::debug!("a connection did not end in time"),
-                }
-            }
-            result = connection.as_mut() => result,
-        };
-        if let Err(error) = result {
-            tracing::debug!(%error, "a connection ended with an error");
+        tracing::warn!(%error, retry_in = ?ACCEPT_PAUSE, "cannot accept a connection; retrying");
+        if is_out_of_files(error) {
+            self.connections.make_room();
         }
+        tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 
     /// Whose token these headers carry: the administrator's, or that of a service account.
@@ -319,9 +321,10 @@ impl Listener {
     /// Answers a request, if its connection's certificate or its token says whose it is.
     async fn answer(
         &self,
-        mut request: Request<Incoming>,
+        mut request: Request<Timed>,
         client: Option<User>,
         at: Option<At>,
+        seat: &Seat,
     ) -> Result<http::Response<crate::Body>, Infallible> {
         let user = client
             .or_else(|| self.bearer(request.headers()))
@@ -329,6 +332,7 @@ impl Listener {
             .and_then(|user| impersonated(request.headers(), user));
         match user {
             Ok(user) => {
+                seat.known();
                 let extensions = request.extensions_mut();
                 extensions.insert(user);
                 extensions.insert(Closing(self.closing.clone()));
@@ -340,4 +344,13 @@ impl Listener {
             Err(error) => Ok(crate::api::refusal(&error)),
         }
     }
+}
+
+/// Whether this process or the machine has no file descriptor left.
+fn is_out_of_files(error: &io::Error) -> bool {
+    // EMFILE and ENFILE, or WSAEMFILE: the standard library has no kind for them.
+    let codes: &[i32] = if cfg!(windows) { &[10_024] } else { &[23, 24] };
+    error
+        .raw_os_error()
+        .is_some_and(|code| codes.contains(&code))
 }

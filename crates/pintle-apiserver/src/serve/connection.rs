@@ -1,0 +1,186 @@
+//! One connection from its first byte to its last: handshake, protocol, requests, end.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+
+use http::Request;
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use super::{
+    At, Listener, ServeOptions,
+    bodies::{Timed, Tracked},
+    connections::{Seat, Ticket},
+    socket::Socket,
+    subject,
+};
+
+/// How long requests in flight may take after a shutdown was asked for.
+const DRAIN: Duration = Duration::from_secs(5);
+/// What hyper's timers take without overflowing.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+impl Listener {
+    /// Serves a connection until it ends, breaks a limit, or the listener closes.
+    pub(super) async fn connection(self: Arc<Self>, stream: TcpStream, ticket: Ticket) {
+        self.configure(&stream);
+        let at = stream.local_addr().ok().map(At);
+        let seat = ticket.seat();
+        let socket = Socket::new(stream, ticket, self.options.write_timeout);
+        let Some(stream) = self.handshake(socket, &seat).await else {
+            return;
+        };
+        seat.established();
+        let session = stream.get_ref().1;
+        let is_http2 = session.alpn_protocol() == Some(b"h2");
+        let shown = session.peer_certificates();
+        let client = shown.and_then(|chain| subject::user(chain.first()?));
+        let (listener, requests) = (Arc::clone(&self), seat.clone());
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (listener, client, seat) =
+                (Arc::clone(&listener), client.clone(), requests.clone());
+            let in_flight = seat.begin();
+            async move {
+                let mut request =
+                    request.map(|body| Timed::new(body, listener.options.body_timeout));
+                request.extensions_mut().insert(in_flight.clone());
+                let answer = listener.answer(request, client, at, &seat).await?;
+                Ok::<_, std::convert::Infallible>(answer.map(|body| Tracked::new(body, in_flight)))
+            }
+        });
+        let io = TokioIo::new(stream);
+        let result = if is_http2 {
+            let connection = http2_builder(&self.options).serve_connection(io, service);
+            self.drive(connection, &seat).await
+        } else {
+            let connection = http1_builder().serve_connection(io, service);
+            self.drive(connection.with_upgrades(), &seat).await
+        };
+        if let Err(error) = result {
+            tracing::debug!(%error, "connection ended with an error");
+        }
+    }
+
+    fn configure(&self, stream: &TcpStream) {
+        // Watch events are small and wanted now.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "cannot switch off Nagle's algorithm");
+        }
+        let interval = self.options.ping_interval;
+        let keep_alive = TcpKeepalive::new()
+            .with_time(interval)
+            .with_interval(interval);
+        if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keep_alive) {
+            tracing::debug!(%error, "cannot switch on TCP keep-alive");
+        }
+    }
+
+    async fn handshake(&self, socket: Socket, seat: &Seat) -> Option<TlsStream<Socket>> {
+        let accepted =
+            tokio::time::timeout(self.options.handshake_timeout, self.acceptor.accept(socket));
+        let accepted = tokio::select! {
+            // No request yet: a server that is closing waits for no handshake.
+            biased;
+            () = self.closing.cancelled() => return None,
+            () = seat.evicted() => {
+                tracing::debug!("closed during its TLS handshake to make room");
+                return None;
+            }
+            accepted = accepted => accepted,
+        };
+        match accepted {
+            Ok(Ok(stream)) => return Some(stream),
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => tracing::debug!("TLS handshake timed out"),
+        }
+        None
+    }
+
+    /// Lets the connection run until it ends by itself or is told to.
+    async fn drive<C: Graceful>(&self, connection: C, seat: &Seat) -> hyper::Result<()> {
+        let mut connection = pin!(connection);
+        let closing = tokio::select! {
+            // The end comes first, or a busy connection would never see it.
+            biased;
+            () = self.closing.cancelled() => true,
+            () = seat.evicted() => false,
+            () = seat.overdue(&self.options) => false,
+            result = connection.as_mut() => return result,
+        };
+        connection.as_mut().graceful_shutdown();
+        if closing || seat.is_busy() {
+            let ended = tokio::time::timeout(DRAIN, connection).await;
+            return ended.unwrap_or_else(|_| {
+                tracing::debug!("connection did not end in time; closing it");
+                Ok(())
+            });
+        }
+        tracing::debug!("closing an idle connection");
+        // Once, for the goodbye of the protocol. Whoever does not read it is not waited for.
+        poll_fn(|context| {
+            let _ = connection.as_mut().poll(context);
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+}
+
+/// HTTP/1.1. Its own timeout for a request's head counts the idle time before it, so ours does both.
+fn http1_builder() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(None);
+    builder
+}
+
+fn http2_builder(options: &ServeOptions) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(options.max_streams)
+        .keep_alive_interval(options.ping_interval.min(LONGEST))
+        .keep_alive_timeout(options.ping_timeout.min(LONGEST));
+    builder
+}
+
+/// A connection that can be asked to end after the requests in flight.
+trait Graceful: Future<Output = hyper::Result<()>> {
+    fn graceful_shutdown(self: Pin<&mut Self>);
+}
+
+impl<S, B> Graceful for http1::UpgradeableConnection<TokioIo<TlsStream<Socket>>, S>
+where
+    S: hyper::service::HttpService<Incoming, ResBody = B>,
+    S::Error: Into<crate::service::BoxError>,
+    B: http_body::Body + 'static,
+    B::Error: Into<crate::service::BoxError>,
+{
+    fn graceful_shutdown(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<S, B> Graceful for http2::Connection<TokioIo<TlsStream<Socket>>, S, TokioExecutor>
+where
+    S: hyper::service::HttpService<Incoming, ResBody = B>,
+    S::Error: Into<crate::service::BoxError>,
+    S::Future: Send + 'static,
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<crate::service::BoxError>,
+{
+    fn graceful_shutdown(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}

@@ -1,0 +1,394 @@
+//! Which connections a listener has, and which of them makes room for a new one.
+//!
+//! ```text
+//! admitted ─► handshaking ─► idle ⇄ busy (requests in flight) ─► left
+//!                  └───────────┴──► evicted
+//! ```
+//!
+//! A connection without a request in flight is quiet. Only quiet connections are evicted: the ones
+//! that have not presented valid credentials before those that have, and within each group the one
+//! that has been quiet longest. Clients repeat a request that meets a closed idle connection, so an
+//! eviction costs a well-behaved client one more handshake and nobody can keep others out by merely
+//! connecting.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::ServeOptions;
+
+/// The order in which quiet connections are evicted: strangers first, then by how long.
+type Rank = (bool, u64);
+
+/// All connections of a listener.
+#[derive(Debug)]
+pub(super) struct Connections(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    max: usize,
+    max_handshakes: usize,
+    /// Counts admissions and transitions, which orders them.
+    next: u64,
+    slots: BTreeMap<u64, Slot>,
+    quiet: BTreeMap<Rank, u64>,
+    handshaking: BTreeSet<u64>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    phase: Phase,
+    /// Whether a request came with valid credentials.
+    known: bool,
+    evicted: CancellationToken,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    Handshaking {
+        rank: Rank,
+    },
+    Idle {
+        rank: Rank,
+        since: Instant,
+        first: bool,
+    },
+    Busy {
+        requests: usize,
+    },
+}
+
+impl State {
+    fn rank(&mut self, known: bool) -> Rank {
+        self.next += 1;
+        (known, self.next)
+    }
+
+    fn admit(&mut self) -> Option<(u64, CancellationToken)> {
+        if self.handshaking.len() >= self.max_handshakes
+            && let Some(oldest) = self.handshaking.first().copied()
+        {
+            self.evict(oldest);
+        }
+        if self.slots.len() >= self.max && !self.make_room() {
+            return None;
+        }
+        let rank = self.rank(false);
+        let id = rank.1;
+        let evicted = CancellationToken::new();
+        let slot = Slot {
+            phase: Phase::Handshaking { rank },
+            known: false,
+            evicted: evicted.clone(),
+        };
+        self.slots.insert(id, slot);
+        self.quiet.insert(rank, id);
+        self.handshaking.insert(id);
+        Some((id, evicted))
+    }
+
+    /// Evicts the quiet connection that is missed least. False if there is none.
+    fn make_room(&mut self) -> bool {
+        let Some((_, id)) = self.quiet.first_key_value() else {
+            return false;
+        };
+        let id = *id;
+        self.evict(id);
+        true
+    }
+
+    fn evict(&mut self, id: u64) {
+        if let Some(slot) = self.leave(id) {
+            slot.evicted.cancel();
+        }
+    }
+
+    fn leave(&mut self, id: u64) -> Option<Slot> {
+        let slot = self.slots.remove(&id)?;
+        match slot.phase {
+            Phase::Handshaking { rank } | Phase::Idle { rank, .. } => {
+                self.quiet.remove(&rank);
+            }
+            Phase::Busy { .. } => {}
+        }
+        self.handshaking.remove(&id);
+        Some(slot)
+    }
+
+    fn become_idle(&mut self, id: u64, now: Instant, first: bool) {
+        let Some(known) = self.slots.get(&id).map(|slot| slot.known) else {
+            return;
+        };
+        let rank = self.rank(known);
+        if let Some(slot) = self.slots.get_mut(&id) {
+            if let Phase::Handshaking { rank } = slot.phase {
+                self.quiet.remove(&rank);
+                self.handshaking.remove(&id);
+            }
+            slot.phase = Phase::Idle {
+                rank,
+                since: now,
+                first,
+            };
+            self.quiet.insert(rank, id);
+        }
+    }
+
+    fn begin(&mut self, id: u64) {
+        let Some(slot) = self.slots.get_mut(&id) else {
+            return;
+        };
+        let requests = match slot.phase {
+            Phase::Busy { requests } => requests + 1,
+            Phase::Handshaking { rank } | Phase::Idle { rank, .. } => {
+                self.quiet.remove(&rank);
+                self.handshaking.remove(&id);
+                1
+            }
+        };
+        slot.phase = Phase::Busy { requests };
+    }
+
+    fn end(&mut self, id: u64, now: Instant) {
+        let Some(slot) = self.slots.get_mut(&id) else {
+            return;
+        };
+        match &mut slot.phase {
+            Phase::Busy { requests } if *requests > 1 => *requests -= 1,
+            Phase::Busy { .. } => self.become_idle(id, now, false),
+            Phase::Handshaking { .. } | Phase::Idle { .. } => {}
+        }
+    }
+}
+
+impl Connections {
+    pub(super) fn new(options: &ServeOptions) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            max: options.max_connections,
+            max_handshakes: options.max_handshakes,
+            next: 0,
+            slots: BTreeMap::new(),
+            quiet: BTreeMap::new(),
+            handshaking: BTreeSet::new(),
+        })))
+    }
+
+    /// Counts one connection more; none if all are busy and no more are allowed.
+    pub(super) fn admit(&self) -> Option<Ticket> {
+        let (id, evicted) = self.0.lock().admit()?;
+        Some(Ticket(Seat {
+            state: Arc::clone(&self.0),
+            id,
+            evicted,
+        }))
+    }
+
+    /// Closes a quiet connection, if there is one.
+    pub(super) fn make_room(&self) {
+        self.0.lock().make_room();
+    }
+}
+
+/// Counts a connection for as long as its socket is open.
+#[derive(Debug)]
+pub(super) struct Ticket(Seat);
+
+impl Ticket {
+    pub(super) fn seat(&self) -> Seat {
+        self.0.clone()
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.0.state.lock().leave(self.0.id);
+    }
+}
+
+/// One connection among the others.
+#[derive(Debug, Clone)]
+pub(super) struct Seat {
+    state: Arc<Mutex<State>>,
+    id: u64,
+    evicted: CancellationToken,
+}
+
+impl Seat {
+    /// The TLS handshake is done; requests may come.
+    pub(super) fn established(&self) {
+        self.state.lock().become_idle(self.id, Instant::now(), true);
+    }
+
+    /// A request has come. It is in flight until the guard is dropped.
+    pub(super) fn begin(&self) -> InFlight {
+        self.state.lock().begin(self.id);
+        InFlight(Arc::new(Request(self.clone())))
+    }
+
+    /// A request came with valid credentials.
+    pub(super) fn known(&self) {
+        if let Some(slot) = self.state.lock().slots.get_mut(&self.id) {
+            slot.known = true;
+        }
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        let state = self.state.lock();
+        let slot = state.slots.get(&self.id);
+        slot.is_some_and(|slot| matches!(slot.phase, Phase::Busy { .. }))
+    }
+
+    /// Resolves when the connection has to make room for another.
+    ///
+    /// Cancel safe.
+    pub(super) async fn evicted(&self) {
+        self.evicted.cancelled().await;
+    }
+
+    /// Resolves when no request has come for too long.
+    ///
+    /// Cancel safe. Nothing wakes this when a request begins or ends: it sleeps until the connection
+    /// could be overdue at the earliest, and looks again.
+    pub(super) async fn overdue(&self, options: &ServeOptions) {
+        loop {
+            let now = Instant::now();
+            let left = match self.phase() {
+                Some(Phase::Idle { since, first, .. }) => {
+                    let allowed = if first {
+                        options.header_timeout
+                    } else {
+                        options.idle_timeout
+                    };
+                    match allowed.checked_sub(now.duration_since(since)) {
+                        None | Some(Duration::ZERO) => return,
+                        Some(left) => left,
+                    }
+                }
+                _ => options.idle_timeout,
+            };
+            tokio::time::sleep(left.min(options.idle_timeout)).await;
+        }
+    }
+
+    fn phase(&self) -> Option<Phase> {
+        let state = self.state.lock();
+        state.slots.get(&self.id).map(|slot| slot.phase)
+    }
+}
+
+/// Marks a request as in flight. Whatever outlives the answer's body, such as an upgraded
+/// connection, holds a clone.
+#[derive(Debug, Clone)]
+pub(crate) struct InFlight(#[expect(dead_code, reason = "held for its drop")] Arc<Request>);
+
+#[derive(Debug)]
+struct Request(Seat);
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        let seat = &self.0;
+        seat.state.lock().end(seat.id, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections(max: usize, max_handshakes: usize) -> Connections {
+        let options = ServeOptions::default();
+        Connections::new(&options.max_connections(max).max_handshakes(max_handshakes))
+    }
+
+    fn is_evicted(ticket: &Ticket) -> bool {
+        ticket.0.evicted.is_cancelled()
+    }
+
+    fn established(connections: &Connections) -> Ticket {
+        let ticket = connections.admit().unwrap();
+        ticket.seat().established();
+        ticket
+    }
+
+    /// Proves PW-43.
+    #[test]
+    fn oldest_handshake_makes_room_for_a_new_one() {
+        let connections = connections(10, 2);
+        let idle = established(&connections);
+        let first = connections.admit().unwrap();
+        let second = connections.admit().unwrap();
+        let third = connections.admit().unwrap();
+        assert!(is_evicted(&first));
+        for kept in [&idle, &second, &third] {
+            assert!(!is_evicted(kept));
+        }
+    }
+
+    /// Proves PW-43.
+    #[test]
+    fn strangers_make_room_before_known_clients() {
+        let connections = connections(3, 3);
+        let known = established(&connections);
+        let request = known.seat().begin();
+        known.seat().known();
+        drop(request);
+        let stranger = established(&connections);
+        let busy = established(&connections);
+        let request = busy.seat().begin();
+
+        let fourth = established(&connections);
+        assert!(is_evicted(&stranger) && !is_evicted(&known));
+        let _fourth = fourth.seat().begin();
+        let fifth = established(&connections);
+        let _fifth = fifth.seat().begin();
+        assert!(is_evicted(&known) && !is_evicted(&busy));
+        assert!(connections.admit().is_none(), "all are busy");
+        drop(request);
+        assert!(connections.admit().is_some());
+        assert!(is_evicted(&busy));
+    }
+
+    /// Proves PW-43.
+    #[test]
+    fn connection_is_busy_until_its_last_request_ends() {
+        let connections = connections(1, 1);
+        let ticket = established(&connections);
+        let (first, second) = (ticket.seat().begin(), ticket.seat().begin());
+        drop(first);
+        assert!(ticket.seat().is_busy());
+        let upgraded = second.clone();
+        drop(second);
+        assert!(ticket.seat().is_busy());
+        drop(upgraded);
+        assert!(!ticket.seat().is_busy());
+        drop(ticket);
+        assert!(connections.0.lock().slots.is_empty());
+        assert!(connections.0.lock().quiet.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_for_the_first_request_and_for_the_next_differ() {
+        let options = ServeOptions::default();
+        let connections = Connections::new(&options);
+        let ticket = established(&connections);
+        let seat = ticket.seat();
+        let start = Instant::now();
+        seat.overdue(&options).await;
+        assert_eq!(start.elapsed(), options.header_timeout);
+
+        let request = seat.begin();
+        let hour = Duration::from_secs(3600);
+        let waited = tokio::time::timeout(hour, seat.overdue(&options)).await;
+        assert!(waited.is_err(), "a request is in flight");
+        drop(request);
+        let start = Instant::now();
+        seat.overdue(&options).await;
+        assert_eq!(start.elapsed(), options.idle_timeout);
+    }
+}
