@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Accounts, Api, Expiry, Promised},
+    api::{Accounts, Api, Expiry, Past, Promised},
     chance::Chance,
     clock::Clock,
     points::{Pointed, Points},
@@ -19,6 +19,9 @@ pub(crate) const KUBERNETES: (&str, &str) = ("1", "36");
 
 /// How many events each resource remembers unless told otherwise.
 const HISTORY: usize = 8192;
+
+/// How many bytes of past states all resources keep together unless told otherwise.
+const HISTORY_BYTES: usize = 128 * 1024 * 1024;
 
 /// What happens to a scheduled pod that is deleted with a grace period, as long as no kubelet ends
 /// it.
@@ -64,6 +67,7 @@ pub struct Builder {
     clock: Clock,
     seed: Option<u64>,
     history: usize,
+    history_bytes: usize,
     pod_deletion: PodDeletion,
     beyond_loopback: bool,
     points: Pointed,
@@ -76,6 +80,7 @@ impl ApiServer {
             clock: Clock::system(),
             seed: None,
             history: HISTORY,
+            history_bytes: HISTORY_BYTES,
             pod_deletion: PodDeletion::default(),
             beyond_loopback: false,
             points: Pointed::default(),
@@ -119,6 +124,17 @@ impl Builder {
         self
     }
 
+    /// How many bytes of past states all resources remember together (128 MiB).
+    ///
+    /// An event counts as the states before and after it. Beyond this bound the oldest events go,
+    /// whichever resource they belong to. A watch that has not read one of them yet is slow: it ends
+    /// with an `ERROR` event that carries a 410 `Expired` status, and its client lists again, as
+    /// after a compaction of etcd. Pages of older lists expire in the same way.
+    pub fn history_bytes(mut self, bytes: usize) -> Self {
+        self.history_bytes = bytes;
+        self
+    }
+
     /// What happens to a scheduled pod that is deleted.
     pub fn pod_deletion(mut self, pod_deletion: PodDeletion) -> Self {
         self.pod_deletion = pod_deletion;
@@ -142,7 +158,7 @@ impl Builder {
 
     /// Builds the server. Needs no runtime.
     pub fn build(self) -> ApiServer {
-        let store = Store::new(self.history);
+        let store = Store::new(self.history, self.history_bytes);
         let registry = Registry::new(&store);
         let chance = self.seed.map_or_else(Chance::from_entropy, Chance::seeded);
         let mut api = Api {
@@ -155,6 +171,7 @@ impl Builder {
             promised: Promised::default(),
             points: Pointed::default(),
             expiry: Expiry::default(),
+            past: Past::default(),
             closing: CancellationToken::new(),
         };
         api.bootstrap();

@@ -9,6 +9,9 @@
 
 mod support;
 
+use std::time::Duration;
+
+use pintle_apiserver::{ApiServer, Clock};
 use serde_json::{Value, json};
 use support::*;
 
@@ -21,7 +24,7 @@ fn names(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-async fn filled(count: usize) -> (pintle_apiserver::ApiServer, Http) {
+async fn filled(count: usize) -> (ApiServer, Http) {
     let server = server();
     let http = http(&server);
     for n in 0..count {
@@ -218,4 +221,44 @@ async fn a_page_of_one_namespace_shows_nothing_of_another() {
     }
     let (_, rest) = http.get(&format!("{CONFIG_MAPS}?continue={token}")).await;
     assert_eq!(names(&rest), ["c01", "c02"]);
+}
+
+/// Proves W113.
+#[tokio::test(start_paused = true)]
+async fn pages_expire_five_minutes_after_their_state_is_gone() {
+    let start: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let server = ApiServer::builder()
+        .clock(Clock::starting_at(start))
+        .seed(1)
+        .build();
+    let http = http(&server);
+    for name in ["a", "b", "c"] {
+        http.post(CONFIG_MAPS, &config_map(name)).await;
+    }
+    let (_, first) = http.get(&format!("{CONFIG_MAPS}?limit=1")).await;
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let version = first["metadata"]["resourceVersion"].as_str().unwrap();
+    let page = format!("{CONFIG_MAPS}?limit=9&continue={token}");
+    // As long as nothing is written, its state is the current one.
+    tokio::time::sleep(Duration::from_mins(60)).await;
+    assert_eq!(names(&http.get(&page).await.1), ["b", "c"]);
+    http.post(CONFIG_MAPS, &config_map("b1")).await;
+    tokio::time::sleep(Duration::from_secs(299)).await;
+    assert_eq!(names(&http.get(&page).await.1), ["b", "c"]);
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    let (code, status) = http.get(&page).await;
+    assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
+    let message = status["message"].as_str().unwrap();
+    assert!(message.starts_with("The provided continue parameter is too old"));
+    let exact = format!("{CONFIG_MAPS}?resourceVersionMatch=Exact&resourceVersion={version}");
+    assert_eq!(http.get(&exact).await.0, 410);
+    // The answer offers to go on in the current state.
+    let token = status["metadata"]["continue"].as_str().unwrap();
+    let (_, rest) = http
+        .get(&format!("{CONFIG_MAPS}?limit=9&continue={token}"))
+        .await;
+    assert_eq!(names(&rest), ["b", "b1", "c"]);
+    // A watch needs the events, not the state.
+    let watch = format!("{CONFIG_MAPS}?watch=true&resourceVersion={version}");
+    assert_eq!(http.watch(&watch).await.take(1).await, ["ADDED b1"]);
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Answer, Api, Call,
+    commit::{Unwritten, lighten},
     error::ApiError,
     managers::Mark,
     options::WriteOptions,
@@ -15,7 +16,7 @@ use crate::{
     meta::{self, Tree},
     registry::Resource,
     schema::prepare,
-    store::{Change, Content, Expect, Object, Refused, key_of},
+    store::{Change, Content, Expect, Object, key_of},
 };
 
 /// How many generated names are tried.
@@ -129,7 +130,7 @@ impl Api {
             on_value(&mut next, |next| check(resource, Part::Main, next, None))?;
             services::warn(resource, &next, &options.warnings);
             let key = key_of(namespace, &last);
-            let content = Arc::new(resource.encode(next));
+            let content = Arc::new(lighten(resource, resource.encode(next), mark));
             if options.dry_run {
                 if self.store.get(table, &key).is_none() {
                     return Ok(Written::Tried(content, None));
@@ -145,8 +146,8 @@ impl Api {
                     self.after_write(resource, &stored);
                     return Ok(Written::Stored(stored));
                 }
-                Err(Refused::Mismatch) => {}
-                Err(Refused::NoTable) => return Err(ApiError::unknown_resource()),
+                Err(Unwritten::Mismatch) => {}
+                Err(Unwritten::Refused(error)) => return Err(error),
             }
         }
         let (group, plural) = (&resource.group, &resource.plural);

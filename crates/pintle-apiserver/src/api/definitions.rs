@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Api, options::WriteOptions, update::is_finished};
+use super::{Api, commit::Unwritten, options::WriteOptions, update::is_finished};
 use crate::{
     meta::{self, Tree},
     registry::{Resource, crd},
-    store::{Change, Expect, Object, Refused, key_of},
+    store::{Change, Expect, Object, key_of},
 };
 
 impl Api {
@@ -61,8 +61,12 @@ impl Api {
             let expect = Expect::Revision(current.revision);
             match self.commit(&resource, table, &key, expect, what) {
                 Ok(_) => return !gone,
-                Err(Refused::Mismatch) => {}
-                Err(Refused::NoTable) => return false,
+                Err(Unwritten::Mismatch) => {}
+                Err(Unwritten::Refused(error)) => {
+                    let why = error.message();
+                    tracing::warn!(name, why, "cannot update the status of a definition");
+                    return false;
+                }
             }
         }
     }
@@ -140,8 +144,8 @@ impl Api {
             let expect = Expect::Revision(current.revision);
             let gone = Change::Delete(Arc::clone(&current.content));
             match self.commit(resource, table, &instance.key, expect, gone) {
-                Ok(_) | Err(Refused::NoTable) => return,
-                Err(Refused::Mismatch) => {}
+                Ok(_) | Err(Unwritten::Refused(_)) => return,
+                Err(Unwritten::Mismatch) => {}
             }
         }
     }

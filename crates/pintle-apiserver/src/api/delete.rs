@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Api, Call, error::ApiError, list::list_answer, namespaces, options::Warnings, respond,
+    Answer, Api, Call, commit::Unwritten, error::ApiError, list::list_answer, namespaces, options::Warnings, respond,
     update::is_finished,
 };
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     registry::{EXTENSIONS, Resource, crd},
     schema::field::FieldError,
     server::PodDeletion,
-    store::{Change, Expect, Object, Refused},
+    store::{Change, Expect, Object},
 };
 
 const ORPHAN: &str = "orphan";
@@ -143,7 +143,9 @@ impl Api {
             };
             let expect = Expect::Revision(current.revision);
             let committed = if options.unasked {
-                self.store.commit(table, key, expect, what)
+                self.store
+                    .commit(table, key, expect, what)
+                    .map_err(Unwritten::from)
             } else {
                 self.commit(resource, table, key, expect, what)
             };
@@ -156,8 +158,8 @@ impl Api {
                     self.after_mark(resource, &object);
                     return Ok(Deleted::Marked(object));
                 }
-                Err(Refused::Mismatch) => {}
-                Err(Refused::NoTable) => return Err(ApiError::unknown_resource()),
+                Err(Unwritten::Mismatch) => {}
+                Err(Unwritten::Refused(error)) => return Err(error),
             }
         }
         Err(ApiError::modified(&resource.group, &resource.plural, key))

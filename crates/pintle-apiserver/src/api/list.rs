@@ -68,6 +68,7 @@ impl Api {
     pub(crate) async fn find(&self, call: &Call) -> Result<Found, ApiError> {
         let table = call.table()?;
         self.forget_events(Some(table));
+        self.forget_states();
         let selector = Selector::read(&call.target, &call.query)?;
         let limit = usize::try_from(call.query.number("limit")?.unwrap_or(0)).unwrap_or(0);
         let token = call.query.get("continue");

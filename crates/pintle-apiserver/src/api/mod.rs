@@ -17,6 +17,7 @@ mod namespaces;
 mod negotiate;
 mod openapi;
 mod options;
+mod past;
 mod patch;
 mod pods;
 mod query;
@@ -46,6 +47,7 @@ pub(crate) use self::{
     accounts::{Accounts, ISSUER},
     error::ApiError,
     events::Expiry,
+    past::Past,
     query::decode as percent_decoded,
     services::Promised,
     user::{ADMINISTRATORS, AUTHENTICATED, CREDENTIAL, User},
@@ -88,6 +90,8 @@ pub(crate) struct Api {
     pub(crate) points: Pointed,
     /// When events are forgotten.
     pub(crate) expiry: Expiry,
+    /// When past states are forgotten.
+    pub(crate) past: Past,
     /// Ends every watch when the server goes.
     pub(crate) closing: CancellationToken,
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{
     Answer, Api, Call,
+    commit::{Unwritten, lighten},
     create::{Written, settle_namespace},
     error::ApiError,
     managers::{Mark, keep_times},
@@ -17,7 +18,7 @@ use crate::{
     meta::{self, Tree},
     registry::Resource,
     schema::{defaults, field::FieldError},
-    store::{Change, Expect, Object, Refused},
+    store::{Change, Expect, Object},
 };
 
 /// How often a write that does not insist on a version is tried again after losing a race.
@@ -113,7 +114,7 @@ impl Api {
             }
             complete_converted(resource, &mut object);
             let gone = is_finished(resource, &object);
-            let content = Arc::new(resource.encode(object));
+            let content = Arc::new(lighten(resource, resource.encode(object), mark));
             if !gone && content.same_as(&current.content) {
                 return Ok(Written::Stored(current));
             }
@@ -137,8 +138,8 @@ impl Api {
                     self.after_write(resource, &object);
                     return Ok(Written::Stored(object));
                 }
-                Err(Refused::Mismatch) => {}
-                Err(Refused::NoTable) => return Err(ApiError::unknown_resource()),
+                Err(Unwritten::Mismatch) => {}
+                Err(Unwritten::Refused(error)) => return Err(error),
             }
         }
         Err(ApiError::modified(

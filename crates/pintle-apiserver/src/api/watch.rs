@@ -2,8 +2,9 @@
 //!
 //! A watch first sends the state it starts from, if the request asks for it, and then follows the
 //! log: it takes what the log has, writes it, and sleeps until a commit, the next bookmark or its
-//! end. It owns no queue; a client that reads too slowly falls behind the log's floor and is told so
-//! with a 410 event.
+//! end. It owns no queue, only the chunk that it is sending. The log is bounded in events and bytes:
+//! a client that reads too slowly falls behind it, gets one `ERROR` event with a 410 `Expired`
+//! status, and has to list again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -212,20 +213,6 @@ impl Filter {
             (true, true) => EventKind::Modified,
             (true, false) => EventKind::Deleted,
         };
-        let as_stored =
-            self.view.is_plain() && self.view.resource.is_complete(&event.object.content);
-        if kind == event.kind && as_stored {
-            let frame = event.shared_frame(|| {
-                let mut frame = Vec::new();
-                write_event(&mut frame, kind, &self.view, &event.object, false);
-                frame.into()
-            });
-            // The shared frame is written in the version of whoever came first.
-            if frame_is_of(&frame, kind, &self.view.resource) {
-                out.extend_from_slice(&frame);
-                return;
-            }
-        }
         match (kind, &event.previous) {
             (EventKind::Deleted, Some(previous)) if event.kind != EventKind::Deleted => {
                 let last = Object {
@@ -245,13 +232,6 @@ impl Filter {
         let columns = !std::mem::replace(&mut self.told_columns, true);
         write_event(out, kind, &self.view, object, columns);
     }
-}
-
-fn frame_is_of(frame: &[u8], kind: EventKind, resource: &Resource) -> bool {
-    let start = "{\"type\":\"\",\"object\":".len() + kind.name().len();
-    frame
-        .get(start..)
-        .is_some_and(|rest| rest.starts_with(resource.prefix.as_bytes()))
 }
 
 fn write_event(out: &mut Vec<u8>, kind: EventKind, view: &View, object: &Object, columns: bool) {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::{
     convert::{Conversion, Twin},
     crd::CustomVersion,
@@ -11,7 +13,10 @@ use super::{
 };
 use crate::{
     meta::{NameRule, Tree},
-    schema::builtin::{self, TypeRef},
+    schema::{
+        self,
+        builtin::{self, TypeRef},
+    },
     store::{Content, TableId, type_prefix},
 };
 
@@ -198,8 +203,14 @@ impl Resource {
             .kept()
             .filter(|kept| kept.complete(object.clone()) == object)
             .map_or(0, |kept| kept.mark);
-        let mut content = Content::encode(object, fields);
+        let object = Value::Object(object);
+        let depth = schema::depth(&object);
+        let mut content = match object {
+            Value::Object(object) => Content::encode(object, fields),
+            _ => Content::encode(Tree::new(), fields),
+        };
         content.header.complete = complete;
+        content.header.depth = depth;
         content
     }
 }

@@ -8,8 +8,12 @@
 //!
 //! A reader takes a snapshot, which is a pointer, and never blocks a writer. A state of the past is
 //! the current one with the newer events undone, so any revision the log still covers can be read.
-//! A watcher is a [`Cursor`]: a revision and the place to wait; it owns no queue. Whoever falls
-//! behind the log's floor is told so and must list again.
+//! A watcher is a [`Cursor`]: a revision and the place to wait; it owns no queue.
+//!
+//! Logs are bounded twice: each by the number of its events, and all together by the bytes they hold
+//! on to. When they hold too many, the oldest event of all goes first, whichever resource it belongs
+//! to. A cursor that falls behind what its log still has gets [`Lost::Compacted`] and must list
+//! again.
 
 mod object;
 mod table;
@@ -25,8 +29,10 @@ pub(crate) use self::{
     table::{Event, EventKind, Objects, key_range, namespace_bounds},
 };
 
-/// How many events a cursor takes at once.
+/// How many events a cursor takes at once, and after how many bytes it takes no more: what a slow
+/// watcher has taken and not sent yet is all it holds on to.
 const BATCH: usize = 128;
+const BATCH_BYTES: usize = 64 * 1024;
 
 /// Names a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +85,12 @@ struct State {
     revision: u64,
     next_table: u32,
     tables: BTreeMap<TableId, Table>,
+    /// What the logs of all tables cost.
+    bytes: usize,
+    /// Where each log that is not empty begins: the first one has the oldest event of all.
+    fronts: BTreeMap<u64, TableId>,
+    /// States before this one can no longer be read, though the logs may still have the events.
+    readable: u64,
 }
 
 impl State {
@@ -88,8 +100,53 @@ impl State {
 
     /// Drops closed tables nobody watches any more.
     fn sweep(&mut self) {
+        let before = self.tables.len();
         self.tables
             .retain(|_, table| !table.closed || table.changed.receiver_count() > 0);
+        if self.tables.len() != before {
+            self.recount();
+        }
+    }
+
+    fn recount(&mut self) {
+        self.bytes = self.tables.values().map(|table| table.bytes).sum();
+        let fronts = self.tables.iter();
+        self.fronts = fronts
+            .filter_map(|(id, table)| Some((table.oldest()?, *id)))
+            .collect();
+    }
+
+    fn drop_oldest(&mut self, id: TableId) {
+        let Some(table) = self.tables.get_mut(&id) else {
+            return;
+        };
+        if let Some(oldest) = table.oldest() {
+            self.fronts.remove(&oldest);
+        }
+        let before = table.bytes;
+        table.drop_oldest();
+        self.bytes -= before - table.bytes;
+        if let Some(oldest) = table.oldest() {
+            self.fronts.insert(oldest, id);
+        }
+    }
+
+    /// Keeps the logs within their bounds after an event was added to one of them. That event stays
+    /// in any case: whoever waits for it gets it, however large it is.
+    fn trim(&mut self, id: TableId, history: History) {
+        let is_long = |state: &Self| {
+            let table = state.tables.get(&id);
+            table.is_some_and(|table| table.log.len() > history.events)
+        };
+        while is_long(self) {
+            self.drop_oldest(id);
+        }
+        while self.bytes > history.bytes
+            && let Some((oldest, id)) = self.fronts.first_key_value()
+            && *oldest != self.revision
+        {
+            self.drop_oldest(*id);
+        }
     }
 }
 
@@ -104,23 +161,39 @@ struct Shared {
     state: RwLock<State>,
     /// The newest revision, for readers that wait for one.
     revision: watch::Sender<u64>,
-    history: usize,
+    history: History,
+}
+
+/// How much of the past is kept.
+#[derive(Debug, Clone, Copy)]
+struct History {
+    /// Per resource.
+    events: usize,
+    /// Of all resources together.
+    bytes: usize,
 }
 
 impl Store {
-    /// An empty store whose logs keep `history` events per resource.
-    pub(crate) fn new(history: usize) -> Self {
+    /// An empty store whose logs keep `events` events per resource, and together `bytes` bytes.
+    pub(crate) fn new(events: usize, bytes: usize) -> Self {
         // Revision 0 means "any" to clients: the first state of the store is 1.
         let state = State {
             revision: 1,
             next_table: 0,
             tables: BTreeMap::new(),
+            bytes: 0,
+            fronts: BTreeMap::new(),
+            readable: 0,
+        };
+        let history = History {
+            events: events.max(1),
+            bytes,
         };
         Self {
             shared: Arc::new(Shared {
                 state: RwLock::new(state),
                 revision: watch::Sender::new(1),
-                history: history.max(1),
+                history,
             }),
         }
     }
@@ -194,8 +267,9 @@ impl Store {
                     current: state.revision,
                 });
             }
-            if revision < table.floor {
-                return Err(Lost::Compacted { floor: table.floor });
+            let floor = table.floor.max(state.readable);
+            if revision < floor {
+                return Err(Lost::Compacted { floor });
             }
             (table.objects.clone(), table.newest_first(revision))
         };
@@ -226,9 +300,14 @@ impl Store {
             if found != expect {
                 return Err(Refused::Mismatch);
             }
-            let object = table.apply(key, change, revision, self.shared.history);
+            let before = table.bytes;
+            let object = table.apply(key, change, revision);
+            let (after, oldest) = (table.bytes, table.oldest());
             let changed = table.changed.clone();
             state.revision = revision;
+            state.bytes += after - before;
+            state.fronts.extend(oldest.map(|oldest| (oldest, table_id)));
+            state.trim(table_id, self.shared.history);
             (object, changed)
         };
         // Commits may get here out of order: the newest revision wins.
@@ -245,6 +324,13 @@ impl Store {
         for table in state.tables.values_mut() {
             table.compact(revision);
         }
+        state.recount();
+    }
+
+    /// Forgets the states before `revision`: pages of older lists expire. Watches go on.
+    pub(crate) fn forget_states(&self, revision: u64) {
+        let mut state = self.shared.state.write();
+        state.readable = state.readable.max(revision.min(state.revision));
     }
 
     /// Waits until the store has reached `revision`. Cancel safe.
@@ -299,12 +385,12 @@ impl Cursor {
         if self.late || self.after < table.dropped {
             return Err(Lost::Compacted { floor: table.floor });
         }
-        let events = table.events_after(self.after, BATCH);
+        let (events, more) = table.events_after(self.after, BATCH, BATCH_BYTES);
         if events.is_empty() && table.closed {
             return Err(Lost::NoTable);
         }
         self.after = match events.last() {
-            Some(last) if events.len() == BATCH => last.revision(),
+            Some(last) if more => last.revision(),
             // A cursor may wait for a revision of the future.
             _ => self.after.max(state.revision),
         };

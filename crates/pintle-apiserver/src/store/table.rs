@@ -1,12 +1,7 @@
 //! The objects of one resource: the current state, and a bounded log of how it came about.
 
-use std::{
-    collections::VecDeque,
-    ops::Bound,
-    sync::{Arc, OnceLock},
-};
+use std::{collections::VecDeque, ops::Bound, sync::Arc};
 
-use bytes::Bytes;
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
 
@@ -41,18 +36,21 @@ pub(crate) struct Event {
     pub(crate) object: Arc<Object>,
     /// The object before the change.
     pub(crate) previous: Option<Arc<Object>>,
-    /// The watch frame, encoded by the first watcher that needs it and shared by all others.
-    frame: OnceLock<Bytes>,
 }
+
+/// What an event takes besides the states it holds.
+const EVENT_OVERHEAD: usize = 256;
 
 impl Event {
     pub(crate) fn revision(&self) -> u64 {
         self.object.revision
     }
 
-    /// The frame all plain watchers of the stored version share.
-    pub(crate) fn shared_frame(&self, encode: impl FnOnce() -> Bytes) -> Bytes {
-        self.frame.get_or_init(encode).clone()
+    /// How many bytes the log holds on to for this event: the states before and after it.
+    pub(super) fn cost(&self) -> usize {
+        let before = self.previous.as_ref();
+        let before = before.map_or(0, |previous| previous.content.len());
+        EVENT_OVERHEAD + before + self.object.content.len()
     }
 }
 
@@ -65,6 +63,8 @@ impl Event {
 pub(super) struct Table {
     pub(super) objects: Objects,
     pub(super) log: VecDeque<Arc<Event>>,
+    /// What all events of the log cost.
+    pub(super) bytes: usize,
     pub(super) floor: u64,
     /// The revision of the last event that is no longer in the log.
     pub(super) dropped: u64,
@@ -79,6 +79,7 @@ impl Table {
         Self {
             objects: Objects::new_sync(),
             log: VecDeque::new(),
+            bytes: 0,
             floor,
             dropped: 0,
             closed: false,
@@ -86,13 +87,12 @@ impl Table {
         }
     }
 
-    /// Applies a change at `revision` and logs it, forgetting the oldest event beyond `history`.
+    /// Applies a change at `revision` and logs it.
     pub(super) fn apply(
         &mut self,
         key: &Arc<str>,
         change: Change,
         revision: u64,
-        history: usize,
     ) -> Arc<Object> {
         let previous = self.objects.get(key).cloned();
         let make = |content: Arc<Content>| {
@@ -123,20 +123,23 @@ impl Table {
             kind,
             object: Arc::clone(&object),
             previous,
-            frame: OnceLock::new(),
         };
+        self.bytes += event.cost();
         self.log.push_back(Arc::new(event));
-        while self.log.len() > history {
-            self.drop_oldest();
-        }
         object
     }
 
-    fn drop_oldest(&mut self) {
+    pub(super) fn drop_oldest(&mut self) {
         if let Some(oldest) = self.log.pop_front() {
+            self.bytes -= oldest.cost();
             self.dropped = oldest.revision();
             self.floor = self.floor.max(self.dropped);
         }
+    }
+
+    /// The revision of the oldest event in the log.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.log.front().map(|event| event.revision())
     }
 
     /// Forgets every event up to `revision`.
@@ -151,12 +154,27 @@ impl Table {
         self.floor = self.floor.max(revision);
     }
 
-    /// Up to `most` events after `revision`, oldest first.
-    pub(super) fn events_after(&self, revision: u64, most: usize) -> Vec<Arc<Event>> {
+    /// The events after `revision`, oldest first: up to `most` of them, and no more once their
+    /// objects have `most_bytes`. Says whether there are more.
+    pub(super) fn events_after(
+        &self,
+        revision: u64,
+        most: usize,
+        most_bytes: usize,
+    ) -> (Vec<Arc<Event>>, bool) {
         let start = self
             .log
             .partition_point(|event| event.revision() <= revision);
-        self.log.range(start..).take(most).cloned().collect()
+        let mut bytes = 0;
+        let mut events = Vec::new();
+        for event in self.log.range(start..) {
+            if events.len() >= most || bytes >= most_bytes {
+                return (events, true);
+            }
+            bytes += event.object.content.len();
+            events.push(Arc::clone(event));
+        }
+        (events, false)
     }
 
     /// The events after `revision`, newest first: undoing them gives the state at `revision`.

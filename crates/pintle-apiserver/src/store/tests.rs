@@ -22,7 +22,7 @@ fn put(store: &Store, table: TableId, key: &str, n: u64) -> u64 {
 
 #[test]
 fn a_commit_needs_the_state_its_writer_believes_in() {
-    let store = Store::new(8);
+    let store = Store::new(8, usize::MAX);
     let table = store.open_table();
     let first = put(&store, table, "a", 1);
     let refused = store.commit(table, &"a".into(), Expect::Absent, Change::Put(content(2)));
@@ -43,7 +43,7 @@ fn a_commit_needs_the_state_its_writer_believes_in() {
 
 #[test]
 fn a_past_state_is_the_present_with_its_changes_undone() {
-    let store = Store::new(3);
+    let store = Store::new(3, usize::MAX);
     let table = store.open_table();
     put(&store, table, "a", 1);
     let then = put(&store, table, "b", 1);
@@ -76,7 +76,7 @@ fn a_past_state_is_the_present_with_its_changes_undone() {
 
 #[test]
 fn a_cursor_sees_every_event_once_and_in_order() {
-    let store = Store::new(1000);
+    let store = Store::new(1000, usize::MAX);
     let (table, other) = (store.open_table(), store.open_table());
     let start = store.revision();
     let mut cursor = store.cursor(table, start).unwrap();
@@ -103,7 +103,7 @@ fn a_cursor_sees_every_event_once_and_in_order() {
 
 #[test]
 fn a_cursor_behind_the_floor_is_told() {
-    let store = Store::new(2);
+    let store = Store::new(2, usize::MAX);
     let table = store.open_table();
     let mut cursor = store.cursor(table, store.revision()).unwrap();
     for n in 0..3 {
@@ -125,7 +125,7 @@ fn a_cursor_behind_the_floor_is_told() {
 
 #[test]
 fn a_range_that_starts_behind_its_end_is_empty() {
-    let store = Store::new(2);
+    let store = Store::new(2, usize::MAX);
     let table = store.open_table();
     put(&store, table, "b/x", 1);
     let objects = store.snapshot(table).unwrap().objects;
@@ -141,4 +141,76 @@ fn a_range_that_starts_behind_its_end_is_empty() {
         let found = objects.range::<str, _>(range).count();
         assert_eq!(found, count, "{namespace} from {start}");
     }
+}
+
+/// A content of about `bytes` bytes.
+fn sized(bytes: usize) -> Arc<Content> {
+    let serde_json::Value::Object(map) = json!({"metadata": {"name": "x"}, "n": "x".repeat(bytes)})
+    else {
+        panic!()
+    };
+    Arc::new(Content::encode(map, Vec::new()))
+}
+
+fn put_sized(store: &Store, table: TableId, key: &str, bytes: usize) {
+    let key: Arc<str> = key.into();
+    let found = store.get(table, &key);
+    let expect = found.map_or(Expect::Absent, |o| Expect::Revision(o.revision));
+    let put = Change::Put(sized(bytes));
+    store.commit(table, &key, expect, put).unwrap();
+}
+
+/// Proves PW-52.
+#[test]
+fn logs_hold_no_more_bytes_than_they_may() {
+    let room = 100_000;
+    let store = Store::new(1000, room);
+    let (small, large) = (store.open_table(), store.open_table());
+    put_sized(&store, small, "first", 10);
+    let held = |store: &Store| {
+        let state = store.shared.state.read();
+        let logs = state.tables.values().flat_map(|table| &table.log);
+        let cost = logs.clone().map(|event| event.cost()).sum::<usize>();
+        assert_eq!(state.bytes, cost);
+        assert_eq!(state.fronts.len(), state.tables.values().filter(|t| !t.log.is_empty()).count());
+        (cost, logs.count())
+    };
+    for i in 0..200 {
+        put_sized(&store, large, "a", 5_000 + i);
+        put_sized(&store, small, &format!("s{i}"), 10);
+        let (cost, _) = held(&store);
+        assert!(cost <= room, "{cost} after {i}");
+    }
+    // The oldest events go first, of whichever resource.
+    let state = store.shared.state.read();
+    let oldest = |id| state.tables[&id].oldest().unwrap();
+    assert!(oldest(small).abs_diff(oldest(large)) <= 2);
+    drop(state);
+    // What alone is larger than the room is kept until the next event.
+    put_sized(&store, large, "a", 2 * room);
+    assert_eq!(held(&store).1, 1);
+    put_sized(&store, small, "last", 10);
+    assert_eq!(held(&store).1, 1);
+    store.compact(store.revision());
+    assert_eq!(held(&store), (0, 0));
+}
+
+/// Proves PW-52.
+#[test]
+fn a_cursor_takes_large_events_one_by_one() {
+    let store = Store::new(1000, usize::MAX);
+    let table = store.open_table();
+    let mut cursor = store.cursor(table, store.revision()).unwrap();
+    for i in 0..4 {
+        put_sized(&store, table, &format!("k{i}"), BATCH_BYTES);
+    }
+    let mut sizes = Vec::new();
+    loop {
+        let (events, _) = cursor.next_batch().unwrap();
+        if events.is_empty() {
+            break;
+        }
+        sizes.push(events.len());
+    }
+    assert_eq!(sizes, [1, 1, 1, 1]);
 }

@@ -1,0 +1,185 @@
+//! What a request may cost: depth, size, rules, and the history kept for watches.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod support;
+
+use pintle_apiserver::ApiServer;
+use serde_json::{Value, json};
+use support::*;
+
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+
+/// A definition of Foos that take anything.
+fn open_definition() -> Value {
+    let mut definition = foo_definition();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    definition
+}
+
+/// `levels` containers in each other, every `nth` a list and the others objects, around `leaf`.
+fn nested(levels: usize, nth: usize, leaf: &Value) -> Value {
+    (1..=levels).fold(leaf.clone(), |inner, level| {
+        if level % nth == 0 {
+            json!([inner])
+        } else {
+            json!({ "x": inner })
+        }
+    })
+}
+
+/// Proves PW-50.
+#[tokio::test(start_paused = true)]
+async fn what_was_stored_can_always_be_read_again() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &open_definition()).await;
+    let mut refused = 0;
+    let leaves = [json!({}), json!([]), json!(1)];
+    // Fields of objects have managers, which nest in their own way; lists here have one as a whole.
+    let shapes = leaves.iter().flat_map(|leaf| [1, 2, usize::MAX].map(|nth| (leaf, nth)));
+    for (leaf, nth) in shapes {
+        for levels in 118..=129 {
+            let value = nested(levels, nth, leaf);
+            let whole = json!({"apiVersion": "example.com/v1", "kind": "Foo",
+                "metadata": {"name": "a"}, "spec": {"replicas": 1}, "deep": value});
+            let apply = format!("{FOOS}/a?fieldManager=me&force=true");
+            let add = json!([{"op": "add", "path": "/deep", "value": value}]);
+            let merge = json!({"deep": value});
+            for (method, path, kind, body) in [
+                ("POST", FOOS, "application/json", &whole),
+                ("POST", FOOS, "application/yaml", &whole),
+                ("PUT", &format!("{FOOS}/a"), "application/json", &whole),
+                ("PATCH", &format!("{FOOS}/a"), "application/json-patch+json", &add),
+                ("PATCH", &format!("{FOOS}/a"), "application/merge-patch+json", &merge),
+                ("PATCH", &apply, "application/apply-patch+yaml", &whole),
+            ] {
+                if method != "POST" {
+                    let (code, before) = http.post(FOOS, &foo("a")).await;
+                    assert_eq!(code, 201, "{before}");
+                }
+                let mut body = body.clone();
+                if method == "PUT" {
+                    let (_, stored) = http.get(&format!("{FOOS}/a")).await;
+                    body["metadata"] = stored["metadata"].clone();
+                }
+                let what = format!("{method} {kind} of {levels} levels");
+                let (code, answer) = http.raw(method, path, kind, body.to_string()).await;
+                // A later write reads what is stored.
+                let label = json!({"metadata": {"labels": {"seen": "yes"}}});
+                http.merge(&format!("{FOOS}/a"), &label).await;
+                let (found, stored) = http.get(&format!("{FOOS}/a")).await;
+                if code < 300 {
+                    assert_eq!(stored["metadata"]["labels"]["seen"], "yes", "{what}");
+                    assert_eq!(stored["deep"], value, "{what}");
+                    assert_eq!(stored["spec"]["replicas"], 1, "{what}");
+                } else {
+                    refused += 1;
+                    assert!((400..500).contains(&code), "{what}: {code} {answer}");
+                    let kept = method != "POST";
+                    assert_eq!(found, if kept { 200 } else { 404 }, "{what}");
+                    assert!(!kept || stored["spec"]["replicas"] == 1, "{what}: {stored}");
+                    assert_eq!(stored.get("deep"), None, "{what}");
+                }
+                http.delete(&format!("{FOOS}/a")).await;
+            }
+        }
+    }
+    assert!(refused > 0, "the border is within the range");
+}
+
+/// Proves PW-52, W126.
+#[tokio::test(start_paused = true)]
+async fn slow_watcher_expires_by_bytes_and_fast_one_goes_on() {
+    let server = ApiServer::builder().seed(1).history_bytes(64 * 1024).build();
+    let http = http(&server);
+    let secret = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+            "stringData": {"k": "x".repeat(10_000)}})
+    };
+    http.post(SECRETS, &secret("first")).await;
+    http.post(CONFIG_MAPS, &config_map("small")).await;
+    let path = format!("{SECRETS}?watch=true&resourceVersion={}", server.resource_version());
+    let (mut slow, mut fast) = (http.watch(&path).await, http.watch(&path).await);
+    for i in 0..20 {
+        let name = format!("s{i}");
+        assert_eq!(http.post(SECRETS, &secret(&name)).await.0, 201);
+        assert_eq!(fast.take(1).await, [format!("ADDED {name}")]);
+    }
+    let event = slow.next().await.unwrap();
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    assert_eq!(event["object"]["reason"], "Expired");
+    assert_eq!(slow.next().await, None);
+    // Who lists again goes on.
+    let (_, list) = http.get(SECRETS).await;
+    assert_eq!(list["items"].as_array().unwrap().len(), 21);
+    // One object larger than all the room is still seen by whoever is there.
+    let mut large = secret("large");
+    large["stringData"]["k"] = "x".repeat(200_000).into();
+    http.post(SECRETS, &large).await;
+    assert_eq!(fast.take(1).await, ["ADDED large"]);
+}
+
+/// An object whose stored form has about this many bytes.
+fn sized(name: &str, bytes: usize) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name},
+        "spec": {"text": "x".repeat(bytes)}})
+}
+
+/// Proves W137.
+#[tokio::test(start_paused = true)]
+async fn objects_beyond_the_limit_of_etcd_are_refused() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &open_definition()).await;
+    assert_eq!(http.post(FOOS, &sized("fits", 1_500_000)).await.0, 201);
+    let large = sized("large", 1_600_000);
+    let (code, status) = http.post(FOOS, &large).await;
+    assert_eq!(code, 500);
+    assert_eq!(status["message"], "etcdserver: request is too large");
+    assert_eq!(status["reason"], Value::Null);
+    assert_eq!(http.get(&format!("{FOOS}/large")).await.0, 404);
+    let (code, status) = http.post(FOOS, &sized("huge", 2_200_000)).await;
+    assert_eq!(code, 500);
+    let message = status["message"].as_str().unwrap();
+    assert!(
+        message.starts_with(
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max ("
+        ) && message.ends_with(" vs. 2097152)"),
+        "{message}"
+    );
+    // However it grows.
+    let path = format!("{FOOS}/fits");
+    let grow = json!({"spec": {"more": "x".repeat(100_000)}});
+    for body in [&large["spec"], &grow["spec"]] {
+        let (code, status) = http.merge(&path, &json!({ "spec": body })).await;
+        assert_eq!((code, status["code"].as_u64()), (500, Some(500)));
+    }
+    let (_, stored) = http.get(&path).await;
+    assert_eq!(stored["spec"]["text"].as_str().unwrap().len(), 1_500_000);
+    assert_eq!(stored["spec"].get("more"), None);
+    assert_eq!(http.post(FOOS, &sized("body", 3_200_000)).await.0, 413);
+}
+
+/// Proves W137.
+#[tokio::test(start_paused = true)]
+async fn an_object_too_large_with_its_managers_is_stored_without() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &open_definition()).await;
+    // Many short fields: their managers take more room than they do.
+    let spec: serde_json::Map<String, Value> =
+        (0..60_000).map(|i| (format!("field{i}"), 1.into())).collect();
+    let object = json!({"apiVersion": "example.com/v1", "kind": "Foo",
+        "metadata": {"name": "a"}, "spec": spec});
+    let (code, stored) = http.post(FOOS, &object).await;
+    assert_eq!(code, 201);
+    assert_eq!(stored["metadata"].get("managedFields"), None);
+    assert_eq!(stored["spec"], object["spec"]);
+}
