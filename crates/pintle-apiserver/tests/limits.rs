@@ -94,6 +94,95 @@ async fn what_was_stored_can_always_be_read_again() {
     assert!(refused > 0, "the border is within the range");
 }
 
+/// A definition with one rule for `spec`.
+fn with_rule(rule: &str) -> Value {
+    let mut definition = foo_definition();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] =
+        json!([{"rule": rule, "message": "no"}]);
+    definition
+}
+
+/// Proves PW-51.
+#[tokio::test(start_paused = true)]
+async fn no_rule_overflows_the_stack() {
+    let server = server();
+    let http = http(&server);
+    // A name, and what stands before, repeatedly before, between, repeatedly behind, and behind.
+    let shapes = [
+        ("sum", ["1", "+1", " > 0", "", ""]),
+        ("relation", ["1", " == 1", "", "", ""]),
+        ("product", ["1", " * 1", " > 0", "", ""]),
+        ("select", ["has(self.a", ".a", ".a)", "", ""]),
+        ("call", ["'a'", ".trim()", " == 'a'", "", ""]),
+        ("index", ["self", "[0]", " == 1", "", ""]),
+        ("and", ["true", " && true", "", "", ""]),
+        ("or", ["false", " || false", " || true", "", ""]),
+        ("not", ["", "!", "true", "", ""]),
+        ("minus", ["", "- ", "1 < 2", "", ""]),
+        ("ternary", ["", "true ? true : ", "true", "", ""]),
+        ("parentheses", ["", "(", "true", ")", ""]),
+        ("lists", ["", "[", "1", "]", " != []"]),
+        ("maps", ["", "{1:", "1", "}", " != {}"]),
+        ("calls", ["", "size([", "1", "])", " == 1"]),
+        ("macros", ["", "[1].all(x, ", "true", ")", ""]),
+    ];
+    for (shape, [first, before, between, behind, last]) in &shapes {
+        let rule = |times: usize| {
+            let (before, behind) = (before.repeat(times), behind.repeat(times));
+            format!("{first}{before}{between}{behind}{last}")
+        };
+        for times in [5, 40, 90, 240, 300, 2_000, 40_000] {
+            let (code, answer) = http.post(DEFINITIONS, &with_rule(&rule(times))).await;
+            if code == 422 {
+                let field = answer["details"]["causes"][0]["field"].as_str().unwrap();
+                assert!(
+                    field.ends_with("[spec].x-kubernetes-validations[0].rule"),
+                    "{shape} {times}: {field}"
+                );
+            } else {
+                assert_eq!(code, 201, "{shape} {times}");
+                // A rule that was taken can be asked.
+                let (code, answer) = http.post(FOOS, &foo("a")).await;
+                assert!(matches!(code, 201 | 422), "{shape} {times}: {answer}");
+                http.delete(&format!("{DEFINITIONS}/foos.example.com")).await;
+            }
+            if times <= 40 {
+                assert_eq!(code, 201, "{shape} {times}: {answer}");
+            }
+            if times >= 40_000 && !matches!(*shape, "not" | "minus") {
+                assert_eq!(code, 422, "{shape} {times}");
+            }
+        }
+    }
+    // Logic is balanced however long it is.
+    let rule = format!("true{}", " && true".repeat(5_000));
+    assert_eq!(http.post(DEFINITIONS, &with_rule(&rule)).await.0, 201);
+    assert_eq!(http.post(FOOS, &foo("a")).await.0, 201);
+}
+
+/// Proves PW-51.
+#[tokio::test(start_paused = true)]
+async fn a_rule_beyond_the_limits_is_told_which() {
+    let server = server();
+    let http = http(&server);
+    for (rule, why) in [
+        (
+            format!("1{} > 0", "+1".repeat(300)),
+            "expression recursion limit exceeded: 250",
+        ),
+        (
+            format!("true{}", " || true".repeat(20_000)),
+            "expression code point size exceeds limit: size: 160004, limit 100000",
+        ),
+    ] {
+        let (code, answer) = http.post(DEFINITIONS, &with_rule(&rule)).await;
+        assert_eq!(code, 422);
+        let cause = &answer["details"]["causes"][0];
+        let message = cause["message"].as_str().unwrap();
+        assert!(message.ends_with(why), "{}", &message[message.len() - 200..]);
+    }
+}
+
 /// Proves PW-52, W126.
 #[tokio::test(start_paused = true)]
 async fn slow_watcher_expires_by_bytes_and_fast_one_goes_on() {

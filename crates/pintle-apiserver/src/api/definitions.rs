@@ -1,7 +1,7 @@
 //! The life of a custom resource definition: accepted and served at once, and when deleted kept
 //! until its last instance is gone.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ impl Api {
     }
 
     /// Changes a definition until nobody comes between; `false` if it is gone.
-    fn change_definition(&self, name: &str, change: &dyn Fn(&mut Tree)) -> bool {
+    fn change_definition(&self, name: &str, change: &mut dyn FnMut(&mut Tree)) -> bool {
         let Some(resource) = self.definition_resource() else {
             return false;
         };
@@ -73,33 +73,46 @@ impl Api {
 
     /// Decides on a new or changed definition and serves what it defines.
     pub(crate) fn settle_definition(&self, name: &str) {
-        let others = self.other_definitions();
-        let now = self.clock.stamp();
-        self.change_definition(name, &|tree| {
-            if !meta::is_deleting(tree) {
-                crd::establish(tree, &others, &now);
-            }
-        });
-        self.registry.refresh();
+        self.settle_names([name.to_owned()].into());
         self.finish_definition(name);
     }
 
-    fn other_definitions(&self) -> Vec<crd::Definition> {
-        let Some(Ok(snapshot)) = self.registry.definitions().map(|t| self.store.snapshot(t)) else {
-            return Vec::new();
-        };
-        snapshot
-            .objects
-            .values()
-            .map(|object| crd::Definition::read(&object.decode()))
-            .filter(crd::Definition::is_established)
-            .collect()
+    /// Serves what is stored of a definition, or no longer what is gone. Names that became free go
+    /// to the definitions that wait for them.
+    pub(crate) fn refresh_definition(&self, name: &str) {
+        self.settle_names(self.registry.refresh(name).into());
+    }
+
+    /// Gives definitions the names they ask for. That may free names for others, which are then
+    /// considered, too; it ends because each name of a definition changes at most once.
+    fn settle_names(&self, mut queue: VecDeque<String>) {
+        while let Some(name) = queue.pop_front() {
+            let mut claim = None;
+            let mut group = String::new();
+            let there = self.change_definition(&name, &mut |tree| {
+                let definition = crd::Definition::read(tree);
+                group.clone_from(&definition.group);
+                // A claim of an earlier try must not stand in the way of this one.
+                drop(claim.take());
+                if let Some((decision, claimed)) = self.registry.claim_names(&definition) {
+                    crd::establish(tree, &decision, &self.clock.stamp());
+                    claim = Some(claimed);
+                }
+            });
+            queue.extend(self.registry.refresh(&name));
+            let claimed = claim.is_some();
+            drop(claim);
+            if claimed && !there {
+                // It went while names were held for it: others may have been refused them.
+                queue.extend(self.registry.waiting_for_names(&group));
+            }
+        }
     }
 
     /// Deletes the instances of a definition that is going away.
     pub(crate) fn empty_definition(self: &Arc<Self>, name: &str) {
         // From here on creations are refused; those under way see the mark and take theirs back.
-        self.registry.refresh();
+        self.refresh_definition(name);
         if let Some(resource) = self.registry.instances_of(name)
             && let Some(Ok(snapshot)) = resource.table.map(|table| self.store.snapshot(table))
         {
@@ -129,7 +142,7 @@ impl Api {
         self.take_back(resource, instance);
         // The definition may have waited for this instance, or be gone and have left its table.
         self.finish_definition(&custom.definition);
-        self.registry.refresh();
+        self.refresh_definition(&custom.definition);
         false
     }
 
@@ -168,7 +181,7 @@ impl Api {
         if !empty {
             return;
         }
-        self.change_definition(name, &|tree| {
+        self.change_definition(name, &mut |tree| {
             let metadata = meta::metadata(tree);
             if let Some(Value::Array(list)) = metadata.get_mut("finalizers") {
                 list.retain(|finalizer| finalizer != crd::CLEANUP_FINALIZER);
@@ -177,7 +190,7 @@ impl Api {
                 }
             }
         });
-        self.registry.refresh();
+        self.refresh_definition(name);
     }
 }
 
@@ -294,7 +307,7 @@ mod tests {
         going.remove(going.table, "held");
         let late = going.slip_in();
         going.remove(going.api.registry.definitions().unwrap(), NAME);
-        going.api.registry.refresh();
+        going.api.registry.refresh(NAME);
         assert!(going.api.store.snapshot(going.table).is_ok());
         assert!(!going.api.keep_instance(&going.foos, &late));
         let closed = going.api.store.snapshot(going.table).unwrap_err();

@@ -292,9 +292,9 @@ impl Api {
     }
 
     /// What follows when an object is gone.
-    pub(crate) fn after_delete(&self, resource: &Resource, _object: &Object) {
+    pub(crate) fn after_delete(&self, resource: &Resource, object: &Object) {
         if self.registry.definitions() == resource.table {
-            self.registry.refresh();
+            self.refresh_definition(object.name());
         } else if let Some(custom) = &resource.custom {
             self.finish_definition(&custom.definition);
         }

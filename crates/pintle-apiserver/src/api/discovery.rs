@@ -58,7 +58,10 @@ pub(crate) fn answer(
 }
 
 fn named_groups(catalog: &Catalog) -> impl Iterator<Item = &crate::registry::Group> {
-    catalog.groups.iter().filter(|group| !group.name.is_empty())
+    catalog
+        .groups()
+        .into_iter()
+        .filter(|group| !group.name.is_empty())
 }
 
 fn root(catalog: &Catalog) -> Value {
@@ -212,8 +215,8 @@ fn aggregated(
     wanted: impl Fn(&str) -> bool,
 ) -> Response<Body> {
     let items: Vec<Value> = catalog
-        .groups
-        .iter()
+        .groups()
+        .into_iter()
         .filter(|group| wanted(&group.name))
         .map(|group| {
             let versions: Vec<Value> = group

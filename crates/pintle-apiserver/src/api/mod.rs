@@ -35,10 +35,10 @@ mod user;
 mod view;
 mod watch;
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, header, request::Parts};
+use http::{HeaderMap, Method, Response, header, request::Parts};
 use tokio_util::sync::CancellationToken;
 
 pub use self::body::Body;
@@ -174,9 +174,8 @@ impl Api {
             warnings.tell(&mut refusal);
             refusal
         });
-        if let Some(text) = deprecated {
-            let headers = answer.headers_mut();
-            headers.append(header::WARNING, HeaderValue::from_static(text));
+        if let Some(warning) = deprecated.and_then(|text| options::warning(&text)) {
+            answer.headers_mut().append(header::WARNING, warning);
         }
         Ok(answer)
     }
@@ -266,15 +265,19 @@ impl Api {
     }
 }
 
-/// What clients of a kind that is on its way out are told with every answer.
-fn deprecation(resource: &crate::registry::Resource) -> Option<&'static str> {
-    if resource.is("", "endpoints") {
-        return Some(
-            "299 - \"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\"",
-        );
+/// What clients of a kind or version that is on its way out are told with every answer.
+fn deprecation(resource: &crate::registry::Resource) -> Option<Cow<'static, str>> {
+    if let Some(custom) = &resource.custom {
+        return custom.deprecation.clone().map(Cow::Owned);
     }
-    let statuses = resource.is("", "componentstatuses");
-    statuses.then_some("299 - \"v1 ComponentStatus is deprecated in v1.19+\"")
+    let text = if resource.is("", "endpoints") {
+        "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
+    } else if resource.is("", "componentstatuses") {
+        "v1 ComponentStatus is deprecated in v1.19+"
+    } else {
+        return None;
+    };
+    Some(text.into())
 }
 
 impl Call {

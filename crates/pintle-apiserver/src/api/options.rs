@@ -72,14 +72,18 @@ impl Warnings {
 
     /// Adds them to an answer as headers.
     pub(crate) fn tell(&self, response: &mut Response<Body>) {
-        for text in &self.0.lock().texts {
-            let clean: String = text.chars().filter(|c| !c.is_control()).collect();
-            let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
-                response.headers_mut().append(header::WARNING, value);
-            }
+        for value in self.0.lock().texts.iter().filter_map(|text| warning(text)) {
+            response.headers_mut().append(header::WARNING, value);
         }
     }
+}
+
+/// A text as the value of a `Warning` header.
+pub(crate) fn warning(text: &str) -> Option<HeaderValue> {
+    let clean: String = text.chars().filter(|c| !c.is_control()).collect();
+    let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");
+    // Any script may stand in a header as long as it is no control character.
+    HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()).ok()
 }
 
 /// What happens to fields the schema does not know.

@@ -143,8 +143,11 @@ pub(crate) fn check(
     if let Some(stored) = stored {
         errors.extend(meta::check_update(tree, meta::tree(stored)));
     }
-    if resource.is(EXTENSIONS, "customresourcedefinitions") {
-        errors.extend(crd::check(tree));
+    if resource.is(EXTENSIONS, "customresourcedefinitions") && part == Part::Main {
+        errors.extend(match stored {
+            Some(stored) => crd::check_update(tree, meta::tree(stored)),
+            None => crd::check(tree),
+        });
     }
     if let Some(custom) = &resource.custom {
         let old = stored.map(|stored| with_type(resource, meta::tree(stored)));

@@ -5,6 +5,9 @@
 //! end. It owns no queue, only the chunk that it is sending. The log is bounded in events and bytes:
 //! a client that reads too slowly falls behind it, gets one `ERROR` event with a 410 `Expired`
 //! status, and has to list again.
+//!
+//! A watch of a custom resource also ends when the definition changes. The client that opens it
+//! again gets objects by the new definition, or 404.
 
 use std::{sync::Arc, time::Duration};
 
@@ -116,6 +119,7 @@ impl Api {
             next_bookmark: next_bookmark(Instant::now(), end),
             end,
             closing: call.closing.clone(),
+            superseded: superseded(&call.target.resource),
             over: false,
         };
         let stream = stream::unfold(watcher, |mut watcher| async move {
@@ -268,14 +272,23 @@ struct Watcher {
     next_bookmark: Instant,
     end: Instant,
     closing: CancellationToken,
+    /// The definition changed: the client is to ask again under the new one.
+    superseded: CancellationToken,
     over: bool,
+}
+
+/// What ends the watches of a resource when it is no longer served as it was. That of a built-in
+/// kind is never cancelled.
+fn superseded(resource: &Resource) -> CancellationToken {
+    let custom = resource.custom.as_ref();
+    custom.map_or_else(CancellationToken::new, |custom| custom.superseded.clone())
 }
 
 impl Watcher {
     /// The next chunk; none when the watch is over. Cancel safe: what was taken from the log is
     /// returned without waiting.
     async fn next(&mut self) -> Option<Bytes> {
-        if self.over || self.closing.is_cancelled() {
+        if self.is_over() {
             return None;
         }
         if let Some(chunk) = self.next_initial() {
@@ -284,7 +297,7 @@ impl Watcher {
         loop {
             // What is due is looked at before the log, or a busy one would starve it.
             let now = Instant::now();
-            if self.closing.is_cancelled() || now >= self.end {
+            if self.is_over() || now >= self.end {
                 return None;
             }
             let bookmark = self.bookmarks && now >= self.next_bookmark;
@@ -304,11 +317,11 @@ impl Watcher {
                     return error.map(|error| error_event(&error));
                 }
             }
-            let closing = self.closing.clone();
             tokio::select! {
                 // Ends come before timers and timers before data, as above.
                 biased;
-                () = closing.cancelled() => return None,
+                () = self.closing.cancelled() => return None,
+                () = self.superseded.cancelled() => return None,
                 () = sleep_until(self.end) => return None,
                 () = sleep_until(self.next_bookmark), if self.bookmarks => {}
                 alive = self.cursor.changed() => {
@@ -318,6 +331,10 @@ impl Watcher {
                 }
             }
         }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over || self.closing.is_cancelled() || self.superseded.is_cancelled()
     }
 
     fn next_initial(&mut self) -> Option<Bytes> {

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
+use tokio_util::sync::CancellationToken;
+
 use super::{
     fields::SelectableField,
     kept::{Kept, fingerprint},
     kind::{ALL, GET, PATCH, UPDATE},
+    names::Decision,
     resource::{Resource, Sub, api_version},
 };
 use crate::{
@@ -37,6 +40,10 @@ pub(crate) struct CustomVersion {
     pub(crate) needs_webhook: bool,
     /// What objects get when they are read; none if nothing.
     pub(crate) kept: Option<Arc<Kept>>,
+    /// The warning that goes with every answer, if the version is deprecated.
+    pub(crate) deprecation: Option<String>,
+    /// Cancelled when the definition changes: watches opened under it end then.
+    pub(crate) superseded: CancellationToken,
     /// The whole entry of `spec.versions`.
     pub(crate) version: Value,
 }
@@ -98,6 +105,26 @@ impl Definition {
         condition(&self.tree, "Established") == Some("True")
     }
 
+    /// Whether it is on its way out.
+    pub(crate) fn is_deleting(&self) -> bool {
+        crate::meta::is_deleting(&self.tree)
+    }
+
+    /// The names it asks for.
+    pub(crate) fn requested(&self) -> &Value {
+        at(&self.tree, &["spec", "names"])
+    }
+
+    /// The names it has.
+    pub(crate) fn accepted(&self) -> &Value {
+        at(&self.tree, &["status", "acceptedNames"])
+    }
+
+    /// Tells what is served from what was served before: the spec and the accepted names decide.
+    pub(super) fn fingerprint(&self) -> u64 {
+        fingerprint(&format!("{}{}", at(&self.tree, &["spec"]), self.accepted()))
+    }
+
     fn versions(&self) -> impl Iterator<Item = &Value> {
         at(&self.tree, &["spec", "versions"])
             .as_array()
@@ -105,8 +132,13 @@ impl Definition {
             .flatten()
     }
 
-    /// One resource per served version, preferred version first.
-    pub(crate) fn resources(&self, table: TableId) -> Vec<Resource> {
+    /// One resource per served version, preferred version first, and the one of the version that
+    /// objects are stored in, served or not. `superseded` ends the watches of all of them.
+    pub(super) fn resources(
+        &self,
+        table: TableId,
+        superseded: &CancellationToken,
+    ) -> (Vec<Resource>, Option<Resource>) {
         let mut served: Vec<&Value> = self
             .versions()
             .filter(|version| version["served"] == Value::Bool(true))
@@ -116,10 +148,12 @@ impl Definition {
         });
         let kept = self.storage().and_then(Kept::of);
         let schemas = self.schemas();
-        served
-            .into_iter()
-            .map(|version| self.resource(version, &schemas, table, kept.clone()))
-            .collect()
+        let make = |version| {
+            let custom = self.custom(version, &schemas, kept.clone(), superseded.clone());
+            self.resource(version, table, custom)
+        };
+        let stored = self.storage().map(make);
+        (served.into_iter().map(make).collect(), stored)
     }
 
     /// What objects look like in each version.
@@ -131,12 +165,6 @@ impl Definition {
             (name, Arc::new(schema.unwrap_or_default()))
         };
         self.versions().map(parsed).collect()
-    }
-
-    /// The resource of the version that objects are stored in, served or not.
-    pub(crate) fn stored(&self, table: TableId) -> Option<Resource> {
-        let version = self.storage()?;
-        Some(self.resource(version, &self.schemas(), table, Kept::of(version)))
     }
 
     /// Whether there may be objects that only a webhook could show in this version: all are kept in
@@ -152,25 +180,22 @@ impl Definition {
             .find(|version| version["storage"] == Value::Bool(true))
     }
 
-    fn resource(
+    fn custom(
         &self,
         version: &Value,
         schemas: &[(String, Arc<Structural>)],
-        table: TableId,
         kept: Option<Arc<Kept>>,
-    ) -> Resource {
-        let names = at(&self.tree, &["spec", "names"]);
-        let kind = string(&names["kind"]);
-        let name = string(&version["name"]);
-        let own = api_version(&self.group, &name);
+        superseded: CancellationToken,
+    ) -> CustomVersion {
+        let own = api_version(&self.group, &string(&version["name"]));
         let (mine, others): (Vec<_>, Vec<_>) = schemas
             .iter()
             .cloned()
             .partition(|(version, _)| *version == own);
-        let custom = CustomVersion {
+        CustomVersion {
             definition: self.name.clone(),
             uid: string(at(&self.tree, &["metadata", "uid"])),
-            terminating: crate::meta::is_deleting(&self.tree),
+            terminating: self.is_deleting(),
             schema: mine
                 .into_iter()
                 .next()
@@ -179,8 +204,40 @@ impl Definition {
             others,
             needs_webhook: self.needs_webhook(version),
             kept,
+            deprecation: self.deprecation(version),
+            superseded,
             version: version.clone(),
+        }
+    }
+
+    /// What is said of a deprecated version: the definition's own words, or which version to use.
+    fn deprecation(&self, version: &Value) -> Option<String> {
+        if version["deprecated"] != true {
+            return None;
+        }
+        if let Some(text) = version["deprecationWarning"].as_str() {
+            return Some(text.to_owned());
+        }
+        let named = |version: &Value| {
+            let kind = string(&self.requested()["kind"]);
+            format!("{}/{} {kind}", self.group, string(&version["name"]))
         };
+        let order = |version: &&Value| version_order(&string(&version["name"]));
+        let newer = self
+            .versions()
+            .filter(|other| other["served"] == true && other["deprecated"] != true)
+            .filter(|other| order(other) > order(&version))
+            .max_by_key(order);
+        let use_instead = newer.map(|newer| format!("; use {}", named(newer)));
+        let use_instead = use_instead.unwrap_or_default();
+        Some(format!("{} is deprecated{use_instead}", named(version)))
+    }
+
+    fn resource(&self, version: &Value, table: TableId, custom: CustomVersion) -> Resource {
+        let names = self.accepted();
+        let kind = string(&names["kind"]);
+        let name = string(&version["name"]);
+        let own = api_version(&self.group, &name);
         Resource {
             group: self.group.clone(),
             plural: self.plural.clone(),
@@ -237,23 +294,6 @@ impl Definition {
         }
         subs
     }
-
-    /// The names it claims in its group, each with the reason that tells it is taken.
-    fn claimed(&self) -> Vec<(&'static str, String)> {
-        let names = at(&self.tree, &["spec", "names"]);
-        let mut claimed = vec![
-            ("PluralConflict", string(&names["plural"])),
-            ("SingularConflict", string(&names["singular"])),
-            ("KindConflict", string(&names["kind"])),
-            ("ListKindConflict", string(&names["listKind"])),
-        ];
-        claimed.extend(
-            strings(&names["shortNames"])
-                .into_iter()
-                .map(|n| ("ShortNamesConflict", n)),
-        );
-        claimed
-    }
 }
 
 /// The status of a condition.
@@ -298,10 +338,76 @@ pub(crate) fn set_condition(
     }
 }
 
-/// What is wrong with a definition.
+/// What is wrong with a new definition.
 pub(crate) fn check(tree: &Tree) -> Vec<FieldError> {
-    let mut errors = Vec::new();
     let definition = Definition::read(tree);
+    let mut errors = Vec::new();
+    if definition.name != format!("{}.{}", definition.plural, definition.group) {
+        let why = "must be spec.names.plural+\".\"+spec.group";
+        errors.push(FieldError::invalid(
+            "metadata.name",
+            definition.name.clone(),
+            why,
+        ));
+    }
+    check_spec(&definition, &mut errors);
+    check_approval(tree, None, &mut errors);
+    errors
+}
+
+/// What is wrong with a definition that replaces `old`: besides what is wrong with it alone, what
+/// its stored objects depend on must stay.
+pub(crate) fn check_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    check_spec(&Definition::read(tree), &mut errors);
+    let mut immutable = |path: &[&str]| {
+        let (now, before) = (at(tree, path), at(old, path));
+        if now != before {
+            let why = "field is immutable";
+            errors.push(FieldError::invalid(path.join("."), now.clone(), why));
+        }
+    };
+    if Definition::read(old).is_established() {
+        immutable(&["spec", "scope"]);
+        immutable(&["spec", "names", "kind"]);
+    }
+    immutable(&["spec", "group"]);
+    immutable(&["spec", "names", "plural"]);
+    check_stored_versions(tree, &mut errors);
+    check_approval(tree, Some(old), &mut errors);
+    errors
+}
+
+/// A version that objects may still be stored in stays.
+fn check_stored_versions(tree: &Tree, errors: &mut Vec<FieldError>) {
+    const FIELD: &str = "status.storedVersions";
+    let stored = at(tree, &["status", "storedVersions"]);
+    let names = strings(stored);
+    if names.is_empty() {
+        let why = "must have at least one stored version";
+        errors.push(FieldError::invalid(FIELD, stored.clone(), why));
+        return;
+    }
+    let definition = Definition::read(tree);
+    let storage = definition.storage().map(|version| string(&version["name"]));
+    if let Some(storage) = storage.filter(|storage| !names.contains(storage)) {
+        let why = format!("must have the storage version {storage}");
+        errors.push(FieldError::invalid(FIELD, stored.clone(), why));
+    }
+    for (i, name) in names.iter().enumerate() {
+        if !definition.versions().any(|version| version["name"] == **name) {
+            let why = format!(
+                "missing from spec.versions; {name} was previously a storage version, and must \
+                 remain in spec.versions until a storage migration ensures no data remains \
+                 persisted in {name} and removes {name} from status.storedVersions"
+            );
+            errors.push(FieldError::invalid(format!("{FIELD}[{i}]"), name.as_str(), why));
+        }
+    }
+}
+
+fn check_spec(definition: &Definition, errors: &mut Vec<FieldError>) {
+    let tree = &definition.tree;
     for (field, value) in [
         ("spec.group", definition.group.clone()),
         ("spec.names.plural", definition.plural.clone()),
@@ -314,14 +420,6 @@ pub(crate) fn check(tree: &Tree) -> Vec<FieldError> {
             errors.push(FieldError::required(field, ""));
         }
     }
-    if definition.name != format!("{}.{}", definition.plural, definition.group) {
-        let why = "must be spec.names.plural+\".\"+spec.group";
-        errors.push(FieldError::invalid(
-            "metadata.name",
-            definition.name.clone(),
-            why,
-        ));
-    }
     match at(tree, &["spec", "scope"]).as_str() {
         Some("Namespaced" | "Cluster") => {}
         None | Some("") => errors.push(FieldError::required("spec.scope", "")),
@@ -331,14 +429,13 @@ pub(crate) fn check(tree: &Tree) -> Vec<FieldError> {
             &["Cluster", "Namespaced"],
         )),
     }
-    check_approval(tree, &definition.group, &mut errors);
-    check_versions(&definition, &mut errors);
-    errors
+    check_versions(definition, errors);
 }
 
 /// Groups of Kubernetes itself are for definitions its reviewers have seen.
-fn check_approval(tree: &Tree, group: &str, errors: &mut Vec<FieldError>) {
+fn check_approval(tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldError>) {
     const APPROVAL: &str = "api-approved.kubernetes.io";
+    let group = string(at(tree, &["spec", "group"]));
     let protected = ["k8s.io", "kubernetes.io"]
         .iter()
         .any(|own| group == *own || group.ends_with(&format!(".{own}")));
@@ -346,20 +443,30 @@ fn check_approval(tree: &Tree, group: &str, errors: &mut Vec<FieldError>) {
         return;
     }
     let place = format!("metadata.annotations[{APPROVAL}]");
-    match at(tree, &["metadata", "annotations", APPROVAL]).as_str() {
-        None | Some("") => errors.push(FieldError::required(
+    let found = |tree: &Tree| string(at(tree, &["metadata", "annotations", APPROVAL]));
+    let is_valid = |text: &str| text.starts_with("unapproved") || text.contains("://");
+    let text = found(tree);
+    // What was let through once is not held against an update that does not touch it.
+    let unchanged = old.map(found).is_some_and(|old| {
+        old.is_empty() == text.is_empty() && is_valid(&old) == is_valid(&text)
+    });
+    if unchanged || is_valid(&text) {
+        return;
+    }
+    errors.push(if text.is_empty() {
+        FieldError::required(
             place,
             format!(
                 "protected groups must have approval annotation {APPROVAL:?}, see https://github.com/kubernetes/enhancements/pull/1111"
             ),
-        )),
-        Some(text) if text.starts_with("unapproved") || text.contains("://") => {}
-        Some(text) => errors.push(FieldError::invalid(
+        )
+    } else {
+        FieldError::invalid(
             place,
             text,
             "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111",
-        )),
-    }
+        )
+    });
 }
 
 fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
@@ -382,6 +489,11 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
         seen.push(name);
         if version["storage"] == Value::Bool(true) {
             storage += 1;
+        }
+        for problem in deprecation_problems(version) {
+            let place = format!("{path}.deprecationWarning");
+            let found = version["deprecationWarning"].clone();
+            errors.push(FieldError::invalid(place, found, problem));
         }
         let schema = &version["schema"]["openAPIV3Schema"];
         let place = format!("{path}.schema.openAPIV3Schema");
@@ -407,67 +519,59 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// What is wrong with the warning of a version: it becomes a header.
+fn deprecation_problems(version: &Value) -> Vec<String> {
+    const MOST: usize = 256;
+    let Some(text) = version["deprecationWarning"].as_str() else {
+        return Vec::new();
+    };
+    if version["deprecated"] != true {
+        return vec!["can only be set for deprecated versions".to_owned()];
+    }
+    let mut problems = Vec::new();
+    if text.len() > MOST {
+        problems.push(format!("must be <= {MOST} characters long"));
+    }
+    if text.is_empty() {
+        problems.push("must not be an empty string".to_owned());
+    }
+    if let Some((i, _)) = text.char_indices().find(|(_, c)| c.is_control()) {
+        problems.push(format!(
+            "must only contain printable UTF-8 characters; non-printable character found at index {i}"
+        ));
+    }
+    problems
+}
+
 /// Differs between kinds, stays the same for one.
 fn storage_hash(name: &str) -> String {
     STANDARD.encode(fingerprint(name).to_be_bytes())
 }
 
-/// Decides on a definition's names and says so in its status: accepted and established, or which
-/// name is taken by another definition of its group.
-pub(crate) fn establish(tree: &mut Tree, others: &[Definition], now: &str) {
-    let definition = Definition::read(tree);
-    let taken = definition.claimed().into_iter().find(|(reason, name)| {
-        !name.is_empty()
-            && others.iter().any(|other| {
-                other.group == definition.group
-                    && other.name != definition.name
-                    && other
-                        .claimed()
-                        .iter()
-                        .any(|(r, n)| n == name && same_space(r, reason))
-            })
-    });
-    if let Some((reason, name)) = taken {
-        let message = format!("{name:?} is already in use");
-        set_condition(tree, "NamesAccepted", false, reason, &message, now);
-        if !definition.is_established() {
-            set_condition(
-                tree,
-                "Established",
-                false,
-                "NotAccepted",
-                "not all names are accepted",
-                now,
-            );
+/// Writes into a definition's status what it got of the names it asks for. Once it has them all it
+/// is established, and stays so.
+pub(crate) fn establish(tree: &mut Tree, decision: &Decision, now: &str) {
+    let established = Definition::read(tree).is_established();
+    let status = tree.entry("status").or_insert_with(|| json!({}));
+    status["acceptedNames"] = decision.accepted.clone();
+    if let Some(conflict) = &decision.conflict {
+        let (reason, message) = (conflict.reason, &conflict.message);
+        set_condition(tree, "NamesAccepted", false, reason, message, now);
+        if !established {
+            let message = "not all names are accepted";
+            set_condition(tree, "Established", false, "NotAccepted", message, now);
         }
         return;
     }
-    let names = at(tree, &["spec", "names"]).clone();
-    if let Some(status) = tree.get_mut("status") {
-        status["acceptedNames"] = names;
+    let message = "no conflicts found";
+    set_condition(tree, "NamesAccepted", true, "NoConflicts", message, now);
+    if !established {
+        let (reason, message) = (
+            "InitialNamesAccepted",
+            "the initial names have been accepted",
+        );
+        set_condition(tree, "Established", true, reason, message, now);
     }
-    set_condition(
-        tree,
-        "NamesAccepted",
-        true,
-        "NoConflicts",
-        "no conflicts found",
-        now,
-    );
-    set_condition(
-        tree,
-        "Established",
-        true,
-        "InitialNamesAccepted",
-        "the initial names have been accepted",
-        now,
-    );
-}
-
-/// Plurals, singulars and short names share one space, kinds and list kinds another.
-fn same_space(a: &str, b: &str) -> bool {
-    let is_kind = |reason: &str| matches!(reason, "KindConflict" | "ListKindConflict");
-    is_kind(a) == is_kind(b)
 }
 
 /// Kubernetes' order of versions: `v2 > v1 > v1beta2 > v1beta1 > v1alpha1 > anything else`, larger

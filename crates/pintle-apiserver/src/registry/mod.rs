@@ -1,20 +1,28 @@
 //! Which resources the server serves: the built-in kinds and what custom resource definitions add.
 //!
 //! The [`Registry`] publishes an immutable [`Catalog`]; a request takes the current one and is done
-//! with locks. Whenever a definition changes, the next catalog is built aside and swapped in.
+//! with locks. Whenever a definition changes, the next catalog is derived from the current one and
+//! swapped in. Catalogs share what they have in common, so a change costs what that one definition
+//! adds, however many others there are.
 
 mod convert;
 pub(crate) mod crd;
 mod fields;
 mod kept;
 pub(crate) mod kind;
+mod names;
 mod resource;
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
+use rpds::RedBlackTreeMapSync;
+use tokio_util::sync::CancellationToken;
 
-use self::crd::{Definition, version_order};
+use self::{
+    crd::{Definition, version_order},
+    names::{Entry, Names},
+};
 pub(crate) use self::resource::Resource;
 use crate::{
     schema::builtin::{self, group_versions},
@@ -81,15 +89,22 @@ pub(crate) struct Group {
     pub(crate) versions: Vec<String>,
     /// Served without a definition.
     pub(crate) builtin: bool,
+    /// The place of a built-in group in discovery.
+    place: usize,
 }
 
-/// Everything served at one moment.
-#[derive(Debug, Default)]
+/// Everything served at one moment. Cloning shares everything.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Catalog {
     /// By `group/version/plural`.
-    resources: BTreeMap<String, Arc<Resource>>,
-    /// In discovery order: built-in groups first, then those of definitions by name.
-    pub(crate) groups: Vec<Group>,
+    resources: RedBlackTreeMapSync<String, Arc<Resource>>,
+    /// By name.
+    groups: RedBlackTreeMapSync<String, Group>,
+}
+
+fn catalog_key(resource: &Resource) -> String {
+    let (group, version) = (&resource.group, &resource.version);
+    format!("{group}/{version}/{}", resource.plural)
 }
 
 impl Catalog {
@@ -111,36 +126,60 @@ impl Catalog {
     }
 
     pub(crate) fn group(&self, name: &str) -> Option<&Group> {
-        self.groups.iter().find(|group| group.name == name)
+        self.groups.get(name)
+    }
+
+    /// In discovery order: built-in groups first, then those of definitions by name.
+    pub(crate) fn groups(&self) -> Vec<&Group> {
+        let mut groups: Vec<&Group> = self.groups.values().collect();
+        groups.sort_by_key(|group| (!group.builtin, group.place));
+        groups
     }
 
     fn insert(&mut self, resource: Arc<Resource>) {
-        let key = format!(
-            "{}/{}/{}",
-            resource.group, resource.version, resource.plural
-        );
-        match self
-            .groups
-            .iter_mut()
-            .find(|group| group.name == resource.group)
-        {
+        let group = match self.groups.get(&resource.group) {
+            Some(group) if group.versions.contains(&resource.version) => None,
             Some(group) => {
-                if !group.versions.contains(&resource.version) {
-                    group.versions.push(resource.version.clone());
-                    if !group.builtin {
-                        // Which definition comes first says nothing about its versions.
-                        let order = |version: &String| Reverse(version_order(version));
-                        group.versions.sort_by_cached_key(order);
-                    }
+                let mut group = group.clone();
+                group.versions.push(resource.version.clone());
+                if !group.builtin {
+                    // Which definition comes first says nothing about its versions.
+                    let order = |version: &String| Reverse(version_order(version));
+                    group.versions.sort_by_cached_key(order);
                 }
+                Some(group)
             }
-            None => self.groups.push(Group {
+            None => Some(Group {
                 name: resource.group.clone(),
                 versions: vec![resource.version.clone()],
                 builtin: resource.custom.is_none(),
+                place: self.groups.size(),
             }),
+        };
+        if let Some(mut group) = group {
+            if !group.builtin {
+                group.place = 0;
+            }
+            self.groups.insert_mut(resource.group.clone(), group);
         }
-        self.resources.insert(key, resource);
+        self.resources.insert_mut(catalog_key(&resource), resource);
+    }
+
+    fn remove(&mut self, resource: &Resource) {
+        self.resources.remove_mut(&catalog_key(resource));
+        let (name, version) = (&resource.group, &resource.version);
+        if self.of_version(name, version).next().is_some() {
+            return;
+        }
+        let Some(mut group) = self.groups.get(name).cloned() else {
+            return;
+        };
+        group.versions.retain(|served| served != version);
+        if group.versions.is_empty() {
+            self.groups.remove_mut(name);
+        } else {
+            self.groups.insert_mut(name.clone(), group);
+        }
     }
 }
 
@@ -153,6 +192,11 @@ struct Defined {
     uid: String,
     /// The state of the definition this was made from.
     revision: u64,
+    /// What that state says about objects and names.
+    fingerprint: u64,
+    /// Ends the watches that were opened under it.
+    superseded: CancellationToken,
+    names: Entry,
     /// Its objects in the version they are stored in, served or not.
     instances: Option<Arc<Resource>>,
     /// Preferred version first.
@@ -170,6 +214,7 @@ impl Defined {
 struct Custom {
     /// By the name of the definition; made anew when its revision changes.
     definitions: BTreeMap<String, Defined>,
+    names: Names,
     /// Tables whose definition is gone and that still hold an object: whoever put it there while
     /// the definition went is about to take it back.
     leaving: Vec<TableId>,
@@ -185,13 +230,12 @@ pub(crate) struct Registry {
     custom: Mutex<Custom>,
     /// The tables of built-in kinds by `group/plural`.
     builtin_tables: BTreeMap<String, TableId>,
-    builtin: Vec<Arc<Resource>>,
 }
 
 impl Registry {
     pub(crate) fn new(store: &Store) -> Self {
         let mut builtin_tables = BTreeMap::new();
-        let mut builtin = Vec::new();
+        let mut catalog = Catalog::default();
         for kind in builtin_kinds() {
             let table = kind.stored().then(|| {
                 *builtin_tables
@@ -199,7 +243,7 @@ impl Registry {
                     .or_insert_with(|| store.open_table())
             });
             if !is_left_out(kind.group) {
-                builtin.push(Arc::new(Resource::builtin(kind, table)));
+                catalog.insert(Arc::new(Resource::builtin(kind, table)));
             }
         }
         let registry = Self {
@@ -207,18 +251,9 @@ impl Registry {
             catalog: RwLock::default(),
             custom: Mutex::default(),
             builtin_tables,
-            builtin,
         };
-        *registry.catalog.write() = Arc::new(registry.builtin_catalog());
+        *registry.catalog.write() = Arc::new(catalog);
         registry
-    }
-
-    fn builtin_catalog(&self) -> Catalog {
-        let mut catalog = Catalog::default();
-        for resource in &self.builtin {
-            catalog.insert(Arc::clone(resource));
-        }
-        catalog
     }
 
     /// What is served now.
@@ -246,62 +281,84 @@ impl Registry {
         custom.definitions.get(definition)?.instances.clone()
     }
 
-    /// Publishes a catalog that agrees with the stored definitions; tables of definitions that are
-    /// gone are closed.
-    pub(crate) fn refresh(&self) {
+    /// Publishes a catalog that agrees with one stored definition, and closes the table of one that
+    /// is gone. Returns the definitions that may now get a name that became free.
+    pub(crate) fn refresh(&self, name: &str) -> Vec<String> {
         let mut custom = self.custom.lock();
-        let Some(Ok(snapshot)) = self.definitions().map(|table| self.store.snapshot(table)) else {
-            return;
-        };
-        let mut catalog = self.builtin_catalog();
-        let mut before = std::mem::take(&mut custom.definitions);
-        for object in snapshot.objects.values() {
-            let known = match before.remove(&*object.key) {
-                // Another definition of that name has nothing to do with the old one's objects.
-                Some(other) if other.uid != object.header().uid => {
-                    custom.leaving.extend(other.table());
-                    None
-                }
-                known => known,
-            };
-            let defined = match known {
-                Some(known) if known.revision == object.revision => known,
-                known => self.define(object, known.and_then(|known| known.table())),
-            };
-            for resource in &defined.served {
-                catalog.insert(Arc::clone(resource));
+        let stored = self
+            .definitions()
+            .and_then(|table| self.store.get(table, name));
+        let before = custom.definitions.remove(name);
+        let waiting = match (stored, before) {
+            (Some(stored), Some(before)) if before.revision == stored.revision => {
+                custom.definitions.insert(name.to_owned(), before);
+                Vec::new()
             }
-            custom.definitions.insert(object.key.to_string(), defined);
-        }
-        *self.catalog.write() = Arc::new(catalog);
-        let gone = before.values().filter_map(Defined::table);
-        custom.leaving.extend(gone);
+            (stored, before) => {
+                let mut catalog = Catalog::clone(&self.catalog.read());
+                for resource in before.iter().flat_map(|before| &before.served) {
+                    catalog.remove(resource);
+                }
+                // Another definition of that name has nothing to do with the old one's objects.
+                let same = stored.as_ref().zip(before.as_ref());
+                let same = same.is_some_and(|(stored, before)| stored.header().uid == before.uid);
+                if !same {
+                    custom.leaving.extend(before.as_ref().and_then(Defined::table));
+                }
+                let defined =
+                    stored.map(|stored| self.define(&stored, before.as_ref().filter(|_| same)));
+                for resource in defined.iter().flat_map(|defined| &defined.served) {
+                    catalog.insert(Arc::clone(resource));
+                }
+                *self.catalog.write() = Arc::new(catalog);
+                if let Some(before) = &before
+                    && defined
+                        .as_ref()
+                        .is_some_and(|defined| defined.fingerprint != before.fingerprint)
+                {
+                    before.superseded.cancel();
+                }
+                let (old, new) = (before.map(|b| b.names), defined.as_ref().map(|d| &d.names));
+                let waiting = custom.names.replace(name, old.as_ref(), new);
+                if let Some(defined) = defined {
+                    custom.definitions.insert(name.to_owned(), defined);
+                }
+                waiting
+            }
+        };
         custom
             .leaving
             .retain(|table| !self.store.close_table(*table));
+        waiting
     }
 
-    /// What one definition adds, with the table it had before or a new one.
-    fn define(&self, object: &Object, table: Option<TableId>) -> Defined {
+    /// What one definition adds: with the table that it had `before`, or a new one.
+    fn define(&self, object: &Object, before: Option<&Defined>) -> Defined {
         let definition = Definition::read(&object.decode());
         let established = definition.is_established();
-        let table = match table {
+        let fingerprint = definition.fingerprint();
+        let superseded = before
+            .filter(|before| before.fingerprint == fingerprint)
+            .map_or_else(CancellationToken::new, |before| before.superseded.clone());
+        let table = match before.and_then(Defined::table) {
             None if established => Some(self.store.open_table()),
             table => table,
         };
-        let mut served = Vec::new();
-        let mut instances = None;
+        let (mut served, mut instances) = (Vec::new(), None);
         if let Some(table) = table {
-            if established {
-                served.extend(definition.resources(table).into_iter().map(Arc::new));
-            }
-            instances = definition.stored(table).map(Arc::new);
+            (served, instances) = definition.resources(table, &superseded);
+        }
+        if !established {
+            served.clear();
         }
         Defined {
             uid: object.header().uid.clone(),
             revision: object.revision,
-            instances,
-            served,
+            fingerprint,
+            superseded,
+            names: Entry::of(&definition),
+            instances: instances.map(Arc::new),
+            served: served.into_iter().map(Arc::new).collect(),
         }
     }
 }

@@ -76,7 +76,7 @@ fn tagged(mut response: Response<Body>, hash: &str) -> Response<Body> {
 
 /// Every group and version with the name of its document.
 fn versions(catalog: &Catalog) -> impl Iterator<Item = (String, String, String)> {
-    catalog.groups.iter().flat_map(|group| {
+    catalog.groups().into_iter().flat_map(|group| {
         group.versions.iter().map(|version| {
             let name = if group.name.is_empty() {
                 format!("api/{version}")

@@ -1,0 +1,275 @@
+//! Which definition has which name, group by group.
+//!
+//! A definition asks for names in `spec.names` and has those in `status.acceptedNames`. Within a
+//! group plurals, singulars and short names share one space, kinds and list kinds another; a name
+//! that one definition has, no other gets. A definition that did not get all its names waits, and is
+//! considered again when a name of its group becomes free.
+//!
+//! Deciding and storing are two steps, and no lock is held over both: what was decided and is not
+//! stored yet is a [`Claim`], which counts as taken.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::{Registry, crd::Definition};
+
+/// The two spaces in which names are unique.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Space {
+    Resource,
+    Kind,
+}
+
+/// A name in its space.
+type Taken = (Space, String);
+
+/// Why not all names were accepted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Conflict {
+    /// The reason of the condition: `PluralConflict`.
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// What a definition gets of what it asks for.
+#[derive(Debug)]
+pub(crate) struct Decision {
+    /// The names it has from now on: `status.acceptedNames`.
+    pub(crate) accepted: Value,
+    /// None if it got everything.
+    pub(crate) conflict: Option<Conflict>,
+}
+
+/// The names of one group.
+#[derive(Debug, Default)]
+struct Group {
+    /// The definitions that have a name: more than one only if a client wrote it into the status.
+    taken: BTreeMap<Taken, BTreeSet<String>>,
+    /// The definitions that did not get all they asked for.
+    waiting: BTreeSet<String>,
+}
+
+/// The names of all groups.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    groups: BTreeMap<String, Group>,
+    /// Decided, not stored yet: by claim, the group and the names.
+    claims: BTreeMap<u64, (String, BTreeSet<Taken>)>,
+    next_claim: u64,
+}
+
+/// What one definition contributes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Entry {
+    group: String,
+    taken: BTreeSet<Taken>,
+    waiting: bool,
+}
+
+impl Entry {
+    pub(super) fn of(definition: &Definition) -> Self {
+        let waiting = !same_names(definition.requested(), definition.accepted());
+        Self {
+            group: definition.group.clone(),
+            taken: taken(definition.accepted()),
+            waiting: waiting && !definition.is_deleting(),
+        }
+    }
+}
+
+impl Names {
+    /// Puts `new` in the place of what the definition contributed before, and returns the
+    /// definitions that may now get a name that became free.
+    pub(super) fn replace(
+        &mut self,
+        definition: &str,
+        old: Option<&Entry>,
+        new: Option<&Entry>,
+    ) -> Vec<String> {
+        let mut freed = BTreeSet::new();
+        if let Some(old) = old {
+            freed.clone_from(&old.taken);
+            if let Some(group) = self.groups.get_mut(&old.group) {
+                group.remove(definition, old);
+            }
+        }
+        if let Some(new) = new {
+            freed.retain(|name| !new.taken.contains(name));
+            let group = self.groups.entry(new.group.clone()).or_default();
+            group.insert(definition, new);
+        }
+        let Some(old) = old.filter(|_| !freed.is_empty()) else {
+            return Vec::new();
+        };
+        let waiting = self.waiting(&old.group).filter(|name| *name != definition);
+        let waiting = waiting.map(str::to_owned).collect();
+        self.groups.retain(|_, group| !group.is_empty());
+        waiting
+    }
+
+    fn waiting(&self, group: &str) -> impl Iterator<Item = &str> {
+        let group = self.groups.get(group);
+        group
+            .into_iter()
+            .flat_map(|group| group.waiting.iter().map(String::as_str))
+    }
+
+    /// Decides what a definition gets. Names that it has already it keeps.
+    fn decide(&self, definition: &Definition) -> Decision {
+        let (requested, accepted) = (definition.requested(), definition.accepted());
+        let group = self.groups.get(&definition.group);
+        let used = |space: Space, name: &Value| {
+            let key = (space, text(name).to_owned());
+            let claimed = || {
+                let mut claims = self.claims.values();
+                claims.any(|(group, names)| *group == definition.group && names.contains(&key))
+            };
+            group.is_some_and(|group| group.taken.contains_key(&key)) || claimed()
+        };
+        let in_use = |name: &Value| format!("{:?} is already in use", text(name));
+        let mut names = accepted.clone();
+        let mut conflict = None;
+        let mut refuse = |reason: &'static str, message: String| {
+            // Of several conflicts the last is told.
+            conflict = Some(Conflict { reason, message });
+        };
+        for (field, space, reason) in [
+            ("plural", Space::Resource, "PluralConflict"),
+            ("singular", Space::Resource, "SingularConflict"),
+            ("shortNames", Space::Resource, "ShortNamesConflict"),
+            ("kind", Space::Kind, "KindConflict"),
+            ("listKind", Space::Kind, "ListKindConflict"),
+        ] {
+            let (wanted, has) = (&requested[field], &accepted[field]);
+            if field == "shortNames" {
+                let had = list(has);
+                let fresh = list(wanted).iter().filter(|name| !had.contains(name));
+                let errors: Vec<String> = fresh
+                    .filter(|name| used(space, name))
+                    .map(in_use)
+                    .collect();
+                match errors.as_slice() {
+                    [] => put(&mut names, field, wanted),
+                    [one] => refuse(reason, one.clone()),
+                    many => refuse(reason, format!("[{}]", many.join(", "))),
+                }
+            } else if text(wanted) != text(has) && used(space, wanted) {
+                refuse(reason, in_use(wanted));
+            } else {
+                put(&mut names, field, wanted);
+            }
+        }
+        put(&mut names, "categories", &requested["categories"]);
+        Decision {
+            accepted: names,
+            conflict,
+        }
+    }
+}
+
+impl Group {
+    fn insert(&mut self, definition: &str, entry: &Entry) {
+        for name in &entry.taken {
+            let holders = self.taken.entry(name.clone()).or_default();
+            holders.insert(definition.to_owned());
+        }
+        if entry.waiting {
+            self.waiting.insert(definition.to_owned());
+        }
+    }
+
+    fn remove(&mut self, definition: &str, entry: &Entry) {
+        for name in &entry.taken {
+            if let Some(holders) = self.taken.get_mut(name) {
+                holders.remove(definition);
+                if holders.is_empty() {
+                    self.taken.remove(name);
+                }
+            }
+        }
+        self.waiting.remove(definition);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.taken.is_empty() && self.waiting.is_empty()
+    }
+}
+
+/// Names that were decided on and are not stored yet. Drop it when they are.
+#[must_use]
+pub(crate) struct Claim<'a> {
+    registry: &'a Registry,
+    id: u64,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.registry.custom.lock().names.claims.remove(&self.id);
+    }
+}
+
+impl Registry {
+    /// Decides what a definition gets of the names it asks for, and holds them for it until the
+    /// claim is dropped. None if it has them all, or is going away.
+    pub(crate) fn claim_names(&self, definition: &Definition) -> Option<(Decision, Claim<'_>)> {
+        let satisfied = same_names(definition.requested(), definition.accepted());
+        if satisfied || definition.is_deleting() {
+            return None;
+        }
+        let names = &mut self.custom.lock().names;
+        let decision = names.decide(definition);
+        let id = names.next_claim;
+        names.next_claim += 1;
+        let claimed = (definition.group.clone(), taken(&decision.accepted));
+        names.claims.insert(id, claimed);
+        Some((decision, Claim { registry: self, id }))
+    }
+
+    /// The definitions of a group that did not get all the names they asked for.
+    pub(crate) fn waiting_for_names(&self, group: &str) -> Vec<String> {
+        let custom = self.custom.lock();
+        custom.names.waiting(group).map(str::to_owned).collect()
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Every name in a set of names.
+fn taken(names: &Value) -> BTreeSet<Taken> {
+    let resources = [&names["plural"], &names["singular"]];
+    let resources = resources.into_iter().chain(list(&names["shortNames"]));
+    let kinds = [&names["kind"], &names["listKind"]];
+    let resources = resources.map(|name| (Space::Resource, text(name)));
+    let kinds = kinds.into_iter().map(|name| (Space::Kind, text(name)));
+    let all = resources.chain(kinds).filter(|(_, name)| !name.is_empty());
+    all.map(|(space, name)| (space, name.to_owned())).collect()
+}
+
+/// Sets a field; an empty one is left out where a client may leave it out.
+fn put(names: &mut Value, field: &str, value: &Value) {
+    let empty = text(value).is_empty() && list(value).is_empty();
+    if !names.is_object() {
+        *names = json!({});
+    }
+    if let Some(map) = names.as_object_mut() {
+        if empty && !matches!(field, "plural" | "kind") {
+            map.remove(field);
+        } else {
+            map.insert(field.to_owned(), value.clone());
+        }
+    }
+}
+
+fn same_names(a: &Value, b: &Value) -> bool {
+    let texts = ["plural", "singular", "kind", "listKind"];
+    let lists = ["shortNames", "categories"];
+    texts.iter().all(|field| text(&a[*field]) == text(&b[*field]))
+        && lists.iter().all(|field| list(&a[*field]) == list(&b[*field]))
+}
