@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Accounts, Api, Expiry, Past, Promised},
+    api::{Accounts, Api, Expiry, Ledgered, Past},
     chance::Chance,
     clock::Clock,
     points::{Pointed, Points},
@@ -168,7 +168,7 @@ impl Builder {
             chance,
             pod_deletion: self.pod_deletion,
             accounts: Accounts::default(),
-            promised: Promised::default(),
+            ledger: Ledgered::default(),
             points: Pointed::default(),
             expiry: Expiry::default(),
             past: Past::default(),

@@ -205,7 +205,7 @@ mod tests {
             create::Written, delete::DeleteOptions, error::ApiError, managers::Mark,
             options::WriteOptions,
         },
-        store::{Lost, TableId},
+        store::{DECODED, Lost, TableId},
     };
 
     const NAME: &str = "foos.example.com";
@@ -312,5 +312,36 @@ mod tests {
         assert!(!going.api.keep_instance(&going.foos, &late));
         let closed = going.api.store.snapshot(going.table).unwrap_err();
         assert_eq!(closed, Lost::NoTable);
+    }
+
+    /// Proves PW-53.
+    #[test]
+    fn installing_a_definition_reads_no_other() {
+        let api = Arc::clone(&ApiServer::builder().build().api);
+        let definitions = api.definition_resource().unwrap();
+        let mut work = Vec::new();
+        for batch in 0..3 {
+            DECODED.set(0);
+            for i in 0..100 {
+                let name = format!("foo{batch}x{i}");
+                let definition = json!({"metadata": {"name": format!("{name}s.example.com")},
+                    "spec": {"group": "example.com", "scope": "Cluster",
+                    "names": {"plural": format!("{name}s"), "singular": name,
+                        "kind": format!("Foo{batch}x{i}"), "listKind": format!("{name}List")},
+                    "versions": [{"name": "v1", "served": true, "storage": true,
+                        "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+                create(&api, &definitions, definition).unwrap();
+            }
+            work.push(DECODED.get());
+        }
+        assert_eq!(
+            api.registry
+                .catalog()
+                .of_version("example.com", "v1")
+                .count(),
+            300
+        );
+        assert!(work.iter().all(|count| *count == work[0]), "{work:?}");
+        assert!(work[0] <= 500, "{work:?}");
     }
 }

@@ -49,7 +49,7 @@ pub(crate) use self::{
     events::Expiry,
     past::Past,
     query::decode as percent_decoded,
-    services::Promised,
+    services::Ledgered,
     user::{ADMINISTRATORS, AUTHENTICATED, CREDENTIAL, User},
 };
 use self::{
@@ -84,8 +84,8 @@ pub(crate) struct Api {
     pub(crate) pod_deletion: PodDeletion,
     /// The credentials the server gave away.
     pub(crate) accounts: Accounts,
-    /// What services were given that are not stored yet.
-    pub(crate) promised: Promised,
+    /// Which addresses and ports services have.
+    pub(crate) ledger: Ledgered,
     /// What is told on the way of a write.
     pub(crate) points: Pointed,
     /// When events are forgotten.

@@ -23,6 +23,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+#[cfg(test)]
+pub(crate) use self::object::DECODED;
 use self::table::{Table, undo};
 pub(crate) use self::{
     object::{Content, Object, key_of, type_prefix},

@@ -88,12 +88,7 @@ impl Table {
     }
 
     /// Applies a change at `revision` and logs it.
-    pub(super) fn apply(
-        &mut self,
-        key: &Arc<str>,
-        change: Change,
-        revision: u64,
-    ) -> Arc<Object> {
+    pub(super) fn apply(&mut self, key: &Arc<str>, change: Change, revision: u64) -> Arc<Object> {
         let previous = self.objects.get(key).cloned();
         let make = |content: Arc<Content>| {
             Arc::new(Object {

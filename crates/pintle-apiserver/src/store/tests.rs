@@ -172,7 +172,10 @@ fn logs_hold_no_more_bytes_than_they_may() {
         let logs = state.tables.values().flat_map(|table| &table.log);
         let cost = logs.clone().map(|event| event.cost()).sum::<usize>();
         assert_eq!(state.bytes, cost);
-        assert_eq!(state.fronts.len(), state.tables.values().filter(|t| !t.log.is_empty()).count());
+        assert_eq!(
+            state.fronts.len(),
+            state.tables.values().filter(|t| !t.log.is_empty()).count()
+        );
         (cost, logs.count())
     };
     for i in 0..200 {

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    Taken,
+    ledger::{Ledger, Taken},
     spec::{
         HEADLESS, HEALTH, gets_node_ports, has_address, has_node_ports, is_checked, list,
         node_ports, number, ports_mut, text,
@@ -48,19 +48,16 @@ impl From<FieldError> for Denied {
 /// Gives one service what it needs.
 pub(super) struct Giver<'a> {
     chance: &'a Chance,
-    /// Tells what others have. All services are read for it, so it is asked once, and only for a
-    /// service that needs something.
-    taken_by_others: &'a dyn Fn() -> Taken,
-    taken: Option<Taken>,
+    /// What others have.
+    ledger: &'a Ledger,
     given: Taken,
 }
 
 impl<'a> Giver<'a> {
-    pub(super) fn new(chance: &'a Chance, taken_by_others: &'a dyn Fn() -> Taken) -> Self {
+    pub(super) fn new(chance: &'a Chance, ledger: &'a Ledger) -> Self {
         Self {
             chance,
-            taken_by_others,
-            taken: None,
+            ledger,
             given: Taken::default(),
         }
     }
@@ -92,8 +89,12 @@ impl<'a> Giver<'a> {
         Ok(self.given)
     }
 
-    fn taken(&mut self) -> &mut Taken {
-        self.taken.get_or_insert_with(self.taken_by_others)
+    fn is_free(&self, address: Ipv4Addr) -> bool {
+        !self.ledger.has_address(address) && !self.given.addresses.contains(&address)
+    }
+
+    fn is_free_port(&self, port: u64) -> bool {
+        !self.ledger.has_port(port) && !self.given.ports.contains(&port)
     }
 
     fn give_address(&mut self, spec: &mut Tree) -> Result<(), Denied> {
@@ -125,7 +126,7 @@ impl<'a> Giver<'a> {
         if [a, b] != NETWORK || [c, d] == [0, 0] || [c, d] == [255, 255] {
             return Err("the provided network does not match the current range");
         }
-        if !self.taken().addresses.insert(address) {
+        if !self.is_free(address) {
             return Err("provided IP is already allocated");
         }
         self.given.addresses.insert(address);
@@ -135,16 +136,14 @@ impl<'a> Giver<'a> {
     fn next_address(&mut self) -> Result<Ipv4Addr, Denied> {
         let [a, b] = NETWORK;
         let all = self.candidates(1..=u64::from(u16::MAX) - 1, ADDRESSES_ASKED_FOR);
-        let taken = self.taken();
         let free = all
             .filter_map(|at| u16::try_from(at).ok())
             .map(u16::to_be_bytes)
             .map(|[c, d]| Ipv4Addr::new(a, b, c, d))
-            .find(|address| !taken.addresses.contains(address));
+            .find(|address| self.is_free(*address));
         let free = free.ok_or_else(|| {
             Denied::NoneLeft("failed to allocate a serviceIP: range is full".to_owned())
         })?;
-        self.taken().addresses.insert(free);
         self.given.addresses.insert(free);
         Ok(free)
     }
@@ -226,7 +225,7 @@ impl<'a> Giver<'a> {
                 "provided port is not in the valid range. The range of valid ports is {first}-{last}"
             ));
         }
-        if !self.taken().ports.insert(wanted) {
+        if !self.is_free_port(wanted) {
             return Err("provided port is already allocated".to_owned());
         }
         self.given.ports.insert(wanted);
@@ -235,12 +234,10 @@ impl<'a> Giver<'a> {
 
     fn next_port(&mut self, what: &str) -> Result<u64, Denied> {
         let mut all = self.candidates(NODE_PORTS, PORTS_ASKED_FOR);
-        let taken = self.taken();
-        let free = all.find(|port| !taken.ports.contains(port));
+        let free = all.find(|port| self.is_free_port(*port));
         let free = free.ok_or_else(|| {
             Denied::NoneLeft(format!("failed to allocate a {what}: range is full"))
         })?;
-        self.taken().ports.insert(free);
         self.given.ports.insert(free);
         Ok(free)
     }
