@@ -141,7 +141,10 @@ async fn a_taken_name_is_not_accepted() {
     other["spec"]["names"] = json!({"plural": "bars", "singular": "bar", "kind": "Foo"});
     http.post(DEFINITIONS, &other).await;
     let (_, stored) = http.get(&format!("{DEFINITIONS}/bars.example.com")).await;
-    assert_eq!(stored["status"]["conditions"][0]["reason"], "ListKindConflict");
+    assert_eq!(
+        stored["status"]["conditions"][0]["reason"],
+        "ListKindConflict"
+    );
     assert_eq!(http.get("/apis/example.com/v1/bars").await.0, 404);
 }
 

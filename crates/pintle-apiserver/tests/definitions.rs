@@ -32,7 +32,9 @@ fn fields(status: &Value) -> Vec<&str> {
 /// The status and reason of a condition.
 fn condition(definition: &Value, kind: &str) -> (String, String) {
     let conditions = definition["status"]["conditions"].as_array().unwrap();
-    let found = conditions.iter().find(|condition| condition["type"] == kind);
+    let found = conditions
+        .iter()
+        .find(|condition| condition["type"] == kind);
     let found = found.unwrap_or_else(|| panic!("no condition {kind}: {definition}"));
     let text = |field: &str| found[field].as_str().unwrap().to_owned();
     (text("status"), text("reason"))
@@ -68,13 +70,33 @@ async fn established_definition_keeps_scope_and_names() {
     http.post(DEFINITIONS, &foo_definition()).await;
     http.post(FOOS, &foo("a")).await;
     for (change, field, value) in [
-        (json!({"spec": {"scope": "Cluster"}}), "spec.scope", "Cluster"),
-        (json!({"spec": {"names": {"kind": "Bar"}}}), "spec.names.kind", "Bar"),
-        (json!({"spec": {"group": "example.org"}}), "spec.group", "example.org"),
-        (json!({"spec": {"names": {"plural": "fools"}}}), "spec.names.plural", "fools"),
+        (
+            json!({"spec": {"scope": "Cluster"}}),
+            "spec.scope",
+            "Cluster",
+        ),
+        (
+            json!({"spec": {"names": {"kind": "Bar"}}}),
+            "spec.names.kind",
+            "Bar",
+        ),
+        (
+            json!({"spec": {"group": "example.org"}}),
+            "spec.group",
+            "example.org",
+        ),
+        (
+            json!({"spec": {"names": {"plural": "fools"}}}),
+            "spec.names.plural",
+            "fools",
+        ),
     ] {
         let (code, status) = http.merge(FOO_DEFINITION, &change).await;
-        assert_eq!((code, &status["reason"]), (422, &json!("Invalid")), "{change}");
+        assert_eq!(
+            (code, &status["reason"]),
+            (422, &json!("Invalid")),
+            "{change}"
+        );
         assert_eq!(fields(&status), [field]);
         let message = format!(
             "CustomResourceDefinition.apiextensions.k8s.io \"foos.example.com\" is invalid: \
@@ -113,7 +135,9 @@ async fn stored_version_cannot_leave_a_definition() {
     );
     // After a migration the owner says so, and then it may leave.
     let migrated = json!({"status": {"storedVersions": ["v2"]}});
-    let (code, _) = http.merge(&format!("{FOO_DEFINITION}/status"), &migrated).await;
+    let (code, _) = http
+        .merge(&format!("{FOO_DEFINITION}/status"), &migrated)
+        .await;
     assert_eq!(code, 200);
     assert_eq!(http.merge(FOO_DEFINITION, &second).await.0, 200);
 }
@@ -261,7 +285,9 @@ async fn warnings(http: &Http, method: &str, path: &str, body: &Value) -> (u16, 
         .unwrap();
     let response = http.send(request).await;
     let all = response.headers().get_all(header::WARNING);
-    let texts = all.iter().map(|text| String::from_utf8(text.as_bytes().to_vec()).unwrap());
+    let texts = all
+        .iter()
+        .map(|text| String::from_utf8(text.as_bytes().to_vec()).unwrap());
     let told = (response.status().as_u16(), texts.collect());
     if !path.contains("watch=") {
         response.into_body().collect().await.unwrap();
@@ -296,7 +322,11 @@ async fn deprecated_version_warns_with_every_answer() {
         ("DELETE", FOOS, &Value::Null, 200),
     ] {
         let told = warnings(&http, method, path, body).await;
-        assert_eq!(told, (code, expected.map(str::to_owned).to_vec()), "{method} {path}");
+        assert_eq!(
+            told,
+            (code, expected.map(str::to_owned).to_vec()),
+            "{method} {path}"
+        );
     }
     let second = FOOS.replace("/v1/", "/v2/");
     let (_, none) = warnings(&http, "GET", &second, &Value::Null).await;
@@ -315,7 +345,11 @@ async fn deprecation_warning_must_be_printable_and_deserved() {
     let server = server();
     let http = http(&server);
     for (deprecated, text, why) in [
-        (false, "x".to_owned(), "can only be set for deprecated versions"),
+        (
+            false,
+            "x".to_owned(),
+            "can only be set for deprecated versions",
+        ),
         (true, String::new(), "must not be an empty string"),
         (true, "x".repeat(257), "must be <= 256 characters long"),
         (

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Api, Call, commit::Unwritten, error::ApiError, list::list_answer, namespaces, options::Warnings, respond,
-    update::is_finished,
+    Answer, Api, Call, commit::Unwritten, error::ApiError, list::list_answer, namespaces,
+    options::Warnings, respond, update::is_finished,
 };
 use crate::{
     clock::format_seconds,

@@ -395,13 +395,20 @@ fn check_stored_versions(tree: &Tree, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid(FIELD, stored.clone(), why));
     }
     for (i, name) in names.iter().enumerate() {
-        if !definition.versions().any(|version| version["name"] == **name) {
+        if !definition
+            .versions()
+            .any(|version| version["name"] == **name)
+        {
             let why = format!(
                 "missing from spec.versions; {name} was previously a storage version, and must \
                  remain in spec.versions until a storage migration ensures no data remains \
                  persisted in {name} and removes {name} from status.storedVersions"
             );
-            errors.push(FieldError::invalid(format!("{FIELD}[{i}]"), name.as_str(), why));
+            errors.push(FieldError::invalid(
+                format!("{FIELD}[{i}]"),
+                name.as_str(),
+                why,
+            ));
         }
     }
 }
@@ -447,9 +454,9 @@ fn check_approval(tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldError>)
     let is_valid = |text: &str| text.starts_with("unapproved") || text.contains("://");
     let text = found(tree);
     // What was let through once is not held against an update that does not touch it.
-    let unchanged = old.map(found).is_some_and(|old| {
-        old.is_empty() == text.is_empty() && is_valid(&old) == is_valid(&text)
-    });
+    let unchanged = old
+        .map(found)
+        .is_some_and(|old| old.is_empty() == text.is_empty() && is_valid(&old) == is_valid(&text));
     if unchanged || is_valid(&text) {
         return;
     }

@@ -19,11 +19,11 @@ use parking_lot::{Mutex, RwLock};
 use rpds::RedBlackTreeMapSync;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::resource::Resource;
 use self::{
     crd::{Definition, version_order},
     names::{Entry, Names},
 };
-pub(crate) use self::resource::Resource;
 use crate::{
     schema::builtin::{self, group_versions},
     store::{Object, Store, TableId},
@@ -303,7 +303,9 @@ impl Registry {
                 let same = stored.as_ref().zip(before.as_ref());
                 let same = same.is_some_and(|(stored, before)| stored.header().uid == before.uid);
                 if !same {
-                    custom.leaving.extend(before.as_ref().and_then(Defined::table));
+                    custom
+                        .leaving
+                        .extend(before.as_ref().and_then(Defined::table));
                 }
                 let defined =
                     stored.map(|stored| self.define(&stored, before.as_ref().filter(|_| same)));

@@ -145,10 +145,8 @@ impl Names {
             if field == "shortNames" {
                 let had = list(has);
                 let fresh = list(wanted).iter().filter(|name| !had.contains(name));
-                let errors: Vec<String> = fresh
-                    .filter(|name| used(space, name))
-                    .map(in_use)
-                    .collect();
+                let errors: Vec<String> =
+                    fresh.filter(|name| used(space, name)).map(in_use).collect();
                 match errors.as_slice() {
                     [] => put(&mut names, field, wanted),
                     [one] => refuse(reason, one.clone()),
@@ -270,6 +268,10 @@ fn put(names: &mut Value, field: &str, value: &Value) {
 fn same_names(a: &Value, b: &Value) -> bool {
     let texts = ["plural", "singular", "kind", "listKind"];
     let lists = ["shortNames", "categories"];
-    texts.iter().all(|field| text(&a[*field]) == text(&b[*field]))
-        && lists.iter().all(|field| list(&a[*field]) == list(&b[*field]))
+    texts
+        .iter()
+        .all(|field| text(&a[*field]) == text(&b[*field]))
+        && lists
+            .iter()
+            .all(|field| list(&a[*field]) == list(&b[*field]))
 }

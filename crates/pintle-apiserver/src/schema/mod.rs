@@ -70,7 +70,12 @@ mod tests {
             let mut value = leaf;
             loop {
                 let read = serde_json::from_str::<Value>(&value.to_string());
-                assert_eq!(depth(&value) <= MAX_DEPTH, read.is_ok(), "{}", depth(&value));
+                assert_eq!(
+                    depth(&value) <= MAX_DEPTH,
+                    read.is_ok(),
+                    "{}",
+                    depth(&value)
+                );
                 if read.is_err() {
                     break;
                 }

@@ -1,20 +1,37 @@
 //! Rules in CEL: `x-kubernetes-validations`.
 //!
 //! Each schema with rules is compiled on its own, without the rules of those below it: so each
-//! rule is asked at its place, with the value there before and now, and told with its own path.
+//! rule is asked at its place, with the value there before and now, and told with its own path. A
+//! rule beyond the [`bounds`] is never parsed.
 
 use std::sync::{Arc, LazyLock};
 
-use kube_cel::{CompiledSchema, ErrorKind, RootContext, Validator, compile_schema};
+use kube_cel::{
+    CompilationError, CompiledSchema, ErrorKind, RootContext, Validator, compile_schema,
+};
 use serde_json::{Map, Value, json};
 
-use super::node::Node;
+use super::{bounds, lists::OldItems, node::Node};
 use crate::schema::field::{FieldError, Path, Reason};
 
 /// The rules of one schema.
 #[derive(Clone)]
 pub(crate) struct Rules {
-    compiled: Arc<CompiledSchema>,
+    /// None if one of them was refused.
+    compiled: Option<Arc<CompiledSchema>>,
+    refused: Vec<Fault>,
+    /// How deeply the deepest of them nests.
+    pub(super) levels: usize,
+}
+
+/// A rule that cannot be used.
+#[derive(Debug, Clone)]
+pub(super) struct Fault {
+    /// Its place among the rules of its schema.
+    pub(super) rule: usize,
+    /// Which of its expressions is wrong.
+    pub(super) field: &'static str,
+    pub(super) why: String,
 }
 
 impl std::fmt::Debug for Rules {
@@ -46,16 +63,60 @@ impl Rules {
                 "name": text(), "generateName": text() } }),
             );
         }
+        let (levels, mut refused) = bounded(rules);
+        let mut compiled = None;
+        if refused.is_empty() {
+            let stack = levels * bounds::PARSING;
+            compiled = bounds::with_stack(stack, || Arc::new(compile_schema(&alone)));
+            if compiled.is_none() {
+                refused.push(Fault {
+                    rule: 0,
+                    field: "rule",
+                    why: "no thread can be had to compile it".to_owned(),
+                });
+            }
+        }
         Some(Self {
-            compiled: Arc::new(compile_schema(&alone)),
+            compiled,
+            refused,
+            levels,
         })
     }
 
-    /// What does not compile, by the place of the rule.
-    pub(super) fn faults(&self) -> impl Iterator<Item = (usize, String)> {
-        let all = self.compiled.validations.iter().enumerate();
-        all.filter_map(|(i, rule)| Some((i, rule.as_ref().err()?.to_string())))
+    /// What is out of bounds or does not compile.
+    pub(super) fn faults(&self) -> Vec<Fault> {
+        let compiled = self.compiled.iter();
+        let compiled = compiled.flat_map(|compiled| compiled.validations.iter().enumerate());
+        let failed = compiled.filter_map(|(rule, outcome)| {
+            let error = outcome.as_ref().err()?;
+            let field = match error {
+                CompilationError::MessageExpressionParse { .. } => "messageExpression",
+                _ => "rule",
+            };
+            let why = error.to_string();
+            Some(Fault { rule, field, why })
+        });
+        self.refused.iter().cloned().chain(failed).collect()
     }
+}
+
+/// How deeply the expressions of rules nest, and those that are out of bounds.
+fn bounded(rules: &Value) -> (usize, Vec<Fault>) {
+    let mut deepest = 0;
+    let mut refused = Vec::new();
+    for (i, rule) in rules.as_array().into_iter().flatten().enumerate() {
+        for field in ["rule", "messageExpression"] {
+            match bounds::levels(rule[field].as_str().unwrap_or_default()) {
+                Ok(levels) => deepest = deepest.max(levels),
+                Err(why) => refused.push(Fault {
+                    rule: i,
+                    field,
+                    why,
+                }),
+            }
+        }
+    }
+    (deepest, refused)
 }
 
 fn properties(schema: &mut Value) -> Option<&mut Map<String, Value>> {
@@ -112,10 +173,9 @@ pub(super) fn validate(
             let Some(below) = schema.items.as_deref() else {
                 return;
             };
-            let old = old.and_then(Value::as_array);
+            let old = OldItems::of(old, schema);
             for (i, item) in items.iter().enumerate() {
-                let before = old.and_then(|old| super::validate::same_item(item, old, schema));
-                validate(item, before, below, &at.index(i), errors);
+                validate(item, old.of_item(item), below, &at.index(i), errors);
             }
         }
         _ => {}
@@ -133,8 +193,10 @@ fn ask(
     let context = matches!(at, Path::Root)
         .then(|| root_context(value))
         .flatten();
-    let asked =
-        VALIDATOR.validate_compiled_with_context(&rules.compiled, value, old, context.as_ref());
+    let Some(compiled) = &rules.compiled else {
+        return;
+    };
+    let asked = VALIDATOR.validate_compiled_with_context(compiled, value, old, context.as_ref());
     let Err(failed) = asked else { return };
     for failure in failed.into_vec() {
         let looks_back = failure.rule.contains("oldSelf");

@@ -1,4 +1,4 @@
-//! Lists that are sets or maps hold each item once.
+//! Lists that are sets or maps hold each item once, and items of a map can be told again.
 
 use std::collections::BTreeMap;
 
@@ -81,4 +81,112 @@ fn repeated<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<usize> {
         }
     }
     second
+}
+
+/// The items of the list that another one replaces, by their keys: only those of a list of type `map`
+/// can be told again. Each key is read once, however long the lists are.
+pub(super) struct OldItems<'a> {
+    keys: &'a [String],
+    items: BTreeMap<String, &'a Value>,
+}
+
+impl<'a> OldItems<'a> {
+    pub(super) fn of(old: Option<&'a Value>, schema: &'a Node) -> Self {
+        let is_map = schema.list_type.as_deref() == Some("map");
+        let old = old.and_then(Value::as_array).filter(|_| is_map);
+        let keys = schema.list_map_keys.as_slice();
+        let mut items = BTreeMap::new();
+        for item in old.into_iter().flatten() {
+            // Of items with the same key the first one counts.
+            items.entry(identity(item, keys)).or_insert(item);
+        }
+        Self { keys, items }
+    }
+
+    /// The old item this one is.
+    pub(super) fn of_item(&self, item: &Value) -> Option<&'a Value> {
+        if self.items.is_empty() {
+            return None;
+        }
+        self.items.get(&identity(item, self.keys)).copied()
+    }
+}
+
+/// What tells the items of a map apart: the same text for equal keys, and only for them.
+fn identity(item: &Value, keys: &[String]) -> String {
+    #[cfg(test)]
+    IDENTIFIED.set(IDENTIFIED.get() + 1);
+    let mut text = String::new();
+    for key in keys {
+        if let Some(value) = item.get(key) {
+            text.push_str(&value.to_string());
+        }
+        text.push(',');
+    }
+    text
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many items this thread has identified: what a test counts as work.
+    static IDENTIFIED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn map_of(keys: &[&str]) -> Node {
+        Node {
+            list_type: Some("map".to_owned()),
+            list_map_keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+            ..Node::default()
+        }
+    }
+
+    /// Proves PW-51.
+    #[test]
+    fn each_item_of_a_map_is_identified_once() {
+        let list: Vec<Value> = (0..5_000).map(|i| json!({ "name": i })).collect();
+        let (old, schema) = (Value::Array(list.clone()), map_of(&["name"]));
+        IDENTIFIED.set(0);
+        let items = OldItems::of(Some(&old), &schema);
+        for item in list.iter().rev() {
+            assert_eq!(items.of_item(item), Some(item));
+        }
+        assert_eq!(IDENTIFIED.get(), 2 * list.len());
+    }
+
+    proptest! {
+        /// Proves W150.
+        #[test]
+        fn an_item_is_the_first_one_with_equal_keys(
+            old in items(),
+            new in items(),
+            keys in prop::sample::subsequence(vec!["a", "b"], 0..=2),
+        ) {
+            let schema = map_of(&keys);
+            let list = Value::Array(old.clone());
+            let index = OldItems::of(Some(&list), &schema);
+            for item in &new {
+                let same = |before: &&Value| keys.iter().all(|key| before.get(key) == item.get(key));
+                prop_assert_eq!(index.of_item(item), old.iter().find(same));
+            }
+        }
+    }
+
+    fn items() -> impl Strategy<Value = Vec<Value>> {
+        let scalar = prop_oneof![
+            Just(Value::Null),
+            (0..3).prop_map(Value::from),
+            Just(json!(1.0)),
+            "[,\"a]{0,2}".prop_map(Value::from),
+        ];
+        let object =
+            prop::collection::btree_map(prop::sample::select(vec!["a", "b"]), scalar, 0..3);
+        prop::collection::vec(object.prop_map(|map| json!(map)), 0..6)
+    }
 }

@@ -10,6 +10,7 @@
 //! in this order, on every write. [`Structural::check`] asks, when the definition is written,
 //! whether a schema is structural and its own defaults obey it.
 
+mod bounds;
 mod cel;
 mod check;
 mod formats;
@@ -123,16 +124,24 @@ impl Structural {
 
     /// Rules expect values of the right types: they are not asked about others.
     fn rules(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-        if !self.has_rules() {
+        let Some(levels) = self.root.rule_levels() else {
             return;
-        }
+        };
         if blocks_rules(errors) {
             let why = "some validation rules were not checked because the object was invalid; \
                        correct the existing errors to complete validation";
             errors.push(FieldError::invalid(Path::Root, Value::Null, why));
             return;
         }
-        cel::validate(object, old, &self.root, &Path::Root, errors);
+        let asked = bounds::with_stack(levels * bounds::EVALUATING, || {
+            let mut errors = Vec::new();
+            cel::validate(object, old, &self.root, &Path::Root, &mut errors);
+            errors
+        });
+        errors.extend(asked.unwrap_or_else(|| {
+            let why = "validation rules could not be evaluated";
+            vec![FieldError::invalid(Path::Root, Value::Null, why)]
+        }));
     }
 
     /// Duplicates that were there before are tolerated.
@@ -155,11 +164,6 @@ impl Structural {
     /// True if the schema has defaults anywhere.
     pub(crate) fn has_defaults(&self) -> bool {
         self.root.has_defaults()
-    }
-
-    /// True if the schema has rules in CEL anywhere.
-    pub(crate) fn has_rules(&self) -> bool {
-        self.root.has_rules()
     }
 }
 
@@ -257,12 +261,16 @@ fn check_defaults(schema: &Node, at: &Path<'_>, root: bool, errors: &mut Vec<Fie
 fn uncompiled(schema: &Node, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     if let Some(rules) = &schema.compiled {
         let here = at.child("x-kubernetes-validations");
-        for (i, why) in rules.faults() {
-            let rule = schema.rules.get(i).cloned().unwrap_or_default();
-            let text = rule.get("rule").cloned().unwrap_or_default();
-            let place = here.index(i);
-            let why = format!("compilation failed: {why}");
-            errors.push(FieldError::invalid(place.child("rule"), text, why));
+        for fault in rules.faults() {
+            let rule = schema.rules.get(fault.rule).cloned().unwrap_or_default();
+            let text = rule.get(fault.field).cloned().unwrap_or_default();
+            let place = here.index(fault.rule);
+            let what = match fault.field {
+                "messageExpression" => "messageExpression compilation failed",
+                _ => "compilation failed",
+            };
+            let why = format!("{what}: {}", fault.why);
+            errors.push(FieldError::invalid(place.child(fault.field), text, why));
         }
     }
     if let Some(items) = &schema.items {

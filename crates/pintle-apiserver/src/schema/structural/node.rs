@@ -201,12 +201,15 @@ impl Node {
         self.one_of = clauses("oneOf");
     }
 
-    /// True if any schema in the structure has rules in CEL.
-    pub(crate) fn has_rules(&self) -> bool {
-        !self.rules.is_empty()
-            || self.properties.values().any(Self::has_rules)
-            || self.additional_schema().is_some_and(Self::has_rules)
-            || self.items.as_deref().is_some_and(Self::has_rules)
+    /// How deeply the deepest rule in CEL nests, of this or anything below; none without rules.
+    pub(crate) fn rule_levels(&self) -> Option<usize> {
+        let below = self
+            .properties
+            .values()
+            .chain(self.items.as_deref())
+            .chain(self.additional_schema());
+        let own = self.compiled.iter().map(|rules| rules.levels);
+        own.chain(below.filter_map(Self::rule_levels)).max()
     }
 }
 

@@ -6,6 +6,7 @@
 use serde_json::{Number, Value};
 
 use super::formats;
+use super::lists::OldItems;
 use super::node::{Additional, Node};
 use crate::schema::field::{FieldError, Path, float, quote};
 
@@ -361,11 +362,10 @@ fn out_of_range(number: &Number, schema: &Node, path: &str) -> Option<String> {
 fn check_items(items: &[Value], old: Option<&Value>, schema: &Node, path: &str) -> Outcome {
     let mut outcome = Outcome::default();
     if let Some(below) = schema.items.as_deref() {
-        let old = old.and_then(Value::as_array);
+        let old = OldItems::of(old, schema);
         for (i, item) in items.iter().enumerate() {
-            let before = old.and_then(|old| same_item(item, old, schema));
             let path = format!("{path}[{i}]");
-            outcome.merge(match before {
+            outcome.merge(match old.of_item(item) {
                 Some(before) => ratchet(item, Some(before), below, &path),
                 None => check(item, None, below, &path),
             });
@@ -382,16 +382,6 @@ fn check_items(items: &[Value], old: Option<&Value>, schema: &Node, path: &str) 
     }
     outcome.matched += 2;
     outcome
-}
-
-/// The old item this one is: only items of a list of type `map` can be told again.
-pub(super) fn same_item<'a>(item: &Value, old: &'a [Value], schema: &Node) -> Option<&'a Value> {
-    if schema.list_type.as_deref() != Some("map") {
-        return None;
-    }
-    let keys = &schema.list_map_keys;
-    old.iter()
-        .find(|before| keys.iter().all(|key| before.get(key) == item.get(key)))
 }
 
 fn check_fields(

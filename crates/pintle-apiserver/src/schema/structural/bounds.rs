@@ -1,0 +1,289 @@
+//! How far a rule may go, checked before it is parsed.
+//!
+//! The parser and the interpreter recurse into an expression: once for each bracket, and once for
+//! each operator of a chain like `1 + 1 + 1`. Kubernetes bounds that, and the length of the text. So
+//! does this module, on bare tokens and without recursion: no rule can overflow a stack. What is
+//! within the bounds and may still be too much for a small stack is run on a large one.
+
+use std::{iter::Peekable, str::Chars, thread};
+
+/// The longest expression, in characters.
+const MOST_CHARACTERS: usize = 100_000;
+
+/// How deeply an expression may nest.
+const MOST_LEVELS: usize = 250;
+
+/// The stack that each level takes of the parser and of the interpreter, in bytes: somewhat more than
+/// was measured without optimization. The brackets of one level are a dozen rules of the grammar.
+pub(super) const PARSING: usize = 192 * 1024;
+pub(super) const EVALUATING: usize = 64 * 1024;
+
+/// What every thread has left.
+const SMALL_STACK: usize = 768 * 1024;
+
+/// Besides the expression.
+const MARGIN: usize = 2 * 1024 * 1024;
+
+/// How deeply an expression nests at most; or why it is refused.
+pub(super) fn levels(expression: &str) -> Result<usize, String> {
+    let size = expression.chars().count();
+    if size > MOST_CHARACTERS {
+        return Err(format!(
+            "ERROR: <input>:-1:0: expression code point size exceeds limit: size: {size}, limit {MOST_CHARACTERS}"
+        ));
+    }
+    let levels = height(expression).unwrap_or_else(|| {
+        // No expression. The parser is to say why, but it may find anything in it.
+        let is_word = |c: &char| c.is_ascii_alphanumeric();
+        expression.chars().filter(|c| !is_word(c)).count()
+    });
+    if levels > MOST_LEVELS {
+        return Err("ERROR: <input>:-1:0: max recursion depth exceeded".to_owned());
+    }
+    Ok(levels)
+}
+
+/// Runs `work`, which takes `stack` bytes of stack, where there are as many. None if no such place can
+/// be had, or `work` panics.
+pub(super) fn with_stack<T: Send>(stack: usize, work: impl FnOnce() -> T + Send) -> Option<T> {
+    if stack <= SMALL_STACK {
+        return Some(work());
+    }
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("cel".to_owned());
+        let running = thread.stack_size(stack + MARGIN).spawn_scoped(scope, work);
+        running.ok()?.join().ok()
+    })
+}
+
+/// What stands between two brackets, or the expression as a whole, as far as it was read.
+#[derive(Default)]
+struct Inside {
+    /// The tallest term that is complete.
+    tallest: usize,
+    /// The tallest operand of the term being read, and its operators: however they bind, the term
+    /// is no taller than both together.
+    operand: usize,
+    operators: usize,
+    /// Conditions nest to the right.
+    conditions: usize,
+}
+
+impl Inside {
+    /// The terms of `&&` and `||` make a balanced tree, and items of a list stand side by side.
+    fn end_term(&mut self) {
+        self.tallest = self.height();
+        self.operand = 0;
+        self.operators = 0;
+    }
+
+    fn height(&self) -> usize {
+        self.tallest.max(self.operand + self.operators)
+    }
+}
+
+/// What matters of an expression's text.
+enum Token {
+    Open,
+    Close,
+    /// A name, a literal.
+    Operand,
+    /// One that binds two operands, or selects from one.
+    Operator,
+    /// `?`
+    Condition,
+    /// What ends a term: `&&`, `||`, `:`, a comma.
+    End,
+    /// Nothing that an expression has.
+    Unknown,
+}
+
+/// An upper bound of how deeply an expression nests; none if it is no expression.
+fn height(expression: &str) -> Option<usize> {
+    let mut outside: Vec<Inside> = Vec::new();
+    let mut inside = Inside::default();
+    // Whether what was read last can be an operand: then `-` is binary, and `[` an index.
+    let mut after_operand = false;
+    let mut text = Text {
+        rest: expression.chars().peekable(),
+    };
+    while let Some((token, start)) = text.token() {
+        match token {
+            Token::Open => {
+                inside.operators += usize::from(after_operand && start == '[');
+                outside.push(std::mem::take(&mut inside));
+            }
+            Token::Close => {
+                let height = inside.height() + inside.conditions + 1;
+                inside = outside.pop()?;
+                inside.operand = inside.operand.max(height);
+            }
+            Token::Operand => inside.operand = inside.operand.max(1),
+            Token::Operator => inside.operators += usize::from(after_operand || start != '-'),
+            Token::Condition => {
+                inside.conditions += 1;
+                inside.end_term();
+            }
+            Token::End => inside.end_term(),
+            Token::Unknown => return None,
+        }
+        after_operand = matches!(token, Token::Operand | Token::Close);
+    }
+    let whole = outside.is_empty();
+    whole.then(|| inside.height() + inside.conditions)
+}
+
+fn operand(read: Option<()>) -> Token {
+    match read {
+        Some(()) => Token::Operand,
+        None => Token::Unknown,
+    }
+}
+
+struct Text<'a> {
+    rest: Peekable<Chars<'a>>,
+}
+
+impl Text<'_> {
+    /// The next token and its first character.
+    fn token(&mut self) -> Option<(Token, char)> {
+        loop {
+            let start = self.rest.next()?;
+            let token = match start {
+                ' ' | '\t' | '\r' | '\n' | '\u{c}' => continue,
+                '/' if self.takes('/') => {
+                    while self.rest.next().is_some_and(|c| c != '\n') {}
+                    continue;
+                }
+                // It binds nothing, but for `!=`.
+                '!' if !self.takes('=') => continue,
+                '(' | '[' | '{' => Token::Open,
+                ')' | ']' | '}' => Token::Close,
+                '?' => Token::Condition,
+                ':' | ',' => Token::End,
+                '&' | '|' if self.takes(start) => Token::End,
+                '=' if self.takes('=') => Token::Operator,
+                '<' | '>' => {
+                    self.takes('=');
+                    Token::Operator
+                }
+                '!' | '.' | '+' | '-' | '*' | '/' | '%' => Token::Operator,
+                '"' | '\'' => operand(self.string(start, false)),
+                '`' => {
+                    let is_name = |c: &char| c.is_ascii_alphanumeric() || "_.-/ ".contains(*c);
+                    while self.rest.next_if(is_name).is_some() {}
+                    operand(self.takes('`').then_some(()))
+                }
+                c if c.is_ascii_alphanumeric() || c == '_' => self.word(c),
+                _ => Token::Unknown,
+            };
+            return Some((token, start));
+        }
+    }
+
+    fn takes(&mut self, wanted: char) -> bool {
+        self.rest.next_if_eq(&wanted).is_some()
+    }
+
+    /// A name, a number, or a string with a prefix.
+    fn word(&mut self, start: char) -> Token {
+        let mut word = String::from(start);
+        let is_word = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+        while let Some(c) = self.rest.next_if(is_word) {
+            word.push(c);
+        }
+        let word = word.to_ascii_lowercase();
+        if let Some(quote) = self.rest.next_if(|c| matches!(c, '"' | '\'')) {
+            return match word.as_str() {
+                "r" | "br" => operand(self.string(quote, true)),
+                "b" => operand(self.string(quote, false)),
+                // No string follows a name directly.
+                _ => Token::Unknown,
+            };
+        }
+        match word.as_str() {
+            "in" => Token::Operator,
+            _ => Token::Operand,
+        }
+    }
+
+    /// The rest of a string, of which one quote was read. None if it does not end, or has something
+    /// in it that no string has: then it is none to the parser either, and anything may begin there.
+    fn string(&mut self, quote: char, raw: bool) -> Option<()> {
+        let mut long = false;
+        if self.takes(quote) {
+            if !self.takes(quote) {
+                return Some(());
+            }
+            long = true;
+        }
+        let mut quotes = 0;
+        loop {
+            let c = self.rest.next()?;
+            quotes = if c == quote { quotes + 1 } else { 0 };
+            match c {
+                _ if quotes == if long { 3 } else { 1 } => return Some(()),
+                '\\' if !raw => self.escape()?,
+                '\n' | '\r' if !long => return None,
+                _ => {}
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Option<()> {
+        let kind = self.rest.next()?;
+        let (digits, radix) = match kind {
+            'a' | 'b' | 'f' | 'n' | 'r' | 't' | 'v' | '"' | '\'' | '\\' | '?' | '`' => (0, 16),
+            'x' | 'X' => (2, 16),
+            'u' => (4, 16),
+            'U' => (8, 16),
+            '0'..='3' => (2, 8),
+            _ => return None,
+        };
+        for _ in 0..digits {
+            self.rest.next_if(|c| c.is_digit(radix))?;
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn height_bounds_brackets_and_chains() {
+        for (expression, expected) in [
+            ("1", 1),
+            ("1 + 1", 2),
+            ("1+1+1 > 2", 4),
+            ("- - -1", 1),
+            ("1 - -1", 2),
+            ("!!true", 1),
+            ("self.a.b", 3),
+            ("a.b && c.d.e || f", 3),
+            ("((1))", 3),
+            ("f(1, 2 + 2, 3)", 3),
+            ("(1 + 1) + 1 + 1", 5),
+            ("a ? b : c ? d : e", 3),
+            ("a[0][0]", 4),
+            ("x in [1, 2]", 3),
+            ("self.all(x, x.y > 1)", 5),
+            ("'((((' + r'\\' + \"\"\"]'\"]\"\"\"", 3),
+            ("1 // + 1 + 1\n + 1", 2),
+            ("self.`a-b`", 2),
+        ] {
+            assert_eq!(height(expression), Some(expected), "{expression}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_expression_counts_as_if_all_of_it_could_nest() {
+        for text in ["'\\q", "'a\nb'", "x'a'", "(", ")", "a & b", "#", "`a"] {
+            assert_eq!(height(text), None, "{text}");
+        }
+        let hidden = format!("'\\q{}'", "+1".repeat(300));
+        assert!(levels(&hidden).is_err());
+        assert!(levels("'\\q' + 1").is_ok(), "the parser says why");
+    }
+}
