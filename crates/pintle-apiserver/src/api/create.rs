@@ -77,13 +77,10 @@ impl Api {
             .table
             .ok_or_else(|| ApiError::not_implemented(&format!("{} objects", resource.kind)))?;
         settle_namespace(resource, namespace, &mut object)?;
-        if !meta::text(&object, "resourceVersion").is_empty() {
-            return Err(ApiError::new(
-                500,
-                "",
-                "resourceVersion should not be set on objects to be created",
-            ));
-        }
+        // Storage refuses a version, so validation comes first and a dry run never finds out. Zero,
+        // or what is no number, is none.
+        let version = meta::text(&object, "resourceVersion").parse::<u64>();
+        let version = version.ok().filter(|version| *version != 0);
         let given = meta::text(&object, "name").to_owned();
         let prefix = meta::text(&object, "generateName").to_owned();
         self.check_namespace(resource, namespace, &given)?;
@@ -133,9 +130,16 @@ impl Api {
             let content = Arc::new(lighten(resource, resource.encode(next), mark));
             if options.dry_run {
                 if self.store.get(table, &key).is_none() {
-                    return Ok(Written::Tried(content, None));
+                    return Ok(Written::Tried(content, version));
                 }
                 continue;
+            }
+            if version.is_some() {
+                return Err(ApiError::new(
+                    500,
+                    "",
+                    "resourceVersion should not be set on objects to be created",
+                ));
             }
             let put = Change::Put(content);
             match self.commit(resource, table, &key, Expect::Absent, put) {
@@ -182,12 +186,17 @@ fn definition_goes(resource: &Resource, name: &str) -> ApiError {
     )
 }
 
-/// The namespace of the path goes into the object; another one in the object is an error.
+/// Puts the namespace of the path into the object; another one in the object is an error. An object
+/// without namespaces may name one all the same, as charts do: it is cleared.
 pub(crate) fn settle_namespace(
     resource: &Resource,
     namespace: Option<&str>,
     object: &mut Tree,
 ) -> Result<(), ApiError> {
+    if !resource.namespaced {
+        meta::metadata(object).remove("namespace");
+        return Ok(());
+    }
     let said = meta::text(object, "namespace").to_owned();
     let wanted = namespace.unwrap_or_default();
     if !said.is_empty() && said != wanted {
@@ -195,10 +204,6 @@ pub(crate) fn settle_namespace(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
     }
-    if resource.namespaced {
-        meta::metadata(object).insert("namespace".into(), wanted.into());
-    } else {
-        meta::metadata(object).remove("namespace");
-    }
+    meta::metadata(object).insert("namespace".into(), wanted.into());
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
@@ -192,25 +193,19 @@ impl Api {
         if resource.is("", "namespaces") {
             object["status"] = json!({"phase": "Terminating"});
         }
+        if meta::is_deleting(object) {
+            if let Some(grace) = options.grace {
+                shorten_grace(object, grace, self.clock.now());
+            }
+            return;
+        }
         let grace = if resource.is("", "pods") {
             self.grace(object, options)
         } else {
             0
         };
-        let first = !meta::is_deleting(object);
         let metadata = meta::metadata(object);
-        let running = metadata
-            .get("deletionGracePeriodSeconds")
-            .and_then(Value::as_i64);
-        // Grace only ever gets shorter.
-        if !first && running.is_none_or(|running| running <= grace) {
-            return;
-        }
-        let at = self
-            .clock
-            .now()
-            .saturating_add(Duration::from_secs(grace.unsigned_abs()));
-        let at = at.unwrap_or(jiff::Timestamp::MAX);
+        let at = later(self.clock.now(), grace);
         metadata.insert("deletionTimestamp".into(), format_seconds(at).into());
         let own_way =
             resource.is("", "namespaces") || self.registry.definitions() == resource.table;
@@ -219,7 +214,7 @@ impl Api {
             return;
         }
         metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
-        if first && meta::generation(object) > 0 {
+        if meta::generation(object) > 0 {
             let next = meta::generation(object) + 1;
             meta::set_generation(object, next);
         }
@@ -261,10 +256,11 @@ impl Api {
 
     /// Removes a marked pod when its grace is over, as a kubelet would.
     fn delete_after_grace(self: &Arc<Self>, pod: &Object) {
-        let grace = Value::Object(pod.decode())
-            .pointer("/metadata/deletionGracePeriodSeconds")
-            .and_then(Value::as_u64)
-            .unwrap_or(0);
+        let at = meta::text(&pod.decode(), "deletionTimestamp").parse::<Timestamp>();
+        let left = at.map_or(Duration::ZERO, |at| {
+            let left = at.duration_since(self.clock.now());
+            Duration::try_from(left).unwrap_or_default()
+        });
         let options = DeleteOptions {
             grace: Some(0),
             uid: Some(pod.header().uid.clone()),
@@ -280,7 +276,7 @@ impl Api {
                 // A server that is gone deletes nothing.
                 biased;
                 () = api.closing.cancelled() => {}
-                () = tokio::time::sleep(Duration::from_secs(grace)) => {
+                () = tokio::time::sleep(left) => {
                     let catalog = api.registry.catalog();
                     if let Some(pods) = catalog.find("", "v1", "pods") {
                         // Already gone, or another pod of that name: both are fine.
@@ -299,6 +295,33 @@ impl Api {
             self.finish_definition(&custom.definition);
         }
     }
+}
+
+/// Gives a pod that is being deleted less time. The time counts from the first deletion, and asking
+/// for as much or more changes nothing.
+fn shorten_grace(object: &mut Tree, grace: i64, now: Timestamp) {
+    let at = meta::text(object, "deletionTimestamp").parse::<Timestamp>();
+    let metadata = meta::metadata(object);
+    let running = metadata.get("deletionGracePeriodSeconds");
+    let running = running.and_then(Value::as_i64).unwrap_or(0);
+    let mut grace = if grace < 0 { 1 } else { grace };
+    if grace >= running {
+        return;
+    }
+    let mut at = later(at.unwrap_or(now), grace - running);
+    if at < now {
+        // All of it has passed. Who asked for any leaves the end to the kubelet still.
+        at = now;
+        grace = grace.min(1);
+    }
+    metadata.insert("deletionTimestamp".into(), format_seconds(at).into());
+    metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+}
+
+/// So many seconds later, or earlier.
+fn later(time: Timestamp, seconds: i64) -> Timestamp {
+    let moved = time.saturating_add(jiff::SignedDuration::from_secs(seconds));
+    moved.unwrap_or(Timestamp::MAX)
 }
 
 /// Kinds whose deletion answers with the object instead of a status.

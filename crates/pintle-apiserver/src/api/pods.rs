@@ -29,6 +29,10 @@ impl Api {
     pub(crate) fn bind(&self, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
         let binding = call.decoded(("", "v1", "Binding"))?;
+        if binding["metadata"]["name"].as_str() != call.target.name.as_deref() {
+            let why = "name in URL does not match name in Binding object";
+            return Err(ApiError::bad_request(why));
+        }
         let kind = binding["target"]["kind"].as_str().unwrap_or_default();
         if !matches!(kind, "" | "Node") {
             let why = format!(
@@ -36,10 +40,7 @@ impl Api {
             );
             return Err(ApiError::new(500, "", why));
         }
-        let node = binding["target"]["name"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
+        let node = binding["target"]["name"].as_str().unwrap_or_default();
         if node.is_empty() {
             let errors = vec![crate::schema::field::FieldError::required(
                 "target.name",
@@ -49,31 +50,8 @@ impl Api {
         }
         let now = self.clock.stamp();
         let mut change = |pod: &Tree| {
-            let mut pod = pod.clone();
-            let name = meta::text(&pod, "name").to_owned();
-            let assigned = pod.get("spec").and_then(|spec| spec["nodeName"].as_str());
-            if let Some(assigned) = assigned.filter(|assigned| !assigned.is_empty()) {
-                let why = format!("pod {name} is already assigned to node {assigned:?}");
-                return Err(ApiError::conflict("", "pods/binding", &name, &why));
-            }
-            if meta::is_deleting(&pod) {
-                let why = format!("pod {name} is being deleted, cannot be assigned to a host");
-                return Err(ApiError::conflict("", "pods/binding", &name, &why));
-            }
-            if let Some(Value::Object(spec)) = pod.get_mut("spec") {
-                spec.insert("nodeName".into(), node.clone().into());
-            }
-            let status = pod.entry("status").or_insert_with(|| json!({}));
-            let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null,
-                "lastTransitionTime": now});
-            match status["conditions"].as_array_mut() {
-                Some(list) => {
-                    list.retain(|condition| condition["type"] != "PodScheduled");
-                    list.push(condition);
-                }
-                None => status["conditions"] = json!([condition]),
-            }
-            Ok(pod)
+            check_binding(call, pod, &binding)?;
+            Ok(bound(pod.clone(), &binding, &now))
         };
         self.change(call, Part::Everything, &options, Mark::Done, &mut change)?;
         Ok(respond::json(201, &delete::done()))
@@ -164,6 +142,68 @@ impl Api {
         )?;
         Ok(())
     }
+}
+
+/// Whether a binding means this pod, and the pod may be bound.
+fn check_binding(call: &Call, pod: &Tree, binding: &Value) -> Result<(), ApiError> {
+    let name = meta::text(pod, "name");
+    for (field, label) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+        let wanted = binding["metadata"][field].as_str().unwrap_or_default();
+        let found = meta::text(pod, field);
+        if !wanted.is_empty() && wanted != found {
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, \
+                 AdditionalErrorMsg: Precondition failed: {label} in precondition: {wanted}, \
+                 {label} in object meta: {found}",
+                call.target.resource.storage_path(&call.key())
+            );
+            return Err(ApiError::conflict("", "pods", name, &why));
+        }
+    }
+    let spec = pod.get("spec").unwrap_or(&Value::Null);
+    let assigned = spec["nodeName"].as_str().unwrap_or_default();
+    let gates = spec["schedulingGates"].as_array();
+    let why = if meta::is_deleting(pod) {
+        format!("pod {name} is being deleted, cannot be assigned to a host")
+    } else if !assigned.is_empty() {
+        format!("pod {name} is already assigned to node {assigned:?}")
+    } else if gates.is_some_and(|gates| !gates.is_empty()) {
+        format!("pod {name} has non-empty .spec.schedulingGates")
+    } else {
+        return Ok(());
+    };
+    Err(ApiError::conflict("", "pods/binding", name, &why))
+}
+
+/// The pod on the node a binding names, with the binding's labels and annotations.
+fn bound(mut pod: Tree, binding: &Value, now: &str) -> Tree {
+    for field in ["labels", "annotations"] {
+        let Some(added) = binding["metadata"][field].as_object() else {
+            continue;
+        };
+        let metadata = meta::metadata(&mut pod);
+        let map = metadata.entry(field).or_insert_with(|| json!({}));
+        for (key, value) in added {
+            map[key] = value.clone();
+        }
+    }
+    if let Some(Value::Object(spec)) = pod.get_mut("spec") {
+        spec.insert("nodeName".into(), binding["target"]["name"].clone());
+    }
+    let status = pod.entry("status").or_insert_with(|| json!({}));
+    if let Value::Object(status) = status {
+        status.remove("nominatedNodeName");
+    }
+    let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null,
+        "lastTransitionTime": now});
+    match status["conditions"].as_array_mut() {
+        Some(list) => {
+            list.retain(|condition| condition["type"] != "PodScheduled");
+            list.push(condition);
+        }
+        None => status["conditions"] = json!([condition]),
+    }
+    pod
 }
 
 /// Whether a budget has room for one disruption more.

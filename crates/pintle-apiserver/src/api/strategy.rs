@@ -13,8 +13,8 @@ use super::{
     services,
 };
 use crate::{
-    meta::{self, Tree},
-    registry::{EXTENSIONS, Resource, crd},
+    meta::{self, NameRule, Tree},
+    registry::{EXTENSIONS, Resource, crd, kind::Generation},
     schema::{defaults, faults, prepare, rules, typed},
 };
 
@@ -66,8 +66,9 @@ impl Api {
         metadata.insert("creationTimestamp".into(), stamp.clone().into());
         drop_nulls(metadata);
         dedupe_owners(metadata, warnings);
-        if resource.has_generation {
-            meta::set_generation(object, 1);
+        match resource.generation {
+            Generation::Fixed | Generation::Counted(_) => meta::set_generation(object, 1),
+            Generation::None | Generation::CountedLater => {}
         }
         if resource.is("", "namespaces") {
             namespaces::label(object);
@@ -114,11 +115,16 @@ pub(crate) fn prepare_update(
     }
     keep_system_metadata(object, stored, warnings);
     default(resource, object);
-    if resource.has_generation {
-        let generation = meta::generation(stored);
-        let changed = !matches!(part, Part::Status | Part::Everything)
-            && spec_changed(resource, object, stored);
-        meta::set_generation(object, if changed { generation + 1 } else { generation });
+    let also = match resource.generation {
+        Generation::Counted(also) => also,
+        Generation::CountedLater => None,
+        Generation::Fixed | Generation::None => return,
+    };
+    let changed = !matches!(part, Part::Status | Part::Everything)
+        && (spec_changed(resource, object, stored)
+            || also.is_some_and(|field| metadata_changed(field, object, stored)));
+    if changed {
+        meta::set_generation(object, meta::generation(stored) + 1);
     }
 }
 
@@ -130,12 +136,12 @@ pub(crate) fn check(
     stored: Option<&Value>,
 ) -> Result<(), ApiError> {
     let tree = meta::tree(object);
-    let mut errors = meta::check(
-        tree,
-        resource.name_rule,
-        resource.namespaced,
-        resource.custom.is_none(),
-    );
+    let rule = match stored {
+        // A name that came in through the other group stays as it is.
+        Some(_) if resource.is("events.k8s.io", "events") => NameRule::PathSegment,
+        _ => resource.name_rule,
+    };
+    let mut errors = meta::check(tree, rule, resource.namespaced, resource.custom.is_none());
     if resource.is("", "replicationcontrollers") {
         // Of these the name alone is judged that was made of the prefix.
         errors.retain(|error| error.field != "metadata.generateName");
@@ -441,6 +447,11 @@ fn keep_system_metadata(object: &mut Tree, stored: &Tree, warnings: &Warnings) {
     }
     drop_nulls(metadata);
     dedupe_owners(metadata, warnings);
+}
+
+fn metadata_changed(field: &str, object: &Tree, stored: &Tree) -> bool {
+    let value = |tree: &Tree| tree.get("metadata").and_then(|m| m.get(field)).cloned();
+    value(object) != value(stored)
 }
 
 /// Whether anything but metadata and status differs.

@@ -1,5 +1,7 @@
 //! Which names, labels, annotations and finalizers are legal, and what to say when they are not.
 
+use std::net::IpAddr;
+
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
@@ -19,6 +21,8 @@ pub(crate) enum NameRule {
     Label1035,
     /// Anything that is one path segment: RBAC, and kinds without a rule of their own.
     PathSegment,
+    /// An IP address in canonical form.
+    Address,
 }
 
 impl NameRule {
@@ -32,8 +36,27 @@ impl NameRule {
             })),
             Self::Label1035 => in_characters(label(body, LABEL_1035, |c| c.is_ascii_lowercase())),
             Self::PathSegment => path_segment(name, prefix),
+            Self::Address => address(name).into_iter().collect(),
         }
     }
+}
+
+/// What keeps `text` from being an IP address in canonical form.
+fn address(text: &str) -> Option<String> {
+    let Ok(address) = text.parse::<IpAddr>() else {
+        let octets: Vec<&str> = text.split('.').collect();
+        let padded = octets.len() == 4 && octets.iter().all(|octet| octet.parse::<u8>().is_ok());
+        return Some(if padded {
+            "must not have leading 0s".to_owned()
+        } else {
+            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()
+        });
+    };
+    if matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some()) {
+        return Some("must not be an IPv4-mapped IPv6 address".to_owned());
+    }
+    let canonical = address.to_string();
+    (canonical != text).then(|| format!("must be in canonical form ({canonical:?})"))
 }
 
 /// A prefix that ends in a dash, as if it ended in a letter: what stands before the dash is judged

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     fields::SelectableField,
     kept::{Kept, fingerprint},
-    kind::{ALL, GET, PATCH, UPDATE},
+    kind::{ALL, GET, Generation, PATCH, UPDATE},
     names::Decision,
     resource::{Resource, Sub, api_version},
 };
@@ -249,7 +249,7 @@ impl Definition {
             verbs: ALL,
             subresources: self.subresources(version, &kind),
             name_rule: NameRule::Subdomain,
-            has_generation: true,
+            generation: Generation::Counted(None),
             unconditional_update: false,
             create_on_update: false,
             storage_hash: Some(storage_hash(&self.name)),

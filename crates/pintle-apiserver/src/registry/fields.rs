@@ -10,6 +10,8 @@ pub(crate) struct SelectableField {
     /// As the selector writes it.
     pub(crate) label: String,
     path: Vec<String>,
+    /// The field that stands in for an empty one.
+    or: Option<Vec<String>>,
     /// What a missing field counts as.
     missing: &'static str,
 }
@@ -18,9 +20,16 @@ impl SelectableField {
     fn new(label: &str, path: &str, missing: &'static str) -> Self {
         Self {
             label: label.to_owned(),
-            path: path.split('.').map(str::to_owned).collect(),
+            path: parts(path),
+            or: None,
             missing,
         }
+    }
+
+    /// The same, with another field that stands in for an empty one.
+    fn or(mut self, path: &str) -> Self {
+        self.or = Some(parts(path));
+        self
     }
 
     /// A field of a custom resource, by its JSON path (`.spec.color`).
@@ -31,7 +40,15 @@ impl SelectableField {
 
     /// The field's value as text.
     pub(crate) fn read(&self, object: &Tree) -> String {
-        let mut parts = self.path.iter();
+        let value = self.read_at(&self.path, object);
+        match &self.or {
+            Some(path) if value.is_empty() => self.read_at(path, object),
+            _ => value,
+        }
+    }
+
+    fn read_at(&self, path: &[String], object: &Tree) -> String {
+        let mut parts = path.iter();
         let mut at = parts.next().and_then(|first| object.get(first));
         for part in parts {
             at = at.and_then(|value| value.get(part));
@@ -47,6 +64,10 @@ impl SelectableField {
             Some(other) => other.to_string(),
         }
     }
+}
+
+fn parts(path: &str) -> Vec<String> {
+    path.split('.').map(str::to_owned).collect()
 }
 
 /// The selectable fields of a built-in kind beyond its name and namespace. Events are kept in the
@@ -85,20 +106,20 @@ pub(crate) fn builtin(group: &str, plural: &str) -> Vec<SelectableField> {
         ("", "events") => {
             let mut fields = event_object("involvedObject");
             fields.extend(same(&["reason", "type"]));
-            fields.extend(renamed(&[
-                ("reportingComponent", "reportingComponent", ""),
-                ("source", "source.component", ""),
-            ]));
+            fields.extend(same(&["reportingComponent"]));
+            fields.push(event_source("source"));
             fields
         }
         ("events.k8s.io", "events") => {
             let mut fields = event_object("regarding");
             fields.extend(same(&["reason", "type"]));
             // The last has no name here, but its place must be filled: both groups share a table.
-            fields.extend(renamed(&[
-                ("reportingController", "reportingComponent", ""),
-                ("", "source.component", ""),
-            ]));
+            fields.extend(renamed(&[(
+                "reportingController",
+                "reportingComponent",
+                "",
+            )]));
+            fields.push(event_source(""));
             fields
         }
         ("", "nodes") => renamed(&[("spec.unschedulable", "spec.unschedulable", "false")]),
@@ -113,6 +134,11 @@ pub(crate) fn builtin(group: &str, plural: &str) -> Vec<SelectableField> {
         ("resource.k8s.io", "resourceslices") => same(&["spec.nodeName", "spec.driver"]),
         _ => Vec::new(),
     }
+}
+
+/// Who an event comes from: newer ones name a reporter instead of a source.
+fn event_source(label: &str) -> SelectableField {
+    SelectableField::new(label, "source.component", "").or("reportingComponent")
 }
 
 fn event_object(label: &str) -> Vec<SelectableField> {

@@ -43,14 +43,39 @@ pub(crate) fn verb_set(names: &[&str]) -> Verbs {
         .fold(0, |set, (bit, _)| set | bit)
 }
 
-/// Kinds that count changes of their spec in `metadata.generation`.
-pub(crate) fn has_generation(group: &str, plural: &str) -> bool {
+/// How a kind counts its changes in `metadata.generation`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Generation {
+    /// It has none.
+    None,
+    /// It is 1 forever.
+    Fixed,
+    /// It begins with 1 and grows with every change outside metadata and status, and with changes
+    /// of the named field of the metadata.
+    Counted(Option<&'static str>),
+    /// It is missing until the first change.
+    CountedLater,
+}
+
+/// How a built-in kind counts its changes.
+pub(crate) fn generation(group: &str, plural: &str) -> Generation {
+    match (group, plural) {
+        // Annotations are copied to the ReplicaSets, labels tell whose slice it is.
+        ("apps", "deployments") => Generation::Counted(Some("annotations")),
+        ("discovery.k8s.io", "endpointslices") => Generation::Counted(Some("labels")),
+        ("scheduling.k8s.io", "priorityclasses") => Generation::Fixed,
+        ("storage.k8s.io", "csidrivers") => Generation::CountedLater,
+        _ if has_generation(group, plural) => Generation::Counted(None),
+        _ => Generation::None,
+    }
+}
+
+fn has_generation(group: &str, plural: &str) -> bool {
     match group {
         "" => matches!(plural, "pods" | "replicationcontrollers" | "podtemplates"),
         "apps" => plural != "controllerrevisions",
         "batch"
         | "policy"
-        | "discovery.k8s.io"
         | "flowcontrol.apiserver.k8s.io"
         | "scheduling.k8s.io"
         | "admissionregistration.k8s.io"
@@ -59,7 +84,6 @@ pub(crate) fn has_generation(group: &str, plural: &str) -> bool {
         "networking.k8s.io" => {
             matches!(plural, "ingresses" | "ingressclasses" | "networkpolicies")
         }
-        "storage.k8s.io" => plural == "csidrivers",
         "resource.k8s.io" => matches!(plural, "resourceslices" | "deviceclasses"),
         _ => false,
     }

@@ -9,7 +9,7 @@ use super::{
     crd::CustomVersion,
     fields::{self, SelectableField},
     kept::Kept,
-    kind::{self, Verbs},
+    kind::{self, Generation, Verbs},
 };
 use crate::{
     meta::{NameRule, Tree},
@@ -49,7 +49,7 @@ pub(crate) struct Resource {
     pub(crate) verbs: Verbs,
     pub(crate) subresources: Vec<Sub>,
     pub(crate) name_rule: NameRule,
-    pub(crate) has_generation: bool,
+    pub(crate) generation: Generation,
     pub(crate) unconditional_update: bool,
     pub(crate) create_on_update: bool,
     /// Tells clients when the stored form changes.
@@ -97,7 +97,7 @@ impl Resource {
                 })
                 .collect(),
             name_rule: builtin_name_rule(kind.group, kind.plural),
-            has_generation: kind::has_generation(kind.group, kind.plural),
+            generation: kind::generation(kind.group, kind.plural),
             unconditional_update: kind::updates_unconditionally(kind.group, kind.plural),
             create_on_update: kind::creates_on_update(kind.group, kind.plural),
             storage_hash: kind.storage_version_hash.map(str::to_owned),
@@ -226,7 +226,9 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
 fn builtin_name_rule(group: &str, plural: &str) -> NameRule {
     match (group, plural) {
         ("", "namespaces" | "services") => NameRule::Label,
-        ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
+        // Recorders have always named events after what they are about.
+        ("", "events") | ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
+        ("networking.k8s.io", "ipaddresses") => NameRule::Address,
         _ => NameRule::Subdomain,
     }
 }

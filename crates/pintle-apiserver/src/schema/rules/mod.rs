@@ -7,6 +7,7 @@
 mod autoscalers;
 mod events;
 mod kinds;
+mod pod_changes;
 mod pods;
 pub(crate) mod services;
 mod workloads;
@@ -33,8 +34,10 @@ pub(crate) fn create(object: &Value, ty: TypeRef) -> Vec<FieldError> {
         return faults;
     };
     check(group, kind, object, &mut faults);
-    if (group, kind) == ("events.k8s.io", "Event") {
-        events::strict(object, &mut faults);
+    match (group, kind) {
+        ("", "Pod") => pods::fresh(&object["spec"], &mut faults),
+        ("events.k8s.io", "Event") => events::strict(object, &mut faults),
+        _ => {}
     }
     faults
 }
@@ -46,8 +49,7 @@ pub(crate) fn update(object: &Value, old: &Value, ty: TypeRef) -> Vec<FieldError
         return faults;
     };
     if (group, kind) == ("", "Pod") {
-        // What a stored Pod is, it was checked for; changes have rules of their own.
-        pods::change(object, old, &mut faults);
+        pod_changes::change(object, old, &mut faults);
     } else {
         check(group, kind, object, &mut faults);
         kinds::change(group, kind, object, old, &mut faults);

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    Faults, absent, blank, dns_label, entries, items, labels, one_of, port, port_name, require,
-    subdomain, text,
+    Faults, absent, dns_label, entries, items, labels, one_of, port, port_name, require, subdomain,
+    text,
 };
+use crate::meta::names::qualified_name;
 use crate::schema::field::{FieldError, Path};
 use crate::schema::typed::quantity;
 
@@ -76,6 +77,17 @@ pub(super) fn spec(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
             dns_label(found, &at.child(name), faults);
         }
     }
+    gates(
+        &spec["schedulingGates"],
+        &at.child("schedulingGates"),
+        faults,
+    );
+    let security = at.child("securityContext");
+    sysctls(
+        &spec["securityContext"]["sysctls"],
+        &security.child("sysctls"),
+        faults,
+    );
     labels(&spec["nodeSelector"], &at.child("nodeSelector"), faults);
     for (i, toleration) in items(&spec["tolerations"]) {
         let here = at.child("tolerations");
@@ -89,6 +101,58 @@ pub(super) fn spec(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
             ));
         }
     }
+}
+
+fn gates(list: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let mut names = BTreeSet::new();
+    for (i, gate) in items(list) {
+        let name = text(gate, "name");
+        for why in qualified_name(name) {
+            faults.push(FieldError::invalid(at.index(i), name, why));
+        }
+        if !names.insert(name) {
+            faults.push(FieldError::duplicate(at.index(i), name));
+        }
+    }
+}
+
+/// What a new Pod may not say, though a stored one may.
+pub(super) fn fresh(spec: &Value, faults: &mut Faults) {
+    if !absent(&spec["ephemeralContainers"]) {
+        let why = "cannot be set on create";
+        faults.push(FieldError::forbidden("spec.ephemeralContainers", why));
+    }
+    if !absent(&spec["nodeName"]) && !absent(&spec["schedulingGates"]) {
+        let why = "cannot be set until all schedulingGates have been cleared";
+        faults.push(FieldError::forbidden("spec.nodeName", why));
+    }
+}
+
+fn sysctls(list: &Value, at: &Path<'_>, faults: &mut Faults) {
+    let mut names = BTreeSet::new();
+    for (i, one) in items(list) {
+        let (here, name) = (at.index(i), text(one, "name"));
+        if name.is_empty() {
+            faults.push(FieldError::required(here.child("name"), ""));
+        } else if !is_sysctl(name) {
+            let why = "must have at most 253 characters and match regex \
+                       ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+            faults.push(FieldError::invalid(here.child("name"), name, why));
+        } else if !names.insert(name) {
+            faults.push(FieldError::duplicate(here.child("name"), name));
+        }
+    }
+}
+
+/// Whether a kernel parameter could have this name: segments between dots or slashes.
+fn is_sysctl(name: &str) -> bool {
+    let end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let segment = |segment: &str| {
+        segment.starts_with(end)
+            && segment.ends_with(end)
+            && segment.chars().all(|c| end(c) || matches!(c, '-' | '_'))
+    };
+    name.len() <= 253 && name.split(['.', '/']).all(segment)
 }
 
 /// Checks volumes, and tells their names.
@@ -230,91 +294,5 @@ fn probe(probe: &Value, at: &Path<'_>, faults: &mut Faults) {
         if probe[name].is_object() {
             port(&probe[name]["port"], &at.child(name).child("port"), faults);
         }
-    }
-}
-
-/// A Pod is what it is: a few fields may change.
-pub(super) fn change(pod: &Value, old: &Value, faults: &mut Faults) {
-    let (spec, before) = (&pod["spec"], &old["spec"]);
-    let at = Path::At("spec");
-    for list in ["containers", "initContainers"] {
-        let count = |spec: &Value| spec[list].as_array().map_or(0, Vec::len);
-        if count(spec) != count(before) {
-            let why = "pod updates may not add or remove containers";
-            faults.push(FieldError::forbidden(at.child(list), why));
-            return;
-        }
-        for (i, one) in items(&spec[list]) {
-            let here = at.child(list);
-            if absent(&one["image"]) {
-                faults.push(FieldError::required(here.index(i).child("image"), ""));
-            }
-        }
-    }
-    let deadline = |spec: &Value| spec["activeDeadlineSeconds"].as_i64();
-    match (deadline(before), deadline(spec)) {
-        (Some(old), Some(new)) if new > old => {
-            let why = "must be less than or equal to previous value";
-            faults.push(FieldError::invalid(
-                at.child("activeDeadlineSeconds"),
-                new,
-                why,
-            ));
-            return;
-        }
-        (Some(_), None) => {
-            let why = "must not update from a positive integer to nil value";
-            faults.push(FieldError::invalid(
-                at.child("activeDeadlineSeconds"),
-                Value::Null,
-                why,
-            ));
-            return;
-        }
-        _ => {}
-    }
-    let tolerations = |spec: &Value| spec["tolerations"].as_array().cloned().unwrap_or_default();
-    let (old, new) = (tolerations(before), tolerations(spec));
-    let kept = old.iter().all(|one| {
-        // Only how long may change.
-        let timeless = |toleration: &Value| {
-            let mut toleration = toleration.clone();
-            blank(&mut toleration, "tolerationSeconds");
-            toleration
-        };
-        new.iter().any(|other| timeless(other) == timeless(one))
-    });
-    let short = before["terminationGracePeriodSeconds"]
-        .as_i64()
-        .is_some_and(|s| s < 0);
-    let frozen = |spec: &Value| {
-        let mut spec = spec.clone();
-        for list in ["containers", "initContainers"] {
-            let containers = spec.get_mut(list).and_then(Value::as_array_mut);
-            for one in containers.into_iter().flatten() {
-                blank(one, "image");
-            }
-        }
-        for name in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
-            blank(&mut spec, name);
-        }
-        // One that was negative counts as one.
-        if short
-            && matches!(
-                spec["terminationGracePeriodSeconds"].as_i64(),
-                Some(i64::MIN..=1)
-            )
-        {
-            blank(&mut spec, "terminationGracePeriodSeconds");
-        }
-        spec
-    };
-    if !kept || frozen(spec) != frozen(before) {
-        let why = "pod updates may not change fields other than \
-                   `spec.containers[*].image`,`spec.initContainers[*].image`,\
-                   `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
-                   tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if \
-                   it was previously negative)";
-        faults.push(FieldError::forbidden("spec", why));
     }
 }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    Faults, NON_NEGATIVE, absent, entries, labels, non_negative, one_of, pods, require, selects,
-    text,
+    Faults, NON_NEGATIVE, absent, blank, entries, items, labels, non_negative, one_of, pods,
+    require, selects, text,
 };
 use crate::meta::names::{label_value, qualified_name};
 use crate::schema::field::{FieldError, Path};
@@ -191,8 +191,34 @@ pub(super) fn stateful_set(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     }
     non_negative(spec, "replicas", at, faults);
     non_negative(spec, "minReadySeconds", at, faults);
+    let spec = &with_claims(spec);
     selected(spec, "statefulset", at, faults);
     template(spec, "StatefulSet", at, faults);
+}
+
+/// A StatefulSet whose template is as its Pods will be: with a volume for each claim template, and
+/// without the names that each Pod gets of its own.
+fn with_claims(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    let claims: Vec<Value> = items(&spec["volumeClaimTemplates"])
+        .map(|(_, claim)| claim["metadata"]["name"].clone())
+        .collect();
+    let Some(pod) = spec.pointer_mut("/template/spec") else {
+        return spec;
+    };
+    blank(pod, "hostname");
+    blank(pod, "subdomain");
+    if claims.is_empty() {
+        return spec;
+    }
+    let own = items(&pod["volumes"]).map(|(_, volume)| volume);
+    let own = own.filter(|volume| !claims.contains(&volume["name"]));
+    let claimed = claims.iter().map(|name| {
+        json!({"name": name, "persistentVolumeClaim": {"claimName": name, "readOnly": false}})
+    });
+    let volumes: Vec<Value> = claimed.chain(own.cloned()).collect();
+    pod["volumes"] = volumes.into();
+    spec
 }
 
 pub(super) fn daemon_set(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
