@@ -22,7 +22,7 @@ use pintle::{
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use self::plan::{Addresses, Candidate, Step};
+use self::plan::{Addresses, Candidate, HostPort, Step};
 use crate::{
     api::{self, unless_stale},
     manager::{Environment, LoopError},
@@ -43,8 +43,15 @@ struct Memory {
 #[derive(Default)]
 struct Remembered {
     addresses: Addresses,
-    nodes: BTreeMap<String, String>,
+    /// By the UID of the Pod.
+    places: BTreeMap<String, Place>,
     load: BTreeMap<String, usize>,
+}
+
+/// What a Pod takes of a node.
+struct Place {
+    node: String,
+    ports: Vec<HostPort>,
 }
 
 impl Remembered {
@@ -61,25 +68,53 @@ impl Remembered {
             // It keeps its node's name and address, but no longer takes room.
             self.unbind(uid);
         } else if !node.is_empty() {
-            self.bind(uid, node);
+            self.bind(uid, node, pod);
         }
     }
 
-    fn bind(&mut self, uid: &str, node: &str) {
-        if self.nodes.get(uid).is_some_and(|known| known == node) {
+    fn bind(&mut self, uid: &str, node: &str, pod: &Pod) {
+        if self.places.get(uid).is_some_and(|known| known.node == node) {
             return;
         }
         self.unbind(uid);
-        self.nodes.insert(uid.into(), node.into());
+        let place = Place {
+            node: node.into(),
+            ports: plan::host_ports(pod),
+        };
+        self.places.insert(uid.into(), place);
         *self.load.entry(node.into()).or_default() += 1;
     }
 
     fn unbind(&mut self, uid: &str) {
-        if let Some(node) = self.nodes.remove(uid)
-            && let Some(load) = self.load.get_mut(&node)
+        if let Some(place) = self.places.remove(uid)
+            && let Some(load) = self.load.get_mut(&place.node)
         {
             *load -= 1;
         }
+    }
+
+    /// Chooses a node for a Pod and counts the Pod there at once, so that no two Pods of a moment
+    /// are promised the same port.
+    fn place(&mut self, pod: &Pod, nodes: &[Arc<Node>]) -> Option<String> {
+        let wanted = plan::host_ports(pod);
+        let candidates: Vec<Candidate<'_>> = nodes
+            .iter()
+            .map(|node| {
+                let name = meta::name(&node.metadata);
+                let mut here = self.places.values().filter(|place| place.node == name);
+                let clashes = !wanted.is_empty()
+                    && here.any(|place| place.ports.iter().any(|port| port.clashes(&wanted)));
+                Candidate {
+                    node,
+                    pods: self.load.get(name).copied().unwrap_or_default(),
+                    ports_free: !clashes,
+                }
+            })
+            .collect();
+        let node = plan::choose_node(pod, &candidates)?;
+        let name = meta::name(&node.metadata).to_owned();
+        self.bind(meta::uid(&pod.metadata), &name, pod);
+        Some(name)
     }
 
     fn forget(&mut self, uid: &str) {
@@ -116,7 +151,7 @@ pub(crate) async fn run(
     Controller::<Pod>::new("pods", &environment.informers)
         .watches::<Node>(move |_| {
             // A node that came, or changed, may fit a Pod that none fitted before.
-            let waits = |pod: &Pod| state::node_name(pod).is_empty();
+            let waits = |pod: &Pod| state::node_name(pod).is_empty() && !state::is_gated(pod);
             let mut keys: Vec<ObjectKey> = unbound
                 .list()
                 .into_iter()
@@ -149,7 +184,9 @@ async fn reconcile(
     let pod = cached.get()?;
     let node = state::node_name(&pod);
     if node.is_empty() {
-        if !cached.is_being_deleted() && !state::is_finished(&pod) {
+        let over = cached.is_being_deleted() || state::is_finished(&pod);
+        // The API server has said that gates hold it back; removing the last one is a change.
+        if !over && !state::is_gated(&pod) {
             return bind(&pod, &cx, &environment, &memory, &recorder).await;
         }
         return Ok(Action::await_change());
@@ -199,21 +236,9 @@ async fn bind(
     for node in cx.lister::<Node>()?.list() {
         nodes.push(node.get()?);
     }
-    let load = memory.state.lock().load.clone();
-    let candidates: Vec<Candidate<'_>> = nodes
-        .iter()
-        .map(|node| Candidate {
-            node,
-            pods: load
-                .get(meta::name(&node.metadata))
-                .copied()
-                .unwrap_or_default(),
-        })
-        .collect();
-    if let Some(node) = plan::choose_node(pod, &candidates) {
-        let name = meta::name(&node.metadata);
-        memory.state.lock().bind(meta::uid(&pod.metadata), name);
-        let bound = bind_to(pod, name, cx, recorder).await;
+    let placed = memory.state.lock().place(pod, &nodes);
+    if let Some(node) = placed {
+        let bound = bind_to(pod, &node, cx, recorder).await;
         if !matches!(bound, Ok(true)) {
             memory.state.lock().unbind(meta::uid(&pod.metadata));
         }

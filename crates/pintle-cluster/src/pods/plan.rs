@@ -48,6 +48,51 @@ pub(crate) enum Step {
 pub(crate) struct Candidate<'a> {
     pub(crate) node: &'a Node,
     pub(crate) pods: usize,
+    /// Whether none of its Pods has a port of the node that the Pod wants.
+    pub(crate) ports_free: bool,
+}
+
+/// A port of its node that a Pod takes for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostPort {
+    address: String,
+    protocol: String,
+    port: i32,
+}
+
+impl HostPort {
+    /// Whether any of `others` is the same port, at the same address or at all of them.
+    pub(crate) fn clashes(&self, others: &[Self]) -> bool {
+        let anywhere = |port: &Self| port.address == ANY_ADDRESS;
+        others.iter().any(|other| {
+            other.port == self.port
+                && other.protocol == self.protocol
+                && (other.address == self.address || anywhere(other) || anywhere(self))
+        })
+    }
+}
+
+const ANY_ADDRESS: &str = "0.0.0.0";
+
+/// The ports of its node that a Pod takes: those of its containers and sidecars.
+pub(crate) fn host_ports(pod: &Pod) -> Vec<HostPort> {
+    let sidecars = pod.spec.iter().flat_map(|spec| {
+        let all = spec.init_containers.iter().flatten();
+        all.filter(|container| container.restart_policy.as_deref() == Some("Always"))
+    });
+    let ports = containers(pod)
+        .chain(sidecars)
+        .flat_map(|container| container.ports.iter().flatten());
+    let some = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    ports
+        .filter_map(|port| {
+            Some(HostPort {
+                port: port.host_port.filter(|port| *port > 0)?,
+                protocol: some(&port.protocol).unwrap_or_else(|| "TCP".into()),
+                address: some(&port.host_ip).unwrap_or_else(|| ANY_ADDRESS.into()),
+            })
+        })
+        .collect()
 }
 
 /// The node for a Pod: of those that fit, the one with the fewest Pods, then the first by name.
@@ -81,6 +126,7 @@ fn fits(pod: &Pod, candidate: &Candidate<'_>) -> bool {
         && selected
         && tolerates(pod, node)
         && candidate.pods < capacity(node)
+        && candidate.ports_free
 }
 
 fn is_node_ready(node: &Node) -> bool {

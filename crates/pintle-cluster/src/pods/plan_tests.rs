@@ -44,7 +44,11 @@ fn node(name: &str, spec: &serde_json::Value) -> Node {
 fn chosen(pod: &Pod, nodes: &[(&Node, usize)]) -> Option<String> {
     let candidates: Vec<_> = nodes
         .iter()
-        .map(|(node, pods)| Candidate { node, pods: *pods })
+        .map(|(node, pods)| Candidate {
+            node,
+            pods: *pods,
+            ports_free: true,
+        })
         .collect();
     choose_node(pod, &candidates).and_then(|node| node.metadata.name.clone())
 }

@@ -23,6 +23,15 @@ pub(crate) fn node_name(pod: &Pod) -> &str {
         .unwrap_or_default()
 }
 
+/// Whether something still holds the Pod back from being scheduled.
+pub(crate) fn is_gated(pod: &Pod) -> bool {
+    let gates = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.scheduling_gates.as_ref());
+    gates.is_some_and(|gates| !gates.is_empty())
+}
+
 pub(crate) fn is_finished(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
