@@ -1,9 +1,9 @@
 //! A `kube::Client` that talks to the server in process.
 
-use crate::ApiServer;
+use crate::{ApiServer, User};
 
 impl ApiServer {
-    /// A client of this server, without sockets, authentication or retries.
+    /// An administrator's client of this server, without sockets or retries.
     ///
     /// Must be called inside a tokio runtime; the client belongs to it.
     ///
@@ -17,6 +17,30 @@ impl ApiServer {
     /// # }
     /// ```
     pub fn client(&self) -> kube::Client {
-        kube::Client::new(self.service(), "default")
+        self.client_as(User::admin())
+    }
+
+    /// A client of this server for `user`, without sockets or retries.
+    ///
+    /// Groups follow from the name; see [`User::new`]. Must be called inside a tokio runtime; the
+    /// client belongs to it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), kube::Error> {
+    /// use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+    /// use kube::Api;
+    ///
+    /// let server = pintle_apiserver::ApiServer::builder().build();
+    /// let client = server.client_as("system:serviceaccount:shop:robot");
+    /// let reviews = Api::<SelfSubjectReview>::all(client);
+    /// let review = reviews.create(&Default::default(), &Default::default()).await?;
+    /// let user = review.status.and_then(|status| status.user_info).unwrap_or_default();
+    /// assert_eq!(user.username.as_deref(), Some("system:serviceaccount:shop:robot"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn client_as(&self, user: impl Into<User>) -> kube::Client {
+        kube::Client::new(self.service_as(user), "default")
     }
 }

@@ -43,7 +43,7 @@ mod store;
 mod tests;
 
 pub use self::{
-    api::Body,
+    api::{Body, ControllerRegistration, User},
     clock::Clock,
     points::{Hold, Points, Write},
     serve::{Bound, ServeError, ServeOptions},

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Accounts, Api, Expiry, Ledgered, Past},
+    api::{Accounts, Api, ControllerRegistration, Controllers, Expiry, Ledgered, Past, User},
     chance::Chance,
     clock::Clock,
     points::{Pointed, Points},
@@ -87,10 +87,31 @@ impl ApiServer {
         }
     }
 
-    /// The server as a tower service, without sockets and without authentication: whoever holds it
-    /// is the administrator.
+    /// The server as a tower service without sockets, for the administrator ([`User::admin`]).
+    ///
+    /// The administrator may ask as another user with `Impersonate-User` and its companions, as over
+    /// TLS.
     pub fn service(&self) -> ApiService {
-        ApiService::new(Arc::clone(&self.api))
+        self.service_as(User::admin())
+    }
+
+    /// The server as a tower service all of whose requests are `user`'s.
+    pub fn service_as(&self, user: impl Into<User>) -> ApiService {
+        ApiService::new(Arc::clone(&self.api), user.into())
+    }
+
+    /// Says that a controller acts on the objects of a built-in kind, for as long as what is returned
+    /// lives. Otherwise a client that creates one is told, by a `Warning` header, that it has no
+    /// effect.
+    ///
+    /// ```
+    /// let server = pintle_apiserver::ApiServer::builder().build();
+    /// let acting = server.register_controller("apps", "statefulsets");
+    /// // … run the controller …
+    /// drop(acting);
+    /// ```
+    pub fn register_controller(&self, group: &str, plural: &str) -> ControllerRegistration {
+        self.api.controllers.register(group, plural)
     }
 
     /// The newest resource version.
@@ -169,6 +190,7 @@ impl Builder {
             pod_deletion: self.pod_deletion,
             accounts: Accounts::default(),
             ledger: Ledgered::default(),
+            controllers: Controllers::default(),
             points: Pointed::default(),
             expiry: Expiry::default(),
             past: Past::default(),

@@ -18,7 +18,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tower::Service;
 
-use crate::api::{Api, ApiError, Body, MOST_BODY, User, refusal};
+use crate::api::{Api, ApiError, Body, MOST_BODY, User, impersonated, refusal};
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -34,11 +34,22 @@ pub(crate) struct BodyTimeout(pub(crate) Duration);
 #[derive(Clone)]
 pub struct ApiService {
     api: Arc<Api>,
+    /// Whose requests these are; none where each request brings its user along.
+    user: Option<Arc<User>>,
 }
 
 impl ApiService {
-    pub(crate) fn new(api: Arc<Api>) -> Self {
-        Self { api }
+    /// A service all of whose requests are `user`'s.
+    pub(crate) fn new(api: Arc<Api>, user: User) -> Self {
+        Self {
+            api,
+            user: Some(Arc::new(user)),
+        }
+    }
+
+    /// A service whose requests carry their [`User`] as an extension; others are refused.
+    pub(crate) fn unidentified(api: Arc<Api>) -> Self {
+        Self { api, user: None }
     }
 
     pub(crate) fn api(&self) -> &Arc<Api> {
@@ -62,12 +73,19 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let api = Arc::clone(&self.api);
+        let own = self.user.clone();
         Box::pin(async move {
             let (mut parts, body) = request.into_parts();
-            let user = parts
-                .extensions
-                .remove::<User>()
-                .unwrap_or_else(User::admin);
+            let user = parts.extensions.remove::<User>();
+            let user = user
+                .or_else(|| own.map(Arc::unwrap_or_clone))
+                .filter(|user| !user.name.is_empty())
+                .ok_or_else(ApiError::unauthorized)
+                .and_then(|user| impersonated(&parts.headers, user));
+            let user = match user {
+                Ok(user) => user,
+                Err(error) => return Ok(refusal(&error)),
+            };
             let body = read(body).await;
             let asked = api
                 .points

@@ -138,7 +138,7 @@ async fn what_follows_from_a_request_is_told_and_what_the_server_does_by_itself_
     let pod = json!({"metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
     assert_eq!(http.post(pods, &pod).await.0, 201);
-    let binding = json!({"target": {"name": "n"}});
+    let binding = json!({"metadata": {"name": "p"}, "target": {"name": "n"}});
     http.post(&format!("{one}/binding"), &binding).await;
     http.delete(&one).await;
     assert_eq!(writes(), ["put p"; 3], "made, bound, marked");

@@ -324,7 +324,7 @@ async fn a_scheduled_pod_gets_its_grace_when_the_server_is_built_so() {
         let server = ApiServer::builder().pod_deletion(how).build();
         let http = http(&server);
         pod(&http, "p").await;
-        let binding = json!({"target": {"name": "n"}});
+        let binding = json!({"metadata": {"name": "p"}, "target": {"name": "n"}});
         http.post(&format!("{PODS}/p/binding"), &binding).await;
         assert_eq!(http.delete(&format!("{PODS}/p")).await.0, 200);
         let (code, marked) = http.get(&format!("{PODS}/p")).await;

@@ -25,7 +25,7 @@ fn deployment(name: &str) -> Value {
             "spec": {"containers": [{"name": "c", "image": "x"}]}}}})
 }
 
-fn event(metadata: Value) -> Value {
+fn event(metadata: &Value) -> Value {
     json!({"metadata": metadata, "involvedObject": {"namespace": "default"},
         "reason": "Tested", "message": "m", "type": "Normal"})
 }
@@ -73,7 +73,7 @@ async fn namespace_of_cluster_scoped_object_is_cleared() {
     assert_eq!(made["metadata"].get("namespace"), None);
 }
 
-/// Annotations of a Deployment are copied to its ReplicaSets, so they count; nothing else's do.
+/// Annotations of a Deployment are copied to what it owns, so they count; nothing else's do.
 /// Proves W39.
 #[tokio::test]
 async fn annotating_a_deployment_bumps_its_generation() {
@@ -165,10 +165,10 @@ async fn core_event_names_are_path_segments() {
         json!({"generateName": "p."}),
         json!({"generateName": "Big:"}),
     ] {
-        let (code, made) = http.post(EVENTS, &event(metadata)).await;
+        let (code, made) = http.post(EVENTS, &event(&metadata)).await;
         assert_eq!(code, 201, "{made}");
     }
-    let (code, _) = http.post(EVENTS, &event(json!({"name": "a%b"}))).await;
+    let (code, _) = http.post(EVENTS, &event(&json!({"name": "a%b"}))).await;
     assert_eq!(code, 422);
     // The newer group is strict about new events and takes the old ones as they are.
     let newer = "/apis/events.k8s.io/v1/namespaces/default/events";
@@ -187,9 +187,9 @@ async fn core_event_names_are_path_segments() {
 async fn event_source_selector_falls_back_to_the_reporter() {
     let server = server();
     let http = http(&server);
-    let mut old = event(json!({"name": "old"}));
+    let mut old = event(&json!({"name": "old"}));
     old["source"] = json!({"component": "kubelet"});
-    let mut new = event(json!({"name": "new"}));
+    let mut new = event(&json!({"name": "new"}));
     new["reportingComponent"] = "scheduler".into();
     for event in [&old, &new] {
         assert_eq!(http.post(EVENTS, event).await.0, 201);

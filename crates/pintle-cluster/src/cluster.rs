@@ -10,7 +10,7 @@ use pintle::{
     informer::InformerFactory,
     metrics::Metrics,
 };
-use pintle_apiserver::{ApiServer, Bound, PodDeletion, ServeError};
+use pintle_apiserver::{ApiServer, Bound, ControllerRegistration, PodDeletion, ServeError, User};
 use tokio::net::ToSocketAddrs;
 use tokio_util::sync::CancellationToken;
 
@@ -214,9 +214,17 @@ impl Builder {
             nodes: self.nodes,
             root_ca: self.root_ca,
         };
-        let manager = Manager::start(environment, chosen(self.loops));
+        let loops = chosen(self.loops);
+        let kinds = loops.iter().flat_map(|one| one.acts_on);
+        let acting = kinds.map(|(group, plural)| server.register_controller(group, plural));
+        let acting = acting.collect();
+        let manager = Manager::start(environment, loops);
         manager.synced().await;
-        Cluster { server, manager }
+        Cluster {
+            server,
+            manager,
+            _acting: acting,
+        }
     }
 }
 
@@ -233,12 +241,18 @@ fn chosen(loops: Loops) -> Vec<Loop> {
             Loops::GARBAGE_COLLECTOR,
             Loop::new("garbage-collector", garbage_collector::run),
         ),
-        (Loops::PODS, Loop::new("pods", pods::run)),
+        (
+            Loops::PODS,
+            Loop::new("pods", pods::run).acts_on(&[("", "pods")]),
+        ),
         (
             Loops::REPLICA_SET,
-            Loop::new("replica-sets", replica_set::run),
+            Loop::new("replica-sets", replica_set::run).acts_on(&[("apps", "replicasets")]),
         ),
-        (Loops::DEPLOYMENT, Loop::new("deployments", deployment::run)),
+        (
+            Loops::DEPLOYMENT,
+            Loop::new("deployments", deployment::run).acts_on(&[("apps", "deployments")]),
+        ),
     ];
     all.into_iter()
         .filter(|(which, _)| loops.contains(*which))
@@ -263,6 +277,8 @@ impl fmt::Debug for Builder {
 pub struct Cluster {
     server: ApiServer,
     manager: Manager,
+    /// Which kinds the loops bring to life, as long as they run.
+    _acting: Vec<ControllerRegistration>,
 }
 
 impl Cluster {
@@ -291,11 +307,19 @@ impl Cluster {
         }
     }
 
-    /// A client of the cluster, in process.
+    /// An administrator's client of the cluster, in process.
     ///
     /// Must be called within a tokio runtime; the client belongs to it.
     pub fn client(&self) -> kube::Client {
         self.server.client()
+    }
+
+    /// A client of the cluster for `user`, in process: `"jane"`, or
+    /// `"system:serviceaccount:NAMESPACE:NAME"`. Groups follow from the name; see [`User::new`].
+    ///
+    /// Must be called within a tokio runtime; the client belongs to it.
+    pub fn client_as(&self, user: impl Into<User>) -> kube::Client {
+        self.server.client_as(user)
     }
 
     /// The cluster's API server: to serve it over TLS, or to look behind the curtain.

@@ -67,6 +67,8 @@ type Run = Arc<
 pub(crate) struct Loop {
     name: &'static str,
     run: Run,
+    /// The kinds it brings to life, by group and plural.
+    pub(crate) acts_on: &'static [(&'static str, &'static str)],
 }
 
 impl Loop {
@@ -76,7 +78,20 @@ impl Loop {
         R: Future<Output = Result<(), LoopError>> + Send + 'static,
     {
         let run: Run = Arc::new(move |environment, stop| run(environment, stop).boxed());
-        Self { name, run }
+        Self {
+            name,
+            run,
+            acts_on: &[],
+        }
+    }
+
+    /// Names the kinds the loop brings to life: while it runs, the server does not warn clients that
+    /// such an object has no effect.
+    pub(crate) fn acts_on(self, kinds: &'static [(&'static str, &'static str)]) -> Self {
+        Self {
+            acts_on: kinds,
+            ..self
+        }
     }
 }
 
@@ -117,7 +132,7 @@ impl Manager {
         }
         let running = loops
             .into_iter()
-            .map(|Loop { name, run }| {
+            .map(|Loop { name, run, .. }| {
                 let stop = CancellationToken::new();
                 let task = supervise(name, run, environment.clone(), stop.clone());
                 Running {

@@ -19,7 +19,11 @@ fn pod(name: &str, port: &Value) -> Value {
 async fn node_of(kubectl: &Kubectl, name: &str) -> String {
     wait_for(&format!("{name} to run"), async || {
         let pod = kubectl.get::<Pod>(name).await;
-        is_ready(&pod).then(|| pod.spec.unwrap().node_name.unwrap())
+        if is_ready(&pod) {
+            pod.spec?.node_name
+        } else {
+            None
+        }
     })
     .await
 }

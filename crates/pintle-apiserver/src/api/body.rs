@@ -11,6 +11,8 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http_body::{Frame, SizeHint};
 
+use super::pretty::Indenter;
+
 /// The body of an answer: bytes at once, or a stream of chunks (lists and watches).
 pub struct Body {
     inner: Inner,
@@ -18,8 +20,13 @@ pub struct Body {
 
 enum Inner {
     Whole(Bytes),
-    Chunks(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    /// One document in pieces.
+    Chunks(Chunks),
+    /// One document after the other, for as long as the client stays.
+    Events(Chunks),
 }
+
+type Chunks = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
 impl Body {
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
@@ -31,6 +38,22 @@ impl Body {
     pub(crate) fn chunks(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self {
             inner: Inner::Chunks(Box::pin(stream)),
+        }
+    }
+
+    pub(crate) fn events(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self {
+            inner: Inner::Events(Box::pin(stream)),
+        }
+    }
+
+    /// The same with its JSON indented, unless it is a stream of events.
+    pub(crate) fn indented(self) -> Self {
+        let mut indenter = Indenter::default();
+        match self.inner {
+            Inner::Whole(bytes) => Self::whole(indenter.indent(&bytes)),
+            Inner::Chunks(chunks) => Self::chunks(chunks.map(move |chunk| indenter.indent(&chunk))),
+            Inner::Events(_) => self,
         }
     }
 }
@@ -46,7 +69,7 @@ impl http_body::Body for Body {
         match &mut self.inner {
             Inner::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Inner::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Inner::Chunks(stream) => stream
+            Inner::Chunks(stream) | Inner::Events(stream) => stream
                 .poll_next_unpin(context)
                 .map(|chunk| chunk.map(|c| Ok(Frame::data(c)))),
         }
@@ -59,7 +82,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.inner {
             Inner::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Inner::Chunks(_) => SizeHint::default(),
+            Inner::Chunks(_) | Inner::Events(_) => SizeHint::default(),
         }
     }
 }
@@ -68,7 +91,7 @@ impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.inner {
             Inner::Whole(bytes) => write!(f, "Body({} bytes)", bytes.len()),
-            Inner::Chunks(_) => f.write_str("Body(stream)"),
+            Inner::Chunks(_) | Inner::Events(_) => f.write_str("Body(stream)"),
         }
     }
 }

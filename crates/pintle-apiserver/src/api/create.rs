@@ -126,6 +126,7 @@ impl Api {
             let _promise = self.give_service(resource, &mut next, None)?;
             on_value(&mut next, |next| check(resource, Part::Main, next, None))?;
             services::warn(resource, &next, &options.warnings);
+            self.controllers.warn(resource, &options.warnings);
             let key = key_of(namespace, &last);
             let content = Arc::new(lighten(resource, resource.encode(next), mark));
             if options.dry_run {

@@ -4,6 +4,7 @@ mod accounts;
 mod body;
 mod bootstrap;
 mod commit;
+mod controllers;
 mod create;
 mod decode;
 mod definitions;
@@ -11,6 +12,7 @@ mod delete;
 mod discovery;
 mod error;
 mod events;
+mod impersonate;
 mod list;
 mod managers;
 mod namespaces;
@@ -20,6 +22,7 @@ mod options;
 mod past;
 mod patch;
 mod pods;
+mod pretty;
 mod query;
 mod read;
 mod respond;
@@ -41,17 +44,18 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Response, header, request::Parts};
 use tokio_util::sync::CancellationToken;
 
-pub use self::body::Body;
 pub(crate) use self::respond::error as refusal;
 pub(crate) use self::{
     accounts::{Accounts, ISSUER},
+    controllers::Controllers,
     error::ApiError,
     events::Expiry,
+    impersonate::impersonated,
     past::Past,
-    query::decode as percent_decoded,
     services::Ledgered,
-    user::{ADMINISTRATORS, AUTHENTICATED, CREDENTIAL, User},
+    user::{ADMINISTRATORS, AUTHENTICATED, CREDENTIAL},
 };
+pub use self::{body::Body, controllers::ControllerRegistration, user::User};
 use self::{
     negotiate::Form,
     options::Warnings,
@@ -86,6 +90,8 @@ pub(crate) struct Api {
     pub(crate) accounts: Accounts,
     /// Which addresses and ports services have.
     pub(crate) ledger: Ledgered,
+    /// Which kinds controllers act on.
+    pub(crate) controllers: Controllers,
     /// What is told on the way of a write.
     pub(crate) points: Pointed,
     /// When events are forgotten.
@@ -123,9 +129,15 @@ impl Api {
         body: Result<Bytes, ApiError>,
         user: User,
     ) -> Response<Body> {
-        match self.dispatch(parts, body, user).await {
+        let pretty = pretty::is_wanted(&parts);
+        let response = match self.dispatch(parts, body, user).await {
             Ok(response) => response,
             Err(error) => respond::error(&error),
+        };
+        if pretty {
+            respond::indented(response)
+        } else {
+            response
         }
     }
 

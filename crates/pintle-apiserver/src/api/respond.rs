@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header, request::Parts};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::{Body, accounts, error::ApiError, negotiate::Form, view::View};
@@ -31,7 +32,53 @@ pub(crate) fn json_bytes(code: u16, bytes: impl Into<Bytes>) -> Response<Body> {
 }
 
 pub(crate) fn json(code: u16, value: &Value) -> Response<Body> {
-    json_bytes(code, value.to_string())
+    json_bytes(code, written(value))
+}
+
+/// A document whose fields are written in the order of its type.
+pub(crate) fn document(code: u16, document: &impl Serialize) -> Response<Body> {
+    // Writing plain fields into memory cannot fail.
+    json_bytes(code, serde_json::to_vec(document).unwrap_or_default())
+}
+
+/// A document as JSON, its kind first.
+pub(crate) fn written(value: &Value) -> String {
+    let mut out = Vec::new();
+    append(&mut out, value);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Appends a document as JSON, its kind first.
+pub(crate) fn append(out: &mut Vec<u8>, value: &Value) {
+    // Writing JSON into memory cannot fail.
+    let _ = serde_json::to_writer(out, &KindFirst(value));
+}
+
+/// A value whose objects open with their kind, then their version, as a typed server writes them.
+/// What has no metadata is no object, only names one.
+struct KindFirst<'a>(&'a Value);
+
+impl Serialize for KindFirst<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const FIRST: [&str; 2] = ["kind", "apiVersion"];
+        match self.0 {
+            Value::Array(items) => serializer.collect_seq(items.iter().map(KindFirst)),
+            Value::Object(map) if map.contains_key("metadata") => {
+                let first = FIRST
+                    .iter()
+                    .filter_map(|name| Some((*name, KindFirst(map.get(*name)?))));
+                let rest = map
+                    .iter()
+                    .filter(|(name, _)| !FIRST.contains(&name.as_str()))
+                    .map(|(name, value)| (name.as_str(), KindFirst(value)));
+                serializer.collect_map(first.chain(rest))
+            }
+            Value::Object(map) => {
+                serializer.collect_map(map.iter().map(|(name, value)| (name, KindFirst(value))))
+            }
+            plain => plain.serialize(serializer),
+        }
+    }
 }
 
 pub(crate) fn text(code: u16, text: &'static str) -> Response<Body> {
@@ -77,6 +124,17 @@ pub(crate) fn error(error: &ApiError) -> Response<Body> {
             .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
+}
+
+/// The same answer with its JSON indented. Watches stay one event a line.
+pub(crate) fn indented(response: Response<Body>) -> Response<Body> {
+    let json = response.headers().get(header::CONTENT_TYPE);
+    let json = json.is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
+    if json {
+        response.map(Body::indented)
+    } else {
+        response
+    }
 }
 
 /// An object in the form the client wants.

@@ -57,7 +57,7 @@ impl Api {
         review.insert("apiVersion".into(), resource.api_version().into());
         review.insert("kind".into(), resource.kind.clone().into());
         review.insert("status".into(), status);
-        let answer = Value::Object(review).to_string().into_bytes();
+        let answer = respond::written(&Value::Object(review)).into_bytes();
         let mut answer = respond::formed(201, form, answer);
         options.warnings.tell(&mut answer);
         Ok(answer)

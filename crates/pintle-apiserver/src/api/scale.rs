@@ -108,7 +108,7 @@ impl Api {
             Form::Yaml => (Form::Yaml, scale.clone()),
             _ => (Form::Json, scale.clone()),
         };
-        respond::formed(200, form, value.to_string().into_bytes())
+        respond::formed(200, form, respond::written(&value).into_bytes())
     }
 }
 

@@ -455,7 +455,7 @@ fn metadata_changed(field: &str, object: &Tree, stored: &Tree) -> bool {
 }
 
 /// Whether anything but metadata and status differs.
-fn spec_changed(resource: &Resource, object: &Tree, stored: &Tree) -> bool {
+pub(super) fn spec_changed(resource: &Resource, object: &Tree, stored: &Tree) -> bool {
     let counts = |field: &&String| {
         let field = field.as_str();
         !matches!(field, "metadata" | "apiVersion" | "kind")

@@ -12,7 +12,7 @@ use super::{
     managers::{Mark, keep_times},
     options::WriteOptions,
     services,
-    strategy::{Part, check, on_value, prepare_update},
+    strategy::{Part, check, on_value, prepare_update, spec_changed},
 };
 use crate::{
     meta::{self, Tree},
@@ -111,6 +111,9 @@ impl Api {
             })?;
             if part == Part::Main {
                 services::warn(resource, &object, &options.warnings);
+                if spec_changed(resource, &object, tree) {
+                    self.controllers.warn(resource, &options.warnings);
+                }
             }
             complete_converted(resource, &mut object);
             let gone = is_finished(resource, &object);

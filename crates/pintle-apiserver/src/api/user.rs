@@ -4,16 +4,39 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::meta::NameRule;
+
 /// Whose members may do everything, and ask as somebody else.
 pub(crate) const ADMINISTRATORS: &str = "system:masters";
 /// The group of everybody the server knows.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+/// The group of everybody else.
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// Who asks without saying who they are.
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
 /// Tells by which credential somebody was recognized.
 pub(crate) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-/// Who is asking.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct User {
+/// The identity a request is made under.
+///
+/// Over a socket it follows from the client's certificate or token. In process the caller chooses
+/// it, with [`ApiServer::service_as`](crate::ApiServer::service_as) or
+/// [`ApiServer::client_as`](crate::ApiServer::client_as):
+///
+/// ```
+/// use pintle_apiserver::User;
+///
+/// let jane = User::new("jane").group("developers");
+/// assert_eq!(jane.groups(), ["developers", "system:authenticated"]);
+///
+/// let robot = User::new("system:serviceaccount:shop:robot");
+/// assert_eq!(
+///     robot.groups(),
+///     ["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"],
+/// );
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct User {
     pub(crate) name: String,
     /// Empty if it has none.
     pub(crate) uid: String,
@@ -23,13 +46,45 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Who uses the server in process, and who holds its token.
-    pub(crate) fn admin() -> Self {
+    /// The user of that name, with the groups that follow from it: those of a service account if it
+    /// is one (`system:serviceaccount:NAMESPACE:NAME`), and `system:authenticated`.
+    ///
+    /// A request under an empty name is refused with 401.
+    pub fn new(name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self {
+            groups: groups_of(&name, Vec::new()),
+            name,
+            ..Self::default()
+        }
+    }
+
+    /// The administrator: `kubernetes-admin` of the group `system:masters`, who may ask as any other
+    /// user.
+    pub fn admin() -> Self {
         Self {
             name: "kubernetes-admin".to_owned(),
             groups: vec![ADMINISTRATORS.to_owned(), AUTHENTICATED.to_owned()],
             ..Self::default()
         }
+    }
+
+    /// Adds a group.
+    #[must_use]
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        let last = self.groups.len().saturating_sub(1);
+        self.groups.insert(last, group.into());
+        self
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The groups.
+    pub fn groups(&self) -> &[String] {
+        &self.groups
     }
 
     pub(crate) fn is_administrator(&self) -> bool {
@@ -50,4 +105,43 @@ impl User {
         }
         info
     }
+}
+
+impl From<&str> for User {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+impl From<String> for User {
+    fn from(name: String) -> Self {
+        Self::new(name)
+    }
+}
+
+/// All groups of a user that was given some: a service account without any has its own, and
+/// everybody is authenticated unless said otherwise.
+pub(crate) fn groups_of(name: &str, mut groups: Vec<String>) -> Vec<String> {
+    if let (Some((namespace, _)), true) = (service_account(name), groups.is_empty()) {
+        groups.push("system:serviceaccounts".to_owned());
+        groups.push(format!("system:serviceaccounts:{namespace}"));
+    }
+    let has = |group: &str| groups.iter().any(|other| other == group);
+    let more = if name == ANONYMOUS {
+        (!has(UNAUTHENTICATED)).then_some(UNAUTHENTICATED)
+    } else {
+        (!has(UNAUTHENTICATED) && !has(AUTHENTICATED)).then_some(AUTHENTICATED)
+    };
+    groups.extend(more.map(str::to_owned));
+    groups
+}
+
+/// The namespace and name of the service account a user name stands for.
+pub(crate) fn service_account(name: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = name
+        .strip_prefix("system:serviceaccount:")?
+        .split_once(':')?;
+    let fits = NameRule::Label.problems(namespace, false).is_empty()
+        && NameRule::Subdomain.problems(name, false).is_empty();
+    fits.then_some((namespace, name))
 }

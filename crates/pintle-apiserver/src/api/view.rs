@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     negotiate::{Form, RowObject},
-    table,
+    respond, table,
 };
 use crate::{
     clock::Clock,
@@ -46,7 +46,17 @@ impl View {
             return content.write(out, &self.resource.prefix, revision);
         }
         let value = self.value(self.resource.tree(content, revision), columns);
-        out.extend_from_slice(value.to_string().as_bytes());
+        self.append(out, &value);
+    }
+
+    /// Appends a document in the order its kind is written in.
+    fn append(&self, out: &mut Vec<u8>, value: &Value) {
+        let plain = matches!(self.form, Form::Json | Form::Yaml);
+        if plain && self.resource.custom.is_some() {
+            out.extend_from_slice(value.to_string().as_bytes());
+        } else {
+            respond::append(out, value);
+        }
     }
 
     /// Appends one item of a list: built-in kinds leave their type to the list.
@@ -66,7 +76,7 @@ impl View {
             Form::Json | Form::Yaml if self.resource.custom.is_some() => self.typed(tree),
             Form::Json | Form::Yaml => Value::Object(self.resource.convert_out(tree)),
         };
-        out.extend_from_slice(value.to_string().as_bytes());
+        self.append(out, &value);
     }
 
     /// The opening of a list, up to its first item.
@@ -90,16 +100,13 @@ impl View {
     /// An object that carries nothing but a version: a bookmark.
     pub(crate) fn bookmark(&self, metadata: &Value) -> String {
         match self.form {
-            Form::Table(version, _) => {
-                json!({"kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"),
+            Form::Table(version, _) => respond::written(&json!({"kind": "Table",
+                "apiVersion": format!("meta.k8s.io/{version}"),
                 "metadata": {"resourceVersion": metadata["resourceVersion"]},
                 "rows": [{"cells": [], "object": {"kind": "PartialObjectMetadata",
-                    "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata}}]})
-                .to_string()
-            }
-            Form::Metadata(version) => json!({"kind": "PartialObjectMetadata",
-                "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata})
-            .to_string(),
+                    "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata}}]})),
+            Form::Metadata(version) => respond::written(&json!({"kind": "PartialObjectMetadata",
+                "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata})),
             Form::Json | Form::Yaml => format!("{}\"metadata\":{metadata}}}", self.resource.prefix),
         }
     }

@@ -57,7 +57,7 @@ impl Api {
                 if let Err(error) = self.wait_for(wanted).await {
                     let event = stream::once(async move { error_event(&error) });
                     let json = HeaderValue::from_static("application/json");
-                    return Ok(respond::with(200, json, Body::chunks(event)));
+                    return Ok(respond::with(200, json, Body::events(event)));
                 }
                 Start::State {
                     end_bookmark: bookmarks,
@@ -128,7 +128,7 @@ impl Api {
         Ok(respond::with(
             200,
             HeaderValue::from_static("application/json"),
-            Body::chunks(stream),
+            Body::events(stream),
         ))
     }
 }

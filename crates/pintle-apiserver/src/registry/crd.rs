@@ -17,7 +17,7 @@ use super::{
 use crate::{
     meta::{NameRule, Tree},
     schema::{field::FieldError, structural::Structural},
-    store::{TableId, type_prefix},
+    store::{TableId, custom_type_prefix},
 };
 
 /// Keeps a definition until its instances are gone.
@@ -265,7 +265,7 @@ impl Definition {
                 .flatten()
                 .map(|field| SelectableField::custom(&string(&field["jsonPath"])))
                 .collect(),
-            prefix: type_prefix(&own, &kind),
+            prefix: custom_type_prefix(&own, &kind),
             version: name,
             kind,
         }

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use rpds::RedBlackTreeMapSync;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::resource::Resource;
+pub(crate) use self::resource::{Resource, api_version};
 use self::{
     crd::{Definition, version_order},
     names::{Entry, Names},

@@ -67,7 +67,7 @@ pub(crate) struct Resource {
     pub(crate) conversion: Option<Conversion>,
     /// The other form of a kind that has two.
     pub(crate) twin: Option<Twin>,
-    /// How objects open: `{"apiVersion":…,"kind":…,`.
+    /// How objects open: `{"kind":…,"apiVersion":…,`.
     pub(crate) prefix: String,
 }
 

@@ -7,7 +7,6 @@
 mod bodies;
 mod connection;
 mod connections;
-mod impersonate;
 mod kubeconfig;
 mod options;
 mod socket;
@@ -26,7 +25,6 @@ use tower::Service;
 use self::{
     bodies::Timed,
     connections::{Connections, Seat},
-    impersonate::impersonated,
     tls::Identity,
     token::{Token, bearer},
 };
@@ -141,7 +139,7 @@ impl ApiServer {
         let tasks = TaskTracker::new();
         let listener = Listener {
             acceptor: TlsAcceptor::from(identity.server_config()?),
-            service: self.service(),
+            service: ApiService::unidentified(Arc::clone(&self.api)),
             token: token.clone(),
             closing: closing.clone(),
             tasks: tasks.clone(),
@@ -328,8 +326,7 @@ impl Listener {
     ) -> Result<http::Response<crate::Body>, Infallible> {
         let user = client
             .or_else(|| self.bearer(request.headers()))
-            .ok_or_else(ApiError::unauthorized)
-            .and_then(|user| impersonated(request.headers(), user));
+            .ok_or_else(ApiError::unauthorized);
         match user {
             Ok(user) => {
                 seat.known();

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 pub(crate) use self::object::DECODED;
 use self::table::{Table, undo};
 pub(crate) use self::{
-    object::{Content, Object, key_of, type_prefix},
+    object::{Content, Object, custom_type_prefix, key_of, type_prefix},
     table::{Event, EventKind, Objects, key_range, namespace_bounds},
 };
 

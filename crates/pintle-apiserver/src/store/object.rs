@@ -29,7 +29,7 @@ pub(crate) struct Header {
 #[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) header: Header,
-    /// Everything behind `{"apiVersion":…,"kind":…,"metadata":{"resourceVersion":"N",`.
+    /// Everything behind the type and `"metadata":{"resourceVersion":"N",`.
     rest: Bytes,
 }
 
@@ -111,8 +111,14 @@ thread_local! {
     pub(crate) static DECODED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// The opening of an object: `{"apiVersion":"v1","kind":"Pod",`.
+/// The opening of an object of a built-in kind: `{"kind":"Pod","apiVersion":"v1",`, in the order in
+/// which typed servers have always written it.
 pub(crate) fn type_prefix(api_version: &str, kind: &str) -> String {
+    format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
+}
+
+/// The opening of a custom resource, whose fields are in the order of their names.
+pub(crate) fn custom_type_prefix(api_version: &str, kind: &str) -> String {
     format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",")
 }
 

@@ -4,19 +4,18 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderValue};
 
-use crate::{
-    api::{AUTHENTICATED, ApiError, User, percent_decoded},
-    meta::NameRule,
+use super::{
+    error::ApiError,
+    query::decode,
+    user::{User, groups_of, service_account},
 };
 
-const UNAUTHENTICATED: &str = "system:unauthenticated";
-const ANONYMOUS: &str = "system:anonymous";
 const EXTRA: &str = "impersonate-extra-";
 
 /// `user`, or whom they ask to be. Only administrators may ask.
-pub(super) fn impersonated(headers: &HeaderMap, user: User) -> Result<User, ApiError> {
+pub(crate) fn impersonated(headers: &HeaderMap, user: User) -> Result<User, ApiError> {
     let name = first(headers, "impersonate-user");
-    let mut groups: Vec<String> = headers
+    let groups: Vec<String> = headers
         .get_all("impersonate-group")
         .iter()
         .map(text)
@@ -31,17 +30,7 @@ pub(super) fn impersonated(headers: &HeaderMap, user: User) -> Result<User, ApiE
     if !user.is_administrator() {
         return Err(refused(&user.name, &name, account));
     }
-    if let (Some((namespace, _)), true) = (account, groups.is_empty()) {
-        groups.push("system:serviceaccounts".to_owned());
-        groups.push(format!("system:serviceaccounts:{namespace}"));
-    }
-    let has = |group: &str| groups.iter().any(|other| other == group);
-    let more = if name == ANONYMOUS {
-        (!has(UNAUTHENTICATED)).then_some(UNAUTHENTICATED)
-    } else {
-        (!has(UNAUTHENTICATED) && !has(AUTHENTICATED)).then_some(AUTHENTICATED)
-    };
-    groups.extend(more.map(str::to_owned));
+    let groups = groups_of(&name, groups);
     Ok(User {
         name,
         uid: first(headers, "impersonate-uid"),
@@ -63,7 +52,7 @@ fn extra(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, value) in headers {
         if let Some(key) = name.as_str().strip_prefix(EXTRA) {
-            let key = percent_decoded(key, false);
+            let key = decode(key, false);
             extra.entry(key).or_default().push(text(value));
         }
     }
@@ -97,16 +86,6 @@ fn without_user(headers: &HeaderMap, groups: &[String]) -> Option<String> {
     ))
 }
 
-/// The namespace and name of the service account a user name stands for.
-fn service_account(name: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = name
-        .strip_prefix("system:serviceaccount:")?
-        .split_once(':')?;
-    let fits = NameRule::Label.problems(namespace, false).is_empty()
-        && NameRule::Subdomain.problems(name, false).is_empty();
-    fits.then_some((namespace, name))
-}
-
 fn refused(user: &str, wanted: &str, account: Option<(&str, &str)>) -> ApiError {
     let cannot = |what: &str, place: String| {
         format!("User {user:?} cannot impersonate resource {what:?} in API group \"\" {place}")
@@ -122,6 +101,7 @@ fn refused(user: &str, wanted: &str, account: Option<(&str, &str)>) -> ApiError 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED};
 
     fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();

@@ -1,0 +1,180 @@
+//! Kinds whose objects the server stores without acting on them, and what it says about that.
+//!
+//! A client that creates a quota expects it to hold. Where nothing holds it, the answer carries a
+//! `Warning` header. Some kinds come alive when a controller runs: it
+//! [registers](crate::ApiServer::register_controller) for as long as it does. What no controller
+//! can bring to life has its own words in [`IDLE`], and leaves the table when the server learns it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
+
+use super::options::Warnings;
+use crate::registry::Resource;
+
+/// Begins every such warning, so that they can be told from those of Kubernetes.
+const ORIGIN: &str = "pintle";
+
+/// What is missing for the objects of a kind: `(group, plural, what to say)`.
+const IDLE: &[(&str, &str, &str)] = &[
+    (
+        "",
+        "limitranges",
+        "this server applies no defaults or limits to Pods",
+    ),
+    (
+        "",
+        "persistentvolumeclaims",
+        "no controller binds volumes here",
+    ),
+    ("", "persistentvolumes", "no controller binds volumes here"),
+    ("", "pods", "no scheduler and no kubelet run here"),
+    ("", "replicationcontrollers", NO_PODS),
+    ("", "resourcequotas", "this server enforces no quotas"),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingadmissionpolicies",
+        NO_POLICIES,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingadmissionpolicybindings",
+        NO_POLICIES,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        NO_WEBHOOKS,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+        NO_POLICIES,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        NO_POLICIES,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        NO_WEBHOOKS,
+    ),
+    ("apps", "daemonsets", NO_PODS),
+    ("apps", "deployments", NO_PODS),
+    ("apps", "replicasets", NO_PODS),
+    ("apps", "statefulsets", NO_PODS),
+    (
+        "autoscaling",
+        "horizontalpodautoscalers",
+        "no controller scales anything here",
+    ),
+    ("batch", "cronjobs", "no controller creates its Jobs here"),
+    ("batch", "jobs", NO_PODS),
+    (
+        "certificates.k8s.io",
+        "certificatesigningrequests",
+        "no controller signs requests here",
+    ),
+    (
+        "flowcontrol.apiserver.k8s.io",
+        "flowschemas",
+        "this server does not queue requests by priority",
+    ),
+    (
+        "flowcontrol.apiserver.k8s.io",
+        "prioritylevelconfigurations",
+        "this server does not queue requests by priority",
+    ),
+    (
+        "networking.k8s.io",
+        "ingresses",
+        "no controller routes traffic here",
+    ),
+    (
+        "networking.k8s.io",
+        "networkpolicies",
+        "nothing filters traffic here",
+    ),
+    (
+        "policy",
+        "poddisruptionbudgets",
+        "no controller computes its status here, so evictions of its Pods are refused",
+    ),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", NO_RBAC),
+    ("rbac.authorization.k8s.io", "clusterroles", NO_RBAC),
+    ("rbac.authorization.k8s.io", "rolebindings", NO_RBAC),
+    ("rbac.authorization.k8s.io", "roles", NO_RBAC),
+    (
+        "resource.k8s.io",
+        "resourceclaims",
+        "no controller allocates devices here",
+    ),
+];
+
+const NO_PODS: &str = "no controller creates its Pods here";
+const NO_POLICIES: &str = "this server evaluates no admission policies";
+const NO_RBAC: &str = "this server does not enforce RBAC, every user may do everything";
+const NO_WEBHOOKS: &str = "this server calls no admission webhooks";
+
+/// Which kinds controllers act on.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Controllers(Arc<Mutex<Running>>);
+
+/// How many controllers act on a kind, by group and plural.
+type Running = BTreeMap<(String, String), usize>;
+
+impl Controllers {
+    /// Counts a controller until what is returned is dropped.
+    pub(crate) fn register(&self, group: &str, plural: &str) -> ControllerRegistration {
+        let kind = (group.to_owned(), plural.to_owned());
+        *self.0.lock().entry(kind.clone()).or_default() += 1;
+        ControllerRegistration {
+            controllers: self.clone(),
+            kind,
+        }
+    }
+
+    fn act_on(&self, group: &str, plural: &str) -> bool {
+        let kind = (group.to_owned(), plural.to_owned());
+        self.0.lock().contains_key(&kind)
+    }
+
+    /// Says that an object was stored and that nothing will come of it, if that is so.
+    pub(crate) fn warn(&self, resource: &Resource, warnings: &Warnings) {
+        let mut idle = IDLE.iter();
+        let idle = idle.find(|(group, plural, _)| resource.is(group, plural));
+        if let Some((group, plural, why)) = idle
+            && !self.act_on(group, plural)
+        {
+            let kind = &resource.kind;
+            warnings.add(format!(
+                "{ORIGIN}: the {kind} is stored and has no effect: {why}"
+            ));
+        }
+    }
+}
+
+/// A controller that acts on a kind; see
+/// [`ApiServer::register_controller`](crate::ApiServer::register_controller).
+///
+/// Dropping it says that the controller has stopped.
+#[derive(Debug)]
+#[must_use = "the registration ends when it is dropped"]
+pub struct ControllerRegistration {
+    controllers: Controllers,
+    kind: (String, String),
+}
+
+impl Drop for ControllerRegistration {
+    fn drop(&mut self) {
+        let mut running = self.controllers.0.lock();
+        if let Some(count) = running.get_mut(&self.kind) {
+            *count -= 1;
+            if *count == 0 {
+                running.remove(&self.kind);
+            }
+        }
+    }
+}
