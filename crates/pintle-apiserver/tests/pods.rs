@@ -235,3 +235,71 @@ async fn second_delete_never_extends_the_grace_period() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(http.get(&path).await.0, 404);
 }
+
+#[tokio::test]
+async fn unknown_priority_class_is_refused() {
+    let server = server();
+    let http = http(&server);
+    let with = |fields: Value| {
+        let mut pod = json!({"metadata": {"generateName": "p-"},
+            "spec": {"containers": [{"name": "c", "image": "x"}]}});
+        for (key, value) in fields.as_object().unwrap() {
+            pod["spec"][key] = value.clone();
+        }
+        pod
+    };
+    let (code, status) = http
+        .post(PODS, &with(json!({"priorityClassName": "nope"})))
+        .await;
+    assert_eq!(code, 403);
+    assert_eq!(
+        status["message"],
+        "pods \"p-\" is forbidden: no PriorityClass with name nope was found"
+    );
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let class = json!({"metadata": {"name": "high"}, "value": 7, "preemptionPolicy": "Never"});
+    assert_eq!(http.post(classes, &class).await.0, 201);
+    let (code, made) = http
+        .post(PODS, &with(json!({"priorityClassName": "high"})))
+        .await;
+    assert_eq!(code, 201, "{made}");
+    assert_eq!(made["spec"]["priority"], 7);
+    assert_eq!(made["spec"]["preemptionPolicy"], "Never");
+    let wrong = with(json!({"priorityClassName": "high", "priority": 5}));
+    let (code, status) = http.post(PODS, &wrong).await;
+    assert_eq!(code, 403);
+    assert_eq!(
+        status["message"],
+        "pods \"p-\" is forbidden: the integer value of priority (5) must not be provided in pod spec; priority admission controller computed 7 from the given PriorityClass name"
+    );
+    // Who names none has the default, if there is one.
+    let (_, made) = http.post(PODS, &with(json!({}))).await;
+    assert_eq!(made["spec"]["priority"], 0);
+    let class = json!({"metadata": {"name": "usual"}, "value": 3, "globalDefault": true});
+    assert_eq!(http.post(classes, &class).await.0, 201);
+    let (_, made) = http.post(PODS, &with(json!({}))).await;
+    assert_eq!(made["spec"]["priorityClassName"], "usual");
+    assert_eq!(made["spec"]["priority"], 3);
+}
+
+#[tokio::test]
+async fn unknown_service_account_is_refused() {
+    let server = server();
+    let http = http(&server);
+    let mut robot = pod("p");
+    robot["spec"]["serviceAccountName"] = "robot".into();
+    let (code, status) = http.post(PODS, &robot).await;
+    assert_eq!(code, 403);
+    assert_eq!(
+        status["message"],
+        "pods \"p\" is forbidden: error looking up service account default/robot: serviceaccount \"robot\" not found"
+    );
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    http.post(accounts, &json!({"metadata": {"name": "robot"}}))
+        .await;
+    assert_eq!(http.post(PODS, &robot).await.0, 201);
+    // Nothing makes the default account of a bare server, so nobody has to.
+    let mut usual = pod("q");
+    usual["spec"]["serviceAccountName"] = "default".into();
+    assert_eq!(http.post(PODS, &usual).await.0, 201);
+}

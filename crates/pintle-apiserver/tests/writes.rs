@@ -150,6 +150,12 @@ async fn create_with_version_is_refused_after_validation() {
         (code, &tried["metadata"]["resourceVersion"]),
         (201, &json!("5"))
     );
+    // An apply that finds nothing has nothing to compare the version with.
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "c", "resourceVersion": "5"}});
+    let path = format!("{CONFIG_MAPS}/c?fieldManager=me");
+    let (code, made) = http.raw("PATCH", &path, APPLY, config.to_string()).await;
+    assert_eq!(code, 201, "{made}");
     // Version 0 is none.
     map["metadata"]["resourceVersion"] = "0".into();
     assert_eq!(http.post(CONFIG_MAPS, &map).await.0, 201);
@@ -298,5 +304,90 @@ async fn stateful_set_mounts_may_name_claim_templates() {
     assert_eq!(
         causes(&status),
         ["spec.template.spec.containers[0].volumeMounts[0].name: Not found: \"logs\""]
+    );
+}
+
+/// Proves W77.
+#[tokio::test]
+async fn mistyped_strategic_patch_is_told_as_upstream_tells_it() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEPLOYMENTS, &deployment("web")).await;
+    let container = |field: &str, value: Value| json!({"spec": {"template": {"spec": {"containers": [{"name": "c", field: value}]}}}});
+    for (patch, shown, why) in [
+        (
+            json!({"metadata": {"labels": "x"}}),
+            "map[metadata:map[labels:x]]",
+            "cannot restore map from string",
+        ),
+        (
+            json!({"metadata": {"labels": {"a": 1}}}),
+            "map[metadata:map[labels:map[a:1]]]",
+            "cannot convert int64 to string",
+        ),
+        (
+            json!({"metadata": {"finalizers": "x"}}),
+            "map[metadata:map[finalizers:x]]",
+            "cannot restore slice from string",
+        ),
+        (
+            json!({"metadata": {"creationTimestamp": 5}}),
+            "map[metadata:map[creationTimestamp:5]]",
+            "json: cannot unmarshal number into Go value of type string",
+        ),
+        (
+            json!({"spec": "x"}),
+            "map[spec:x]",
+            "cannot restore struct from: string",
+        ),
+        (
+            json!({"spec": {"replicas": "x"}}),
+            "map[spec:map[replicas:x]]",
+            "unrecognized type: int32",
+        ),
+        (
+            json!({"spec": {"replicas": 1.5}}),
+            "map[spec:map[replicas:1.5]]",
+            "cannot convert float64 to int32",
+        ),
+        (
+            json!({"spec": {"paused": "x"}}),
+            "map[spec:map[paused:x]]",
+            "unrecognized type: bool",
+        ),
+        (
+            container("image", json!({"a": "b"})),
+            "map[spec:map[template:map[spec:map[containers:[map[image:map[a:b] name:c]]]]]]",
+            "unrecognized type: string",
+        ),
+    ] {
+        let path = format!("{DEPLOYMENTS}/web");
+        let media = "application/strategic-merge-patch+json";
+        let (code, status) = http.raw("PATCH", &path, media, patch.to_string()).await;
+        assert_eq!(code, 422, "{patch}");
+        assert_eq!(
+            status["message"],
+            format!(" \"\" is invalid: patch: Invalid value: {shown:?}: {why}")
+        );
+    }
+}
+
+/// Proves W76.
+#[tokio::test]
+async fn strict_errors_are_in_document_order() {
+    let server = server();
+    let http = http(&server);
+    let body = r#"{"zz":1,"kind":"ConfigMap","metadata":{"name":"a","b":{"c":1,"c":2},
+        "labels":{"x":"1","x":"2"},"a":1},"zz":2,"data":{"k":"v","k":"w"},"apiVersion":"v1",
+        "data":{},"aa":1}"#;
+    let path = format!("{CONFIG_MAPS}?fieldValidation=Strict");
+    let (code, status) = http.raw("POST", &path, "application/json", body).await;
+    assert_eq!(code, 400);
+    assert_eq!(
+        status["message"],
+        "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: \
+         unknown field \"zz\", unknown field \"metadata.b\", duplicate field \
+         \"metadata.labels.x\", unknown field \"metadata.a\", duplicate field \"data.k\", \
+         duplicate field \"data\", unknown field \"aa\""
     );
 }

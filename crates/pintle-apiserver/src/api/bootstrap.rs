@@ -2,7 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Api, managers::Mark, options::WriteOptions, strategy::prune};
+use super::{
+    Api,
+    managers::Mark,
+    options::WriteOptions,
+    prune::{Source, prune},
+};
 
 impl Api {
     /// Fills a fresh server: its namespaces, and the service by which pods find it.
@@ -33,7 +38,7 @@ impl Api {
             manager: "kube-apiserver".to_owned(),
             ..WriteOptions::default()
         };
-        let made = prune(resource, &mut object, &[], &options)
+        let made = prune(resource, &mut object, Source::CLEAN, &options)
             .and_then(|()| self.create_object(resource, namespace, object, &options, Mark::Update));
         if let Err(error) = made {
             tracing::error!(?error, plural, "cannot create what every cluster has");

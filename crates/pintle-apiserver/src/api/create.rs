@@ -105,6 +105,9 @@ impl Api {
         if mark == Mark::Update {
             self.mark_managers(resource, "", options, None, &mut object);
         }
+        if resource.is("", "pods") {
+            self.admit_pod(namespace.unwrap_or_default(), &mut object)?;
+        }
         let tries = if given.is_empty() && !prefix.is_empty() {
             NAME_TRIES
         } else {

@@ -6,7 +6,12 @@ use http::{HeaderMap, header};
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 
-use super::{Call, error::ApiError, options::WriteOptions, strategy::prune};
+use super::{
+    Call,
+    error::ApiError,
+    options::WriteOptions,
+    prune::{Source, prune},
+};
 use crate::{
     codec::{duplicates, protobuf},
     meta::{self, Tree},
@@ -191,7 +196,11 @@ impl Call {
             let twice = twice
                 .iter()
                 .map(|field| format!("duplicate field {field:?}"));
-            return self.stored(value, &twice.collect::<Vec<_>>(), options);
+            let source = Source::Json {
+                text: &self.body,
+                duplicates: &twice.collect::<Vec<_>>(),
+            };
+            return self.stored(value, source, options);
         }
         if media_type(&self.headers) == "application/yaml" {
             let value = yaml(&self.body)
@@ -199,8 +208,8 @@ impl Call {
             let twice = yaml_duplicate(&self.body).map(|(line, key)| {
                 format!("yaml: unmarshal errors:\n  line {line}: key {key:?} already set in map")
             });
-            let twice: Vec<String> = twice.into_iter().collect();
-            return self.stored(value, &twice, options);
+            let faults: Vec<String> = twice.into_iter().collect();
+            return self.stored(value, Source::Other { faults: &faults }, options);
         }
         let value = self.decoded((&resource.group, &resource.version, &resource.kind))?;
         self.stored_form(value, options)
@@ -212,20 +221,24 @@ impl Call {
         value: Value,
         options: &WriteOptions,
     ) -> Result<Tree, ApiError> {
-        self.stored(value, &[], options)
+        self.stored(value, Source::CLEAN, options)
     }
 
-    /// As [`stored_form`](Self::stored_form), with what stood twice in the text it was read from.
+    /// As [`stored_form`](Self::stored_form), with what it was read from.
     pub(crate) fn stored(
         &self,
         value: Value,
-        duplicates: &[String],
+        source: Source<'_>,
         options: &WriteOptions,
     ) -> Result<Tree, ApiError> {
         let resource = &self.target.resource;
         let kind = (resource.api_version(), resource.kind.clone());
         let mut tree = self.typed(value, &kind)?;
-        prune(resource, &mut tree, duplicates, options)?;
+        // Those of a merged object are checked with everything else.
+        if !matches!(source, Source::Merged { .. }) {
+            check_metadata(&tree, &kind)?;
+        }
+        prune(resource, &mut tree, source, options)?;
         Ok(resource.convert_back(tree))
     }
 
@@ -285,19 +298,23 @@ impl Call {
         }
         tree.remove("apiVersion");
         tree.remove("kind");
-        match tree.get("metadata") {
-            None | Some(Value::Object(_) | Value::Null) => {}
-            Some(_) => return Err(ApiError::bad_request("metadata: an object is expected")),
-        }
-        check_metadata_types(&tree).map_err(|error| {
-            let version = kind.0.rsplit('/').next().unwrap_or_default();
-            let what = &kind.1;
-            error.prefixed(&format!(
-                "{what} in version {version:?} cannot be handled as a {what}: "
-            ))
-        })?;
         Ok(tree)
     }
+}
+
+/// Whether the metadata of an object of the given `(apiVersion, kind)` is metadata.
+fn check_metadata(tree: &Tree, kind: &(String, String)) -> Result<(), ApiError> {
+    match tree.get("metadata") {
+        None | Some(Value::Object(_) | Value::Null) => {}
+        Some(_) => return Err(ApiError::bad_request("metadata: an object is expected")),
+    }
+    check_metadata_types(tree).map_err(|error| {
+        let version = kind.0.rsplit('/').next().unwrap_or_default();
+        let what = &kind.1;
+        error.prefixed(&format!(
+            "{what} in version {version:?} cannot be handled as a {what}: "
+        ))
+    })
 }
 
 /// Metadata has the same types for every kind: a wrong one is a malformed request.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     meta::{self, Tree},
-    patch::apply::{self, ApplyError, FieldSet, Other, Shape, Write},
+    patch::apply::{self, ApplyError, FieldSet, Other, Shape, Write, scale::SCALE},
     registry::Resource,
     schema::{builtin, field::FieldError},
 };
@@ -75,21 +75,28 @@ impl Api {
         let result = self.writing(resource, sub, options, |write| {
             apply::apply(live, config, resource.served_shape(), write, force)
         });
-        result.map_err(|error| match error {
-            ApplyError::BadRequest(why) => ApiError::bad_request(why),
-            ApplyError::Conflicts(conflicts) => {
-                let message = ApplyError::Conflicts(conflicts.clone()).to_string();
-                let causes = conflicts.iter().map(|conflict| {
-                    Cause::raw(
-                        "FieldManagerConflict",
-                        conflict.field.clone(),
-                        conflict.message(),
-                    )
-                });
-                ApiError::apply_conflict(message, causes.collect())
-            }
-            error @ ApplyError::Untyped(_) => ApiError::new(500, "", error.to_string()),
-        })
+        result.map_err(refused)
+    }
+
+    /// Applies a configuration to the scale of an object.
+    pub(crate) fn apply_scale_config(
+        &self,
+        call: &Call,
+        options: &WriteOptions,
+        live: &Value,
+        config: &Value,
+    ) -> Result<Value, ApiError> {
+        let shape = builtin::kind("autoscaling", "v1", "Scale").map_or(Shape::Open, Shape::Builtin);
+        let write = Write {
+            manager: &options.manager,
+            api_version: SCALE,
+            subresource: "scale",
+            now: &self.clock.stamp(),
+            reset: &FieldSet::default(),
+            others: &[],
+        };
+        let force = call.query.flag("force");
+        apply::apply(Some(live), config, shape, &write, force).map_err(refused)
     }
 
     fn writing<T>(
@@ -114,6 +121,24 @@ impl Api {
             reset: &reset,
             others: &resource.other_forms(),
         })
+    }
+}
+
+fn refused(error: ApplyError) -> ApiError {
+    match error {
+        ApplyError::BadRequest(why) => ApiError::bad_request(why),
+        ApplyError::Conflicts(conflicts) => {
+            let message = ApplyError::Conflicts(conflicts.clone()).to_string();
+            let causes = conflicts.iter().map(|conflict| {
+                Cause::raw(
+                    "FieldManagerConflict",
+                    conflict.field.clone(),
+                    conflict.message(),
+                )
+            });
+            ApiError::apply_conflict(message, causes.collect())
+        }
+        error @ ApplyError::Untyped(_) => ApiError::new(500, "", error.to_string()),
     }
 }
 

@@ -21,8 +21,10 @@ mod openapi;
 mod options;
 mod past;
 mod patch;
+mod pod_admission;
 mod pods;
 mod pretty;
+mod prune;
 mod query;
 mod read;
 mod respond;
@@ -260,6 +262,7 @@ impl Api {
             }
             ("scale", GET) => self.get_scale(call),
             ("scale", UPDATE) => self.change_scale(call, None),
+            ("scale", PATCH) if patch::applies(call) => self.apply_scale(call),
             ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?.0)),
             ("binding", CREATE) => self.bind(call),
             ("eviction", CREATE) => self.evict(call),

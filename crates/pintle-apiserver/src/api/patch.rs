@@ -9,6 +9,7 @@ use super::{
     error::ApiError,
     managers::{Mark, check_options},
     options::{FieldValidation, WriteOptions},
+    prune::Source,
     strategy::Part,
     update::TRIES,
 };
@@ -37,7 +38,7 @@ impl Api {
     /// Answers PATCH of an object or one of its subresources.
     pub(crate) fn patch(&self, call: &Call, sub: &str) -> Answer {
         let options = call.write_options("PatchOptions")?;
-        if media_type(&call.headers) == APPLY {
+        if applies(call) {
             return self.apply(call, sub, &options);
         }
         check_options(call, false)?;
@@ -50,7 +51,11 @@ impl Api {
             value["apiVersion"] = kind.0.clone().into();
             value["kind"] = kind.1.clone().into();
             patch.apply(&mut value)?;
-            let tree = call.stored(value.clone(), &twice, &options);
+            let source = match &patch {
+                Patch::Strategic(..) => Source::Merged { faults: &twice },
+                _ => Source::Other { faults: &twice },
+            };
+            let tree = call.stored(value.clone(), source, &options);
             let tree = tree.map_err(|error| error.blame_patch(&patch.shown(&value)))?;
             check_identity(call, &tree, &uid)?;
             Ok(tree)
@@ -60,16 +65,8 @@ impl Api {
     }
     /// Answers an apply: what is not there is created.
     fn apply(&self, call: &Call, sub: &str, options: &WriteOptions) -> Answer {
-        check_options(call, true)?;
         let resource = &call.target.resource;
-        let config = yaml(&call.body).map_err(|error| error.prefixed("error decoding YAML: "))?;
-        check_keys(&call.body, options)?;
-        let metadata = config.get("metadata");
-        if !config.is_object() || metadata.is_some_and(|metadata| !metadata.is_object()) {
-            return Err(ApiError::bad_request(
-                "error decoding YAML: an object is expected",
-            ));
-        }
+        let config = configuration(call, options)?;
         let view = call.view(&self.clock);
         let may_create = sub.is_empty();
         let mut tries = TRIES;
@@ -115,9 +112,30 @@ impl Api {
             meta::metadata(&mut tree).insert("namespace".into(), namespace.into());
         }
         check_name(call, &tree)?;
+        // Unlike a POST, an apply that finds nothing has no version to insist on.
+        meta::metadata(&mut tree).remove("resourceVersion");
         let namespace = call.target.namespace.as_deref();
         self.create_object(resource, namespace, tree, options, Mark::Done)
     }
+}
+
+/// Whether a request applies a configuration.
+pub(crate) fn applies(call: &Call) -> bool {
+    media_type(&call.headers) == APPLY
+}
+
+/// The configuration in the body of an apply.
+pub(crate) fn configuration(call: &Call, options: &WriteOptions) -> Result<Value, ApiError> {
+    check_options(call, true)?;
+    let config = yaml(&call.body).map_err(|error| error.prefixed("error decoding YAML: "))?;
+    check_keys(&call.body, options)?;
+    let metadata = config.get("metadata");
+    if !config.is_object() || metadata.is_some_and(|metadata| !metadata.is_object()) {
+        return Err(ApiError::bad_request(
+            "error decoding YAML: an object is expected",
+        ));
+    }
+    Ok(config)
 }
 
 /// A patch cannot make an object another one.
@@ -195,7 +213,6 @@ pub(crate) fn read(call: &Call) -> Result<(Patch, Vec<String>), ApiError> {
         ("application/strategic-merge-patch+json", Some(ty)) => {
             body(call, "", |patch| Patch::Strategic(patch, ty))
         }
-        (APPLY, _) => Err(ApiError::not_implemented("server-side apply of a scale")),
         _ if resource.custom.is_some() => Err(ApiError::unsupported_media_type(&[
             "application/json-patch+json",
             "application/merge-patch+json",

@@ -8,13 +8,14 @@ use super::{
     error::ApiError,
     managers::Mark,
     negotiate::{Form, RowObject},
-    patch::Patch,
+    patch::{Patch, configuration},
     respond,
     strategy::Part,
     table,
 };
 use crate::{
     meta::{self, Tree},
+    patch::apply,
     registry::Resource,
     schema::field::FieldError,
 };
@@ -79,14 +80,51 @@ impl Api {
                 Some(patch) => patch.apply(&mut wanted)?,
                 None => wanted = sent.clone(),
             }
-            apply(resource, stored.clone(), &wanted)
+            rescaled(resource, stored.clone(), &wanted)
         };
         let written = self.change(call, Part::Main, &options, Mark::Update, &mut change)?;
-        let tree = match &written {
+        Ok(self.scaled(call, &written))
+    }
+
+    /// Answers an apply of a scale: the replica count of the object belongs to whoever applied it.
+    pub(crate) fn apply_scale(&self, call: &Call) -> Answer {
+        let options = call.write_options("PatchOptions")?;
+        let config = configuration(call, &options)?;
+        let resource = &call.target.resource;
+        let places = Places::of(resource);
+        let path: Vec<&str> = parts(&places.wanted).collect();
+        let mut change = |stored: &Tree| {
+            let mut object = Value::Object(stored.clone());
+            let mut live = scale(resource, stored);
+            apply::scale::show(&object, &path, &mut live);
+            let applied = self.apply_scale_config(call, &options, &live, &config)?;
+            if resource.custom.is_some()
+                && object.pointer(&places.wanted).is_none()
+                && applied.pointer("/spec/replicas").is_none()
+            {
+                let field = places.wanted.replace('/', ".");
+                let why = format!("the spec replicas field {field:?} cannot be empty");
+                return Err(ApiError::bad_request(why));
+            }
+            apply::scale::keep(&mut object, &path, &resource.api_version(), &applied);
+            let Value::Object(object) = object else {
+                return Ok(stored.clone());
+            };
+            rescaled(resource, object, &applied)
+        };
+        let written = self.change(call, Part::Main, &options, Mark::Done, &mut change)?;
+        let mut answer = self.scaled(call, &written);
+        options.warnings.tell(&mut answer);
+        Ok(answer)
+    }
+
+    fn scaled(&self, call: &Call, written: &Written) -> http::Response<super::Body> {
+        let resource = &call.target.resource;
+        let tree = match written {
             Written::Stored(object) => resource.tree(&object.content, Some(object.revision)),
             Written::Tried(content, revision) => resource.tree(content, *revision),
         };
-        Ok(self.scale_answer(call, &scale(resource, &tree)))
+        self.scale_answer(call, &scale(resource, &tree))
     }
 
     fn scale_answer(&self, call: &Call, scale: &Value) -> http::Response<super::Body> {
@@ -186,7 +224,7 @@ pub(crate) fn selector_text(selector: &Value) -> Option<String> {
 }
 
 /// The object with the replica count of `scale`, and the version and uid it insists on.
-fn apply(resource: &Resource, mut object: Tree, scale: &Value) -> Result<Tree, ApiError> {
+fn rescaled(resource: &Resource, mut object: Tree, scale: &Value) -> Result<Tree, ApiError> {
     let name = meta::text(&object, "name").to_owned();
     let said = scale["metadata"]["name"].as_str().unwrap_or_default();
     if !said.is_empty() && said != name {
@@ -211,12 +249,14 @@ fn apply(resource: &Resource, mut object: Tree, scale: &Value) -> Result<Tree, A
     Ok(object)
 }
 
+/// The names on the way of a JSON pointer.
+fn parts(pointer: &str) -> impl Iterator<Item = &str> {
+    pointer.split('/').filter(|part| !part.is_empty())
+}
+
 /// Sets a value, making the objects on the way.
 fn set(object: &mut Tree, pointer: &str, value: Value) {
-    let mut parts = pointer
-        .split('/')
-        .filter(|part| !part.is_empty())
-        .peekable();
+    let mut parts = parts(pointer).peekable();
     let mut at = object;
     while let Some(part) = parts.next() {
         if parts.peek().is_none() {

@@ -5,17 +5,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{
-    Api,
-    error::ApiError,
-    namespaces,
-    options::{FieldValidation, Warnings, WriteOptions},
-    services,
-};
+use super::{Api, error::ApiError, namespaces, options::Warnings, services};
 use crate::{
     meta::{self, NameRule, Tree},
     registry::{EXTENSIONS, Resource, crd, kind::Generation},
-    schema::{defaults, faults, prepare, rules, typed},
+    schema::{defaults, prepare, rules},
 };
 
 /// Which part of an object a write may change.
@@ -190,80 +184,6 @@ fn with_type(resource: &Resource, object: &Tree) -> Value {
     object.insert("apiVersion".into(), resource.api_version().into());
     object.insert("kind".into(), resource.kind.clone().into());
     Value::Object(object)
-}
-
-/// Reads an object by its schema: fields it does not know are dropped, and that is told as the
-/// request wants it, after what was found wrong with the text it was read from (`duplicates`); what
-/// is missing gets its default.
-pub(crate) fn prune(
-    resource: &Resource,
-    object: &mut Tree,
-    duplicates: &[String],
-    options: &WriteOptions,
-) -> Result<(), ApiError> {
-    // An empty list of managers forgets them, so it may not get lost among the empty lists.
-    let managers = object.get("metadata").and_then(|m| m.get("managedFields"));
-    let forgets = managers
-        .and_then(Value::as_array)
-        .is_some_and(Vec::is_empty);
-    let mut value = Value::Object(std::mem::take(object));
-    let unknown = match (&resource.custom, resource.ty) {
-        (Some(custom), _) => {
-            let unknown = custom.schema.prune(&mut value);
-            custom.schema.default(&mut value);
-            unknown
-        }
-        (None, Some(ty)) => {
-            let unknown = typed::canonicalize(&mut value, ty).map_err(|error| {
-                let (kind, version) = (&resource.kind, &resource.version);
-                ApiError::bad_request(format!(
-                    "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
-                ))
-            })?;
-            defaults::apply(&mut value, ty);
-            unknown
-        }
-        (None, None) => Vec::new(),
-    };
-    if let Value::Object(pruned) = value {
-        *object = pruned;
-    }
-    if forgets {
-        meta::metadata(object).insert("managedFields".into(), Value::Array(Vec::new()));
-    }
-    // Of a field that a built-in kind does not know, it is not told that it stands twice.
-    let dropped: BTreeSet<String> = if resource.custom.is_none() && !duplicates.is_empty() {
-        let twice = unknown.iter();
-        twice
-            .map(|field| format!("duplicate field {field:?}"))
-            .collect()
-    } else {
-        BTreeSet::new()
-    };
-    let known = duplicates
-        .iter()
-        .filter(|duplicate| !dropped.contains(*duplicate));
-    let unknown = unknown
-        .iter()
-        .map(|field| format!("unknown field {field:?}"));
-    let unknown: Vec<String> = known.cloned().chain(unknown).take(faults::MOST).collect();
-    match options.field_validation {
-        FieldValidation::Ignore => {}
-        FieldValidation::Warn => unknown
-            .into_iter()
-            .for_each(|text| options.warnings.add(text)),
-        FieldValidation::Strict if unknown.is_empty() => {}
-        FieldValidation::Strict => {
-            return Err(ApiError::bad_request(format!(
-                "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
-                resource.kind,
-                resource.version,
-                resource.kind,
-                unknown.join(", ")
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// Fills in what the schema says is meant when nothing is said.

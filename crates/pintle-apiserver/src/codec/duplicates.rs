@@ -1,11 +1,16 @@
 //! JSON with its duplicate keys: which fields an object names twice. The last one counts.
 
-use std::{borrow::Cow, fmt, rc::Rc};
+use std::{
+    borrow::Cow,
+    collections::BTreeSet,
+    fmt::{self, Write as _},
+    rc::Rc,
+};
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::schema::faults::{MOST, Paths};
+use crate::schema::faults::{LONGEST, MOST, Paths, clip};
 
 /// Reads a JSON text, and the fields that stand in it twice, as `spec.ports[0].name`.
 pub(crate) fn read(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
@@ -31,6 +36,122 @@ pub(crate) fn read(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Erro
         duplicates.add(parts.iter().map(AsRef::as_ref));
     }
     Ok((value, duplicates.into_vec()))
+}
+
+/// The faults of a JSON text in the order in which they stand there: the fields whose paths are
+/// `unknown`, and those that stand twice. Below an unknown field nothing counts.
+pub(crate) fn in_order(text: &[u8], unknown: &[String]) -> Vec<String> {
+    let mut faults = Faults {
+        unknown: unknown.iter().map(String::as_str).collect(),
+        path: String::new(),
+        told: Vec::new(),
+    };
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    // It was read before, so it can be read again.
+    let _ = Ordering(&mut faults).deserialize(&mut reader);
+    // Paths that were too long to be told in full were not found again.
+    let rest = unknown.iter().map(|path| unknown_field(path));
+    rest.for_each(|fault| faults.tell(fault));
+    faults.told
+}
+
+fn unknown_field(path: &str) -> String {
+    format!("unknown field {path:?}")
+}
+
+struct Faults<'a> {
+    unknown: BTreeSet<&'a str>,
+    /// Where the reader is.
+    path: String,
+    told: Vec<String>,
+}
+
+impl Faults<'_> {
+    /// Each fault is told once.
+    fn tell(&mut self, fault: String) {
+        if self.told.len() < MOST && !self.told.contains(&fault) {
+            self.told.push(fault);
+        }
+    }
+}
+
+struct Ordering<'a, 'b>(&'a mut Faults<'b>);
+
+impl<'de> DeserializeSeed<'de> for Ordering<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Ordering<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let here = self.0.path.len();
+        for index in 0_usize.. {
+            // Writing to a text cannot fail.
+            let _ = write!(self.0.path, "[{index}]");
+            let item = items.next_element_seed(Ordering(self.0))?;
+            self.0.path.truncate(here);
+            if item.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        let here = self.0.path.len();
+        let mut seen = BTreeSet::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            if here > 0 {
+                self.0.path.push('.');
+            }
+            self.0.path.push_str(&name);
+            if self.0.unknown.contains(self.0.path.as_str()) {
+                self.0.tell(unknown_field(&self.0.path));
+                fields.next_value::<IgnoredAny>()?;
+            } else {
+                if !seen.insert(name) {
+                    let path = clip(&self.0.path, LONGEST);
+                    self.0.tell(format!("duplicate field {path:?}"));
+                }
+                fields.next_value_seed(Ordering(self.0))?;
+            }
+            self.0.path.truncate(here);
+        }
+        Ok(())
+    }
 }
 
 enum Part {
@@ -142,5 +263,21 @@ mod tests {
         assert_eq!(duplicates, ["b[1].c", "a", "a.d"]);
         assert!(read(br#"{"a":1}"#).unwrap().1.is_empty());
         assert!(read(b"{} x").is_err());
+    }
+
+    #[test]
+    fn faults_are_told_in_the_order_of_the_text() {
+        let text = br#"{"z":1,"a":[{"y":{"q":1,"q":2}},{"b":1,"b":2}],"z":2,"c":{"x":0},"z":3}"#;
+        let unknown = ["a[0].y", "c.x", "gone"].map(str::to_owned);
+        assert_eq!(
+            in_order(text, &unknown),
+            [
+                "unknown field \"a[0].y\"",
+                "duplicate field \"a[1].b\"",
+                "duplicate field \"z\"",
+                "unknown field \"c.x\"",
+                "unknown field \"gone\"",
+            ]
+        );
     }
 }

@@ -6,7 +6,7 @@ pub(crate) const MOST: usize = 100;
 
 /// How much of the path of one is told, in characters: as much as all warnings of an answer hold, so
 /// that a warning loses nothing by it.
-const LONGEST: usize = 4 * 1024;
+pub(crate) const LONGEST: usize = 4 * 1024;
 
 /// The paths of such fields, in the order they were found.
 #[derive(Debug, Default)]

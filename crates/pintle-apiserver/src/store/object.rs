@@ -99,6 +99,12 @@ impl Content {
         serde_json::from_slice(&json).unwrap_or_default()
     }
 
+    /// Whether the bytes hold `text` anywhere: says no for sure, and yes for a closer look.
+    pub(crate) fn mentions(&self, text: &str) -> bool {
+        let text = text.as_bytes();
+        self.rest.windows(text.len()).any(|piece| piece == text)
+    }
+
     /// How many bytes it takes.
     pub(crate) fn len(&self) -> usize {
         self.rest.len()

@@ -12,6 +12,7 @@
 
 mod managed;
 mod prune;
+pub(crate) mod scale;
 mod set;
 mod shape;
 mod versions;

@@ -34,10 +34,17 @@ pub(crate) struct TypeError(String);
 /// Reads `object` as a value of the type and leaves what an encoder would write. Returns the paths
 /// of fields the type does not know, in the order of their names.
 pub(crate) fn canonicalize(object: &mut Value, ty: TypeRef) -> Result<Vec<String>, TypeError> {
+    let mut walk = Walk::default();
+    walk.named(object, ty, "")?;
+    Ok(walk.unknown.into_vec())
+}
+
+/// As [`canonicalize`], for an object that was merged as a map: what does not fit is told in the words
+/// of the conversion from a map to a struct, which knows no paths.
+pub(crate) fn restore(object: &mut Value, ty: TypeRef) -> Result<Vec<String>, TypeError> {
     let mut walk = Walk {
-        path: Vec::new(),
-        unknown: Paths::default(),
-        quiet: 0,
+        restoring: true,
+        ..Walk::default()
     };
     walk.named(object, ty, "")?;
     Ok(walk.unknown.into_vec())
@@ -126,9 +133,23 @@ enum Step {
     Index(usize),
 }
 
+/// What kind of type a value does not fit.
+#[derive(Clone, Copy)]
+enum Shape {
+    Struct,
+    Map,
+    Slice,
+    Scalar,
+    /// It reads itself.
+    Leaf,
+}
+
+#[derive(Default)]
 struct Walk {
     path: Vec<Step>,
     unknown: Paths,
+    /// Whether the object was a map before.
+    restoring: bool,
     /// Above zero inside types that read themselves: unknown fields go without being told.
     quiet: usize,
 }
@@ -166,7 +187,10 @@ impl Walk {
         names.collect::<Vec<_>>().join(".")
     }
 
-    fn wrong(&self, found: &Value, owner: &str, wanted: &str) -> TypeError {
+    fn wrong(&self, found: &Value, owner: &str, wanted: &str, shape: Shape) -> TypeError {
+        if self.restoring {
+            return TypeError(unrestorable(found, wanted, shape));
+        }
         let found = match found {
             Value::Null => "null".to_owned(),
             Value::Bool(_) => "bool".to_owned(),
@@ -194,7 +218,7 @@ impl Walk {
         }
         match value {
             Value::Object(map) => self.fields(map, ty),
-            other => Err(self.wrong(other, owner, &go_name(ty))),
+            other => Err(self.wrong(other, owner, &go_name(ty), Shape::Struct)),
         }
     }
 
@@ -259,7 +283,14 @@ impl Walk {
                 Ok(())
             }
             (FieldType::Bytes, Value::String(text)) => {
-                *text = bytes(text)?;
+                *text = bytes(text).map_err(|TypeError(why)| {
+                    let prefix = if self.restoring {
+                        "error decoding from json: "
+                    } else {
+                        ""
+                    };
+                    TypeError(format!("{prefix}{why}"))
+                })?;
                 Ok(())
             }
             (FieldType::List(item) | FieldType::Wrapped(item), Value::Array(items)) => {
@@ -279,7 +310,14 @@ impl Walk {
                 Ok(())
             }
             (FieldType::Named(ty), value) => self.named(value, *ty, owner),
-            (ty, value) => Err(self.wrong(value, owner, &go_type(ty))),
+            (ty, value) => {
+                let shape = match ty {
+                    FieldType::Map(_) => Shape::Map,
+                    FieldType::List(_) | FieldType::Wrapped(_) | FieldType::Bytes => Shape::Slice,
+                    _ => Shape::Scalar,
+                };
+                Err(self.wrong(value, owner, &go_type(ty), shape))
+            }
         }
     }
 
@@ -319,7 +357,9 @@ impl Walk {
             | (Leaf::RawExtension | Leaf::Fields | Leaf::Json | Leaf::Patch, _) => {}
             (Leaf::IntOrString, Value::Number(n))
                 if n.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => {}
-            (Leaf::IntOrString, found) => return Err(self.wrong(found, owner, "int32")),
+            (Leaf::IntOrString, found) => {
+                return Err(self.wrong(found, owner, "int32", Shape::Leaf));
+            }
             (Leaf::Time, Value::String(text)) if text.is_empty() => *value = Value::Null,
             (Leaf::Time, Value::String(text)) => *text = time::read(text)?.seconds(),
             (Leaf::MicroTime, Value::String(text)) => *text = time::read_micros(text)?.micros(),
@@ -332,7 +372,10 @@ impl Walk {
                 Leaf::SchemaOrArray | Leaf::SchemaOrBool | Leaf::SchemaOrStringArray,
                 value @ Value::Object(_),
             ) => self.schema(value)?,
-            (_, found) => return Err(self.wrong(found, owner, &go_name(ty))),
+            (Leaf::Time | Leaf::MicroTime, found) if self.restoring => {
+                return Err(self.wrong(found, owner, "string", Shape::Leaf));
+            }
+            (_, found) => return Err(self.wrong(found, owner, &go_name(ty), Shape::Leaf)),
         }
         Ok(())
     }
@@ -345,6 +388,41 @@ impl Walk {
         let read = self.named(value, ty, "");
         self.quiet -= 1;
         read
+    }
+}
+
+/// Why a value of a map cannot be restored as a field, as the conversion tells it. Of scalars it tells
+/// apart those that Go could convert and those it could not.
+fn unrestorable(found: &Value, wanted: &str, shape: Shape) -> String {
+    let kind = match found {
+        Value::Null => "invalid",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+    };
+    match shape {
+        Shape::Struct => format!("cannot restore struct from: {kind}"),
+        Shape::Map => format!("cannot restore map from {kind}"),
+        Shape::Slice => format!("cannot restore slice from {kind}"),
+        Shape::Scalar => {
+            let convertible = match wanted {
+                "string" => kind == "int64",
+                "bool" => false,
+                _ => found.is_number(),
+            };
+            if convertible {
+                format!("cannot convert {kind} to {wanted}")
+            } else {
+                format!("unrecognized type: {wanted}")
+            }
+        }
+        Shape::Leaf => {
+            let found = crate::patch::json_kind(found);
+            format!("json: cannot unmarshal {found} into Go value of type {wanted}")
+        }
     }
 }
 

@@ -1,0 +1,118 @@
+//! What a new Pod refers to must exist: its service account and its priority class.
+//!
+//! Kubernetes checks both on admission. Of service accounts only those a Pod names are checked here,
+//! and `default` is taken for granted: on a server without the loop that makes it, nothing would.
+
+use serde_json::Value;
+
+use super::{Api, error::ApiError};
+use crate::{
+    meta::{self, Tree},
+    store::key_of,
+};
+
+/// What the admission of a Pod takes from its priority class.
+struct Priority {
+    class: String,
+    value: i64,
+    preemption: String,
+}
+
+impl Api {
+    /// Checks what a new Pod refers to, and gives it its priority.
+    pub(super) fn admit_pod(&self, namespace: &str, pod: &mut Tree) -> Result<(), ApiError> {
+        let name = match meta::text(pod, "name") {
+            // It has no name yet.
+            "" => meta::text(pod, "generateName"),
+            name => name,
+        };
+        let forbidden = |why: &str| ApiError::forbidden("", "pods", name, why);
+        let spec = pod.get("spec").unwrap_or(&Value::Null);
+        let text = |field: &str| spec[field].as_str().unwrap_or_default();
+        let account = text("serviceAccountName");
+        if !matches!(account, "" | "default") && !self.has_account(namespace, account) {
+            return Err(forbidden(&format!(
+                "error looking up service account {namespace}/{account}: serviceaccount \
+                 {account:?} not found"
+            )));
+        }
+        let class = text("priorityClassName");
+        let Some(priority) = self.priority(class) else {
+            return Err(forbidden(&format!(
+                "no PriorityClass with name {class} was found"
+            )));
+        };
+        if let Some(said) = spec["priority"]
+            .as_i64()
+            .filter(|said| *said != priority.value)
+        {
+            return Err(forbidden(&format!(
+                "the integer value of priority ({said}) must not be provided in pod spec; priority \
+                 admission controller computed {} from the given PriorityClass name",
+                priority.value
+            )));
+        }
+        let said = text("preemptionPolicy");
+        if !matches!(said, "") && said != priority.preemption {
+            return Err(forbidden(&format!(
+                "the string value of PreemptionPolicy ({said}) must not be provided in pod spec; \
+                 priority admission controller computed {} from the given PriorityClass name",
+                priority.preemption
+            )));
+        }
+        if let Some(Value::Object(spec)) = pod.get_mut("spec") {
+            if !priority.class.is_empty() {
+                spec.insert("priorityClassName".into(), priority.class.into());
+            }
+            spec.insert("priority".into(), priority.value.into());
+            spec.insert("preemptionPolicy".into(), priority.preemption.into());
+        }
+        Ok(())
+    }
+
+    fn has_account(&self, namespace: &str, name: &str) -> bool {
+        let table = self.registry.builtin_table("", "serviceaccounts");
+        table.is_none_or(|table| {
+            let key = key_of(Some(namespace), name);
+            self.store.get(table, &key).is_some()
+        })
+    }
+
+    /// The priority of a Pod that names `class`; of one that names none, that of the default class
+    /// with the least value, or none at all. Nothing if there is no such class.
+    fn priority(&self, class: &str) -> Option<Priority> {
+        let none = Priority {
+            class: String::new(),
+            value: 0,
+            preemption: "PreemptLowerPriority".to_owned(),
+        };
+        let Some(table) = self
+            .registry
+            .builtin_table("scheduling.k8s.io", "priorityclasses")
+        else {
+            return Some(none);
+        };
+        if !class.is_empty() {
+            let found = self.store.get(table, class)?;
+            return Some(read(&found.decode()));
+        }
+        let classes = self.store.snapshot(table).ok()?;
+        let classes = classes.objects.values();
+        let classes = classes.filter(|class| class.content.mentions("\"globalDefault\":true"));
+        let classes = classes.map(|class| class.decode());
+        let defaults = classes.filter(|class| class.get("globalDefault") == Some(&true.into()));
+        let least = defaults
+            .map(|class| read(&class))
+            .min_by_key(|one| one.value);
+        Some(least.unwrap_or(none))
+    }
+}
+
+fn read(class: &Tree) -> Priority {
+    let preemption = class.get("preemptionPolicy").and_then(Value::as_str);
+    Priority {
+        class: meta::text(class, "name").to_owned(),
+        value: class.get("value").and_then(Value::as_i64).unwrap_or(0),
+        preemption: preemption.unwrap_or("PreemptLowerPriority").to_owned(),
+    }
+}

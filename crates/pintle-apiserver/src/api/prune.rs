@@ -1,0 +1,116 @@
+//! Reading an object by the schema of its kind, and telling what does not belong.
+
+use serde_json::Value;
+
+use super::{
+    error::ApiError,
+    options::{FieldValidation, WriteOptions},
+};
+use crate::{
+    codec::duplicates,
+    meta::{self, Tree},
+    registry::Resource,
+    schema::{defaults, faults, typed},
+};
+
+/// What an object was read from: it decides how its faults are told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// A JSON text. The fields a built-in kind does not know and those that stand twice are told in
+    /// the order of the text.
+    Json {
+        text: &'a [u8],
+        duplicates: &'a [String],
+    },
+    /// Something else, with what was found wrong with it: that is told first.
+    Other { faults: &'a [String] },
+    /// A strategic merge of a patch, with what was found wrong with the patch. What does not fit the
+    /// type is told in the words of the conversion from a map.
+    Merged { faults: &'a [String] },
+}
+
+impl Source<'_> {
+    /// An object nothing is wrong with.
+    pub(crate) const CLEAN: Self = Self::Other { faults: &[] };
+
+    fn faults(&self) -> &[String] {
+        match self {
+            Self::Json { duplicates, .. } => duplicates,
+            Self::Other { faults } | Self::Merged { faults } => faults,
+        }
+    }
+}
+
+/// Reads an object by its schema: fields it does not know are dropped, and that is told as the
+/// request wants it; what is missing gets its default.
+pub(crate) fn prune(
+    resource: &Resource,
+    object: &mut Tree,
+    source: Source<'_>,
+    options: &WriteOptions,
+) -> Result<(), ApiError> {
+    // An empty list of managers forgets them, so it may not get lost among the empty lists.
+    let managers = object.get("metadata").and_then(|m| m.get("managedFields"));
+    let forgets = managers
+        .and_then(Value::as_array)
+        .is_some_and(Vec::is_empty);
+    let mut value = Value::Object(std::mem::take(object));
+    let unknown = match (&resource.custom, resource.ty) {
+        (Some(custom), _) => {
+            let unknown = custom.schema.prune(&mut value);
+            custom.schema.default(&mut value);
+            unknown
+        }
+        (None, Some(ty)) => {
+            let read = match source {
+                Source::Merged { .. } => typed::restore(&mut value, ty),
+                _ => typed::canonicalize(&mut value, ty),
+            };
+            let unknown = read.map_err(|error| {
+                let (kind, version) = (&resource.kind, &resource.version);
+                ApiError::bad_request(format!(
+                    "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
+                ))
+            })?;
+            defaults::apply(&mut value, ty);
+            unknown
+        }
+        (None, None) => Vec::new(),
+    };
+    if let Value::Object(pruned) = value {
+        *object = pruned;
+    }
+    if forgets {
+        meta::metadata(object).insert("managedFields".into(), Value::Array(Vec::new()));
+    }
+    let faults: Vec<String> = match source {
+        Source::Json { text, duplicates }
+            if resource.custom.is_none() && !(duplicates.is_empty() && unknown.is_empty()) =>
+        {
+            duplicates::in_order(text, &unknown)
+        }
+        _ => {
+            let unknown = unknown.iter();
+            let unknown = unknown.map(|field| format!("unknown field {field:?}"));
+            let faults = source.faults().iter().cloned();
+            faults.chain(unknown).take(faults::MOST).collect()
+        }
+    };
+    match options.field_validation {
+        FieldValidation::Ignore => {}
+        FieldValidation::Warn => faults
+            .into_iter()
+            .for_each(|text| options.warnings.add(text)),
+        FieldValidation::Strict if faults.is_empty() => {}
+        FieldValidation::Strict => {
+            return Err(ApiError::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
+                resource.kind,
+                resource.version,
+                resource.kind,
+                faults.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
