@@ -20,7 +20,7 @@ pub(crate) const KUBERNETES: (&str, &str) = ("1", "36");
 /// How many events each resource remembers unless told otherwise.
 const HISTORY: usize = 8192;
 
-/// How many bytes of past states all resources keep together unless told otherwise.
+/// The default limit of the history of all resources, in bytes.
 const HISTORY_BYTES: usize = 128 * 1024 * 1024;
 
 /// What happens to a scheduled pod that is deleted with a grace period, as long as no kubelet ends
@@ -145,12 +145,12 @@ impl Builder {
         self
     }
 
-    /// How many bytes of past states all resources remember together (128 MiB).
+    /// Limits the history of all resources together, in bytes (128 MiB).
     ///
-    /// An event counts as the states before and after it. Beyond this bound the oldest events go,
-    /// whichever resource they belong to. A watch that has not read one of them yet is slow: it ends
-    /// with an `ERROR` event that carries a 410 `Expired` status, and its client lists again, as
-    /// after a compaction of etcd. Pages of older lists expire in the same way.
+    /// An event counts as the states of the object before and after it. Over the limit, the oldest
+    /// events are dropped, whichever resource they belong to. A watch that has not read a dropped
+    /// event yet ends with an `ERROR` event that carries a 410 `Expired` status, and its client has to
+    /// list again, as after a compaction of etcd. Continue tokens of older states expire as well.
     pub fn history_bytes(mut self, bytes: usize) -> Self {
         self.history_bytes = bytes;
         self

@@ -9,11 +9,20 @@
 
 mod support;
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use http::{Request, header};
 use http_body_util::{BodyExt, Full};
+use parking_lot::Mutex;
+use pintle_apiserver::{ApiServer, Points, Write};
 use serde_json::{Value, json};
 use support::*;
 
@@ -265,6 +274,45 @@ async fn definition_keeps_its_accepted_names_while_it_waits() {
     let (_, changed) = http.get(&bars).await;
     assert_eq!(condition(&changed, "NamesAccepted").0, "True");
     assert_eq!(short_names().await, json!(["fo"]));
+}
+
+/// Creates a rival definition just before the names of the first one are stored.
+#[derive(Clone, Default)]
+struct Rival {
+    server: Arc<Mutex<Option<ApiServer>>>,
+    commits: Arc<AtomicUsize>,
+}
+
+impl Points for Rival {
+    fn before_commit(&self, write: &Write<'_>) {
+        let first = write.name == "foos.example.com";
+        if first && self.commits.fetch_add(1, Ordering::SeqCst) == 1 {
+            let server = self.server.lock().take().unwrap();
+            let rival = definition("foes", "Foo");
+            let http = http(&server);
+            let made = http.post(DEFINITIONS, &rival).now_or_never();
+            assert_eq!(made.unwrap().0, 201);
+        }
+    }
+}
+
+/// Proves W145.
+#[tokio::test(start_paused = true)]
+async fn concurrent_definitions_never_share_a_name() {
+    let rival = Rival::default();
+    let server = ApiServer::builder().points(rival.clone()).build();
+    *rival.server.lock() = Some(server.clone());
+    let http = http(&server);
+    http.post(DEFINITIONS, &foo_definition()).await;
+    assert!(rival.server.lock().is_none(), "the rival was created");
+    let waiting = format!("{DEFINITIONS}/foes.example.com");
+    let (_, first) = http.get(FOO_DEFINITION).await;
+    let (_, second) = http.get(&waiting).await;
+    assert_eq!(condition(&first, "NamesAccepted").0, "True");
+    assert_eq!(condition(&second, "NamesAccepted").0, "False");
+    http.delete(FOO_DEFINITION).await;
+    let (_, second) = http.get(&waiting).await;
+    assert_eq!(condition(&second, "NamesAccepted").0, "True");
 }
 
 /// The `Warning` headers of an answer.

@@ -1,4 +1,4 @@
-//! Commits of requests, with the points around them, and what cannot be committed.
+//! Commits of requests: the points around them, and the objects that cannot be committed.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use crate::{
     store::{Change, Content, Expect, Object, Refused, TableId},
 };
 
-/// The largest object that etcd takes by default, in bytes.
+/// etcd's default limit for a request, in bytes.
 const MOST_STORED: usize = 3 * 512 * 1024;
 
-/// The largest message that a client of etcd sends by default, in bytes.
+/// The default limit of etcd's client for a message, in bytes.
 const MOST_SENT: usize = 2 * 1024 * 1024;
 
 /// Why a write of a request did not happen.
 #[derive(Debug)]
 pub(crate) enum Unwritten {
-    /// The object is another one than the writer believed, or none.
+    /// The stored object is not the expected one.
     Mismatch,
-    /// It cannot be written at all.
+    /// The object cannot be written at all.
     Refused(ApiError),
 }
 
@@ -35,7 +35,7 @@ impl From<Refused> for Unwritten {
 }
 
 impl Api {
-    /// Writes for a request, if what is stored is what it believes and the new state can be kept.
+    /// Commits a change if the stored object is the expected one and the new state can be stored.
     pub(crate) fn commit(
         &self,
         resource: &Resource,
@@ -84,14 +84,14 @@ impl Api {
     }
 }
 
-/// How many bytes a Kubernetes API server would hand to etcd. It stores built-in kinds in protobuf,
-/// which is shorter than the JSON that is counted here.
+/// Approximates the size of the value that a kube-apiserver would send to etcd. Built-in kinds are
+/// stored as protobuf there, which is smaller than the JSON counted here.
 fn stored_size(resource: &Resource, content: &Content) -> usize {
     const METADATA: usize = "\"metadata\":{".len();
     resource.prefix.len() + METADATA + content.len()
 }
 
-/// Whether an object can be kept: it must be readable again, and small enough for etcd.
+/// Checks that an object can be decoded again and is small enough for etcd.
 fn storable(resource: &Resource, content: &Content) -> Result<(), ApiError> {
     if content.header.depth > MAX_DEPTH {
         return Err(ApiError::bad_request(format!(
@@ -116,8 +116,8 @@ fn storable(resource: &Resource, content: &Content) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// An object that only its managers make too large is stored without them, unless it is applied:
-/// then they are what the request is about.
+/// Drops the managed fields of an object that is too large, as a kube-apiserver does before it gives
+/// up. An apply keeps them, because it depends on them.
 pub(crate) fn lighten(resource: &Resource, content: Content, mark: Mark) -> Content {
     if mark != Mark::Update || stored_size(resource, &content) <= MOST_STORED {
         return content;

@@ -77,14 +77,14 @@ impl Api {
         self.finish_definition(name);
     }
 
-    /// Serves what is stored of a definition, or no longer what is gone. Names that became free go
-    /// to the definitions that wait for them.
+    /// Updates what is served for a definition, and assigns the names it released to the definitions
+    /// that wait for them.
     pub(crate) fn refresh_definition(&self, name: &str) {
         self.settle_names(self.registry.refresh(name).into());
     }
 
-    /// Gives definitions the names they ask for. That may free names for others, which are then
-    /// considered, too; it ends because each name of a definition changes at most once.
+    /// Assigns names to the queued definitions, and to those that wait for a name released on the way.
+    /// Terminates because each name of a definition changes at most once.
     fn settle_names(&self, mut queue: VecDeque<String>) {
         while let Some(name) = queue.pop_front() {
             let mut claim = None;
@@ -92,7 +92,7 @@ impl Api {
             let there = self.change_definition(&name, &mut |tree| {
                 let definition = crd::Definition::read(tree);
                 group.clone_from(&definition.group);
-                // A claim of an earlier try must not stand in the way of this one.
+                // Release the claim of a lost race before deciding again.
                 drop(claim.take());
                 if let Some((decision, claimed)) = self.registry.claim_names(&definition) {
                     crd::establish(tree, &decision, &self.clock.stamp());
@@ -103,7 +103,7 @@ impl Api {
             let claimed = claim.is_some();
             drop(claim);
             if claimed && !there {
-                // It went while names were held for it: others may have been refused them.
+                // It was deleted while it held the claim; others may have been refused its names.
                 queue.extend(self.registry.waiting_for_names(&group));
             }
         }

@@ -1,8 +1,8 @@
-//! Past states can be read for five minutes, as long as etcd keeps them under a Kubernetes API
-//! server. Then pages of a list that began in one expire.
+//! Expires past states after five minutes, the interval at which a kube-apiserver compacts etcd.
+//! Continue tokens and exact reads of an expired state get 410.
 //!
-//! The server has no task that would watch the clock: which state was the newest at which time is
-//! noted with each write, and looked up when a past state is asked for.
+//! There is no background task: each write records which revision was the newest at that time, and
+//! reads of past states check the clock. Watches are not affected; they need events, not states.
 
 use std::collections::VecDeque;
 
@@ -10,31 +10,31 @@ use parking_lot::Mutex;
 
 use super::Api;
 
-/// How long a state can be read after another took its place, in seconds.
+/// How long a state stays readable after it was superseded, in seconds.
 const LIFE: i64 = 5 * 60;
 
-/// Writes of this many seconds are noted together.
+/// The resolution of the record, in seconds.
 const STEP: i64 = 10;
 
-/// The newest revision at the end of each step of the last minutes, oldest first.
+/// The newest revision at the end of each step of the last five minutes, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Past {
     steps: Mutex<VecDeque<(i64, u64)>>,
 }
 
 impl Past {
-    /// Notes that `revision` is the newest.
+    /// Records that `revision` is the newest.
     fn note(&self, now: i64, revision: u64) {
         let end = now - now.rem_euclid(STEP) + STEP;
         let mut steps = self.steps.lock();
         match steps.back_mut() {
-            // Also when the clock was set back.
+            // `last` is later than `end` if the clock was set back.
             Some((last, newest)) if *last >= end => *newest = revision.max(*newest),
             _ => steps.push_back((end, revision)),
         }
     }
 
-    /// The oldest revision that can be read, if that is known to have changed.
+    /// Returns the oldest readable revision if it has changed.
     fn expire(&self, now: i64) -> Option<u64> {
         let mut steps = self.steps.lock();
         let mut oldest = None;
@@ -49,13 +49,13 @@ impl Past {
 }
 
 impl Api {
-    /// Notes that a state was written.
+    /// Records a committed revision.
     pub(crate) fn remember_state(&self, revision: u64) {
         self.past.note(self.clock.now().as_second(), revision);
         self.forget_states();
     }
 
-    /// Forgets the states whose time has come.
+    /// Expires the states that are old enough.
     pub(crate) fn forget_states(&self) {
         if let Some(oldest) = self.past.expire(self.clock.now().as_second()) {
             self.store.forget_states(oldest);
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(past.expire(1310), Some(6));
         assert_eq!(past.expire(1319), None);
         assert_eq!(past.expire(1320), Some(7));
-        // However long nobody asks, there are only so many steps.
+        // The record stays bounded.
         for second in 0..10_000 {
             past.note(second, 8);
             past.expire(second);

@@ -272,13 +272,13 @@ struct Watcher {
     next_bookmark: Instant,
     end: Instant,
     closing: CancellationToken,
-    /// The definition changed: the client is to ask again under the new one.
+    /// The definition changed; the client has to watch again.
     superseded: CancellationToken,
     over: bool,
 }
 
-/// What ends the watches of a resource when it is no longer served as it was. That of a built-in
-/// kind is never cancelled.
+/// Returns the token that ends the watches of a custom resource when its definition changes. That of
+/// a built-in kind is never cancelled.
 fn superseded(resource: &Resource) -> CancellationToken {
     let custom = resource.custom.as_ref();
     custom.map_or_else(CancellationToken::new, |custom| custom.superseded.clone())

@@ -40,9 +40,9 @@ pub(crate) struct CustomVersion {
     pub(crate) needs_webhook: bool,
     /// What objects get when they are read; none if nothing.
     pub(crate) kept: Option<Arc<Kept>>,
-    /// The warning that goes with every answer, if the version is deprecated.
+    /// The text of the `Warning` header of every response, if the version is deprecated.
     pub(crate) deprecation: Option<String>,
-    /// Cancelled when the definition changes: watches opened under it end then.
+    /// Cancelled when the definition changes, which ends the watches opened before.
     pub(crate) superseded: CancellationToken,
     /// The whole entry of `spec.versions`.
     pub(crate) version: Value,
@@ -105,22 +105,22 @@ impl Definition {
         condition(&self.tree, "Established") == Some("True")
     }
 
-    /// Whether it is on its way out.
+    /// Returns true if the definition is being deleted.
     pub(crate) fn is_deleting(&self) -> bool {
         crate::meta::is_deleting(&self.tree)
     }
 
-    /// The names it asks for.
+    /// The requested names.
     pub(crate) fn requested(&self) -> &Value {
         at(&self.tree, &["spec", "names"])
     }
 
-    /// The names it has.
+    /// The accepted names.
     pub(crate) fn accepted(&self) -> &Value {
         at(&self.tree, &["status", "acceptedNames"])
     }
 
-    /// Tells what is served from what was served before: the spec and the accepted names decide.
+    /// Identifies what is served: the spec and the accepted names.
     pub(super) fn fingerprint(&self) -> u64 {
         fingerprint(&format!("{}{}", at(&self.tree, &["spec"]), self.accepted()))
     }
@@ -210,7 +210,7 @@ impl Definition {
         }
     }
 
-    /// What is said of a deprecated version: the definition's own words, or which version to use.
+    /// The warning of a deprecated version: the definition's own text, or which version to use.
     fn deprecation(&self, version: &Value) -> Option<String> {
         if version["deprecated"] != true {
             return None;
@@ -338,7 +338,7 @@ pub(crate) fn set_condition(
     }
 }
 
-/// What is wrong with a new definition.
+/// Validates a new definition.
 pub(crate) fn check(tree: &Tree) -> Vec<FieldError> {
     let definition = Definition::read(tree);
     let mut errors = Vec::new();
@@ -355,8 +355,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with a definition that replaces `old`: besides what is wrong with it alone, what
-/// its stored objects depend on must stay.
+/// Validates a definition that replaces `old`: fields that stored objects depend on cannot change.
 pub(crate) fn check_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check_spec(&Definition::read(tree), &mut errors);
@@ -378,7 +377,7 @@ pub(crate) fn check_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
     errors
 }
 
-/// A version that objects may still be stored in stays.
+/// A version in which objects may still be stored cannot be removed.
 fn check_stored_versions(tree: &Tree, errors: &mut Vec<FieldError>) {
     const FIELD: &str = "status.storedVersions";
     let stored = at(tree, &["status", "storedVersions"]);
@@ -453,7 +452,7 @@ fn check_approval(tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldError>)
     let found = |tree: &Tree| string(at(tree, &["metadata", "annotations", APPROVAL]));
     let is_valid = |text: &str| text.starts_with("unapproved") || text.contains("://");
     let text = found(tree);
-    // What was let through once is not held against an update that does not touch it.
+    // An update that does not change the state of the approval is never refused for it.
     let unchanged = old
         .map(found)
         .is_some_and(|old| old.is_empty() == text.is_empty() && is_valid(&old) == is_valid(&text));
@@ -526,7 +525,7 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// What is wrong with the warning of a version: it becomes a header.
+/// Validates the warning of a version, which becomes a header.
 fn deprecation_problems(version: &Value) -> Vec<String> {
     const MOST: usize = 256;
     let Some(text) = version["deprecationWarning"].as_str() else {
@@ -555,8 +554,8 @@ fn storage_hash(name: &str) -> String {
     STANDARD.encode(fingerprint(name).to_be_bytes())
 }
 
-/// Writes into a definition's status what it got of the names it asks for. Once it has them all it
-/// is established, and stays so.
+/// Records a decision about names in the status. A definition is established once it has got all its
+/// names, and stays established.
 pub(crate) fn establish(tree: &mut Tree, decision: &Decision, now: &str) {
     let established = Definition::read(tree).is_established();
     let status = tree.entry("status").or_insert_with(|| json!({}));

@@ -192,9 +192,9 @@ struct Defined {
     uid: String,
     /// The state of the definition this was made from.
     revision: u64,
-    /// What that state says about objects and names.
+    /// Identifies what is served; see [`Definition::fingerprint`].
     fingerprint: u64,
-    /// Ends the watches that were opened under it.
+    /// Ends the watches that were opened before the definition changed.
     superseded: CancellationToken,
     names: Entry,
     /// Its objects in the version they are stored in, served or not.
@@ -281,8 +281,8 @@ impl Registry {
         custom.definitions.get(definition)?.instances.clone()
     }
 
-    /// Publishes a catalog that agrees with one stored definition, and closes the table of one that
-    /// is gone. Returns the definitions that may now get a name that became free.
+    /// Updates the catalog for one definition, which may be gone. Returns the waiting definitions to
+    /// reconsider if it released a name.
     pub(crate) fn refresh(&self, name: &str) -> Vec<String> {
         let mut custom = self.custom.lock();
         let stored = self
@@ -334,7 +334,7 @@ impl Registry {
         waiting
     }
 
-    /// What one definition adds: with the table that it had `before`, or a new one.
+    /// Builds what one definition adds, with the table it had `before` or a new one.
     fn define(&self, object: &Object, before: Option<&Defined>) -> Defined {
         let definition = Definition::read(&object.decode());
         let established = definition.is_established();

@@ -1,12 +1,13 @@
-//! Which definition has which name, group by group.
+//! The names that definitions hold, per group.
 //!
-//! A definition asks for names in `spec.names` and has those in `status.acceptedNames`. Within a
-//! group plurals, singulars and short names share one space, kinds and list kinds another; a name
-//! that one definition has, no other gets. A definition that did not get all its names waits, and is
-//! considered again when a name of its group becomes free.
+//! A definition requests names in `spec.names` and holds those in `status.acceptedNames`. Within a
+//! group, plurals, singulars and short names share one namespace; kinds and list kinds share another.
+//! A name is held by at most one definition. A definition that did not get every name it requested is
+//! waiting, and is reconsidered when a name of its group is released.
 //!
-//! Deciding and storing are two steps, and no lock is held over both: what was decided and is not
-//! stored yet is a [`Claim`], which counts as taken.
+//! Deciding on names and storing the decision are two steps, and no lock is held across both. Names
+//! that are decided but not stored yet are covered by a [`Claim`], which counts as held, so two
+//! definitions created at the same time cannot both get the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,39 +15,39 @@ use serde_json::{Value, json};
 
 use super::{Registry, crd::Definition};
 
-/// The two spaces in which names are unique.
+/// The two namespaces in which names are unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Space {
     Resource,
     Kind,
 }
 
-/// A name in its space.
+/// A name and the namespace it belongs to.
 type Taken = (Space, String);
 
-/// Why not all names were accepted.
+/// Why a requested name was not accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Conflict {
-    /// The reason of the condition: `PluralConflict`.
+    /// The reason of the `NamesAccepted` condition, such as `PluralConflict`.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
 
-/// What a definition gets of what it asks for.
+/// The outcome for one definition.
 #[derive(Debug)]
 pub(crate) struct Decision {
-    /// The names it has from now on: `status.acceptedNames`.
+    /// The new `status.acceptedNames`.
     pub(crate) accepted: Value,
-    /// None if it got everything.
+    /// `None` if every requested name was accepted.
     pub(crate) conflict: Option<Conflict>,
 }
 
 /// The names of one group.
 #[derive(Debug, Default)]
 struct Group {
-    /// The definitions that have a name: more than one only if a client wrote it into the status.
+    /// The holders of each name. There is more than one only if a client edited the status.
     taken: BTreeMap<Taken, BTreeSet<String>>,
-    /// The definitions that did not get all they asked for.
+    /// Definitions that lack a name they requested.
     waiting: BTreeSet<String>,
 }
 
@@ -54,12 +55,12 @@ struct Group {
 #[derive(Debug, Default)]
 pub(super) struct Names {
     groups: BTreeMap<String, Group>,
-    /// Decided, not stored yet: by claim, the group and the names.
+    /// Names that are decided but not stored yet, by claim id.
     claims: BTreeMap<u64, (String, BTreeSet<Taken>)>,
     next_claim: u64,
 }
 
-/// What one definition contributes.
+/// The names one definition holds, as they are stored.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     group: String,
@@ -79,8 +80,8 @@ impl Entry {
 }
 
 impl Names {
-    /// Puts `new` in the place of what the definition contributed before, and returns the
-    /// definitions that may now get a name that became free.
+    /// Replaces the entry of a definition. Returns the waiting definitions to reconsider if a name
+    /// was released.
     pub(super) fn replace(
         &mut self,
         definition: &str,
@@ -115,7 +116,7 @@ impl Names {
             .flat_map(|group| group.waiting.iter().map(String::as_str))
     }
 
-    /// Decides what a definition gets. Names that it has already it keeps.
+    /// Decides which names a definition gets. It keeps the names it already holds.
     fn decide(&self, definition: &Definition) -> Decision {
         let (requested, accepted) = (definition.requested(), definition.accepted());
         let group = self.groups.get(&definition.group);
@@ -131,7 +132,7 @@ impl Names {
         let mut names = accepted.clone();
         let mut conflict = None;
         let mut refuse = |reason: &'static str, message: String| {
-            // Of several conflicts the last is told.
+            // Like upstream's naming controller, report only the last of several conflicts.
             conflict = Some(Conflict { reason, message });
         };
         for (field, space, reason) in [
@@ -194,7 +195,7 @@ impl Group {
     }
 }
 
-/// Names that were decided on and are not stored yet. Drop it when they are.
+/// Reserves names until they are stored. Drop it after the commit.
 #[must_use]
 pub(crate) struct Claim<'a> {
     registry: &'a Registry,
@@ -208,8 +209,8 @@ impl Drop for Claim<'_> {
 }
 
 impl Registry {
-    /// Decides what a definition gets of the names it asks for, and holds them for it until the
-    /// claim is dropped. None if it has them all, or is going away.
+    /// Decides which of the requested names a definition gets and reserves them until the claim is
+    /// dropped. Returns `None` if it holds all of them already or is being deleted.
     pub(crate) fn claim_names(&self, definition: &Definition) -> Option<(Decision, Claim<'_>)> {
         let satisfied = same_names(definition.requested(), definition.accepted());
         if satisfied || definition.is_deleting() {
@@ -224,7 +225,7 @@ impl Registry {
         Some((decision, Claim { registry: self, id }))
     }
 
-    /// The definitions of a group that did not get all the names they asked for.
+    /// Returns the definitions of a group that lack a name they requested.
     pub(crate) fn waiting_for_names(&self, group: &str) -> Vec<String> {
         let custom = self.custom.lock();
         custom.names.waiting(group).map(str::to_owned).collect()
@@ -250,7 +251,7 @@ fn taken(names: &Value) -> BTreeSet<Taken> {
     all.map(|(space, name)| (space, name.to_owned())).collect()
 }
 
-/// Sets a field; an empty one is left out where a client may leave it out.
+/// Sets a field, or removes it if the value is empty and the field is optional.
 fn put(names: &mut Value, field: &str, value: &Value) {
     let empty = text(value).is_empty() && list(value).is_empty();
     if !names.is_object() {

@@ -20,16 +20,15 @@ pub(crate) mod rules;
 pub(crate) mod structural;
 pub(crate) mod typed;
 
-/// How many containers may stand in each other.
+/// The maximum nesting of an object, counted in containers.
 ///
-/// JSON readers in common use, the one of this crate among them, read no more: an object nested
-/// deeper could be stored and then never be read again, and the recursive walks of this crate would
-/// have no bound.
+/// `serde_json` refuses to read anything deeper: such an object could be stored but never decoded
+/// again. The limit also bounds the recursive walks of this crate.
 pub(crate) const MAX_DEPTH: usize = 127;
 
-/// How deeply a value nests: a scalar counts as 0, `[]` as 1, `[[]]` and `[[1]]` as 2.
+/// Returns the nesting of a value: 0 for a scalar, 1 for `[]`, 2 for `[[]]` and `[[1]]`.
 ///
-/// Counts without recursion, and stops counting beyond [`MAX_DEPTH`].
+/// Does not recurse, and stops counting beyond [`MAX_DEPTH`].
 pub(crate) fn depth(value: &serde_json::Value) -> usize {
     use serde_json::Value;
     fn is_container(value: &Value) -> bool {
@@ -65,7 +64,7 @@ mod tests {
 
     /// Proves PW-50.
     #[test]
-    fn the_deepest_value_allowed_is_the_deepest_that_is_read() {
+    fn depth_limit_is_what_serde_json_reads() {
         for leaf in [json!({}), json!([]), json!(1)] {
             let mut value = leaf;
             loop {

@@ -10,10 +10,9 @@
 //! the current one with the newer events undone, so any revision the log still covers can be read.
 //! A watcher is a [`Cursor`]: a revision and the place to wait; it owns no queue.
 //!
-//! Logs are bounded twice: each by the number of its events, and all together by the bytes they hold
-//! on to. When they hold too many, the oldest event of all goes first, whichever resource it belongs
-//! to. A cursor that falls behind what its log still has gets [`Lost::Compacted`] and must list
-//! again.
+//! Logs are bounded in two ways: each by its number of events, and all of them together by the bytes
+//! they retain. Over the byte limit, the oldest event of all resources is dropped first. A cursor that
+//! has not read a dropped event gets [`Lost::Compacted`] and has to list again.
 
 mod object;
 mod table;
@@ -31,8 +30,8 @@ pub(crate) use self::{
     table::{Event, EventKind, Objects, key_range, namespace_bounds},
 };
 
-/// How many events a cursor takes at once, and after how many bytes it takes no more: what a slow
-/// watcher has taken and not sent yet is all it holds on to.
+/// The limits of one batch of a cursor, in events and bytes. A slow watcher retains no more than the
+/// batch it is sending.
 const BATCH: usize = 128;
 const BATCH_BYTES: usize = 64 * 1024;
 
@@ -87,11 +86,11 @@ struct State {
     revision: u64,
     next_table: u32,
     tables: BTreeMap<TableId, Table>,
-    /// What the logs of all tables cost.
+    /// The total cost of all logs.
     bytes: usize,
-    /// Where each log that is not empty begins: the first one has the oldest event of all.
+    /// The first revision of each non-empty log; the first entry is the oldest event of all.
     fronts: BTreeMap<u64, TableId>,
-    /// States before this one can no longer be read, though the logs may still have the events.
+    /// Older states cannot be read, even if the logs still have the events.
     readable: u64,
 }
 
@@ -133,8 +132,8 @@ impl State {
         }
     }
 
-    /// Keeps the logs within their bounds after an event was added to one of them. That event stays
-    /// in any case: whoever waits for it gets it, however large it is.
+    /// Drops events until the logs are within their limits. Never drops the newest event, so that
+    /// waiting watchers get it however large it is.
     fn trim(&mut self, id: TableId, history: History) {
         let is_long = |state: &Self| {
             let table = state.tables.get(&id);
@@ -166,7 +165,7 @@ struct Shared {
     history: History,
 }
 
-/// How much of the past is kept.
+/// The limits of the logs.
 #[derive(Debug, Clone, Copy)]
 struct History {
     /// Per resource.
@@ -329,7 +328,7 @@ impl Store {
         state.recount();
     }
 
-    /// Forgets the states before `revision`: pages of older lists expire. Watches go on.
+    /// Makes states before `revision` unreadable: continue tokens for them expire, watches go on.
     pub(crate) fn forget_states(&self, revision: u64) {
         let mut state = self.shared.state.write();
         state.readable = state.readable.max(revision.min(state.revision));

@@ -21,7 +21,7 @@ pub(crate) struct Header {
     pub(crate) deleting: bool,
     /// The mark of the schema whose defaults a custom resource is known to have; 0 for none.
     pub(crate) complete: u64,
-    /// How many containers stand in each other.
+    /// The nesting depth of the object.
     pub(crate) depth: usize,
 }
 
@@ -113,7 +113,7 @@ impl Content {
 
 #[cfg(test)]
 thread_local! {
-    /// How many contents this thread has decoded: what a test counts as work.
+    /// Counts the objects decoded by this thread, as a measure of work.
     pub(crate) static DECODED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Event {
     pub(crate) previous: Option<Arc<Object>>,
 }
 
-/// What an event takes besides the states it holds.
+/// The memory of an event besides the states it retains, in bytes.
 const EVENT_OVERHEAD: usize = 256;
 
 impl Event {
@@ -46,7 +46,7 @@ impl Event {
         self.object.revision
     }
 
-    /// How many bytes the log holds on to for this event: the states before and after it.
+    /// Returns the bytes retained by this event: the states before and after it.
     pub(super) fn cost(&self) -> usize {
         let before = self.previous.as_ref();
         let before = before.map_or(0, |previous| previous.content.len());
@@ -63,7 +63,7 @@ impl Event {
 pub(super) struct Table {
     pub(super) objects: Objects,
     pub(super) log: VecDeque<Arc<Event>>,
-    /// What all events of the log cost.
+    /// The total cost of the log.
     pub(super) bytes: usize,
     pub(super) floor: u64,
     /// The revision of the last event that is no longer in the log.
@@ -132,7 +132,7 @@ impl Table {
         }
     }
 
-    /// The revision of the oldest event in the log.
+    /// Returns the revision of the oldest event in the log.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.log.front().map(|event| event.revision())
     }
@@ -149,8 +149,8 @@ impl Table {
         self.floor = self.floor.max(revision);
     }
 
-    /// The events after `revision`, oldest first: up to `most` of them, and no more once their
-    /// objects have `most_bytes`. Says whether there are more.
+    /// Returns the events after `revision`, oldest first, and whether there are more. Stops after
+    /// `most` events or once their objects reach `most_bytes`.
     pub(super) fn events_after(
         &self,
         revision: u64,

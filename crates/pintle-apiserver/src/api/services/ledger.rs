@@ -1,8 +1,8 @@
-//! Which addresses and ports are taken, without reading all services each time.
+//! Tracks which addresses and node ports are taken, without reading all services for each allocation.
 //!
-//! The ledger follows the log of services as a watcher does: before it is asked, it takes in what was
-//! written since. Each state of a service is read once. What was given and is not stored yet is
-//! promised, and counts as taken, too.
+//! The ledger follows the event log of services like a watcher: before each allocation it applies the
+//! events since the last one, so each state of a service is decoded once. Allocations that are not
+//! stored yet are promised, and count as taken.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::spec::{HEALTH, has_address, node_ports, number, text};
 use crate::store::{Cursor, EventKind, Object, Store, TableId};
 
-/// What a service has.
+/// The address and ports of a service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(super) addresses: BTreeSet<Ipv4Addr>,
@@ -28,7 +28,7 @@ impl Taken {
         let service = service.decode();
         if let Some(Value::Object(spec)) = service.get("spec") {
             let address = text(spec, "clusterIP").parse::<Ipv4Addr>();
-            // A service outside may name an address, but does not have it.
+            // A service of type ExternalName may name an address but does not hold it.
             let address = address.ok().filter(|_| has_address(spec));
             taken.addresses.extend(address);
             taken.ports.extend(node_ports(spec));
@@ -38,14 +38,14 @@ impl Taken {
     }
 }
 
-/// What all services have, and what is promised.
+/// The addresses and ports of all services, stored or promised.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Where it is in the log of services; none if it has to begin with their state.
+    /// The position in the event log; `None` to start from a snapshot.
     cursor: Option<Cursor>,
-    /// What each stored service has.
+    /// The allocations of each stored service.
     stored: BTreeMap<Arc<str>, Taken>,
-    /// How often each is taken: a service that is stored and still holds its promise counts twice.
+    /// How often each is taken: a service that is stored while its promise is held counts twice.
     addresses: BTreeMap<Ipv4Addr, usize>,
     ports: BTreeMap<u64, usize>,
 }
@@ -77,7 +77,7 @@ impl Ledger {
         }
     }
 
-    /// Takes in what was written since it was asked last.
+    /// Applies the events since the last call.
     pub(super) fn follow(&mut self, store: &Store, services: TableId) {
         loop {
             let Some(cursor) = &mut self.cursor else {
@@ -95,13 +95,13 @@ impl Ledger {
                         self.replace(&event.object.key, now);
                     }
                 }
-                // It was not asked for so long that the log no longer has everything.
+                // The log no longer has every event since the last call: start over.
                 Err(_) => self.cursor = None,
             }
         }
     }
 
-    /// Begins with what is stored.
+    /// Starts over from the stored services.
     fn begin(&mut self, store: &Store, services: TableId) -> bool {
         let Ok(snapshot) = store.snapshot(services) else {
             return false;

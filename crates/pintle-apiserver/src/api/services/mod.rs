@@ -1,7 +1,7 @@
 //! What the server gives a service: an address in the cluster, and ports of its nodes.
 //!
-//! Nobody is given what another service has: a [`Ledger`] knows. What was given and is not stored yet
-//! is promised: the write that was given it holds a [`Promise`] until it is through.
+//! The [`Ledger`] tracks what is allocated. Allocations that are not stored yet are promised: the
+//! write holds a [`Promise`] until it has committed or failed.
 
 mod giver;
 mod ledger;
@@ -26,7 +26,7 @@ use crate::{
     registry::Resource,
 };
 
-/// What services have, shared with the promises.
+/// The ledger, shared with the promises.
 pub(crate) type Ledgered = Arc<Mutex<Ledger>>;
 
 /// What one write was given. Dropped when the write is through: then it is stored, or free again.
@@ -207,7 +207,7 @@ mod tests {
             }
             work.push(DECODED.get());
         }
-        // The first one also begins with what was there.
+        // The first batch also reads the services that exist at the start.
         assert!(work[1] <= work[0] && work[2] == work[1], "{work:?}");
         assert!(work[2] <= 200, "{work:?}");
     }

@@ -1,30 +1,35 @@
-//! How far a rule may go, checked before it is parsed.
+//! Limits on CEL expressions, checked before they are parsed.
 //!
-//! The parser and the interpreter recurse into an expression: once for each bracket, and once for
-//! each operator of a chain like `1 + 1 + 1`. Kubernetes bounds that, and the length of the text. So
-//! does this module, on bare tokens and without recursion: no rule can overflow a stack. What is
-//! within the bounds and may still be too much for a small stack is run on a large one.
+//! The parser and the interpreter recurse into an expression: once per bracket and once per operator
+//! in a chain such as `1 + 1 + 1`. A stack overflow cannot be caught, so a hostile rule could abort
+//! the process. This module therefore computes an upper bound of the nesting from the tokens alone,
+//! without recursion, and applies the limits of cel-go: the length of the text and its nesting.
+//! Expressions within the limits that may not fit on a small stack run on a thread with a larger one.
 
 use std::{iter::Peekable, str::Chars, thread};
 
-/// The longest expression, in characters.
+/// The maximum length of an expression, in characters.
 const MOST_CHARACTERS: usize = 100_000;
 
-/// How deeply an expression may nest.
+/// The maximum nesting of an expression.
 const MOST_LEVELS: usize = 250;
 
-/// The stack that each level takes of the parser and of the interpreter, in bytes: somewhat more than
-/// was measured without optimization. The brackets of one level are a dozen rules of the grammar.
+/// The stack that one level takes while parsing and while evaluating, in bytes. Measured in debug
+/// builds, where one bracket takes 170 KiB of the parser and 55 KiB of the interpreter, plus a margin.
 pub(super) const PARSING: usize = 192 * 1024;
 pub(super) const EVALUATING: usize = 64 * 1024;
 
-/// What every thread has left.
+/// Work that needs no more than this runs on the current thread.
 const SMALL_STACK: usize = 768 * 1024;
 
-/// Besides the expression.
+/// Stack for everything around the expression.
 const MARGIN: usize = 2 * 1024 * 1024;
 
-/// How deeply an expression nests at most; or why it is refused.
+/// Returns an upper bound of the nesting of an expression.
+///
+/// # Errors
+///
+/// The message of cel-go, if the expression exceeds a limit.
 pub(super) fn levels(expression: &str) -> Result<usize, String> {
     let size = expression.chars().count();
     if size > MOST_CHARACTERS {
@@ -33,7 +38,7 @@ pub(super) fn levels(expression: &str) -> Result<usize, String> {
         ));
     }
     let levels = height(expression).unwrap_or_else(|| {
-        // No expression. The parser is to say why, but it may find anything in it.
+        // Not an expression. The parser reports why, but it may interpret any part of the text.
         let is_word = |c: &char| c.is_ascii_alphanumeric();
         expression.chars().filter(|c| !is_word(c)).count()
     });
@@ -43,8 +48,8 @@ pub(super) fn levels(expression: &str) -> Result<usize, String> {
     Ok(levels)
 }
 
-/// Runs `work`, which takes `stack` bytes of stack, where there are as many. None if no such place can
-/// be had, or `work` panics.
+/// Runs `work` with at least `stack` bytes of stack. Returns `None` if no thread can be spawned or if
+/// `work` panics.
 pub(super) fn with_stack<T: Send>(stack: usize, work: impl FnOnce() -> T + Send) -> Option<T> {
     if stack <= SMALL_STACK {
         return Some(work());
@@ -56,21 +61,21 @@ pub(super) fn with_stack<T: Send>(stack: usize, work: impl FnOnce() -> T + Send)
     })
 }
 
-/// What stands between two brackets, or the expression as a whole, as far as it was read.
+/// The part of an expression between two brackets, or the whole expression, as read so far.
 #[derive(Default)]
 struct Inside {
-    /// The tallest term that is complete.
+    /// The height of the tallest complete term.
     tallest: usize,
-    /// The tallest operand of the term being read, and its operators: however they bind, the term
-    /// is no taller than both together.
+    /// The height of the tallest operand of the current term, and the number of its operators.
+    /// Whatever the precedence, the term is no taller than their sum.
     operand: usize,
     operators: usize,
-    /// Conditions nest to the right.
+    /// The number of conditions, which nest to the right.
     conditions: usize,
 }
 
 impl Inside {
-    /// The terms of `&&` and `||` make a balanced tree, and items of a list stand side by side.
+    /// Ends a term. The terms of `&&` and `||` form a balanced tree, and list items are siblings.
     fn end_term(&mut self) {
         self.tallest = self.height();
         self.operand = 0;
@@ -82,27 +87,27 @@ impl Inside {
     }
 }
 
-/// What matters of an expression's text.
+/// The tokens that matter for nesting.
 enum Token {
     Open,
     Close,
-    /// A name, a literal.
+    /// A name or a literal.
     Operand,
-    /// One that binds two operands, or selects from one.
+    /// A binary operator or a selection.
     Operator,
     /// `?`
     Condition,
-    /// What ends a term: `&&`, `||`, `:`, a comma.
+    /// The end of a term: `&&`, `||`, `:` or a comma.
     End,
-    /// Nothing that an expression has.
+    /// Not part of any expression.
     Unknown,
 }
 
-/// An upper bound of how deeply an expression nests; none if it is no expression.
+/// Returns an upper bound of the nesting, or `None` if the text is not an expression.
 fn height(expression: &str) -> Option<usize> {
     let mut outside: Vec<Inside> = Vec::new();
     let mut inside = Inside::default();
-    // Whether what was read last can be an operand: then `-` is binary, and `[` an index.
+    // After an operand, `-` is a binary operator and `[` is an index.
     let mut after_operand = false;
     let mut text = Text {
         rest: expression.chars().peekable(),
@@ -155,7 +160,7 @@ impl Text<'_> {
                     while self.rest.next().is_some_and(|c| c != '\n') {}
                     continue;
                 }
-                // It binds nothing, but for `!=`.
+                // The parser reads a run of `!` in a loop.
                 '!' if !self.takes('=') => continue,
                 '(' | '[' | '{' => Token::Open,
                 ')' | ']' | '}' => Token::Close,
@@ -207,8 +212,8 @@ impl Text<'_> {
         }
     }
 
-    /// The rest of a string, of which one quote was read. None if it does not end, or has something
-    /// in it that no string has: then it is none to the parser either, and anything may begin there.
+    /// Reads the rest of a string after its first quote. Returns `None` if the string is malformed:
+    /// the lexer then skips the quote and reads the content as code, so it must not be ignored here.
     fn string(&mut self, quote: char, raw: bool) -> Option<()> {
         let mut long = false;
         if self.takes(quote) {
@@ -278,12 +283,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_counts_as_if_all_of_it_could_nest() {
+    fn text_that_is_not_an_expression_counts_in_full() {
         for text in ["'\\q", "'a\nb'", "x'a'", "(", ")", "a & b", "#", "`a"] {
             assert_eq!(height(text), None, "{text}");
         }
         let hidden = format!("'\\q{}'", "+1".repeat(300));
         assert!(levels(&hidden).is_err());
-        assert!(levels("'\\q' + 1").is_ok(), "the parser says why");
+        assert!(levels("'\\q' + 1").is_ok(), "left to the parser");
     }
 }

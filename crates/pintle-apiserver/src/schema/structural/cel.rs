@@ -17,19 +17,19 @@ use crate::schema::field::{FieldError, Path, Reason};
 /// The rules of one schema.
 #[derive(Clone)]
 pub(crate) struct Rules {
-    /// None if one of them was refused.
+    /// `None` if one of them was refused.
     compiled: Option<Arc<CompiledSchema>>,
     refused: Vec<Fault>,
-    /// How deeply the deepest of them nests.
+    /// The nesting of the deepest expression.
     pub(super) levels: usize,
 }
 
-/// A rule that cannot be used.
+/// A rule that exceeds a limit or does not compile.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
-    /// Its place among the rules of its schema.
+    /// Its index among the rules of its schema.
     pub(super) rule: usize,
-    /// Which of its expressions is wrong.
+    /// The faulty expression: `rule` or `messageExpression`.
     pub(super) field: &'static str,
     pub(super) why: String,
 }
@@ -72,7 +72,7 @@ impl Rules {
                 refused.push(Fault {
                     rule: 0,
                     field: "rule",
-                    why: "no thread can be had to compile it".to_owned(),
+                    why: "cannot spawn a thread to compile the rule".to_owned(),
                 });
             }
         }
@@ -83,7 +83,7 @@ impl Rules {
         })
     }
 
-    /// What is out of bounds or does not compile.
+    /// Returns the rules that exceed a limit or do not compile.
     pub(super) fn faults(&self) -> Vec<Fault> {
         let compiled = self.compiled.iter();
         let compiled = compiled.flat_map(|compiled| compiled.validations.iter().enumerate());
@@ -100,7 +100,7 @@ impl Rules {
     }
 }
 
-/// How deeply the expressions of rules nest, and those that are out of bounds.
+/// Returns the nesting of the deepest expression, and the expressions that exceed a limit.
 fn bounded(rules: &Value) -> (usize, Vec<Fault>) {
     let mut deepest = 0;
     let mut refused = Vec::new();

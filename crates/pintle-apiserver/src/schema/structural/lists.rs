@@ -1,4 +1,4 @@
-//! Lists that are sets or maps hold each item once, and items of a map can be told again.
+//! Lists of type `set` and `map`: duplicates, and which item of a map list is which.
 
 use std::collections::BTreeMap;
 
@@ -83,8 +83,8 @@ fn repeated<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<usize> {
     second
 }
 
-/// The items of the list that another one replaces, by their keys: only those of a list of type `map`
-/// can be told again. Each key is read once, however long the lists are.
+/// Indexes the items of the old list by their keys, so that each new item finds its predecessor in
+/// one look-up. Empty unless the list is of type `map`: other items have no identity.
 pub(super) struct OldItems<'a> {
     keys: &'a [String],
     items: BTreeMap<String, &'a Value>,
@@ -97,13 +97,13 @@ impl<'a> OldItems<'a> {
         let keys = schema.list_map_keys.as_slice();
         let mut items = BTreeMap::new();
         for item in old.into_iter().flatten() {
-            // Of items with the same key the first one counts.
+            // Of items with the same keys, the first one counts.
             items.entry(identity(item, keys)).or_insert(item);
         }
         Self { keys, items }
     }
 
-    /// The old item this one is.
+    /// Returns the old item with the same keys.
     pub(super) fn of_item(&self, item: &Value) -> Option<&'a Value> {
         if self.items.is_empty() {
             return None;
@@ -112,7 +112,7 @@ impl<'a> OldItems<'a> {
     }
 }
 
-/// What tells the items of a map apart: the same text for equal keys, and only for them.
+/// Encodes the keys of an item: two encodings are equal exactly if the keys are.
 fn identity(item: &Value, keys: &[String]) -> String {
     #[cfg(test)]
     IDENTIFIED.set(IDENTIFIED.get() + 1);
@@ -128,7 +128,7 @@ fn identity(item: &Value, keys: &[String]) -> String {
 
 #[cfg(test)]
 thread_local! {
-    /// How many items this thread has identified: what a test counts as work.
+    /// Counts the items identified by this thread, as a measure of work.
     static IDENTIFIED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

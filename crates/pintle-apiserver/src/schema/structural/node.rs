@@ -201,7 +201,8 @@ impl Node {
         self.one_of = clauses("oneOf");
     }
 
-    /// How deeply the deepest rule in CEL nests, of this or anything below; none without rules.
+    /// Returns the nesting of the deepest CEL expression in this schema or below, or `None` without
+    /// rules.
     pub(crate) fn rule_levels(&self) -> Option<usize> {
         let below = self
             .properties
