@@ -147,6 +147,8 @@ async fn what_a_token_cannot_be_is_refused() {
     }
     http.post(SECRETS, &json!({"metadata": {"name": "s"}}))
         .await;
+    http.post(ACCOUNTS, &json!({"metadata": {"name": "other"}}))
+        .await;
     let others = json!({"metadata": {"name": "others"}, "spec": {"serviceAccountName": "other",
         "containers": [{"name": "c", "image": "i"}]}});
     assert_eq!(http.post(PODS, &others).await.0, 201);
