@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::Patch;
 use pintle::{
     cache::{IndexError, Kind, Lister, Object, ObjectKey, Selector},
+    client::describe,
     controller::{Context, ReconcileError, Writable},
     informer::SharedInformer,
 };
@@ -15,6 +16,15 @@ use crate::meta;
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is gone or going: it adopts nothing any more")]
 pub(crate) struct OwnerGone(ObjectKey);
+
+/// What an event or a condition says of an error: the server's own message, as upstream's
+/// controllers do.
+pub(crate) fn message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        error => describe(error),
+    }
+}
 
 /// The index of Pods and `ReplicaSet`s by the UID of their controller; orphans stand under their
 /// namespace. Without it every look at one owner would be a look at the whole namespace.

@@ -11,8 +11,8 @@ use k8s_openapi::api::{
     core::v1::{Node, Pod},
 };
 use pintle::{
-    clock::Clock, controller::ControllerError, events::EventBroadcaster, informer::InformerFactory,
-    metrics::Metrics,
+    client::describe, clock::Clock, controller::ControllerError, events::EventBroadcaster,
+    informer::InformerFactory, metrics::Metrics,
 };
 use tokio::{
     task::JoinHandle,
@@ -219,7 +219,8 @@ async fn supervise(
             pause = PAUSES.0;
         }
         if let Some(error) = error {
-            tracing::error!(name, %error, ?pause, "a loop failed; it is started again");
+            let error = describe(&error);
+            tracing::error!(name, error, ?pause, "a loop failed; it is started again");
         } else {
             tracing::warn!(name, ?pause, "a loop ended by itself; it is started again");
         }

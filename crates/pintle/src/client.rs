@@ -1,11 +1,15 @@
 //! Building the client that controllers talk through.
 
+mod describe;
 mod target;
 
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{Client, Config, client::ClientBuilder};
 
-pub use self::target::{Target, TargetError};
+pub use self::{
+    describe::describe,
+    target::{Target, TargetError},
+};
 use crate::limits::RateLimit;
 
 /// Why a client could not be built.

@@ -53,6 +53,7 @@ pub mod client;
 pub mod clock;
 pub mod limits;
 pub mod metrics;
+pub mod repeats;
 mod sync;
 
 #[cfg(test)]

@@ -256,14 +256,15 @@ async fn create_set(
         return Ok(false);
     }
     let now = environment.clock.now();
-    let message = format!("Failed to create new replica set \"{name}\": {error}");
+    let said = api::message(&error);
+    let message = format!("Failed to create new replica set \"{name}\": {said}");
     recorder.event(
         deployment,
         EventType::Warning,
         "ReplicaSetCreateError",
         message,
     );
-    let status = status::after_failed_create(deployment, name, &error.to_string(), now);
+    let status = status::after_failed_create(deployment, name, &said, now);
     if status.is_some() && status != deployment.status {
         write_status(deployment, status, None, cx).await?;
     }

@@ -29,6 +29,7 @@ use kube::{
 use parking_lot::Mutex;
 use pintle::{
     cache::{Kind, ObjectKey},
+    client::describe,
     events::{EventRecorder, EventType, Reference},
     informer::{Event, Registration, SharedInformer},
     queue::WorkQueue,
@@ -273,7 +274,8 @@ impl Collector {
                     item.retry();
                 }
                 Err(error) => {
-                    tracing::warn!(uid = item.key(), %error, "garbage is looked at again later");
+                    let error = describe(&error);
+                    tracing::warn!(uid = item.key(), error, "garbage is looked at again later");
                     item.retry();
                 }
             }

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::plan::{Content, Report};
 use crate::{
-    api::unless_stale,
+    api::{message, unless_stale},
     discovery::{self, Discovered},
     manager::{Environment, LoopError},
     meta,
@@ -77,7 +77,7 @@ async fn empty(client: &Client, namespace: &str) -> Report {
     let contents = match contents(client).await {
         Ok(contents) => contents,
         Err(error) => {
-            report.discovery_error = Some(error.to_string());
+            report.discovery_error = Some(message(&error));
             return report;
         }
     };
@@ -85,9 +85,11 @@ async fn empty(client: &Client, namespace: &str) -> Report {
     for contents in [pods, others] {
         for content in contents {
             if let Err(error) = empty_of(client, namespace, &content, &mut report).await {
+                let (plural, group) = (&content.plural, &content.group);
+                let said = message(&error);
                 report
                     .delete_errors
-                    .push(format!("{}.{}: {error}", content.plural, content.group));
+                    .push(format!("{plural}.{group}: {said}"));
             }
         }
         if !report.is_clean() {

@@ -200,11 +200,11 @@ async fn create_pods(
                 // Nothing can be created there any more, and soon the set is gone too.
                 Err(error) if is_namespace_terminating(&error) => return None,
                 Err(error) => {
-                    let message = format!("Error creating: {error}");
+                    let message = format!("Error creating: {}", api::message(&error));
                     recorder.event(set, EventType::Warning, "FailedCreate", message);
                     failure = Some(Failure {
                         reason: "FailedCreate",
-                        message: error.to_string(),
+                        message: api::message(&error),
                     });
                 }
             }
@@ -240,11 +240,11 @@ async fn delete_pods(
                 active.retain(|other| meta::uid(&other.metadata) != object.uid());
             }
             Err(error) => {
-                let message = format!("Error deleting: {error}");
+                let message = format!("Error deleting: {}", api::message(&error));
                 recorder.event(set, EventType::Warning, "FailedDelete", message);
                 failure = Some(Failure {
                     reason: "FailedDelete",
-                    message: error.to_string(),
+                    message: api::message(&error),
                 });
             }
         }

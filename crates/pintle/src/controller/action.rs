@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use crate::queue::Priority;
+use crate::{client::describe, queue::Priority};
 
 /// What happens to a key after a reconcile that succeeded.
 ///
@@ -105,13 +105,7 @@ impl<E: Error + Send + Sync + 'static> From<E> for ReconcileError {
 
 impl fmt::Display for ReconcileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.error)?;
-        let mut cause = self.error.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        f.write_str(&describe(&*self.error))
     }
 }
 

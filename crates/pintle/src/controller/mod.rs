@@ -97,6 +97,7 @@ use crate::{
     informer::{InformerFactory, NotSynced, Registration, SharedInformer},
     metrics::Metrics,
     queue::WorkQueue,
+    repeats::Repeats,
     source::Extent,
 };
 
@@ -404,6 +405,7 @@ impl<P: Watchable> Controller<P> {
             timeout: self.timeout,
             metrics,
             next_id: AtomicU64::new(1),
+            failures: Repeats::new(),
             running: Mutex::default(),
             parked: TaskTracker::new(),
         });

@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::{Instrument, debug, error, info, info_span, warn};
+use tracing::{Instrument, Level, debug, error, info, info_span, warn};
 
 use super::{
     Action, Advanced, Context, ReconcileError, Stopped, context::Shared,
@@ -30,6 +30,7 @@ use super::{
 use crate::{
     cache::ObjectKey,
     queue::{Item, WorkQueue},
+    repeats::Repeats,
 };
 
 /// The user's reconcile, boxed once at the edge.
@@ -47,6 +48,8 @@ pub(super) struct Workers {
     pub(super) timeout: Option<Duration>,
     pub(super) metrics: ControllerMetrics,
     pub(super) next_id: AtomicU64,
+    /// Which failures of a key are logged.
+    pub(super) failures: Repeats<ObjectKey>,
     /// The keys that are being reconciled, for the report at the end.
     pub(super) running: Mutex<BTreeSet<ObjectKey>>,
     pub(super) parked: TaskTracker,
@@ -263,6 +266,7 @@ impl Workers {
         let metrics = &self.metrics;
         match outcome {
             Outcome::Done(Action { after, priority }) => {
+                self.failures.forget(item.key());
                 let item = match priority {
                     Some(priority) => item.with_priority(priority),
                     None => item,
@@ -285,29 +289,54 @@ impl Workers {
                 metrics.errors.inc();
                 if error.is_terminal() {
                     metrics.terminal_errors.inc();
-                    error!(%error, "reconcile failed in a way that no retry mends");
-                    item.forget();
+                    self.report_terminal(item, &error);
                 } else {
-                    warn!(%error, retries = item.retries(), "reconcile failed; retrying");
-                    item.retry();
+                    let error = error.to_string();
+                    self.retry(Level::WARN, item, &error, "reconcile failed; retrying");
                 }
             }
             Outcome::Panicked(message) => {
                 metrics.error.inc();
                 metrics.errors.inc();
                 metrics.panics.inc();
-                error!(panic = message, "reconcile panicked; retrying");
-                item.retry();
+                self.retry(Level::ERROR, item, &message, "reconcile panicked; retrying");
             }
             Outcome::TimedOut(limit) => {
                 metrics.error.inc();
                 metrics.errors.inc();
                 metrics.timeouts.inc();
-                warn!(?limit, "reconcile took too long and was dropped; retrying");
-                item.retry();
+                let message = format!("no result within {limit:?}");
+                let what = "reconcile timed out and was dropped; retrying";
+                self.retry(Level::WARN, item, &message, what);
             }
         }
         None
+    }
+
+    /// Retries a key. The log says so at once, and of the same failure again at a falling rate: the
+    /// first retries are only milliseconds apart.
+    fn retry(&self, level: Level, item: Item<ObjectKey>, error: &str, what: &str) {
+        let key = item.key().clone();
+        let retries = item.retries();
+        let retry_in = item.retry();
+        match self.failures.admit(&key, error) {
+            Some(unlogged) if level == Level::ERROR => {
+                error!(error, retries, ?retry_in, unlogged, "{what}");
+            }
+            Some(unlogged) => warn!(error, retries, ?retry_in, unlogged, "{what}"),
+            None => debug!(error, retries, ?retry_in, "{what}"),
+        }
+    }
+
+    fn report_terminal(&self, item: Item<ObjectKey>, error: &ReconcileError) {
+        let error = error.to_string();
+        let what = "reconcile failed with a terminal error; not retrying";
+        if let Some(unlogged) = self.failures.admit(item.key(), &error) {
+            error!(error, unlogged, "{what}");
+        } else {
+            debug!(error, "{what}");
+        }
+        item.forget();
     }
 }
 
