@@ -1,9 +1,9 @@
 //! What a kubelet and a Prometheus ask a program: is it alive, is it ready, what has it counted.
 
-use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, fmt::Write as _, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header::CONTENT_TYPE};
 use http_body_util::Full;
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -14,7 +14,10 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::{informer::InformerFactory, metrics::Metrics};
+use crate::{
+    informer::{Health, Idle, InformerFactory, State},
+    metrics::Metrics,
+};
 
 /// How many may be connected at once; who comes then waits.
 const CONNECTIONS: usize = 64;
@@ -36,13 +39,29 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 ///
 /// | path | answer |
 /// |---|---|
-/// | `/healthz` | 200 for as long as the program runs |
-/// | `/readyz` | 200 while every cache is synced and follows the server; else 503, and a line for each reason |
+/// | `/healthz`, `/livez` | 200 while every informer's task lives; else 500 |
+/// | `/readyz` | 200 while every cache is filled and follows the server; else 503 |
 /// | `/metrics` | everything counted, as Prometheus reads it |
 ///
-/// A program moves from not ready (caches fill, or cannot) to ready, and back to not ready for good
-/// when it is told to stop. A reason names the cache and what keeps it: `foos at cluster scope:
-/// retrying in 3.2 s because 403 Forbidden …`.
+/// A check that fails is explained in the answer, as by kube-apiserver; with `?verbose` those that
+/// pass are listed too:
+///
+/// ```text
+/// [+]informer deployments.apps at cluster scope ok
+/// [-]informer foos.example.com at cluster scope failed: retrying in 3.2 s because 403 Forbidden …
+/// readyz check failed
+/// ```
+///
+/// # Readiness
+/// Each informer is followed all its life, not only until its first list. Watches end in the normal
+/// course of things and API servers restart, so an informer is reported only once it has been
+/// without a watch for 30 seconds; it is ready again when a watch has lasted five. From the moment
+/// the program is asked to stop it is not ready.
+///
+/// # Liveness
+/// An informer whose task panicked or ended by itself cannot recover: only a restart of the program
+/// helps, which is what a kubelet does about a failing liveness probe. A server that is down or
+/// refuses is no reason for that.
 ///
 /// ```no_run
 /// # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -82,30 +101,60 @@ impl Probes {
         self
     }
 
-    /// The program is ready only once these are started and all synced, and no longer once they are
-    /// stopped.
+    /// Checks the informers of a factory.
     pub fn caches(mut self, informers: &InformerFactory) -> Self {
         self.caches.push(informers.clone());
         self
     }
 
-    /// Why the program is not ready: a line for each reason, none if it is.
+    /// Returns why the program is not ready, a line for each reason; none if it is ready.
     pub fn not_ready(&self) -> Vec<String> {
+        failures(self.readiness())
+    }
+
+    /// Returns why the program must be restarted, a line for each reason; none if it is alive.
+    pub fn not_alive(&self) -> Vec<String> {
+        failures(self.liveness())
+    }
+
+    fn readiness(&self) -> Vec<Check> {
         if self.stopping.is_cancelled() {
-            return vec!["shutting down".to_owned()];
+            return vec![Check::failed("shutdown", "shutting down")];
         }
-        let mut reasons = Vec::new();
+        self.check(|health| match health {
+            Ok(state) => match state {
+                State::Well => None,
+                State::Behind(why) | State::Dead(why) => Some(why),
+                State::Stopped => Some("stopped".to_owned()),
+            },
+            Err(Idle::NotStarted) => Some("not started".to_owned()),
+            Err(Idle::Stopped) => Some("stopped".to_owned()),
+        })
+    }
+
+    fn liveness(&self) -> Vec<Check> {
+        self.check(|health| match health {
+            Ok(State::Dead(why)) => Some(why),
+            _ => None,
+        })
+    }
+
+    /// One check for each informer, or one for a factory that is idle.
+    fn check(&self, failure: impl Fn(Result<State, Idle>) -> Option<String>) -> Vec<Check> {
+        let mut checks = Vec::new();
         for informers in &self.caches {
-            reasons.extend(informers.not_running());
-            let unsynced = informers.not_synced().map(|missing| missing.informers);
-            reasons.extend(
-                unsynced
-                    .into_iter()
-                    .flatten()
-                    .map(|cache| format!("{}: {}", cache.informer, cache.status)),
-            );
+            match informers.health() {
+                Ok(all) => checks.extend(all.into_iter().map(|Health { informer, state }| Check {
+                    name: format!("informer {informer}"),
+                    failure: failure(Ok(state)),
+                })),
+                Err(idle) => checks.push(Check {
+                    name: "informers".to_owned(),
+                    failure: failure(Err(idle)),
+                }),
+            }
         }
-        reasons
+        checks
     }
 
     /// Listens on `address` and answers until the result is shut down or dropped.
@@ -152,7 +201,7 @@ impl Probes {
 
     async fn converse(self: Arc<Self>, stream: TcpStream) {
         let answer = service_fn(|request: Request<_>| {
-            let answer = self.answer(request.method(), request.uri().path());
+            let answer = self.answer(request.method(), request.uri());
             async move { Ok::<_, std::convert::Infallible>(answer) }
         });
         let conversation = http1::Builder::new()
@@ -168,19 +217,24 @@ impl Probes {
         }
     }
 
-    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    fn answer(&self, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return respond(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET\n".into());
         }
+        let (path, query) = (uri.path(), uri.query().unwrap_or_default());
         match path {
-            "/healthz" => respond(StatusCode::OK, PLAIN, "ok\n".into()),
-            "/readyz" => match self.not_ready() {
-                reasons if reasons.is_empty() => respond(StatusCode::OK, PLAIN, "ok\n".into()),
-                reasons => {
-                    let lines = reasons.iter().map(|reason| format!("[-] {reason}\n"));
-                    respond(StatusCode::SERVICE_UNAVAILABLE, PLAIN, lines.collect())
-                }
-            },
+            "/healthz" | "/livez" => report(
+                path,
+                query,
+                &self.liveness(),
+                StatusCode::INTERNAL_SERVER_ERROR,
+            ),
+            "/readyz" => report(
+                path,
+                query,
+                &self.readiness(),
+                StatusCode::SERVICE_UNAVAILABLE,
+            ),
             "/metrics" => respond(StatusCode::OK, OPEN_METRICS, self.metrics.encode()),
             _ => respond(
                 StatusCode::NOT_FOUND,
@@ -189,6 +243,53 @@ impl Probes {
             ),
         }
     }
+}
+
+/// One line of an answer.
+struct Check {
+    name: String,
+    failure: Option<String>,
+}
+
+impl Check {
+    fn failed(name: &str, why: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            failure: Some(why.to_owned()),
+        }
+    }
+}
+
+fn failures(checks: Vec<Check>) -> Vec<String> {
+    let failed = checks
+        .into_iter()
+        .filter_map(|check| Some(format!("{}: {}", check.name, check.failure?)));
+    failed.collect()
+}
+
+/// Answers as kube-apiserver does: `ok`, or a line for each check and a verdict.
+fn report(path: &str, query: &str, checks: &[Check], bad: StatusCode) -> Response<Full<Bytes>> {
+    let passed = checks.iter().all(|check| check.failure.is_none());
+    let asked = |part: &str| part == "verbose" || part.starts_with("verbose=");
+    if passed && !query.split('&').any(asked) {
+        return respond(StatusCode::OK, PLAIN, "ok\n".into());
+    }
+    let mut text = String::new();
+    for Check { name, failure } in checks {
+        // Writing to a string does not fail.
+        let _ = match failure {
+            None => writeln!(text, "[+]{name} ok"),
+            Some(why) => writeln!(text, "[-]{name} failed: {why}"),
+        };
+    }
+    let endpoint = path.trim_start_matches('/');
+    let (status, verdict) = if passed {
+        (StatusCode::OK, "passed")
+    } else {
+        (bad, "failed")
+    };
+    let _ = writeln!(text, "{endpoint} check {verdict}");
+    respond(status, PLAIN, text)
 }
 
 /// The next connection, once there is room for it.

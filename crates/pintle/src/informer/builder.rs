@@ -1,6 +1,10 @@
 //! The settings of an informer.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -154,6 +158,7 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
             status,
             describe,
             extent,
+            panic: OnceLock::new(),
         };
         SharedInformer {
             core,

@@ -4,12 +4,13 @@ use std::{
     any::{Any, TypeId, type_name},
     collections::BTreeMap,
     fmt,
+    panic::AssertUnwindSafe,
     pin::pin,
     sync::{Arc, Weak},
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use kube::{
     Client,
     core::{ApiResource, DynamicObject, PartialObjectMeta},
@@ -29,7 +30,7 @@ use super::{
 use crate::{
     chance::Chance,
     metrics::Metrics,
-    object::{BoxError, Kind},
+    object::{BoxError, Kind, panic_message},
     source::{ListOptions, Scope},
 };
 
@@ -87,6 +88,11 @@ impl State {
         let started = self.started.as_ref();
         !self.shut_down && started.is_some_and(|(token, _)| !token.is_cancelled())
     }
+
+    /// Whether nothing was started yet.
+    pub(super) fn is_new(&self) -> bool {
+        !self.shut_down && self.started.is_none()
+    }
 }
 
 #[derive(Default, Clone)]
@@ -137,6 +143,7 @@ pub(super) trait AnyInformer: Send {
     fn run(&self, stop: CancellationToken) -> BoxFuture<'static, ()>;
     fn synced(&self) -> BoxFuture<'static, bool>;
     fn has_synced(&self) -> bool;
+    fn is_stopped(&self) -> bool;
 }
 
 pub(super) struct Parts<K: Kind> {
@@ -165,6 +172,10 @@ impl<K: Kind> AnyInformer for Parts<K> {
 
     fn has_synced(&self) -> bool {
         self.core.fifo.has_synced()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.core.is_stopped()
     }
 }
 
@@ -353,7 +364,12 @@ impl InformerFactory {
         let (shared, identity) = (Arc::downgrade(&self.shared), identity.clone());
         self.shared.tasks.spawn_on(
             async move {
-                run_while_used(run, &unused, &stop).await;
+                let ran = AssertUnwindSafe(run_while_used(run, &unused, &stop)).catch_unwind();
+                if let Err(panic) = ran.await {
+                    let (informer, panicked) = (&runner.describe, panic_message(&*panic));
+                    tracing::error!(informer, "informer {panicked}; its cache stands still");
+                    let _ = runner.panic.set(panicked);
+                }
                 if let Some(shared) = shared.upgrade() {
                     shared.forget(&identity, &runner);
                 }
@@ -415,22 +431,6 @@ impl InformerFactory {
             })
             .collect();
         (!informers.is_empty()).then_some(NotSynced { informers })
-    }
-
-    /// Which informers do not follow the server, and why: a line for each reason, none if all do.
-    pub(crate) fn not_running(&self) -> Vec<String> {
-        let state = self.shared.state.lock();
-        if state.started.is_none() && !state.shut_down {
-            return vec!["caches: not started".to_owned()];
-        }
-        if !state.can_run() {
-            return vec!["caches: stopped".to_owned()];
-        }
-        let entries = state.entries.values();
-        entries
-            .filter(|entry| entry.usage.strong_count() > 0 && entry.is_stopping())
-            .map(|entry| format!("{}: stopped", entry.informer.runner().describe))
-            .collect()
     }
 
     /// Stops all informers and waits until they have ended. Nothing can be started afterwards.

@@ -29,6 +29,7 @@ mod event;
 mod factory;
 mod filter;
 mod handler;
+mod health;
 mod metrics;
 mod not_synced;
 mod registration;
@@ -37,6 +38,7 @@ mod shared;
 mod stream;
 mod usage;
 
+pub(crate) use self::health::{Health, Idle, State};
 pub use self::{
     buffer::Backlog,
     builder::InformerBuilder,

@@ -1,6 +1,10 @@
 //! The informer's handle.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -68,6 +72,8 @@ pub(super) struct Runner {
     pub(super) status: watch::Receiver<Status>,
     pub(super) describe: String,
     pub(super) extent: Extent,
+    /// What the task that ran the informer panicked with.
+    pub(super) panic: OnceLock<String>,
 }
 
 impl<K: Kind> SharedInformer<K> {

@@ -22,11 +22,15 @@ use super::{
 use crate::{
     chance::Chance,
     object::{Kind, Object},
+    repeats::Repeat,
     source::{ListOptions, ListWatch, RawItem, SourceError, WatchEvent, peek_resource_version},
 };
 
 /// So many events are taken without looking at the timers.
 const BATCH: usize = 64;
+
+/// A watch that lasted so long ends a series of failures: the next one is news.
+const CALM: Duration = Duration::from_mins(1);
 
 /// A running reflector.
 pub(super) struct Runner<K: Kind, L: ListWatch, S> {
@@ -42,6 +46,10 @@ pub(super) struct Runner<K: Kind, L: ListWatch, S> {
     pub(super) watch: Option<Open<L::Watch>>,
     /// Whether this server sends bookmarks, so that silence means something.
     sends_bookmarks: bool,
+    /// Which failures are logged.
+    failures: Repeat,
+    /// Whether one was since the last open watch.
+    failing: bool,
 }
 
 /// An open watch.
@@ -100,6 +108,8 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             verify_watch_lists: reflector.verify_watch_lists,
             watch: None,
             sends_bookmarks: false,
+            failures: Repeat::default(),
+            failing: false,
         }
     }
 
@@ -138,18 +148,16 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         });
         let Some(after) = wait else {
             tracing::debug!(target: "pintle::reflector", "going on at once after {failure}");
-            self.intake
-                .status
-                .send_modify(|status| status.failure = Some(failure));
+            self.intake.status.send_modify(|status| {
+                status.lose(Instant::now());
+                status.failure = Some(failure);
+            });
             return;
         };
         self.intake.counters.failures.inc();
-        tracing::info!(
-            target: "pintle::reflector",
-            "retrying in {:.1} s because {failure}",
-            after.as_secs_f64()
-        );
+        self.report(&failure, after);
         self.intake.status.send_modify(|status| {
+            status.lose(Instant::now());
             status.failure = Some(failure.clone());
             status.phase = Phase::Retrying {
                 after,
@@ -168,6 +176,41 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
                 () = Resync::due(&mut self.resync) => self.sink.resync(),
             }
         }
+    }
+
+    /// Logs a failure: the first at once, further ones at a falling rate.
+    fn report(&mut self, failure: &Failure, after: Duration) {
+        self.failing = true;
+        let text = failure.to_string();
+        let delay = after.as_secs_f64();
+        match self.failures.admit(&text, Instant::now()) {
+            Some(0) => tracing::warn!(
+                target: "pintle::reflector",
+                "retrying in {delay:.1} s because {text}"
+            ),
+            Some(unlogged) => tracing::warn!(
+                target: "pintle::reflector",
+                "retrying in {delay:.1} s because {text} ({unlogged} more failures since this was \
+                 last logged)"
+            ),
+            None => tracing::debug!(
+                target: "pintle::reflector",
+                "retrying in {delay:.1} s because {text}"
+            ),
+        }
+    }
+
+    /// A watch is open.
+    pub(super) fn following(&mut self, from: String) {
+        if std::mem::take(&mut self.failing) {
+            let target = &self.intake.target;
+            tracing::info!(target: "pintle::reflector", "recovered: watching {target}");
+        }
+        self.intake.status.send_modify(|status| {
+            status.failure = None;
+            status.follow(Instant::now());
+        });
+        self.enter(Phase::Watching { from });
     }
 
     async fn list(&mut self, pager: Pager) -> Option<Verdict> {
@@ -212,10 +255,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             Ok(open) => {
                 self.watch = Some(open);
                 self.machine.opened(Instant::now());
-                self.intake
-                    .status
-                    .send_modify(|status| status.failure = None);
-                self.enter(Phase::Watching { from });
+                self.following(from);
                 None
             }
             Err(error) => Some(self.machine.open_failed(error, Instant::now())),
@@ -267,6 +307,12 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         let end = self.read_watch(&mut open).await;
         let course = open.course();
         drop(open);
+        self.intake.status.send_modify(|status| {
+            status.lose(Instant::now());
+        });
+        if course.lasted >= CALM {
+            self.failures = Repeat::default();
+        }
         let counters = &self.intake.counters;
         counters.watch_duration.observe(course.lasted.as_secs_f64());
         match &end {

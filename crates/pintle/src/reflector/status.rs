@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 use crate::{
     object::{ObjectKey, ReadError},
     source::{BodyError, SourceError},
@@ -23,6 +25,45 @@ pub struct Status {
     pub unreadable: u64,
     /// The last object that could not be read.
     pub last_unreadable: Option<Arc<Unreadable>>,
+    /// Since when a watch is open; `None` while there is none.
+    pub following_since: Option<Instant>,
+    /// When the watch was lost. It stays until a watch has lasted for a while and is then lost, so
+    /// that one which opens and breaks again and again does not pass for health.
+    lost_at: Option<Instant>,
+}
+
+/// How long a watch must have lasted for what was before it to be over.
+const STEADY: Duration = Duration::from_secs(5);
+
+impl Status {
+    /// Returns for how long the sink has not been kept up to date, or `None` if it is.
+    ///
+    /// Between a list and the next watch it is not; neither is it during the first five seconds of
+    /// a watch, whose time does not count.
+    pub fn behind_for(&self, now: Instant) -> Option<Duration> {
+        let lost = self.lost_at?;
+        match self.following_since {
+            Some(since) if now.saturating_duration_since(since) >= STEADY => None,
+            since => Some(since.unwrap_or(now).saturating_duration_since(lost)),
+        }
+    }
+
+    /// A watch is open.
+    pub(super) fn follow(&mut self, now: Instant) {
+        self.following_since = Some(now);
+    }
+
+    /// There is no watch, or it could not be had. Returns how long the last one was open.
+    pub(super) fn lose(&mut self, now: Instant) -> Option<Duration> {
+        let lasted = self
+            .following_since
+            .take()
+            .map(|since| now.saturating_duration_since(since));
+        if self.lost_at.is_none() || lasted.is_some_and(|lasted| lasted >= STEADY) {
+            self.lost_at = Some(now);
+        }
+        lasted
+    }
 }
 
 /// What a reflector is doing.
@@ -162,6 +203,10 @@ impl fmt::Display for Failure {
                 write!(f, "{} on {} ({during})", error.title(), self.target)?;
                 if !error.message.is_empty() {
                     write!(f, ": {}", error.message)?;
+                }
+                // A list of a kind that is served never answers so.
+                if error.code == 404 && self.target.contains('.') {
+                    f.write_str("; is its CustomResourceDefinition installed?")?;
                 }
                 Ok(())
             }

@@ -39,7 +39,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
                 self.replace(found, &version, started).await;
                 self.machine.listed(&version, true, Instant::now());
                 self.watch = Some(open);
-                self.enter(Phase::Watching { from: version });
+                self.following(version);
                 None
             }
             Err(reason) => Some(self.machine.watch_list_failed(reason, Instant::now())),

@@ -4,6 +4,8 @@ use std::{error::Error as StdError, fmt, io, time::Duration};
 
 use serde::Deserialize;
 
+use crate::client::describe;
+
 /// Why a list or a watch failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -12,10 +14,10 @@ pub enum SourceError {
     #[error(transparent)]
     Api(#[from] ApiError),
     /// Nobody listens at the server's address.
-    #[error("connection refused")]
+    #[error("cannot reach the API server: connection refused")]
     ConnectionRefused(#[source] BoxError),
     /// The connection failed, or was cut.
-    #[error("the connection failed: {0}")]
+    #[error("cannot talk to the API server: {}", describe(&**.0))]
     Transport(#[source] BoxError),
     /// The server went silent.
     #[error("no answer for {0:?}")]

@@ -357,7 +357,8 @@ async fn api_error(response: Response<Body>) -> ApiError {
     }
     if error.message.is_empty() && error.reason.is_empty() {
         // A proxy's page, or nothing: its first words help whoever reads the log.
-        error.message = String::from_utf8_lossy(&bytes).chars().take(200).collect();
+        let text = String::from_utf8_lossy(&bytes);
+        error.message = text.trim().chars().take(200).collect();
     }
     error.retry_after = error.retry_after.or(retry_after);
     error
