@@ -45,6 +45,7 @@ pub mod owner;
 // What surrounds it in a program.
 
 pub mod probes;
+pub mod signals;
 
 // What everything stands on.
 

@@ -1,10 +1,13 @@
 //! A CronTab says what to run and when; the controller keeps a CronJob that does it.
 
+use std::time::Duration;
+
 use k8s_openapi::api::batch::v1::CronJob;
 use kube::{CustomResource, ResourceExt, api::Patch};
 use pintle::{
     cache::{ObjectKey, OwnerRef},
-    controller::{Action, Context, Controller, ReconcileError},
+    controller::{Action, Context, Controller, Primary, ReconcileError},
+    events::{EventBroadcaster, EventRecorder, EventType},
     informer::InformerFactory,
     owner::controller_reference,
 };
@@ -87,9 +90,15 @@ fn said(job: &CronJob) -> Option<(&str, Option<&str>, Option<i32>)> {
 }
 
 /// Compares what is with what should be, and writes only the difference.
-async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
-    let Some(cached) = cx.lister::<CronTab>()?.get(&key) else {
-        return Ok(Action::await_change()); // Gone is a normal answer.
+async fn reconcile(
+    key: ObjectKey,
+    cx: Context,
+    events: EventRecorder,
+) -> Result<Action, ReconcileError> {
+    // Gone, or on its way: under foreground deletion a CronTab outlives its CronJob, which must not
+    // be created again.
+    let Primary::Live(cached) = cx.primary::<CronTab>()? else {
+        return Ok(Action::await_change());
     };
     let crontab = cached.get()?;
     let wanted = cron_job(&crontab)?;
@@ -98,7 +107,8 @@ async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError
             cx.create(&wanted).await?;
         }
         Some(other) if other.controller_owner().map(OwnerRef::uid) != Some(cached.uid()) => {
-            let message = format!("CronJob {key} belongs to somebody else");
+            let message = format!("CronJob {key} exists and belongs to another controller");
+            events.event(&*crontab, EventType::Warning, "CronJobExists", &message);
             return Err(ReconcileError::retry(message));
         }
         Some(ours) if said(&*ours.get()?) != said(&wanted) => {
@@ -117,10 +127,18 @@ async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError
 
 /// Runs the controller until `shutdown`.
 pub async fn run(client: kube::Client, shutdown: &CancellationToken) -> anyhow::Result<()> {
+    let events = EventBroadcaster::new();
+    let _sink = events.start_recording(client.clone());
+    let recorder = events.recorder("crontab");
     let informers = InformerFactory::new(client);
-    Controller::<CronTab>::new("crontabs", &informers)
+    let ran = Controller::<CronTab>::new("crontabs", &informers)
         .owns::<CronJob>()
-        .run(reconcile, shutdown)
-        .await?;
+        .run(
+            move |key, cx| reconcile(key, cx, recorder.clone()),
+            shutdown,
+        )
+        .await;
+    let _ = events.shutdown(Duration::from_secs(5)).await; // Writes the last ones.
+    ran?;
     Ok(())
 }

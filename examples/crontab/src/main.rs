@@ -5,8 +5,7 @@
 use anyhow::Context;
 use crontab::CronTab;
 use kube::CustomResourceExt;
-use pintle::client::Target;
-use tokio_util::sync::CancellationToken;
+use pintle::{client::Target, signals};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -14,15 +13,14 @@ async fn main() -> anyhow::Result<()> {
         print!("{}", serde_saphyr::to_string(&CronTab::crd())?);
         return Ok(());
     }
+    // To stderr, INFO and above: what fails, and when it is tried again.
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init();
     let target = Target::named(None, None).await?;
     let target = target.context("no cluster was named: set KUBECONFIG")?;
     println!("working on {target}");
 
-    let shutdown = CancellationToken::new();
-    let stop = shutdown.clone();
-    tokio::spawn(async move {
-        let _ = tokio::signal::ctrl_c().await;
-        stop.cancel();
-    });
+    let shutdown = signals::shutdown_token()?; // Ctrl-C, or SIGTERM from a kubelet.
     crontab::run(target.client("crontab/0.1")?, &shutdown).await
 }

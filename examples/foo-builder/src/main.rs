@@ -12,17 +12,17 @@ use kube::api::Patch;
 use pintle::{
     cache::{ObjectKey, OwnerRef},
     client::Target,
-    controller::{Action, Context, Controller, ReconcileError},
+    controller::{Action, Context, Controller, Primary, ReconcileError},
     informer::InformerFactory,
+    signals,
 };
 use pintle_cluster::Cluster;
 use sample_controller::{deployment, foo::Foo, install};
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
-    let Some(cached) = cx.lister::<Foo>()?.get(&key) else {
-        return Ok(Action::await_change()); // Gone, and the garbage collector takes the rest.
+    let Primary::Live(cached) = cx.primary::<Foo>()? else {
+        return Ok(Action::await_change()); // Gone or going; the garbage collector takes the rest.
     };
     let foo = cached.get()?;
     let name = ObjectKey::new(key.namespace(), &foo.spec.deployment_name);
@@ -33,7 +33,7 @@ async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError
     };
     let owner = deployment.controller_owner().map(OwnerRef::uid);
     if owner != Some(cached.uid()) {
-        let message = format!("Deployment {name} belongs to somebody else");
+        let message = format!("Deployment {name} belongs to another controller");
         return Err(ReconcileError::retry(message));
     }
     let has = deployment
@@ -63,12 +63,7 @@ async fn main() -> anyhow::Result<()> {
         install::example(&client).await?;
         client
     };
-    let shutdown = CancellationToken::new();
-    let stop = shutdown.clone();
-    tokio::spawn(async move {
-        let _ = tokio::signal::ctrl_c().await;
-        stop.cancel();
-    });
+    let shutdown = signals::shutdown_token()?;
     let informers = InformerFactory::new(client);
     Controller::<Foo>::new("foos", &informers)
         .owns::<Deployment>()
@@ -84,6 +79,7 @@ mod tests {
 
     use kube::{Api, api::PatchParams};
     use tokio::time::sleep;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
 

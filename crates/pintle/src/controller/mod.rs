@@ -61,6 +61,7 @@ mod context;
 mod metrics;
 mod own_writes;
 mod predicate;
+mod primary;
 mod trigger;
 mod worker;
 
@@ -84,6 +85,7 @@ pub use self::{
     action::{Action, ReconcileError},
     context::{Context, NotWatched, Writable},
     predicate::Predicate,
+    primary::Primary,
 };
 use self::{
     context::Shared,

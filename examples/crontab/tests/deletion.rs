@@ -1,0 +1,159 @@
+//! What the controller does about a `CronTab` that is being deleted, and about a `CronJob` that is not
+//! its own.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use crontab::CronTab;
+use http::{Method, Request};
+use k8s_openapi::{
+    api::{batch::v1::CronJob, core::v1::Event},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, CustomResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+    client::Body,
+};
+use pintle_cluster::Cluster;
+use serde_json::json;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// A cluster with the controller at work on it, and how often it created a `CronJob`.
+struct World {
+    cluster: Cluster,
+    created: Arc<AtomicUsize>,
+    _stop: tokio_util::sync::DropGuard,
+}
+
+impl World {
+    async fn new() -> Self {
+        let cluster = Cluster::start().await;
+        let definitions = Api::<CustomResourceDefinition>::all(cluster.client());
+        let definition = CronTab::crd();
+        definitions
+            .create(&PostParams::default(), &definition)
+            .await
+            .unwrap();
+        let created = Arc::new(AtomicUsize::new(0));
+        let (inner, count) = (cluster.client(), Arc::clone(&created));
+        let counting = tower::service_fn(move |request: Request<Body>| {
+            let job = request.uri().path().ends_with("/cronjobs");
+            if request.method() == Method::POST && job {
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+            let inner = inner.clone();
+            async move { inner.send(request).await }
+        });
+        let client = Client::new(counting, "default");
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        tokio::spawn(async move { crontab::run(client, &stopped).await });
+        Self {
+            cluster,
+            created,
+            _stop: stop.drop_guard(),
+        }
+    }
+
+    async fn apply(&self) {
+        let crontab = json!({
+            "metadata": { "name": "nightly" },
+            "spec": { "cronSpec": "0 3 * * *", "image": "cleaner" },
+        });
+        let crontab = serde_json::from_value(crontab).unwrap();
+        let crontabs = self.api::<CronTab>();
+        crontabs
+            .create(&PostParams::default(), &crontab)
+            .await
+            .unwrap();
+        sleep(Duration::from_secs(5)).await;
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::default_namespaced(self.cluster.client())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn foreground_deletion_does_not_bring_the_cron_job_back() {
+    let world = World::new().await;
+    world.apply().await;
+    assert!(
+        world
+            .api::<CronJob>()
+            .get_opt("nightly")
+            .await
+            .unwrap()
+            .is_some()
+    );
+    let crontabs = world.api::<CronTab>();
+    let foreground = DeleteParams::foreground();
+    crontabs.delete("nightly", &foreground).await.unwrap();
+    sleep(Duration::from_mins(1)).await;
+    assert!(crontabs.get_opt("nightly").await.unwrap().is_none(), "gone");
+    assert!(
+        world
+            .api::<CronJob>()
+            .get_opt("nightly")
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert_eq!(world.created.load(Ordering::SeqCst), 1, "created once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cron_job_of_another_controller_is_told_of() {
+    let world = World::new().await;
+    let pod = json!({
+        "containers": [{ "name": "main", "image": "other" }], "restartPolicy": "OnFailure",
+    });
+    let foreign = json!({
+        "metadata": { "name": "nightly" },
+        "spec": {
+            "schedule": "0 4 * * *",
+            "jobTemplate": { "spec": { "template": { "spec": pod } } },
+        },
+    });
+    let foreign = serde_json::from_value(foreign).unwrap();
+    let jobs = world.api::<CronJob>();
+    jobs.create(&PostParams::default(), &foreign).await.unwrap();
+    world.apply().await;
+    let events = world
+        .api::<Event>()
+        .list(&ListParams::default())
+        .await
+        .unwrap();
+    let told = events
+        .items
+        .iter()
+        .find(|event| event.reason.as_deref() == Some("CronJobExists"));
+    let told = told.expect("an event");
+    assert_eq!(told.type_.as_deref(), Some("Warning"));
+    assert_eq!(told.involved_object.kind.as_deref(), Some("CronTab"));
+    assert_eq!(
+        told.message.as_deref(),
+        Some("CronJob default/nightly exists and belongs to another controller")
+    );
+    assert_eq!(
+        jobs.get("nightly").await.unwrap().spec.schedule,
+        "0 4 * * *"
+    );
+}

@@ -1,0 +1,50 @@
+//! The program itself: it says what fails, and SIGTERM stops it in order.
+
+#![cfg(unix)]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    process::{Command, Stdio},
+};
+
+use pintle_cluster::Cluster;
+use tokio::task::block_in_place;
+
+/// There is no CronTab definition: the first thing a newcomer forgets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failures_are_logged_and_sigterm_stops_in_order() {
+    let cluster = Cluster::start().await;
+    let bound = cluster.server().serve("127.0.0.1:0").await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    bound.write_kubeconfig(&kubeconfig).unwrap();
+    block_in_place(|| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_crontab"))
+            .env("KUBECONFIG", &kubeconfig)
+            .env_remove("RUST_LOG")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(program.stderr.take().unwrap());
+        let mut text = String::new();
+        while !text.contains("CustomResourceDefinition installed?") {
+            assert!(log.read_line(&mut text).unwrap() > 0, "it ended: {text}");
+        }
+        assert!(text.contains("crontabs.stable.example.com"), "{text}");
+        let pid = program.id().to_string();
+        let sent = Command::new("sh")
+            .args(["-c", "kill -s TERM $0", &pid])
+            .status();
+        assert!(sent.unwrap().success());
+        log.read_to_string(&mut text).unwrap();
+        assert!(program.wait().unwrap().success(), "{text}");
+    });
+    bound.shutdown().await;
+}
