@@ -1,39 +1,36 @@
 //! The controller, in the order in which it is usually explained: what it holds, the handlers that
 //! enqueue, `run`, `process_next_item`, `sync`.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    panic::AssertUnwindSafe,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{collections::BTreeMap, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
+    api::{DeleteParams, Patch, PostParams, Preconditions, PropagationPolicy},
+    core::Status,
 };
 use parking_lot::Mutex;
 use pintle::{
     cache::{Lister, Object, ObjectKey, OwnerRef},
+    client::describe,
     clock::Clock,
     events::{EventRecorder, EventType},
     informer::{Backlog, Event, InformerFactory, Registration},
     queue::{Item, WorkQueue},
+    repeats::Repeats,
 };
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, error, info, info_span, warn};
+use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use crate::{
     deployment,
-    foo::{Foo, FooStatus},
-    status::{self, Report},
+    foo::Foo,
+    refusals::{Basis, Refusals},
+    status::Report,
+    status_writer::{StatusWriter, as_ourselves},
 };
 
 /// Who we are in `managedFields` and as the source of events.
@@ -42,7 +39,7 @@ pub const NAME: &str = "sample-controller";
 /// The index of Deployments by the UID of the Foo that controls them.
 const BY_CONTROLLER: &str = "controller";
 
-/// What stopped a sync. Each is retried with back-off.
+/// Why a sync failed. Each error is retried with back-off.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     /// The API server refused or did not answer.
@@ -60,6 +57,9 @@ pub enum SyncError {
     /// The cached object cannot be read as its kind.
     #[error(transparent)]
     Decode(#[from] pintle::cache::DecodeError),
+    /// The Foo went while it was being synced; the cache will show that soon.
+    #[error("the Foo is gone")]
+    Gone,
     /// Never: the index is made with the controller.
     #[error(transparent)]
     Index(#[from] pintle::cache::UnknownIndex),
@@ -75,17 +75,20 @@ pub struct Controller {
     deployments: Lister<Deployment>,
     queue: WorkQueue<ObjectKey>,
     recorder: EventRecorder,
-    clock: Clock,
     informers: InformerFactory,
     /// The handlers below, for as long as the controller lives.
     handlers: Vec<Registration>,
-    /// The server drops the status fields that the original `Foo` does not have.
-    status_is_pruned: AtomicBool,
-    /// The definition has no status subresource: there the status is a plain field.
-    status_is_plain: AtomicBool,
+    status: StatusWriter,
+    refusals: Refusals,
     /// The trouble each Foo was last warned of, so that retries do not repeat the warning.
     warned: Mutex<BTreeMap<ObjectKey, Warned>>,
+    /// Which failures of a Foo are logged.
+    failures: Repeats<ObjectKey>,
+    observer: Option<Box<Observer>>,
 }
+
+/// Hears what the controller did, in a few words: `created Deployment/web`.
+type Observer = dyn Fn(&str) + Send + Sync;
 
 #[derive(PartialEq)]
 struct Warned {
@@ -143,18 +146,25 @@ impl Controller {
         });
 
         Ok(Self {
+            status: StatusWriter::new(client.clone(), clock),
             client,
             foos: foos.lister(),
             deployments: deployments.lister(),
             queue,
             recorder,
-            clock,
             informers: informers.clone(),
             handlers: vec![on_foo, on_deployment],
-            status_is_pruned: AtomicBool::new(false),
-            status_is_plain: AtomicBool::new(false),
+            refusals: Refusals::default(),
             warned: Mutex::default(),
+            failures: Repeats::new(),
+            observer: None,
         })
+    }
+
+    /// Calls `observer` with everything that the controller changes in the cluster.
+    pub fn observe(mut self, observer: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
     }
 
     /// Waits for the caches, then works with `workers` workers until `shutdown`; what is being
@@ -203,22 +213,47 @@ impl Controller {
         // A panic is this key's trouble, not the worker's.
         let synced = AssertUnwindSafe(self.sync(item.key())).catch_unwind();
         match synced.instrument(span).await {
-            Ok(Ok(())) => item.forget(),
-            Ok(Err(error)) => {
-                warn!(key = %item.key(), %error, "Error syncing; requeuing for later retry");
+            Ok(Ok(Next::Rest)) => {
+                self.failures.forget(item.key());
+                item.forget();
+            }
+            Ok(Ok(Next::After(wait))) => item.requeue_after(wait),
+            Ok(Err(SyncError::Gone)) => {
+                debug!(foo = %item.key(), "Foo is gone; waiting for the cache to show it");
                 item.retry();
             }
+            Ok(Err(error)) => self.retry(item, &describe(&error)),
             Err(_) => {
-                error!(key = %item.key(), "Panic while syncing; requeuing for later retry");
+                error!(foo = %item.key(), "sync panicked; retrying");
                 item.retry();
             }
         }
     }
+
+    /// Retries a sync that failed. The log says so at once, and of the same failure again at a
+    /// falling rate: the first retries are only milliseconds apart.
+    fn retry(&self, item: Item<ObjectKey>, error: &str) {
+        let foo = item.key().clone();
+        let retry_in = item.retry();
+        if let Some(unlogged) = self.failures.admit(&foo, error) {
+            warn!(%foo, error, ?retry_in, unlogged, "sync failed; retrying");
+        } else {
+            debug!(%foo, error, ?retry_in, "sync failed; retrying");
+        }
+    }
+}
+
+/// What becomes of a key whose sync did not fail.
+enum Next {
+    /// Nothing until something changes.
+    Rest,
+    /// Another look after this time.
+    After(Duration),
 }
 
 /// Whether a sync changed anything in the cluster; if not, there is nothing to tell.
-#[derive(Clone, Copy, PartialEq)]
-enum Changed {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Changed {
     No,
     Yes,
 }
@@ -228,23 +263,45 @@ impl Controller {
     ///
     /// Level-triggered: it looks at what is, not at what happened, and writes only where the two
     /// differ, so running it again is free.
-    async fn sync(&self, key: &ObjectKey) -> Result<(), SyncError> {
+    async fn sync(&self, key: &ObjectKey) -> Result<Next, SyncError> {
+        // One that is being deleted must not get its Deployment back: it goes after what it owns.
         let Some(cached) = self.foos.get(key).filter(|foo| !foo.is_being_deleted()) else {
             info!(foo = %key, "Foo no longer exists");
-            self.warned.lock().remove(key);
-            return Ok(());
+            self.forget(key);
+            self.failures.forget(key);
+            self.status.forget(key);
+            return Ok(Next::Rest);
         };
         let foo = cached.get()?;
         if foo.spec.deployment_name.is_empty() {
             return self.report_missing_name(key, &foo).await;
         }
 
+        let name = ObjectKey::new(key.namespace(), &foo.spec.deployment_name);
+        let deployment = self.deployments.get(&name);
+        let basis = Basis {
+            uid: foo.uid(),
+            generation: foo.metadata.generation,
+            deployment: deployment.as_ref().map(|d| d.resource_version().to_owned()),
+        };
+        if let Some(wait) = self.refusals.wait(key, &basis) {
+            return Ok(Next::After(wait));
+        }
         let mut changed = Changed::No;
-        let deployment = self.sync_deployment(key, &foo, &mut changed).await?;
+        let synced = self.sync_deployment(key, &foo, deployment.as_ref(), &mut changed);
+        let deployment = match synced.await {
+            Ok(deployment) => deployment,
+            Err(error) => return self.report_failure(key, &foo, basis, error).await,
+        };
         self.remove_former_deployments(&foo, &mut changed).await?;
-        self.sync_status(key, &foo, &Report::of(&deployment), &mut changed)
-            .await?;
-        self.warned.lock().remove(key);
+        if self
+            .sync_status(key, &foo, &Report::of(&deployment))
+            .await?
+            == Changed::Yes
+        {
+            changed = Changed::Yes;
+        }
+        self.forget(key);
         if changed == Changed::Yes {
             self.recorder.event(
                 &*foo,
@@ -253,7 +310,20 @@ impl Controller {
                 "Foo synced successfully",
             );
         }
-        Ok(())
+        Ok(Next::Rest)
+    }
+
+    /// Forgets what went wrong with a Foo: it is fine, or gone.
+    fn forget(&self, key: &ObjectKey) {
+        self.warned.lock().remove(key);
+        self.refusals.forget(key);
+    }
+
+    /// Tells the observer, if there is one, what was done.
+    fn did(&self, what: impl FnOnce() -> String) {
+        if let Some(observer) = &self.observer {
+            observer(&what());
+        }
     }
 
     /// Makes sure the Deployment exists, is ours, and has the replicas that the Foo asks for.
@@ -261,11 +331,12 @@ impl Controller {
         &self,
         key: &ObjectKey,
         foo: &Foo,
+        cached: Option<&Object<Deployment>>,
         changed: &mut Changed,
     ) -> Result<Arc<Deployment>, SyncError> {
         let name = foo.spec.deployment_name.as_str();
         let api = self.deployments_of(key);
-        let Some(cached) = self.deployments.get(&ObjectKey::new(key.namespace(), name)) else {
+        let Some(cached) = cached else {
             let wanted = deployment::for_foo(foo)?;
             let params = PostParams {
                 field_manager: Some(NAME.to_owned()),
@@ -274,12 +345,13 @@ impl Controller {
             let created = api.create(&params, &wanted).await;
             let created = created.map_err(SyncError::api("creating the Deployment"))?;
             info!(foo = %key, deployment = name, "Created Deployment");
+            self.did(|| format!("created Deployment/{name}"));
             *changed = Changed::Yes;
             return Ok(Arc::new(created));
         };
 
         if cached.controller_owner().map(OwnerRef::uid) != foo.uid().as_deref() {
-            return Err(self.report_foreign(key, foo, name).await);
+            return Err(SyncError::NotOurs(name.to_owned()));
         }
         let deployment = cached.get()?;
         let has = deployment.spec.as_ref().and_then(|spec| spec.replicas);
@@ -297,6 +369,7 @@ impl Controller {
             .await;
         let patched = patched.map_err(SyncError::api("scaling the Deployment"))?;
         info!(foo = %key, deployment = name, from = has, to = wants, "Scaled Deployment");
+        self.did(|| format!("scaled Deployment/{name} to {wants}"));
         *changed = Changed::Yes;
         Ok(Arc::new(patched))
     }
@@ -321,43 +394,86 @@ impl Controller {
                 }),
                 ..DeleteParams::default()
             };
-            match self
-                .deployments_of(former.key())
-                .delete(name, &exactly_this)
-                .await
-            {
+            let deleted = self.deployments_of(former.key());
+            match deleted.delete(name, &exactly_this).await {
                 Ok(_) => *changed = Changed::Yes,
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                Err(source) => {
-                    return Err(SyncError::Api {
-                        action: "deleting the former Deployment",
-                        source,
-                    });
+                Err(error) => {
+                    return Err(SyncError::api("deleting the former Deployment")(error));
                 }
             }
             info!(foo = %foo.name_any(), deployment = name, "Deleted the former Deployment");
+            self.did(|| format!("deleted the former Deployment/{name}"));
         }
         Ok(())
     }
 
-    /// Nothing can be done until the user names a Deployment: told once, not retried.
-    async fn report_missing_name(&self, key: &ObjectKey, foo: &Foo) -> Result<(), SyncError> {
+    /// Nothing can be done until the user names a Deployment: reported once, not retried.
+    async fn report_missing_name(&self, key: &ObjectKey, foo: &Foo) -> Result<Next, SyncError> {
         let message = "spec.deploymentName must name the Deployment to keep";
-        self.warn_once(key, foo, "MissingDeploymentName", message);
-        let report = Report::not_ready("MissingDeploymentName", message);
-        self.sync_status(key, foo, &report, &mut Changed::No).await
+        self.report_trouble(key, foo, "MissingDeploymentName", message)
+            .await?;
+        Ok(Next::Rest)
     }
 
-    /// Somebody else's Deployment is never touched. It may go away, so this is an error to retry.
-    async fn report_foreign(&self, key: &ObjectKey, foo: &Foo, name: &str) -> SyncError {
-        let error = SyncError::NotOurs(name.to_owned());
-        let message = error.to_string();
-        self.warn_once(key, foo, "ErrResourceExists", &message);
-        let report = Report::not_ready("ErrResourceExists", &message);
-        match self.sync_status(key, foo, &report, &mut Changed::No).await {
-            Ok(()) => error,
-            Err(error) => error,
+    /// Reports why a Foo cannot have its Deployment, where that concerns the Foo's owner.
+    ///
+    /// Another controller's Deployment is never touched; it may go, so that is an error to retry.
+    /// What the server refuses as invalid stays so until the Foo changes: asked again, but slowly.
+    async fn report_failure(
+        &self,
+        key: &ObjectKey,
+        foo: &Foo,
+        basis: Basis,
+        error: SyncError,
+    ) -> Result<Next, SyncError> {
+        match &error {
+            SyncError::NotOurs(_) => {
+                self.report_trouble(key, foo, "ErrResourceExists", &error.to_string())
+                    .await?;
+            }
+            SyncError::Api {
+                source: kube::Error::Api(status),
+                ..
+            } if is_refusal(status) => {
+                // Noted first, so that a status that cannot be written repeats only itself.
+                let wait = is_permanent(status).then(|| self.refusals.note(key, basis));
+                self.report_trouble(key, foo, "DeploymentRefused", &status.message)
+                    .await?;
+                if let Some(wait) = wait {
+                    warn!(foo = %key, error = describe(&error), retry_in = ?wait, "Deployment refused");
+                    return Ok(Next::After(wait));
+                }
+            }
+            _ => {}
         }
+        Err(error)
+    }
+
+    /// Says in the status, and once in an event, what keeps a Foo from being ready.
+    async fn report_trouble(
+        &self,
+        key: &ObjectKey,
+        foo: &Foo,
+        reason: &'static str,
+        message: &str,
+    ) -> Result<(), SyncError> {
+        self.warn_once(key, foo, reason, message);
+        let report = Report::not_ready(reason, message);
+        self.sync_status(key, foo, &report).await.map(drop)
+    }
+
+    async fn sync_status(
+        &self,
+        key: &ObjectKey,
+        foo: &Foo,
+        report: &Report,
+    ) -> Result<Changed, SyncError> {
+        let changed = self.status.write(key, foo, report).await?;
+        if changed == Changed::Yes {
+            self.did(|| format!("updated the status of Foo/{}", key.name()));
+        }
+        Ok(changed)
     }
 
     fn warn_once(&self, key: &ObjectKey, foo: &Foo, reason: &str, message: &str) {
@@ -373,94 +489,25 @@ impl Controller {
         }
     }
 
-    /// Writes the status where it differs from what the Foo has.
-    async fn sync_status(
-        &self,
-        key: &ObjectKey,
-        foo: &Foo,
-        report: &Report,
-        changed: &mut Changed,
-    ) -> Result<(), SyncError> {
-        let wanted = self.status(foo, report);
-        if self.has_status(foo, &wanted) {
-            return Ok(());
-        }
-        let plain = self.status_is_plain.load(Ordering::Relaxed);
-        let stored = match self.write_status(key, foo, &wanted, plain).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() && !plain => {
-                // Gone, or a definition without the subresource: the second try tells.
-                self.status_is_plain.store(true, Ordering::Relaxed);
-                let wanted = self.status(foo, report);
-                if self.has_status(foo, &wanted) {
-                    return Ok(());
-                }
-                self.write_status(key, foo, &wanted, true).await
-            }
-            stored => stored,
-        };
-        let stored = stored.map_err(SyncError::api("writing the status"))?;
-        let pruned = status::is_pruned(&wanted, stored.status.as_ref());
-        self.status_is_pruned.store(pruned, Ordering::Relaxed);
-        if stored.metadata.resource_version != foo.metadata.resource_version {
-            *changed = Changed::Yes;
-        }
-        Ok(())
-    }
-
-    async fn write_status(
-        &self,
-        key: &ObjectKey,
-        foo: &Foo,
-        status: &FooStatus,
-        plain: bool,
-    ) -> Result<Foo, kube::Error> {
-        let api = self.foos_of(key);
-        let patch = Patch::Merge(json!({ "metadata": { "uid": foo.uid() }, "status": status }));
-        if plain {
-            api.patch(key.name(), &as_ourselves(), &patch).await
-        } else {
-            api.patch_status(key.name(), &as_ourselves(), &patch).await
-        }
-    }
-
-    /// The status to report. As a plain field it is part of what the generation counts, so to name
-    /// the generation in it would be to chase our own writes.
-    fn status(&self, foo: &Foo, report: &Report) -> FooStatus {
-        let plain = self.status_is_plain.load(Ordering::Relaxed);
-        let observed = foo.metadata.generation.filter(|_| !plain);
-        report.to_status(foo, observed, &self.clock)
-    }
-
-    /// Whether `foo` says `wanted` already, as far as its server can say it.
-    fn has_status(&self, foo: &Foo, wanted: &FooStatus) -> bool {
-        match &foo.status {
-            Some(has) if self.status_is_pruned.load(Ordering::Relaxed) => {
-                has.available_replicas == wanted.available_replicas
-            }
-            has => has.as_ref() == Some(wanted),
-        }
-    }
-
-    fn foos_of(&self, key: &ObjectKey) -> Api<Foo> {
-        Api::namespaced(self.client.clone(), key.namespace().unwrap_or_default())
-    }
-
     fn deployments_of(&self, key: &ObjectKey) -> Api<Deployment> {
         Api::namespaced(self.client.clone(), key.namespace().unwrap_or_default())
     }
 }
 
 impl SyncError {
-    fn api(action: &'static str) -> impl FnOnce(kube::Error) -> Self {
+    pub(crate) fn api(action: &'static str) -> impl FnOnce(kube::Error) -> Self {
         move |source| Self::Api { action, source }
     }
 }
 
-fn as_ourselves() -> PatchParams {
-    PatchParams {
-        field_manager: Some(NAME.to_owned()),
-        ..PatchParams::default()
-    }
+/// The server understood the request and will not do it.
+fn is_refusal(status: &Status) -> bool {
+    matches!(status.code, 400 | 403 | 422)
+}
+
+/// The same request will be refused again; a right, by contrast, may be granted at any time.
+fn is_permanent(status: &Status) -> bool {
+    matches!(status.code, 400 | 422)
 }
 
 impl fmt::Debug for Controller {

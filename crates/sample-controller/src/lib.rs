@@ -12,4 +12,6 @@ pub mod foo;
 pub mod install;
 pub mod manifests;
 pub mod narrate;
+mod refusals;
 mod status;
+mod status_writer;

@@ -1,7 +1,6 @@
 //! `sample-controller`: Foo to Deployment, against any cluster or an embedded one.
 
 mod cli;
-mod signals;
 #[cfg(feature = "embedded")]
 mod story;
 
@@ -15,7 +14,7 @@ use anyhow::Context;
 use clap::Parser;
 use kube::Client;
 use pintle::{
-    client::Target,
+    client::{Target, describe},
     clock::Clock,
     events::EventBroadcaster,
     informer::InformerFactory,
@@ -23,6 +22,7 @@ use pintle::{
     metrics::Metrics,
     probes::{Probes, Serving},
     queue::WorkQueue,
+    signals,
 };
 use sample_controller::{
     controller::{Controller, NAME},
@@ -31,10 +31,7 @@ use sample_controller::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    cli::{Cli, Command},
-    signals::Signals,
-};
+use crate::cli::{Cli, Command};
 
 /// How long the last events may take to be written at the end.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -46,7 +43,7 @@ async fn main() -> ExitCode {
     match run(cli).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("error: {error:#}"));
+            say(&format!("error: {}", describe(error.as_ref())));
             ExitCode::FAILURE
         }
     }
@@ -56,8 +53,7 @@ async fn run(mut cli: Cli) -> anyhow::Result<()> {
     if let Some(command) = cli.command.take() {
         return print(command);
     }
-    let shutdown = CancellationToken::new();
-    tokio::spawn(Signals::listen()?.stop(shutdown.clone()));
+    let shutdown = signals::shutdown_token().context("cannot listen for signals")?;
     let metrics = Metrics::new();
     let limit = cli.limit(&metrics)?;
     let program = Program {
@@ -116,10 +112,11 @@ impl Program {
             None => target.client(agent)?,
         };
         if self.cli.install_crd {
-            install::crd(&client).await?;
+            let installed = install::crd(&client).await;
+            installed.context("cannot install the Foo CRD")?;
         }
         let informers = self.informers(client.clone());
-        self.control(client, &informers).await
+        self.control(client, &informers, None::<fn(&str)>).await
     }
 
     fn informers(&self, client: Client) -> InformerFactory {
@@ -129,7 +126,12 @@ impl Program {
     }
 
     /// Runs the controller until the shutdown, then lets its last events be written.
-    async fn control(&self, client: Client, informers: &InformerFactory) -> anyhow::Result<()> {
+    async fn control(
+        &self,
+        client: Client,
+        informers: &InformerFactory,
+        observer: Option<impl Fn(&str) + Send + Sync + 'static>,
+    ) -> anyhow::Result<()> {
         let events = EventBroadcaster::builder()
             .metrics(self.metrics.clone())
             .build();
@@ -137,7 +139,10 @@ impl Program {
         let _sink = events.start_recording(client.clone());
         let queue = WorkQueue::builder("Foos").metrics(&self.metrics).build();
         let recorder = events.recorder(NAME);
-        let controller = Controller::new(client, informers, recorder, queue, Clock::system())?;
+        let mut controller = Controller::new(client, informers, recorder, queue, Clock::system())?;
+        if let Some(observer) = observer {
+            controller = controller.observe(observer);
+        }
         let serving = self.serve_probes(informers).await?;
         informers.start(&self.shutdown);
         let ran = controller

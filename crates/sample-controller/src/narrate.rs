@@ -1,10 +1,10 @@
-//! Shows the loop as it turns: one line for each step a person cares about.
+//! Shows the loop as it turns: a line for each step a person cares about, at most 80 columns wide.
 
 use std::fmt::Write as _;
 
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
-    core::v1::{Event as Told, Pod},
+    core::v1::{Event as Recorded, Pod},
 };
 use kube::ResourceExt;
 use pintle::{
@@ -12,7 +12,13 @@ use pintle::{
     informer::{Event, InformerFactory, Registration},
 };
 
-use crate::foo::Foo;
+use crate::{controller::NAME, foo::Foo};
+
+/// The width of a terminal that nobody has resized.
+const WIDTH: usize = 80;
+
+/// Where the text begins: the names of everything the example makes fit before it.
+const TEXT: usize = 35;
 
 /// Prints what happens to Foos and everything made for them, until dropped.
 #[must_use = "dropping it ends the story"]
@@ -22,7 +28,7 @@ pub struct Narrator {
 }
 
 impl Narrator {
-    /// Listens on the informers of the process, and gives `print` each line.
+    /// Listens on the informers of the process, and passes each line to `print`.
     pub fn new(
         informers: &InformerFactory,
         print: impl Fn(String) + Clone + Send + 'static,
@@ -40,6 +46,11 @@ impl Narrator {
     }
 }
 
+/// The line for something that the controller itself did.
+pub fn action(what: &str) -> String {
+    line(NAME, what)
+}
+
 /// What is worth saying about an object, given what it was before (if anything).
 type Describe<K> = fn(Option<&K>, &K) -> Option<String>;
 
@@ -51,39 +62,67 @@ fn listen<K: Kind<DynamicType: Default>>(
 ) -> Registration {
     informers.informer::<K>().on_event(move |event| {
         let (key, text) = match &event {
-            Event::Added { object, .. } => (object.key(), told_of(describe, None, object)),
-            Event::Updated { old, new } => (new.key(), told_of(describe, Some(old), new)),
+            Event::Added { object, .. } => (object.key(), change(describe, None, object)),
+            Event::Updated { old, new } => (new.key(), change(describe, Some(old), new)),
             Event::Deleted(deleted) => (&deleted.key, Some("deleted".to_owned())),
         };
         if let Some(text) = text {
-            print(line(kind, key.name(), &text));
+            print(line(&format!("{kind}/{}", key.name()), &text));
         }
     })
 }
 
-/// An event is told under the object it is about.
+/// An event is shown under the object it is about.
 fn listen_to_events(
     informers: &InformerFactory,
     print: impl Fn(String) + Send + 'static,
 ) -> Registration {
-    informers.informer::<Told>().on_event(move |event| {
+    informers.informer::<Recorded>().on_event(move |event| {
         let (old, new) = match &event {
             Event::Added { object, .. } => (None, object),
             Event::Updated { old, new } => (Some(old), new),
             Event::Deleted(_) => return,
         };
-        if let (Some(text), Ok(event)) = (told_of(told, old, new), new.get()) {
-            let about = event.involved_object.name.clone().unwrap_or_default();
-            print(line("Event", &about, &text));
+        if let (Some(text), Ok(event)) = (change(recorded, old, new), new.get()) {
+            let about = &event.involved_object;
+            let (kind, name) = (about.kind.as_deref(), about.name.as_deref());
+            let subject = format!("{}/{}", kind.unwrap_or("?"), name.unwrap_or("?"));
+            print(line(&subject, &text));
         }
     })
 }
 
-fn line(kind: &str, name: &str, text: &str) -> String {
-    format!("{kind:<10}  {name:<32}  {text}")
+/// A subject and what is said of it. What does not fit on a line goes on under it.
+fn line(subject: &str, text: &str) -> String {
+    let mut lines = subject.to_owned();
+    let mut column = subject.chars().count();
+    if column + 2 > TEXT {
+        lines.push_str("  ");
+        column += 2;
+    } else {
+        let _ = write!(lines, "{:1$}", "", TEXT - column);
+        column = TEXT;
+    }
+    let mut begun = true;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if !begun && column + 1 + length > WIDTH || begun && column + length > WIDTH {
+            let _ = write!(lines, "\n{:TEXT$}", "");
+            column = TEXT;
+        } else if !begun {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(word);
+        column += length;
+        begun = false;
+    }
+    // A subject that fills its line leaves blanks behind.
+    let trimmed = lines.split('\n').map(str::trim_end);
+    trimmed.collect::<Vec<_>>().join("\n")
 }
 
-fn told_of<K: Kind>(
+fn change<K: Kind>(
     describe: Describe<K>,
     old: Option<&Object<K>>,
     new: &Object<K>,
@@ -104,37 +143,38 @@ fn news(old: Option<&str>, new: String) -> Option<String> {
 }
 
 fn foo(old: Option<&Foo>, new: &Foo) -> Option<String> {
-    let line = |foo: &Foo| {
-        let mut line = format!("wants {}", replicas(foo.spec.replicas));
-        let _ = write!(line, " of Deployment {:?}", foo.spec.deployment_name);
-        if let Some(status) = &foo.status {
-            let _ = write!(line, "; {} available", status.available_replicas);
-            for condition in &status.conditions {
-                let _ = write!(
-                    line,
-                    "; {}={} ({})",
-                    condition.type_, condition.status, condition.reason
-                );
-            }
-        }
-        line
+    let wants = |foo: &Foo| {
+        let replicas = replicas(foo.spec.replicas);
+        format!(
+            "wants {replicas} of Deployment/{}",
+            foo.spec.deployment_name
+        )
     };
-    news(old.map(line).as_deref(), line(new))
+    let reports = |foo: &Foo| {
+        let Some(status) = &foo.status else {
+            return String::new();
+        };
+        let mut text = format!("{} available", status.available_replicas);
+        for condition in &status.conditions {
+            let (name, is, reason) = (&condition.type_, &condition.status, &condition.reason);
+            let _ = write!(text, ", {name}={is} ({reason})");
+        }
+        text
+    };
+    let wanted = news(old.map(wants).as_deref(), wants(new));
+    let reported = news(old.map(reports).as_deref(), reports(new));
+    match (wanted, reported) {
+        (Some(wanted), Some(reported)) => Some(format!("{wanted}; {reported}")),
+        (wanted, reported) => wanted.or(reported),
+    }
 }
 
 fn deployment(old: Option<&Deployment>, new: &Deployment) -> Option<String> {
     let line = |deployment: &Deployment| {
         let wants = deployment.spec.as_ref().and_then(|spec| spec.replicas);
-        let ready = deployment
-            .status
-            .as_ref()
-            .and_then(|status| status.ready_replicas);
-        format!(
-            "{}, {} ready{}",
-            replicas(wants),
-            ready.unwrap_or(0),
-            made_by(deployment)
-        )
+        let status = deployment.status.as_ref();
+        let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
+        format!("{}, {ready} ready{}", replicas(wants), made_by(deployment))
     };
     news(old.map(line).as_deref(), line(new))
 }
@@ -143,12 +183,7 @@ fn replica_set(old: Option<&ReplicaSet>, new: &ReplicaSet) -> Option<String> {
     let line = |set: &ReplicaSet| {
         let wants = set.spec.as_ref().and_then(|spec| spec.replicas);
         let ready = set.status.as_ref().and_then(|status| status.ready_replicas);
-        format!(
-            "{}, {} ready{}",
-            replicas(wants),
-            ready.unwrap_or(0),
-            made_by(set)
-        )
+        format!("{}, {} ready", replicas(wants), ready.unwrap_or(0))
     };
     news(old.map(line).as_deref(), line(new))
 }
@@ -158,35 +193,31 @@ fn pod(old: Option<&Pod>, new: &Pod) -> Option<String> {
         let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
         let on = node.map(|node| format!(" on {node}")).unwrap_or_default();
-        format!(
-            "{}{on}{}",
-            phase.unwrap_or_else(|| "Pending".to_owned()),
-            made_by(pod)
-        )
+        format!("{}{on}", phase.unwrap_or_else(|| "Pending".to_owned()))
     };
     news(old.map(line).as_deref(), line(new))
 }
 
-fn told(old: Option<&Told>, new: &Told) -> Option<String> {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let line = |event: &Told| {
-        let times = event
-            .count
-            .filter(|count| *count > 1)
-            .map(|count| format!(" (x{count})"));
+fn recorded(old: Option<&Recorded>, new: &Recorded) -> Option<String> {
+    let line = |event: &Recorded| {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let kind = match event.type_.as_deref() {
+            Some("Normal") | None => "event",
+            Some(_) => "warning",
+        };
+        let times = event.count.filter(|count| *count > 1);
+        let times = times
+            .map(|count| format!(" (x{count})"))
+            .unwrap_or_default();
         let (reason, message) = (text(&event.reason), text(&event.message));
-        format!(
-            "{}, {reason}: {message}{}",
-            text(&event.type_),
-            times.unwrap_or_default()
-        )
+        format!("{kind} {reason}: {message}{times}")
     };
     news(old.map(line).as_deref(), line(new))
 }
 
 fn replicas(count: Option<i32>) -> String {
     match count {
-        None => "any number of replicas".to_owned(),
+        None => "any number".to_owned(),
         Some(1) => "1 replica".to_owned(),
         Some(count) => format!("{count} replicas"),
     }
@@ -197,6 +228,28 @@ fn made_by(object: &impl ResourceExt) -> String {
         .owner_references()
         .iter()
         .find(|owner| owner.controller == Some(true))
-        .map(|owner| format!(", for {} {}", owner.kind, owner.name))
+        .map(|owner| format!(", for {}/{}", owner.kind, owner.name))
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_text_goes_on_under_its_first_line() {
+        let text = "event ScalingReplicaSet: Scaled up replica set example-foo-g9b8q5xh87 to 1";
+        for subject in [
+            "Foo/a",
+            "Deployment/a-name-that-is-longer-than-the-column-of-names",
+        ] {
+            let shown = line(subject, text);
+            assert!(shown.lines().count() > 1, "{shown}");
+            for line in shown.lines() {
+                assert!(line.chars().count() <= WIDTH, "{line}");
+            }
+            let words: Vec<_> = shown.split_whitespace().skip(1).collect();
+            assert_eq!(words.join(" "), text);
+        }
+    }
 }

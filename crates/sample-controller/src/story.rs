@@ -4,7 +4,12 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use kube::{Api, Client};
-use sample_controller::{embedded::Embedded, foo::Foo, install, narrate::Narrator};
+use sample_controller::{
+    embedded::Embedded,
+    foo::Foo,
+    install,
+    narrate::{self, Narrator},
+};
 
 use crate::{Program, say};
 
@@ -17,7 +22,8 @@ impl Program {
             .await
             .context("installing the Foo CRD")?;
         say(&format!(
-            "No cluster was named (--kubeconfig, --master, KUBECONFIG): an embedded one listens on {}\n",
+            "No cluster was named (--kubeconfig, --master, KUBECONFIG):\n\
+             an embedded one listens on {}\n",
             embedded.url()
         ));
         let ours = match &self.limit {
@@ -30,7 +36,8 @@ impl Program {
             .await
             .context("applying the example")?;
         let hints = tokio::spawn(hints(client, embedded.kubeconfig()));
-        let ran = self.control(ours, &informers).await;
+        let observe = |what: &str| say(&narrate::action(what));
+        let ran = self.control(ours, &informers, Some(observe)).await;
         hints.abort();
         drop(narrator);
         embedded.stop().await;
@@ -51,14 +58,15 @@ async fn hints(client: Client, kubeconfig: PathBuf) {
     }
     // Let the last lines of the story come first.
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let kubectl = format!("kubectl --kubeconfig {}", kubeconfig.display());
     say(&format!(
         "\nexample-foo is ready. Go on in another terminal:\n\n  \
-         {kubectl} patch foo example-foo --type merge -p '{{\"spec\":{{\"replicas\":3}}}}'\n  \
-         {kubectl} edit foo example-foo\n  \
-         {kubectl} get foos,deployments,pods\n  \
-         {kubectl} get events\n  \
-         {kubectl} delete foo example-foo\n\n\
-         Ctrl-C stops.\n"
+         export KUBECONFIG={}\n  \
+         kubectl patch foo example-foo --type merge -p '{{\"spec\":{{\"replicas\":3}}}}'\n  \
+         kubectl edit foo example-foo\n  \
+         kubectl get foos,deployments,pods\n  \
+         kubectl get events\n  \
+         kubectl delete foo example-foo\n\n\
+         Ctrl-C stops.\n",
+        kubeconfig.display()
     ));
 }

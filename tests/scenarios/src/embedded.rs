@@ -33,7 +33,8 @@ pub enum Crd {
 }
 
 impl Crd {
-    fn definition(self) -> CustomResourceDefinition {
+    /// The definition itself.
+    pub fn definition(self) -> CustomResourceDefinition {
         let mut definition = crd::definition(matches!(self, Self::Classic | Self::Original));
         if matches!(self, Self::Original | Self::OriginalWithStatus) {
             let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {

@@ -7,7 +7,10 @@
     reason = "a test fails by panicking"
 )]
 
+mod failures;
 mod image;
 mod manifests;
+mod newcomer;
 mod program;
 mod scenarios;
+mod status;

@@ -25,15 +25,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// How long a process may take for one step. Generous: machines are busy.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-struct Program {
-    process: Child,
+pub(crate) struct Program {
+    pub(crate) process: Child,
     out: Lines<BufReader<ChildStdout>>,
 }
 
 impl Program {
-    fn start(args: &[&str]) -> Self {
+    pub(crate) fn start(args: &[&str]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_sample-controller"))
             .args(args)
             .env_remove("KUBECONFIG")
@@ -72,7 +72,7 @@ impl Program {
         lines[lines.len() - 1][beginning.len()..].parse().unwrap()
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.process.id().unwrap()).unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
@@ -114,27 +114,31 @@ async fn until_ready(address: SocketAddr, is: impl Fn(u16, &str) -> bool) {
     timeout(PATIENCE, ready).await.expect("the answer in time");
 }
 
-/// Proves PS-4, PS-5, PX-61.
+/// Proves PS-4, PS-5, PS-11, PX-61.
 #[tokio::test]
 async fn without_a_cluster_it_brings_one_and_shows_the_loop() {
     let mut program = Program::start(&["--bind", "127.0.0.1:0", "-v", "--log-json"]);
-    let first = program.line().await;
-    assert!(
-        first.contains("an embedded one listens on https://127.0.0.1:"),
-        "{first}"
-    );
+    let intro = program.until("an embedded one listens on").await;
+    assert!(intro[1].contains("https://127.0.0.1:"), "{intro:?}");
     let probes = program.probes().await;
-    let story = program.until("Ctrl-C stops.").await.join("\n");
+    let story = program.until("Ctrl-C stops.").await;
+    for line in intro.iter().chain(&story) {
+        assert!(
+            line.chars().count() <= 80,
+            "{line:?} is wider than a terminal"
+        );
+    }
+    let story = story.join("\n");
     for step in [
-        "Foo         example-foo ",
-        "Deployment  example-foo ",
-        "ReplicaSet  example-foo-",
-        "Pod         example-foo-",
-        "1 replica, 1 ready, for Foo example-foo",
-        "Normal, Synced: Foo synced successfully",
-        "1 available; Ready=True (Available)",
-        "edit foo example-foo",
-        "get events",
+        "\nFoo/example-foo                    event Synced: Foo synced successfully\n",
+        "\nDeployment/example-foo             1 replica, 1 ready, for Foo/example-foo\n",
+        "\nReplicaSet/example-foo-",
+        "\nPod/example-foo-",
+        "\nsample-controller                  created Deployment/example-foo\n",
+        "\nsample-controller                  updated the status of Foo/example-foo\n",
+        "1 available, Ready=True (Available)",
+        "kubectl edit foo example-foo",
+        "kubectl get events",
     ] {
         assert!(story.contains(step), "{step:?} is missing in\n{story}");
     }
@@ -196,8 +200,10 @@ async fn on_a_cluster_somebody_named_it_installs_nothing_unless_asked() {
     assert!(first.starts_with(&expected), "{first}");
     let probes = program.probes().await;
     until_ready(probes, |status, reasons| {
-        let known = reasons.contains("[-] foos.samplecontroller.k8s.io") && reasons.contains("404");
-        status == 503 && known && !reasons.contains("deployments")
+        let foos = "[-]informer foos.samplecontroller.k8s.io at cluster scope failed: ";
+        let others = "[+]informer deployments.apps at cluster scope ok";
+        let why = reasons.contains(foos) && reasons.contains("404");
+        status == 503 && why && reasons.contains(others)
     })
     .await;
     assert_eq!(get(probes, "/healthz").await.0, 200);

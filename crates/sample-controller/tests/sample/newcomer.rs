@@ -1,0 +1,184 @@
+//! What somebody sees who runs the program for the first time, on a cluster where something is
+//! missing: no flags, no `RUST_LOG`, nothing but its output.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use pintle_apiserver::ApiServer;
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpListener,
+    time::timeout,
+};
+
+use crate::program::{PATIENCE, Program};
+
+/// What it logs until `enough` says so, and then until it has ended.
+async fn logged(mut program: Program, mut enough: impl FnMut(&str) -> bool) -> String {
+    let mut log = BufReader::new(program.process.stderr.take().unwrap());
+    let mut text = String::new();
+    let read = async {
+        while !enough(&text) {
+            let mut line = String::new();
+            assert!(log.read_line(&mut line).await.unwrap() > 0, "ended: {text}");
+            text += &line;
+        }
+        program.signal(Signal::TERM);
+        log.read_to_string(&mut text).await.unwrap();
+        program.process.wait().await.unwrap()
+    };
+    let ended = timeout(PATIENCE, read).await;
+    assert!(ended.expect("in time").success(), "{text}");
+    text
+}
+
+/// The warnings about each of the two kinds that the controller watches.
+fn warnings<'a>(text: &'a str, kind: &str) -> Vec<&'a str> {
+    let lines = text.lines();
+    lines
+        .filter(|line| line.contains(" WARN ") && line.contains(kind))
+        .collect()
+}
+
+const FOOS: &str = "foos.samplecontroller.k8s.io";
+const DEPLOYMENTS: &str = "deployments.apps";
+
+fn both(text: &str) -> bool {
+    !warnings(text, FOOS).is_empty() && !warnings(text, DEPLOYMENTS).is_empty()
+}
+
+fn on(kubeconfig: &Path) -> Program {
+    Program::start(&["--kubeconfig", kubeconfig.to_str().unwrap()])
+}
+
+/// Proves PS-10.
+#[tokio::test]
+async fn missing_crd_is_a_warning_that_says_so() {
+    let bound = ApiServer::builder().build().serve("127.0.0.1:0").await;
+    let (bound, folder) = (bound.unwrap(), tempfile::tempdir().unwrap());
+    let kubeconfig = folder.path().join("kubeconfig");
+    bound.write_kubeconfig(&kubeconfig).unwrap();
+    let log = logged(on(&kubeconfig), |text| !warnings(text, FOOS).is_empty()).await;
+    let told = warnings(&log, FOOS);
+    assert_eq!(told.len(), 1, "{log}");
+    for part in [
+        "retrying in",
+        "404",
+        "is its CustomResourceDefinition installed?",
+    ] {
+        assert!(told[0].contains(part), "{part:?} is missing in {log}");
+    }
+    assert!(warnings(&log, DEPLOYMENTS).is_empty(), "{log}");
+    bound.shutdown().await;
+}
+
+/// Proves PS-10.
+#[tokio::test]
+async fn wrong_token_and_wrong_authority_are_warnings() {
+    let bound = ApiServer::builder().build().serve("127.0.0.1:0").await;
+    let other = ApiServer::builder().build().serve("127.0.0.1:0").await;
+    let (bound, other) = (bound.unwrap(), other.unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    bound.write_kubeconfig(&kubeconfig).unwrap();
+    let right = std::fs::read_to_string(&kubeconfig).unwrap();
+    let token = right.lines().find(|line| line.trim().starts_with("token:"));
+    let wrong = right.replace(token.expect("a token"), "    token: wrong");
+    std::fs::write(&kubeconfig, wrong).unwrap();
+    let log = logged(on(&kubeconfig), both).await;
+    for kind in [FOOS, DEPLOYMENTS] {
+        let told = warnings(&log, kind);
+        assert_eq!(told.len(), 1, "{log}");
+        assert!(told[0].contains("401 Unauthorized"), "{log}");
+    }
+
+    std::fs::write(&kubeconfig, right.replace(&bound.url(), &other.url())).unwrap();
+    let log = logged(on(&kubeconfig), both).await;
+    for kind in [FOOS, DEPLOYMENTS] {
+        let told = warnings(&log, kind);
+        assert_eq!(told.len(), 1, "{log}");
+        assert!(told[0].contains("certificate"), "{log}");
+    }
+    bound.shutdown().await;
+    other.shutdown().await;
+}
+
+/// Proves PS-10.
+#[tokio::test]
+async fn unreachable_server_is_a_warning_that_says_so() {
+    // Nobody listens here any more.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let log = logged(Program::start(&["--master", &url]), both).await;
+    for kind in [FOOS, DEPLOYMENTS] {
+        let told = warnings(&log, kind);
+        assert!(told[0].contains("cannot reach the API server"), "{log}");
+    }
+}
+
+fn forbidden() -> String {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
+        "reason": "Forbidden", "message": "User \"newcomer\" cannot list this",
+    });
+    let (status, code) = (status.to_string(), "403 Forbidden");
+    format!(
+        "HTTP/1.1 {code}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         connection: close\r\n\r\n{status}",
+        status.len()
+    )
+}
+
+/// Proves PS-10.
+#[tokio::test]
+async fn missing_rights_are_warned_of_at_a_falling_rate() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counting = Arc::clone(&asked);
+    let serving = tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let asked = Arc::clone(&counting);
+            tokio::spawn(async move {
+                // One answer to each connection, whatever is asked.
+                let mut stream = BufReader::new(stream);
+                let mut line = String::new();
+                while stream.read_line(&mut line).await.unwrap_or(0) > 2 {
+                    line.clear();
+                }
+                asked.fetch_add(1, Ordering::SeqCst);
+                let _ = stream.write_all(forbidden().as_bytes()).await;
+            });
+        }
+    });
+    // Both reflectors have come back several times, and still there is one line each.
+    let many = Arc::clone(&asked);
+    let program = Program::start(&["--master", &url]);
+    let waiting = tokio::spawn(async move {
+        while many.load(Ordering::SeqCst) < 8 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    timeout(PATIENCE, waiting)
+        .await
+        .expect("asked often")
+        .unwrap();
+    let log = logged(program, both).await;
+    for kind in [FOOS, DEPLOYMENTS] {
+        let told = warnings(&log, kind);
+        assert_eq!(told.len(), 1, "{log}");
+        assert_eq!(told[0].matches("cannot list this").count(), 1, "{log}");
+        assert!(told[0].contains("403 Forbidden"), "{log}");
+    }
+    serving.abort();
+}
