@@ -1,143 +1,34 @@
-//! The columns of built-in kinds. Kinds without an entry show their name and when they were made.
+//! The printers of built-in kinds: which columns a kind has, and what stands in them.
+//!
+//! A kind without a printer shows its name and when it was created, as kube-apiserver does.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{
-    Column, age,
-    cells::{
-        claim, cron_job, daemon_set, deployment, endpoints, event, job, node, pod, replicas,
-        service,
-    },
-};
+use super::{Column, cluster, core, look::Look, networking, storage, workloads};
 
-/// The columns behind the name, as `Name:type` with a `+` in front of those shown on request.
-fn extra(group: &str, plural: &str) -> &'static [&'static str] {
-    match (group, plural) {
-        ("", "pods") => &[
-            "Ready:string",
-            "Status:string",
-            "Restarts:string",
-            "Age:string",
-            "+IP:string",
-            "+Node:string",
-            "+Nominated Node:string",
-            "+Readiness Gates:string",
-        ],
-        ("apps", "deployments") => &[
-            "Ready:string",
-            "Up-to-date:string",
-            "Available:string",
-            "Age:string",
-            "+Containers:string",
-            "+Images:string",
-            "+Selector:string",
-        ],
-        ("apps", "replicasets") | ("", "replicationcontrollers") => &[
-            "Desired:integer",
-            "Current:integer",
-            "Ready:integer",
-            "Age:string",
-            "+Containers:string",
-            "+Images:string",
-            "+Selector:string",
-        ],
-        ("apps", "statefulsets") => &[
-            "Ready:string",
-            "Age:string",
-            "+Containers:string",
-            "+Images:string",
-        ],
-        ("apps", "daemonsets") => &[
-            "Desired:integer",
-            "Current:integer",
-            "Ready:integer",
-            "Up-to-date:integer",
-            "Available:integer",
-            "Node Selector:string",
-            "Age:string",
-            "+Containers:string",
-            "+Images:string",
-            "+Selector:string",
-        ],
-        ("batch", "jobs") => &[
-            "Status:string",
-            "Completions:string",
-            "Duration:string",
-            "Age:string",
-            "+Containers:string",
-            "+Images:string",
-            "+Selector:string",
-        ],
-        ("batch", "cronjobs") => &[
-            "Schedule:string",
-            "Timezone:string",
-            "Suspend:boolean",
-            "Active:integer",
-            "Last Schedule:string",
-            "Age:string",
-            "+Containers:string",
-            "+Images:string",
-            "+Selector:string",
-        ],
-        ("", "services") => &[
-            "Type:string",
-            "Cluster-IP:string",
-            "External-IP:string",
-            "Port(s):string",
-            "Age:string",
-            "+Selector:string",
-        ],
-        ("", "endpoints") => &["Endpoints:string", "Age:string"],
-        ("", "namespaces") => &["Status:string", "Age:string"],
-        ("", "nodes") => &[
-            "Status:string",
-            "Roles:string",
-            "Age:string",
-            "Version:string",
-            "+Internal-IP:string",
-            "+External-IP:string",
-            "+OS-Image:string",
-            "+Kernel-Version:string",
-            "+Container-Runtime:string",
-        ],
-        ("", "configmaps") => &["Data:string", "Age:string"],
-        ("", "secrets") => &["Type:string", "Data:string", "Age:string"],
-        ("" | "events.k8s.io", "events") => &[],
-        ("coordination.k8s.io", "leases") => &["Holder:string", "Age:string"],
-        ("", "serviceaccounts") => &["Age:string"],
-        ("", "persistentvolumeclaims") => &[
-            "Status:string",
-            "Volume:string",
-            "Capacity:string",
-            "Access Modes:string",
-            "StorageClass:string",
-            "VolumeAttributesClass:string",
-            "Age:string",
-            "+VolumeMode:string",
-        ],
-        ("policy", "poddisruptionbudgets") => &[
-            "Min Available:string",
-            "Max Unavailable:string",
-            "Allowed Disruptions:integer",
-            "Age:string",
-        ],
-        _ => &["Created At:date"],
-    }
+/// How a kind is shown in a table.
+pub(super) struct Printer {
+    /// `Name` or `Name:type`; the type is `string` unless stated, and a leading `+` marks the columns
+    /// of `kubectl get -o wide`.
+    pub(super) columns: &'static [&'static str],
+    /// One cell for each column.
+    pub(super) cells: fn(&Look<'_>) -> Vec<Value>,
 }
 
-const EVENT_COLUMNS: [&str; 10] = [
-    "Last Seen:string",
-    "Type:string",
-    "Reason:string",
-    "Object:string",
-    "+Subobject:string",
-    "+Source:string",
-    "Message:string",
-    "+First Seen:string",
-    "+Count:string",
-    "+Name:string",
-];
+const DEFAULT: Printer = Printer {
+    columns: &["Name", "Created At:date"],
+    cells: |look| vec![look.name(), look.at("/metadata/creationTimestamp").clone()],
+};
+
+fn printer(group: &str, plural: &str) -> Printer {
+    workloads::printer(group, plural)
+        .or_else(|| core::printer(group, plural))
+        .or_else(|| networking::printer(group, plural))
+        .or_else(|| storage::printer(group, plural))
+        .or_else(|| cluster::printer(group, plural))
+        .unwrap_or(DEFAULT)
+}
 
 fn column(text: &str) -> Column {
     let (text, priority) = match text.strip_prefix('+') {
@@ -149,133 +40,29 @@ fn column(text: &str) -> Column {
 }
 
 pub(super) fn columns(group: &str, plural: &str) -> Vec<Column> {
-    if plural == "events" {
-        return EVENT_COLUMNS.iter().map(|text| column(text)).collect();
-    }
-    let mut columns = vec![Column::new("Name", "string", 0)];
-    columns.extend(extra(group, plural).iter().map(|text| column(text)));
-    columns
+    let columns = printer(group, plural).columns;
+    columns.iter().map(|text| column(text)).collect()
 }
 
 /// The cells of an object in its stored form.
 pub(super) fn cells(group: &str, plural: &str, object: &Value, now: Timestamp) -> Vec<Value> {
-    let look = Look { object, now };
-    if plural == "events" {
-        return event(&look);
-    }
-    let mut cells = vec![object["metadata"]["name"].clone()];
-    cells.extend(match (group, plural) {
-        ("", "pods") => pod(&look),
-        ("apps", "deployments") => deployment(&look),
-        ("apps", "replicasets") | ("", "replicationcontrollers") => replicas(&look),
-        ("apps", "statefulsets") => {
-            let mut cells = vec![look.ready(), look.age()];
-            cells.extend(look.containers());
-            cells
-        }
-        ("apps", "daemonsets") => daemon_set(&look),
-        ("batch", "jobs") => job(&look),
-        ("batch", "cronjobs") => cron_job(&look),
-        ("", "services") => service(&look),
-        ("", "endpoints") => vec![endpoints(&look), look.age()],
-        ("", "namespaces") => vec![look.text("/status/phase"), look.age()],
-        ("", "nodes") => node(&look),
-        ("", "configmaps") => {
-            let count = look.count("/data") + look.count("/binaryData");
-            vec![count.into(), look.age()]
-        }
-        ("", "secrets") => vec![look.text("/type"), look.count("/data").into(), look.age()],
-        ("coordination.k8s.io", "leases") => vec![look.text("/spec/holderIdentity"), look.age()],
-        ("", "serviceaccounts") => vec![look.age()],
-        ("", "persistentvolumeclaims") => claim(&look),
-        ("policy", "poddisruptionbudgets") => vec![
-            look.or("/spec/minAvailable", "N/A"),
-            look.or("/spec/maxUnavailable", "N/A"),
-            look.number("/status/disruptionsAllowed").into(),
-            look.age(),
-        ],
-        _ => vec![object["metadata"]["creationTimestamp"].clone()],
-    });
-    cells
+    (printer(group, plural).cells)(&Look { object, now })
 }
 
-/// An object, looked at.
-pub(super) struct Look<'a> {
-    pub(super) object: &'a Value,
-    pub(super) now: Timestamp,
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
 
-impl Look<'_> {
-    pub(super) fn at(&self, path: &str) -> &Value {
-        self.object.pointer(path).unwrap_or(&Value::Null)
-    }
+    use super::*;
+    use crate::schema::builtin::group_versions;
 
-    pub(super) fn text(&self, path: &str) -> Value {
-        self.at(path).as_str().unwrap_or_default().into()
-    }
-
-    /// A text or number, or what stands for nothing.
-    pub(super) fn or(&self, path: &str, nothing: &str) -> Value {
-        match self.at(path) {
-            Value::Null => nothing.into(),
-            Value::String(text) if text.is_empty() => nothing.into(),
-            Value::String(text) => text.clone().into(),
-            other => other.to_string().into(),
-        }
-    }
-
-    pub(super) fn number(&self, path: &str) -> i64 {
-        self.at(path).as_i64().unwrap_or(0)
-    }
-
-    pub(super) fn count(&self, path: &str) -> usize {
-        match self.at(path) {
-            Value::Object(map) => map.len(),
-            Value::Array(list) => list.len(),
-            _ => 0,
-        }
-    }
-
-    pub(super) fn list(&self, path: &str) -> &[Value] {
-        self.at(path).as_array().map_or(&[], Vec::as_slice)
-    }
-
-    pub(super) fn age(&self) -> Value {
-        age::of(self.at("/metadata/creationTimestamp"), self.now).into()
-    }
-
-    pub(super) fn age_of(&self, path: &str, nothing: &str) -> Value {
-        match self.at(path) {
-            Value::Null => nothing.into(),
-            at => age::of(at, self.now).into(),
-        }
-    }
-
-    pub(super) fn ready(&self) -> Value {
-        let wanted = self.at("/spec/replicas").as_i64().unwrap_or(1);
-        format!("{}/{wanted}", self.number("/status/readyReplicas")).into()
-    }
-
-    /// Names and images of the template's containers.
-    pub(super) fn containers(&self) -> [Value; 2] {
-        let all = self.list("/spec/template/spec/containers");
-        let join = |field: &str| {
-            let texts: Vec<&str> = all.iter().filter_map(|c| c[field].as_str()).collect();
-            texts.join(",").into()
-        };
-        [join("name"), join("image")]
-    }
-
-    pub(super) fn labels(&self, path: &str) -> Value {
-        match self.at(path).as_object() {
-            Some(map) if !map.is_empty() => {
-                let pairs: Vec<String> = map
-                    .iter()
-                    .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-                    .collect();
-                pairs.join(",").into()
-            }
-            _ => "<none>".into(),
+    #[test]
+    fn every_kind_has_one_cell_for_each_column() {
+        let empty = json!({"metadata": {"name": "a"}});
+        for kind in group_versions().iter().flat_map(|gv| &gv.resources) {
+            let columns = columns(kind.group, kind.plural).len();
+            let cells = cells(kind.group, kind.plural, &empty, Timestamp::UNIX_EPOCH);
+            assert_eq!(cells.len(), columns, "{}/{}", kind.group, kind.plural);
         }
     }
 }

@@ -2,8 +2,14 @@
 
 mod age;
 mod builtin;
-mod cells;
+mod cluster;
+mod core;
+mod look;
+mod networking;
 mod path;
+mod pods;
+mod storage;
+mod workloads;
 
 use serde_json::{Value, json};
 

@@ -1,0 +1,198 @@
+//! Ingresses, network policies, endpoint slices and the addresses of services.
+
+use serde_json::Value;
+
+use super::{
+    builtin::Printer,
+    look::{Look, first_three},
+};
+
+pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
+    Some(match (group, plural) {
+        ("networking.k8s.io", "ingresses") => Printer {
+            columns: &["Name", "Class", "Hosts", "Address", "Ports", "Age"],
+            cells: ingress,
+        },
+        ("networking.k8s.io", "ingressclasses") => Printer {
+            columns: &["Name", "Controller", "Parameters", "Age"],
+            cells: ingress_class,
+        },
+        ("networking.k8s.io", "networkpolicies") => Printer {
+            columns: &["Name", "Pod-Selector", "Age"],
+            cells: |look| vec![look.name(), look.selector("/spec/podSelector"), look.age()],
+        },
+        ("networking.k8s.io", "servicecidrs") => Printer {
+            columns: &["Name", "CIDRs", "Age"],
+            cells: |look| {
+                let cidrs = look.joined("/spec/cidrs", ",").into();
+                vec![look.name(), cidrs, look.age()]
+            },
+        },
+        ("networking.k8s.io", "ipaddresses") => Printer {
+            columns: &["Name", "ParentRef"],
+            cells: |look| vec![look.name(), parent(look)],
+        },
+        ("discovery.k8s.io", "endpointslices") => Printer {
+            columns: &["Name", "AddressType", "Ports", "Endpoints", "Age"],
+            cells: endpoint_slice,
+        },
+        _ => return None,
+    })
+}
+
+fn ingress(look: &Look<'_>) -> Vec<Value> {
+    let given = look.list("/status/loadBalancer/ingress").iter();
+    let mut addresses: Vec<&str> = given
+        .filter_map(|at| at["ip"].as_str().or_else(|| at["hostname"].as_str()))
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let ports = if look.list("/spec/tls").is_empty() {
+        "80"
+    } else {
+        "80, 443"
+    };
+    vec![
+        look.name(),
+        look.or("/spec/ingressClassName", "<none>"),
+        hosts(look.list("/spec/rules")).into(),
+        addresses.join(",").into(),
+        ports.into(),
+        look.age(),
+    ]
+}
+
+/// How many hosts an ingress shows.
+const SHOWN_HOSTS: usize = 3;
+
+/// The hosts of the rules; rules behind the third host are counted, with a host or without.
+fn hosts(rules: &[Value]) -> String {
+    let mut shown: Vec<&str> = Vec::new();
+    let mut more = false;
+    for rule in rules {
+        more |= shown.len() == SHOWN_HOSTS;
+        let host = rule["host"].as_str().filter(|host| !host.is_empty());
+        shown.extend(host.filter(|_| !more));
+    }
+    if shown.is_empty() {
+        return "*".to_owned();
+    }
+    let text = shown.join(",");
+    if more {
+        return format!("{text} + {} more...", rules.len() - SHOWN_HOSTS);
+    }
+    text
+}
+
+fn ingress_class(look: &Look<'_>) -> Vec<Value> {
+    let parameters = look.at("/spec/parameters");
+    let text = |field: &str| parameters[field].as_str();
+    let parameters = match text("kind") {
+        None => "<none>".to_owned(),
+        Some(kind) => {
+            let group = text("apiGroup").map(|group| format!(".{group}"));
+            let name = text("name").unwrap_or_default();
+            format!("{kind}{}/{name}", group.unwrap_or_default())
+        }
+    };
+    vec![
+        look.name_or_default("ingressclass.kubernetes.io/is-default-class"),
+        look.text("/spec/controller"),
+        parameters.into(),
+        look.age(),
+    ]
+}
+
+/// What an address belongs to, as `services/default/kubernetes`.
+fn parent(look: &Look<'_>) -> Value {
+    let parent = look.at("/spec/parentRef");
+    if parent.is_null() {
+        return "<none>".into();
+    }
+    let text = |field: &str| parent[field].as_str().filter(|text| !text.is_empty());
+    let mut resource = text("resource").unwrap_or_default().to_lowercase();
+    if let Some(group) = text("group") {
+        resource = format!("{resource}.{}", group.to_lowercase());
+    }
+    let parts = [Some(resource.as_str()), text("namespace"), text("name")];
+    let parts: Vec<&str> = parts.into_iter().flatten().collect();
+    parts.join("/").into()
+}
+
+fn endpoint_slice(look: &Look<'_>) -> Vec<Value> {
+    let ports = look.list("/ports").iter().map(|port| {
+        let number = port["port"].as_i64().map(|port| port.to_string());
+        let name = port["name"].as_str().map(str::to_owned);
+        number.or(name).unwrap_or_else(|| "*".to_owned())
+    });
+    let endpoints = look.list("/endpoints").iter();
+    let addresses = endpoints
+        .filter_map(|endpoint| endpoint["addresses"].as_array())
+        .flatten()
+        .filter_map(|address| address.as_str().map(str::to_owned));
+    let short = |all: Vec<String>| match first_three(all, ",") {
+        text if text.is_empty() => Value::from("<unset>"),
+        text => text.into(),
+    };
+    vec![
+        look.name(),
+        look.text("/addressType"),
+        short(ports.collect()),
+        short(addresses.collect()),
+        look.age(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn shown(cells: fn(&Look<'_>) -> Vec<Value>, object: &Value, at: usize) -> Value {
+        let now = Timestamp::UNIX_EPOCH;
+        cells(&Look { object, now })[at].clone()
+    }
+
+    #[test]
+    fn an_ingress_shows_its_hosts_and_addresses() {
+        let rule = |host: &str| json!({ "host": host });
+        let rules = ["a", "b", "c", "d", "e"].map(rule);
+        for (rules, text) in [
+            (json!([]), "*"),
+            (json!([{}]), "*"),
+            (json!(rules[..3]), "a,b,c"),
+            (json!(rules), "a,b,c + 2 more..."),
+        ] {
+            let object = json!({"spec": {"rules": rules}});
+            assert_eq!(shown(ingress, &object, 2), text);
+        }
+        let reached = json!({"spec": {"tls": [{}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.2"}, {"hostname": "b"}]}}});
+        assert_eq!(shown(ingress, &reached, 3), "10.0.0.2,b");
+        assert_eq!(shown(ingress, &reached, 4), "80, 443");
+    }
+
+    #[test]
+    fn an_endpoint_slice_shows_ports_and_addresses() {
+        let endpoints = json!([{"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.0.2"]}]);
+        let slice = json!({"ports": [{"port": 443}, {"name": "any"}, {}], "endpoints": endpoints});
+        assert_eq!(shown(endpoint_slice, &slice, 2), "443,any,*");
+        assert_eq!(shown(endpoint_slice, &slice, 3), "10.0.0.1,10.0.0.2");
+        assert_eq!(shown(endpoint_slice, &json!({}), 2), "<unset>");
+    }
+
+    #[test]
+    fn classes_and_addresses_show_what_they_refer_to() {
+        let class = json!({"metadata": {"name": "web",
+            "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"}},
+            "spec": {"parameters": {"apiGroup": "k8s.example.com", "kind": "P", "name": "x"}}});
+        assert_eq!(shown(ingress_class, &class, 0), "web (default)");
+        assert_eq!(shown(ingress_class, &class, 2), "P.k8s.example.com/x");
+        let address = json!({"spec": {"parentRef": {"group": "", "resource": "services",
+            "namespace": "default", "name": "kubernetes"}}});
+        let cell = |look: &Look<'_>| vec![parent(look)];
+        assert_eq!(shown(cell, &address, 0), "services/default/kubernetes");
+    }
+}

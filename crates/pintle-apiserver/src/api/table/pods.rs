@@ -1,0 +1,258 @@
+//! The columns of a Pod: what became of its containers, in one word.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{age, look::Look};
+
+/// What is known of a Pod's containers so far.
+struct Progress {
+    ready: usize,
+    restarts: i64,
+    /// When a container last ended before it was restarted.
+    last_restart: Option<Timestamp>,
+    reason: String,
+}
+
+pub(super) fn cells(look: &Look<'_>) -> Vec<Value> {
+    let progress = progress(look);
+    let sidecars = look.list("/spec/initContainers").iter();
+    let sidecars = sidecars.filter(|container| is_sidecar(container)).count();
+    let total = look.count("/spec/containers") + sidecars;
+    let restarts = match progress.last_restart {
+        Some(at) if progress.restarts != 0 => {
+            let ago = age::human(look.now.as_second() - at.as_second());
+            format!("{} ({ago} ago)", progress.restarts)
+        }
+        _ => progress.restarts.to_string(),
+    };
+    vec![
+        look.name(),
+        format!("{}/{total}", progress.ready).into(),
+        progress.reason.into(),
+        restarts.into(),
+        look.age(),
+        match look.or("/status/podIPs/0/ip", "") {
+            Value::String(ip) if !ip.is_empty() => ip.into(),
+            _ => look.or("/status/podIP", "<none>"),
+        },
+        look.or("/spec/nodeName", "<none>"),
+        look.or("/status/nominatedNodeName", "<none>"),
+        readiness_gates(look),
+    ]
+}
+
+fn progress(look: &Look<'_>) -> Progress {
+    let phase = look.str("/status/phase");
+    let said = look.str("/status/reason");
+    let mut progress = Progress {
+        ready: 0,
+        restarts: 0,
+        last_restart: None,
+        reason: if said.is_empty() { phase } else { said }.to_owned(),
+    };
+    let gated = look.list("/status/conditions").iter().any(|condition| {
+        condition["type"] == "PodScheduled" && condition["reason"] == "SchedulingGated"
+    });
+    if gated {
+        "SchedulingGated".clone_into(&mut progress.reason);
+    }
+    let sidecars = init_containers(look, &mut progress);
+    if let Some((restarts, last_restart)) = sidecars {
+        progress.restarts = restarts;
+        progress.last_restart = last_restart;
+        containers(look, &mut progress);
+    }
+    if look.deleting() && said == "NodeLost" {
+        "Unknown".clone_into(&mut progress.reason);
+    } else if look.deleting() && !matches!(phase, "Succeeded" | "Failed") {
+        "Terminating".clone_into(&mut progress.reason);
+    }
+    progress
+}
+
+/// Looks at the init containers; returns the restarts of sidecars once initialization is over.
+fn init_containers(
+    look: &Look<'_>,
+    progress: &mut Progress,
+) -> Option<(i64, Option<Timestamp>)> {
+    let specs = look.list("/spec/initContainers");
+    let (mut restarts, mut last_restart) = (0, None);
+    let mut initializing = false;
+    for (i, status) in look
+        .list("/status/initContainerStatuses")
+        .iter()
+        .enumerate()
+    {
+        let sidecar = specs
+            .iter()
+            .find(|spec| spec["name"] == status["name"])
+            .is_some_and(is_sidecar);
+        progress.count_restarts(status);
+        if sidecar {
+            restarts += status["restartCount"].as_i64().unwrap_or(0);
+            last_restart = last_restart.max(ended(status));
+        }
+        let (waiting, terminated) = (&status["state"]["waiting"], &status["state"]["terminated"]);
+        if terminated["exitCode"] == 0 {
+            continue;
+        }
+        if sidecar && status["started"] == true {
+            progress.ready += usize::from(status["ready"] == true);
+            continue;
+        }
+        initializing = true;
+        progress.reason = match waiting["reason"].as_str() {
+            _ if !terminated.is_null() => format!("Init:{}", exit(terminated)),
+            Some(reason) if !reason.is_empty() && reason != "PodInitializing" => {
+                format!("Init:{reason}")
+            }
+            _ => format!("Init:{i}/{}", specs.len()),
+        };
+        break;
+    }
+    (!initializing || look.condition("Initialized")).then_some((restarts, last_restart))
+}
+
+fn containers(look: &Look<'_>, progress: &mut Progress) {
+    let mut running = false;
+    let mut failure = None;
+    for status in look.list("/status/containerStatuses").iter().rev() {
+        progress.count_restarts(status);
+        let state = &status["state"];
+        let waiting = state["waiting"]["reason"].as_str().unwrap_or_default();
+        let terminated = &state["terminated"];
+        if !waiting.is_empty() {
+            waiting.clone_into(&mut progress.reason);
+        } else if !terminated.is_null() {
+            progress.reason = exit(terminated);
+            if terminated["exitCode"] != 0 {
+                failure = Some(progress.reason.clone());
+            }
+        } else if status["ready"] == true && !state["running"].is_null() {
+            running = true;
+            progress.ready += 1;
+        }
+    }
+    // A Pod one of whose containers completed is not done while another runs.
+    if progress.reason == "Completed" {
+        if running && look.condition("Ready") {
+            "Running".clone_into(&mut progress.reason);
+        } else if let Some(failure) = failure {
+            progress.reason = failure;
+        } else if running {
+            "NotReady".clone_into(&mut progress.reason);
+        }
+    }
+}
+
+impl Progress {
+    fn count_restarts(&mut self, status: &Value) {
+        self.restarts += status["restartCount"].as_i64().unwrap_or(0);
+        self.last_restart = self.last_restart.max(ended(status));
+    }
+}
+
+/// An init container that keeps running beside the others.
+fn is_sidecar(container: &Value) -> bool {
+    container["restartPolicy"] == "Always"
+}
+
+/// When a container ended before it was restarted.
+fn ended(status: &Value) -> Option<Timestamp> {
+    let at = &status["lastState"]["terminated"]["finishedAt"];
+    at.as_str()?.parse().ok()
+}
+
+/// Why a container ended: its reason, else its signal, else its exit code.
+fn exit(terminated: &Value) -> String {
+    match (terminated["reason"].as_str(), terminated["signal"].as_i64()) {
+        (Some(reason), _) if !reason.is_empty() => reason.to_owned(),
+        (_, Some(signal)) if signal != 0 => format!("Signal:{signal}"),
+        _ => format!("ExitCode:{}", terminated["exitCode"].as_i64().unwrap_or(0)),
+    }
+}
+
+fn readiness_gates(look: &Look<'_>) -> Value {
+    let gates = look.list("/spec/readinessGates");
+    if gates.is_empty() {
+        return "<none>".into();
+    }
+    let open = gates
+        .iter()
+        .filter_map(|gate| gate["conditionType"].as_str())
+        .filter(|gate| look.condition(gate))
+        .count();
+    format!("{open}/{}", gates.len()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Ready, status and restarts of a Pod ten minutes into 2026.
+    fn shown(object: &Value) -> [String; 3] {
+        let now = "2026-01-01T00:10:00Z".parse().unwrap();
+        let cells = cells(&Look { object, now });
+        [1, 2, 3].map(|at| cells[at].as_str().unwrap_or_default().to_owned())
+    }
+
+    fn pod(status: &Value) -> Value {
+        json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}, "status": status})
+    }
+
+    #[test]
+    fn a_pod_shows_what_its_containers_do() {
+        let running = json!({"ready": true, "state": {"running": {}}});
+        let crashing = json!({"restartCount": 3,
+            "lastState": {"terminated": {"finishedAt": "2026-01-01T00:05:00Z"}},
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}}});
+        let completed = json!({"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}});
+        let failed = json!({"state": {"terminated": {"exitCode": 137, "signal": 9}}});
+        for (containers, phase, wanted) in [
+            (json!([]), "Pending", ["0/2", "Pending", "0"]),
+            (json!([running, running]), "Running", ["2/2", "Running", "0"]),
+            (
+                json!([running, crashing]),
+                "Running",
+                ["1/2", "CrashLoopBackOff", "3 (5m ago)"],
+            ),
+            (json!([completed, running]), "Running", ["1/2", "NotReady", "0"]),
+            (json!([failed, running]), "Running", ["1/2", "Signal:9", "0"]),
+        ] {
+            let status = json!({"phase": phase, "containerStatuses": containers});
+            assert_eq!(shown(&pod(&status)), wanted);
+        }
+    }
+
+    #[test]
+    fn a_pod_that_initializes_says_how_far_it_is() {
+        let done = json!({"name": "x", "state": {"terminated": {"exitCode": 0}}});
+        let waiting = json!({"name": "y", "state": {"waiting": {"reason": "PodInitializing"}}});
+        let broken = json!({"name": "y", "state": {"terminated": {"exitCode": 2}}});
+        let mut pod = pod(&json!({"phase": "Pending"}));
+        pod["spec"]["initContainers"] = json!([{"name": "x"}, {"name": "y"}]);
+        for (statuses, word) in [
+            (json!([done, waiting]), "Init:1/2"),
+            (json!([done, broken]), "Init:ExitCode:2"),
+        ] {
+            pod["status"]["initContainerStatuses"] = statuses;
+            assert_eq!(shown(&pod)[1], word);
+        }
+    }
+
+    #[test]
+    fn a_pod_that_waits_or_leaves_says_so() {
+        let gated = json!([{"type": "PodScheduled", "status": "False",
+            "reason": "SchedulingGated"}]);
+        let status = json!({"phase": "Pending", "conditions": gated});
+        assert_eq!(shown(&pod(&status))[1], "SchedulingGated");
+        let mut leaving = pod(&json!({"phase": "Running"}));
+        leaving["metadata"] = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert_eq!(shown(&leaving)[1], "Terminating");
+        leaving["status"]["phase"] = "Succeeded".into();
+        assert_eq!(shown(&leaving)[1], "Succeeded");
+    }
+}

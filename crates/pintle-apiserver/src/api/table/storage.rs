@@ -1,0 +1,193 @@
+//! Volumes, their claims and classes, and the drivers behind them.
+
+use serde_json::Value;
+
+use super::{builtin::Printer, look::Look};
+
+pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
+    if group != "storage.k8s.io" {
+        return None;
+    }
+    Some(match plural {
+        "storageclasses" => Printer {
+            columns: &[
+                "Name",
+                "Provisioner",
+                "ReclaimPolicy",
+                "VolumeBindingMode",
+                "AllowVolumeExpansion",
+                "Age",
+            ],
+            cells: |look| {
+                vec![
+                    look.name_or_default("storageclass.kubernetes.io/is-default-class"),
+                    look.text("/provisioner"),
+                    look.or("/reclaimPolicy", "Delete"),
+                    look.or("/volumeBindingMode", "Immediate"),
+                    look.flag("/allowVolumeExpansion", false),
+                    look.age(),
+                ]
+            },
+        },
+        "volumeattributesclasses" => Printer {
+            columns: &["Name", "DriverName", "Age"],
+            cells: |look| vec![look.name(), look.text("/driverName"), look.age()],
+        },
+        "volumeattachments" => Printer {
+            columns: &["Name", "Attacher", "PV", "Node", "Attached:boolean", "Age"],
+            cells: |look| {
+                vec![
+                    look.name(),
+                    look.text("/spec/attacher"),
+                    look.text("/spec/source/persistentVolumeName"),
+                    look.text("/spec/nodeName"),
+                    look.flag("/status/attached", false),
+                    look.age(),
+                ]
+            },
+        },
+        "csinodes" => Printer {
+            columns: &["Name", "Drivers:integer", "Age"],
+            cells: |look| vec![look.name(), look.count("/spec/drivers").into(), look.age()],
+        },
+        "csidrivers" => Printer {
+            columns: &[
+                "Name",
+                "AttachRequired:boolean",
+                "PodInfoOnMount:boolean",
+                "StorageCapacity:boolean",
+                "TokenRequests",
+                "RequiresRepublish:boolean",
+                "Modes",
+                "Age",
+            ],
+            cells: driver,
+        },
+        _ => return None,
+    })
+}
+
+fn driver(look: &Look<'_>) -> Vec<Value> {
+    let tokens = match look.at("/spec/tokenRequests").as_array() {
+        None => "<unset>".to_owned(),
+        Some(requests) => {
+            let audiences = requests.iter().filter_map(|r| r["audience"].as_str());
+            audiences.collect::<Vec<_>>().join(",")
+        }
+    };
+    let modes = match look.joined("/spec/volumeLifecycleModes", ",") {
+        modes if modes.is_empty() => "<none>".to_owned(),
+        modes => modes,
+    };
+    vec![
+        look.name(),
+        look.flag("/spec/attachRequired", true),
+        look.flag("/spec/podInfoOnMount", false),
+        look.flag("/spec/storageCapacity", false),
+        tokens.into(),
+        look.flag("/spec/requiresRepublish", false),
+        modes.into(),
+        look.age(),
+    ]
+}
+
+/// A PersistentVolume.
+pub(super) fn volume(look: &Look<'_>) -> Vec<Value> {
+    let claim = look.at("/spec/claimRef");
+    let text = |field: &str| claim[field].as_str().unwrap_or_default();
+    let claim = match claim {
+        Value::Null => String::new(),
+        _ => format!("{}/{}", text("namespace"), text("name")),
+    };
+    vec![
+        look.name(),
+        look.or("/spec/capacity/storage", "0"),
+        access_modes(look.list("/spec/accessModes")),
+        look.text("/spec/persistentVolumeReclaimPolicy"),
+        phase(look),
+        claim.into(),
+        class(look),
+        look.or("/spec/volumeAttributesClassName", "<unset>"),
+        look.text("/status/reason"),
+        look.age(),
+        look.or("/spec/volumeMode", "<unset>"),
+    ]
+}
+
+/// A PersistentVolumeClaim; what it got is shown once it is bound.
+pub(super) fn claim(look: &Look<'_>) -> Vec<Value> {
+    let bound = !look.str("/spec/volumeName").is_empty();
+    let (capacity, modes) = if bound {
+        (
+            look.or("/status/capacity/storage", "0"),
+            access_modes(look.list("/status/accessModes")),
+        )
+    } else {
+        ("".into(), "".into())
+    };
+    vec![
+        look.name(),
+        phase(look),
+        look.text("/spec/volumeName"),
+        capacity,
+        modes,
+        class(look),
+        look.or("/spec/volumeAttributesClassName", "<unset>"),
+        look.age(),
+        look.or("/spec/volumeMode", "<unset>"),
+    ]
+}
+
+fn phase(look: &Look<'_>) -> Value {
+    if look.deleting() {
+        return "Terminating".into();
+    }
+    look.text("/status/phase")
+}
+
+fn class(look: &Look<'_>) -> Value {
+    match look.annotation("volume.beta.kubernetes.io/storage-class") {
+        "" => look.text("/spec/storageClassName"),
+        class => class.into(),
+    }
+}
+
+/// Access modes in short, in one order.
+fn access_modes(modes: &[Value]) -> Value {
+    let known = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    let short: Vec<&str> = known
+        .iter()
+        .filter(|(mode, _)| modes.iter().any(|other| other == mode))
+        .map(|(_, short)| *short)
+        .collect();
+    short.join(",").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_shows_what_it_got_once_it_is_bound() {
+        let status = json!({"phase": "Bound", "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadOnlyMany", "ReadWriteOnce"]});
+        let mut object = json!({"spec": {"storageClassName": "fast"}, "status": status});
+        let now = Timestamp::UNIX_EPOCH;
+        let shown = |object: &Value, at: usize| claim(&Look { object, now })[at].clone();
+        assert_eq!(shown(&object, 3), "");
+        object["spec"]["volumeName"] = "pv".into();
+        assert_eq!(shown(&object, 3), "1Gi");
+        assert_eq!(shown(&object, 4), "RWO,ROX");
+        assert_eq!(shown(&object, 5), "fast");
+        object["metadata"] = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert_eq!(shown(&object, 1), "Terminating");
+    }
+}
