@@ -1,14 +1,15 @@
 //! `cargo xtask generate`: what the API server knows of the built-in kinds, as tables.
 //!
 //! Two sources, both of one pinned Kubernetes version: what a running kube-apiserver answers
-//! (`/openapi/v3` and discovery: which kinds are served, list and map types, merge keys, enums),
-//! and the Go types its modules publish (names, pointers, what an encoder leaves out, protobuf
-//! numbers). Names, numbers and types are taken; prose is not.
+//! (`/openapi/v3` and discovery: which kinds are served, list and map types, merge keys, enums; and
+//! the objects it creates when it starts), and the Go types its modules publish (names, pointers,
+//! what an encoder leaves out, protobuf numbers). Names, numbers and types are taken; prose is not.
 //!
 //! With `--check` nothing is written: the task fails if the tables differ from the committed ones.
 
 mod go;
 mod openapi;
+mod seeds;
 mod tables;
 
 use std::path::PathBuf;
@@ -73,8 +74,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut source = go::Source::new(modules, format!("v0.{}", &VERSION[2..]));
     let types = tables::types(&mut source, &schemas)?;
     let resources = tables::resources(&server.discovery()?)?;
+    let seeds = seeds::table(&server.seeds()?)?;
     put("types.txt", &types, args.check)?;
-    put("resources.txt", &resources, args.check)
+    put("resources.txt", &resources, args.check)?;
+    put("seeds.txt", &seeds, args.check)
 }
 
 fn put(name: &str, text: &str, check: bool) -> Result<()> {
@@ -160,6 +163,15 @@ impl Server<'_> {
             }
         }
         Ok(documents)
+    }
+
+    /// The objects of each resource that has some from the start.
+    fn seeds(&self) -> Result<Vec<Value>> {
+        let lists = seeds::RESOURCES.iter().map(|(group, plural, label)| {
+            let label = label.replace('=', "%3D");
+            self.get(&format!("/apis/{group}/v1/{plural}?labelSelector={label}"))
+        });
+        lists.collect()
     }
 
     /// The resource list of every group and version, in the order they are served.

@@ -2,10 +2,14 @@
 
 use std::{fmt, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Accounts, Api, ControllerRegistration, Controllers, Expiry, Ledgered, Past, User},
+    api::{
+        Accounts, Api, Components, ControllerRegistration, Controllers, Expiry, Ledgered, Past,
+        Registered, User, Version2,
+    },
     chance::Chance,
     clock::Clock,
     points::{Pointed, Points},
@@ -119,6 +123,19 @@ impl ApiServer {
         self.api.store.revision().to_string()
     }
 
+    /// Reports whether a part of the control plane runs, as `kubectl get componentstatuses` shows
+    /// it: `scheduler` and `controller-manager` are expected, others may be added. A part that was
+    /// never reported does not run.
+    ///
+    /// ```
+    /// let server = pintle_apiserver::ApiServer::builder().build();
+    /// server.report_component("scheduler", Ok(()));
+    /// server.report_component("controller-manager", Err("loop \"deployment\" failed".to_owned()));
+    /// ```
+    pub fn report_component(&self, name: &str, health: Result<(), String>) {
+        self.api.components.report(name, health);
+    }
+
     /// Forgets every past state: watches that are behind and pages of older lists expire with 410,
     /// as after a compaction of etcd.
     pub fn compact(&self) {
@@ -194,6 +211,10 @@ impl Builder {
             points: Pointed::default(),
             expiry: Expiry::default(),
             past: Past::default(),
+            listeners: Mutex::default(),
+            registered: Registered::default(),
+            components: Components::default(),
+            openapi: Version2::default(),
             closing: CancellationToken::new(),
         };
         api.bootstrap();

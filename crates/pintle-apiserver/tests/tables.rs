@@ -31,7 +31,14 @@ async fn printed(collection: &str, object: Value) -> (Vec<String>, Value) {
     let http = http(&server);
     let (code, answer) = http.post(collection, &object).await;
     assert_eq!(code, 201, "{answer}");
-    table(&http, &format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap())).await
+    table(
+        &http,
+        &format!(
+            "{collection}/{}",
+            object["metadata"]["name"].as_str().unwrap()
+        ),
+    )
+    .await
 }
 
 /// Proves W26.
@@ -46,11 +53,27 @@ async fn autoscalers_print_reference_and_targets() {
     let (columns, cells) = printed(path, object).await;
     assert_eq!(
         columns,
-        ["Name", "Reference", "Targets", "MinPods", "MaxPods", "Replicas", "Age"]
+        [
+            "Name",
+            "Reference",
+            "Targets",
+            "MinPods",
+            "MaxPods",
+            "Replicas",
+            "Age"
+        ]
     );
     assert_eq!(
         cells,
-        json!(["web", "Deployment/web", "cpu: <unknown>/80%", "2", 5, 0, "0s"])
+        json!([
+            "web",
+            "Deployment/web",
+            "cpu: <unknown>/80%",
+            "2",
+            5,
+            0,
+            "0s"
+        ])
     );
 }
 

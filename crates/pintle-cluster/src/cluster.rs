@@ -221,6 +221,7 @@ impl Builder {
         let manager = Manager::start(environment, loops);
         manager.synced().await;
         Cluster {
+            _reported: Reported::new(&server, self.loops),
             server,
             manager,
             _acting: acting,
@@ -279,6 +280,43 @@ pub struct Cluster {
     manager: Manager,
     /// Which kinds the loops bring to life, as long as they run.
     _acting: Vec<ControllerRegistration>,
+    _reported: Reported,
+}
+
+/// The parts of a control plane the loops stand for, reported as healthy while they run.
+#[derive(Debug)]
+struct Reported {
+    server: ApiServer,
+    parts: Vec<&'static str>,
+}
+
+impl Reported {
+    fn new(server: &ApiServer, loops: Loops) -> Self {
+        let mut parts = Vec::new();
+        if loops.contains(Loops::PODS) {
+            parts.push("scheduler");
+        }
+        // Nodes bring themselves; every other loop is one of the controller manager's.
+        if loops.without(Loops::PODS | Loops::NODES) != Loops::NONE {
+            parts.push("controller-manager");
+        }
+        for part in &parts {
+            server.report_component(part, Ok(()));
+        }
+        Self {
+            server: server.clone(),
+            parts,
+        }
+    }
+}
+
+impl Drop for Reported {
+    fn drop(&mut self) {
+        for part in &self.parts {
+            let stopped = Err("stopped".to_owned());
+            self.server.report_component(part, stopped);
+        }
+    }
 }
 
 impl Cluster {

@@ -1,5 +1,7 @@
 //! What every cluster has from the start.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -7,30 +9,47 @@ use super::{
     managers::Mark,
     options::WriteOptions,
     prune::{Source, prune},
+    services::NETWORK,
+};
+use crate::{
+    schema::builtin::seeds,
+    store::{Change, Content, Expect},
 };
 
 impl Api {
-    /// Fills a fresh server: its namespaces, and the service by which pods find it.
+    /// Fills a fresh server: its namespaces, the service by which Pods find it, and what RBAC, the
+    /// scheduler and discovery expect to be there.
     pub(crate) fn bootstrap(&self) {
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
-            self.seed("namespaces", None, json!({"metadata": {"name": name}}));
+            self.seed("", "namespaces", None, json!({"metadata": {"name": name}}));
         }
+        self.sow();
+        let [a, b] = NETWORK;
+        let address = format!("{a}.{b}.0.1");
         let kubernetes = json!({
             "metadata": {
                 "name": "kubernetes",
                 "labels": {"component": "apiserver", "provider": "kubernetes"},
             },
             "spec": {
-                "clusterIP": "10.96.0.1",
+                "clusterIP": address,
                 "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 443}],
             },
         });
-        self.seed("services", Some("default"), kubernetes);
+        self.seed("", "services", Some("default"), kubernetes);
+        let labels = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
+        let endpoints = json!({"metadata": {"name": "kubernetes", "labels": labels}});
+        self.seed("", "endpoints", Some("default"), endpoints);
+        let labels = json!({"kubernetes.io/service-name": "kubernetes"});
+        let slice = json!({"metadata": {"name": "kubernetes", "labels": labels},
+            "addressType": "IPv4", "endpoints": []});
+        self.seed("discovery.k8s.io", "endpointslices", Some("default"), slice);
     }
 
-    fn seed(&self, plural: &str, namespace: Option<&str>, object: Value) {
+    fn seed(&self, group: &str, plural: &str, namespace: Option<&str>, object: Value) {
         let catalog = self.registry.catalog();
-        let (Some(resource), Value::Object(mut object)) = (catalog.find("", "v1", plural), object)
+        let (Some(resource), Value::Object(mut object)) =
+            (catalog.find(group, "v1", plural), object)
         else {
             return;
         };
@@ -43,5 +62,62 @@ impl Api {
         if let Err(error) = made {
             tracing::error!(?error, plural, "cannot create what every cluster has");
         }
+    }
+
+    /// Stores the objects of the table, which are encoded already.
+    fn sow(&self) {
+        let now = self.clock.stamp();
+        for seed in seeds() {
+            let (group, plural) = seed.resource;
+            let Some(table) = self.registry.builtin_table(group, plural) else {
+                continue;
+            };
+            let uid = self.chance.uid();
+            let labels = seed.labels();
+            let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            let rest = seed.content(&uid, &now);
+            let content = Content::encoded(uid, labels.collect(), rest);
+            let put = Change::Put(Arc::new(content));
+            // The store is empty: nothing is in the way.
+            let _ = self
+                .store
+                .commit(table, &seed.key.into(), Expect::Absent, put);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ApiServer, registry::Resource, store::Snapshot};
+
+    /// Proves that a seed is stored as a write of the same object would be.
+    #[test]
+    fn seeds_are_encoded_as_the_server_encodes() {
+        let api = ApiServer::builder().seed(1).build().api;
+        let catalog = api.registry.catalog();
+        let snapshot = |resource: &Resource| -> Snapshot {
+            api.store.snapshot(resource.table.unwrap()).unwrap()
+        };
+        let mut count = 0;
+        for (group, plural) in [
+            ("rbac.authorization.k8s.io", "clusterroles"),
+            ("rbac.authorization.k8s.io", "clusterrolebindings"),
+            ("rbac.authorization.k8s.io", "roles"),
+            ("rbac.authorization.k8s.io", "rolebindings"),
+            ("scheduling.k8s.io", "priorityclasses"),
+            ("apiregistration.k8s.io", "apiservices"),
+            ("networking.k8s.io", "servicecidrs"),
+        ] {
+            let resource = catalog.find(group, "v1", plural).unwrap();
+            for object in snapshot(resource).objects.values() {
+                let again = resource.encode(object.decode());
+                assert!(again.same_as(&object.content), "{plural} {}", object.key);
+                assert_eq!(again.header.uid, object.header().uid);
+                assert_eq!(again.header.labels, object.header().labels);
+                assert_eq!(again.header.fields, object.header().fields);
+                count += 1;
+            }
+        }
+        assert!(count > 100, "{count} seeds");
     }
 }

@@ -8,7 +8,7 @@ use super::{
     error::ApiError,
     managers::Mark,
     options::WriteOptions,
-    respond, services,
+    respond, services, signing_requests,
     strategy::{Part, check, on_value},
     view::View,
 };
@@ -52,8 +52,11 @@ impl Api {
     /// Answers POST of a collection.
     pub(crate) fn create(&self, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
-        let object = call.object(&options)?;
+        let mut object = call.object(&options)?;
         let resource = &call.target.resource;
+        if signing_requests::is_one(resource) {
+            signing_requests::identify(&mut object, &call.user);
+        }
         let written = self.create_object(
             resource,
             call.target.namespace.as_deref(),

@@ -80,7 +80,15 @@ impl Api {
     /// Updates what is served for a definition, and assigns the names it released to the definitions
     /// that wait for them.
     pub(crate) fn refresh_definition(&self, name: &str) {
-        self.settle_names(self.registry.refresh(name).into());
+        self.settle_names(self.refresh(name).into());
+    }
+
+    /// Publishes what is stored of a definition, in discovery and as `APIService` objects. Returns
+    /// the definitions that may now get a name that became free.
+    fn refresh(&self, name: &str) -> Vec<String> {
+        let waiting = self.registry.refresh(name);
+        self.register_group(crd::group_of(name));
+        waiting
     }
 
     /// Assigns names to the queued definitions, and to those that wait for a name released on the way.
@@ -99,7 +107,7 @@ impl Api {
                     claim = Some(claimed);
                 }
             });
-            queue.extend(self.registry.refresh(&name));
+            queue.extend(self.refresh(&name));
             let claimed = claim.is_some();
             drop(claim);
             if claimed && !there {

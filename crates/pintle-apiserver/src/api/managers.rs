@@ -6,6 +6,7 @@ use super::{
     Api, Call,
     error::{ApiError, Cause},
     options::WriteOptions,
+    signing_requests,
 };
 use crate::{
     meta::{self, Tree},
@@ -110,6 +111,7 @@ impl Api {
             "status" if resource.is("apps", "deployments") => {
                 FieldSet::of(&[&["spec"], &["metadata", "labels"]])
             }
+            sub if signing_requests::is_one(resource) => signing_requests::reset_fields(sub),
             "finalize" => FieldSet::of(&[&["metadata"], &["status"]]),
             _ => apply::reset_fields(sub, resource.has_status(), resource.custom.is_some()),
         };

@@ -1,15 +1,18 @@
 //! From a request to an answer: routes, verbs, discovery, errors.
 
 mod accounts;
+mod api_services;
 mod body;
 mod bootstrap;
 mod commit;
+mod components;
 mod controllers;
 mod create;
 mod decode;
 mod definitions;
 mod delete;
 mod discovery;
+mod endpoints;
 mod error;
 mod events;
 mod impersonate;
@@ -33,29 +36,37 @@ mod route;
 mod scale;
 mod selector;
 mod services;
+mod signing_requests;
 mod strategy;
 mod table;
 mod update;
 mod user;
 mod view;
 mod watch;
+mod websocket;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, header, request::Parts};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::respond::error as refusal;
 pub(crate) use self::{
     accounts::{Accounts, ISSUER},
+    api_services::Registered,
+    components::Components,
     controllers::Controllers,
+    endpoints::Announced,
     error::ApiError,
     events::Expiry,
     impersonate::impersonated,
+    openapi::Version2,
     past::Past,
     services::Ledgered,
     user::{ADMINISTRATORS, AUTHENTICATED, CREDENTIAL},
+    websocket::Upgrade,
 };
 pub use self::{body::Body, controllers::ControllerRegistration, user::User};
 use self::{
@@ -100,6 +111,14 @@ pub(crate) struct Api {
     pub(crate) expiry: Expiry,
     /// When past states are forgotten.
     pub(crate) past: Past,
+    /// Where the server listens.
+    pub(crate) listeners: Mutex<Vec<SocketAddr>>,
+    /// Which groups of definitions have `APIService` objects.
+    pub(crate) registered: Registered,
+    /// The health of the control plane's parts.
+    pub(crate) components: Components,
+    /// The document of all kinds, once somebody asked for it.
+    pub(crate) openapi: Version2,
     /// Ends every watch when the server goes.
     pub(crate) closing: CancellationToken,
 }
@@ -116,6 +135,8 @@ pub(crate) struct Call {
     pub(crate) form: Form,
     /// What the client is told besides the answer, also of a refusal.
     pub(crate) warnings: Warnings,
+    /// The connection, if it can become a WebSocket.
+    pub(crate) upgrade: Option<Upgrade>,
     /// Ends a watch early.
     pub(crate) closing: CancellationToken,
 }
@@ -159,6 +180,9 @@ impl Api {
                 let keys = self.accounts.keys().map_err(ApiError::internal)?;
                 return Ok(respond::token_keys(&keys));
             }
+            Route::OpenApi2 if parts.method == Method::GET => {
+                return Ok(self.openapi.answer(&catalog, &parts));
+            }
             other => {
                 return match (&other, &parts.method) {
                     (_, &Method::GET) | (Route::Unknown | Route::NotFound, _) => Ok(
@@ -179,6 +203,7 @@ impl Api {
             headers: parts.headers,
             body: body?,
             user,
+            upgrade: parts.extensions.get::<Upgrade>().cloned(),
             warnings: Warnings::default(),
         };
         let deprecated = deprecation(&call.target.resource);
@@ -222,6 +247,7 @@ impl Api {
             return Err(ApiError::wrong_method());
         }
         match verb {
+            GET | LIST if resource.is("", "componentstatuses") => self.component_statuses(&call),
             GET => self.get(&call).await,
             LIST => self.list(&call).await,
             WATCH => self.watch(&call).await,

@@ -10,6 +10,7 @@ use super::{
     managers::{Mark, check_options},
     options::{FieldValidation, WriteOptions},
     prune::Source,
+    signing_requests,
     strategy::Part,
     update::TRIES,
 };
@@ -114,6 +115,9 @@ impl Api {
         check_name(call, &tree)?;
         // Unlike a POST, an apply that finds nothing has no version to insist on.
         meta::metadata(&mut tree).remove("resourceVersion");
+        if signing_requests::is_one(resource) {
+            signing_requests::identify(&mut tree, &call.user);
+        }
         let namespace = call.target.namespace.as_deref();
         self.create_object(resource, namespace, tree, options, Mark::Done)
     }

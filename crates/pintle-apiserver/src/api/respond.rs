@@ -139,7 +139,7 @@ pub(crate) fn indented(response: Response<Body>) -> Response<Body> {
 
 /// An object in the form the client wants.
 pub(crate) fn object(code: u16, view: &View, object: &Object) -> Response<Body> {
-    content(code, view, &object.content, Some(object.revision))
+    content(code, view, &object.content, object.stored_revision())
 }
 
 /// An object that was not stored (a dry run), at the revision it would replace.

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Api, error::ApiError, namespaces, options::Warnings, services};
+use super::{
+    Api, api_services, error::ApiError, namespaces, options::Warnings, services, signing_requests,
+};
 use crate::{
     meta::{self, NameRule, Tree},
     registry::{EXTENSIONS, Resource, crd, kind::Generation},
@@ -19,6 +21,8 @@ pub(crate) enum Part {
     Main,
     /// `/status`
     Status,
+    /// `/approval` of a certificate signing request.
+    Approval,
     /// `/finalize` of a namespace.
     Finalize,
     /// `/ephemeralcontainers` of a pod.
@@ -32,8 +36,8 @@ pub(crate) enum Part {
 impl Part {
     pub(crate) fn of(sub: &str) -> Self {
         match sub {
-            // An approval is a condition; conditions are status.
-            "status" | "approval" => Self::Status,
+            "status" => Self::Status,
+            "approval" => Self::Approval,
             "ephemeralcontainers" => Self::EphemeralContainers,
             "resize" => Self::Resize,
             "finalize" => Self::Finalize,
@@ -75,6 +79,9 @@ impl Api {
             }),
             None => default(resource, object),
         }
+        if api_services::is_one(resource) {
+            api_services::prepare(object, &stamp);
+        }
     }
 }
 
@@ -101,7 +108,8 @@ pub(crate) fn prepare_update(
                 prepare::update_pod(object, stored);
             }
         }
-        Part::Status => keep_all_but_status(resource, object, stored),
+        // An approval is a condition; conditions are status.
+        Part::Status | Part::Approval => keep_all_but_status(resource, object, stored),
         Part::Finalize => keep_all_but_finalizers(object, stored),
         Part::EphemeralContainers => keep_all_but(object, stored, "ephemeralContainers"),
         Part::Resize => keep_all_but_sizes(object, stored),
@@ -165,6 +173,14 @@ pub(crate) fn check(
             Some(stored) => rules::update(object, stored, ty),
             None => rules::create(object, ty),
         });
+    }
+    if api_services::is_one(resource) && part == Part::Main {
+        errors.extend(api_services::check(tree)?);
+    }
+    if let Some(stored) = stored
+        && signing_requests::is_one(resource)
+    {
+        errors.extend(signing_requests::check(part, tree, meta::tree(stored)));
     }
     if errors.is_empty() {
         return Ok(());

@@ -11,7 +11,7 @@ use super::{
     error::ApiError,
     managers::{Mark, keep_times},
     options::WriteOptions,
-    services,
+    services, signing_requests,
     strategy::{Part, check, on_value, prepare_update, spec_changed},
 };
 use crate::{
@@ -105,6 +105,10 @@ impl Api {
                 _ => None,
             };
             prepare_update(resource, part, &mut object, tree, &options.warnings);
+            if signing_requests::is_one(resource) {
+                let now = self.clock.stamp();
+                signing_requests::prepare_update(part, &mut object, tree, &now);
+            }
             keep_times(&stored, &mut object);
             on_value(&mut object, |object| {
                 check(resource, part, object, Some(&stored))

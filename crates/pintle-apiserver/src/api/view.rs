@@ -32,7 +32,7 @@ impl View {
 
     /// Appends one object with its type. A table brings its columns along if asked.
     pub(crate) fn write(&self, out: &mut Vec<u8>, object: &Object, columns: bool) {
-        self.write_content(out, &object.content, Some(object.revision), columns);
+        self.write_content(out, &object.content, object.stored_revision(), columns);
     }
 
     pub(crate) fn write_content(
@@ -69,7 +69,9 @@ impl View {
             };
             return object.write(out, prefix);
         }
-        let tree = self.resource.tree(&object.content, Some(object.revision));
+        let tree = self
+            .resource
+            .tree(&object.content, object.stored_revision());
         let value = match self.form {
             Form::Table(version, row) => self.row(version, row, tree),
             Form::Metadata(version) => metadata(version, tree),
@@ -114,7 +116,11 @@ impl View {
     fn value(&self, tree: Tree, columns: bool) -> Value {
         match self.form {
             Form::Table(version, row) => {
-                let list_metadata = json!({"resourceVersion": tree["metadata"]["resourceVersion"]});
+                let stored = tree.get("metadata").and_then(|m| m.get("resourceVersion"));
+                let list_metadata = match stored {
+                    Some(revision) => json!({ "resourceVersion": revision }),
+                    None => json!({}),
+                };
                 let mut table = json!({"kind": "Table",
                     "apiVersion": format!("meta.k8s.io/{version}"), "metadata": list_metadata});
                 table["columnDefinitions"] = if columns {

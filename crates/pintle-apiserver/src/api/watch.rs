@@ -12,15 +12,15 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::stream;
-use http::HeaderValue;
+use futures::{Stream, stream};
+use http::{HeaderValue, Response};
 use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Answer, Api, Body, Call, error::ApiError, negotiate::Form, read::parse_version, respond,
-    selector::Selector, view::View,
+    selector::Selector, view::View, websocket,
 };
 use crate::{
     registry::Resource,
@@ -56,8 +56,7 @@ impl Api {
             (Some(true), wanted) => {
                 if let Err(error) = self.wait_for(wanted).await {
                     let event = stream::once(async move { error_event(&error) });
-                    let json = HeaderValue::from_static("application/json");
-                    return Ok(respond::with(200, json, Body::events(event)));
+                    return Ok(call.stream(event));
                 }
                 Start::State {
                     end_bookmark: bookmarks,
@@ -125,11 +124,19 @@ impl Api {
         let stream = stream::unfold(watcher, |mut watcher| async move {
             watcher.next().await.map(|chunk| (chunk, watcher))
         });
-        Ok(respond::with(
-            200,
-            HeaderValue::from_static("application/json"),
-            Body::events(stream),
-        ))
+        Ok(call.stream(stream))
+    }
+}
+
+impl Call {
+    /// Sends events as the client asked for them: over HTTP, or over WebSocket.
+    fn stream(&self, events: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+        if websocket::is_asked_for(&self.method, &self.headers) {
+            let (upgrade, closing) = (self.upgrade.clone(), self.closing.clone());
+            return websocket::answer(&self.headers, upgrade, events, closing);
+        }
+        let json = HeaderValue::from_static("application/json");
+        respond::with(200, json, Body::events(events))
     }
 }
 

@@ -23,6 +23,11 @@ use crate::{
 /// Keeps a definition until its instances are gone.
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
+/// The group of the definition of that name: `example.com` of `foos.example.com`.
+pub(crate) fn group_of(name: &str) -> &str {
+    name.split_once('.').map_or("", |(_, group)| group)
+}
+
 /// What a definition says about one served version.
 #[derive(Debug)]
 pub(crate) struct CustomVersion {

@@ -79,7 +79,6 @@ fn has_generation(group: &str, plural: &str) -> bool {
         | "flowcontrol.apiserver.k8s.io"
         | "scheduling.k8s.io"
         | "admissionregistration.k8s.io"
-        | "apiregistration.k8s.io"
         | "apiextensions.k8s.io" => true,
         "networking.k8s.io" => {
             matches!(plural, "ingresses" | "ingressclasses" | "networkpolicies")

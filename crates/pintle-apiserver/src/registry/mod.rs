@@ -32,13 +32,6 @@ use crate::{
 /// The group of custom resource definitions.
 pub(crate) const EXTENSIONS: &str = "apiextensions.k8s.io";
 
-/// Built-in resources that are not served: they stand for a machinery this server does not
-/// have, and an answer would be a pretence.
-fn is_left_out(group: &str) -> bool {
-    // API aggregation.
-    group == "apiregistration.k8s.io"
-}
-
 /// A built-in kind that is exchanged below an object or not at all, and has no path of its own.
 pub(crate) fn unstored(
     group: &'static str,
@@ -242,9 +235,7 @@ impl Registry {
                     .entry(home(kind))
                     .or_insert_with(|| store.open_table())
             });
-            if !is_left_out(kind.group) {
-                catalog.insert(Arc::new(Resource::builtin(kind, table)));
-            }
+            catalog.insert(Arc::new(Resource::builtin(kind, table)));
         }
         let registry = Self {
             store: store.clone(),

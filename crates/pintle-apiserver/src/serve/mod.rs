@@ -17,6 +17,7 @@ mod token;
 use std::{convert::Infallible, fmt, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use http::{HeaderMap, Request};
+use hyper::upgrade::OnUpgrade;
 use tokio::net::{TcpListener, ToSocketAddrs, lookup_host};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -30,10 +31,11 @@ use self::{
 };
 use crate::{
     ApiServer,
-    api::{ApiError, ISSUER, User},
+    api::{Announced, ApiError, ISSUER, Upgrade, User},
     service::ApiService,
 };
 
+pub(crate) use self::connections::InFlight;
 pub use self::options::ServeOptions;
 
 /// The pause after the system would not hand out another connection.
@@ -73,6 +75,8 @@ pub(crate) struct At(pub(crate) SocketAddr);
 /// [`Bound::shutdown`] for the graceful way.
 #[must_use]
 pub struct Bound {
+    /// The address in the endpoints of `kubernetes`.
+    _announced: Announced,
     address: SocketAddr,
     identity: Identity,
     token: Token,
@@ -148,6 +152,7 @@ impl ApiServer {
         };
         tasks.spawn(Arc::new(listener).run(socket));
         Ok(Bound {
+            _announced: Announced::new(&self.api, address),
             address,
             identity,
             token,
@@ -333,6 +338,16 @@ impl Listener {
                 let extensions = request.extensions_mut();
                 extensions.insert(user);
                 extensions.insert(Closing(self.closing.clone()));
+                if let (Some(connection), Some(in_flight)) =
+                    (extensions.remove::<OnUpgrade>(), extensions.remove())
+                {
+                    let tasks = self.tasks.clone();
+                    extensions.insert(Upgrade {
+                        connection,
+                        tasks,
+                        in_flight,
+                    });
+                }
                 if let Some(at) = at {
                     extensions.insert(at);
                 }

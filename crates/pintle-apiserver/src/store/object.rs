@@ -71,6 +71,19 @@ impl Content {
         }
     }
 
+    /// Takes an object that is encoded already: see [`Content`] for what `rest` holds.
+    pub(crate) fn encoded(uid: String, labels: BTreeMap<String, String>, rest: String) -> Self {
+        let header = Header {
+            uid,
+            labels,
+            ..Header::default()
+        };
+        Self {
+            header,
+            rest: rest.into(),
+        }
+    }
+
     /// Whether both are the same state.
     pub(crate) fn same_as(&self, other: &Self) -> bool {
         self.rest == other.rest
@@ -151,6 +164,7 @@ fn string_map(value: Option<&Value>) -> BTreeMap<String, String> {
 pub(crate) struct Object {
     /// `namespace/name`, or `name` where there are no namespaces.
     pub(crate) key: Arc<str>,
+    /// 0 for one that is answered and never stored.
     pub(crate) revision: u64,
     pub(crate) content: Arc<Content>,
 }
@@ -168,14 +182,19 @@ impl Object {
         &self.content.header
     }
 
+    /// The revision, if it is stored.
+    pub(crate) fn stored_revision(&self) -> Option<u64> {
+        Some(self.revision).filter(|revision| *revision != 0)
+    }
+
     /// Appends the object as JSON.
     pub(crate) fn write(&self, out: &mut Vec<u8>, prefix: &str) {
-        self.content.write(out, prefix, Some(self.revision));
+        self.content.write(out, prefix, self.stored_revision());
     }
 
     /// The object as a tree, without its type.
     pub(crate) fn decode(&self) -> Map<String, Value> {
-        self.content.decode(Some(self.revision))
+        self.content.decode(self.stored_revision())
     }
 }
 

@@ -103,6 +103,7 @@ fn root(catalog: &Catalog) -> Value {
     for path in [
         "/healthz",
         "/livez",
+        "/openapi/v2",
         "/openapi/v3",
         "/openid/v1/jwks",
         "/readyz",

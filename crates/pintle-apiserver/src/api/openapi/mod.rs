@@ -1,15 +1,20 @@
-//! OpenAPI v3: an index, and one document per group and version.
+//! OpenAPI: v3 as an index and one document per group and version, v2 as one document of everything.
 //!
 //! The documents hold what clients act on: which paths exist, which kind they speak, which patches
 //! they take, and the schema of every kind. There is no prose in them.
 
+mod gnostic;
 mod paths;
 mod schemas;
+mod v2;
+
+use std::borrow::Cow;
 
 use http::{HeaderValue, Response, header, request::Parts};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::v2::Document as Version2;
 use super::{Body, query::Query, respond};
 use crate::{registry::Catalog, schema::builtin::KUBERNETES_VERSION, server::KUBERNETES};
 
@@ -107,6 +112,18 @@ fn index(catalog: &Catalog) -> Value {
 /// Changes whenever the document does, without making the document: built-in kinds change with the
 /// server, custom ones with their definition.
 fn fingerprint(catalog: &Catalog, group: &str, version: &str) -> String {
+    let resources = catalog.of_version(group, version).flat_map(|resource| {
+        let custom = resource.custom.as_ref();
+        let custom = custom.map(|custom| Cow::Owned(custom.version.to_string()));
+        [Cow::Borrowed(resource.plural.as_str())]
+            .into_iter()
+            .chain(custom)
+    });
+    hash(resources)
+}
+
+/// FNV-1a over the versions of the server and some texts.
+fn hash<T: AsRef<str>>(texts: impl Iterator<Item = T>) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut add = |text: &str| {
         for byte in text.bytes().chain([0]) {
@@ -115,11 +132,8 @@ fn fingerprint(catalog: &Catalog, group: &str, version: &str) -> String {
     };
     add(KUBERNETES_VERSION);
     add(env!("CARGO_PKG_VERSION"));
-    for resource in catalog.of_version(group, version) {
-        add(&resource.plural);
-        if let Some(custom) = &resource.custom {
-            add(&custom.version.to_string());
-        }
+    for text in texts {
+        add(text.as_ref());
     }
     format!("{hash:016X}")
 }

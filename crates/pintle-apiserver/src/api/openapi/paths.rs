@@ -92,13 +92,46 @@ impl Spoken<'_> {
 
 const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
 
-fn parameter(name: &str) -> Value {
+/// Every parameter an operation may have.
+pub(super) const PARAMETERS: [&str; 20] = [
+    "allowWatchBookmarks",
+    "continue",
+    "dryRun",
+    "fieldManager",
+    "fieldSelector",
+    "fieldValidation",
+    "force",
+    "gracePeriodSeconds",
+    "labelSelector",
+    "limit",
+    "name",
+    "namespace",
+    "orphanDependents",
+    "pretty",
+    "propagationPolicy",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "sendInitialEvents",
+    "timeoutSeconds",
+    "watch",
+];
+
+/// A parameter by its name.
+pub(super) fn parameter(name: &str) -> Value {
     let kind = match name {
-        "force" | "watch" | "allowWatchBookmarks" | "sendInitialEvents" => "boolean",
+        "force" | "watch" | "allowWatchBookmarks" | "sendInitialEvents" | "orphanDependents" => {
+            "boolean"
+        }
         "limit" | "timeoutSeconds" | "gracePeriodSeconds" => "integer",
         _ => "string",
     };
-    json!({"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": true}})
+    let schema = json!({"type": kind, "uniqueItems": true});
+    match name {
+        "name" | "namespace" => {
+            json!({"name": name, "in": "path", "required": true, "schema": schema})
+        }
+        _ => json!({"name": name, "in": "query", "schema": schema}),
+    }
 }
 
 fn put(paths: &mut Map<String, Value>, path: String, kind: &Spoken<'_>, verbs: Verbs) {
@@ -156,14 +189,10 @@ fn put(paths: &mut Map<String, Value>, path: String, kind: &Spoken<'_>, verbs: V
     if item.is_empty() {
         return;
     }
-    let place = |name: &str| {
-        json!({"name": name, "in": "path", "required": true,
-            "schema": {"type": "string", "uniqueItems": true}})
-    };
     let mut places = Vec::new();
     for name in ["name", "namespace"] {
         if path.contains(&format!("{{{name}}}")) {
-            places.push(place(name));
+            places.push(parameter(name));
         }
     }
     places.push(parameter("pretty"));

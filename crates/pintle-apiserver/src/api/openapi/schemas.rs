@@ -17,10 +17,9 @@ pub(super) fn of(catalog: &Catalog, group: &str, version: &str) -> Value {
     let mut open: BTreeSet<TypeRef> = BTreeSet::new();
     for resource in catalog.of_version(group, version) {
         match (&resource.custom, name_of(resource)) {
-            (Some(custom), Some(name)) => {
+            (Some(_), Some(name)) => {
                 open.extend(builtin::named(OBJECT_META));
-                let schema = &custom.version["schema"]["openAPIV3Schema"];
-                all.insert(name, custom_schema(resource, schema));
+                all.insert(name, of_custom(resource));
             }
             _ => open.extend(builtin::kind(group, version, &resource.kind)),
         }
@@ -58,8 +57,11 @@ fn reference(ty: TypeRef) -> Value {
     json!({"$ref": format!("#/components/schemas/{}", ty.schema_name())})
 }
 
-fn custom_schema(resource: &Resource, schema: &Value) -> Value {
-    let mut schema = schema.clone();
+/// The schema of a custom resource, with what every object has.
+pub(super) fn of_custom(resource: &Resource) -> Value {
+    let custom = resource.custom.as_ref();
+    let schema = custom.map(|custom| &custom.version["schema"]["openAPIV3Schema"]);
+    let mut schema = schema.cloned().unwrap_or_default();
     if !schema.is_object() {
         schema = json!({"type": "object"});
     }
@@ -89,6 +91,11 @@ fn tell_int_or_string(schema: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(tell_int_or_string),
         _ => {}
     }
+}
+
+/// The schema of a built-in type.
+pub(super) fn of_type(ty: TypeRef) -> Value {
+    type_schema(ty, &mut BTreeSet::new())
 }
 
 fn type_schema(ty: TypeRef, open: &mut BTreeSet<TypeRef>) -> Value {

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The addresses of services: as many as the last two bytes can tell apart.
-const NETWORK: [u8; 2] = [10, 96];
+pub(crate) const NETWORK: [u8; 2] = [10, 96];
 
 /// How many of the first addresses are left, while there are others, to those who ask for them.
 const ADDRESSES_ASKED_FOR: u64 = 256;

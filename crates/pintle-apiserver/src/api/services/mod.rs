@@ -12,6 +12,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+pub(crate) use self::giver::NETWORK;
 use self::{
     giver::{Denied, Giver},
     ledger::{Ledger, Taken},

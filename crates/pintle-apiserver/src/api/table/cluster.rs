@@ -315,7 +315,11 @@ mod tests {
         for (conditions, certificate, text) in [
             (json!([]), "", "Pending"),
             (json!([condition("Approved")]), "", "Approved"),
-            (json!([condition("Approved")]), "Y2VydA==", "Approved,Issued"),
+            (
+                json!([condition("Approved")]),
+                "Y2VydA==",
+                "Approved,Issued",
+            ),
             (json!([condition("Denied")]), "", "Denied"),
             (
                 json!([condition("Approved"), condition("Failed")]),

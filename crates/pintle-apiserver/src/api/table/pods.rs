@@ -72,10 +72,7 @@ fn progress(look: &Look<'_>) -> Progress {
 }
 
 /// Looks at the init containers; returns the restarts of sidecars once initialization is over.
-fn init_containers(
-    look: &Look<'_>,
-    progress: &mut Progress,
-) -> Option<(i64, Option<Timestamp>)> {
+fn init_containers(look: &Look<'_>, progress: &mut Progress) -> Option<(i64, Option<Timestamp>)> {
     let specs = look.list("/spec/initContainers");
     let (mut restarts, mut last_restart) = (0, None);
     let mut initializing = false;
@@ -213,14 +210,26 @@ mod tests {
         let failed = json!({"state": {"terminated": {"exitCode": 137, "signal": 9}}});
         for (containers, phase, wanted) in [
             (json!([]), "Pending", ["0/2", "Pending", "0"]),
-            (json!([running, running]), "Running", ["2/2", "Running", "0"]),
+            (
+                json!([running, running]),
+                "Running",
+                ["2/2", "Running", "0"],
+            ),
             (
                 json!([running, crashing]),
                 "Running",
                 ["1/2", "CrashLoopBackOff", "3 (5m ago)"],
             ),
-            (json!([completed, running]), "Running", ["1/2", "NotReady", "0"]),
-            (json!([failed, running]), "Running", ["1/2", "Signal:9", "0"]),
+            (
+                json!([completed, running]),
+                "Running",
+                ["1/2", "NotReady", "0"],
+            ),
+            (
+                json!([failed, running]),
+                "Running",
+                ["1/2", "Signal:9", "0"],
+            ),
         ] {
             let status = json!({"phase": phase, "containerStatuses": containers});
             assert_eq!(shown(&pod(&status)), wanted);

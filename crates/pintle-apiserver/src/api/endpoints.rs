@@ -1,0 +1,153 @@
+//! Where the service `kubernetes` leads: to the addresses this server listens on.
+//!
+//! A server in process listens nowhere, so its endpoints are there and empty.
+//! Each listener adds its address and takes it back when it closes.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    sync::Arc,
+};
+
+use serde_json::{Value, json};
+
+use super::{Api, options::WriteOptions};
+use crate::{
+    meta::{self, Tree},
+    registry::kind::Generation,
+    store::{Change, Expect, Refused, key_of},
+};
+
+/// An address in the endpoints of `kubernetes`, as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Announced {
+    api: Arc<Api>,
+    address: SocketAddr,
+}
+
+impl Announced {
+    /// Adds the address of a listener.
+    pub(crate) fn new(api: &Arc<Api>, bound: SocketAddr) -> Self {
+        let address = SocketAddr::new(reachable(bound.ip()), bound.port());
+        api.listeners.lock().push(address);
+        api.write_endpoints();
+        Self {
+            api: Arc::clone(api),
+            address,
+        }
+    }
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        let mut listeners = self.api.listeners.lock();
+        if let Some(at) = listeners.iter().position(|other| *other == self.address) {
+            listeners.remove(at);
+        }
+        drop(listeners);
+        self.api.write_endpoints();
+    }
+}
+
+/// An address clients can use, for a listener that listens on all.
+fn reachable(bound: IpAddr) -> IpAddr {
+    if !bound.is_unspecified() {
+        return bound;
+    }
+    // Sends nothing: the system only looks up which of its addresses a packet would leave from.
+    let ask = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
+        socket.local_addr()
+    };
+    ask().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip())
+}
+
+/// The subsets of the Endpoints: one for each port.
+fn subsets(listeners: &[SocketAddr]) -> Vec<Value> {
+    let mut ports: Vec<u16> = listeners.iter().map(SocketAddr::port).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    ports
+        .into_iter()
+        .map(|port| {
+            let mut addresses: Vec<IpAddr> = listeners
+                .iter()
+                .filter(|address| address.port() == port)
+                .map(SocketAddr::ip)
+                .collect();
+            addresses.sort_unstable();
+            addresses.dedup();
+            let addresses: Vec<Value> = addresses.iter().map(|ip| json!({ "ip": ip })).collect();
+            json!({"addresses": addresses,
+                "ports": [{"name": "https", "port": port, "protocol": "TCP"}]})
+        })
+        .collect()
+}
+
+impl Api {
+    /// Writes where the server listens into the endpoints of `kubernetes`.
+    fn write_endpoints(&self) {
+        let listeners = self.listeners.lock().clone();
+        let subsets = subsets(&listeners);
+        self.rewrite("", "endpoints", |endpoints| {
+            if subsets.is_empty() {
+                endpoints.remove("subsets");
+            } else {
+                endpoints.insert("subsets".into(), subsets.clone().into());
+            }
+        });
+        // A slice has the ports of all its endpoints and addresses of one family.
+        let first = subsets.first().cloned().unwrap_or_default();
+        let addresses = first["addresses"].as_array().into_iter().flatten();
+        let addresses: Vec<&str> = addresses.filter_map(|at| at["ip"].as_str()).collect();
+        let v6 = !addresses.is_empty() && addresses.iter().all(|ip| ip.contains(':'));
+        let endpoints: Vec<Value> = addresses
+            .iter()
+            .filter(|ip| ip.contains(':') == v6)
+            .map(|ip| json!({"addresses": [ip], "conditions": {"ready": true}}))
+            .collect();
+        self.rewrite("discovery.k8s.io", "endpointslices", |slice| {
+            let family = if v6 { "IPv6" } else { "IPv4" };
+            slice.insert("addressType".into(), family.into());
+            slice.insert("endpoints".into(), endpoints.clone().into());
+            match first["ports"].as_array() {
+                Some(ports) => slice.insert("ports".into(), ports.clone().into()),
+                None => slice.remove("ports"),
+            };
+        });
+    }
+
+    /// Changes the object `default/kubernetes` of a kind, if it is there.
+    fn rewrite(&self, group: &str, plural: &str, change: impl Fn(&mut Tree)) {
+        let catalog = self.registry.catalog();
+        let Some(resource) = catalog.find(group, "v1", plural) else {
+            return;
+        };
+        let Some(table) = resource.table else { return };
+        let key = key_of(Some("default"), "kubernetes");
+        let options = WriteOptions {
+            manager: "kube-apiserver".to_owned(),
+            ..WriteOptions::default()
+        };
+        while let Some(current) = self.store.get(table, &key) {
+            let stored = current.decode();
+            let mut tree = stored.clone();
+            change(&mut tree);
+            if tree == stored {
+                return;
+            }
+            if resource.generation != Generation::None {
+                meta::set_generation(&mut tree, meta::generation(&stored) + 1);
+            }
+            let stored = Value::Object(stored);
+            self.mark_managers(resource, "", &options, Some(&stored), &mut tree);
+            let put = Change::Put(Arc::new(resource.encode(tree)));
+            let expect = Expect::Revision(current.revision);
+            match self.store.commit(table, &key, expect, put) {
+                // Somebody came between: their state is changed next.
+                Err(Refused::Mismatch) => {}
+                Ok(_) | Err(Refused::NoTable) => return,
+            }
+        }
+    }
+}
