@@ -3,7 +3,7 @@
 use crate::{ApiServer, User};
 
 impl ApiServer {
-    /// An administrator's client of this server, without sockets or retries.
+    /// Returns a client that acts as [`User::admin`], without sockets or retries.
     ///
     /// Must be called inside a tokio runtime; the client belongs to it.
     ///
@@ -20,10 +20,10 @@ impl ApiServer {
         self.client_as(User::admin())
     }
 
-    /// A client of this server for `user`, without sockets or retries.
+    /// Returns a client that acts as `user`, without sockets or retries.
     ///
-    /// Groups follow from the name; see [`User::new`]. Must be called inside a tokio runtime; the
-    /// client belongs to it.
+    /// Groups are derived from the name; see [`User::new`]. Must be called inside a tokio runtime;
+    /// the client belongs to it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -91,22 +91,22 @@ impl ApiServer {
         }
     }
 
-    /// The server as a tower service without sockets, for the administrator ([`User::admin`]).
+    /// Returns the server as a tower service that acts as [`User::admin`], without sockets.
     ///
-    /// The administrator may ask as another user with `Impersonate-User` and its companions, as over
-    /// TLS.
+    /// `Impersonate-User` and the related headers work as they do over TLS.
     pub fn service(&self) -> ApiService {
         self.service_as(User::admin())
     }
 
-    /// The server as a tower service all of whose requests are `user`'s.
+    /// Returns the server as a tower service that acts as `user`.
     pub fn service_as(&self, user: impl Into<User>) -> ApiService {
         ApiService::new(Arc::clone(&self.api), user.into())
     }
 
-    /// Says that a controller acts on the objects of a built-in kind, for as long as what is returned
-    /// lives. Otherwise a client that creates one is told, by a `Warning` header, that it has no
-    /// effect.
+    /// Registers a controller for a built-in kind until the returned guard is dropped.
+    ///
+    /// Without one, the response to a write of a kind that the server only stores carries a `Warning`
+    /// header that says the object has no effect.
     ///
     /// ```
     /// let server = pintle_apiserver::ApiServer::builder().build();

@@ -34,12 +34,12 @@ pub(crate) struct BodyTimeout(pub(crate) Duration);
 #[derive(Clone)]
 pub struct ApiService {
     api: Arc<Api>,
-    /// Whose requests these are; none where each request brings its user along.
+    /// The user of requests without a [`User`] extension; without one they get 401.
     user: Option<Arc<User>>,
 }
 
 impl ApiService {
-    /// A service all of whose requests are `user`'s.
+    /// A service that acts as `user`.
     pub(crate) fn new(api: Arc<Api>, user: User) -> Self {
         Self {
             api,
@@ -47,7 +47,7 @@ impl ApiService {
         }
     }
 
-    /// A service whose requests carry their [`User`] as an extension; others are refused.
+    /// A service for requests that carry an authenticated [`User`] extension; others get 401.
     pub(crate) fn unidentified(api: Arc<Api>) -> Self {
         Self { api, user: None }
     }

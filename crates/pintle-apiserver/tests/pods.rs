@@ -55,6 +55,7 @@ async fn gated_pod_is_not_bound_until_gates_are_gone() {
     let condition = &made["status"]["conditions"][0];
     assert_eq!(condition["type"], "PodScheduled");
     assert_eq!(condition["reason"], "SchedulingGated");
+    assert_eq!(condition["lastTransitionTime"], "2026-01-01T00:00:00Z");
     let path = format!("{PODS}/p/binding");
     let (code, status) = http.post(&path, &binding("p", &json!({}))).await;
     assert_eq!(code, 409);

@@ -278,7 +278,7 @@ impl fmt::Debug for Builder {
 pub struct Cluster {
     server: ApiServer,
     manager: Manager,
-    /// Which kinds the loops bring to life, as long as they run.
+    /// Registers the kinds the loops implement while they run.
     _acting: Vec<ControllerRegistration>,
     _reported: Reported,
 }
@@ -345,15 +345,15 @@ impl Cluster {
         }
     }
 
-    /// An administrator's client of the cluster, in process.
+    /// Returns an in-process client that acts as the administrator.
     ///
     /// Must be called within a tokio runtime; the client belongs to it.
     pub fn client(&self) -> kube::Client {
         self.server.client()
     }
 
-    /// A client of the cluster for `user`, in process: `"jane"`, or
-    /// `"system:serviceaccount:NAMESPACE:NAME"`. Groups follow from the name; see [`User::new`].
+    /// Returns an in-process client that acts as `user`, for example `"jane"` or
+    /// `"system:serviceaccount:NAMESPACE:NAME"`. Groups are derived from the name; see [`User::new`].
     ///
     /// Must be called within a tokio runtime; the client belongs to it.
     pub fn client_as(&self, user: impl Into<User>) -> kube::Client {

@@ -67,7 +67,7 @@ type Run = Arc<
 pub(crate) struct Loop {
     name: &'static str,
     run: Run,
-    /// The kinds it brings to life, by group and plural.
+    /// The kinds the loop implements, as `(group, plural)`.
     pub(crate) acts_on: &'static [(&'static str, &'static str)],
 }
 
@@ -85,8 +85,8 @@ impl Loop {
         }
     }
 
-    /// Names the kinds the loop brings to life: while it runs, the server does not warn clients that
-    /// such an object has no effect.
+    /// Sets the kinds the loop implements. While it runs, the server does not warn that such objects
+    /// have no effect.
     pub(crate) fn acts_on(self, kinds: &'static [(&'static str, &'static str)]) -> Self {
         Self {
             acts_on: kinds,

@@ -20,9 +20,9 @@ pub struct Body {
 
 enum Inner {
     Whole(Bytes),
-    /// One document in pieces.
+    /// One document in chunks.
     Chunks(Chunks),
-    /// One document after the other, for as long as the client stays.
+    /// A stream of watch events.
     Events(Chunks),
 }
 
@@ -47,7 +47,7 @@ impl Body {
         }
     }
 
-    /// The same with its JSON indented, unless it is a stream of events.
+    /// Indents the JSON, unless the body is a stream of events.
     pub(crate) fn indented(self) -> Self {
         let mut indenter = Indenter::default();
         match self.inner {

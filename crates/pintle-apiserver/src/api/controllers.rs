@@ -1,9 +1,9 @@
-//! Kinds whose objects the server stores without acting on them, and what it says about that.
+//! Warnings for objects that are stored but have no effect.
 //!
-//! A client that creates a quota expects it to hold. Where nothing holds it, the answer carries a
-//! `Warning` header. Some kinds come alive when a controller runs: it
-//! [registers](crate::ApiServer::register_controller) for as long as it does. What no controller
-//! can bring to life has its own words in [`IDLE`], and leaves the table when the server learns it.
+//! A client that creates a `ResourceQuota` expects it to be enforced. [`IDLE`] lists the kinds that
+//! this server only stores; writing one adds a `Warning` header to the response. A controller that
+//! implements such a kind [registers](crate::ApiServer::register_controller) and suppresses the
+//! warning while it runs. When the server itself learns to enforce a kind, its line goes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 use super::options::Warnings;
 use crate::registry::Resource;
 
-/// Begins every such warning, so that they can be told from those of Kubernetes.
+/// Prefix of these warnings, to tell them from those of Kubernetes.
 const ORIGIN: &str = "pintle";
 
-/// What is missing for the objects of a kind: `(group, plural, what to say)`.
+/// Kinds that are only stored: `(group, plural, reason)`.
 const IDLE: &[(&str, &str, &str)] = &[
     (
         "",
@@ -118,7 +118,7 @@ const NO_POLICIES: &str = "this server evaluates no admission policies";
 const NO_RBAC: &str = "this server does not enforce RBAC, every user may do everything";
 const NO_WEBHOOKS: &str = "this server calls no admission webhooks";
 
-/// Which kinds controllers act on.
+/// The kinds that running controllers act on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Controllers(Arc<Mutex<Running>>);
 
@@ -126,7 +126,7 @@ pub(crate) struct Controllers(Arc<Mutex<Running>>);
 type Running = BTreeMap<(String, String), usize>;
 
 impl Controllers {
-    /// Counts a controller until what is returned is dropped.
+    /// Registers a controller until the returned guard is dropped.
     pub(crate) fn register(&self, group: &str, plural: &str) -> ControllerRegistration {
         let kind = (group.to_owned(), plural.to_owned());
         *self.0.lock().entry(kind.clone()).or_default() += 1;
@@ -141,7 +141,7 @@ impl Controllers {
         self.0.lock().contains_key(&kind)
     }
 
-    /// Says that an object was stored and that nothing will come of it, if that is so.
+    /// Adds the warning for `resource`, if it is idle and no controller is registered for it.
     pub(crate) fn warn(&self, resource: &Resource, warnings: &Warnings) {
         let mut idle = IDLE.iter();
         let idle = idle.find(|(group, plural, _)| resource.is(group, plural));
@@ -156,10 +156,10 @@ impl Controllers {
     }
 }
 
-/// A controller that acts on a kind; see
+/// Marks a kind as served by a controller; returned by
 /// [`ApiServer::register_controller`](crate::ApiServer::register_controller).
 ///
-/// Dropping it says that the controller has stopped.
+/// Dropping it ends the registration.
 #[derive(Debug)]
 #[must_use = "the registration ends when it is dropped"]
 pub struct ControllerRegistration {

@@ -80,8 +80,8 @@ impl Api {
             .table
             .ok_or_else(|| ApiError::not_implemented(&format!("{} objects", resource.kind)))?;
         settle_namespace(resource, namespace, &mut object)?;
-        // Storage refuses a version, so validation comes first and a dry run never finds out. Zero,
-        // or what is no number, is none.
+        // Upstream rejects a resourceVersion in the storage layer: after validation, and never for a
+        // dry run. "0" and values that do not parse count as unset.
         let version = meta::text(&object, "resourceVersion").parse::<u64>();
         let version = version.ok().filter(|version| *version != 0);
         let given = meta::text(&object, "name").to_owned();
@@ -193,8 +193,8 @@ fn definition_goes(resource: &Resource, name: &str) -> ApiError {
     )
 }
 
-/// Puts the namespace of the path into the object; another one in the object is an error. An object
-/// without namespaces may name one all the same, as charts do: it is cleared.
+/// Sets the namespace of the path on the object, and rejects a different one. On a cluster-scoped
+/// object, where charts often set one, it is cleared.
 pub(crate) fn settle_namespace(
     resource: &Resource,
     namespace: Option<&str>,

@@ -234,7 +234,7 @@ impl Call {
         let resource = &self.target.resource;
         let kind = (resource.api_version(), resource.kind.clone());
         let mut tree = self.typed(value, &kind)?;
-        // Those of a merged object are checked with everything else.
+        // For merged objects `restore` checks metadata along with everything else.
         if !matches!(source, Source::Merged { .. }) {
             check_metadata(&tree, &kind)?;
         }
@@ -302,7 +302,7 @@ impl Call {
     }
 }
 
-/// Whether the metadata of an object of the given `(apiVersion, kind)` is metadata.
+/// Checks the types of an object's metadata; `kind` is its `(apiVersion, kind)`.
 fn check_metadata(tree: &Tree, kind: &(String, String)) -> Result<(), ApiError> {
     match tree.get("metadata") {
         None | Some(Value::Object(_) | Value::Null) => {}

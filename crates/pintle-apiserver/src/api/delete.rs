@@ -297,8 +297,8 @@ impl Api {
     }
 }
 
-/// Gives a pod that is being deleted less time. The time counts from the first deletion, and asking
-/// for as much or more changes nothing.
+/// Shortens the grace period of a terminating Pod. The new period counts from the first deletion;
+/// an equal or longer one is ignored.
 fn shorten_grace(object: &mut Tree, grace: i64, now: Timestamp) {
     let at = meta::text(object, "deletionTimestamp").parse::<Timestamp>();
     let metadata = meta::metadata(object);
@@ -310,7 +310,8 @@ fn shorten_grace(object: &mut Tree, grace: i64, now: Timestamp) {
     }
     let mut at = later(at.unwrap_or(now), grace - running);
     if at < now {
-        // All of it has passed. Who asked for any leaves the end to the kubelet still.
+        // The shorter period is already over. Unless it was zero, the kubelet still does the final
+        // delete, so keep the shortest graceful period there is.
         at = now;
         grace = grace.min(1);
     }
@@ -318,7 +319,7 @@ fn shorten_grace(object: &mut Tree, grace: i64, now: Timestamp) {
     metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
 }
 
-/// So many seconds later, or earlier.
+/// `time` moved by `seconds`, which may be negative.
 fn later(time: Timestamp, seconds: i64) -> Timestamp {
     let moved = time.saturating_add(jiff::SignedDuration::from_secs(seconds));
     moved.unwrap_or(Timestamp::MAX)

@@ -113,7 +113,7 @@ impl Api {
             meta::metadata(&mut tree).insert("namespace".into(), namespace.into());
         }
         check_name(call, &tree)?;
-        // Unlike a POST, an apply that finds nothing has no version to insist on.
+        // Upstream ignores a resourceVersion when an apply creates the object.
         meta::metadata(&mut tree).remove("resourceVersion");
         if signing_requests::is_one(resource) {
             signing_requests::identify(&mut tree, &call.user);

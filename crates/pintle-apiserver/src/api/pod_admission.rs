@@ -1,7 +1,8 @@
-//! What a new Pod refers to must exist: its service account and its priority class.
+//! Admission of new Pods: the service account and priority class they name must exist.
 //!
-//! Kubernetes checks both on admission. Of service accounts only those a Pod names are checked here,
-//! and `default` is taken for granted: on a server without the loop that makes it, nothing would.
+//! Follows the `ServiceAccount` and `Priority` admission plugins of Kubernetes, with one exception: the
+//! account `default` is not looked up, because a server without the service account loop never
+//! creates it.
 
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use crate::{
     store::key_of,
 };
 
-/// What the admission of a Pod takes from its priority class.
+/// What a Pod gets from its priority class.
 struct Priority {
     class: String,
     value: i64,
@@ -19,10 +20,10 @@ struct Priority {
 }
 
 impl Api {
-    /// Checks what a new Pod refers to, and gives it its priority.
+    /// Checks the references of a new Pod and sets its priority.
     pub(super) fn admit_pod(&self, namespace: &str, pod: &mut Tree) -> Result<(), ApiError> {
         let name = match meta::text(pod, "name") {
-            // It has no name yet.
+            // The name has not been generated yet.
             "" => meta::text(pod, "generateName"),
             name => name,
         };
@@ -78,8 +79,8 @@ impl Api {
         })
     }
 
-    /// The priority of a Pod that names `class`; of one that names none, that of the default class
-    /// with the least value, or none at all. Nothing if there is no such class.
+    /// Resolves a priority class; an empty name means the default class with the lowest value, or
+    /// priority 0 if there is none. `None` if the class does not exist.
     fn priority(&self, class: &str) -> Option<Priority> {
         let none = Priority {
             class: String::new(),

@@ -144,7 +144,7 @@ impl Api {
     }
 }
 
-/// Whether a binding means this pod, and the pod may be bound.
+/// Checks the preconditions of a binding and whether the Pod may be bound.
 fn check_binding(call: &Call, pod: &Tree, binding: &Value) -> Result<(), ApiError> {
     let name = meta::text(pod, "name");
     for (field, label) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
@@ -175,7 +175,7 @@ fn check_binding(call: &Call, pod: &Tree, binding: &Value) -> Result<(), ApiErro
     Err(ApiError::conflict("", "pods/binding", name, &why))
 }
 
-/// The pod on the node a binding names, with the binding's labels and annotations.
+/// Assigns the Pod to the node of the binding and copies the binding's labels and annotations.
 fn bound(mut pod: Tree, binding: &Value, now: &str) -> Tree {
     for field in ["labels", "annotations"] {
         let Some(added) = binding["metadata"][field].as_object() else {

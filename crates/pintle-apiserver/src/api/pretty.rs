@@ -1,16 +1,15 @@
-//! JSON for people: the same bytes, indented.
+//! Pretty-printed JSON.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, header, request::Parts};
 
 use super::query::Query;
 
-/// Clients that show an answer to a person as it is.
+/// User agents that get indented JSON by default.
 const PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
 const INDENT: &[u8] = b"  ";
 
-/// Whether a request wants its JSON indented: it says so, or comes from a tool that shows it to a
-/// person.
+/// Whether to indent the response: the request asks for it, or the user agent is one of [`PEOPLE`].
 pub(crate) fn is_wanted(parts: &Parts) -> bool {
     let query = Query::parse(parts.uri.query());
     if accepts_pretty(&parts.headers) {
@@ -33,18 +32,18 @@ fn accepts_pretty(headers: &HeaderMap) -> bool {
     first.is_some_and(|first| first.split(';').any(|part| part.trim() == "pretty=1"))
 }
 
-/// Indents JSON that comes piece by piece.
+/// Indents a JSON document that arrives in chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Indenter {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// An object or list was opened, and nothing has come yet.
+    /// An object or list was just opened.
     opened: bool,
 }
 
 impl Indenter {
-    /// The next piece, indented. Pieces may end anywhere.
+    /// Indents the next chunk. Chunks may end anywhere.
     pub(crate) fn indent(&mut self, piece: &[u8]) -> Bytes {
         let mut out = BytesMut::with_capacity(piece.len() * 2);
         for &byte in piece {

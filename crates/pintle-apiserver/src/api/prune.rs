@@ -1,4 +1,4 @@
-//! Reading an object by the schema of its kind, and telling what does not belong.
+//! Decodes an object by the schema of its kind and reports fields that do not belong.
 
 use serde_json::Value;
 
@@ -13,24 +13,23 @@ use crate::{
     schema::{defaults, faults, typed},
 };
 
-/// What an object was read from: it decides how its faults are told.
+/// Where an object was decoded from. It decides how unknown and mistyped fields are reported.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Source<'a> {
-    /// A JSON text. The fields a built-in kind does not know and those that stand twice are told in
-    /// the order of the text.
+    /// A JSON text. For built-in kinds, unknown and duplicate fields are reported in document order.
     Json {
         text: &'a [u8],
         duplicates: &'a [String],
     },
-    /// Something else, with what was found wrong with it: that is told first.
+    /// Anything else, with the faults found so far, which are reported first.
     Other { faults: &'a [String] },
-    /// A strategic merge of a patch, with what was found wrong with the patch. What does not fit the
-    /// type is told in the words of the conversion from a map.
+    /// The result of a strategic merge, with the faults of the patch. Type errors are worded as
+    /// upstream's conversion from an unstructured map words them.
     Merged { faults: &'a [String] },
 }
 
 impl Source<'_> {
-    /// An object nothing is wrong with.
+    /// A source without faults.
     pub(crate) const CLEAN: Self = Self::Other { faults: &[] };
 
     fn faults(&self) -> &[String] {
@@ -41,8 +40,8 @@ impl Source<'_> {
     }
 }
 
-/// Reads an object by its schema: fields it does not know are dropped, and that is told as the
-/// request wants it; what is missing gets its default.
+/// Decodes an object by its schema: drops unknown fields, reports them as `fieldValidation` asks, and
+/// fills in defaults.
 pub(crate) fn prune(
     resource: &Resource,
     object: &mut Tree,

@@ -35,27 +35,27 @@ pub(crate) fn json(code: u16, value: &Value) -> Response<Body> {
     json_bytes(code, written(value))
 }
 
-/// A document whose fields are written in the order of its type.
+/// A document written in the field order of its Rust type.
 pub(crate) fn document(code: u16, document: &impl Serialize) -> Response<Body> {
     // Writing plain fields into memory cannot fail.
     json_bytes(code, serde_json::to_vec(document).unwrap_or_default())
 }
 
-/// A document as JSON, its kind first.
+/// Encodes a document with `kind` and `apiVersion` first.
 pub(crate) fn written(value: &Value) -> String {
     let mut out = Vec::new();
     append(&mut out, value);
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Appends a document as JSON, its kind first.
+/// Appends a document with `kind` and `apiVersion` first.
 pub(crate) fn append(out: &mut Vec<u8>, value: &Value) {
     // Writing JSON into memory cannot fail.
     let _ = serde_json::to_writer(out, &KindFirst(value));
 }
 
-/// A value whose objects open with their kind, then their version, as a typed server writes them.
-/// What has no metadata is no object, only names one.
+/// Serializes objects with `kind` and `apiVersion` first, as Go encodes `TypeMeta`. Maps without
+/// metadata, such as owner references, are not objects and keep their order.
 struct KindFirst<'a>(&'a Value);
 
 impl Serialize for KindFirst<'_> {
@@ -126,7 +126,7 @@ pub(crate) fn error(error: &ApiError) -> Response<Body> {
     response
 }
 
-/// The same answer with its JSON indented. Watches stay one event a line.
+/// Indents the JSON of a response. Watch events stay on one line each.
 pub(crate) fn indented(response: Response<Body>) -> Response<Body> {
     let json = response.headers().get(header::CONTENT_TYPE);
     let json = json.is_some_and(|value| value.as_bytes().starts_with(b"application/json"));

@@ -86,7 +86,7 @@ impl Api {
         Ok(self.scaled(call, &written))
     }
 
-    /// Answers an apply of a scale: the replica count of the object belongs to whoever applied it.
+    /// Answers a server-side apply of a scale.
     pub(crate) fn apply_scale(&self, call: &Call) -> Answer {
         let options = call.write_options("PatchOptions")?;
         let config = configuration(call, &options)?;
@@ -249,7 +249,7 @@ fn rescaled(resource: &Resource, mut object: Tree, scale: &Value) -> Result<Tree
     Ok(object)
 }
 
-/// The names on the way of a JSON pointer.
+/// The segments of a JSON pointer.
 fn parts(pointer: &str) -> impl Iterator<Item = &str> {
     pointer.split('/').filter(|part| !part.is_empty())
 }

@@ -139,7 +139,7 @@ pub(crate) fn check(
 ) -> Result<(), ApiError> {
     let tree = meta::tree(object);
     let rule = match stored {
-        // A name that came in through the other group stays as it is.
+        // The event may have been created through core/v1, whose names are not checked.
         Some(_) if resource.is("events.k8s.io", "events") => NameRule::PathSegment,
         _ => resource.name_rule,
     };

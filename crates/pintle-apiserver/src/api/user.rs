@@ -10,17 +10,17 @@ use crate::meta::NameRule;
 pub(crate) const ADMINISTRATORS: &str = "system:masters";
 /// The group of everybody the server knows.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// The group of everybody else.
+/// The group of unauthenticated users.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Who asks without saying who they are.
+/// The user of unauthenticated requests.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
 /// Tells by which credential somebody was recognized.
 pub(crate) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// The identity a request is made under.
 ///
-/// Over a socket it follows from the client's certificate or token. In process the caller chooses
-/// it, with [`ApiServer::service_as`](crate::ApiServer::service_as) or
+/// Over TLS it comes from the client's certificate or token. In process the caller chooses it with
+/// [`ApiServer::service_as`](crate::ApiServer::service_as) or
 /// [`ApiServer::client_as`](crate::ApiServer::client_as):
 ///
 /// ```
@@ -46,10 +46,10 @@ pub struct User {
 }
 
 impl User {
-    /// The user of that name, with the groups that follow from it: those of a service account if it
-    /// is one (`system:serviceaccount:NAMESPACE:NAME`), and `system:authenticated`.
+    /// Creates a user with the groups derived from its name: `system:authenticated`, and the service
+    /// account groups for `system:serviceaccount:NAMESPACE:NAME`.
     ///
-    /// A request under an empty name is refused with 401.
+    /// Requests with an empty user name are refused with 401.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
         Self {
@@ -59,8 +59,7 @@ impl User {
         }
     }
 
-    /// The administrator: `kubernetes-admin` of the group `system:masters`, who may ask as any other
-    /// user.
+    /// Returns the administrator: `kubernetes-admin` in `system:masters`, who may impersonate others.
     pub fn admin() -> Self {
         Self {
             name: "kubernetes-admin".to_owned(),
@@ -119,8 +118,8 @@ impl From<String> for User {
     }
 }
 
-/// All groups of a user that was given some: a service account without any has its own, and
-/// everybody is authenticated unless said otherwise.
+/// Completes the groups of a user: a service account without explicit groups gets its own, and
+/// everyone except `system:anonymous` is authenticated unless a group says otherwise.
 pub(crate) fn groups_of(name: &str, mut groups: Vec<String>) -> Vec<String> {
     if let (Some((namespace, _)), true) = (service_account(name), groups.is_empty()) {
         groups.push("system:serviceaccounts".to_owned());
@@ -136,7 +135,7 @@ pub(crate) fn groups_of(name: &str, mut groups: Vec<String>) -> Vec<String> {
     groups
 }
 
-/// The namespace and name of the service account a user name stands for.
+/// Splits the user name of a service account into namespace and name.
 pub(crate) fn service_account(name: &str) -> Option<(&str, &str)> {
     let (namespace, name) = name
         .strip_prefix("system:serviceaccount:")?

@@ -49,7 +49,7 @@ impl View {
         self.append(out, &value);
     }
 
-    /// Appends a document in the order its kind is written in.
+    /// Appends a document in the field order upstream uses for its kind.
     fn append(&self, out: &mut Vec<u8>, value: &Value) {
         let plain = matches!(self.form, Form::Json | Form::Yaml);
         if plain && self.resource.custom.is_some() {

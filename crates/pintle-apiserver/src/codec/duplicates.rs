@@ -38,8 +38,8 @@ pub(crate) fn read(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Erro
     Ok((value, duplicates.into_vec()))
 }
 
-/// The faults of a JSON text in the order in which they stand there: the fields whose paths are
-/// `unknown`, and those that stand twice. Below an unknown field nothing counts.
+/// Lists the faults of a JSON text in document order: the fields whose paths are in `unknown`, and
+/// duplicate fields. Nothing below an unknown field is reported.
 pub(crate) fn in_order(text: &[u8], unknown: &[String]) -> Vec<String> {
     let mut faults = Faults {
         unknown: unknown.iter().map(String::as_str).collect(),
@@ -47,9 +47,9 @@ pub(crate) fn in_order(text: &[u8], unknown: &[String]) -> Vec<String> {
         told: Vec::new(),
     };
     let mut reader = serde_json::Deserializer::from_slice(text);
-    // It was read before, so it can be read again.
+    // The text parsed before, so it parses again.
     let _ = Ordering(&mut faults).deserialize(&mut reader);
-    // Paths that were too long to be told in full were not found again.
+    // Paths that were clipped do not match; append them.
     let rest = unknown.iter().map(|path| unknown_field(path));
     rest.for_each(|fault| faults.tell(fault));
     faults.told
@@ -61,13 +61,13 @@ fn unknown_field(path: &str) -> String {
 
 struct Faults<'a> {
     unknown: BTreeSet<&'a str>,
-    /// Where the reader is.
+    /// The path of the current value.
     path: String,
     told: Vec<String>,
 }
 
 impl Faults<'_> {
-    /// Each fault is told once.
+    /// Records a fault once.
     fn tell(&mut self, fault: String) {
         if self.told.len() < MOST && !self.told.contains(&fault) {
             self.told.push(fault);

@@ -41,7 +41,7 @@ impl NameRule {
     }
 }
 
-/// What keeps `text` from being an IP address in canonical form.
+/// Why `text` is not an IP address in canonical form.
 fn address(text: &str) -> Option<String> {
     let Ok(address) = text.parse::<IpAddr>() else {
         let octets: Vec<&str> = text.split('.').collect();

@@ -10,7 +10,7 @@ pub(crate) struct SelectableField {
     /// As the selector writes it.
     pub(crate) label: String,
     path: Vec<String>,
-    /// The field that stands in for an empty one.
+    /// The fallback when the field is empty.
     or: Option<Vec<String>>,
     /// What a missing field counts as.
     missing: &'static str,
@@ -26,7 +26,7 @@ impl SelectableField {
         }
     }
 
-    /// The same, with another field that stands in for an empty one.
+    /// Sets the fallback for an empty field.
     fn or(mut self, path: &str) -> Self {
         self.or = Some(parts(path));
         self
@@ -136,7 +136,7 @@ pub(crate) fn builtin(group: &str, plural: &str) -> Vec<SelectableField> {
     }
 }
 
-/// Who an event comes from: newer ones name a reporter instead of a source.
+/// The source of an event. Newer events set the reporter instead.
 fn event_source(label: &str) -> SelectableField {
     SelectableField::new(label, "source.component", "").or("reportingComponent")
 }

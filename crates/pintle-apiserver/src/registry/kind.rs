@@ -43,24 +43,25 @@ pub(crate) fn verb_set(names: &[&str]) -> Verbs {
         .fold(0, |set, (bit, _)| set | bit)
 }
 
-/// How a kind counts its changes in `metadata.generation`.
+/// How a kind maintains `metadata.generation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Generation {
-    /// It has none.
+    /// The kind does not use it.
     None,
-    /// It is 1 forever.
+    /// Set to 1 on create and never changed.
     Fixed,
-    /// It begins with 1 and grows with every change outside metadata and status, and with changes
-    /// of the named field of the metadata.
+    /// Starts at 1 and is bumped by every change outside metadata and status, and by changes to the
+    /// named metadata field.
     Counted(Option<&'static str>),
-    /// It is missing until the first change.
+    /// Unset on create, then bumped like `Counted`.
     CountedLater,
 }
 
-/// How a built-in kind counts its changes.
+/// Returns how a built-in kind maintains `metadata.generation`.
 pub(crate) fn generation(group: &str, plural: &str) -> Generation {
     match (group, plural) {
-        // Annotations are copied to the ReplicaSets, labels tell whose slice it is.
+        // A Deployment's annotations are copied to its ReplicaSets, and an EndpointSlice's labels
+        // name its Service, so changes to those count as well.
         ("apps", "deployments") => Generation::Counted(Some("annotations")),
         ("discovery.k8s.io", "endpointslices") => Generation::Counted(Some("labels")),
         ("scheduling.k8s.io", "priorityclasses") => Generation::Fixed,

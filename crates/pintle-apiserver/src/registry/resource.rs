@@ -226,7 +226,7 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
 fn builtin_name_rule(group: &str, plural: &str) -> NameRule {
     match (group, plural) {
         ("", "namespaces" | "services") => NameRule::Label,
-        // Recorders have always named events after what they are about.
+        // Event recorders derive names from the involved object, whatever its name looks like.
         ("", "events") | ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
         ("networking.k8s.io", "ipaddresses") => NameRule::Address,
         _ => NameRule::Subdomain,

@@ -18,7 +18,7 @@ pub(crate) fn create(object: &mut Value, ty: TypeRef, now: &str) {
     let Value::Object(map) = object else { return };
     wipe_status(map, ty, group, version, kind);
     match (group, kind) {
-        ("", "Pod") => pod(map),
+        ("", "Pod") => pod(map, now),
         ("", "Namespace") => {
             if let Some(spec) = made(map, "spec") {
                 add(spec, "finalizers", "kubernetes");
@@ -110,7 +110,7 @@ fn protect(map: &mut Fields, finalizer: &str) {
     }
 }
 
-fn pod(map: &mut Fields) {
+fn pod(map: &mut Fields, now: &str) {
     let Some(spec) = child(map, "spec") else {
         return;
     };
@@ -130,7 +130,7 @@ fn pod(map: &mut Fields) {
         status["conditions"] = json!([{
             "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
-            "lastProbeTime": null, "lastTransitionTime": null,
+            "lastProbeTime": null, "lastTransitionTime": now,
         }]);
     }
     map.insert("status".into(), status);

@@ -112,7 +112,7 @@ impl Content {
         serde_json::from_slice(&json).unwrap_or_default()
     }
 
-    /// Whether the bytes hold `text` anywhere: says no for sure, and yes for a closer look.
+    /// Whether the encoded bytes contain `text`: a cheap filter before decoding.
     pub(crate) fn mentions(&self, text: &str) -> bool {
         let text = text.as_bytes();
         self.rest.windows(text.len()).any(|piece| piece == text)
@@ -130,13 +130,13 @@ thread_local! {
     pub(crate) static DECODED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// The opening of an object of a built-in kind: `{"kind":"Pod","apiVersion":"v1",`, in the order in
-/// which typed servers have always written it.
+/// The opening of an object of a built-in kind: `{"kind":"Pod","apiVersion":"v1",`, in the order Go
+/// encodes `TypeMeta`.
 pub(crate) fn type_prefix(api_version: &str, kind: &str) -> String {
     format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
 }
 
-/// The opening of a custom resource, whose fields are in the order of their names.
+/// The opening of a custom resource, which upstream encodes as a map with sorted keys.
 pub(crate) fn custom_type_prefix(api_version: &str, kind: &str) -> String {
     format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",")
 }

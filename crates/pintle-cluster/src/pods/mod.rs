@@ -48,7 +48,7 @@ struct Remembered {
     load: BTreeMap<String, usize>,
 }
 
-/// What a Pod takes of a node.
+/// Where a Pod was placed, and the host ports it holds there.
 struct Place {
     node: String,
     ports: Vec<HostPort>,
@@ -93,8 +93,8 @@ impl Remembered {
         }
     }
 
-    /// Chooses a node for a Pod and counts the Pod there at once, so that no two Pods of a moment
-    /// are promised the same port.
+    /// Chooses a node and books the Pod on it in one step, so that concurrent workers never give
+    /// away the same host port.
     fn place(&mut self, pod: &Pod, nodes: &[Arc<Node>]) -> Option<String> {
         let wanted = plan::host_ports(pod);
         let candidates: Vec<Candidate<'_>> = nodes
@@ -185,7 +185,8 @@ async fn reconcile(
     let node = state::node_name(&pod);
     if node.is_empty() {
         let over = cached.is_being_deleted() || state::is_finished(&pod);
-        // The API server has said that gates hold it back; removing the last one is a change.
+        // The API server already set the SchedulingGated condition. Removing the last gate is an
+        // update and wakes this key again.
         if !over && !state::is_gated(&pod) {
             return bind(&pod, &cx, &environment, &memory, &recorder).await;
         }

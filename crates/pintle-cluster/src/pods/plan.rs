@@ -48,11 +48,11 @@ pub(crate) enum Step {
 pub(crate) struct Candidate<'a> {
     pub(crate) node: &'a Node,
     pub(crate) pods: usize,
-    /// Whether none of its Pods has a port of the node that the Pod wants.
+    /// Whether the host ports the Pod wants are free.
     pub(crate) ports_free: bool,
 }
 
-/// A port of its node that a Pod takes for itself.
+/// A host port a Pod uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostPort {
     address: String,
@@ -61,7 +61,7 @@ pub(crate) struct HostPort {
 }
 
 impl HostPort {
-    /// Whether any of `others` is the same port, at the same address or at all of them.
+    /// Whether any of `others` is the same port on an overlapping address.
     pub(crate) fn clashes(&self, others: &[Self]) -> bool {
         let anywhere = |port: &Self| port.address == ANY_ADDRESS;
         others.iter().any(|other| {
@@ -74,7 +74,7 @@ impl HostPort {
 
 const ANY_ADDRESS: &str = "0.0.0.0";
 
-/// The ports of its node that a Pod takes: those of its containers and sidecars.
+/// The host ports of a Pod's containers and sidecars.
 pub(crate) fn host_ports(pod: &Pod) -> Vec<HostPort> {
     let sidecars = pod.spec.iter().flat_map(|spec| {
         let all = spec.init_containers.iter().flatten();

@@ -23,7 +23,7 @@ pub(crate) fn node_name(pod: &Pod) -> &str {
         .unwrap_or_default()
 }
 
-/// Whether something still holds the Pod back from being scheduled.
+/// Whether the Pod has scheduling gates.
 pub(crate) fn is_gated(pod: &Pod) -> bool {
     let gates = pod
         .spec

@@ -1,4 +1,4 @@
-//! The documents of discovery, with their fields in the order clients have always read them.
+//! Discovery documents, with their fields in the order of the Go types.
 
 use serde::Serialize;
 
@@ -79,7 +79,7 @@ pub(super) struct ApiResource {
     pub(super) storage_version_hash: Option<String>,
 }
 
-/// Everything at once: the aggregated form of `/api` and `/apis`.
+/// Aggregated discovery: `/api` and `/apis` with all their resources.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DiscoveryList {

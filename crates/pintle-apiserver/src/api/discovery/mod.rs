@@ -29,7 +29,7 @@ pub(crate) fn answer(
     match route {
         Route::Root => respond::json(200, &root(catalog)),
         Route::Health => respond::text(200, "ok"),
-        // People read this one, whatever they read it with.
+        // Always indented, as upstream does.
         Route::Version => respond::indented(respond::document(200, &version())),
         Route::CoreVersions => match aggregated_form(parts) {
             Some(form) => aggregated(parts, form, catalog, str::is_empty),
@@ -147,8 +147,8 @@ fn group(group: &Group, whole: bool) -> ApiGroup {
     }
 }
 
-/// The groups in the order of the list that has them alone: where their priority ties, by the
-/// version and name of the first of their versions, as the services that stand for them are called.
+/// The groups in the order of `APIGroupList`. Upstream breaks ties by the name of the `APIService`,
+/// `VERSION.GROUP`, where aggregated discovery compares group names.
 fn listed_groups(catalog: &Catalog) -> Vec<&Group> {
     let first = |group: &&Group| {
         let services = group.versions.iter();

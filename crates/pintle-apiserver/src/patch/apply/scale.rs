@@ -1,8 +1,7 @@
-//! Who manages the replica count of an object, as it is told by its scale.
+//! Maps field managers between an object and its scale.
 //!
-//! A scale is its object seen through a slit: of the managers of the object only those that have the
-//! replica count are managers of the scale, and what becomes of them there becomes of that one field
-//! of theirs in the object.
+//! A scale shows one field of its object, so the managers of a scale are the managers that own the
+//! replica count. After an apply to the scale, ownership of that one field is written back.
 
 use serde_json::{Value, json};
 
@@ -14,7 +13,7 @@ use super::{
 /// The version scales are written in.
 pub(crate) const SCALE: &str = "autoscaling/v1";
 
-/// Puts the managers of an object that have its replica count, which stands at `path`, into its scale.
+/// Sets the managers of `scale` to those that own the replica count of `object`, found at `path`.
 pub(crate) fn show(object: &Value, path: &[&str], scale: &mut Value) {
     let count = FieldSet::of(&[path]);
     let all = Managed::read(managed::list(object)).unwrap_or_default();
@@ -40,11 +39,10 @@ pub(crate) fn show(object: &Value, path: &[&str], scale: &mut Value) {
     shown.write(scale);
 }
 
-/// Gives the replica count of `object`, which is written in `api_version`, to the managers of its
-/// scale.
+/// Writes ownership of the replica count at `path` back from the managers of `scale` to `object`.
 ///
-/// Differs from kube-apiserver, which takes a manager that updates for another one when it comes
-/// back, and in the end forgets that it has the field.
+/// Differs from kube-apiserver, which loses track of a manager with operation `Update` on the way
+/// back: it splits the entry in two and, at the next write, forgets that it owned the field.
 pub(crate) fn keep(object: &mut Value, path: &[&str], api_version: &str, scale: &Value) {
     let count = FieldSet::of(&[path]);
     let mut all = Managed::read(managed::list(object)).unwrap_or_default();
@@ -65,7 +63,7 @@ pub(crate) fn keep(object: &mut Value, path: &[&str], api_version: &str, scale: 
         };
         let entry = all.entries.entry(id).or_insert_with(|| Entry {
             api_version: api_version.to_owned(),
-            // A scale says who set it, not when.
+            // Upstream records no time for writes through a scale.
             time: None,
             fields: FieldSet::default(),
         });
@@ -82,7 +80,7 @@ fn has(entry: &Entry, count: &FieldSet) -> bool {
     !entry.fields.intersection(count).is_empty()
 }
 
-/// Managers that apply are the same in every version.
+/// The version is part of a manager's identity only for updates.
 fn version_of(id: &Id, version: &str) -> String {
     if id.applies {
         String::new()

@@ -1,11 +1,11 @@
-//! Changes of Pods: a Pod is what it is, and a few fields may change.
+//! Which fields of a Pod may change.
 
 use serde_json::Value;
 
 use super::{Faults, absent, blank, entries, items, text};
 use crate::schema::field::{FieldError, Path};
 
-/// What is wrong with a changed Pod. What a stored Pod is, it was checked for.
+/// Checks an update of a Pod; only what changed is looked at.
 pub(super) fn change(pod: &Value, old: &Value, faults: &mut Faults) {
     let (spec, before) = (&pod["spec"], &old["spec"]);
     let at = Path::At("spec");
@@ -68,7 +68,7 @@ pub(super) fn change(pod: &Value, old: &Value, faults: &mut Faults) {
     let frozen = |spec: &Value| {
         let mut spec = spec.clone();
         if gated {
-            // These two were looked at on their own.
+            // Validated above.
             blank(&mut spec, "nodeSelector");
             if let Some(affinity) = spec.get_mut("affinity") {
                 blank(affinity, "nodeAffinity");
@@ -107,7 +107,7 @@ pub(super) fn change(pod: &Value, old: &Value, faults: &mut Faults) {
     }
 }
 
-/// Gates may go, in any order, and none may come.
+/// Scheduling gates may be removed in any order but not added.
 fn gates(spec: &Value, before: &Value, faults: &mut Faults) {
     let at = Path::At("spec.schedulingGates");
     for (i, gate) in items(&spec["schedulingGates"]) {
@@ -120,7 +120,7 @@ fn gates(spec: &Value, before: &Value, faults: &mut Faults) {
     }
 }
 
-/// As long as a Pod is held back, where it may run can be narrowed.
+/// A gated Pod may narrow its node selector.
 fn node_selector(new: &Value, old: &Value, faults: &mut Faults) {
     if entries(old).any(|(key, value)| new.get(key) != Some(value)) {
         let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
@@ -155,8 +155,8 @@ fn node_affinity(spec: &Value, before: &Value, faults: &mut Faults) {
     }
 }
 
-/// Whether a term keeps all requirements it had, in front. One that had none matched nothing, and
-/// stays so.
+/// Whether `new` only appends requirements to `old`. A term without any matches nothing and must
+/// stay that way.
 fn only_adds(new: &Value, old: &Value) -> bool {
     let lists = ["matchExpressions", "matchFields"];
     if lists.iter().all(|list| absent(&old[*list])) {

@@ -116,7 +116,7 @@ fn gates(list: &Value, at: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// What a new Pod may not say, though a stored one may.
+/// Checks that apply on create only.
 pub(super) fn fresh(spec: &Value, faults: &mut Faults) {
     if !absent(&spec["ephemeralContainers"]) {
         let why = "cannot be set on create";
@@ -144,7 +144,7 @@ fn sysctls(list: &Value, at: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// Whether a kernel parameter could have this name: segments between dots or slashes.
+/// Whether `name` is a sysctl name: segments separated by dots or slashes.
 fn is_sysctl(name: &str) -> bool {
     let end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let segment = |segment: &str| {

@@ -196,8 +196,8 @@ pub(super) fn stateful_set(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     template(spec, "StatefulSet", at, faults);
 }
 
-/// A StatefulSet whose template is as its Pods will be: with a volume for each claim template, and
-/// without the names that each Pod gets of its own.
+/// The spec with the template as its Pods will have it: a volume for each claim template, and no
+/// `hostname` or `subdomain`, which the controller overwrites.
 fn with_claims(spec: &Value) -> Value {
     let mut spec = spec.clone();
     let claims: Vec<Value> = items(&spec["volumeClaimTemplates"])

@@ -39,8 +39,8 @@ pub(crate) fn canonicalize(object: &mut Value, ty: TypeRef) -> Result<Vec<String
     Ok(walk.unknown.into_vec())
 }
 
-/// As [`canonicalize`], for an object that was merged as a map: what does not fit is told in the words
-/// of the conversion from a map to a struct, which knows no paths.
+/// Like [`canonicalize`], for the result of a strategic merge. Type errors are worded as upstream's
+/// conversion from an unstructured map words them, without paths.
 pub(crate) fn restore(object: &mut Value, ty: TypeRef) -> Result<Vec<String>, TypeError> {
     let mut walk = Walk {
         restoring: true,
@@ -133,14 +133,14 @@ enum Step {
     Index(usize),
 }
 
-/// What kind of type a value does not fit.
+/// The Go kind of the type a value does not fit.
 #[derive(Clone, Copy)]
 enum Shape {
     Struct,
     Map,
     Slice,
     Scalar,
-    /// It reads itself.
+    /// A type with its own `UnmarshalJSON`.
     Leaf,
 }
 
@@ -148,7 +148,7 @@ enum Shape {
 struct Walk {
     path: Vec<Step>,
     unknown: Paths,
-    /// Whether the object was a map before.
+    /// Whether to word errors as [`restore`] does.
     restoring: bool,
     /// Above zero inside types that read themselves: unknown fields go without being told.
     quiet: usize,
@@ -391,8 +391,8 @@ impl Walk {
     }
 }
 
-/// Why a value of a map cannot be restored as a field, as the conversion tells it. Of scalars it tells
-/// apart those that Go could convert and those it could not.
+/// The message of upstream's converter for a value that does not fit. For scalars it depends on
+/// whether Go's reflection could convert the value at all.
 fn unrestorable(found: &Value, wanted: &str, shape: Shape) -> String {
     let kind = match found {
         Value::Null => "invalid",
