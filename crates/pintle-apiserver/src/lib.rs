@@ -21,6 +21,26 @@
 //!
 //! Objects are generic over kinds: a small parsed header and their canonical bytes. What differs
 //! between kinds is data. Time and chance are injected, so a run replays from its seed.
+//!
+//! # Users
+//!
+//! Every request is made by a user. [`ApiServer::service`] acts as the administrator and
+//! [`ApiServer::service_as`] as anyone else; over TLS the user follows from the certificate or token.
+//! The administrator may impersonate others with the `Impersonate-User` headers. There is no
+//! authorization yet: apart from impersonation every user may do everything.
+//!
+//! # Objects without effect
+//!
+//! The server accepts every built-in kind but does not implement all of them. A write of an object
+//! that is only stored, such as a `ResourceQuota` or a `StatefulSet` without a controller, succeeds
+//! with a `Warning` header that says so. A controller that implements such a kind calls
+//! [`ApiServer::register_controller`].
+//!
+//! # Pods
+//!
+//! A Pod that names a missing `priorityClassName` or `serviceAccountName` is refused, as on a real
+//! cluster. The account `default` is the exception: nothing creates it on a bare server, so it need
+//! not exist.
 
 #![deny(missing_docs)]
 
