@@ -10,7 +10,7 @@ use std::{
 use super::{
     Item, Key, Priority,
     metrics::{QueueMetrics, Readable},
-    rate_limit::{self, RateLimiter},
+    rate_limit::{ExponentialBackoff, RateLimiter},
     shared::Shared,
     state::{Merge, State},
     sync::timeout,
@@ -23,8 +23,8 @@ pub struct WorkQueue<T: Key> {
 }
 
 impl<T: Key> WorkQueue<T> {
-    /// A queue with client-go's default rate limiter (see
-    /// [`rate_limit::default_controller`]) and no metrics.
+    /// A queue without metrics whose keys back off one by one, from 5 ms to 1000 s; see
+    /// [`rate_limit`](super::rate_limit).
     pub fn new(name: &str) -> Self {
         Self::builder(name).build()
     }
@@ -272,7 +272,7 @@ impl<T: Key> Builder<T> {
             limiter,
             metrics,
         } = self;
-        let limiter = limiter.unwrap_or_else(|| Arc::new(rate_limit::default_controller()));
+        let limiter = limiter.unwrap_or_else(|| Arc::new(ExponentialBackoff::default()));
         let shared = Arc::new(Shared::new(name, limiter, metrics.clone()));
         if let Some(metrics) = metrics {
             let queue: Arc<dyn Readable> = Arc::clone(&shared) as _;

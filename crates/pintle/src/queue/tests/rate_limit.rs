@@ -5,8 +5,12 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{advance, sleep};
 
 use super::ms;
-use crate::queue::rate_limit::{
-    ExponentialBackoff, FastSlow, MaxOf, RateLimiter, TokenBucket, WithMaxWait, default_controller,
+use crate::queue::{
+    WorkQueue,
+    rate_limit::{
+        ExponentialBackoff, FastSlow, MaxOf, RateLimiter, TokenBucket, WithMaxWait,
+        with_shared_bucket,
+    },
 };
 
 fn delays<T>(limiter: &impl RateLimiter<T>, key: &T, tries: usize) -> Vec<Duration> {
@@ -117,12 +121,12 @@ async fn the_longest_of_several_counts_and_each_of_them_counts() {
     let none = MaxOf::new([]);
     assert_eq!((none.when(&"a"), none.retries(&"a")), (Duration::ZERO, 0));
 
-    let usual = default_controller();
-    assert_eq!(delays(&usual, &0, 2), [5, 10].map(ms));
-    let others = (1..=98).map(|other| usual.when(&other)).max();
+    let shared = with_shared_bucket();
+    assert_eq!(delays(&shared, &0, 2), [5, 10].map(ms));
+    let others = (1..=98).map(|other| shared.when(&other)).max();
     assert_eq!(others, Some(ms(5)));
-    assert_eq!(usual.when(&99), ms(100), "the 101st of all");
-    assert_eq!(usual.retries(&0), 2);
+    assert_eq!(shared.when(&99), ms(100), "the 101st of all");
+    assert_eq!(shared.retries(&0), 2);
 }
 
 /// Proves Q-34.
@@ -182,4 +186,35 @@ fn room_for_a_thousand_failing_keys_is_kept_and_that_of_a_worse_time_given_back(
     forget(100..2500);
     assert!(limiter.memory() < worst / 3, "{worst} before");
     assert_eq!(limiter.retries(&99), 1);
+}
+
+/// Proves Q-33.
+#[tokio::test(start_paused = true)]
+async fn failures_of_other_keys_do_not_delay_a_retry() {
+    let queue = WorkQueue::<u32>::new("foos");
+    for key in 0..10_000 {
+        queue.add(key);
+        queue.get().await.unwrap().retry();
+    }
+    queue.add(10_000);
+    loop {
+        let item = queue.get().await.unwrap();
+        if *item.key() == 10_000 {
+            assert_eq!(item.retry(), ms(5));
+            return;
+        }
+        item.forget();
+    }
+}
+
+/// Proves Q-32.
+#[tokio::test(start_paused = true)]
+async fn shared_bucket_never_delays_beyond_1000_seconds() {
+    let limiter = TokenBucket::default();
+    let cap = Duration::from_secs(1000);
+    let longest = (0..100_000).map(|key| limiter.when(&key)).max();
+    assert_eq!(longest, Some(cap));
+    // The debt is bounded too: half an hour later the bucket is full again.
+    advance(Duration::from_secs(1800)).await;
+    assert!(delays(&limiter, &0, 100).iter().all(Duration::is_zero));
 }
