@@ -1,6 +1,6 @@
 //! What time it is. Durations come from tokio, which tests can pause; timestamps come from here.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -54,6 +54,15 @@ impl Clock {
     pub fn now(&self) -> Timestamp {
         (self.now)()
     }
+}
+
+/// Longer than any program runs, and short enough that an [`Instant`] takes it any number of times.
+const NEVER: Duration = Duration::from_hours(24 * 365 * 30);
+
+/// The instant `delay` after `start`. Unlike `+` it takes any delay: one that a user set to
+/// `Duration::MAX` means "never" and must not overflow.
+pub(crate) fn after(start: Instant, delay: Duration) -> Instant {
+    start.checked_add(delay.min(NEVER)).unwrap_or(start)
 }
 
 impl Default for Clock {

@@ -96,6 +96,7 @@ use self::{
 };
 use crate::{
     cache::{Kind, Lister, Object, ObjectKey},
+    clock,
     informer::{InformerFactory, NotSynced, Registration, SharedInformer},
     metrics::Metrics,
     queue::WorkQueue,
@@ -366,7 +367,7 @@ impl<P: Watchable> Controller<P> {
             listers,
             shown,
         } = wiring;
-        let deadline = Instant::now() + self.sync_timeout;
+        let deadline = clock::after(Instant::now(), self.sync_timeout);
         for (kind, handler) in &handlers {
             let synced = tokio::select! {
                 biased; // Who is told to stop does not start.

@@ -135,7 +135,8 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
         let indexer = Indexer::with_fields(reader.fields().clone());
         let known = indexer.clone();
         let reader = reader.reuse(move |namespace, name| known.get(namespace, name));
-        let core = Arc::new(Core::new(indexer, resync, stage));
+        let undecoded = reader.undecoded_count();
+        let core = Arc::new(Core::new(indexer, resync, stage, undecoded));
         let mut reflector = Reflector::new(source, reader, core.fifo.clone()).metrics(metrics);
         if let Some(chance) = chance {
             reflector = reflector.chance(chance);

@@ -1,6 +1,13 @@
 //! What an informer is made of, and how a change goes through it.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use tokio::{runtime, time::Instant};
@@ -30,6 +37,8 @@ pub(super) struct Core<K: Kind> {
     tasks: TaskTracker,
     default_resync: Option<Duration>,
     stopped: CancellationToken,
+    /// How many objects could not be decoded on their way in.
+    undecoded: Arc<AtomicU64>,
 }
 
 struct Distribution<K> {
@@ -57,6 +66,7 @@ impl<K: Kind> Core<K> {
         indexer: Indexer<K>,
         resync: Option<Duration>,
         metrics: StageMetrics,
+        undecoded: Arc<AtomicU64>,
     ) -> Self {
         let distribution = Distribution {
             phase: Phase::New,
@@ -75,7 +85,14 @@ impl<K: Kind> Core<K> {
             tasks: TaskTracker::new(),
             default_resync: resync,
             stopped: CancellationToken::new(),
+            undecoded,
         }
+    }
+
+    /// Shows what could not be indexed or decoded.
+    pub(super) fn count_faults(&self) {
+        self.metrics.unindexed(self.indexer.unindexed());
+        self.metrics.undecoded(self.undecoded.load(Ordering::Relaxed));
     }
 
     pub(super) fn is_stopped(&self) -> bool {

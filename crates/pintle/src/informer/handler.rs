@@ -18,6 +18,7 @@ use super::{
     metrics::HandlerMetrics,
 };
 use crate::{
+    clock,
     object::panic_message,
     sync::{self, Mutex},
 };
@@ -133,9 +134,10 @@ impl<K> Handler<K> {
     /// Whether the handler is due to be told everything again at `now`, and from then on syncing.
     pub(super) fn check_resync(&self, now: Instant, tolerance: Duration) -> bool {
         let resync = &mut self.state.lock().resync;
-        let due = resync.period.filter(|_| resync.next <= now + tolerance);
+        let soon = clock::after(now, tolerance);
+        let due = resync.period.filter(|_| resync.next <= soon);
         if let Some(period) = due {
-            resync.next = now + period;
+            resync.next = clock::after(now, period);
         }
         resync.syncing = due.is_some();
         resync.syncing

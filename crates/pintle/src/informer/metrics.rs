@@ -18,6 +18,7 @@ pub(super) struct InformerMetrics {
     latency: Family<OfResource, Histogram>,
     version: Family<OfResource, Gauge<f64, AtomicU64>>,
     unindexed: Family<OfResource, Counter>,
+    undecoded: Family<OfResource, Counter>,
     waiting: Family<OfHandler, Gauge>,
     coalesced: Family<OfHandler, Counter>,
     panics: Family<OfHandler, Counter>,
@@ -47,6 +48,7 @@ impl Default for InformerMetrics {
             latency: Family::new_with_constructor(|| Histogram::new(SECONDS)),
             version: Family::default(),
             unindexed: Family::default(),
+            undecoded: Family::default(),
             waiting: Family::default(),
             coalesced: Family::default(),
             panics: Family::default(),
@@ -77,6 +79,11 @@ impl MetricSet for InformerMetrics {
             self.unindexed.clone(),
         );
         registry.register(
+            "informer_undecoded_objects",
+            "How often an object could not be decoded on its way into the cache",
+            self.undecoded.clone(),
+        );
+        registry.register(
             "informer_handler_waiting_events",
             "Events that a handler has not been told yet",
             self.waiting.clone(),
@@ -105,7 +112,8 @@ impl InformerMetrics {
             queued: self.queued.get_or_create_owned(&labels),
             latency: self.latency.get_or_create_owned(&labels),
             version: self.version.get_or_create_owned(&labels),
-            unindexed: self.unindexed.get_or_create_owned(&labels),
+            unindexed: Tally::new(self.unindexed.get_or_create_owned(&labels)),
+            undecoded: Tally::new(self.undecoded.get_or_create_owned(&labels)),
             all: self.clone(),
             labels,
         }
@@ -117,7 +125,8 @@ pub(super) struct StageMetrics {
     queued: Gauge,
     latency: Histogram,
     version: Gauge<f64, AtomicU64>,
-    unindexed: Counter,
+    unindexed: Tally,
+    undecoded: Tally,
     all: InformerMetrics,
     labels: OfResource,
 }
@@ -140,8 +149,11 @@ impl StageMetrics {
     }
 
     pub(super) fn unindexed(&self, total: u64) {
-        self.unindexed
-            .inc_by(total.saturating_sub(self.unindexed.get()));
+        self.unindexed.reach(total);
+    }
+
+    pub(super) fn undecoded(&self, total: u64) {
+        self.undecoded.reach(total);
     }
 
     /// The metrics of a handler. Handlers of the same name, or of none, are counted together.
@@ -157,6 +169,29 @@ impl StageMetrics {
             coalesced: self.all.coalesced.get_or_create_owned(&labels),
             panics: self.all.panics.get_or_create_owned(&labels),
             shown: AtomicI64::new(0),
+        }
+    }
+}
+
+/// This informer's share of a counter that other informers of the same labels count into.
+struct Tally {
+    counter: Counter,
+    shown: AtomicU64,
+}
+
+impl Tally {
+    fn new(counter: Counter) -> Self {
+        Self {
+            counter,
+            shown: AtomicU64::new(0),
+        }
+    }
+
+    /// Shows that this informer has counted up to `total`.
+    fn reach(&self, total: u64) {
+        let before = self.shown.swap(total, Ordering::Relaxed);
+        if total > before {
+            self.counter.inc_by(total - before);
         }
     }
 }

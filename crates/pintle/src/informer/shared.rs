@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     cache::{IndexError, Lister},
+    clock,
     object::{Kind, Object},
     reflector::Status,
     source::{Extent, ListWatch},
@@ -220,7 +221,7 @@ async fn pump<K: Kind>(core: &Core<K>, of: &str) {
         core.metrics.processed(took);
         core.metrics
             .reached(&core.indexer.lister().resource_version());
-        core.metrics.unindexed(core.indexer.unindexed());
+        core.count_faults();
         let patience = Duration::from_millis(100) * u32::try_from(count.min(10)).unwrap_or(10);
         if depth > 10 && took > patience {
             tracing::warn!(of, count, depth, ?took, "applying changes is slow");
@@ -311,7 +312,7 @@ impl<K: Kind> HandlerBuilder<'_, K> {
             resync,
             filter,
         } = self;
-        let next = Instant::now() + resync.unwrap_or_default();
+        let next = clock::after(Instant::now(), resync.unwrap_or_default());
         let resync = Resync {
             period: resync,
             next,

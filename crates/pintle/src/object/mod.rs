@@ -20,6 +20,7 @@ mod skim;
 use std::{
     borrow::Cow,
     fmt::{self, Debug},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Weak},
 };
 
@@ -166,7 +167,7 @@ impl<K> Object<K> {
     }
 
     fn undecodable(&self, source: serde_json::Error) -> DecodeError {
-        DecodeError {
+        DecodeError::Mismatch {
             key: self.key().clone(),
             source: Arc::new(source),
         }
@@ -191,14 +192,22 @@ impl<K: DeserializeOwned> Object<K> {
     }
 
     fn decode(&self) -> Result<K, DecodeError> {
-        serde_json::from_str(self.inner.body.json()).map_err(|source| self.undecodable(source))
+        let json = self.inner.body.json();
+        // `Deserialize` is the user's code and may run in an informer's task: its panic is the error
+        // of this object, and the half-built value is gone.
+        match catch_unwind(AssertUnwindSafe(|| serde_json::from_str(json))) {
+            Ok(decoded) => decoded.map_err(|source| self.undecodable(source)),
+            Err(panic) => Err(DecodeError::Panicked {
+                key: self.key().clone(),
+                message: panic_message(panic.as_ref()),
+            }),
+        }
     }
 
     /// Keeps the typed view with the object, if it can be decoded.
-    fn keep_view(&self) {
-        if let Ok(view) = self.get() {
-            *self.inner.view.lock() = View::Kept(view);
-        }
+    fn keep_view(&self) -> Result<(), DecodeError> {
+        *self.inner.view.lock() = View::Kept(self.get()?);
+        Ok(())
     }
 }
 
@@ -221,18 +230,34 @@ impl<K> Debug for Object<K> {
     }
 }
 
-/// An object whose bytes do not fit its type. It stays in the cache; others are not concerned.
+/// An object that cannot be decoded into its type. It stays in the cache; others are not concerned.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("object {key} does not decode: {source}")]
-pub struct DecodeError {
-    key: ObjectKey,
-    source: Arc<serde_json::Error>,
+#[non_exhaustive]
+pub enum DecodeError {
+    /// Its bytes do not fit the type.
+    #[error("object {key} does not decode: {source}")]
+    Mismatch {
+        /// The object.
+        key: ObjectKey,
+        /// Where and why.
+        source: Arc<serde_json::Error>,
+    },
+    /// The type's `Deserialize` panicked.
+    #[error("object {key} does not decode: {message}")]
+    Panicked {
+        /// The object.
+        key: ObjectKey,
+        /// What the panic said.
+        message: String,
+    },
 }
 
 impl DecodeError {
     /// The object.
     pub fn key(&self) -> &ObjectKey {
-        &self.key
+        match self {
+            Self::Mismatch { key, .. } | Self::Panicked { key, .. } => key,
+        }
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use serde_json::Value;
@@ -47,6 +50,7 @@ pub struct Reader<K: Kind> {
     fields: Fields,
     keep_managed_fields: bool,
     eager: bool,
+    undecoded: Arc<AtomicU64>,
 }
 
 impl<K: Kind> Reader<K> {
@@ -59,6 +63,7 @@ impl<K: Kind> Reader<K> {
             fields: Fields::default(),
             keep_managed_fields: false,
             eager: false,
+            undecoded: Arc::default(),
         }
     }
 
@@ -84,7 +89,8 @@ impl<K: Kind> Reader<K> {
     /// Decodes every object on its way in and keeps the typed view for as long as the object.
     ///
     /// For a kind whose users read everything all the time: it trades memory for decoding. An
-    /// object that cannot be decoded is kept all the same and says so when asked.
+    /// object that cannot be decoded, also because its `Deserialize` panics, is logged, counted in
+    /// [`undecoded`](Self::undecoded) and kept all the same; it returns the error when asked.
     pub fn eager(mut self, eager: bool) -> Self {
         self.eager = eager;
         self
@@ -111,6 +117,16 @@ impl<K: Kind> Reader<K> {
     {
         self.known = Some(Arc::new(known));
         self
+    }
+
+    /// How many objects could not be decoded [on their way in](Self::eager). Clones count together.
+    pub fn undecoded(&self) -> u64 {
+        self.undecoded.load(Ordering::Relaxed)
+    }
+
+    /// The count behind [`undecoded`](Self::undecoded).
+    pub(crate) fn undecoded_count(&self) -> Arc<AtomicU64> {
+        self.undecoded.clone()
     }
 
     /// The fields to read while skimming, for whoever wants to add some.
@@ -171,8 +187,11 @@ impl<K: Kind> Reader<K> {
             });
         }
         let object = Object::new(key, body);
-        if self.eager {
-            object.keep_view();
+        if self.eager
+            && let Err(error) = object.keep_view()
+        {
+            self.undecoded.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(key = %object.key(), %error, "keeping an object that does not decode");
         }
         Ok(object)
     }

@@ -9,7 +9,10 @@ use super::{
     pager::Pager,
     status::{During, Reason},
 };
-use crate::source::{ApiError, ListOptions, SourceError};
+use crate::{
+    clock,
+    source::{ApiError, ListOptions, SourceError},
+};
 
 /// A watch that is closed sooner has no good reason to be.
 const SHORT: Duration = Duration::from_secs(1);
@@ -205,12 +208,11 @@ impl Machine {
 
     fn watch_options(&self, share: f64) -> ListOptions {
         // Whole seconds: servers take no others.
-        let timeout = self
-            .settings
-            .watch_timeout
-            .mul_f64(1.0 + share.clamp(0.0, 1.0));
+        let least = self.settings.watch_timeout;
+        let share = least.as_secs_f64() * share.clamp(0.0, 1.0);
+        let share = Duration::try_from_secs_f64(share).unwrap_or_default();
         ListOptions {
-            timeout: Some(Duration::from_secs(timeout.as_secs())),
+            timeout: Some(Duration::from_secs(least.saturating_add(share).as_secs())),
             allow_watch_bookmarks: true,
             ..ListOptions::default()
         }
@@ -349,7 +351,7 @@ impl Machine {
         let reason = SourceError::Api(error).into();
         let run = self
             .internal_errors
-            .filter(|run| now < run.resumed + RUN_GAP);
+            .filter(|run| now < clock::after(run.resumed, RUN_GAP));
         let first = run.map_or(now, |run| run.first);
         if now.duration_since(first) >= self.settings.internal_error_retry {
             self.internal_errors = None;
@@ -360,7 +362,7 @@ impl Machine {
             // Not at once again: a server that fails each watch must not be asked in a tight loop.
             Some(_) => self.wait(During::Watch, reason, now, true),
         };
-        let resumed = now + verdict.wait.unwrap_or_default();
+        let resumed = clock::after(now, verdict.wait.unwrap_or_default());
         self.internal_errors = Some(ErrorRun { first, resumed });
         verdict
     }

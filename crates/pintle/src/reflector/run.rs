@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     chance::Chance,
+    clock,
     object::{Kind, Object},
     repeats::Repeat,
     source::{ListOptions, ListWatch, RawItem, SourceError, WatchEvent, peek_resource_version},
@@ -167,7 +168,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         if !watching {
             self.stop_resync();
         }
-        let until = Instant::now() + after;
+        let until = clock::after(Instant::now(), after);
         loop {
             tokio::select! {
                 biased;
@@ -269,7 +270,8 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
     ) -> Result<Open<L::Watch>, SourceError> {
         // Counted from here: some proxies answer only when the first event comes.
         let since = Instant::now();
-        let until = since + options.timeout.unwrap_or_default() + self.patience.overtime;
+        let until = clock::after(since, options.timeout.unwrap_or_default());
+        let until = clock::after(until, self.patience.overtime);
         let limit = match self.patience.watchdog {
             Some(silence) if self.sends_bookmarks => silence,
             _ => until - since,
@@ -352,7 +354,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
                 heard = Instant::now();
             }
             let deadline = match self.patience.watchdog {
-                Some(limit) if self.sends_bookmarks => (heard + limit).min(open.until),
+                Some(limit) if self.sends_bookmarks => clock::after(heard, limit).min(open.until),
                 _ => open.until,
             };
             silence.as_mut().reset(deadline);

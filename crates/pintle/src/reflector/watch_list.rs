@@ -18,6 +18,7 @@ use super::{
     status::Reason,
 };
 use crate::{
+    clock,
     object::Kind,
     source::{ListOptions, ListWatch, SourceError, WatchEvent},
 };
@@ -66,7 +67,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
                 tokio::select! {
                     biased;
                     // Time first: here the stream has nothing to say at the moment.
-                    () = sleep_until(heard + self.patience.marker_idle) => {
+                    () = sleep_until(clock::after(heard, self.patience.marker_idle)) => {
                         return Err(Reason::NoEndMarker(self.patience.marker_idle));
                     }
                     () = sleep_until(warned.max(heard) + MARKER_WARNING) => {

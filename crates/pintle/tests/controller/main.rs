@@ -11,6 +11,7 @@
 mod lifecycle;
 mod own_writes;
 mod results;
+mod settings;
 mod triggers;
 
 use std::{
