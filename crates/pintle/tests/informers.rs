@@ -11,7 +11,7 @@ use std::{
 use futures::StreamExt;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, Pod},
+    api::core::v1::{ConfigMap, Node, Pod},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
@@ -23,6 +23,7 @@ use pintle::{
     cache::{Kind, Lister, Selector},
     chance::Chance,
     informer::{Event, InformerFactory, SharedInformer},
+    metrics::Metrics,
     source::{KubeSource, Scope},
 };
 use pintle_apiserver::ApiServer;
@@ -352,4 +353,132 @@ async fn informers_with_the_same_seed_retry_at_the_same_instants() {
     assert_eq!(tries(of_builder(7)).await, first);
     assert_ne!(tries(of_factory(8)).await, first);
     assert_ne!(tries(of_builder(8)).await, first);
+}
+
+/// Proves A-6.
+#[tokio::test(start_paused = true)]
+async fn namespaced_factory_lists_dynamic_cluster_scoped_kinds() {
+    let server = server();
+    let client = server.client();
+    let node = serde_json::from_value(json!({"metadata": {"name": "worker-1"}})).unwrap();
+    let nodes = Api::<Node>::all(client.clone());
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
+    maps.create(&PostParams::default(), &map("ours", "1"))
+        .await
+        .unwrap();
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "kube-system");
+    maps.create(&PostParams::default(), &map("theirs", "1"))
+        .await
+        .unwrap();
+
+    let informers = InformerFactory::new(client).namespace("default");
+    let nodes = ApiResource::erase::<Node>(&());
+    let maps = ApiResource::erase::<ConfigMap>(&());
+    let dynamic = [informers.dynamic(&nodes), informers.dynamic(&maps)];
+    let metadata = [informers.metadata(&nodes), informers.metadata(&maps)];
+    informers.start(&CancellationToken::new());
+    informers.wait_for_sync_within(SECOND * 60).await.unwrap();
+    let names = |shown: BTreeMap<String, String>| shown.into_keys().collect::<Vec<_>>();
+    for shown in [shown(&dynamic[0].lister()), shown(&metadata[0].lister())] {
+        assert_eq!(names(shown), ["worker-1"]);
+    }
+    for shown in [shown(&dynamic[1].lister()), shown(&metadata[1].lister())] {
+        assert_eq!(names(shown), ["ours"]);
+    }
+}
+
+/// A ConfigMap whose decoding panics on some values.
+#[derive(Clone, Debug, serde::Deserialize)]
+struct Explosive {
+    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    #[serde(deserialize_with = "defuse")]
+    data: BTreeMap<String, String>,
+}
+
+fn defuse<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    let data = <BTreeMap<String, String> as serde::Deserialize>::deserialize(deserializer)?;
+    assert!(
+        data.get("value").is_none_or(|value| value != "bomb"),
+        "boom"
+    );
+    Ok(data)
+}
+
+impl kube::Resource for Explosive {
+    type DynamicType = ();
+    type Scope = k8s_openapi::NamespaceResourceScope;
+
+    fn kind((): &()) -> std::borrow::Cow<'_, str> {
+        "ConfigMap".into()
+    }
+
+    fn group((): &()) -> std::borrow::Cow<'_, str> {
+        "".into()
+    }
+
+    fn version((): &()) -> std::borrow::Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> std::borrow::Cow<'_, str> {
+        "configmaps".into()
+    }
+
+    fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// Proves S-3, PR-121.
+#[tokio::test(start_paused = true)]
+async fn panic_while_decoding_concerns_one_object_only() {
+    for eager in [false, true] {
+        let server = server();
+        let client = server.client();
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
+        for (name, value) in [("fine", "1"), ("bomb", "bomb")] {
+            maps.create(&PostParams::default(), &map(name, value))
+                .await
+                .unwrap();
+        }
+        let metrics = Metrics::new();
+        let informers = InformerFactory::new(client).metrics(metrics.clone());
+        let request = informers.request::<Explosive>(&());
+        let cached = if eager { request.eager() } else { request }.get();
+        if !eager {
+            let values = |map: &Explosive| map.data.values().cloned().collect();
+            cached.index_by("value", values).unwrap();
+        }
+        informers.start(&CancellationToken::new());
+        informers.wait_for_sync_within(SECOND * 60).await.unwrap();
+        for (name, value) in [("later", "2"), ("second-bomb", "bomb")] {
+            maps.create(&PostParams::default(), &map(name, value))
+                .await
+                .unwrap();
+        }
+        sleep(SECOND).await;
+        assert!(!cached.is_stopped());
+        let lister = cached.lister();
+        let of = |name: &str| lister.namespace("default").get(name).unwrap().get();
+        assert_eq!(of("later").unwrap().data["value"], "2");
+        let error = of("second-bomb").unwrap_err();
+        assert_eq!(error.key().to_string(), "default/second-bomb");
+        assert!(error.to_string().contains("boom"), "{error}");
+        if !eager {
+            assert_eq!(lister.by_index("value", "2").unwrap().len(), 1);
+        }
+        let counted = if eager {
+            r#"informer_undecoded_objects_total{name="",resource="configmaps"} 2"#
+        } else {
+            r#"informer_unindexed_objects_total{name="",resource="configmaps"} 2"#
+        };
+        assert!(metrics.encode().contains(counted), "{}", metrics.encode());
+    }
 }

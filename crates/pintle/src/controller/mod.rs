@@ -105,9 +105,9 @@ use crate::{
 };
 
 /// A kind a controller can watch: one whose resource is known from its type.
-pub trait Watchable: Kind<DynamicType: Default, Scope: 'static> {}
+pub trait Watchable: Kind<DynamicType: Default> {}
 
-impl<K: Kind<DynamicType: Default, Scope: 'static>> Watchable for K {}
+impl<K: Kind<DynamicType: Default>> Watchable for K {}
 
 /// Builds a controller for the primary kind `P` and runs it. See the [module](self).
 #[must_use = "a controller does nothing until it is run"]

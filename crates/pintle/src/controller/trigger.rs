@@ -1,17 +1,15 @@
 //! From events to keys: whose reconcile does a change wake?
 
-use std::{
-    any::TypeId,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kube::{Resource, core::ClusterResourceScope};
+use kube::Resource;
 
 use super::Predicate;
 use crate::{
     cache::{Kind, Object, ObjectKey, OwnerRef},
     informer::{Backlog, Event, Registration, SharedInformer},
     queue::{Priority, WorkQueue},
+    source::Home,
 };
 
 /// Adds the keys that `keys_of` names for each change of a `K`.
@@ -90,7 +88,7 @@ impl Owners {
         Self {
             group: P::group(&kind).into_owned(),
             kind: P::kind(&kind).into_owned(),
-            cluster_scoped: TypeId::of::<P::Scope>() == TypeId::of::<ClusterResourceScope>(),
+            cluster_scoped: Home::of::<P>() == Home::Cluster,
         }
     }
 

@@ -1,7 +1,7 @@
 //! All informers of a process.
 
 use std::{
-    any::{Any, TypeId, type_name},
+    any::{Any, TypeId},
     collections::BTreeMap,
     fmt,
     panic::AssertUnwindSafe,
@@ -31,7 +31,7 @@ use crate::{
     chance::Chance,
     metrics::Metrics,
     object::{BoxError, Kind, panic_message},
-    source::{ListOptions, Scope},
+    source::{Home, ListOptions, Scope},
 };
 
 pub(super) type Transform = Arc<dyn Fn(&mut Value) -> Result<(), BoxError> + Send + Sync>;
@@ -223,7 +223,10 @@ impl InformerFactory {
         })
     }
 
-    /// Follows one namespace only. Kinds that live in none are followed all the same.
+    /// Follows one namespace only. Kinds that live in none are followed at cluster scope.
+    ///
+    /// Of a kind known only at run time, the server's discovery is asked where it lives. Differs
+    /// from client-go, whose dynamic factory asks for such a kind inside the namespace and gets 404.
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         let namespace = Some(namespace.into()).filter(|namespace| !namespace.is_empty());
         self.set(|settings| settings.namespace = namespace)
@@ -287,13 +290,12 @@ impl InformerFactory {
     /// An informer with a scope or a way of reading of its own.
     pub fn request<'a, K: Kind>(&'a self, kind: &'a K::DynamicType) -> InformerRequest<'a, K> {
         let settings = self.shared.state.lock().settings.clone();
-        // The type of a kind's scope can be told only by its name.
-        let in_cluster = type_name::<K::Scope>().ends_with("::ClusterResourceScope");
-        let namespace = settings.namespace.clone().filter(|_| !in_cluster);
+        let scope = settings.namespace.clone();
+        let scope = scope.map_or_else(Scope::all, Scope::namespace);
         let identity = Identity {
             api_version: K::api_version(kind).into_owned(),
             kind: K::kind(kind).into_owned(),
-            scope: namespace.map_or_else(Scope::all, Scope::namespace),
+            scope: lived_in::<K>(scope),
             form: TypeId::of::<K>(),
             transform: None,
             eager: false,
@@ -450,6 +452,14 @@ impl InformerFactory {
         }
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
+    }
+}
+
+/// The scope without its namespace if the kind lives in none.
+pub(super) fn lived_in<K: Kind>(scope: Scope) -> Scope {
+    match Home::of::<K>() {
+        Home::Cluster => scope.in_cluster(),
+        Home::Namespaces | Home::Unknown => scope,
     }
 }
 

@@ -1,16 +1,16 @@
 //! Asking a factory for an informer.
 
-use std::{any::type_name, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 
 use super::{
-    factory::{Identity, InformerFactory, Parts, Settings, Transform, entry},
+    factory::{Identity, InformerFactory, Parts, Settings, Transform, entry, lived_in},
     shared::SharedInformer,
 };
 use crate::{
     object::{BoxError, Kind, Reader},
-    source::{KubeSource, Scope},
+    source::{Home, KubeSource, Scope},
 };
 
 /// An informer that is about to be asked for.
@@ -33,9 +33,10 @@ pub struct InformerRequest<'a, K: Kind> {
 }
 
 impl<K: Kind> InformerRequest<'_, K> {
-    /// Which objects, instead of those in the factory's namespace.
+    /// Which objects, instead of those in the factory's namespace. As there, the namespace does not
+    /// concern a kind that lives in none.
     pub fn scope(mut self, scope: Scope) -> Self {
-        self.identity.scope = scope;
+        self.identity.scope = lived_in::<K>(scope);
         self
     }
 
@@ -95,14 +96,19 @@ impl<K: Kind> InformerRequest<'_, K> {
         let mut reader = Reader::new()
             .eager(identity.eager)
             .keep_managed_fields(identity.keep_managed_fields);
-        if type_name::<K::Scope>().ends_with("::DynamicResourceScope") && !K::metadata_api() {
+        let dynamic = Home::of::<K>() == Home::Unknown;
+        if dynamic && !K::metadata_api() {
             reader = reader.name_kind(&identity.api_version, &identity.kind);
         }
         if let Some(transform) = settings.transform.or(transform) {
             reader = reader.transform(move |value| transform(value));
         }
         let client = factory.shared.client.clone();
+        let namespaced = identity.scope.in_namespace().is_some();
         let mut source = KubeSource::<K>::dynamic(client, kind, identity.scope);
+        if dynamic && namespaced {
+            source = source.look_up_scope(kind);
+        }
         if let Some(tweak) = settings.tweak {
             source = source.tweak_list_options(move |options| tweak(options));
         }

@@ -44,9 +44,15 @@ pub(crate) use self::{
 
 /// A Kubernetes kind that can be cached: typed, dynamic, metadata only, or a user's own struct
 /// with the few fields that matter.
-pub trait Kind: kube::Resource + DeserializeOwned + Clone + Debug + Send + Sync + 'static {}
+pub trait Kind:
+    kube::Resource<Scope: 'static> + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+{
+}
 
-impl<K: kube::Resource + DeserializeOwned + Clone + Debug + Send + Sync + 'static> Kind for K {}
+impl<K> Kind for K where
+    K: kube::Resource<Scope: 'static> + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+{
+}
 
 /// One state of one object, as the cache holds it. Cloning shares it; nobody can change it.
 ///

@@ -142,6 +142,8 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         let Some((during, reason)) = cause else {
             return;
         };
+        // A source may have learnt more about what it follows.
+        self.intake.target = self.source.describe().into();
         let failure = Arc::new(Failure {
             during,
             target: self.intake.target.clone(),

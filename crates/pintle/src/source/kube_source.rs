@@ -26,6 +26,7 @@ use tokio::{task::consume_budget, time::timeout};
 use super::{
     ApiError, Extent, ListOptions, ListWatch, Page, RawItem, Scope, SourceError, VersionMatch,
     WatchEvent,
+    home::Lookup,
     list_body::ListBody,
     watch_body::{Lines, parse_event},
 };
@@ -74,6 +75,8 @@ pub struct KubeSource<K> {
     object_limit: usize,
     silence: Duration,
     tweak: Option<Tweak>,
+    /// Set if the namespace counts only for a kind that lives in namespaces.
+    lookup: Option<Lookup>,
     of: PhantomData<fn() -> K>,
 }
 
@@ -105,8 +108,16 @@ impl<K: Resource> KubeSource<K> {
             object_limit: OBJECT_LIMIT,
             silence: SILENCE,
             tweak: None,
+            lookup: None,
             of: PhantomData,
         }
+    }
+
+    /// Asks the server's discovery where the kind lives before the first request, and ignores the
+    /// namespace if it lives in none.
+    pub(crate) fn look_up_scope(mut self, kind: &K::DynamicType) -> Self {
+        self.lookup = Some(Lookup::new::<K>(kind));
+        self
     }
 }
 
@@ -148,7 +159,19 @@ impl<K> KubeSource<K> {
         options
     }
 
-    fn list_request(&self, options: ListOptions) -> Result<Request<Vec<u8>>, request::Error> {
+    /// The requests of the kind, in the scope where it lives.
+    async fn requests(&self) -> Result<&request::Request, SourceError> {
+        match &self.lookup {
+            Some(lookup) if !lookup.namespaced(self).await? => Ok(&lookup.cluster),
+            _ => Ok(&self.request),
+        }
+    }
+
+    fn list_request(
+        &self,
+        requests: &request::Request,
+        options: ListOptions,
+    ) -> Result<Request<Vec<u8>>, request::Error> {
         let params = params::ListParams {
             label_selector: options.label_selector,
             field_selector: options.field_selector,
@@ -162,13 +185,17 @@ impl<K> KubeSource<K> {
             ..params::ListParams::default()
         };
         if self.metadata_only {
-            self.request.list_metadata(&params)
+            requests.list_metadata(&params)
         } else {
-            self.request.list(&params)
+            requests.list(&params)
         }
     }
 
-    fn watch_request(&self, options: ListOptions) -> Result<Request<Vec<u8>>, request::Error> {
+    fn watch_request(
+        &self,
+        requests: &request::Request,
+        options: ListOptions,
+    ) -> Result<Request<Vec<u8>>, request::Error> {
         let version = options.resource_version.unwrap_or_default();
         let params = params::WatchParams {
             label_selector: options.label_selector,
@@ -180,13 +207,13 @@ impl<K> KubeSource<K> {
             send_initial_events: options.send_initial_events,
         };
         if self.metadata_only {
-            self.request.watch_metadata(&params, &version)
+            requests.watch_metadata(&params, &version)
         } else {
-            self.request.watch(&params, &version)
+            requests.watch(&params, &version)
         }
     }
 
-    async fn send(
+    pub(super) async fn send(
         &self,
         request: Result<Request<Vec<u8>>, request::Error>,
         encoding: Option<HeaderValue>,
@@ -207,7 +234,13 @@ impl<K> KubeSource<K> {
         if response.status().is_success() {
             return Ok(response);
         }
-        Err(SourceError::Api(api_error(response).await))
+        let error = api_error(response).await;
+        if error.code == 404
+            && let Some(lookup) = &self.lookup
+        {
+            lookup.forget();
+        }
+        Err(SourceError::Api(error))
     }
 }
 
@@ -219,7 +252,10 @@ impl<K: 'static> ListWatch for KubeSource<K> {
     }
 
     fn describe(&self) -> String {
-        format!("{} {}", self.resource, self.scope)
+        let cluster = self.lookup.as_ref().is_some_and(Lookup::found_cluster_scoped);
+        let scope = self.scope.clone();
+        let scope = if cluster { scope.in_cluster() } else { scope };
+        format!("{} {scope}", self.resource)
     }
 
     fn extent(&self) -> Extent {
@@ -244,10 +280,11 @@ impl<K: 'static> ListWatch for KubeSource<K> {
         on_item: &mut (dyn FnMut(RawItem<'_>) + Send),
     ) -> Result<Page, SourceError> {
         let silent = |_| SourceError::Silent(self.silence);
-        let request = self.list_request(self.options(options));
-        let response = timeout(self.silence, self.send(request, None))
-            .await
-            .map_err(silent)??;
+        let asking = async {
+            let request = self.list_request(self.requests().await?, self.options(options));
+            self.send(request, None).await
+        };
+        let response = timeout(self.silence, asking).await.map_err(silent)??;
         let mut bytes = response.into_body();
         let mut list = ListBody::new(self.object_limit);
         while let Some(frame) = timeout(self.silence, bytes.frame()).await.map_err(silent)? {
@@ -264,7 +301,7 @@ impl<K: 'static> ListWatch for KubeSource<K> {
         // Plain bytes: servers compress each event of a watch for itself, which common decoders
         // take for the end of the stream.
         let encoding = Some(HeaderValue::from_static("identity"));
-        let request = self.watch_request(self.options(options));
+        let request = self.watch_request(self.requests().await?, self.options(options));
         let response = self.send(request, encoding).await?;
         Ok(KubeWatch {
             body: Some(response.into_body()),

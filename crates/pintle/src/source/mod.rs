@@ -10,6 +10,7 @@
 //! bound.
 
 mod error;
+mod home;
 mod kube_source;
 mod list_body;
 mod options;
@@ -21,7 +22,10 @@ use std::future::Future;
 use bytes::Bytes;
 use futures::Stream;
 
-pub(crate) use self::watch_body::{peek_key, peek_resource_version, peek_type, peek_uid};
+pub(crate) use self::{
+    home::Home,
+    watch_body::{peek_key, peek_resource_version, peek_type, peek_uid},
+};
 pub use self::{
     error::{ApiError, BodyError, BoxError, SourceError},
     kube_source::{KubeSource, KubeWatch},

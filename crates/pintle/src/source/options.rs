@@ -80,6 +80,14 @@ impl Scope {
         self
     }
 
+    /// The same selection in the whole cluster.
+    pub(crate) fn in_cluster(self) -> Self {
+        Self {
+            namespace: None,
+            ..self
+        }
+    }
+
     /// The namespace, unless the scope is the whole cluster.
     pub fn in_namespace(&self) -> Option<&str> {
         self.namespace.as_deref()

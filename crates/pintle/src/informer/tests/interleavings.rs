@@ -26,7 +26,7 @@ use crate::{
 
 fn core() -> Arc<Core<Thing>> {
     let metrics = InformerMetrics::default().stage("", "things");
-    Arc::new(Core::new(Indexer::new(), None, metrics))
+    Arc::new(Core::new(Indexer::new(), None, metrics, Arc::default()))
 }
 
 fn consumer(core: &Core<Thing>, beyond: usize) -> Consumer<Thing> {
