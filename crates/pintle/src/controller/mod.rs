@@ -177,16 +177,29 @@ fn because(cause: Option<&NotSynced>) -> String {
     cause.map(|cause| format!(": {cause}")).unwrap_or_default()
 }
 
-/// What was left when a controller stopped.
+/// Why a controller stopped, and what it left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stopped {
+    /// Why it stopped.
+    pub reason: StopReason,
     /// The keys whose reconcile did not end within the time allowed, and was dropped.
     pub unfinished: Vec<ObjectKey>,
     /// How many keys were ready and had not had their turn.
     pub waiting: usize,
     /// How many keys waited for something else: a retry, the delay they asked for, their own writes.
     pub delayed: usize,
+}
+
+/// What made a controller stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StopReason {
+    /// The token given to [`Controller::run`] was cancelled.
+    #[default]
+    Shutdown,
+    /// The queue given to [`Controller::queue`] was shut down.
+    QueueShutDown,
 }
 
 impl<P: Watchable> Controller<P> {
@@ -285,6 +298,10 @@ impl<P: Watchable> Controller<P> {
 
     /// Uses `queue` instead of one made for the controller: to choose its rate limiter, or to add
     /// keys from elsewhere.
+    ///
+    /// The queue stays yours. The controller does not shut it down: keys that had no turn when it
+    /// stops wait there for the next [`run`](Self::run). Shutting it down yourself stops the
+    /// controller after the keys that are ready, with [`StopReason::QueueShutDown`].
     pub fn queue(mut self, queue: WorkQueue<ObjectKey>) -> Self {
         self.queue = Some(queue);
         self
@@ -329,7 +346,8 @@ impl<P: Watchable> Controller<P> {
     }
 
     /// Runs the controller until `shutdown`, then finishes what is being reconciled and says what
-    /// it left.
+    /// it left. Also ends, with that [reason](StopReason::QueueShutDown), when a queue that the user
+    /// [gave](Self::queue) is shut down.
     ///
     /// Starts the informers it needs if nobody has; they then stop with `shutdown`. Where several
     /// controllers share a factory, start it once for all of them, so that none takes the informers
@@ -345,11 +363,18 @@ impl<P: Watchable> Controller<P> {
         F: Fn(ObjectKey, Context) -> R + Send + Sync + 'static,
         R: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
     {
+        let shuts_queue_down = self.queue.is_none();
         let queue = self.queue.clone().unwrap_or_else(|| {
             WorkQueue::builder(&self.name)
                 .metrics(&self.metrics)
                 .build()
         });
+        if queue.is_shut_down() {
+            return Ok(Stopped {
+                reason: StopReason::QueueShutDown,
+                ..Stopped::default()
+            });
+        }
         let mut wiring = Wiring::default();
         let primary = self.informers.informer::<P>();
         let itself = trigger::wake(&primary, &queue, self.predicate.clone(), |key, _, keys| {
@@ -394,6 +419,7 @@ impl<P: Watchable> Controller<P> {
             .set(i64::try_from(self.workers).unwrap_or(i64::MAX));
         let workers = Arc::new(Workers {
             queue,
+            shuts_queue_down,
             reconcile: Box::new(move |key, cx| reconcile(key, cx).boxed()),
             shared: Arc::new(Shared {
                 client: self.informers.client().clone(),

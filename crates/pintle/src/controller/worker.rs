@@ -24,7 +24,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Instrument, Level, debug, error, info, info_span, warn};
 
 use super::{
-    Action, Advanced, Context, ReconcileError, Stopped, context::Shared,
+    Action, Advanced, Context, ReconcileError, StopReason, Stopped, context::Shared,
     metrics::ControllerMetrics, own_writes::Views,
 };
 use crate::{
@@ -40,6 +40,8 @@ pub(super) type Reconcile =
 /// What all workers of a controller share.
 pub(super) struct Workers {
     pub(super) queue: WorkQueue<ObjectKey>,
+    /// The queue was made for this controller, and ends with it.
+    pub(super) shuts_queue_down: bool,
     pub(super) reconcile: Box<Reconcile>,
     pub(super) shared: Arc<Shared>,
     pub(super) views: Views,
@@ -64,8 +66,8 @@ enum Outcome {
 }
 
 impl Workers {
-    /// Works with `count` workers until `shutdown`, then for at most `grace` until those that
-    /// reconcile have ended.
+    /// Works with `count` workers until `shutdown` or the end of the queue, then for at most `grace`
+    /// until those that reconcile have ended.
     pub(super) async fn run(
         self: Arc<Self>,
         count: usize,
@@ -81,21 +83,29 @@ impl Workers {
             workers = count,
             "controller started"
         );
-        shutdown.cancelled().await;
-        self.queue.shut_down();
+        let reason = tokio::select! {
+            biased; // If both happened, the shutdown is what the caller asked for.
+            () = shutdown.cancelled() => StopReason::Shutdown,
+            () = all_ended(&mut tasks) => StopReason::QueueShutDown,
+        };
+        shutdown.cancel(); // Parked keys wait for nothing any more.
+        if self.shuts_queue_down {
+            self.queue.shut_down();
+        }
         self.parked.close();
         let ended = async {
-            while tasks.join_next().await.is_some() {}
+            all_ended(&mut tasks).await;
             self.parked.wait().await;
         };
         let _ = timeout(grace, ended).await;
-        let left = self.queue.drain(Duration::ZERO).await;
+        let left = self.queue.left();
         // In the same moment as the count of the rest, and before any is dropped, or a key would be
         // in both: as one that did not end, and as one to retry.
         let unfinished: Vec<_> = self.running.lock().iter().cloned().collect();
         // Not awaited: a reconcile that blocks its thread would never let us.
         tasks.abort_all();
         let stopped = Stopped {
+            reason,
             unfinished,
             waiting: left.ready.len(),
             delayed: left.delayed.len(),
@@ -362,6 +372,10 @@ impl Drop for Running<'_> {
         self.workers.metrics.active.dec();
         self.workers.running.lock().remove(&self.key);
     }
+}
+
+async fn all_ended(tasks: &mut JoinSet<()>) {
+    while tasks.join_next().await.is_some() {}
 }
 
 fn message_of(panic: &(dyn Any + Send)) -> String {

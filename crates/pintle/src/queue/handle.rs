@@ -187,6 +187,11 @@ impl<T: Key> WorkQueue<T> {
         self.shut_down();
         // The answer comes from the state either way, so it does not matter who wins.
         let _ = timeout(deadline, self.shared.idle()).await;
+        self.left()
+    }
+
+    /// The keys in the queue, by state.
+    pub(crate) fn left(&self) -> Left<T> {
         self.shared.look(|state, _| {
             let (ready, in_process, delayed) = state.snapshot();
             Left {

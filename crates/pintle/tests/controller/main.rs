@@ -13,6 +13,7 @@ mod own_writes;
 mod results;
 mod settings;
 mod triggers;
+mod user_queue;
 
 use std::{
     fmt::Debug,
