@@ -1,27 +1,20 @@
 //! What a reconcile gets besides its key.
 
-use std::{any::TypeId, collections::BTreeMap, fmt, sync::Arc};
+use std::{any::TypeId, fmt, sync::Arc};
 
-use kube::{
-    Client, Resource,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
-    core::Request,
-};
-use parking_lot::Mutex;
+use kube::{Client, api::Patch};
 use serde::Serialize;
 
-use super::{Listers, own_writes::OwnWrites};
-use crate::{
-    cache::{Kind, Lister, Object, ObjectKey},
-    source::Extent,
-};
+use super::{Listers, own_writes::OwnWrites, writes::Writes};
+use crate::cache::{Kind, Lister, Object, ObjectKey};
 
 /// What a reconcile works with: the caches to read from, and writes that the next reconcile of the
 /// same key is sure to see.
 ///
-/// Reads come from [`lister`](Self::lister). Writes made through the methods here are remembered
-/// for the key: its next reconcile starts only when the controller's caches of the written kinds
-/// have caught up. Writes made through [`client`](Self::client) are not covered, and neither are
+/// Reads come from [`lister`](Self::lister). Writes made through the methods here are recorded for
+/// the key: its next reconcile starts only when the controller's caches of the written kinds have
+/// caught up. A kind is recognised by group and kind, so writing a `Pod` also waits for a cache of
+/// `PartialObjectMeta<Pod>` or of a struct with a few of its fields. Writes made through [`client`](Self::client) are not covered, and neither are
 /// kinds the controller does not watch. Where the informers see only a part of the objects, what
 /// they may never show is not waited for: an object outside their one namespace, and with a label
 /// or field selector any object that was written. A deletion is, for it can be told from the cache
@@ -39,29 +32,8 @@ pub(super) struct Shared {
     pub(super) client: Client,
     /// Of the kinds the controller watches.
     pub(super) listers: Listers,
-    /// None if nobody waits for them.
-    pub(super) own_writes: Option<Mutex<OwnWrites>>,
-    /// What the caches show of the kinds that the controller watches.
-    pub(super) shown: BTreeMap<TypeId, Extent>,
-}
-
-impl Shared {
-    /// Notes what becomes of objects of a kind, if anybody waits for that.
-    fn note(&self, kind: TypeId, note: impl FnOnce(&mut OwnWrites)) {
-        if let Some(own_writes) = &self.own_writes
-            && self.shown.contains_key(&kind)
-        {
-            note(&mut own_writes.lock());
-        }
-    }
-
-    /// Notes that `key` wrote an object in `namespace`, if a cache is sure to show that.
-    fn wrote(&self, key: &ObjectKey, kind: TypeId, namespace: Option<&str>, version: &str) {
-        let extent = self.shown.get(&kind);
-        if extent.is_some_and(|extent| extent.includes(namespace)) {
-            self.note(kind, |own| own.wrote(key, kind, version));
-        }
-    }
+    /// None if the controller does not wait for them.
+    pub(super) own_writes: Option<OwnWrites>,
 }
 
 /// A reconcile asked for the cache of a kind that its controller does not watch.
@@ -106,40 +78,42 @@ impl Context {
         })
     }
 
+    /// Writes objects of a kind that is known only at run time.
+    pub fn of<'a, K: Kind>(&'a self, kind: &'a K::DynamicType) -> Writes<'a, K> {
+        Writes::new(self, kind)
+    }
+
     /// Creates `object` in the namespace its metadata name.
+    ///
+    /// # Cancel safety
     ///
     /// Not cancel safe: a create that was sent may have happened.
     pub async fn create<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
-        let params = self.post_params();
-        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
-        let request = requests::<K>(object.meta().namespace.as_deref()).create(&params, body);
-        self.store(request).await
+        self.of(&K::DynamicType::default()).create(object).await
     }
 
-    /// Replaces `object`, if its resource version is still the current one.
+    /// Replaces `object`, if its `resourceVersion` is still the current one.
+    ///
+    /// # Cancel safety
     ///
     /// Not cancel safe: a write that was sent may have happened.
     pub async fn replace<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
-        let params = self.post_params();
-        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
-        let name = object.meta().name.as_deref().unwrap_or_default();
-        self.store(requests::<K>(object.meta().namespace.as_deref()).replace(name, &params, body))
-            .await
+        self.of(&K::DynamicType::default()).replace(object).await
     }
 
-    /// Replaces the status of `object`, if its resource version is still the current one.
+    /// Replaces the status of `object`, if its `resourceVersion` is still the current one.
+    ///
+    /// # Cancel safety
     ///
     /// Not cancel safe: a write that was sent may have happened.
     pub async fn replace_status<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
-        let params = self.post_params();
-        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
-        let name = object.meta().name.as_deref().unwrap_or_default();
-        let requests = requests::<K>(object.meta().namespace.as_deref());
-        self.store(requests.replace_subresource("status", name, &params, body))
-            .await
+        let kind = K::DynamicType::default();
+        self.of(&kind).replace_status(object).await
     }
 
     /// Patches the object called `key`. An [apply](Patch::Apply) takes over fields of others.
+    ///
+    /// # Cancel safety
     ///
     /// Not cancel safe: a write that was sent may have happened.
     pub async fn patch<K: Writable, P: Serialize + fmt::Debug>(
@@ -147,12 +121,13 @@ impl Context {
         key: &ObjectKey,
         patch: &Patch<P>,
     ) -> Result<K, kube::Error> {
-        let params = self.patch_params(patch);
-        self.store(requests::<K>(key.namespace()).patch(key.name(), &params, patch))
-            .await
+        let kind = K::DynamicType::default();
+        self.of::<K>(&kind).patch(key, patch).await
     }
 
     /// Patches the status of the object called `key`.
+    ///
+    /// # Cancel safety
     ///
     /// Not cancel safe: a write that was sent may have happened.
     pub async fn patch_status<K: Writable, P: Serialize + fmt::Debug>(
@@ -160,81 +135,31 @@ impl Context {
         key: &ObjectKey,
         patch: &Patch<P>,
     ) -> Result<K, kube::Error> {
-        let params = self.patch_params(patch);
-        let request = requests::<K>(key.namespace());
-        self.store(request.patch_subresource("status", key.name(), &params, patch))
-            .await
+        let kind = K::DynamicType::default();
+        self.of::<K>(&kind).patch_status(key, patch).await
     }
 
     /// Deletes exactly `object`. An object that is gone already is deleted; another one under its
     /// name is left alone, which the server answers with a conflict.
+    ///
+    /// # Cancel safety
     ///
     /// Not cancel safe: a deletion that was sent may have happened.
     pub async fn delete<K>(&self, object: &Object<K>) -> Result<(), kube::Error>
     where
         K: Kind<DynamicType: Default>,
     {
-        let kind = TypeId::of::<K>();
-        let params = DeleteParams {
-            propagation_policy: Some(PropagationPolicy::Background),
-            preconditions: Some(Preconditions {
-                uid: Some(object.uid().to_owned()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let request = requests::<K>(object.key().namespace())
-            .delete(object.key().name(), &params)
-            .map_err(kube::Error::BuildRequest)?;
-        let (shared, uid) = (&self.shared, object.uid());
-        shared.note(kind, |own| own.deleting(&self.key, kind, object.key(), uid));
-        match shared.client.request_status::<Marked>(request).await {
-            Ok(answer) => {
-                // Only marked: it goes when its finalizers are gone, which may be never.
-                if let Some(marked) = answer.left() {
-                    let version = marked.metadata.resource_version.unwrap_or_default();
-                    shared.note(kind, |own| own.not_deleted(&self.key, kind, uid));
-                    shared.wrote(&self.key, kind, object.key().namespace(), &version);
-                }
-                Ok(())
-            }
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => {
-                // Without an answer it may have happened; then the wait for it is bounded anyway.
-                if matches!(error, kube::Error::Api(_)) {
-                    shared.note(kind, |own| own.not_deleted(&self.key, kind, uid));
-                }
-                Err(error)
-            }
-        }
+        self.of(&K::DynamicType::default()).delete(object).await
     }
 
-    async fn store<K: Writable>(
-        &self,
-        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<K, kube::Error> {
-        let request = request.map_err(kube::Error::BuildRequest)?;
-        let stored: K = self.shared.client.request(request).await?;
-        if let Some(version) = &stored.meta().resource_version {
-            let (kind, namespace) = (TypeId::of::<K>(), stored.meta().namespace.as_deref());
-            self.shared.wrote(&self.key, kind, namespace, version);
-        }
-        Ok(stored)
+    /// Where writes are recorded, if the controller waits for them.
+    pub(super) fn own_writes(&self) -> Option<&OwnWrites> {
+        self.shared.own_writes.as_ref()
     }
 
-    fn post_params(&self) -> PostParams {
-        PostParams {
-            field_manager: Some(self.shared.name.clone()),
-            ..PostParams::default()
-        }
-    }
-
-    fn patch_params<P: Serialize>(&self, patch: &Patch<P>) -> PatchParams {
-        PatchParams {
-            field_manager: Some(self.shared.name.clone()),
-            force: matches!(patch, Patch::Apply(_)),
-            ..PatchParams::default()
-        }
+    /// The name under which the controller owns the fields it writes.
+    pub(super) fn field_manager(&self) -> String {
+        self.shared.name.clone()
     }
 }
 
@@ -252,13 +177,3 @@ impl fmt::Debug for Context {
 pub trait Writable: Kind<DynamicType: Default> + Serialize {}
 
 impl<K: Kind<DynamicType: Default> + Serialize> Writable for K {}
-
-/// The little we read of an object that a deletion only marked.
-#[derive(Clone, Debug, serde::Deserialize)]
-struct Marked {
-    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-}
-
-fn requests<K: Resource<DynamicType: Default>>(namespace: Option<&str>) -> Request {
-    Request::new(K::url_path(&K::DynamicType::default(), namespace))
-}

@@ -37,6 +37,7 @@ struct Set {
     active: Family<ByController, Gauge>,
     parked: Family<ByController, Counter>,
     stale: Family<ByController, Counter>,
+    unseen_writes: Family<ByController, Gauge>,
 }
 
 impl Default for Set {
@@ -52,6 +53,7 @@ impl Default for Set {
             active: Family::default(),
             parked: Family::default(),
             stale: Family::default(),
+            unseen_writes: Family::default(),
         }
     }
 }
@@ -105,6 +107,11 @@ impl MetricSet for Set {
             "Keys that ran although a cache had not seen their own writes in time",
             self.stale.clone(),
         );
+        registry.register(
+            "reconcile_unseen_writes",
+            "Keys with own writes that a cache does not show yet",
+            self.unseen_writes.clone(),
+        );
     }
 }
 
@@ -122,6 +129,7 @@ pub(super) struct ControllerMetrics {
     pub(super) active: Gauge,
     pub(super) parked: Counter,
     pub(super) stale: Counter,
+    pub(super) unseen_writes: Gauge,
 }
 
 impl ControllerMetrics {
@@ -150,6 +158,7 @@ impl ControllerMetrics {
             active: set.active.get_or_create(&by).clone(),
             parked: set.parked.get_or_create(&by).clone(),
             stale: set.stale.get_or_create(&by).clone(),
+            unseen_writes: set.unseen_writes.get_or_create(&by).clone(),
         }
     }
 }

@@ -64,6 +64,7 @@ mod predicate;
 mod primary;
 mod trigger;
 mod worker;
+mod writes;
 
 use std::{
     any::{Any, TypeId},
@@ -86,11 +87,12 @@ pub use self::{
     context::{Context, NotWatched, Writable},
     predicate::Predicate,
     primary::Primary,
+    writes::Writes,
 };
 use self::{
     context::Shared,
     metrics::ControllerMetrics,
-    own_writes::{View, Views},
+    own_writes::{GroupKind, OwnWrites, View, Watched},
     trigger::Owners,
     worker::Workers,
 };
@@ -101,7 +103,6 @@ use crate::{
     metrics::Metrics,
     queue::WorkQueue,
     repeats::Repeats,
-    source::Extent,
 };
 
 /// A kind a controller can watch: one whose resource is known from its type.
@@ -128,9 +129,6 @@ pub struct Controller<P: Watchable> {
 /// Adds one kind to the wiring.
 type Trigger = Box<dyn FnOnce(&InformerFactory, &WorkQueue<ObjectKey>, &mut Wiring) + Send>;
 
-/// By kind, what resolves when its cache has changed since the call.
-type Advanced = BTreeMap<TypeId, Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>>;
-
 /// The listers of a controller, by the kind they list.
 type Listers = BTreeMap<TypeId, Box<dyn Any + Send + Sync>>;
 
@@ -138,10 +136,8 @@ type Listers = BTreeMap<TypeId, Box<dyn Any + Send + Sync>>;
 #[derive(Default)]
 struct Wiring {
     handlers: Vec<(String, Registration)>,
-    views: Views,
-    advanced: Advanced,
     listers: Listers,
-    shown: BTreeMap<TypeId, Extent>,
+    watched: Vec<Watched>,
 }
 
 /// Why a controller ended without being told to.
@@ -387,10 +383,8 @@ impl<P: Watchable> Controller<P> {
         self.informers.start(shutdown);
         let Wiring {
             handlers,
-            views,
-            advanced,
             listers,
-            shown,
+            watched,
         } = wiring;
         let deadline = clock::after(Instant::now(), self.sync_timeout);
         for (kind, handler) in &handlers {
@@ -417,6 +411,7 @@ impl<P: Watchable> Controller<P> {
         metrics
             .max_concurrent
             .set(i64::try_from(self.workers).unwrap_or(i64::MAX));
+        let own_writes = OwnWrites::new(watched, metrics.unseen_writes.clone());
         let workers = Arc::new(Workers {
             queue,
             shuts_queue_down,
@@ -425,11 +420,8 @@ impl<P: Watchable> Controller<P> {
                 client: self.informers.client().clone(),
                 name: self.name,
                 listers,
-                own_writes: self.stale_after.map(|_| Mutex::default()),
-                shown,
+                own_writes: self.stale_after.map(|_| own_writes),
             }),
-            views,
-            advanced,
             stale_after: self.stale_after,
             timeout: self.timeout,
             metrics,
@@ -480,20 +472,17 @@ impl Wiring {
     fn add<K: Watchable>(&mut self, informer: &SharedInformer<K>, registration: Registration) {
         let kind = K::kind(&K::DynamicType::default()).into_owned();
         self.handlers.push((kind, registration));
-        if self.views.contains_key(&TypeId::of::<K>()) {
+        if self.listers.contains_key(&TypeId::of::<K>()) {
             return;
         }
         let lister = informer.lister();
-        self.shown
-            .insert(TypeId::of::<K>(), informer.extent().clone());
         self.listers
             .insert(TypeId::of::<K>(), Box::new(lister.clone()));
-        self.views
-            .insert(TypeId::of::<K>(), Box::new(lister.clone()));
-        self.advanced.insert(
-            TypeId::of::<K>(),
-            Box::new(move || lister.changed().boxed()),
-        );
+        self.watched.push(Watched {
+            kind: GroupKind::of::<K>(&K::DynamicType::default()),
+            extent: informer.extent().clone(),
+            view: Box::new(lister),
+        });
     }
 }
 
@@ -504,6 +493,10 @@ impl<K: Kind> View for Lister<K> {
 
     fn holds(&self, key: &ObjectKey, uid: &str) -> bool {
         self.get(key).is_some_and(|object| object.uid() == uid)
+    }
+
+    fn changed(&self) -> BoxFuture<'static, ()> {
+        Lister::changed(self).boxed()
     }
 }
 

@@ -1,132 +1,374 @@
 //! Read your own writes: what each key wrote, until every cache has seen it.
 //!
 //! A reconcile that creates a child and runs again before the child is in the cache creates it
-//! twice. So what a reconcile writes through its [`Context`](super::Context) is remembered here, and
+//! twice. So what a reconcile writes through its [`Context`](super::Context) is recorded here, and
 //! the next run of that key waits until the caches of the written kinds are as new as its writes.
 //!
-//! The queue never runs one key twice at a time, so a key's record is written and read by one
+//! A written kind and a cache belong together by group and kind. The Rust type does not matter: a
+//! `Pod` that is created is waited for by a cache of `Pod`, of its metadata, and of any struct with
+//! a few of its fields.
+//!
+//! A record goes when the cache has seen the write, whether or not the key runs again. The queue
+//! never runs one key twice at a time, so the records of a key are written and read by one
 //! reconcile at a time.
 
-use std::{any::TypeId, cmp::Ordering, collections::BTreeMap};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    mem,
+};
 
-use crate::cache::{self, ObjectKey};
+use futures::future::{BoxFuture, pending, select_all};
+use kube::Resource;
+use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::Notify;
+
+use crate::{
+    cache::{self, ObjectKey},
+    source::Extent,
+};
+
+/// A kind in any version and any Rust type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GroupKind {
+    group: String,
+    kind: String,
+}
+
+impl GroupKind {
+    pub(super) fn of<K: Resource>(kind: &K::DynamicType) -> Self {
+        Self {
+            group: K::group(kind).into_owned(),
+            kind: K::kind(kind).into_owned(),
+        }
+    }
+}
 
 /// What one cache can say about itself.
-pub(super) trait View {
-    /// The version up to which the cache has followed its server.
+pub(super) trait View: Send + Sync {
+    /// The `resourceVersion` up to which the cache has followed its server.
     fn version(&self) -> String;
     /// Whether the object `uid` is (still) in the cache as `key`.
     fn holds(&self, key: &ObjectKey, uid: &str) -> bool;
+    /// Resolves when the cache has changed since the call.
+    fn changed(&self) -> BoxFuture<'static, ()>;
 }
 
-/// The caches of one controller, by the type they hold.
-pub(super) type Views = BTreeMap<TypeId, Box<dyn View + Send + Sync>>;
+/// One cache of the controller.
+pub(super) struct Watched {
+    pub(super) kind: GroupKind,
+    /// Which objects of the kind the cache shows.
+    pub(super) extent: Extent,
+    pub(super) view: Box<dyn View>,
+}
 
 /// Everything written and not yet seen, by the key whose reconcile wrote it.
 ///
-/// Holds at most one version per key and kind, and one entry per deletion, of the kinds that the
-/// controller watches. A key's record goes with its next run; a write to a watched kind causes one.
-#[derive(Debug, Default)]
+/// Holds at most one version per key and cache, and one entry per deletion.
 pub(super) struct OwnWrites {
-    by_key: BTreeMap<ObjectKey, Record>,
+    /// A cache is known by its place in here.
+    caches: Vec<Watched>,
+    state: Mutex<State>,
+    /// Wakes [`forget_seen`](Self::forget_seen) for a first record.
+    recorded: Notify,
+    /// How many keys have records.
+    keys: Gauge,
 }
 
-#[derive(Debug, Default)]
-struct Record {
-    versions: BTreeMap<TypeId, String>,
-    deletions: Vec<Deletion>,
+/// The same records twice: by the key that wrote, and by the cache that has to show it.
+#[derive(Default)]
+struct State {
+    by_key: BTreeMap<ObjectKey, BTreeSet<(usize, Awaited)>>,
+    /// Within a cache, versions come first and the oldest of them foremost; then come deletions.
+    by_cache: BTreeMap<usize, BTreeSet<(Awaited, ObjectKey)>>,
+    /// A record was added since the last time somebody asked.
+    added: bool,
 }
 
-#[derive(Debug, PartialEq)]
-struct Deletion {
-    kind: TypeId,
-    object: ObjectKey,
-    uid: String,
+/// What a cache has to show.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Awaited {
+    Version(Version),
+    Gone { object: ObjectKey, uid: String },
+}
+
+/// A `resourceVersion` that can be compared. Shorter numbers are smaller, so the order of the
+/// fields is the order of versions.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Version {
+    digits: usize,
+    text: String,
+}
+
+impl Version {
+    /// None if it is opaque: then it cannot be said when it is seen.
+    fn new(text: &str) -> Option<Self> {
+        cache::compare_versions(text, text).ok()?;
+        Some(Self {
+            digits: text.len(),
+            text: text.to_owned(),
+        })
+    }
 }
 
 impl OwnWrites {
-    /// `key` wrote an object of `kind`, which the server stored as `version`.
-    ///
-    /// A version that cannot be compared is not remembered: nobody could say when it is seen.
-    pub(super) fn wrote(&mut self, key: &ObjectKey, kind: TypeId, version: &str) {
-        if cache::compare_versions(version, version).is_err() {
-            return;
-        }
-        let versions = &mut self.by_key.entry(key.clone()).or_default().versions;
-        match versions.get_mut(&kind) {
-            Some(newest) if cache::compare_versions(version, newest) != Ok(Ordering::Greater) => {}
-            Some(newest) => version.clone_into(newest),
-            None => drop(versions.insert(kind, version.to_owned())),
+    pub(super) fn new(caches: Vec<Watched>, keys: Gauge) -> Self {
+        Self {
+            caches,
+            state: Mutex::default(),
+            recorded: Notify::new(),
+            keys,
         }
     }
 
-    /// `key` is about to delete `object`. Said before the request, because the watch may be faster
-    /// than the answer.
-    pub(super) fn deleting(
-        &mut self,
+    /// `key` wrote an object of `kind` in `namespace`, which the server stored as `version`.
+    ///
+    /// Recorded for the caches that are sure to show it.
+    pub(super) fn wrote(
+        &self,
         key: &ObjectKey,
-        kind: TypeId,
+        kind: &GroupKind,
+        namespace: Option<&str>,
+        version: &str,
+    ) {
+        let Some(version) = Version::new(version) else {
+            return;
+        };
+        for (number, cache) in self.caches_of(kind) {
+            if cache.extent.includes(namespace) {
+                self.change(|state| state.wrote(key, number, &version));
+            }
+        }
+    }
+
+    /// `key` is about to delete `object`. Recorded before the request, because the watch may be
+    /// faster than the answer.
+    pub(super) fn deleting(
+        &self,
+        key: &ObjectKey,
+        kind: &GroupKind,
         object: &ObjectKey,
         uid: &str,
     ) {
-        let deletion = Deletion {
-            kind,
-            object: object.clone(),
-            uid: uid.to_owned(),
-        };
-        self.by_key
-            .entry(key.clone())
-            .or_default()
-            .deletions
-            .push(deletion);
+        for (number, _) in self.caches_of(kind) {
+            self.change(|state| state.add(key, number, gone(object, uid)));
+        }
     }
 
     /// The deletion failed, or only marked the object.
-    pub(super) fn not_deleted(&mut self, key: &ObjectKey, kind: TypeId, uid: &str) {
-        if let Some(record) = self.by_key.get_mut(key) {
-            record
-                .deletions
-                .retain(|deletion| deletion.kind != kind || deletion.uid != uid);
-            self.drop_if_empty(key);
+    pub(super) fn not_deleted(
+        &self,
+        key: &ObjectKey,
+        kind: &GroupKind,
+        object: &ObjectKey,
+        uid: &str,
+    ) {
+        for (number, _) in self.caches_of(kind) {
+            self.change(|state| state.remove(key, number, &gone(object, uid)));
         }
     }
 
-    /// The kinds whose views do not show yet what `key` wrote. What is seen is forgotten.
-    pub(super) fn unseen(&mut self, key: &ObjectKey, views: &Views) -> Vec<TypeId> {
-        let Some(record) = self.by_key.get_mut(key) else {
-            return Vec::new();
-        };
-        record.versions.retain(|kind, version| {
-            views.get(kind).is_some_and(|view| {
-                cache::compare_versions(&view.version(), version) == Ok(Ordering::Less)
-            })
-        });
-        record.deletions.retain(|deletion| {
-            let view = views.get(&deletion.kind);
-            view.is_some_and(|view| view.holds(&deletion.object, &deletion.uid))
-        });
-        let mut kinds: Vec<_> = record.versions.keys().copied().collect();
-        kinds.extend(record.deletions.iter().map(|deletion| deletion.kind));
-        self.drop_if_empty(key);
-        kinds
+    /// Whether the caches show everything that `key` wrote.
+    pub(super) fn is_seen(&self, key: &ObjectKey) -> bool {
+        self.unseen(key).is_empty()
+    }
+
+    /// Waits until the caches show everything that `key` wrote. Cancel safe.
+    pub(super) async fn seen(&self, key: &ObjectKey) {
+        loop {
+            // Listen before looking, or a change in between is missed.
+            let changes: Vec<_> = self
+                .unseen(key)
+                .iter()
+                .map(|at| self.changed(*at))
+                .collect();
+            if changes.is_empty() || self.is_seen(key) {
+                return;
+            }
+            select_all(changes).await;
+        }
     }
 
     /// Gives up waiting for what `key` wrote.
-    pub(super) fn forget(&mut self, key: &ObjectKey) {
-        self.by_key.remove(key);
+    pub(super) fn forget(&self, key: &ObjectKey) {
+        self.change(|state| {
+            for (number, awaited) in state.by_key.remove(key).unwrap_or_default() {
+                state.remove_from_cache(number, awaited, key);
+            }
+        });
     }
 
-    fn drop_if_empty(&mut self, key: &ObjectKey) {
-        let empty = |record: &Record| record.versions.is_empty() && record.deletions.is_empty();
-        if self.by_key.get(key).is_some_and(empty) {
-            self.by_key.remove(key);
+    /// Drops records as soon as the caches have seen them, for ever. Without it the records of a key
+    /// that does not run again would stay.
+    pub(super) async fn forget_seen(&self) -> Infallible {
+        loop {
+            let recorded = self.recorded.notified();
+            // Listen before looking, here too.
+            let changes: Vec<_> = self.awaited().map(|number| self.changed(number)).collect();
+            for number in self.awaited() {
+                self.sweep(number);
+            }
+            let changed = async {
+                if changes.is_empty() {
+                    pending::<()>().await;
+                } else {
+                    select_all(changes).await;
+                }
+            };
+            tokio::select! {
+                biased; // Either leads to the same look.
+                () = recorded => {}
+                () = changed => {}
+            }
         }
+    }
+
+    fn caches_of(&self, kind: &GroupKind) -> impl Iterator<Item = (usize, &Watched)> {
+        let caches = self.caches.iter().enumerate();
+        caches.filter(move |(_, cache)| cache.kind == *kind)
+    }
+
+    /// The caches that some record waits for.
+    fn awaited(&self) -> impl Iterator<Item = usize> {
+        let numbers: Vec<usize> = self.state.lock().by_cache.keys().copied().collect();
+        numbers.into_iter()
+    }
+
+    /// The caches that do not show yet what `key` wrote. What is seen is forgotten.
+    fn unseen(&self, key: &ObjectKey) -> BTreeSet<usize> {
+        let records = self.state.lock().by_key.get(key).cloned();
+        let Some(records) = records else {
+            return BTreeSet::new();
+        };
+        let mut unseen = BTreeSet::new();
+        for (number, awaited) in records {
+            if self.shows(number, &awaited) {
+                self.change(|state| state.remove(key, number, &awaited));
+            } else {
+                unseen.insert(number);
+            }
+        }
+        unseen
+    }
+
+    /// Drops the records that a cache has seen: the oldest versions up to the first that it has not,
+    /// and deletions one by one.
+    fn sweep(&self, number: usize) {
+        self.change(|state| {
+            let mut seen = Vec::new();
+            let records = state.by_cache.get(&number).into_iter().flatten();
+            let mut behind = false;
+            for (awaited, key) in records {
+                let is_version = matches!(awaited, Awaited::Version(_));
+                if is_version && behind {
+                    continue;
+                }
+                if self.shows(number, awaited) {
+                    seen.push((awaited.clone(), key.clone()));
+                } else {
+                    behind |= is_version;
+                }
+            }
+            for (awaited, key) in seen {
+                state.remove(&key, number, &awaited);
+            }
+        });
+    }
+
+    fn shows(&self, number: usize, awaited: &Awaited) -> bool {
+        let Some(Watched { view, .. }) = self.caches.get(number) else {
+            return true;
+        };
+        match awaited {
+            // A cache whose own version is opaque holds nobody up.
+            Awaited::Version(version) => {
+                Version::new(&view.version()).is_none_or(|reached| reached >= *version)
+            }
+            Awaited::Gone { object, uid } => !view.holds(object, uid),
+        }
+    }
+
+    fn changed(&self, number: usize) -> BoxFuture<'static, ()> {
+        match self.caches.get(number) {
+            Some(cache) => cache.view.changed(),
+            None => Box::pin(pending()),
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        let keys = i64::try_from(state.by_key.len()).unwrap_or(i64::MAX);
+        self.keys.set(keys);
+        let added = mem::take(&mut state.added);
+        drop(state);
+        if added {
+            self.recorded.notify_one();
+        }
+    }
+}
+
+impl State {
+    /// Of the versions that one cache has to show for a key, only the newest counts.
+    fn wrote(&mut self, key: &ObjectKey, cache: usize, version: &Version) {
+        let records = self.by_key.get(key).into_iter().flatten();
+        let known = records
+            .into_iter()
+            .find_map(|(number, awaited)| match awaited {
+                Awaited::Version(known) if *number == cache => Some(known.clone()),
+                _ => None,
+            });
+        if let Some(known) = known {
+            if known >= *version {
+                return;
+            }
+            self.remove(key, cache, &Awaited::Version(known));
+        }
+        self.add(key, cache, Awaited::Version(version.clone()));
+    }
+
+    fn add(&mut self, key: &ObjectKey, cache: usize, awaited: Awaited) {
+        let records = self.by_cache.entry(cache).or_default();
+        records.insert((awaited.clone(), key.clone()));
+        let records = self.by_key.entry(key.clone()).or_default();
+        records.insert((cache, awaited));
+        self.added = true;
+    }
+
+    fn remove(&mut self, key: &ObjectKey, cache: usize, awaited: &Awaited) {
+        self.remove_from_cache(cache, awaited.clone(), key);
+        if let Some(records) = self.by_key.get_mut(key) {
+            records.remove(&(cache, awaited.clone()));
+            if records.is_empty() {
+                self.by_key.remove(key);
+            }
+        }
+    }
+
+    fn remove_from_cache(&mut self, cache: usize, awaited: Awaited, key: &ObjectKey) {
+        if let Some(records) = self.by_cache.get_mut(&cache) {
+            records.remove(&(awaited, key.clone()));
+            if records.is_empty() {
+                self.by_cache.remove(&cache);
+            }
+        }
+    }
+}
+
+fn gone(object: &ObjectKey, uid: &str) -> Awaited {
+    Awaited::Gone {
+        object: object.clone(),
+        uid: uid.to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+    use kube::core::PartialObjectMeta;
 
     use super::*;
 
@@ -134,104 +376,181 @@ mod tests {
     type Contents = (String, Vec<(ObjectKey, String)>);
 
     #[derive(Clone, Default)]
-    struct FakeCache(Arc<Mutex<Contents>>);
+    struct FakeCache(Arc<Mutex<Contents>>, Arc<Notify>);
 
-    impl View for FakeCache {
-        fn version(&self) -> String {
-            self.0.lock().unwrap().0.clone()
+    impl FakeCache {
+        fn reach(&self, version: &str) {
+            version.clone_into(&mut self.0.lock().0);
+            self.1.notify_waiters();
         }
 
-        fn holds(&self, key: &ObjectKey, uid: &str) -> bool {
-            self.0
-                .lock()
-                .unwrap()
-                .1
+        fn hold(&self, objects: &[(&str, &str)]) {
+            let objects = objects
                 .iter()
-                .any(|(k, u)| k == key && u == uid)
+                .map(|(name, uid)| (key(name), (*uid).to_owned()));
+            self.0.lock().1 = objects.collect();
+            self.1.notify_waiters();
         }
     }
 
-    struct Pods;
-    struct Maps;
+    impl View for FakeCache {
+        fn version(&self) -> String {
+            self.0.lock().0.clone()
+        }
 
-    fn is_seen(writes: &mut OwnWrites, key: &ObjectKey, views: &Views) -> bool {
-        writes.unseen(key, views).is_empty()
+        fn holds(&self, key: &ObjectKey, uid: &str) -> bool {
+            self.0.lock().1.iter().any(|(k, u)| k == key && u == uid)
+        }
+
+        fn changed(&self) -> BoxFuture<'static, ()> {
+            Box::pin(self.1.clone().notified_owned())
+        }
     }
 
     fn key(name: &str) -> ObjectKey {
         ObjectKey::namespaced("default", name)
     }
 
-    fn views(pods: &FakeCache) -> Views {
-        let mut views = Views::new();
-        views.insert(TypeId::of::<Pods>(), Box::new(pods.clone()));
-        views
+    fn pods() -> GroupKind {
+        GroupKind::of::<Pod>(&())
+    }
+
+    /// The writes of a controller with a cache of Pods that has reached version 9.
+    fn with_pods() -> (FakeCache, OwnWrites) {
+        let cache = FakeCache::default();
+        cache.reach("9");
+        let watched = Watched {
+            kind: pods(),
+            extent: Extent::All,
+            view: Box::new(cache.clone()),
+        };
+        (cache, OwnWrites::new(vec![watched], Gauge::default()))
+    }
+
+    fn wrote(writes: &OwnWrites, name: &str, version: &str) {
+        writes.wrote(&key(name), &pods(), Some("default"), version);
     }
 
     /// Proves N-3.
     #[test]
     fn a_key_waits_for_its_newest_write_and_no_other_key_does() {
-        let (pods, mut writes) = (FakeCache::default(), OwnWrites::default());
-        let views = views(&pods);
-        pods.0.lock().unwrap().0 = "9".into();
-        writes.wrote(&key("a"), TypeId::of::<Pods>(), "10");
-        writes.wrote(&key("a"), TypeId::of::<Pods>(), "12");
-        writes.wrote(&key("a"), TypeId::of::<Pods>(), "11");
-        assert!(is_seen(&mut writes, &key("b"), &views));
-        assert!(!is_seen(&mut writes, &key("a"), &views));
-        pods.0.lock().unwrap().0 = "11".into();
+        let (cache, writes) = with_pods();
+        for version in ["10", "12", "11"] {
+            wrote(&writes, "a", version);
+        }
+        assert!(writes.is_seen(&key("b")));
+        assert!(!writes.is_seen(&key("a")));
+        cache.reach("11");
+        assert!(!writes.is_seen(&key("a")), "12 is not in the cache yet");
+        cache.reach("12");
+        assert!(writes.is_seen(&key("a")));
         assert!(
-            !is_seen(&mut writes, &key("a"), &views),
-            "12 is not in the cache yet"
+            writes.state.lock().by_key.is_empty(),
+            "what is seen is forgotten"
         );
-        pods.0.lock().unwrap().0 = "12".into();
-        assert!(is_seen(&mut writes, &key("a"), &views));
-        assert!(writes.by_key.is_empty(), "what is seen is forgotten");
+        assert!(writes.state.lock().by_cache.is_empty());
     }
 
     /// Proves N-2, N-3.
     #[test]
     fn an_opaque_version_or_a_kind_without_cache_holds_nobody_up() {
-        let (pods, mut writes) = (FakeCache::default(), OwnWrites::default());
-        let views = views(&pods);
-        pods.0.lock().unwrap().0 = "9".into();
-        writes.wrote(&key("a"), TypeId::of::<Pods>(), "opaque");
-        writes.wrote(&key("a"), TypeId::of::<Maps>(), "10");
-        assert!(is_seen(&mut writes, &key("a"), &views));
-        writes.wrote(&key("a"), TypeId::of::<Pods>(), "10");
-        pods.0.lock().unwrap().0 = "opaque".into();
-        assert!(is_seen(&mut writes, &key("a"), &views));
+        let (cache, writes) = with_pods();
+        wrote(&writes, "a", "opaque");
+        let maps = GroupKind::of::<ConfigMap>(&());
+        writes.wrote(&key("a"), &maps, Some("default"), "10");
+        assert!(writes.is_seen(&key("a")));
+        wrote(&writes, "a", "10");
+        cache.reach("opaque");
+        assert!(writes.is_seen(&key("a")));
     }
 
     /// Proves N-4.
     #[test]
     fn a_deletion_is_seen_when_the_uid_is_gone_whatever_took_its_name() {
-        let (pods, mut writes) = (FakeCache::default(), OwnWrites::default());
-        let views = views(&pods);
-        pods.0.lock().unwrap().1 = vec![(key("p"), "old".into())];
-        writes.deleting(&key("a"), TypeId::of::<Pods>(), &key("p"), "old");
-        assert!(!is_seen(&mut writes, &key("a"), &views));
-        pods.0.lock().unwrap().1 = vec![(key("p"), "new".into())];
-        assert!(is_seen(&mut writes, &key("a"), &views));
+        let (cache, writes) = with_pods();
+        cache.hold(&[("p", "old")]);
+        writes.deleting(&key("a"), &pods(), &key("p"), "old");
+        assert!(!writes.is_seen(&key("a")));
+        cache.hold(&[("p", "new")]);
+        assert!(writes.is_seen(&key("a")));
     }
 
     /// Proves N-4.
     #[test]
     fn a_deletion_that_failed_is_not_waited_for() {
-        let (pods, mut writes) = (FakeCache::default(), OwnWrites::default());
-        let views = views(&pods);
-        pods.0.lock().unwrap().1 = vec![(key("p"), "old".into())];
-        writes.deleting(&key("a"), TypeId::of::<Pods>(), &key("p"), "old");
-        writes.not_deleted(&key("a"), TypeId::of::<Pods>(), "old");
-        assert!(is_seen(&mut writes, &key("a"), &views));
+        let (cache, writes) = with_pods();
+        cache.hold(&[("p", "old")]);
+        writes.deleting(&key("a"), &pods(), &key("p"), "old");
+        writes.not_deleted(&key("a"), &pods(), &key("p"), "old");
+        assert!(writes.is_seen(&key("a")));
     }
 
     #[test]
     fn giving_up_frees_the_record() {
-        let (pods, mut writes) = (FakeCache::default(), OwnWrites::default());
-        pods.0.lock().unwrap().0 = "1".into();
-        writes.wrote(&key("a"), TypeId::of::<Pods>(), "10");
+        let (_cache, writes) = with_pods();
+        wrote(&writes, "a", "10");
         writes.forget(&key("a"));
-        assert!(is_seen(&mut writes, &key("a"), &views(&pods)));
+        assert!(writes.is_seen(&key("a")));
+        assert!(writes.state.lock().by_cache.is_empty());
+    }
+
+    /// Proves N-3.
+    #[test]
+    fn every_cache_of_a_kind_is_waited_for() {
+        let (typed, metadata) = (FakeCache::default(), FakeCache::default());
+        let watched = |kind, extent, cache: &FakeCache| Watched {
+            kind,
+            extent,
+            view: Box::new(cache.clone()),
+        };
+        let elsewhere = FakeCache::default();
+        elsewhere.reach("1");
+        let caches = vec![
+            watched(pods(), Extent::All, &typed),
+            watched(
+                GroupKind::of::<PartialObjectMeta<Pod>>(&()),
+                Extent::All,
+                &metadata,
+            ),
+            watched(pods(), Extent::Namespace("other".into()), &elsewhere),
+        ];
+        let writes = OwnWrites::new(caches, Gauge::default());
+        typed.reach("9");
+        metadata.reach("9");
+        wrote(&writes, "a", "10");
+        typed.reach("10");
+        assert!(!writes.is_seen(&key("a")));
+        metadata.reach("10");
+        assert!(writes.is_seen(&key("a")), "the third cache never shows it");
+    }
+
+    /// Proves PX-11.
+    #[tokio::test(start_paused = true)]
+    async fn records_go_when_the_cache_has_seen_them() {
+        let (cache, writes) = with_pods();
+        let (writes, keys) = (Arc::new(writes), |writes: &OwnWrites| writes.keys.get());
+        let sweeping = writes.clone();
+        let sweeping = tokio::spawn(async move { sweeping.forget_seen().await });
+        cache.hold(&[("p", "old")]);
+        for (name, version) in [("a", "10"), ("b", "12"), ("c", "11")] {
+            wrote(&writes, name, version);
+        }
+        writes.deleting(&key("d"), &pods(), &key("p"), "old");
+        let settle = || tokio::time::sleep(std::time::Duration::from_secs(1));
+        settle().await;
+        assert_eq!(keys(&writes), 4);
+        cache.reach("11");
+        settle().await;
+        assert_eq!(keys(&writes), 2);
+        cache.hold(&[]);
+        settle().await;
+        assert_eq!(keys(&writes), 1);
+        cache.reach("12");
+        settle().await;
+        assert_eq!(keys(&writes), 0);
+        wrote(&writes, "e", "12");
+        settle().await;
+        assert_eq!(keys(&writes), 0, "seen when it was recorded");
+        sweeping.abort();
     }
 }

@@ -1,8 +1,9 @@
 //! One worker: a key in, a reconcile, a verdict out.
 
 use std::{
-    any::{Any, TypeId},
+    any::Any,
     collections::BTreeSet,
+    convert::Infallible,
     panic::AssertUnwindSafe,
     sync::{
         Arc,
@@ -13,7 +14,7 @@ use std::{
 
 use futures::{
     FutureExt,
-    future::{BoxFuture, select_all},
+    future::{BoxFuture, pending},
 };
 use parking_lot::Mutex;
 use tokio::{
@@ -24,8 +25,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Instrument, Level, debug, error, info, info_span, warn};
 
 use super::{
-    Action, Advanced, Context, ReconcileError, StopReason, Stopped, context::Shared,
-    metrics::ControllerMetrics, own_writes::Views,
+    Action, Context, ReconcileError, StopReason, Stopped, context::Shared,
+    metrics::ControllerMetrics,
 };
 use crate::{
     cache::ObjectKey,
@@ -44,8 +45,6 @@ pub(super) struct Workers {
     pub(super) shuts_queue_down: bool,
     pub(super) reconcile: Box<Reconcile>,
     pub(super) shared: Arc<Shared>,
-    pub(super) views: Views,
-    pub(super) advanced: Advanced,
     pub(super) stale_after: Option<Duration>,
     pub(super) timeout: Option<Duration>,
     pub(super) metrics: ControllerMetrics,
@@ -87,6 +86,7 @@ impl Workers {
             biased; // If both happened, the shutdown is what the caller asked for.
             () = shutdown.cancelled() => StopReason::Shutdown,
             () = all_ended(&mut tasks) => StopReason::QueueShutDown,
+            never = self.forget_seen_writes() => match never {},
         };
         shutdown.cancel(); // Parked keys wait for nothing any more.
         if self.shuts_queue_down {
@@ -126,6 +126,13 @@ impl Workers {
         stopped
     }
 
+    async fn forget_seen_writes(&self) -> Infallible {
+        match &self.shared.own_writes {
+            Some(own_writes) => own_writes.forget_seen().await,
+            None => pending().await,
+        }
+    }
+
     /// Works until `shutdown`; the reconcile that runs then is finished.
     pub(super) async fn work(self: Arc<Self>, shutdown: CancellationToken) {
         // Taken in the same breath in which the one before was handed back.
@@ -146,7 +153,9 @@ impl Workers {
                 let Some(item) = item else { return };
                 item
             };
-            if !self.unseen(item.key()).is_empty() {
+            if let Some(own_writes) = &self.shared.own_writes
+                && !own_writes.is_seen(item.key())
+            {
                 self.park(item, &shutdown);
                 continue;
             }
@@ -165,36 +174,18 @@ impl Workers {
         }
     }
 
-    /// The kinds whose caches do not show yet what `key` wrote.
-    fn unseen(&self, key: &ObjectKey) -> Vec<TypeId> {
-        match &self.shared.own_writes {
-            Some(own_writes) => own_writes.lock().unseen(key, &self.views),
-            None => Vec::new(),
-        }
-    }
-
-    /// Keeps `item` out of the way of the workers until the caches have caught up with what its
-    /// last reconcile wrote. Nobody else gets the key meanwhile, because the item is held.
-    fn park(self: &Arc<Self>, item: Item<ObjectKey>, shutdown: &CancellationToken) {
+    /// Keeps `item` away from the workers until the caches have caught up with what its last
+    /// reconcile wrote. No other worker gets the key meanwhile, because the item is held.
+    fn park(self: &Arc<Self>, mut item: Item<ObjectKey>, shutdown: &CancellationToken) {
         self.metrics.parked.inc();
+        item.park();
         let (workers, shutdown) = (Arc::clone(self), shutdown.clone());
         let bound = self.stale_after.unwrap_or_default();
         self.parked.spawn(async move {
-            let mut unseen = workers.unseen(item.key());
-            let caught_up = async {
-                loop {
-                    // Listen before looking, or a change in between is missed.
-                    let mut advanced = Vec::new();
-                    for kind in &unseen {
-                        advanced.extend(workers.advanced.get(kind).map(|changed| changed()));
-                    }
-                    unseen = workers.unseen(item.key());
-                    if unseen.is_empty() || advanced.is_empty() {
-                        return;
-                    }
-                    select_all(advanced).await;
-                }
+            let Some(own_writes) = &workers.shared.own_writes else {
+                return item.put_back();
             };
+            let caught_up = own_writes.seen(item.key());
             let waited = tokio::select! {
                 biased; // Stopping frees the key at once; the time limit comes before more waiting.
                 () = shutdown.cancelled() => Ok(()),
@@ -206,9 +197,7 @@ impl Workers {
                     controller = workers.shared.name, key = %item.key(), ?bound,
                     "a cache has not seen this key's own writes in time; reconciling anyway"
                 );
-                if let Some(own_writes) = &workers.shared.own_writes {
-                    own_writes.lock().forget(item.key());
-                }
+                own_writes.forget(item.key());
             }
             item.put_back();
         });

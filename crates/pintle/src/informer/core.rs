@@ -92,7 +92,8 @@ impl<K: Kind> Core<K> {
     /// Shows what could not be indexed or decoded.
     pub(super) fn count_faults(&self) {
         self.metrics.unindexed(self.indexer.unindexed());
-        self.metrics.undecoded(self.undecoded.load(Ordering::Relaxed));
+        self.metrics
+            .undecoded(self.undecoded.load(Ordering::Relaxed));
     }
 
     pub(super) fn is_stopped(&self) -> bool {

@@ -123,13 +123,19 @@ impl<T: Key> Item<T> {
     }
 
     /// Not now: the key is done and ready again at once, at the tail of its priority, with the
-    /// back-off it had. For whoever finds that the time to work on it has not come. A queue that is
-    /// shut down leaves it as delayed.
+    /// back-off it had. For a worker that finds that the time to work on it has not come: it counts
+    /// neither as work nor as a retry. A queue that is shut down leaves it as delayed.
     pub fn put_back(mut self) {
-        self.settle(Done::Again {
-            delay: Duration::ZERO,
+        self.settle(Done::Back {
             priority: self.priority,
         });
+    }
+
+    /// Notes that the item is only held back and not worked on, until it is
+    /// [put back](Self::put_back). No other worker gets the key meanwhile, and the time does not
+    /// count as work in the [metrics](super::QueueMetrics).
+    pub fn park(&mut self) {
+        self.shared.park(self.slot);
     }
 
     /// The same item with another priority, which a `retry` or `requeue_after` will keep.

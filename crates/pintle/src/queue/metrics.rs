@@ -143,8 +143,8 @@ pub(super) trait Readable: Send + Sync {
 /// | `workqueue_depth` | keys that should run now |
 /// | `workqueue_adds_total` | keys that became due to run: adds that did not collapse |
 /// | `workqueue_queue_duration_seconds` | from then until a worker took it |
-/// | `workqueue_work_duration_seconds` | from then until it was handed back |
-/// | `workqueue_unfinished_work_seconds` | how long the keys in process have been so, together |
+/// | `workqueue_work_duration_seconds` | from then until it was handed back, unless it was put back |
+/// | `workqueue_unfinished_work_seconds` | how long the keys in process have been so, together, without those that are parked |
 /// | `workqueue_longest_running_processor_seconds` | the longest of these |
 /// | `workqueue_retries_total` | delayed and rate-limited adds |
 /// | `workqueue_delayed` | keys that wait for a time |

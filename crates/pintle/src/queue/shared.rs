@@ -225,6 +225,7 @@ impl<T: Key> Shared<T> {
         let now = if needed { self.tick() } else { 0 };
         let verdict = match verdict {
             Done::Forget => Verdict::Done,
+            Done::Back { priority } => Verdict::Back { priority },
             Done::Again { delay, priority } => Verdict::Again {
                 at: after(now, delay),
                 priority,
@@ -236,6 +237,10 @@ impl<T: Key> Shared<T> {
         let result = then(&mut core.state, now);
         drop(core);
         (result, freed)
+    }
+
+    pub(super) fn park(&self, slot: u32) {
+        self.core.lock().state.park(slot);
     }
 
     pub(super) fn shut_down(&self) {
@@ -379,6 +384,7 @@ impl<T: Key> Drop for Shared<T> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Done {
     Forget,
+    Back { priority: i32 },
     Again { delay: Duration, priority: i32 },
 }
 

@@ -44,6 +44,8 @@ pub(super) struct Slot<T> {
     pub(super) pending: Pending,
     /// A worker has the key.
     pub(super) held: bool,
+    /// That worker only holds it back.
+    pub(super) parked: bool,
 }
 
 /// The slots and the table that finds them.
@@ -160,6 +162,7 @@ impl<T> Slot<T> {
             priority: 0,
             pending: Pending::Nothing,
             held: false,
+            parked: false,
         }
     }
 }

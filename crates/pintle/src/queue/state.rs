@@ -1,6 +1,6 @@
 //! The queue as a pure state machine: no lock, no clock, no task.
 
-use std::hash::Hash;
+use std::{hash::Hash, mem};
 
 use super::{
     list::List,
@@ -27,6 +27,11 @@ pub(super) enum Merge {
 pub(super) enum Verdict {
     /// Nothing more to do unless somebody added it meanwhile.
     Done,
+    /// Not worked on: run again as soon as those before it have run, with this priority.
+    Back {
+        /// How important.
+        priority: i32,
+    },
     /// Run again at this time, with this priority.
     Again {
         /// When.
@@ -167,18 +172,32 @@ impl<T: Eq + Hash + Clone> State<T> {
         self.in_process.remove(&mut self.slab, slot);
         let back = &mut self.slab[slot];
         let since = back.taken_at;
+        let parked = mem::take(&mut back.parked);
         back.held = false;
         self.held -= 1;
         if back.pending == Pending::Ready {
             self.dirty -= 1;
             self.ready.push(&mut self.slab, slot);
         }
-        self.stats.finished(since, now);
-        if let Verdict::Again { at, priority } = verdict {
-            self.stats.retries += 1;
-            self.run_at(slot, priority, at, Merge::Earlier, now);
+        if !parked && !matches!(verdict, Verdict::Back { .. }) {
+            self.stats.finished(since, now);
+        }
+        match verdict {
+            Verdict::Done => {}
+            Verdict::Back { priority } => {
+                self.run_at(slot, priority, now, Merge::Earlier, now);
+            }
+            Verdict::Again { at, priority } => {
+                self.stats.retries += 1;
+                self.run_at(slot, priority, at, Merge::Earlier, now);
+            }
         }
         self.free_if_unused(slot)
+    }
+
+    /// Notes that the worker which has a key does not work on it.
+    pub(super) fn park(&mut self, slot: u32) {
+        self.slab[slot].parked = true;
     }
 
     /// Ends the queue: nothing comes in any more, what is ready still goes out.
@@ -249,12 +268,11 @@ impl<T: Eq + Hash + Clone> State<T> {
         (ready.collect(), held.collect(), waiting.collect())
     }
 
-    /// For how long each key in process has been so, the longest first.
+    /// For how long each key that is worked on has been so, the longest first.
     pub(super) fn running_for(&self, now: Tick) -> impl Iterator<Item = Tick> {
-        let since = self
-            .in_process
-            .iter(&self.slab)
-            .map(|slot| self.slab[slot].taken_at);
+        let held = self.in_process.iter(&self.slab);
+        let worked_on = held.filter(|slot| !self.slab[*slot].parked);
+        let since = worked_on.map(|slot| self.slab[slot].taken_at);
         since.map(move |since| now.saturating_sub(since))
     }
 

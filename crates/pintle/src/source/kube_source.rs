@@ -252,7 +252,10 @@ impl<K: 'static> ListWatch for KubeSource<K> {
     }
 
     fn describe(&self) -> String {
-        let cluster = self.lookup.as_ref().is_some_and(Lookup::found_cluster_scoped);
+        let cluster = self
+            .lookup
+            .as_ref()
+            .is_some_and(Lookup::found_cluster_scoped);
         let scope = self.scope.clone();
         let scope = if cluster { scope.in_cluster() } else { scope };
         format!("{} {scope}", self.resource)

@@ -22,14 +22,14 @@ use std::future::Future;
 use bytes::Bytes;
 use futures::Stream;
 
-pub(crate) use self::{
-    home::Home,
-    watch_body::{peek_key, peek_resource_version, peek_type, peek_uid},
-};
 pub use self::{
     error::{ApiError, BodyError, BoxError, SourceError},
     kube_source::{KubeSource, KubeWatch},
     options::{Extent, ListOptions, Scope, VersionMatch},
+};
+pub(crate) use self::{
+    home::Home,
+    watch_body::{peek_key, peek_resource_version, peek_type, peek_uid},
 };
 
 /// Lists the objects of one kind, and watches them change.

@@ -9,6 +9,7 @@
 )]
 
 mod lifecycle;
+mod own_write_kinds;
 mod own_writes;
 mod results;
 mod settings;

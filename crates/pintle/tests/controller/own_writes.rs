@@ -163,9 +163,8 @@ async fn looks_at_a_deletion(
     let (looks, metrics) = (Arc::new(Mutex::new(Vec::new())), Metrics::new());
     let seen = Arc::clone(&looks);
     let secrets = KubeSource::<Secret>::new(world.client.clone(), scope);
-    world
-        .informers
-        .adopt(&(), &SharedInformer::<Secret>::new(secrets));
+    let secrets = SharedInformer::<Secret>::new(secrets);
+    world.informers.adopt(&(), &secrets);
     let controller = world
         .controller()
         .watches::<Secret>(|_| Vec::new())
