@@ -11,34 +11,46 @@
 //!              being deleted, marked ─────────────► CleanUp ──► remove them, then release()
 //!              being deleted, not marked ─────────► Gone
 //! ```
+//!
+//! In a reconcile, pass its [`Context`]: then the mark is one of the reconcile's own writes, and the
+//! next run of the key waits until the cache shows it. Written past the context, a rerun on a stale
+//! cache would try to store it again and get a conflict.
 
 use std::{borrow::Cow, fmt};
 
+use futures::{FutureExt, future::BoxFuture};
 use kube::{
     Api, Resource,
     api::{Patch, PatchParams},
 };
-use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
-use crate::cache::ObjectKey;
+use crate::{
+    cache::{Kind, ObjectKey},
+    controller::{Context, Writable, Writes},
+};
 
 /// A finalizer's name, checked: `example.org/bucket`.
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::ConfigMap;
-/// use kube::Api;
-/// use pintle::finalizer::{Finalizer, Guard, Held};
+/// use pintle::{
+///     cache::ObjectKey,
+///     controller::{Action, Context, ReconcileError},
+///     finalizer::{Finalizer, Guard, Held},
+/// };
 ///
 /// async fn create_bucket(config: Held<'_, ConfigMap>) { /* … */ }
 /// async fn delete_bucket(config: &ConfigMap) { /* … must bear being called again … */ }
 ///
-/// async fn reconcile(
-///     api: &Api<ConfigMap>,
-///     config: &ConfigMap,
-/// ) -> Result<(), Box<dyn std::error::Error>> {
+/// async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
+///     let Some(config) = cx.lister::<ConfigMap>()?.get(&key) else {
+///         return Ok(Action::await_change());
+///     };
+///     let config = config.get()?;
 ///     let finalizer = Finalizer::new("example.org/bucket")?;
-///     match finalizer.guard(api, config).await? {
+///     match finalizer.guard(&cx, &*config).await? {
 ///         Guard::Held(held) => create_bucket(held).await,
 ///         Guard::CleanUp(clean_up) => {
 ///             delete_bucket(clean_up.object()).await;
@@ -46,7 +58,7 @@ use crate::cache::ObjectKey;
 ///         }
 ///         Guard::Gone => {}
 ///     }
-///     Ok(())
+///     Ok(Action::await_change())
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +90,57 @@ pub struct Held<'a, K: Clone> {
 pub struct CleanUp<'a, K> {
     object: &'a K,
     finalizer: &'a Finalizer,
-    api: &'a Api<K>,
+    writer: &'a dyn Writer<K>,
+}
+
+/// What a finalizer can be written through: the [`Context`] of a reconcile, its [`Writes`] of a kind
+/// known at run time, or, outside a controller, an [`Api`] that reaches the object's namespace.
+pub trait Writer<K>: sealed::Patches<K> {}
+
+impl<K, W: sealed::Patches<K>> Writer<K> for W {}
+
+mod sealed {
+    use super::{BoxFuture, ObjectKey, Value};
+
+    pub trait Patches<K>: Sync {
+        /// Merges `patch` into the object called `key`.
+        fn merge<'a>(
+            &'a self,
+            key: &'a ObjectKey,
+            patch: Value,
+        ) -> BoxFuture<'a, Result<K, kube::Error>>;
+    }
+}
+
+impl<K: Writable> sealed::Patches<K> for Context {
+    fn merge<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        patch: Value,
+    ) -> BoxFuture<'a, Result<K, kube::Error>> {
+        async move { self.patch(key, &Patch::Merge(patch)).await }.boxed()
+    }
+}
+
+impl<K: Kind + Serialize> sealed::Patches<K> for Writes<'_, K> {
+    fn merge<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        patch: Value,
+    ) -> BoxFuture<'a, Result<K, kube::Error>> {
+        async move { self.patch(key, &Patch::Merge(patch)).await }.boxed()
+    }
+}
+
+impl<K: Clone + DeserializeOwned + fmt::Debug + Send + Sync> sealed::Patches<K> for Api<K> {
+    fn merge<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        patch: Value,
+    ) -> BoxFuture<'a, Result<K, kube::Error>> {
+        let params = PatchParams::default();
+        async move { self.patch(key.name(), &params, &Patch::Merge(patch)).await }.boxed()
+    }
 }
 
 /// Why an object's finalizer could not be stored or taken off.
@@ -129,19 +191,18 @@ impl Finalizer {
 
     /// Stores the finalizer if the object is alive and lacks it, and says what may be done now.
     ///
-    /// `api` has to reach the object's namespace. The mark is written against the version of
-    /// `object`: if that is not the newest, nothing is stored and the error is
+    /// `writer` is the reconcile's [`Context`]; see [`Writer`]. The mark is written against the
+    /// `resourceVersion` of `object`: if that is not the newest, nothing is stored and the error is
     /// [`Changed`](FinalizerError::Changed).
     ///
+    /// # Cancel safety
+    ///
     /// Cancel safe: dropped half-way, the mark is stored or not, and the next call finds out.
-    pub async fn guard<'a, K>(
+    pub async fn guard<'a, K: Resource + Clone>(
         &'a self,
-        api: &'a Api<K>,
+        writer: &'a impl Writer<K>,
         object: &'a K,
-    ) -> Result<Guard<'a, K>, FinalizerError>
-    where
-        K: Resource + DeserializeOwned + Clone + fmt::Debug,
-    {
+    ) -> Result<Guard<'a, K>, FinalizerError> {
         let marks = object.meta().finalizers.as_deref().unwrap_or_default();
         let marked = marks.contains(&self.name);
         match (object.meta().deletion_timestamp.is_some(), marked) {
@@ -151,7 +212,7 @@ impl Finalizer {
                 Ok(Guard::CleanUp(CleanUp {
                     object,
                     finalizer,
-                    api,
+                    writer,
                 }))
             }
             (false, true) => Ok(Guard::Held(Held {
@@ -159,7 +220,7 @@ impl Finalizer {
             })),
             (false, false) => {
                 let marks = marks.iter().chain([&self.name]).cloned().collect();
-                let stored = write(api, object, marks).await?;
+                let stored = write(writer, object, marks).await?;
                 Ok(Guard::Held(Held {
                     object: Cow::Owned(stored),
                 }))
@@ -188,12 +249,11 @@ impl<'a, K> CleanUp<'a, K> {
     }
 }
 
-impl<K> CleanUp<'_, K>
-where
-    K: Resource + DeserializeOwned + Clone + fmt::Debug,
-{
+impl<K: Resource> CleanUp<'_, K> {
     /// Everything is removed: takes the finalizer off, and lets the object go. That it is gone
     /// already is fine.
+    ///
+    /// # Cancel safety
     ///
     /// Cancel safe: dropped half-way, the mark is there or not, and the next reconcile finds out.
     pub async fn release(self) -> Result<(), FinalizerError> {
@@ -202,7 +262,7 @@ where
             .filter(|name| **name != self.finalizer.name)
             .cloned()
             .collect();
-        match write(self.api, self.object, others).await {
+        match write(self.writer, self.object, others).await {
             Err(FinalizerError::Write { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.code == 404) => {
                 Ok(())
             }
@@ -220,22 +280,20 @@ impl<K> fmt::Debug for CleanUp<'_, K> {
 }
 
 /// Replaces the finalizers, if the object is still as it was read.
-async fn write<K>(api: &Api<K>, object: &K, marks: Vec<String>) -> Result<K, FinalizerError>
-where
-    K: Resource + DeserializeOwned + Clone + fmt::Debug,
-{
+async fn write<K: Resource>(
+    writer: &dyn Writer<K>,
+    object: &K,
+    marks: Vec<String>,
+) -> Result<K, FinalizerError> {
     let key = ObjectKey::of(object);
     let meta = object.meta();
-    let (Some(name), Some(version)) = (&meta.name, &meta.resource_version) else {
+    let (Some(_), Some(version)) = (&meta.name, &meta.resource_version) else {
         return Err(FinalizerError::NotStored(key));
     };
     // The version makes the server refuse the patch if anything happened in between: another's
     // finalizer would be lost, or a mark put on an object of the same name.
     let patch = json!({ "metadata": { "resourceVersion": version, "finalizers": marks } });
-    match api
-        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await
-    {
+    match writer.merge(&key, patch).await {
         Ok(stored) => Ok(stored),
         Err(kube::Error::Api(status)) if status.code == 409 => Err(FinalizerError::Changed(key)),
         Err(source) => Err(FinalizerError::Write {

@@ -8,6 +8,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod finalizers;
 mod lifecycle;
 mod own_write_kinds;
 mod own_writes;
