@@ -22,6 +22,19 @@ pub(super) enum Extract<K> {
     Field(Option<FieldId>, Pointer),
     Header(Arc<ValuesOf<Object<K>>>),
     By(Arc<ValuesOf<K>>),
+    /// Another definition of the same name has taken its place.
+    Retired,
+}
+
+impl<K> Clone for Extract<K> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Field(id, pointer) => Self::Field(*id, pointer.clone()),
+            Self::Header(values_of) => Self::Header(values_of.clone()),
+            Self::By(values_of) => Self::By(values_of.clone()),
+            Self::Retired => Self::Retired,
+        }
+    }
 }
 
 /// The values one object has in one index.
@@ -71,6 +84,7 @@ impl<K: Kind> Definition<K> {
                 Ok(Values::Field(*id))
             }
             Extract::Field(id, pointer) => Ok(owned(object.field(*id, pointer))),
+            Extract::Retired => Ok(Values::None),
             Extract::Header(values_of) => ask(values_of, object).map_err(unindexed),
             Extract::By(values_of) => {
                 let view = object.get().map_err(|error| unindexed(error.to_string()))?;

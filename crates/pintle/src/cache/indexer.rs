@@ -3,12 +3,12 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, futures::OwnedNotified};
 
 use super::{
@@ -66,6 +66,8 @@ pub struct Indexer<K: Kind> {
 
 pub(super) struct Shared<K> {
     state: RwLock<State<K>>,
+    /// The caches whose place this one takes once it is filled.
+    predecessors: Mutex<Vec<Weak<Shared<K>>>>,
     /// What the reader of the objects looks for; none if objects come from anywhere.
     fields: Option<Fields>,
     unindexed: AtomicU64,
@@ -77,30 +79,45 @@ pub(super) struct State<K> {
     pub(super) store: Store<K>,
     /// Only ever grows, and `store` has an index for each.
     definitions: Arc<Vec<Arc<Definition<K>>>>,
-    /// Definitions whose index has taken in the objects that were there before it.
-    ready: Vec<bool>,
+    /// One for each definition.
+    indices: Vec<IndexState>,
+    /// The cache that has taken this one's place: readers are sent on to it.
+    successor: Option<Arc<Shared<K>>>,
+}
+
+#[derive(Clone, Copy)]
+struct IndexState {
+    /// It has taken in the objects that were there before it.
+    ready: bool,
+    /// It comes from a predecessor, so its name can be defined anew.
+    inherited: bool,
 }
 
 impl<K> State<K> {
+    /// The index of this name that can be read. While a new definition of an inherited one is being
+    /// filled, that is the inherited one.
     pub(super) fn index(&self, name: &str) -> Option<usize> {
-        let number = self
-            .definitions
-            .iter()
-            .position(|known| &*known.name == name)?;
-        self.ready
-            .get(number)
-            .is_some_and(|ready| *ready)
-            .then_some(number)
+        let mut known = self.definitions.iter().zip(&self.indices);
+        known.rposition(|(known, index)| &*known.name == name && index.ready)
     }
 }
 
 impl<K> Shared<K> {
     pub(super) fn read<T>(&self, ask: impl FnOnce(&State<K>) -> T) -> T {
-        ask(&self.state.read())
+        let state = self.state.read();
+        let Some(next) = state.successor.clone() else {
+            return ask(&state);
+        };
+        drop(state);
+        // A successor has been filled, and may have been succeeded since.
+        next.read(ask)
     }
 
     pub(super) fn changed(&self) -> OwnedNotified {
-        Arc::clone(&self.changed).notified_owned()
+        // Listened to before the look: a successor that comes in between wakes these waiters.
+        let changed = Arc::clone(&self.changed).notified_owned();
+        let successor = self.state.read().successor.clone();
+        successor.map_or(changed, |next| next.changed())
     }
 }
 
@@ -155,10 +172,12 @@ impl<K: Kind> Indexer<K> {
         let state = State {
             store: Store::new(0),
             definitions: Arc::default(),
-            ready: Vec::new(),
+            indices: Vec::new(),
+            successor: None,
         };
         let shared = Shared {
             state: RwLock::new(state),
+            predecessors: Mutex::default(),
             fields,
             unindexed: AtomicU64::new(0),
             changed: Arc::default(),
@@ -190,13 +209,14 @@ impl<K: Kind> Indexer<K> {
     /// it is written; of an array, each scalar is a value; objects without the field are not in the
     /// index. Objects already there are taken in before this returns.
     pub fn index_field(&self, name: &str, path: &str) -> Result<(), IndexError> {
-        let pointer: Pointer = path.parse()?;
-        let id = self
-            .shared
-            .fields
-            .as_ref()
-            .map(|fields| fields.add(pointer.clone()));
-        self.add_index(name, Extract::Field(id, pointer))
+        let extract = self.extract_field(path.parse()?);
+        self.add_index(name, extract, false)
+    }
+
+    fn extract_field(&self, pointer: Pointer) -> Extract<K> {
+        let fields = self.shared.fields.as_ref();
+        let id = fields.map(|fields| fields.add(pointer.clone()));
+        Extract::Field(id, pointer)
     }
 
     /// Indexes objects by what `values` says of the header of each, such as its controlling owner or
@@ -220,7 +240,7 @@ impl<K: Kind> Indexer<K> {
     where
         F: Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
     {
-        self.add_index(name, Extract::Header(Arc::new(values)))
+        self.add_index(name, Extract::Header(Arc::new(values)), false)
     }
 
     /// Indexes objects by what `values` says of each: none, one or many values.
@@ -232,7 +252,7 @@ impl<K: Kind> Indexer<K> {
     where
         F: Fn(&K) -> Vec<String> + Send + Sync + 'static,
     {
-        self.add_index(name, Extract::By(Arc::new(values)))
+        self.add_index(name, Extract::By(Arc::new(values)), false)
     }
 
     /// How often an object was left out of an index because its values could not be had.
@@ -242,23 +262,32 @@ impl<K: Kind> Indexer<K> {
 
     /// First the definition goes in, so that every later write is indexed; then, in steps, what
     /// was there before it and has not been written since.
-    fn add_index(&self, name: &str, extract: Extract<K>) -> Result<(), IndexError> {
+    fn add_index(
+        &self,
+        name: &str,
+        extract: Extract<K>,
+        inherited: bool,
+    ) -> Result<(), IndexError> {
         let definition = Arc::new(Definition {
             name: name.into(),
             extract,
         });
         let (number, present) = {
             let mut state = self.shared.state.write();
-            if state.definitions.iter().any(|known| &*known.name == name) {
+            let mut known = state.definitions.iter().zip(&state.indices);
+            if known.any(|(known, index)| &*known.name == name && !index.inherited) {
                 return Err(IndexError::Duplicate {
                     name: name.to_owned(),
                 });
             }
             Arc::make_mut(&mut state.definitions).push(definition.clone());
-            state.ready.push(false);
+            state.indices.push(IndexState {
+                ready: false,
+                inherited,
+            });
             state.store.add_index();
             let present: Vec<Object<K>> = state.store.iter().cloned().collect();
-            (state.ready.len() - 1, present)
+            (state.indices.len() - 1, present)
         };
         for objects in present.chunks(BACKFILL) {
             let values: Vec<_> = objects
@@ -270,8 +299,52 @@ impl<K: Kind> Indexer<K> {
                 state.store.index_if_current(number, object, values);
             }
         }
-        self.shared.state.write().ready[number] = true;
+        let mut state = self.shared.state.write();
+        let replaced = state.index(name);
+        state.indices[number].ready = true;
+        if let Some(replaced) = replaced {
+            state.indices[replaced].ready = false;
+            Arc::make_mut(&mut state.definitions)[replaced] = Arc::new(Definition {
+                name: name.into(),
+                extract: Extract::Retired,
+            });
+            state.store.clear_index(replaced);
+        }
         Ok(())
+    }
+
+    /// Prepares to take the place of `before`, with the same indices. They can be defined anew.
+    pub(crate) fn succeed(&self, before: &Self) {
+        let mut all: Vec<_> = before.shared.predecessors.lock().clone();
+        all.retain(|shared| shared.strong_count() > 0);
+        all.push(Arc::downgrade(&before.shared));
+        *self.shared.predecessors.lock() = all;
+        let definitions = before.shared.state.read().definitions.clone();
+        for definition in definitions.iter() {
+            let extract = match definition.extract.clone() {
+                Extract::Retired => continue,
+                // The reader of these objects numbers its fields itself.
+                Extract::Field(_, pointer) => self.extract_field(pointer),
+                other => other,
+            };
+            // Inherited definitions are never refused.
+            let _ = self.add_index(&definition.name, extract, true);
+        }
+    }
+
+    /// Takes the place of its predecessors: their listers read from here now. Returns what they
+    /// held, to be dropped without a lock.
+    pub(crate) fn take_over(&self) -> impl Send + use<K> {
+        let predecessors = self.shared.predecessors.lock().clone();
+        let mut held = Vec::new();
+        for before in predecessors.iter().filter_map(Weak::upgrade) {
+            let mut state = before.state.write();
+            state.successor = Some(self.shared.clone());
+            held.push(std::mem::replace(&mut state.store, Store::new(0)));
+            drop(state);
+            before.changed.notify_waiters();
+        }
+        held
     }
 
     fn values(&self, definition: &Definition<K>, object: &Object<K>) -> Values {

@@ -17,7 +17,10 @@ pub struct UnknownIndex {
 /// Each answer is from one state of the cache, and the objects in it are shared and cannot be
 /// changed. That an object is not there is an answer, not an error. Lists come in no order.
 ///
-/// A lister keeps its informer running for as long as it lives.
+/// A lister keeps its informer running for as long as it lives. If the informer of a
+/// [factory](crate::informer::InformerFactory) has stopped and another takes its place, as when a
+/// leader regains its lease, the lister follows: it shows the last state of the old informer until
+/// the new one has synced, and reads from that from then on.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::Pod;

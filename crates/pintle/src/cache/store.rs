@@ -184,6 +184,13 @@ impl<K> Store<K> {
         self.indices.push(Index::default());
     }
 
+    /// Empties an index that is not used any more.
+    pub(super) fn clear_index(&mut self, index: usize) {
+        if let Some(index) = self.indices.get_mut(index) {
+            *index = Index::default();
+        }
+    }
+
     /// Indexes `object` if it is still the one stored; a newer one was indexed when it was put.
     pub(super) fn index_if_current(&mut self, index: usize, object: &Object<K>, values: &Values) {
         let Some(slot) = self.slot(object.key()) else {

@@ -350,11 +350,15 @@ impl<K: Kind> Core<K> {
             return;
         }
         let mut distribution = self.distribution.lock();
-        if !mem::replace(&mut distribution.synced, true) {
-            for handler in &distribution.handlers {
-                handler.told_initial();
-            }
+        if mem::replace(&mut distribution.synced, true) {
+            return;
         }
+        let former = self.indexer.take_over();
+        for handler in &distribution.handlers {
+            handler.told_initial();
+        }
+        drop(distribution);
+        drop(former); // Runs destructors of the user's types.
     }
 }
 

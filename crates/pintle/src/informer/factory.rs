@@ -44,6 +44,12 @@ type Tweak = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
 /// from the moment it is asked for. It stops when nobody holds it, or a lister, registration or
 /// stream of it, any more.
 ///
+/// A factory can be started again after the token of an earlier [`start`](Self::start) was
+/// cancelled, as a leader does that lost its lease and regained it. An informer runs only once, so
+/// those that are still held are replaced by new ones. Listers follow: they show the last state of
+/// the old informer until the new one has synced. Indices are taken over, and can be defined anew;
+/// handlers have ended and have to be registered again.
+///
 /// ```no_run
 /// # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// use k8s_openapi::api::core::v1::Pod;
@@ -83,6 +89,11 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Whether nothing will ever run again.
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.shut_down
+    }
+
     /// Whether an informer that is made now would run.
     pub(super) fn can_run(&self) -> bool {
         let started = self.started.as_ref();
@@ -134,6 +145,11 @@ impl Entry {
             .as_ref()
             .is_some_and(CancellationToken::is_cancelled)
     }
+
+    /// Whether it has stopped or is about to.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_stopping() || self.informer.is_stopped()
+    }
 }
 
 /// An informer of any kind, without a hold on it.
@@ -144,11 +160,17 @@ pub(super) trait AnyInformer: Send {
     fn synced(&self) -> BoxFuture<'static, bool>;
     fn has_synced(&self) -> bool;
     fn is_stopped(&self) -> bool;
+    /// An informer that takes the place of this one; none if it was not made by the factory.
+    fn renew(&self, usage: Arc<Usage>) -> Option<Entry>;
 }
+
+/// Makes an informer like the one before.
+pub(super) type Make<K> = Arc<dyn Fn() -> SharedInformer<K> + Send + Sync>;
 
 pub(super) struct Parts<K: Kind> {
     pub(super) core: Arc<Core<K>>,
     pub(super) runner: Arc<Runner>,
+    make: Option<Make<K>>,
 }
 
 impl<K: Kind> AnyInformer for Parts<K> {
@@ -176,6 +198,12 @@ impl<K: Kind> AnyInformer for Parts<K> {
 
     fn is_stopped(&self) -> bool {
         self.core.is_stopped()
+    }
+
+    fn renew(&self, usage: Arc<Usage>) -> Option<Entry> {
+        let make = self.make.clone()?;
+        let informer = make().succeed(&self.core, usage);
+        Some(entry(&informer, Some(make)))
     }
 }
 
@@ -311,18 +339,22 @@ impl InformerFactory {
     }
 
     /// Makes `informer` the one of its kind: for a source of your own, as in tests. It is given to
-    /// everybody who asks with the factory's own settings, and replaces the one that was there.
+    /// everybody who asks with the factory's own settings, and replaces the one that was there. Once
+    /// it has stopped, adopt another: the factory cannot make one of the same source.
     pub fn adopt<K: Kind>(&self, kind: &K::DynamicType, informer: &SharedInformer<K>) {
         let identity = self.request::<K>(kind).identity;
         let mut state = self.shared.state.lock();
-        state.entries.insert(identity.clone(), entry(informer));
+        let entry = entry(informer, None);
+        state.entries.insert(identity.clone(), entry);
         self.start_if_running(&mut state, &identity);
     }
 
     /// Starts the informers that were asked for; those asked for later start by themselves.
     ///
     /// Does not block. Calling it again starts nothing twice; an informer stops with the token of
-    /// the call that started it. After [`shutdown`](Self::shutdown) it does nothing.
+    /// the call that started it. Informers that have stopped since and are still held are replaced
+    /// by new ones, except [adopted](Self::adopt) ones. After [`shutdown`](Self::shutdown) it does
+    /// nothing.
     ///
     /// Must be called within a tokio runtime.
     pub fn start(&self, shutdown: &CancellationToken) {
@@ -340,12 +372,20 @@ impl InformerFactory {
         }
         let identities: Vec<Identity> = state.entries.keys().cloned().collect();
         for identity in identities {
+            if let Some(entry) = state.entries.get_mut(&identity)
+                && entry.is_over()
+                && let Some(usage) = entry.usage.upgrade()
+                && let Some(next) = entry.informer.renew(usage)
+            {
+                *entry = next;
+            }
             self.start_if_running(&mut state, &identity);
         }
     }
 
     pub(super) fn start_if_running(&self, state: &mut State, identity: &Identity) {
-        let Some((token, runtime)) = state.started.clone().filter(|_| !state.shut_down) else {
+        // Before the next start, what is asked for waits for it.
+        let Some((token, runtime)) = state.started.clone().filter(|_| state.can_run()) else {
             return;
         };
         let Some(entry) = state
@@ -463,10 +503,11 @@ pub(super) fn lived_in<K: Kind>(scope: Scope) -> Scope {
     }
 }
 
-pub(super) fn entry<K: Kind>(informer: &SharedInformer<K>) -> Entry {
+pub(super) fn entry<K: Kind>(informer: &SharedInformer<K>, make: Option<Make<K>>) -> Entry {
     let parts = Parts {
         core: informer.core.clone(),
         runner: informer.runner.clone(),
+        make,
     };
     Entry {
         informer: Box::new(parts),

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use serde_json::Value;
 
 use super::{
-    factory::{Identity, InformerFactory, Parts, Settings, Transform, entry, lived_in},
+    factory::{Identity, InformerFactory, Make, Parts, Settings, Transform, entry, lived_in},
     shared::SharedInformer,
 };
 use crate::{
@@ -63,29 +63,43 @@ impl<K: Kind> InformerRequest<'_, K> {
         self
     }
 
-    /// The informer: the one that is there, or a new one.
+    /// The informer: the one that is there, or a new one. One that has stopped is not handed out
+    /// again; a new one takes its place, and its listers follow.
+    ///
+    /// Of a factory that was shut down, every informer has stopped.
     pub fn get(self) -> SharedInformer<K> {
         let mut state = self.factory.shared.state.lock();
+        let mut before = None;
         if let Some(entry) = state.entries.get(&self.identity)
             && let Some(usage) = entry.usage.upgrade()
             && let Some(parts) = entry.informer.as_any().downcast_ref::<Parts<K>>()
-            && !(state.can_run() && (entry.is_stopping() || parts.core.is_stopped()))
         {
             let (core, runner) = (parts.core.clone(), parts.runner.clone());
-            return SharedInformer {
-                core,
-                runner,
-                usage,
-            };
+            if state.is_shut_down() || !entry.is_over() {
+                return SharedInformer {
+                    core,
+                    runner,
+                    usage,
+                };
+            }
+            before = Some((core, usage));
         }
         let (factory, identity) = (self.factory, self.identity.clone());
-        let informer = self.make();
-        state.entries.insert(identity.clone(), entry(&informer));
+        let make = self.maker();
+        let informer = match before {
+            Some((core, usage)) => make().succeed(&core, usage),
+            None => make(),
+        };
+        if state.is_shut_down() {
+            informer.core.stop();
+        }
+        let entry = entry(&informer, Some(make));
+        state.entries.insert(identity.clone(), entry);
         factory.start_if_running(&mut state, &identity);
         informer
     }
 
-    fn make(self) -> SharedInformer<K> {
+    fn maker(self) -> Make<K> {
         let Self {
             factory,
             identity,
@@ -93,18 +107,9 @@ impl<K: Kind> InformerRequest<'_, K> {
             transform,
             kind,
         } = self;
-        let mut reader = Reader::new()
-            .eager(identity.eager)
-            .keep_managed_fields(identity.keep_managed_fields);
         let dynamic = Home::of::<K>() == Home::Unknown;
-        if dynamic && !K::metadata_api() {
-            reader = reader.name_kind(&identity.api_version, &identity.kind);
-        }
-        if let Some(transform) = settings.transform.or(transform) {
-            reader = reader.transform(move |value| transform(value));
-        }
-        let client = factory.shared.client.clone();
         let namespaced = identity.scope.in_namespace().is_some();
+        let client = factory.shared.client.clone();
         let mut source = KubeSource::<K>::dynamic(client, kind, identity.scope);
         if dynamic && namespaced {
             source = source.look_up_scope(kind);
@@ -112,15 +117,27 @@ impl<K: Kind> InformerRequest<'_, K> {
         if let Some(tweak) = settings.tweak {
             source = source.tweak_list_options(move |options| tweak(options));
         }
+        let transform = settings.transform.or(transform);
         let of = (identity.api_version, identity.kind);
         let resync = settings.resync_of.get(&of).copied().or(settings.resync);
-        SharedInformer::builder(source)
-            .reader(reader)
-            .resync(resync.unwrap_or_default())
-            .name(settings.name)
-            .metrics(settings.metrics)
-            .chance(settings.chance)
-            .build()
+        Arc::new(move || {
+            let mut reader = Reader::new()
+                .eager(identity.eager)
+                .keep_managed_fields(identity.keep_managed_fields);
+            if dynamic && !K::metadata_api() {
+                reader = reader.name_kind(&of.0, &of.1);
+            }
+            if let Some(transform) = transform.clone() {
+                reader = reader.transform(move |value| transform(value));
+            }
+            SharedInformer::builder(source.clone())
+                .reader(reader)
+                .resync(resync.unwrap_or_default())
+                .name(settings.name.clone())
+                .metrics(settings.metrics.clone())
+                .chance(settings.chance.clone())
+                .build()
+        })
     }
 }
 

@@ -46,7 +46,9 @@ use crate::{
 ///   addition, also if both were missed.
 ///
 /// # Stopping
-/// An informer runs once. When it stops, calls in progress complete and what waits is dropped.
+/// An informer runs once. When it stops, calls in progress complete and what waits is dropped. An
+/// [`InformerFactory`](super::InformerFactory) makes another one in its place when it is started
+/// again; handlers have to be registered with that one, listers follow it.
 ///
 /// ```no_run
 /// # async fn example(client: kube::Client) {
@@ -167,6 +169,13 @@ impl<K: Kind> SharedInformer<K> {
     /// What is followed, for people: `pods at cluster scope`.
     pub fn describe(&self) -> &str {
         &self.runner.describe
+    }
+
+    /// Takes the place of an informer that has stopped: its listers follow this one, and what kept
+    /// that one running keeps this one.
+    pub(super) fn succeed(self, before: &Core<K>, usage: Arc<Usage>) -> Self {
+        self.core.indexer.succeed(&before.indexer);
+        Self { usage, ..self }
     }
 
     /// Which objects of its kind are followed.

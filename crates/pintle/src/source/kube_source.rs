@@ -76,7 +76,7 @@ pub struct KubeSource<K> {
     silence: Duration,
     tweak: Option<Tweak>,
     /// Set if the namespace counts only for a kind that lives in namespaces.
-    lookup: Option<Lookup>,
+    lookup: Option<Arc<Lookup>>,
     of: PhantomData<fn() -> K>,
 }
 
@@ -116,7 +116,7 @@ impl<K: Resource> KubeSource<K> {
     /// Asks the server's discovery where the kind lives before the first request, and ignores the
     /// namespace if it lives in none.
     pub(crate) fn look_up_scope(mut self, kind: &K::DynamicType) -> Self {
-        self.lookup = Some(Lookup::new::<K>(kind));
+        self.lookup = Some(Arc::new(Lookup::new::<K>(kind)));
         self
     }
 }
@@ -252,10 +252,8 @@ impl<K: 'static> ListWatch for KubeSource<K> {
     }
 
     fn describe(&self) -> String {
-        let cluster = self
-            .lookup
-            .as_ref()
-            .is_some_and(Lookup::found_cluster_scoped);
+        let lookup = self.lookup.as_ref();
+        let cluster = lookup.is_some_and(|lookup| lookup.found_cluster_scoped());
         let scope = self.scope.clone();
         let scope = if cluster { scope.in_cluster() } else { scope };
         format!("{} {scope}", self.resource)
@@ -310,6 +308,25 @@ impl<K: 'static> ListWatch for KubeSource<K> {
             body: Some(response.into_body()),
             lines: Lines::new(self.object_limit),
         })
+    }
+}
+
+impl<K> Clone for KubeSource<K> {
+    fn clone(&self) -> Self {
+        Self {
+            client: self.client.clone(),
+            request: self.request.clone(),
+            resource: self.resource.clone(),
+            api_version: self.api_version.clone(),
+            kind: self.kind.clone(),
+            scope: self.scope.clone(),
+            metadata_only: self.metadata_only,
+            object_limit: self.object_limit,
+            silence: self.silence,
+            tweak: self.tweak.clone(),
+            lookup: self.lookup.clone(),
+            of: PhantomData,
+        }
     }
 }
 

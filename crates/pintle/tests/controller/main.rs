@@ -14,6 +14,7 @@ mod own_write_kinds;
 mod own_writes;
 mod results;
 mod settings;
+mod terms;
 mod triggers;
 mod user_queue;
 
