@@ -61,11 +61,15 @@ pub struct RateLimit {
     metrics: LimitMetrics,
 }
 
+/// How long a whole burst may take to come back: the governor counts nanoseconds in 64 bits, and
+/// overflows beyond.
+const LONGEST: Duration = Duration::from_nanos(u64::MAX / 2);
+
 /// A limit that makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidLimit {
-    /// The rate is negative, not a number, or too close to zero.
+    /// The rate is not finite, or so close to zero that the burst would take centuries to come back.
     #[error("{0} requests per second is no rate")]
     Rate(f64),
     /// With a burst of zero nothing could ever be sent.
@@ -84,7 +88,13 @@ impl RateLimit {
         }
         let burst = NonZeroU32::new(burst).ok_or(InvalidLimit::Burst)?;
         let period = Duration::try_from_secs_f64(qps.recip()).ok();
-        let quota = period.and_then(Quota::with_period);
+        let quota = period
+            .filter(|period| {
+                period
+                    .checked_mul(burst.get())
+                    .is_some_and(|all| all <= LONGEST)
+            })
+            .and_then(Quota::with_period);
         let quota = quota.ok_or(InvalidLimit::Rate(qps))?.allow_burst(burst);
         Ok(Self {
             lanes: Some(Arc::new(Lanes::new(quota))),
@@ -452,6 +462,10 @@ mod tests {
         for qps in [f64::INFINITY, 1e-300] {
             assert_eq!(RateLimit::new(qps, 1).err(), Some(InvalidLimit::Rate(qps)));
         }
+        let slow = 1e-8; // One request in three years.
+        assert!(RateLimit::new(slow, 1).is_ok());
+        let refused = Some(InvalidLimit::Rate(slow));
+        assert_eq!(RateLimit::new(slow, u32::MAX).err(), refused);
         assert!(RateLimit::new(f64::NAN, 1).is_err());
     }
 
