@@ -41,7 +41,11 @@ impl Document {
     /// Answers `/openapi/v2`.
     pub(crate) fn answer(&self, catalog: &Arc<Catalog>, parts: &Parts) -> Response<Body> {
         let Some(form) = form(parts) else {
-            return respond::text(406, "");
+            let mut refusal = respond::text(406, "");
+            let headers = refusal.headers_mut();
+            headers.remove(header::CONTENT_TYPE);
+            headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+            return refusal;
         };
         let mut written = self.0.lock();
         written.follow(catalog);
