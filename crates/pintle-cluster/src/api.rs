@@ -132,8 +132,8 @@ pub(crate) async fn replace_status<K: Writable>(
     Ok(unless_stale(cx.replace_status(object).await)?.is_some())
 }
 
-/// `None` for a write to an object that has changed or gone meanwhile. Whoever gets it stops: the
-/// change wakes the key again, and then it is decided on what is true then.
+/// `None` for a request about something that has changed or gone meanwhile. The caller stops there:
+/// the change enqueues the key again, and the next run decides on what is true then.
 pub(crate) fn unless_stale<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -20,6 +20,9 @@ impl Discovered {
 
 /// All kinds of the server, each once: in its group's preferred version if anything can be done with
 /// it there, else in the first where it can. Subresources are left out.
+///
+/// The groups and their versions are separate requests, so a version can vanish in between with the
+/// definition that brought it. It then has no kinds.
 pub(crate) async fn kinds(client: &Client) -> Result<Vec<Discovered>, kube::Error> {
     let mut kinds = Vec::new();
     let core = client.list_core_api_resources("v1").await?;
@@ -30,10 +33,14 @@ pub(crate) async fn kinds(client: &Client) -> Result<Vec<Discovered>, kube::Erro
         let mut read = BTreeSet::new();
         for version in versions {
             if read.insert(version.group_version.clone()) {
-                let list = client
+                match client
                     .list_api_group_resources(&version.group_version)
-                    .await?;
-                lists.push((group.name.clone(), version.version, list));
+                    .await
+                {
+                    Ok(list) => lists.push((group.name.clone(), version.version, list)),
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
     }

@@ -432,6 +432,45 @@ async fn a_collector_that_cannot_start_is_started_again_and_the_others_go_on() {
     cluster.stop().await;
 }
 
+/// Proves W93, W103.
+#[tokio::test(start_paused = true)]
+async fn kind_that_vanishes_after_discovery_stops_no_loop() {
+    let server = virtual_server();
+    let gateway = Gateway::new(&server, None);
+    // What the loops see when a definition goes after they read the list of groups.
+    let vanished = "/apis/example.com/v1";
+    gateway.hide(Some(vanished));
+    let cluster = virtual_cluster()
+        .server(server)
+        .client(gateway.client())
+        .start()
+        .await;
+    let kubectl = Kubectl::new(cluster.client());
+    define(&kubectl, "foos", "Foo", &["v1"]).await;
+    wait_for("the collector to look for the kind", async || {
+        gateway.traffic().lists.contains_key(vanished).then_some(())
+    })
+    .await;
+    gateway.forget();
+    let nobody = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "nobody",
+    });
+    kubectl.create::<ConfigMap>(map("child", &[nobody])).await;
+    until_left(&kubectl, &[]).await;
+    let namespaces = Api::<Namespace>::all(cluster.client());
+    create_namespace(&namespaces, "team").await;
+    namespaces
+        .delete("team", &DeleteParams::default())
+        .await
+        .unwrap();
+    until_gone(&namespaces, "team").await;
+    let lists = gateway.traffic().lists;
+    // One look by the loop of namespaces for each of its passes, none by a restarted collector.
+    let passes = lists.get("/apis").copied().unwrap_or_default();
+    assert!(passes < 5, "nothing is started again: {passes}");
+    cluster.stop().await;
+}
+
 /// Proves W103.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_says_what_holds_it() {

@@ -129,9 +129,12 @@ async fn empty_of(
     );
     let objects = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
     let list = |objects: Api<DynamicObject>| async move {
-        objects.list_metadata(&ListParams::default()).await
+        unless_stale(objects.list_metadata(&ListParams::default()).await)
     };
-    let present = list(objects.clone()).await?;
+    // A kind that went since it was discovered has nothing left to delete.
+    let Some(present) = list(objects.clone()).await? else {
+        return Ok(());
+    };
     if present.items.is_empty() {
         return Ok(());
     }
@@ -144,7 +147,9 @@ async fn empty_of(
     for object in present.items.iter().filter(|object| !going(object)) {
         unless_stale(objects.delete(meta::name(&object.metadata), &params).await)?;
     }
-    let left = list(objects).await?;
+    let Some(left) = list(objects).await? else {
+        return Ok(());
+    };
     let finalizers = |object: &PartialObjectMeta<DynamicObject>| {
         object.metadata.finalizers.clone().unwrap_or_default()
     };

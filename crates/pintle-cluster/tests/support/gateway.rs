@@ -55,6 +55,8 @@ struct State {
     delay: Duration,
     /// Reads of this path fail.
     barred: Option<String>,
+    /// Reads of this path find nothing.
+    hidden: Option<String>,
     shut: watch::Sender<bool>,
 }
 
@@ -73,6 +75,7 @@ impl Gateway {
             fault,
             delay: Duration::ZERO,
             barred: None,
+            hidden: None,
             shut,
         };
         Self {
@@ -107,6 +110,11 @@ impl Gateway {
         self.state.lock().barred = path.map(str::to_owned);
     }
 
+    /// From now on reads of this path are 404; of none, if none is given.
+    pub fn hide(&self, path: Option<&str>) {
+        self.state.lock().hidden = path.map(str::to_owned);
+    }
+
     /// Resolves when the crash has come.
     pub async fn crashed(&self) {
         let mut shut = self.state.lock().shut.subscribe();
@@ -121,6 +129,7 @@ enum Fate {
     PassUnheard,
     PassAndFail,
     Fail,
+    Miss,
 }
 
 impl State {
@@ -133,6 +142,10 @@ impl State {
         if request.method() == Method::GET {
             if self.barred.as_ref() == Some(&path) {
                 return Fate::Fail;
+            }
+            if self.hidden.as_ref() == Some(&path) {
+                *self.traffic.lists.entry(path).or_default() += 1;
+                return Fate::Miss;
             }
             if query.contains("watch=") {
                 *self.traffic.watches.entry(path).or_default() += 1;
@@ -208,6 +221,10 @@ where
                     pending().await
                 }
                 Fate::PassAndFail => failed(service.call(request).await),
+                Fate::Miss => {
+                    *request.uri_mut() = "/api/v1/nothing".parse().unwrap();
+                    service.call(request).await
+                }
                 Fate::Fail => {
                     *request.method_mut() = Method::GET;
                     *request.uri_mut() = "/version".parse().unwrap();
