@@ -108,21 +108,105 @@ async fn a_pod_is_bound_once() {
     );
 }
 
+const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+
+fn budget() -> Value {
+    json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1,
+        "selector": {"matchLabels": {"app": "web"}}}})
+}
+
+/// What a kubelet says of a pod.
+async fn run(http: &Http, pod: &str, ready: bool) {
+    let ready = if ready { "True" } else { "False" };
+    let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]});
+    let path = format!("{PODS}/{pod}/status");
+    assert_eq!(http.merge(&path, &json!({"status": status})).await.0, 200);
+}
+
+/// Proves W140.
+#[tokio::test]
+async fn unhealthy_pods_go_without_counting_where_the_budget_says_so() {
+    let server = server();
+    let http = http(&server);
+    assert_eq!(http.post(BUDGETS, &budget()).await.0, 201);
+    let path = format!("{BUDGETS}/b");
+    let numbers = |desired: u32, healthy: u32| {
+        json!({"status": {"disruptionsAllowed": 0, "observedGeneration": 1,
+            "desiredHealthy": desired, "currentHealthy": healthy}})
+    };
+    let eviction = json!({"metadata": {"name": "p"}});
+    let evict = async || http.post(&format!("{PODS}/p/eviction"), &eviction).await.0;
+    pod(&http, "p").await;
+    run(&http, "p", false).await;
+    // The budget is short of healthy pods, or wants none: what it has is all it may count on.
+    for (desired, healthy) in [(2, 1), (0, 0)] {
+        http.merge(&format!("{path}/status"), &numbers(desired, healthy))
+            .await;
+        assert_eq!(evict().await, 429);
+    }
+    http.merge(&format!("{path}/status"), &numbers(1, 1)).await;
+    assert_eq!(evict().await, 201);
+    assert_eq!(http.get(&format!("{PODS}/p")).await.0, 404);
+    let (_, after) = http.get(&path).await;
+    assert_eq!(
+        after["status"].get("disruptedPods"),
+        None,
+        "it was not counted"
+    );
+
+    pod(&http, "p").await;
+    run(&http, "p", false).await;
+    let always = json!({"spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}});
+    assert_eq!(http.merge(&path, &always).await.0, 200);
+    http.merge(&format!("{path}/status"), &numbers(2, 1)).await;
+    assert_eq!(evict().await, 201);
+}
+
+/// Proves W140.
+#[tokio::test]
+async fn evicted_pod_says_so_before_it_goes() {
+    let server = server();
+    let http = http(&server);
+    pod(&http, "p").await;
+    run(&http, "p", true).await;
+    let mut watch = http.watch(&format!("{PODS}?watch=1")).await;
+    assert_eq!(watch.take(1).await, ["ADDED p"]);
+    let eviction = json!({"metadata": {"name": "p"}});
+    assert_eq!(
+        http.post(&format!("{PODS}/p/eviction?dryRun=All"), &eviction)
+            .await
+            .0,
+        201
+    );
+    assert_eq!(
+        http.post(&format!("{PODS}/p/eviction"), &eviction).await.0,
+        201
+    );
+    let event = watch.next().await.unwrap();
+    assert_eq!(event["type"], "MODIFIED");
+    let conditions = event["object"]["status"]["conditions"].as_array().unwrap();
+    let target = conditions.iter().find(|c| c["type"] == "DisruptionTarget");
+    let target = target.expect("the condition");
+    assert_eq!(
+        (&target["status"], &target["reason"], &target["message"]),
+        (
+            &json!("True"),
+            &json!("EvictionByEvictionAPI"),
+            &json!("Eviction API: evicting")
+        )
+    );
+    assert_eq!(watch.take(1).await, ["DELETED p"]);
+}
+
 /// Proves W80, W140.
 #[tokio::test]
 async fn an_eviction_honours_the_budget() {
     let server = server();
     let http = http(&server);
     pod(&http, "p").await;
-    http.merge(
-        &format!("{PODS}/p/status"),
-        &json!({"status": {"phase": "Running"}}),
-    )
-    .await;
-    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
-    let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1,
-        "selector": {"matchLabels": {"app": "web"}}}});
-    assert_eq!(http.post(budgets, &budget).await.0, 201);
+    run(&http, "p", true).await;
+    let budgets = BUDGETS;
+    http.post(budgets, &budget()).await;
     let eviction = json!({"metadata": {"name": "p"}});
     let (code, status) = http.post(&format!("{PODS}/p/eviction"), &eviction).await;
     assert_eq!((code, &status["reason"]), (429, &json!("TooManyRequests")));

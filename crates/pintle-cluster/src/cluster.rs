@@ -15,11 +15,11 @@ use tokio::net::ToSocketAddrs;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    deployment, garbage_collector,
+    deployment, disruption, garbage_collector,
     manager::{Environment, Loop, Manager},
     namespace, nodes,
     pods::{self, plan::Pace},
-    replica_set, service_account,
+    replica_set, service_account, volume_protection,
 };
 
 /// Which loops run.
@@ -33,7 +33,7 @@ use crate::{
 /// assert!(Loops::ALL.contains(some));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loops(u8);
+pub struct Loops(u16);
 
 impl Loops {
     /// None: a bare API server.
@@ -52,8 +52,12 @@ impl Loops {
     pub const SERVICE_ACCOUNT: Self = Self(1 << 5);
     /// Registers simulated nodes and renews their leases.
     pub const NODES: Self = Self(1 << 6);
+    /// Lets deleted claims and volumes go once nothing uses them.
+    pub const VOLUME_PROTECTION: Self = Self(1 << 7);
+    /// Counts how many Pods a `PodDisruptionBudget` lets be evicted.
+    pub const DISRUPTION: Self = Self(1 << 8);
     /// The whole cluster.
-    pub const ALL: Self = Self((1 << 7) - 1);
+    pub const ALL: Self = Self((1 << 9) - 1);
 
     /// Whether all of `other` are among these.
     pub fn contains(self, other: Self) -> bool {
@@ -243,8 +247,16 @@ fn chosen(loops: Loops) -> Vec<Loop> {
             Loop::new("garbage-collector", garbage_collector::run),
         ),
         (
+            Loops::VOLUME_PROTECTION,
+            Loop::new("volume-protection", volume_protection::run),
+        ),
+        (
             Loops::PODS,
             Loop::new("pods", pods::run).acts_on(&[("", "pods")]),
+        ),
+        (
+            Loops::DISRUPTION,
+            Loop::new("disruption", disruption::run).acts_on(&[("policy", "poddisruptionbudgets")]),
         ),
         (
             Loops::REPLICA_SET,

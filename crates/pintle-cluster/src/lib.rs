@@ -31,6 +31,8 @@
 //! | [`Loops::NAMESPACE`] | empties namespaces that are deleted |
 //! | [`Loops::SERVICE_ACCOUNT`] | gives namespaces their account and certificates |
 //! | [`Loops::NODES`] | registers simulated nodes and renews their leases |
+//! | [`Loops::VOLUME_PROTECTION`] | lets deleted claims and volumes go once nothing uses them |
+//! | [`Loops::DISRUPTION`] | counts how many Pods a `PodDisruptionBudget` lets be evicted |
 
 //!
 //! # A test of your own controller
@@ -80,6 +82,7 @@ mod api;
 mod cluster;
 mod deployment;
 mod discovery;
+mod disruption;
 mod garbage_collector;
 mod manager;
 mod meta;
@@ -88,5 +91,6 @@ mod nodes;
 mod pods;
 mod replica_set;
 mod service_account;
+mod volume_protection;
 
 pub use self::cluster::{Builder, Cluster, Loops};

@@ -8,7 +8,8 @@ use std::{any::Any, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
-    core::v1::{Node, Pod},
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    policy::v1::PodDisruptionBudget,
 };
 use pintle::{
     client::describe, clock::Clock, controller::ControllerError, events::EventBroadcaster,
@@ -129,6 +130,9 @@ impl Manager {
             kept.push(Box::new(sets));
             kept.push(Box::new(pods));
             kept.push(Box::new(informers.informer::<Node>()));
+            kept.push(Box::new(informers.informer::<PersistentVolume>()));
+            kept.push(Box::new(informers.informer::<PersistentVolumeClaim>()));
+            kept.push(Box::new(informers.informer::<PodDisruptionBudget>()));
         }
         let running = loops
             .into_iter()

@@ -39,7 +39,7 @@ pub(crate) struct DeleteOptions {
     propagation: Option<Propagation>,
     grace: Option<i64>,
     uid: Option<String>,
-    version: Option<String>,
+    pub(super) version: Option<String>,
     pub(crate) dry_run: bool,
     /// The server deletes by itself, for no request.
     unasked: bool,
@@ -362,7 +362,7 @@ fn success(resource: &Resource, object: &Object) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
-fn check_preconditions(
+pub(super) fn check_preconditions(
     resource: &Resource,
     current: &Object,
     options: &DeleteOptions,

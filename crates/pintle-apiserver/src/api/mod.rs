@@ -15,6 +15,7 @@ mod discovery;
 mod endpoints;
 mod error;
 mod events;
+mod evictions;
 mod impersonate;
 mod list;
 mod managers;

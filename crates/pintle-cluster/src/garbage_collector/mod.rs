@@ -16,7 +16,11 @@ use std::{
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, ReplicaSet},
-        core::v1::{ConfigMap, Namespace, Node, ObjectReference, Pod, ServiceAccount},
+        core::v1::{
+            ConfigMap, Namespace, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim,
+            Pod, ServiceAccount,
+        },
+        policy::v1::PodDisruptionBudget,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     apimachinery::pkg::apis::meta::v1::OwnerReference,
@@ -224,7 +228,10 @@ impl Collector {
             Node,
             Namespace,
             ServiceAccount,
-            ConfigMap
+            ConfigMap,
+            PersistentVolume,
+            PersistentVolumeClaim,
+            PodDisruptionBudget
         );
         // The factory starts an informer with the token of the last start, which may be a loop's.
         self.environment

@@ -1,0 +1,152 @@
+//! Budgets of disruption: how many Pods may be evicted now.
+//!
+//! The eviction subresource of the server decides by the status this loop writes, and takes one off
+//! with each eviction it allows. [`plan::plan`] counts again whenever a Pod of the budget changes.
+
+mod plan;
+#[cfg(test)]
+mod plan_tests;
+mod scale;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
+use pintle::{
+    cache::{Lister, Object, ObjectKey},
+    controller::{Action, Context, Controller, ReconcileError},
+    events::{EventRecorder, EventType},
+};
+use tokio_util::sync::CancellationToken;
+
+use self::plan::{Failure, Plan, Scales};
+use crate::{
+    api,
+    manager::{Environment, LoopError},
+    meta,
+};
+
+/// Runs the loop until `stop`.
+pub(crate) async fn run(
+    environment: Arc<Environment>,
+    stop: CancellationToken,
+) -> Result<(), LoopError> {
+    let recorder = environment.events.recorder("controllermanager");
+    let budgets = environment
+        .informers
+        .informer::<PodDisruptionBudget>()
+        .lister();
+    let shared = environment.clone();
+    Controller::<PodDisruptionBudget>::new("disruption", &environment.informers)
+        .watches::<Pod>(move |pod| budgets_of(&budgets, pod))
+        .metrics(&environment.metrics)
+        .run(
+            move |key, cx| reconcile(key, cx, shared.clone(), recorder.clone()),
+            &stop,
+        )
+        .await?;
+    Ok(())
+}
+
+/// The budgets that select a Pod.
+fn budgets_of(budgets: &Lister<PodDisruptionBudget>, pod: &Object<Pod>) -> Vec<ObjectKey> {
+    let namespace = pod.key().namespace().unwrap_or_default();
+    let selects = |budget: &Object<PodDisruptionBudget>| {
+        let budget = budget.get();
+        budget.is_ok_and(|budget| plan::selector(&budget).matches(pod.labels().iter()))
+    };
+    let mut budgets = budgets.namespace(namespace).list();
+    budgets.retain(selects);
+    budgets.iter().map(|budget| budget.key().clone()).collect()
+}
+
+async fn reconcile(
+    key: ObjectKey,
+    cx: Context,
+    environment: Arc<Environment>,
+    recorder: EventRecorder,
+) -> Result<Action, ReconcileError> {
+    let Some(cached) = cx.lister::<PodDisruptionBudget>()?.get(&key) else {
+        return Ok(Action::await_change());
+    };
+    let budget = cached.get()?;
+    let namespace = key.namespace().unwrap_or_default();
+    let pods = cx.lister::<Pod>()?.namespace(namespace);
+    let mut pods = pods.list_matching(&plan::selector(&budget));
+    // A cache lists in no order, and what is reported must not depend on that.
+    pods.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+    let pods: Vec<Arc<Pod>> = pods.iter().map(Object::get).collect::<Result<_, _>>()?;
+
+    let scales = if plan::needs_scale(&budget) {
+        scale::scales(&environment, namespace, &pods).await?
+    } else {
+        Ok(Scales::new())
+    };
+    let now = environment.clock.now();
+    let plan = scales.and_then(|scales| plan::plan(&budget, &pods, &scales, now));
+    let Plan {
+        status,
+        again,
+        not_deleted,
+    } = match plan {
+        Ok(plan) => plan,
+        Err(failure) => {
+            let status = plan::failed(&budget, &failure, now);
+            if status.is_some() {
+                warn_failed(&recorder, &budget, &failure);
+                let failed = PodDisruptionBudget {
+                    status,
+                    ..(*budget).clone()
+                };
+                api::replace_status(&cx, &failed).await?;
+            }
+            return Ok(Action::await_change());
+        }
+    };
+    for name in not_deleted {
+        let message = format!(
+            "Pod was expected by PDB {namespace}/{} to be deleted but it wasn't",
+            key.name()
+        );
+        let pod = pods.iter().find(|pod| meta::name(&pod.metadata) == name);
+        if let Some(pod) = pod {
+            recorder.event(&**pod, EventType::Warning, "NotDeleted", message);
+        }
+    }
+    if status.is_some() {
+        report(&recorder, &budget, &pods);
+        let counted = PodDisruptionBudget {
+            status,
+            ..(*budget).clone()
+        };
+        api::replace_status(&cx, &counted).await?;
+    }
+    Ok(again.map_or_else(Action::await_change, Action::requeue_after))
+}
+
+fn warn_failed(recorder: &EventRecorder, budget: &PodDisruptionBudget, failure: &Failure) {
+    let message = format!("Failed to calculate the number of expected pods: {failure}");
+    recorder.event(
+        budget,
+        EventType::Warning,
+        "CalculateExpectedPodCountFailed",
+        message,
+    );
+}
+
+/// Says what is odd about the Pods of a budget, whenever its numbers change.
+fn report(recorder: &EventRecorder, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) {
+    if pods.is_empty() {
+        let message = "No matching pods found";
+        recorder.event(budget, EventType::Normal, "NoPods", message);
+    }
+    if plan::needs_scale(budget) && !plan::unmanaged(pods).is_empty() {
+        let message = format!(
+            "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. \
+             As a result, the status of the PDB cannot be calculated correctly, which may result \
+             in undefined behavior. To account for these pods please set \".spec.minAvailable\" \
+             field of the PDB to an integer value.",
+            plan::selector(budget)
+        );
+        recorder.event(budget, EventType::Warning, "UnmanagedPods", message);
+    }
+}

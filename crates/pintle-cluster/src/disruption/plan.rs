@@ -1,0 +1,264 @@
+//! How many Pods of a budget may be disrupted.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        core::v1::Pod,
+        policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus},
+    },
+    apimachinery::pkg::{
+        apis::meta::v1::{Condition, Time},
+        util::intstr::IntOrString,
+    },
+};
+use pintle::cache::Selector;
+
+use crate::{meta, pods::state::is_ready};
+
+/// How long an evicted Pod may take to be marked for deletion before the eviction counts as failed.
+const DELETION_TIMEOUT: Duration = Duration::from_secs(120);
+const CONDITION: &str = "DisruptionAllowed";
+
+/// How many Pods the controller of a Pod wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Scale {
+    /// Of the controller that has the scale: for a Pod of a Deployment, the Deployment.
+    pub(super) uid: String,
+    pub(super) replicas: i32,
+}
+
+/// The scales of Pods' controllers, by the UID of the Pod's owner reference.
+pub(super) type Scales = BTreeMap<String, Scale>;
+
+/// Why a status cannot be computed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("found no controllers for pod {0:?}")]
+    NoController(String),
+    #[error("invalid value for IntOrString: invalid type: string is not a percentage")]
+    NotAPercentage,
+    #[error("{0}")]
+    Scale(String),
+}
+
+/// What to do about a budget.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Plan {
+    /// The new status, if it differs.
+    pub(super) status: Option<PodDisruptionBudgetStatus>,
+    /// When to look again without having been woken.
+    pub(super) again: Option<Duration>,
+    /// Pods that were evicted and never deleted.
+    pub(super) not_deleted: Vec<String>,
+}
+
+/// Which Pods a budget is about. Unlike the selector of a workload, an empty one selects all.
+pub(super) fn selector(budget: &PodDisruptionBudget) -> Selector {
+    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    selector
+        .and_then(|selector| Selector::try_from(selector).ok())
+        .unwrap_or_else(Selector::nothing)
+}
+
+/// Whether the numbers of a budget depend on how many Pods there should be.
+pub(super) fn needs_scale(budget: &PodDisruptionBudget) -> bool {
+    budget.spec.as_ref().is_some_and(|spec| {
+        spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
+    })
+}
+
+/// The names of the Pods that no controller owns.
+pub(super) fn unmanaged(pods: &[Arc<Pod>]) -> Vec<String> {
+    let unmanaged = pods
+        .iter()
+        .filter(|pod| meta::controller_of(&pod.metadata).is_none());
+    unmanaged
+        .map(|pod| meta::name(&pod.metadata).to_owned())
+        .collect()
+}
+
+/// Computes the status of a budget from its Pods.
+pub(super) fn plan(
+    budget: &PodDisruptionBudget,
+    pods: &[Arc<Pod>],
+    scales: &Scales,
+    now: Timestamp,
+) -> Result<Plan, Failure> {
+    let (expected, desired) = expected(budget, pods, scales)?;
+    let (disrupted, again, not_deleted) = disrupted(budget, pods, now);
+    let healthy = pods
+        .iter()
+        .filter(|pod| {
+            !meta::is_being_deleted(&pod.metadata)
+                && !disrupted.contains_key(meta::name(&pod.metadata))
+                && is_ready(pod)
+        })
+        .count();
+    let healthy = meta::clamp(healthy);
+    // A budget that matches no Pod yet allows nothing, so that it is safe when the first appear.
+    let allowed = if expected > 0 {
+        healthy.saturating_sub(desired).max(0)
+    } else {
+        0
+    };
+    let generation = budget.metadata.generation;
+    let old = budget.status.as_ref();
+    let (holds, reason) = if allowed > 0 {
+        ("True", "SufficientPods")
+    } else {
+        ("False", "InsufficientPods")
+    };
+    let condition = (holds, reason, "");
+    let status = PodDisruptionBudgetStatus {
+        conditions: Some(conditions(old, condition, generation, now)),
+        current_healthy: Some(healthy),
+        desired_healthy: Some(desired),
+        disrupted_pods: Some(disrupted).filter(|pods| !pods.is_empty()),
+        disruptions_allowed: Some(allowed),
+        expected_pods: Some(expected),
+        observed_generation: generation,
+    };
+    Ok(Plan {
+        status: Some(status).filter(|status| old != Some(status)),
+        again,
+        not_deleted,
+    })
+}
+
+/// The status of a budget that could not be computed: it allows nothing, and says why.
+pub(super) fn failed(
+    budget: &PodDisruptionBudget,
+    failure: &Failure,
+    now: Timestamp,
+) -> Option<PodDisruptionBudgetStatus> {
+    let old = budget.status.clone().unwrap_or_default();
+    let condition = ("False", "SyncFailed", &*failure.to_string());
+    let conditions = conditions(Some(&old), condition, old.observed_generation, now);
+    let status = PodDisruptionBudgetStatus {
+        conditions: Some(conditions),
+        disruptions_allowed: Some(0),
+        ..old
+    };
+    Some(status).filter(|status| budget.status.as_ref() != Some(status))
+}
+
+fn conditions(
+    old: Option<&PodDisruptionBudgetStatus>,
+    (status, reason, message): (&str, &str, &str),
+    observed_generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let mut conditions = old
+        .and_then(|old| old.conditions.clone())
+        .unwrap_or_default();
+    let known = conditions.iter_mut().find(|known| known.type_ == CONDITION);
+    let last_transition_time = match &known {
+        Some(known) if known.status == status => known.last_transition_time.clone(),
+        _ => meta::time(now),
+    };
+    let condition = Condition {
+        last_transition_time,
+        message: message.to_owned(),
+        observed_generation,
+        reason: reason.to_owned(),
+        status: status.to_owned(),
+        type_: CONDITION.to_owned(),
+    };
+    match known {
+        Some(known) => *known = condition,
+        None => conditions.push(condition),
+    }
+    conditions
+}
+
+/// How many Pods there should be, and how many of them healthy.
+fn expected(
+    budget: &PodDisruptionBudget,
+    pods: &[Arc<Pod>],
+    scales: &Scales,
+) -> Result<(i32, i32), Failure> {
+    let Some(spec) = &budget.spec else {
+        return Ok((0, 0));
+    };
+    if let Some(max_unavailable) = &spec.max_unavailable {
+        let expected = expected_scale(pods, scales)?;
+        let unavailable = resolve(max_unavailable, expected)?;
+        return Ok((expected, expected.saturating_sub(unavailable).max(0)));
+    }
+    match &spec.min_available {
+        None => Ok((0, 0)),
+        Some(IntOrString::Int(count)) => Ok((meta::clamp(pods.len()), *count)),
+        Some(percentage) => {
+            let expected = expected_scale(pods, scales)?;
+            Ok((expected, resolve(percentage, expected)?))
+        }
+    }
+}
+
+/// What all controllers of the Pods want together.
+fn expected_scale(pods: &[Arc<Pod>], scales: &Scales) -> Result<i32, Failure> {
+    let mut found = BTreeMap::new();
+    for pod in pods {
+        let Some(controller) = meta::controller_of(&pod.metadata) else {
+            continue;
+        };
+        let scale = scales
+            .get(&controller.uid)
+            .ok_or_else(|| Failure::NoController(meta::name(&pod.metadata).to_owned()))?;
+        found.insert(&scale.uid, scale.replicas);
+    }
+    Ok(found.values().fold(0, |sum, n| sum.saturating_add(*n)))
+}
+
+/// A count, or a percentage of `total` rounded up.
+fn resolve(value: &IntOrString, total: i32) -> Result<i32, Failure> {
+    let text = match value {
+        IntOrString::Int(count) => return Ok(*count),
+        IntOrString::String(text) => text,
+    };
+    let percent = text
+        .strip_suffix('%')
+        .and_then(|text| text.parse::<i32>().ok());
+    let percent = i64::from(percent.ok_or(Failure::NotAPercentage)?);
+    let count = (percent * i64::from(total) + 99).div_euclid(100);
+    Ok(i32::try_from(count).unwrap_or(i32::MAX))
+}
+
+type Disrupted = BTreeMap<String, Time>;
+
+/// The evictions still to be confirmed by a deletion, when the first of them counts as failed, and
+/// the Pods of those that have.
+fn disrupted(
+    budget: &PodDisruptionBudget,
+    pods: &[Arc<Pod>],
+    now: Timestamp,
+) -> (Disrupted, Option<Duration>, Vec<String>) {
+    let (mut left, mut again, mut not_deleted) = (Disrupted::new(), None, Vec::new());
+    let evicted = budget
+        .status
+        .as_ref()
+        .and_then(|status| status.disrupted_pods.as_ref());
+    let Some(evicted) = evicted else {
+        return (left, again, not_deleted);
+    };
+    for pod in pods {
+        let name = meta::name(&pod.metadata);
+        let Some(time) = evicted.get(name) else {
+            continue;
+        };
+        if meta::is_being_deleted(&pod.metadata) {
+            continue;
+        }
+        let age = Duration::try_from(now.duration_since(time.0)).unwrap_or_default();
+        match DELETION_TIMEOUT.checked_sub(age) {
+            Some(wait) if !wait.is_zero() => {
+                left.insert(name.to_owned(), time.clone());
+                again = Some(again.map_or(wait, |again: Duration| again.min(wait)));
+            }
+            _ => not_deleted.push(name.to_owned()),
+        }
+    }
+    (left, again, not_deleted)
+}

@@ -1,0 +1,144 @@
+//! How many Pods the controllers of Pods want.
+
+use std::sync::Arc;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, ReplicaSet},
+        core::v1::Pod,
+    },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::Client;
+use pintle::{cache::ObjectKey, controller::ReconcileError};
+use serde_json::Value;
+
+use super::plan::{Failure, Scale, Scales};
+use crate::{discovery, manager::Environment, meta};
+
+/// The scales of the controllers of these Pods. One that is gone has none.
+///
+/// `ReplicaSet`s and Deployments are looked up in the cache; anything else, custom resources
+/// included, is asked for its scale.
+pub(super) async fn scales(
+    environment: &Environment,
+    namespace: &str,
+    pods: &[Arc<Pod>],
+) -> Result<Result<Scales, Failure>, ReconcileError> {
+    let mut scales = Scales::new();
+    for pod in pods {
+        let Some(owner) = meta::controller_of(&pod.metadata) else {
+            continue;
+        };
+        if scales.contains_key(&owner.uid) {
+            continue;
+        }
+        let scale = match cached(environment, namespace, owner)? {
+            Some(scale) => Some(scale),
+            None => match subresource(&environment.client, namespace, owner).await? {
+                Ok(scale) => scale,
+                Err(failure) => return Ok(Err(failure)),
+            },
+        };
+        if let Some(scale) = scale {
+            scales.insert(owner.uid.clone(), scale);
+        }
+    }
+    Ok(Ok(scales))
+}
+
+fn group(owner: &OwnerReference) -> &str {
+    owner
+        .api_version
+        .split_once('/')
+        .map_or("", |(group, _)| group)
+}
+
+/// The scale of a `ReplicaSet`, or of the Deployment it belongs to.
+fn cached(
+    environment: &Environment,
+    namespace: &str,
+    owner: &OwnerReference,
+) -> Result<Option<Scale>, ReconcileError> {
+    let is = |owner: &OwnerReference, kind: &str| owner.kind == kind && group(owner) == "apps";
+    if !is(owner, "ReplicaSet") {
+        return Ok(None);
+    }
+    let informers = &environment.informers;
+    let key = |owner: &OwnerReference| ObjectKey::namespaced(namespace, &owner.name);
+    let set = informers.informer::<ReplicaSet>().lister().get(&key(owner));
+    let Some(set) = set.filter(|set| set.uid() == owner.uid) else {
+        return Ok(None);
+    };
+    let set = set.get()?;
+    let scale = |uid: &str, replicas: Option<i32>| Scale {
+        uid: uid.to_owned(),
+        replicas: replicas.unwrap_or(1),
+    };
+    let replicas = |set: &ReplicaSet| set.spec.as_ref().and_then(|spec| spec.replicas);
+    let Some(owner) = meta::controller_of(&set.metadata) else {
+        return Ok(Some(scale(meta::uid(&set.metadata), replicas(&set))));
+    };
+    if !is(owner, "Deployment") {
+        return Ok(Some(scale(meta::uid(&set.metadata), replicas(&set))));
+    }
+    let deployment = informers.informer::<Deployment>().lister().get(&key(owner));
+    let Some(deployment) = deployment.filter(|deployment| deployment.uid() == owner.uid) else {
+        return Ok(None);
+    };
+    let deployment = deployment.get()?;
+    let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+    Ok(Some(scale(&owner.uid, replicas)))
+}
+
+/// The scale as the server tells it.
+async fn subresource(
+    client: &Client,
+    namespace: &str,
+    owner: &OwnerReference,
+) -> Result<Result<Option<Scale>, Failure>, kube::Error> {
+    let kinds = discovery::kinds(client).await?;
+    let kind = kinds.into_iter().find(|kind| {
+        kind.resource.group == group(owner) && kind.resource.kind == owner.kind && kind.namespaced
+    });
+    let Some(kind) = kind.map(|kind| kind.resource) else {
+        let why = format!(
+            "no matches for kind {:?} in version {:?}",
+            owner.kind, owner.api_version
+        );
+        return Ok(Err(Failure::Scale(why)));
+    };
+    let root = if kind.group.is_empty() { "api" } else { "apis" };
+    let object = format!(
+        "/{root}/{}/namespaces/{namespace}/{}/{}",
+        kind.api_version, kind.plural, owner.name
+    );
+    if let Some(scale) = get(client, &format!("{object}/scale")).await? {
+        let is_owner = scale["metadata"]["uid"] == *owner.uid;
+        let replicas = scale["spec"]["replicas"].as_i64().unwrap_or_default();
+        return Ok(Ok(is_owner.then(|| Scale {
+            uid: owner.uid.clone(),
+            replicas: i32::try_from(replicas).unwrap_or(i32::MAX),
+        })));
+    }
+    if get(client, &object).await?.is_none() {
+        return Ok(Ok(None));
+    }
+    let resource = match &*kind.group {
+        "" => kind.plural,
+        group => format!("{}.{group}", kind.plural),
+    };
+    let why = format!("{resource} does not implement the scale subresource");
+    Ok(Err(Failure::Scale(why)))
+}
+
+async fn get(client: &Client, path: &str) -> Result<Option<Value>, kube::Error> {
+    let request = http::Request::get(path)
+        .body(Vec::new())
+        .map_err(kube::Error::HttpError)?;
+    match client.request(request).await {
+        Ok(value) => Ok(Some(value)),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
