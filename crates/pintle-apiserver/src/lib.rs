@@ -66,7 +66,7 @@ pub use self::{
     api::{Body, ControllerRegistration, User},
     clock::Clock,
     points::{Hold, Points, Write},
-    serve::{Bound, ServeError, ServeOptions},
+    serve::{Bound, KubeconfigError, MergedContext, ServeError, ServeOptions},
     server::{ApiServer, Builder, PodDeletion},
     service::ApiService,
 };

@@ -18,7 +18,7 @@ use kube::{
     api::{ListParams, PostParams, WatchParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use pintle_apiserver::{ApiServer, Bound, ServeError};
+use pintle_apiserver::{ApiServer, Bound, KubeconfigError, ServeError, ServeOptions};
 use tokio::net::TcpStream;
 
 /// An upper bound on a shutdown that waits for nobody.
@@ -99,6 +99,126 @@ async fn a_server_stays_on_its_machine_unless_told_otherwise() {
     assert!(matches!(refused, Err(ServeError::NotLoopback(_))));
     let open = ApiServer::builder().listen_beyond_loopback().build();
     assert!(open.serve("0.0.0.0:0").await.is_ok());
+}
+
+/// Proves PW-54.
+#[tokio::test]
+async fn listener_on_all_addresses_is_reached_by_every_name() {
+    let server = ApiServer::builder().listen_beyond_loopback().build();
+    let options = ServeOptions::default().name("build.example.com");
+    let bound = server.serve_with("0.0.0.0:0", options).await.unwrap();
+    let port = bound.address().port();
+    assert_eq!(bound.url(), format!("https://127.0.0.1:{port}"));
+    let mut by_name = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+    by_name.push("build.example.com".to_owned());
+    for name in by_name {
+        let mut config = config(&bound).await;
+        // The connection goes to loopback; the certificate is checked for the name.
+        config.tls_server_name = Some(name.clone());
+        let namespaces: Api<Namespace> = Api::all(Client::try_from(config).unwrap());
+        let listed = namespaces.list(&ListParams::default()).await;
+        assert!(listed.is_ok(), "{name}: {listed:?}");
+    }
+    let mut config = config(&bound).await;
+    config.tls_server_name = Some("other.example.com".to_owned());
+    let namespaces: Api<Namespace> = Api::all(Client::try_from(config).unwrap());
+    assert!(namespaces.list(&ListParams::default()).await.is_err());
+
+    let options = ServeOptions::default().name("not a name");
+    let refused = server.serve_with("127.0.0.1:0", options).await;
+    assert!(matches!(refused, Err(ServeError::InvalidName(name)) if name == "not a name"));
+}
+
+const FOREIGN: &str = "apiVersion: v1
+kind: Config
+preferences: {}
+clusters:
+- name: prod
+  cluster:
+    server: https://prod.example.com
+users:
+- name: me
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1
+      command: login
+      args: ['007', 'yes', '1e3']
+contexts:
+- name: prod
+  context:
+    cluster: prod
+    user: me
+    namespace: shop
+current-context: prod
+";
+
+fn yaml(path: &std::path::Path) -> serde_json::Value {
+    serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Proves PW-55, PW-3.
+#[tokio::test]
+async fn context_comes_and_goes_beside_others() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("real");
+    let path = directory.path().join("config");
+    std::fs::write(&file, FOREIGN).unwrap();
+    std::os::unix::fs::symlink(&file, &path).unwrap();
+    let before = yaml(&path);
+
+    let context = bound.merge_kubeconfig(&path, "pintle").unwrap();
+    assert_eq!(context.previous(), Some("prod"));
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it holds a secret now");
+    assert!(path.is_symlink(), "the file it leads to is changed");
+    let after = yaml(&path);
+    for list in ["clusters", "users", "contexts"] {
+        assert_eq!(after[list][0], before[list][0], "{list}");
+        assert_eq!(after[list].as_array().unwrap().len(), 2, "{list}");
+    }
+    assert_eq!(after["current-context"], "pintle");
+    let merged = std::fs::read_to_string(&path).unwrap();
+    let (user, _) = who(client_of(&merged).await).await.unwrap();
+    assert_eq!(user, "kubernetes-admin");
+
+    // A second listener takes the name over; the first leaves it alone.
+    let other = server.serve("127.0.0.1:0").await.unwrap();
+    let newer = other.merge_kubeconfig(&path, "pintle").unwrap();
+    context.remove().unwrap();
+    assert_eq!(yaml(&path)["current-context"], "pintle");
+    newer.remove().unwrap();
+    assert_eq!(yaml(&path)["clusters"], before["clusters"]);
+    bound.shutdown().await;
+    other.shutdown().await;
+}
+
+/// Proves PW-55.
+#[tokio::test]
+async fn file_that_is_no_kubeconfig_is_left_alone() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    let taken = FOREIGN.replace("name: prod", "name: pintle");
+    for text in ["kind: Pod\n", "{", "- a\n", "a: b\n---\nc: d\n", &taken] {
+        std::fs::write(&path, text).unwrap();
+        let error = bound.merge_kubeconfig(&path, "pintle").unwrap_err();
+        assert!(error.to_string().contains("config"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+    std::fs::write(directory.path().join("config.lock"), "").unwrap();
+    let error = bound.merge_kubeconfig(&path, "pintle").unwrap_err();
+    assert!(matches!(error, KubeconfigError::Locked { .. }), "{error}");
+    std::fs::remove_file(directory.path().join("config.lock")).unwrap();
+
+    std::fs::remove_file(&path).unwrap();
+    let context = bound.merge_kubeconfig(&path, "pintle").unwrap();
+    assert_eq!(context.previous(), None);
+    context.remove().unwrap();
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    bound.shutdown().await;
 }
 
 /// Proves PW-3.

@@ -10,7 +10,9 @@ use pintle::{
     informer::InformerFactory,
     metrics::Metrics,
 };
-use pintle_apiserver::{ApiServer, Bound, ControllerRegistration, PodDeletion, ServeError, User};
+use pintle_apiserver::{
+    ApiServer, Bound, ControllerRegistration, PodDeletion, ServeError, ServeOptions, User,
+};
 use tokio::net::ToSocketAddrs;
 use tokio_util::sync::CancellationToken;
 
@@ -382,6 +384,17 @@ impl Cluster {
     /// Not under a paused clock: sockets know no virtual time. Cancel safe.
     pub async fn serve(&self, address: impl ToSocketAddrs) -> Result<Bound, ServeError> {
         self.server.serve(address).await
+    }
+
+    /// Listens as [`serve`](Self::serve) does, with other limits or more names.
+    ///
+    /// Cancel safe.
+    pub async fn serve_with(
+        &self,
+        address: impl ToSocketAddrs,
+        options: ServeOptions,
+    ) -> Result<Bound, ServeError> {
+        self.server.serve_with(address, options).await
     }
 
     /// Stops the loops one after the other, each at the end of what it is doing. The server and

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context;
 use clap::Parser;
-use pintle_apiserver::{ApiServer, PodDeletion};
+use pintle_apiserver::{ApiServer, PodDeletion, ServeOptions};
 use pintle_cluster::Cluster;
 use tokio::signal;
 use tracing_subscriber::EnvFilter;
@@ -25,12 +25,28 @@ struct Options {
     /// How long a Pod takes to become ready, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pod_ready_after: Duration,
-    /// Where to listen; port 0 means any free one
-    #[arg(long, default_value = "127.0.0.1:0")]
+    /// Where to listen; port 0 means any free one. On an address that other machines can reach,
+    /// whoever has the token is the administrator
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Where to write the kubeconfig; a file for this run alone unless given
+    /// A further DNS name or IP address for the server's certificate; may be repeated
+    #[arg(long, value_name = "NAME")]
+    tls_san: Vec<String>,
+    /// How many connections are open at once
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    max_connections: usize,
+    /// A kubeconfig to add a context to, which becomes the current one and is taken out at the end;
+    /// without it, one for this run alone is written
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
+    /// The name of that context
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "pintle",
+        requires = "kubeconfig"
+    )]
+    context: String,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -53,21 +69,34 @@ async fn main() -> anyhow::Result<()> {
 
     // Before anybody is told that Ctrl-C stops it, and before there is anything to leave behind.
     let interrupted = interrupted()?;
-    let server = ApiServer::builder()
-        .pod_deletion(PodDeletion::Leave)
-        .build();
+    raise_file_limit();
+    let mut builder = ApiServer::builder().pod_deletion(PodDeletion::Leave);
+    if !options.listen.ip().is_loopback() {
+        // Loopback is the default: whoever names another address wants it reached.
+        builder = builder.listen_beyond_loopback();
+    }
+    let server = builder.build();
+    let serving = ServeOptions::default().max_connections(options.max_connections);
+    let serving = options
+        .tls_san
+        .into_iter()
+        .fold(serving, ServeOptions::name);
     let bound = server
-        .serve(options.listen)
+        .serve_with(options.listen, serving)
         .await
-        .context("cannot listen")?;
+        .with_context(|| format!("cannot listen on {}", options.listen))?;
     // The directory goes with the program, and the secret in it.
     let directory = tempfile::Builder::new().prefix("pintle-").tempdir()?;
-    let kubeconfig = options
-        .kubeconfig
-        .unwrap_or_else(|| directory.path().join("kubeconfig"));
-    bound
-        .write_kubeconfig(&kubeconfig)
-        .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
+    let (kubeconfig, merged) = if let Some(path) = options.kubeconfig {
+        let merged = bound.merge_kubeconfig(&path, &options.context)?;
+        (path, Some(merged))
+    } else {
+        let path = directory.path().join("kubeconfig");
+        bound
+            .write_kubeconfig(&path)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        (path, None)
+    };
     let cluster = Cluster::builder()
         .server(server)
         .root_ca(bound.authority_pem())
@@ -76,6 +105,15 @@ async fn main() -> anyhow::Result<()> {
         .start()
         .await;
 
+    if let Some(merged) = &merged {
+        let previous = merged.previous().unwrap_or("none");
+        writeln!(
+            stdout(),
+            "Switched {path} to the context {context:?} (was: {previous}); it is taken out at the end.",
+            path = kubeconfig.display(),
+            context = options.context,
+        )?;
+    }
     writeln!(
         stdout(),
         "A cluster listens on {url}. Its kubeconfig is {path}. Try:\n\n  \
@@ -89,8 +127,26 @@ async fn main() -> anyhow::Result<()> {
     interrupted.await;
     cluster.stop().await;
     bound.shutdown().await;
+    if let Some(merged) = merged {
+        merged.remove()?;
+    }
     Ok(())
 }
+
+/// Lets the process have as many connections as the system allows: each is a file to it, and the
+/// usual soft limit of 1,024 is there for programs that use `select`. Go programs do the same.
+#[cfg(unix)]
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "cannot raise the limit of open files");
+    }
+}
+
+#[cfg(not(unix))]
+fn raise_file_limit() {}
 
 /// Resolves on Ctrl-C, or when the system asks the program to end, from this call on.
 #[cfg(unix)]

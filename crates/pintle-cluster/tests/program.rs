@@ -78,3 +78,54 @@ async fn both_ways_to_stop_it_leave_nothing_behind() {
         assert!(!directory.exists(), "the secret goes with the program");
     }
 }
+
+/// Proves PC-18, PW-55.
+#[tokio::test]
+async fn kubeconfig_gets_a_context_and_keeps_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    let foreign = "apiVersion: v1\nkind: Config\nclusters:\n- name: prod\n  cluster:\n    \
+                   server: https://prod.example.com\ncurrent-context: prod\n";
+    std::fs::write(&path, foreign).unwrap();
+    let program = Program::start(&["--kubeconfig", path.to_str().unwrap(), "--context", "trial"]);
+    assert!(
+        program.greeting.contains("was: prod"),
+        "{}",
+        program.greeting
+    );
+    let during = Kubeconfig::read_from(&path).unwrap();
+    assert_eq!(during.current_context.as_deref(), Some("trial"));
+    let names = |config: &Kubeconfig| -> Vec<String> {
+        config
+            .clusters
+            .iter()
+            .map(|cluster| cluster.name.clone())
+            .collect()
+    };
+    assert_eq!(names(&during), ["prod", "trial"]);
+    let nodes = Api::<Node>::all(client(&program).await);
+    nodes.list(&ListParams::default()).await.unwrap();
+    assert!(program.stop("INT").await.success());
+    let after = Kubeconfig::read_from(&path).unwrap();
+    assert_eq!(after.current_context.as_deref(), Some("prod"));
+    assert_eq!(names(&after), ["prod"]);
+}
+
+/// Proves PC-18, PW-54.
+#[tokio::test]
+async fn program_listens_on_all_addresses_if_told_to() {
+    let program = Program::start(&["--listen", "0.0.0.0:0", "--tls-san", "ci.example.com"]);
+    assert!(
+        program.greeting.contains("https://127.0.0.1:"),
+        "{}",
+        program.greeting
+    );
+    let kubeconfig = Kubeconfig::read_from(&program.kubeconfig).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let mut config = config.unwrap();
+    config.tls_server_name = Some("ci.example.com".to_owned());
+    let nodes = Api::<Node>::all(Client::try_from(config).unwrap());
+    nodes.list(&ListParams::default()).await.unwrap();
+    assert!(program.stop("TERM").await.success());
+}

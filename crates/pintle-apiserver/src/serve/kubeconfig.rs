@@ -8,8 +8,12 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
+pub(super) fn base64(pem: &str) -> String {
+    STANDARD.encode(pem)
+}
+
 pub(super) fn text(url: &str, authority_pem: &str, token: &str) -> String {
-    let authority = STANDARD.encode(authority_pem);
+    let authority = base64(authority_pem);
     format!(
         "apiVersion: v1\n\
          kind: Config\n\
@@ -39,8 +43,7 @@ pub(super) fn user_text(
     certificate_pem: &str,
     key_pem: &str,
 ) -> String {
-    let [authority, certificate, key] =
-        [authority_pem, certificate_pem, key_pem].map(|pem| STANDARD.encode(pem));
+    let [authority, certificate, key] = [authority_pem, certificate_pem, key_pem].map(base64);
     // As JSON, which is YAML, so that any name is one.
     serde_json::json!({
         "apiVersion": "v1",

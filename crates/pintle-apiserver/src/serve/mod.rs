@@ -8,6 +8,8 @@ mod bodies;
 mod connection;
 mod connections;
 mod kubeconfig;
+mod merge;
+mod names;
 mod options;
 mod socket;
 mod subject;
@@ -36,7 +38,10 @@ use crate::{
 };
 
 pub(crate) use self::connections::InFlight;
-pub use self::options::ServeOptions;
+pub use self::{
+    merge::{KubeconfigError, MergedContext},
+    options::ServeOptions,
+};
 
 /// The pause after the system would not hand out another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -58,6 +63,9 @@ pub enum ServeError {
     /// A kubeconfig cannot be written.
     #[error("cannot write a kubeconfig")]
     Write(#[source] io::Error),
+    /// A name for the certificate is neither an IP address nor a DNS name.
+    #[error("{0:?} is neither an IP address nor a DNS name")]
+    InvalidName(String),
     /// No certificate could be made.
     #[error("cannot make a certificate: {0}")]
     Certificate(String),
@@ -136,7 +144,7 @@ impl ApiServer {
         }
         let socket = TcpListener::bind(&addresses[..]).await?;
         let address = socket.local_addr()?;
-        let identity = Identity::new(address.ip())?;
+        let identity = Identity::new(&names::all(address.ip(), &options.names)?)?;
         let token = Token::new().map_err(ServeError::Certificate)?;
         self.api.accounts.add_listener(token.shared());
         let closing = self.api.closing.child_token();
@@ -168,9 +176,10 @@ impl Bound {
         self.address
     }
 
-    /// The server's URL.
+    /// The server's URL for clients on this machine. It names loopback if the server listens on all
+    /// addresses.
     pub fn url(&self) -> String {
-        format!("https://{}", self.address)
+        format!("https://{}", names::dialable(self.address))
     }
 
     /// The certificate authority that clients check the server against. Not a secret.

@@ -30,6 +30,7 @@ pub struct ServeOptions {
     pub(super) write_timeout: Duration,
     pub(super) ping_interval: Duration,
     pub(super) ping_timeout: Duration,
+    pub(super) names: Vec<String>,
 }
 
 impl Default for ServeOptions {
@@ -45,11 +46,31 @@ impl Default for ServeOptions {
             write_timeout: Duration::from_secs(120),
             ping_interval: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(15),
+            names: Vec::new(),
         }
     }
 }
 
 impl ServeOptions {
+    /// Adds a DNS name or an IP address by which clients reach the server to its certificate.
+    ///
+    /// The certificate is always good for `localhost`, the loopback addresses, the names of the
+    /// service `kubernetes` and the address of the listener; on a listener on all addresses
+    /// (`0.0.0.0`, `[::]`) also for the host name and the addresses the machine's traffic leaves
+    /// from. A name that is neither makes the listener fail with
+    /// [`ServeError::InvalidName`](crate::ServeError::InvalidName).
+    ///
+    /// ```
+    /// use pintle_apiserver::ServeOptions;
+    ///
+    /// let options = ServeOptions::default().name("ci.example.com").name("203.0.113.7");
+    /// # drop(options);
+    /// ```
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.names.push(name.into());
+        self
+    }
+
     /// How many connections are open at once (10,000).
     ///
     /// At the limit a new connection takes the place of one without a request in flight: first of

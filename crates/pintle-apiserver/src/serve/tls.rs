@@ -1,6 +1,6 @@
 //! A certificate authority and a server certificate, made when the server starts to listen.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
@@ -13,16 +13,7 @@ use rustls::{
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 
-use super::ServeError;
-
-/// Names every certificate holds, as clients inside and outside of a cluster use them.
-const NAMES: [&str; 5] = [
-    "localhost",
-    "kubernetes",
-    "kubernetes.default",
-    "kubernetes.default.svc",
-    "kubernetes.default.svc.cluster.local",
-];
+use super::{ServeError, names::Name};
 
 /// Who the server is.
 pub(super) struct Identity {
@@ -37,8 +28,8 @@ fn failed(error: impl std::fmt::Display) -> ServeError {
 }
 
 impl Identity {
-    /// A fresh authority and a certificate for `address`.
-    pub(super) fn new(address: IpAddr) -> Result<Self, ServeError> {
+    /// A fresh authority and a certificate for a server of these names.
+    pub(super) fn new(names: &[Name]) -> Result<Self, ServeError> {
         let mut params = CertificateParams::default();
         params
             .distinguished_name
@@ -48,22 +39,19 @@ impl Identity {
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().map_err(failed)?)
             .map_err(failed)?;
 
-        let names: Vec<String> = NAMES.iter().map(|name| (*name).to_owned()).collect();
-        let mut params = CertificateParams::new(names).map_err(failed)?;
+        let mut params = CertificateParams::default();
         params
             .distinguished_name
             .push(DnType::CommonName, "kube-apiserver");
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
-        let loopback = [
-            IpAddr::from([127, 0, 0, 1]),
-            IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
-        ];
-        let other = (!loopback.contains(&address)).then_some(address);
-        params
-            .subject_alt_names
-            .extend(loopback.into_iter().chain(other).map(SanType::IpAddress));
+        for name in names {
+            params.subject_alt_names.push(match name {
+                Name::Address(address) => SanType::IpAddress(*address),
+                Name::Dns(name) => SanType::DnsName(name.as_str().try_into().map_err(failed)?),
+            });
+        }
         let key = KeyPair::generate().map_err(failed)?;
         let certificate = params.signed_by(&key, &authority).map_err(failed)?;
         Ok(Self {
@@ -146,9 +134,9 @@ mod tests {
     /// Proves W162.
     #[test]
     fn only_a_current_client_certificate_of_the_authority_is_taken() {
-        let address = IpAddr::from([127, 0, 0, 1]);
-        let ours = Identity::new(address).unwrap();
-        let other = Identity::new(address).unwrap();
+        let names = ["localhost".parse().unwrap()];
+        let ours = Identity::new(&names).unwrap();
+        let other = Identity::new(&names).unwrap();
         let (pem, _) = ours.issue("alice", Some("red")).unwrap();
         let alice = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
         assert!(accepts(&ours, &alice));

@@ -1,0 +1,173 @@
+//! The names and addresses by which clients may reach a listener.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    str::FromStr,
+};
+
+use super::ServeError;
+use crate::meta::NameRule;
+
+/// Names every certificate holds, as clients inside and outside of a cluster use them.
+const NAMES: [&str; 5] = [
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
+
+/// A name or an address in a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Name {
+    Address(IpAddr),
+    Dns(String),
+}
+
+impl FromStr for Name {
+    type Err = ServeError;
+
+    fn from_str(text: &str) -> Result<Self, ServeError> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self::Address(address));
+        }
+        let name = text.to_ascii_lowercase();
+        let host = name.strip_prefix("*.").unwrap_or(&name);
+        if NameRule::Subdomain.problems(host, false).is_empty() {
+            Ok(Self::Dns(name))
+        } else {
+            Err(ServeError::InvalidName(text.to_owned()))
+        }
+    }
+}
+
+/// All names a certificate for a listener on `address` holds: those of every cluster, loopback, the
+/// address itself, and those the user added. A listener on all addresses of the machine is also
+/// reached by the machine's name and by the addresses its traffic leaves from.
+pub(super) fn all(address: IpAddr, more: &[String]) -> Result<Vec<Name>, ServeError> {
+    let mut names: Vec<Name> = NAMES.map(|name| Name::Dns(name.to_owned())).to_vec();
+    let mut add = |name: Name| {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    };
+    for address in [
+        Ipv4Addr::LOCALHOST.into(),
+        Ipv6Addr::LOCALHOST.into(),
+        address,
+    ] {
+        add(Name::Address(address));
+    }
+    if address.is_unspecified() {
+        // A host name that no certificate can hold is nothing a client could use.
+        if let Some(Ok(name)) = host_name().map(|name| name.parse()) {
+            add(name);
+        }
+        for address in outward() {
+            add(Name::Address(address));
+        }
+    }
+    for name in more {
+        add(name.parse()?);
+    }
+    Ok(names)
+}
+
+/// Where a client on this machine reaches a listener: no client can dial "any address".
+pub(super) fn dialable(listening: SocketAddr) -> SocketAddr {
+    let ip: IpAddr = match listening.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listening.port())
+}
+
+#[cfg(unix)]
+fn host_name() -> Option<String> {
+    let system = rustix::system::uname();
+    system.nodename().to_str().ok().map(str::to_owned)
+}
+
+#[cfg(not(unix))]
+fn host_name() -> Option<String> {
+    std::env::var("COMPUTERNAME").ok()
+}
+
+/// The addresses of this machine that others see. Connecting a UDP socket picks the address and
+/// sends nothing; the peers are addresses reserved for documentation.
+fn outward() -> Vec<IpAddr> {
+    let peers: [(IpAddr, IpAddr); 2] = [
+        (
+            Ipv4Addr::UNSPECIFIED.into(),
+            Ipv4Addr::new(192, 0, 2, 1).into(),
+        ),
+        (
+            Ipv6Addr::UNSPECIFIED.into(),
+            Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+        ),
+    ];
+    let seen = peers.into_iter().filter_map(|(any, peer)| {
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect((peer, 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    });
+    seen.filter(|ip| !ip.is_unspecified()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dns(name: &str) -> Name {
+        Name::Dns(name.to_owned())
+    }
+
+    /// Proves PW-54.
+    #[test]
+    fn names_are_addresses_or_dns_names() {
+        let parse = |text: &str| text.parse::<Name>();
+        assert_eq!(
+            parse("10.1.2.3").unwrap(),
+            Name::Address([10, 1, 2, 3].into())
+        );
+        assert_eq!(
+            parse("::1").unwrap(),
+            Name::Address(Ipv6Addr::LOCALHOST.into())
+        );
+        assert_eq!(parse("Host.Example.com").unwrap(), dns("host.example.com"));
+        assert_eq!(parse("*.example.com").unwrap(), dns("*.example.com"));
+        for wrong in ["", "a b", "https://a", "a_b", "-", "*", "10.0.0.1:443"] {
+            assert!(
+                matches!(parse(wrong), Err(ServeError::InvalidName(name)) if name == wrong),
+                "{wrong:?}"
+            );
+        }
+    }
+
+    /// Proves PW-54.
+    #[test]
+    fn certificate_for_all_addresses_names_loopback_and_what_was_added() {
+        let more = ["build.example.com".to_owned(), "127.0.0.1".to_owned()];
+        let names = all(Ipv4Addr::UNSPECIFIED.into(), &more).unwrap();
+        for wanted in [
+            dns("localhost"),
+            Name::Address(Ipv4Addr::LOCALHOST.into()),
+            Name::Address(Ipv6Addr::LOCALHOST.into()),
+            dns("build.example.com"),
+        ] {
+            let count = names.iter().filter(|name| **name == wanted).count();
+            assert_eq!(count, 1, "{wanted:?}");
+        }
+        let loopback = all(Ipv4Addr::LOCALHOST.into(), &[]).unwrap();
+        assert_eq!(loopback.len(), NAMES.len() + 2);
+    }
+
+    #[test]
+    fn urls_name_an_address_to_dial() {
+        let dial = |text: &str| dialable(text.parse().unwrap()).to_string();
+        assert_eq!(dial("0.0.0.0:6443"), "127.0.0.1:6443");
+        assert_eq!(dial("[::]:6443"), "[::1]:6443");
+        assert_eq!(dial("192.0.2.7:6443"), "192.0.2.7:6443");
+    }
+}
