@@ -1,5 +1,7 @@
 //! Which fields of a Pod may change.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{Faults, absent, blank, entries, items, text};
@@ -110,10 +112,12 @@ pub(super) fn change(pod: &Value, old: &Value, faults: &mut Faults) {
 /// Scheduling gates may be removed in any order but not added.
 fn gates(spec: &Value, before: &Value, faults: &mut Faults) {
     let at = Path::At("spec.schedulingGates");
+    let old: BTreeSet<&str> = items(&before["schedulingGates"])
+        .map(|(_, gate)| text(gate, "name"))
+        .collect();
     for (i, gate) in items(&spec["schedulingGates"]) {
         let name = text(gate, "name");
-        let mut old = items(&before["schedulingGates"]);
-        if !old.any(|(_, old)| text(old, "name") == name) {
+        if !old.contains(name) {
             let why = format!("only deletion is allowed, but found new scheduling gate '{name}'");
             faults.push(FieldError::forbidden(at.index(i).child("name"), why));
         }

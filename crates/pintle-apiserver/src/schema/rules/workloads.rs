@@ -1,5 +1,7 @@
 //! What makes Pods.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -211,8 +213,12 @@ fn with_claims(spec: &Value) -> Value {
     if claims.is_empty() {
         return spec;
     }
+    let names: BTreeSet<&str> = claims
+        .iter()
+        .map(|name| name.as_str().unwrap_or_default())
+        .collect();
     let own = items(&pod["volumes"]).map(|(_, volume)| volume);
-    let own = own.filter(|volume| !claims.contains(&volume["name"]));
+    let own = own.filter(|volume| !names.contains(text(volume, "name")));
     let claimed = claims.iter().map(|name| {
         json!({"name": name, "persistentVolumeClaim": {"claimName": name, "readOnly": false}})
     });
