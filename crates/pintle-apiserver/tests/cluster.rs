@@ -67,6 +67,26 @@ async fn a_namespace_that_goes_takes_nothing_new() {
     assert_eq!(http.get("/api/v1/namespaces/n").await.0, 404);
 }
 
+/// Proves W102.
+#[tokio::test]
+async fn second_deletion_of_a_namespace_keeps_its_conditions() {
+    let server = server();
+    let http = http(&server);
+    http.post("/api/v1/namespaces", &json!({"metadata": {"name": "n"}}))
+        .await;
+    http.delete("/api/v1/namespaces/n").await;
+    let condition = json!({"type": "NamespaceContentRemaining", "status": "True",
+        "reason": "SomeResourcesRemain", "message": "pods. has 1 resource instances",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let patch = json!({"status": {"conditions": [condition]}});
+    let (code, reported) = http.merge("/api/v1/namespaces/n/status", &patch).await;
+    assert_eq!(code, 200);
+    let (code, again) = http.delete("/api/v1/namespaces/n").await;
+    assert_eq!((code, &again), (200, &reported));
+    assert_eq!(again["status"]["conditions"], json!([condition]));
+    assert_eq!(again["status"]["phase"], "Terminating");
+}
+
 /// Proves W144, W145, W15, W152.
 #[tokio::test]
 async fn a_definition_is_served_at_once() {

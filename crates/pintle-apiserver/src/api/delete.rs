@@ -190,14 +190,15 @@ impl Api {
                 &self.clock.stamp(),
             );
         }
-        if resource.is("", "namespaces") {
-            object["status"] = json!({"phase": "Terminating"});
-        }
         if meta::is_deleting(object) {
             if let Some(grace) = options.grace {
                 shorten_grace(object, grace, self.clock.now());
             }
             return;
+        }
+        if resource.is("", "namespaces") {
+            let status = object.entry("status").or_insert_with(|| json!({}));
+            status["phase"] = "Terminating".into();
         }
         let grace = if resource.is("", "pods") {
             self.grace(object, options)
