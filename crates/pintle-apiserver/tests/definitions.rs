@@ -315,6 +315,54 @@ async fn concurrent_definitions_never_share_a_name() {
     assert_eq!(condition(&second, "NamesAccepted").0, "True");
 }
 
+/// Comes between the names of a definition and their commit: another definition asks for its short
+/// name, and then the first one gives it up.
+#[derive(Clone, Default)]
+struct Withdrawal {
+    server: Arc<Mutex<Option<ApiServer>>>,
+    commits: Arc<AtomicUsize>,
+}
+
+impl Points for Withdrawal {
+    fn before_commit(&self, write: &Write<'_>) {
+        let first = write.name == "foos.example.com";
+        if first && self.commits.fetch_add(1, Ordering::SeqCst) == 1 {
+            let server = self.server.lock().take().unwrap();
+            let http = http(&server);
+            let mut other = definition("bars", "Bar");
+            other["spec"]["names"]["shortNames"] = json!(["fo"]);
+            let made = http.post(DEFINITIONS, &other).now_or_never();
+            assert_eq!(made.unwrap().0, 201);
+            let bars = format!("{DEFINITIONS}/bars.example.com");
+            let (_, refused) = http.get(&bars).now_or_never().unwrap();
+            assert_eq!(condition(&refused, "NamesAccepted").1, "ShortNamesConflict");
+            let change = json!({"spec": {"names": {"shortNames": ["f"]}}});
+            let changed = http.merge(FOO_DEFINITION, &change).now_or_never();
+            assert_eq!(changed.unwrap().0, 200);
+        }
+    }
+}
+
+/// Proves W145.
+#[tokio::test(start_paused = true)]
+async fn name_given_up_in_a_lost_race_goes_to_who_waits() {
+    let withdrawal = Withdrawal::default();
+    let server = ApiServer::builder().points(withdrawal.clone()).build();
+    *withdrawal.server.lock() = Some(server.clone());
+    let http = http(&server);
+    http.post(DEFINITIONS, &foo_definition()).await;
+    assert!(withdrawal.server.lock().is_none(), "it came between");
+    let (_, first) = http.get(FOO_DEFINITION).await;
+    assert_eq!(first["status"]["acceptedNames"]["shortNames"], json!(["f"]));
+    assert_eq!(condition(&first, "NamesAccepted").0, "True");
+    let (_, other) = http.get(&format!("{DEFINITIONS}/bars.example.com")).await;
+    assert_eq!(
+        other["status"]["acceptedNames"]["shortNames"],
+        json!(["fo"])
+    );
+    assert_eq!(condition(&other, "NamesAccepted").0, "True");
+}
+
 /// The `Warning` headers of an answer.
 async fn warnings(http: &Http, method: &str, path: &str, body: &Value) -> (u16, Vec<String>) {
     let kind = match method {

@@ -96,12 +96,13 @@ impl Api {
     fn settle_names(&self, mut queue: VecDeque<String>) {
         while let Some(name) = queue.pop_front() {
             let mut claim = None;
+            let mut lost = false;
             let mut group = String::new();
             let there = self.change_definition(&name, &mut |tree| {
                 let definition = crd::Definition::read(tree);
                 group.clone_from(&definition.group);
                 // Release the claim of a lost race before deciding again.
-                drop(claim.take());
+                lost |= claim.take().is_some();
                 if let Some((decision, claimed)) = self.registry.claim_names(&definition) {
                     crd::establish(tree, &decision, &self.clock.stamp());
                     claim = Some(claimed);
@@ -110,8 +111,9 @@ impl Api {
             queue.extend(self.refresh(&name));
             let claimed = claim.is_some();
             drop(claim);
-            if claimed && !there {
-                // It was deleted while it held the claim; others may have been refused its names.
+            if lost || (claimed && !there) {
+                // It claimed names and did not store them, because somebody came between or it was
+                // deleted. Others may have been refused those names.
                 queue.extend(self.registry.waiting_for_names(&group));
             }
         }
