@@ -136,6 +136,54 @@ async fn wait_until_served(bound: &Bound) {
     timeout(DEADLINE, served).await.expect("served again");
 }
 
+/// Opens an HTTP/2 connection that sends one GET, and lets the server send `window` bytes of each
+/// answer's body.
+async fn http2_get(bound: &Bound, path: &str, token: &str, window: u32) -> TlsStream<TcpStream> {
+    // SETTINGS_INITIAL_WINDOW_SIZE.
+    let settings = [
+        &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4][..],
+        &window.to_be_bytes(),
+    ]
+    .concat();
+    let literal = |name: &[u8], value: &str| {
+        let length = u8::try_from(value.len()).expect("one byte");
+        assert!(length < 127, "longer strings take two bytes");
+        [name, &[length], value.as_bytes()].concat()
+    };
+    // GET and https are in HPACK's static table, as are the names of the other headers.
+    let mut block = vec![0x82, 0x87];
+    block.extend(literal(&[0x04], path));
+    block.extend(literal(&[0x01], "localhost"));
+    if !token.is_empty() {
+        block.extend(literal(&[0x0f, 0x08], &format!("Bearer {token}")));
+    }
+    let length = u8::try_from(block.len()).expect("a short head");
+    // END_STREAM and END_HEADERS, on stream 1.
+    let head = [0, 0, length, 1, 5, 0, 0, 0, 1];
+    let mut stream = tls(bound, Some(HTTP2)).await.unwrap();
+    stream
+        .write_all(&[PREFACE, &settings, &head, &block].concat())
+        .await
+        .unwrap();
+    stream
+}
+
+/// Reads frames until the head of an answer has come.
+async fn read_head(stream: &mut TlsStream<TcpStream>) {
+    let read = async {
+        loop {
+            let mut head = [0; 9];
+            stream.read_exact(&mut head).await.unwrap();
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+            stream.read_exact(&mut vec![0; length]).await.unwrap();
+            if head[3] == 1 {
+                return;
+            }
+        }
+    };
+    timeout(DEADLINE, read).await.expect("an answer");
+}
+
 /// A watch whose first event has come.
 async fn watch(bound: &Bound) -> TlsStream<TcpStream> {
     let mut stream = tls(bound, Some(HTTP1)).await.unwrap();
@@ -193,6 +241,9 @@ async fn idle_connection_is_closed_and_a_watch_is_not() {
         .write_timeout(SHORT);
     let (server, bound) = serve(options).await;
     let mut watch = watch(&bound).await;
+    let path = "/api/v1/namespaces?watch=1";
+    let mut http2_watch = http2_get(&bound, path, &token(&bound), 1 << 20).await;
+    read_until(&mut http2_watch, "ADDED").await.unwrap();
     // Time enough for two idle connections to end is enough for the watch to end wrongly.
     for _ in 0..2 {
         until_closed(probe(&bound).await.unwrap()).await;
@@ -204,8 +255,10 @@ async fn idle_connection_is_closed_and_a_watch_is_not() {
         .unwrap();
     let created = tower::ServiceExt::oneshot(server.service(), create).await;
     assert_eq!(created.unwrap().status(), 201);
-    let event = timeout(DEADLINE, read_until(&mut watch, "later")).await;
-    event.unwrap().expect("the watch goes on");
+    for watch in [&mut watch, &mut http2_watch] {
+        let event = timeout(DEADLINE, read_until(watch, "later")).await;
+        event.unwrap().expect("the watch goes on");
+    }
 }
 
 /// Proves PW-42.
@@ -240,6 +293,28 @@ async fn client_that_does_not_read_loses_its_connection() {
     stalled.read_u8().await.unwrap();
     wait_until_served(&bound).await;
     drop(stalled);
+}
+
+/// Proves PW-42.
+#[tokio::test]
+async fn http2_stream_that_is_not_read_ends_its_connection() {
+    let options = patient().write_timeout(SHORT).max_connections(1);
+    let (_server, bound) = serve(options).await;
+    let mut stalled = http2_get(&bound, "/readyz", &token(&bound), 0).await;
+    read_head(&mut stalled).await;
+    wait_until_served(&bound).await;
+    drop(stalled);
+}
+
+/// Proves PW-43.
+#[tokio::test]
+async fn refused_request_keeps_no_client_out() {
+    let (_server, bound) = serve(patient().max_connections(1)).await;
+    // The socket is read and only the stream is not, so nothing blocks but the refusal's body.
+    let mut stranger = http2_get(&bound, "/readyz", "", 0).await;
+    read_head(&mut stranger).await;
+    probe(&bound).await.expect("the stranger makes room");
+    until_closed(stranger).await;
 }
 
 /// Proves PW-42.

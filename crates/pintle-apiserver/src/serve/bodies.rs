@@ -1,8 +1,9 @@
-//! Bodies on a socket: a request's must come in time, an answer's keeps its connection busy.
+//! Bodies on a socket: a request's must come in time, an answer's keeps its connection busy
+//! and must be read in time.
 
 use std::{
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -11,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep};
 
-use super::connections::InFlight;
+use super::{connections::InFlight, stalls::Stall};
 use crate::service::{BodyTimeout, BoxError};
 
 /// The body of a request, for as long as its client is given to send it.
@@ -60,37 +61,65 @@ impl Body for Timed {
     }
 }
 
-/// The body of an answer. Its request is in flight until it is sent or given up.
+/// The most that is handed out at once, so that a client that reads slowly is seen to read.
+const PIECE: usize = 16 * 1024;
+
+/// The body of an answer. Its request, unless it was refused, is in flight until it is sent or given
+/// up.
 pub(super) struct Tracked {
     body: crate::Body,
-    _request: InFlight,
+    /// What is left of the body's last frame.
+    rest: Bytes,
+    stall: Stall,
+    _request: Option<InFlight>,
 }
 
 impl Tracked {
-    pub(super) fn new(body: crate::Body, request: InFlight) -> Self {
+    pub(super) fn new(body: crate::Body, stall: Stall, request: Option<InFlight>) -> Self {
         Self {
             body,
+            rest: Bytes::new(),
+            stall,
             _request: request,
         }
     }
 }
 
 impl Body for Tracked {
-    type Data = <crate::Body as Body>::Data;
+    type Data = Bytes;
     type Error = <crate::Body as Body>::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.stall.end();
+        if self.rest.is_empty() {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => self.rest = data,
+                Some(Ok(Err(other))) => return Poll::Ready(Some(Ok(other))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+        let length = self.rest.len().min(PIECE);
+        let piece = self.rest.split_to(length);
+        self.stall.begin();
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (rest, body) = (self.rest.len() as u64, self.body.size_hint());
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest + body.lower());
+        if let Some(upper) = body.upper() {
+            hint.set_upper(rest + upper);
+        }
+        hint
     }
 }

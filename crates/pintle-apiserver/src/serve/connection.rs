@@ -1,6 +1,7 @@
 //! One connection from its first byte to its last: handshake, protocol, requests, end.
 
 use std::{
+    convert::Infallible,
     future::{Future, poll_fn},
     pin::{Pin, pin},
     sync::Arc,
@@ -24,6 +25,7 @@ use super::{
     bodies::{Timed, Tracked},
     connections::{Seat, Ticket},
     socket::Socket,
+    stalls::Stalls,
     subject,
 };
 
@@ -47,26 +49,26 @@ impl Listener {
         let is_http2 = session.alpn_protocol() == Some(b"h2");
         let shown = session.peer_certificates();
         let client = shown.and_then(|chain| subject::user(chain.first()?));
-        let (listener, requests) = (Arc::clone(&self), seat.clone());
+        let stalls = Stalls::default();
+        let (listener, requests, answers) = (Arc::clone(&self), seat.clone(), stalls.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let (listener, client, seat) =
                 (Arc::clone(&listener), client.clone(), requests.clone());
-            let in_flight = seat.begin();
+            let stall = answers.answer();
             async move {
-                let mut request =
-                    request.map(|body| Timed::new(body, listener.options.body_timeout));
-                request.extensions_mut().insert(in_flight.clone());
-                let answer = listener.answer(request, client, at, &seat).await?;
-                Ok::<_, std::convert::Infallible>(answer.map(|body| Tracked::new(body, in_flight)))
+                let request = request.map(|body| Timed::new(body, listener.options.body_timeout));
+                let (answer, in_flight) = listener.answer(request, client, at, &seat).await?;
+                let answer = answer.map(|body| Tracked::new(body, stall, in_flight));
+                Ok::<_, Infallible>(answer)
             }
         });
         let io = TokioIo::new(stream);
         let result = if is_http2 {
             let connection = http2_builder(&self.options).serve_connection(io, service);
-            self.drive(connection, &seat).await
+            self.drive(connection, &seat, &stalls).await
         } else {
             let connection = http1_builder().serve_connection(io, service);
-            self.drive(connection.with_upgrades(), &seat).await
+            self.drive(connection.with_upgrades(), &seat, &stalls).await
         };
         if let Err(error) = result {
             tracing::debug!(%error, "connection ended with an error");
@@ -109,7 +111,12 @@ impl Listener {
     }
 
     /// Lets the connection run until it ends by itself or is told to.
-    async fn drive<C: Graceful>(&self, connection: C, seat: &Seat) -> hyper::Result<()> {
+    async fn drive<C: Graceful>(
+        &self,
+        connection: C,
+        seat: &Seat,
+        stalls: &Stalls,
+    ) -> hyper::Result<()> {
         let mut connection = pin!(connection);
         let closing = tokio::select! {
             // The end comes first, or a busy connection would never see it.
@@ -117,6 +124,10 @@ impl Listener {
             () = self.closing.cancelled() => true,
             () = seat.evicted() => false,
             () = seat.overdue(&self.options) => false,
+            () = stalls.overdue(self.options.write_timeout) => {
+                tracing::debug!("client does not read an answer");
+                false
+            }
             result = connection.as_mut() => return result,
         };
         connection.as_mut().graceful_shutdown();

@@ -5,11 +5,12 @@
 //!                  └───────────┴──► evicted
 //! ```
 //!
-//! A connection without a request in flight is quiet. Only quiet connections are evicted: the ones
+//! A request is in flight from when its credentials turn out valid until its answer is sent. A
+//! connection without a request in flight is quiet. Only quiet connections are evicted: the ones
 //! that have not presented valid credentials before those that have, and within each group the one
 //! that has been quiet longest. Clients repeat a request that meets a closed idle connection, so an
-//! eviction costs a well-behaved client one more handshake and nobody can keep others out by merely
-//! connecting.
+//! eviction costs a well-behaved client one more handshake and nobody can keep others out without valid
+//! credentials.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -225,13 +226,13 @@ impl Seat {
         self.state.lock().become_idle(self.id, Instant::now(), true);
     }
 
-    /// A request has come. It is in flight until the guard is dropped.
+    /// A request came with valid credentials. It is in flight until the guard is dropped.
     pub(super) fn begin(&self) -> InFlight {
         self.state.lock().begin(self.id);
         InFlight(Arc::new(Request(self.clone())))
     }
 
-    /// A request came with valid credentials.
+    /// The client has presented valid credentials.
     pub(super) fn known(&self) {
         if let Some(slot) = self.state.lock().slots.get_mut(&self.id) {
             slot.known = true;

@@ -12,6 +12,7 @@ mod merge;
 mod names;
 mod options;
 mod socket;
+mod stalls;
 mod subject;
 mod tls;
 mod token;
@@ -330,39 +331,39 @@ impl Listener {
         session.map(|session| session.user).ok()
     }
 
-    /// Answers a request, if its connection's certificate or its token says whose it is.
+    /// Answers a request, if its connection's certificate or its token says whose it is. One that is
+    /// refused is not in flight, so its connection can still be closed to make room.
     async fn answer(
         &self,
         mut request: Request<Timed>,
         client: Option<User>,
         at: Option<At>,
         seat: &Seat,
-    ) -> Result<http::Response<crate::Body>, Infallible> {
+    ) -> Result<(http::Response<crate::Body>, Option<InFlight>), Infallible> {
         let user = client
             .or_else(|| self.bearer(request.headers()))
             .ok_or_else(ApiError::unauthorized);
         match user {
             Ok(user) => {
                 seat.known();
+                let in_flight = seat.begin();
                 let extensions = request.extensions_mut();
                 extensions.insert(user);
                 extensions.insert(Closing(self.closing.clone()));
-                if let (Some(connection), Some(in_flight)) =
-                    (extensions.remove::<OnUpgrade>(), extensions.remove())
-                {
-                    let tasks = self.tasks.clone();
+                if let Some(connection) = extensions.remove::<OnUpgrade>() {
                     extensions.insert(Upgrade {
                         connection,
-                        tasks,
-                        in_flight,
+                        tasks: self.tasks.clone(),
+                        in_flight: in_flight.clone(),
                     });
                 }
                 if let Some(at) = at {
                     extensions.insert(at);
                 }
-                self.service.clone().call(request).await
+                let answer = self.service.clone().call(request).await?;
+                Ok((answer, Some(in_flight)))
             }
-            Err(error) => Ok(crate::api::refusal(&error)),
+            Err(error) => Ok((crate::api::refusal(&error), None)),
         }
     }
 }

@@ -103,14 +103,16 @@ impl ServeOptions {
         self
     }
 
-    /// How long after the handshake the head of the first request may take to arrive (30 s).
+    /// How long after the handshake the head of the first request with valid credentials may take to
+    /// arrive (30 s).
     pub fn header_timeout(mut self, timeout: Duration) -> Self {
         self.header_timeout = timeout;
         self
     }
 
     /// How long a connection may be without a request in flight before it is closed (90 s, as
-    /// kube-apiserver). The head of the next request must be complete within that time.
+    /// kube-apiserver). The head of the next request must be complete within that time. A request
+    /// that is refused for want of credentials does not count.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
         self
@@ -122,8 +124,10 @@ impl ServeOptions {
         self
     }
 
-    /// How long a client may read nothing of what is ready for it before its connection is closed
-    /// (2 min). A watch without events is not affected.
+    /// How long a client may leave a part of an answer unread before its connection is closed
+    /// (2 min): by not reading from its socket, or in HTTP/2 by keeping the window of a single stream
+    /// closed. The other streams of the connection then have a few seconds to end. A client that
+    /// reads slowly, and a watch without events, are not affected.
     pub fn write_timeout(mut self, timeout: Duration) -> Self {
         self.write_timeout = timeout;
         self
