@@ -241,6 +241,41 @@ async fn slow_watcher_expires_by_bytes_and_fast_one_goes_on() {
     assert_eq!(fast.take(1).await, ["ADDED large"]);
 }
 
+/// Proves PW-52.
+#[tokio::test(start_paused = true)]
+async fn watcher_that_leaves_the_state_unread_expires() {
+    let server = ApiServer::builder().seed(1).history(10).build();
+    let http = http(&server);
+    let secret = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+            "stringData": {"k": "x".repeat(50_000)}})
+    };
+    for i in 0..8 {
+        http.post(SECRETS, &secret(&format!("s{i}"))).await;
+    }
+    let mut watch = http.watch(&format!("{SECRETS}?watch=true")).await;
+    assert_eq!(watch.take(1).await, ["ADDED s0"]);
+    for i in 0..20 {
+        http.merge(
+            &format!("{SECRETS}/s0"),
+            &json!({"data": {"n": i.to_string()}}),
+        )
+        .await;
+        http.post(SECRETS, &secret(&format!("t{i}"))).await;
+    }
+    let mut added = 1;
+    let event = loop {
+        let event = watch.next().await.unwrap();
+        if event["type"] != "ADDED" {
+            break event;
+        }
+        added += 1;
+    };
+    assert!(added < 8, "the rest of the state is not sent: {added}");
+    assert_eq!(event["object"]["code"], 410, "{event}");
+    assert_eq!(watch.next().await, None);
+}
+
 /// An object whose stored form has about this many bytes.
 fn sized(name: &str, bytes: usize) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name},

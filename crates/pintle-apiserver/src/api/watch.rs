@@ -2,9 +2,10 @@
 //!
 //! A watch first sends the state it starts from, if the request asks for it, and then follows the
 //! log: it takes what the log has, writes it, and sleeps until a commit, the next bookmark or its
-//! end. It owns no queue, only the chunk that it is sending. The log is bounded in events and bytes:
-//! a client that reads too slowly falls behind it, gets one `ERROR` event with a 410 `Expired`
-//! status, and has to list again.
+//! end. It owns no queue of events: besides the chunk that it is sending, it holds only the objects of
+//! the state that it has yet to send. The log is bounded in events and bytes: a client that reads too
+//! slowly falls behind it, in the middle of the state or after it, gets one `ERROR` event with a 410
+//! `Expired` status, and has to list again.
 //!
 //! A watch of a custom resource also ends when the definition changes. The client that opens it
 //! again gets objects by the new definition, or 404.
@@ -297,6 +298,12 @@ impl Watcher {
     async fn next(&mut self) -> Option<Bytes> {
         if self.is_over() {
             return None;
+        }
+        // Events that are lost already are not worth the rest of the state, which is let go.
+        if !self.initial.is_empty() && self.cursor.is_compacted() {
+            self.initial = Vec::new();
+            self.initial_at = 0;
+            self.end_mark = EndMark::None;
         }
         if let Some(chunk) = self.next_initial() {
             return Some(chunk);

@@ -383,7 +383,7 @@ impl Cursor {
         self.changed.mark_unchanged();
         let state = self.store.shared.state.read();
         let table = state.tables.get(&self.table).ok_or(Lost::NoTable)?;
-        if self.late || self.after < table.dropped {
+        if self.is_behind(table) {
             return Err(Lost::Compacted { floor: table.floor });
         }
         let (events, more) = table.events_after(self.after, BATCH, BATCH_BYTES);
@@ -396,6 +396,17 @@ impl Cursor {
             _ => self.after.max(state.revision),
         };
         Ok((events, self.after))
+    }
+
+    /// Whether the next events were dropped, so that [`Cursor::next_batch`] will fail.
+    pub(crate) fn is_compacted(&self) -> bool {
+        let state = self.store.shared.state.read();
+        let table = state.tables.get(&self.table);
+        table.is_some_and(|table| self.is_behind(table))
+    }
+
+    fn is_behind(&self, table: &Table) -> bool {
+        self.late || self.after < table.dropped
     }
 
     /// Waits for the next commit; `false` when the resource is no longer served. Cancel safe.
