@@ -9,6 +9,7 @@
 
 mod support;
 
+use http_body_util::{BodyExt as _, Full};
 use pintle_apiserver::ApiServer;
 use serde_json::{Value, json};
 use support::*;
@@ -274,6 +275,37 @@ async fn watcher_that_leaves_the_state_unread_expires() {
     assert!(added < 8, "the rest of the state is not sent: {added}");
     assert_eq!(event["object"]["code"], 410, "{event}");
     assert_eq!(watch.next().await, None);
+}
+
+/// Proves PW-47.
+#[tokio::test(start_paused = true)]
+async fn indented_answer_comes_in_small_frames() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &open_definition()).await;
+    let mut object = foo("a");
+    object["deep"] = nested(100, usize::MAX, &json!(vec![1; 20_000]));
+    let (code, stored) = http.post(FOOS, &object).await;
+    assert_eq!(code, 201, "{stored}");
+    for path in [format!("{FOOS}/a"), FOOS.to_owned()] {
+        let (_, wanted) = http.get(&path).await;
+        let request = http::Request::get(format!("{path}?pretty=true"))
+            .body(Full::default())
+            .unwrap();
+        let mut body = http.send(request).await.into_body();
+        let (mut text, mut largest) = (Vec::new(), 0);
+        while let Some(frame) = body.frame().await {
+            let data = frame.unwrap().into_data().unwrap();
+            largest = largest.max(data.len());
+            text.extend_from_slice(&data);
+        }
+        assert!(text.len() > 4_000_000, "{path}: {}", text.len());
+        assert!(largest < 1_000_000, "{path}: {largest}");
+        let indented = serde_json::to_vec_pretty(&wanted).unwrap();
+        assert_eq!(text.len(), indented.len(), "{path}");
+        let read: Value = serde_json::from_slice(&text).unwrap();
+        assert!(read == wanted, "{path}");
+    }
 }
 
 /// An object whose stored form has about this many bytes.

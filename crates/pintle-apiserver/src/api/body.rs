@@ -2,16 +2,19 @@
 
 use std::{
     convert::Infallible,
-    fmt,
+    fmt, iter,
     pin::Pin,
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use http_body::{Frame, SizeHint};
 
 use super::pretty::Indenter;
+
+/// How much JSON is indented at once.
+const SLICE: usize = 4 * 1024;
 
 /// The body of an answer: bytes at once, or a stream of chunks (lists and watches).
 pub struct Body {
@@ -48,14 +51,31 @@ impl Body {
     }
 
     /// Indents the JSON, unless the body is a stream of events.
+    ///
+    /// Deeply nested JSON grows more than a hundredfold, so a large body is indented only as fast as
+    /// it is read.
     pub(crate) fn indented(self) -> Self {
         let mut indenter = Indenter::default();
         match self.inner {
-            Inner::Whole(bytes) => Self::whole(indenter.indent(&bytes)),
-            Inner::Chunks(chunks) => Self::chunks(chunks.map(move |chunk| indenter.indent(&chunk))),
+            Inner::Whole(bytes) if bytes.len() <= SLICE => Self::whole(indenter.indent(&bytes)),
+            Inner::Whole(bytes) => {
+                Self::chunks(slices(bytes).map(move |slice| indenter.indent(&slice)))
+            }
+            Inner::Chunks(chunks) => {
+                let slices = chunks.flat_map(slices);
+                Self::chunks(slices.map(move |slice| indenter.indent(&slice)))
+            }
             Inner::Events(_) => self,
         }
     }
+}
+
+/// Cuts bytes into slices of at most [`SLICE`].
+fn slices(mut bytes: Bytes) -> impl Stream<Item = Bytes> + Send {
+    stream::iter(iter::from_fn(move || {
+        let length = bytes.len().min(SLICE);
+        (length > 0).then(|| bytes.split_to(length))
+    }))
 }
 
 impl http_body::Body for Body {
