@@ -28,8 +28,7 @@ impl Announced {
     /// Adds the address of a listener.
     pub(crate) fn new(api: &Arc<Api>, bound: SocketAddr) -> Self {
         let address = SocketAddr::new(reachable(bound.ip()), bound.port());
-        api.listeners.lock().push(address);
-        api.write_endpoints();
+        api.change_listeners(|listeners| listeners.push(address));
         Self {
             api: Arc::clone(api),
             address,
@@ -39,12 +38,11 @@ impl Announced {
 
 impl Drop for Announced {
     fn drop(&mut self) {
-        let mut listeners = self.api.listeners.lock();
-        if let Some(at) = listeners.iter().position(|other| *other == self.address) {
-            listeners.remove(at);
-        }
-        drop(listeners);
-        self.api.write_endpoints();
+        self.api.change_listeners(|listeners| {
+            if let Some(at) = listeners.iter().position(|other| *other == self.address) {
+                listeners.remove(at);
+            }
+        });
     }
 }
 
@@ -85,9 +83,11 @@ fn subsets(listeners: &[SocketAddr]) -> Vec<Value> {
 }
 
 impl Api {
-    /// Writes where the server listens into the endpoints of `kubernetes`.
-    fn write_endpoints(&self) {
-        let listeners = self.listeners.lock().clone();
+    /// Changes where the server listens, and writes it into the endpoints of `kubernetes`.
+    fn change_listeners(&self, change: impl FnOnce(&mut Vec<SocketAddr>)) {
+        // Held until both objects are written, so that the last change is also the last write.
+        let mut listeners = self.listeners.lock();
+        change(&mut listeners);
         let subsets = subsets(&listeners);
         self.rewrite("", "endpoints", |endpoints| {
             if subsets.is_empty() {
@@ -148,6 +148,46 @@ impl Api {
                 Err(Refused::Mismatch) => {}
                 Ok(_) | Err(Refused::NoTable) => return,
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Barrier, thread};
+
+    use super::*;
+    use crate::ApiServer;
+
+    fn announced(api: &Api, group: &str, plural: &str) -> Value {
+        let catalog = api.registry.catalog();
+        let table = catalog.find(group, "v1", plural).unwrap().table.unwrap();
+        let object = api.store.get(table, "default/kubernetes").unwrap();
+        Value::Object(object.decode())
+    }
+
+    /// Proves PW-62.
+    #[test]
+    fn no_closed_address_stays_announced() {
+        let api = Arc::clone(&ApiServer::builder().build().api);
+        for round in 0..20 {
+            let start = Barrier::new(4);
+            thread::scope(|scope| {
+                for port in 1..=4 {
+                    let (api, start) = (&api, &start);
+                    scope.spawn(move || {
+                        let bound = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+                        start.wait();
+                        for _ in 0..25 {
+                            drop(Announced::new(api, bound));
+                        }
+                    });
+                }
+            });
+            let endpoints = announced(&api, "", "endpoints");
+            assert_eq!(endpoints["subsets"], Value::Null, "round {round}");
+            let slice = announced(&api, "discovery.k8s.io", "endpointslices");
+            assert_eq!(slice["endpoints"], json!([]), "round {round}");
         }
     }
 }
