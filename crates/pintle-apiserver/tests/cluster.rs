@@ -67,7 +67,7 @@ async fn a_namespace_that_goes_takes_nothing_new() {
     assert_eq!(http.get("/api/v1/namespaces/n").await.0, 404);
 }
 
-/// Proves W102.
+/// Proves W103.
 #[tokio::test]
 async fn second_deletion_of_a_namespace_keeps_its_conditions() {
     let server = server();
