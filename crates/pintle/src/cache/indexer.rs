@@ -393,7 +393,8 @@ impl<K: Kind> Indexer<K> {
 
     /// Computes index values: runs user code, so no lock may be held.
     pub(crate) fn prepare(&self, writes: Vec<Write<K>>) -> Prepared<K> {
-        let definitions = self.shared.read(|state| state.definitions.clone());
+        // Its own definitions, also once superseded: those are what a write is checked against.
+        let definitions = self.shared.state.read().definitions.clone();
         let mut values = Vec::new();
         if !definitions.is_empty() {
             for write in &writes {
@@ -410,9 +411,12 @@ impl<K: Kind> Indexer<K> {
     }
 
     /// Applies changes under one lock, and says what each replaced. If an index was added since
-    /// they were prepared, nothing happens and they come back.
+    /// they were prepared, nothing happens and they come back. A superseded cache drops them.
     pub(crate) fn commit(&self, prepared: Prepared<K>) -> Result<Applied<K>, Vec<Write<K>>> {
         let mut state = self.shared.state.write();
+        if state.successor.is_some() {
+            return Ok(Applied::new());
+        }
         if state.definitions.len() != prepared.definitions {
             return Err(prepared.writes);
         }
@@ -445,7 +449,7 @@ impl<K: Kind> Indexer<K> {
 
     /// Builds the next generation aside: runs user code, so no lock may be held.
     pub(crate) fn build(&self, mut items: Vec<Object<K>>, resource_version: &str) -> Generation<K> {
-        let definitions = self.shared.read(|state| state.definitions.clone());
+        let definitions = self.shared.state.read().definitions.clone();
         let mut store = Store::new(definitions.len());
         store.reserve(items.len());
         let mut values = Vec::with_capacity(definitions.len());
@@ -473,7 +477,7 @@ impl<K: Kind> Indexer<K> {
     }
 
     /// Swaps the next generation in, and says what changed. If an index was added since it was
-    /// built, nothing happens and the items come back.
+    /// built, nothing happens and the items come back. A superseded cache drops them.
     pub(crate) fn swap(&self, next: Generation<K>) -> Result<Replaced<K>, Vec<Object<K>>> {
         let Generation {
             items,
@@ -482,6 +486,12 @@ impl<K: Kind> Indexer<K> {
         } = next;
         let old = {
             let mut state = self.shared.state.write();
+            if state.successor.is_some() {
+                return Ok(Replaced {
+                    gone: Vec::new(),
+                    items: Vec::new(),
+                });
+            }
             if state.definitions.len() != definitions {
                 return Err(items);
             }

@@ -486,6 +486,30 @@ fn what_was_prepared_before_an_index_was_added_comes_back_to_be_prepared_again()
     assert_eq!(lister.index_values("value"), ["y"]);
 }
 
+#[test]
+fn a_superseded_cache_drops_late_writes() {
+    let (old, new) = (Indexer::<Thing>::new(), Indexer::<Thing>::new());
+    old.index_by("value", data_value).unwrap();
+    old.put(object("n/a", "u", 1, "x"));
+    let late = || vec![Write::Put(object("n/late", "u", 3, "z"))];
+    let items = || vec![object("n/late", "u", 3, "z")];
+    let (prepared, built) = (old.prepare(late()), old.build(items(), "3"));
+    new.succeed(&old);
+    new.put(object("n/b", "u", 2, "y"));
+    drop(new.take_over());
+    assert!(old.commit(prepared).unwrap().is_empty(), "prepared before");
+    let swapped = old.swap(built).ok().unwrap();
+    assert!(swapped.items.is_empty() && swapped.gone.is_empty());
+
+    // A redefined index leaves the successor with more definitions than the old cache has.
+    new.index_by("value", data_value).unwrap();
+    assert!(old.commit(old.prepare(late())).unwrap().is_empty());
+    let swapped = old.swap(old.build(items(), "3")).ok().unwrap();
+    assert!(swapped.items.is_empty() && swapped.gone.is_empty());
+    assert_eq!(names(&old.lister().list()), ["n/b"]);
+    assert_eq!(old.lister().index_values("value"), ["y"]);
+}
+
 /// Proves S-5.
 #[test]
 fn a_new_index_takes_in_more_objects_than_it_locks_for_at_once() {
