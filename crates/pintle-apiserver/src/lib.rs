@@ -70,3 +70,8 @@ pub use self::{
     server::{ApiServer, Builder, PodDeletion},
     service::ApiService,
 };
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -94,3 +94,8 @@ mod service_account;
 mod volume_protection;
 
 pub use self::cluster::{Builder, Cluster, Loops};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -59,3 +59,8 @@ mod sync;
 
 #[cfg(test)]
 mod testing;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
