@@ -1,15 +1,13 @@
 //! `cargo xtask ci`: every check, in the order in which they fail soonest.
 
-use std::fs::DirEntry;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use crate::test_output::Totals;
-use crate::workspace::{self, ChildFailed, cargo};
-use crate::{guarantees, lint, test_real};
+use crate::workspace::{self, ChildFailed, cargo, run};
+use crate::{guarantees, lint, release, test_real};
 
 /// The command that the README gives people to run the tests. CI runs the same.
 const TEST_COMMAND: &str = "cargo test";
@@ -54,7 +52,9 @@ const STAGES: [Stage; 10] = [
             "sources",
         ]))
     }),
-    ("packages", |_| publish()),
+    ("release dry run", |_| {
+        release::run(&release::Args::dry_run())
+    }),
     ("real control plane", |totals| {
         some_ran(totals, |totals| {
             test_real::run(&test_real::Args::default(), totals)
@@ -105,26 +105,6 @@ fn table(times: &[(&str, Duration)]) -> String {
     rows.collect::<Vec<_>>().join("\n")
 }
 
-fn run(command: &mut Command) -> Result<()> {
-    let status = command.stdin(Stdio::null()).status();
-    let status = status.with_context(|| format!("cannot run {}", words(command)))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(ChildFailed::new(words(command), status).into())
-    }
-}
-
-/// The command as it was typed.
-fn words(command: &Command) -> String {
-    let args = command.get_args().map(|arg| arg.to_string_lossy());
-    ["cargo".into()]
-        .into_iter()
-        .chain(args)
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
 /// The README's own words, so that what it promises is what is checked.
 fn readme_tests(totals: &mut Totals) -> Result<()> {
     let readme = std::fs::read_to_string(workspace::root().join("README.md"))
@@ -162,60 +142,6 @@ fn shell_lines(markdown: &str) -> impl Iterator<Item = &str> {
         }
         inside && fence.is_none()
     })
-}
-
-/// Packs every crate that will be published and compiles it from the package alone.
-///
-/// The registry of a dry run is made anew each time, but cargo knows what is in one by name and
-/// version, which stay the same: it would take what it unpacked and compiled the last time. So the
-/// packages are built in a folder of their own, in which nothing of ours is old.
-fn publish() -> Result<()> {
-    let target = workspace::target().join("packages");
-    forget_unpacked()?;
-    forget_ours(&target.join("debug/.fingerprint"))?;
-    let mut command = cargo();
-    command.args(["publish", "--workspace", "--dry-run", "--target-dir"]);
-    command.arg(target);
-    // In CI everything is committed; who runs this by hand is in the middle of something.
-    if std::env::var_os("CI").is_none() {
-        command.arg("--allow-dirty");
-    }
-    run(&mut command)
-}
-
-/// Forgets the sources that cargo unpacked from the registries of dry runs. Folders of such
-/// registries have no host in their name.
-fn forget_unpacked() -> Result<()> {
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
-    let unpacked = home.context("no home directory")?.join("registry/src");
-    for registry in entries(&unpacked)? {
-        if registry.file_name().as_encoded_bytes().starts_with(b"-") {
-            forget_ours(&registry.path())?;
-        }
-    }
-    Ok(())
-}
-
-/// Removes the folders in `folder` that are named after a crate of ours.
-fn forget_ours(folder: &Path) -> Result<()> {
-    for package in entries(folder)? {
-        let name = package.file_name();
-        if name.as_encoded_bytes().starts_with(b"pintle") {
-            std::fs::remove_dir_all(package.path())?;
-        }
-    }
-    Ok(())
-}
-
-/// What `folder` holds; nothing if there is none.
-fn entries(folder: &Path) -> Result<Vec<DirEntry>> {
-    if !folder.exists() {
-        return Ok(Vec::new());
-    }
-    let entries = std::fs::read_dir(folder);
-    let entries = entries.with_context(|| format!("cannot read {}", folder.display()))?;
-    Ok(entries.collect::<Result<_, _>>()?)
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ mod generate;
 mod guarantees;
 mod interrupt;
 mod lint;
+mod packages;
 mod real_cluster;
+mod release;
 mod source;
 mod test_output;
 mod test_real;
@@ -42,6 +44,8 @@ enum Task {
     Guarantees,
     /// Check the house rules that clippy cannot see
     Lint,
+    /// Release a version: changelog, version numbers, packages, docs, tag and upload
+    Release(release::Args),
     /// Run everything that CI runs
     Ci,
 }
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Guarantees => guarantees::run(),
         Task::Lint => lint::run(),
+        Task::Release(args) => release::run(&args),
         Task::Ci => ci::run_all(),
     };
     match outcome {

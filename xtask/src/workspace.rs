@@ -1,7 +1,7 @@
 //! Where the workspace is, which files it has, and how a child's exit code becomes ours.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
 use anyhow::{Context, Result};
 
@@ -17,6 +17,25 @@ pub(crate) fn cargo() -> Command {
     let mut command = Command::new(program);
     command.current_dir(root());
     command
+}
+
+/// Runs `command` with its output shown, and fails if it does.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command.stdin(Stdio::null()).status();
+    let status = status.with_context(|| format!("cannot run {}", words(command)))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(ChildFailed::new(words(command), status).into())
+    }
+}
+
+/// The command as it would be typed.
+fn words(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name();
+    let words = program.into_iter().chain(command.get_args());
+    let words = words.map(std::ffi::OsStr::to_string_lossy);
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Where cargo puts what it builds here.
