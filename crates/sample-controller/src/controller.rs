@@ -36,6 +36,9 @@ use crate::{
 /// Who we are in `managedFields` and as the source of events.
 pub const NAME: &str = "sample-controller";
 
+/// The reason in the status and in the event when the server refuses the Deployment.
+const REFUSED: &str = "DeploymentRefused";
+
 /// The index of Deployments by the UID of the Foo that controls them.
 const BY_CONTROLLER: &str = "controller";
 
@@ -284,8 +287,11 @@ impl Controller {
             generation: foo.metadata.generation,
             deployment: deployment.as_ref().map(|d| d.resource_version().to_owned()),
         };
-        if let Some(wait) = self.refusals.wait(key, &basis) {
-            return Ok(Next::After(wait));
+        if let Some(refusal) = self.refusals.standing(key, &basis) {
+            // The sync that was refused may have failed to write the status.
+            self.report_trouble(key, &foo, REFUSED, &refusal.message)
+                .await?;
+            return Ok(Next::After(refusal.wait));
         }
         let mut changed = Changed::No;
         let synced = self.sync_deployment(key, &foo, deployment.as_ref(), &mut changed);
@@ -436,9 +442,10 @@ impl Controller {
                 source: kube::Error::Api(status),
                 ..
             } if is_refusal(status) => {
-                // Noted first, so that a status that cannot be written repeats only itself.
-                let wait = is_permanent(status).then(|| self.refusals.note(key, basis));
-                self.report_trouble(key, foo, "DeploymentRefused", &status.message)
+                // Noted first: if the status write fails, the retry repeats only that write.
+                let note = || self.refusals.note(key, basis, &status.message);
+                let wait = is_permanent(status).then(note);
+                self.report_trouble(key, foo, REFUSED, &status.message)
                     .await?;
                 if let Some(wait) = wait {
                     warn!(foo = %key, error = describe(&error), retry_in = ?wait, "Deployment refused");

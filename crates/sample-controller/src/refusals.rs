@@ -28,29 +28,47 @@ pub(crate) struct Basis {
 #[derive(Debug)]
 struct Refusal {
     basis: Basis,
+    message: String,
     until: Instant,
     wait: Duration,
+}
+
+/// A refusal that still stands.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    /// The server's answer.
+    pub(crate) message: String,
+    /// How long not to ask again.
+    pub(crate) wait: Duration,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(Mutex<BTreeMap<ObjectKey, Refusal>>);
 
 impl Refusals {
-    /// How long not to ask again, if the same was refused before.
-    pub(crate) fn wait(&self, key: &ObjectKey, basis: &Basis) -> Option<Duration> {
+    /// Returns the refusal of the same request, until it is time to ask again.
+    pub(crate) fn standing(&self, key: &ObjectKey, basis: &Basis) -> Option<Standing> {
         let refusals = self.0.lock();
         let refusal = refusals.get(key).filter(|known| known.basis == *basis)?;
         let wait = refusal.until.saturating_duration_since(Instant::now());
-        Some(wait).filter(|wait| !wait.is_zero())
+        (!wait.is_zero()).then(|| Standing {
+            message: refusal.message.clone(),
+            wait,
+        })
     }
 
     /// Notes a refusal. Returns how long not to ask again.
-    pub(crate) fn note(&self, key: &ObjectKey, basis: Basis) -> Duration {
+    pub(crate) fn note(&self, key: &ObjectKey, basis: Basis, message: &str) -> Duration {
         let mut refusals = self.0.lock();
         let before = refusals.get(key).filter(|known| known.basis == basis);
         let wait = before.map_or(FIRST, |known| (known.wait * 2).min(LONGEST));
-        let until = Instant::now() + wait;
-        refusals.insert(key.clone(), Refusal { basis, until, wait });
+        let refusal = Refusal {
+            basis,
+            message: message.to_owned(),
+            until: Instant::now() + wait,
+            wait,
+        };
+        refusals.insert(key.clone(), refusal);
         wait
     }
 

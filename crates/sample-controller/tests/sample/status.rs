@@ -4,12 +4,12 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use http::{Method, Request};
+use http::{Method, Request, Response, StatusCode};
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Event},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -224,5 +224,75 @@ async fn refused_deployment_is_reported_and_retried_slowly() {
             (left.len() == 1).then_some(())
         })
         .await;
+    running.stop().await;
+}
+
+/// A world in which the first status that says `DeploymentRefused` cannot be written.
+struct Unwritable(InProcess, Arc<AtomicBool>);
+
+impl World for Unwritable {
+    fn client(&self) -> Client {
+        self.0.client()
+    }
+
+    fn controller_client(&self) -> Client {
+        let (inner, failed) = (self.0.client(), Arc::clone(&self.1));
+        let failing = tower::service_fn(move |request: Request<Body>| {
+            let (inner, failed) = (inner.clone(), Arc::clone(&failed));
+            async move {
+                if !request.uri().path().ends_with("/foos/a/status") {
+                    return inner.send(request).await;
+                }
+                let (head, body) = request.into_parts();
+                let sent = body.collect_bytes().await.unwrap();
+                let refused = String::from_utf8_lossy(&sent).contains("DeploymentRefused");
+                if !refused || failed.swap(true, Ordering::Relaxed) {
+                    return inner.send(Request::from_parts(head, sent.into())).await;
+                }
+                let status = json!({
+                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
+                    "reason": "InternalError", "message": "etcdserver: request timed out",
+                });
+                let mut answer = Response::new(Body::from(status.to_string().into_bytes()));
+                *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                Ok(answer)
+            }
+        });
+        Client::new(failing, "default")
+    }
+
+    fn namespace(&self) -> String {
+        self.0.namespace()
+    }
+
+    fn pace(&self) -> Pace {
+        self.0.pace()
+    }
+
+    fn clock(&self) -> Clock {
+        self.0.clock()
+    }
+}
+
+/// Proves C-17.
+#[tokio::test(start_paused = true)]
+async fn refusal_is_reported_after_a_failed_status_write() {
+    let failed = Arc::new(AtomicBool::new(false));
+    let world = Unwritable(InProcess::new(Crd::Today).await, Arc::clone(&failed));
+    let scene = Scene::new(world).await;
+    scene
+        .apply("a", json!({"deploymentName": "web", "replicas": 1}))
+        .await;
+    let running = scene.run();
+    scene.available("a", 1).await;
+
+    let refused = json!({"spec": {"deploymentName": "Not A Name"}});
+    scene.patch::<Foo>("a", refused).await;
+    // Less than the 30 s after which the Deployment is created again.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(failed.load(Ordering::Relaxed), "no status write failed");
+    let foo = scene.api::<Foo>().get("a").await.unwrap();
+    let status = foo.status.unwrap();
+    assert!(is_refused(&status), "{status:?}");
     running.stop().await;
 }
