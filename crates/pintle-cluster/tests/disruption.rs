@@ -10,16 +10,22 @@ mod support;
 
 use std::time::Duration;
 
-use k8s_openapi::api::{
-    core::v1::{Node, Pod},
-    policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus},
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{Node, Pod},
+        policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, ResourceExt,
-    api::{EvictParams, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, EvictParams, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
 };
+use pintle_cluster::Loops;
 use serde_json::{Value, json};
-use support::{Kubectl, virtual_cluster, wait_for};
+use support::{Kubectl, gateway::Gateway, virtual_cluster, virtual_server, wait_for};
 
 fn budget(spec: &Value) -> Value {
     let mut spec = spec.clone();
@@ -156,17 +162,13 @@ async fn drain_with_a_budget_ends() {
     cluster.stop().await;
 }
 
-/// Proves PC-21.
-#[tokio::test(start_paused = true)]
-async fn budget_counts_custom_owners_by_their_scale() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
-    // No loop for these here, so the Pods are the test's own.
-    let set: k8s_openapi::api::apps::v1::StatefulSet = kubectl
+/// A set without Pods: no loop here makes them, so they are the test's own.
+async fn stateful_set(kubectl: &Kubectl, name: &str, replicas: i32) -> Value {
+    let set: StatefulSet = kubectl
         .create(json!({
-            "metadata": { "name": "web" },
+            "metadata": { "name": name },
             "spec": {
-                "replicas": 4, "serviceName": "web",
+                "replicas": replicas, "serviceName": name,
                 "selector": { "matchLabels": { "app": "web" } },
                 "template": {
                     "metadata": { "labels": { "app": "web" } },
@@ -175,20 +177,31 @@ async fn budget_counts_custom_owners_by_their_scale() {
             },
         }))
         .await;
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "uid": set.uid(),
+        "controller": true,
+    })
+}
+
+async fn owned_pod(kubectl: &Kubectl, name: &str, owner: &Value) {
+    kubectl
+        .create::<Pod>(json!({
+            "metadata": {
+                "name": name, "labels": { "app": "web" }, "ownerReferences": [owner],
+            },
+            "spec": { "containers": [{ "name": "main", "image": "nginx" }] },
+        }))
+        .await;
+}
+
+/// Proves PC-21.
+#[tokio::test(start_paused = true)]
+async fn budget_counts_custom_owners_by_their_scale() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    let set = stateful_set(&kubectl, "web", 4).await;
     for number in 0..2 {
-        let owner = json!({
-            "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": set.uid(),
-            "controller": true,
-        });
-        kubectl
-            .create::<Pod>(json!({
-                "metadata": {
-                    "name": format!("web-{number}"), "labels": { "app": "web" },
-                    "ownerReferences": [owner],
-                },
-                "spec": { "containers": [{ "name": "main", "image": "nginx" }] },
-            }))
-            .await;
+        owned_pod(&kubectl, &format!("web-{number}"), &set).await;
     }
     let spec = json!({ "minAvailable": "25%" });
     kubectl.create::<PodDisruptionBudget>(budget(&spec)).await;
@@ -197,5 +210,100 @@ async fn budget_counts_custom_owners_by_their_scale() {
         (status.current_healthy, status.desired_healthy),
         (Some(2), Some(1))
     );
+    cluster.stop().await;
+}
+
+/// Proves PC-21.
+#[tokio::test(start_paused = true)]
+async fn budget_discovers_kinds_once_for_all_owners() {
+    let server = virtual_server();
+    let gateway = Gateway::new(&server, None);
+    let cluster = virtual_cluster()
+        .server(server)
+        .client(gateway.client())
+        .loops(Loops::DISRUPTION)
+        .start()
+        .await;
+    let kubectl = Kubectl::new(cluster.client());
+    for name in ["a", "b", "c"] {
+        let set = stateful_set(&kubectl, name, 2).await;
+        owned_pod(&kubectl, &format!("{name}-0"), &set).await;
+    }
+    let spec = json!({ "maxUnavailable": 1 });
+    kubectl.create::<PodDisruptionBudget>(budget(&spec)).await;
+    status_with(&kubectl, 0, 6).await;
+    for replicas in 3..8 {
+        let scale = json!({ "spec": { "replicas": replicas } });
+        kubectl.patch::<StatefulSet>("a", scale).await;
+        let touch = json!({ "metadata": { "annotations": { "seen": replicas.to_string() } } });
+        kubectl.patch::<Pod>("a-0", touch).await;
+        status_with(&kubectl, 0, replicas + 4).await;
+    }
+    assert_eq!(gateway.traffic().lists["/apis"], 1);
+    cluster.stop().await;
+}
+
+/// Proves PC-21.
+#[tokio::test(start_paused = true)]
+async fn budget_follows_owners_to_another_version() {
+    let cluster = virtual_cluster().loops(Loops::DISRUPTION).start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    let version = |name: &str, current: bool| {
+        json!({
+            "name": name, "served": current, "storage": current,
+            "schema": { "openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            } },
+            "subresources": { "scale": {
+                "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+            } },
+        })
+    };
+    let definitions = Api::<CustomResourceDefinition>::all(cluster.client());
+    let definition = json!({
+        "metadata": { "name": "foos.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": { "plural": "foos", "singular": "foo", "kind": "Foo" },
+            "versions": [version("v1", true), version("v2", false)],
+        },
+    });
+    let definition = serde_json::from_value(definition).unwrap();
+    definitions
+        .create(&PostParams::default(), &definition)
+        .await
+        .unwrap();
+    let foos = |version: &str| {
+        let kind = GroupVersionKind::gvk("example.com", version, "Foo");
+        let kind = ApiResource::from_gvk_with_plural(&kind, "foos");
+        Api::<DynamicObject>::namespaced_with(cluster.client(), "default", &kind)
+    };
+    let foo = json!({
+        "apiVersion": "example.com/v1", "kind": "Foo", "metadata": { "name": "web" },
+        "spec": { "replicas": 3 },
+    });
+    let foo = serde_json::from_value(foo).unwrap();
+    let foo = foos("v1").create(&PostParams::default(), &foo).await;
+    let owner = json!({
+        "apiVersion": "example.com/v1", "kind": "Foo", "name": "web",
+        "uid": foo.unwrap().uid(), "controller": true,
+    });
+    owned_pod(&kubectl, "web-0", &owner).await;
+    let spec = json!({ "maxUnavailable": 1 });
+    kubectl.create::<PodDisruptionBudget>(budget(&spec)).await;
+    status_with(&kubectl, 0, 3).await;
+
+    let versions = json!([version("v1", false), version("v2", true)]);
+    let patch = Patch::Merge(json!({ "spec": { "versions": versions } }));
+    let params = PatchParams::default();
+    definitions
+        .patch("foos.example.com", &params, &patch)
+        .await
+        .unwrap();
+    let patch = Patch::Merge(json!({ "spec": { "replicas": 5 } }));
+    foos("v2").patch("web", &params, &patch).await.unwrap();
+    let touch = json!({ "metadata": { "annotations": { "seen": "true" } } });
+    kubectl.patch::<Pod>("web-0", touch).await;
+    status_with(&kubectl, 0, 5).await;
     cluster.stop().await;
 }

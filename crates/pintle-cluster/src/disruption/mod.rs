@@ -18,7 +18,10 @@ use pintle::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::plan::{Failure, Plan, Scales};
+use self::{
+    plan::{Failure, Plan, Scales},
+    scale::Kinds,
+};
 use crate::{
     api,
     manager::{Environment, LoopError},
@@ -36,11 +39,12 @@ pub(crate) async fn run(
         .informer::<PodDisruptionBudget>()
         .lister();
     let shared = environment.clone();
+    let kinds = Arc::new(Kinds::default());
     Controller::<PodDisruptionBudget>::new("disruption", &environment.informers)
         .watches::<Pod>(move |pod| budgets_of(&budgets, pod))
         .metrics(&environment.metrics)
         .run(
-            move |key, cx| reconcile(key, cx, shared.clone(), recorder.clone()),
+            move |key, cx| reconcile(key, cx, shared.clone(), kinds.clone(), recorder.clone()),
             &stop,
         )
         .await?;
@@ -63,6 +67,7 @@ async fn reconcile(
     key: ObjectKey,
     cx: Context,
     environment: Arc<Environment>,
+    kinds: Arc<Kinds>,
     recorder: EventRecorder,
 ) -> Result<Action, ReconcileError> {
     let Some(cached) = cx.lister::<PodDisruptionBudget>()?.get(&key) else {
@@ -77,7 +82,7 @@ async fn reconcile(
     let pods: Vec<Arc<Pod>> = pods.iter().map(Object::get).collect::<Result<_, _>>()?;
 
     let scales = if plan::needs_scale(&budget) {
-        scale::scales(&environment, namespace, &pods).await?
+        scale::scales(&environment, &kinds, namespace, &pods).await?
     } else {
         Ok(Scales::new())
     };

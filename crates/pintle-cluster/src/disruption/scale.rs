@@ -1,6 +1,9 @@
 //! How many Pods the controllers of Pods want.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::{
     api::{
@@ -9,12 +12,24 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use kube::Client;
+use kube::{Client, core::ApiResource};
+use parking_lot::Mutex;
 use pintle::{cache::ObjectKey, controller::ReconcileError};
 use serde_json::Value;
 
 use super::plan::{Failure, Scale, Scales};
 use crate::{discovery, manager::Environment, meta};
+
+/// The namespaced kinds of the server by group and kind, as last discovered.
+#[derive(Debug, Default)]
+pub(super) struct Kinds(Mutex<BTreeMap<(String, String), ApiResource>>);
+
+impl Kinds {
+    fn of(&self, owner: &OwnerReference) -> Option<ApiResource> {
+        let key = (group(owner).to_owned(), owner.kind.clone());
+        self.0.lock().get(&key).cloned()
+    }
+}
 
 /// The scales of the controllers of these Pods. One that is gone has none.
 ///
@@ -22,20 +37,28 @@ use crate::{discovery, manager::Environment, meta};
 /// included, is asked for its scale.
 pub(super) async fn scales(
     environment: &Environment,
+    kinds: &Kinds,
     namespace: &str,
     pods: &[Arc<Pod>],
 ) -> Result<Result<Scales, Failure>, ReconcileError> {
     let mut scales = Scales::new();
+    let mut asked = BTreeSet::new();
+    let mut lookup = Lookup {
+        client: &environment.client,
+        namespace,
+        kinds,
+        is_fresh: false,
+    };
     for pod in pods {
         let Some(owner) = meta::controller_of(&pod.metadata) else {
             continue;
         };
-        if scales.contains_key(&owner.uid) {
+        if !asked.insert(&owner.uid) {
             continue;
         }
         let scale = match cached(environment, namespace, owner)? {
             Some(scale) => Some(scale),
-            None => match subresource(&environment.client, namespace, owner).await? {
+            None => match lookup.scale(owner).await? {
                 Ok(scale) => scale,
                 Err(failure) => return Ok(Err(failure)),
             },
@@ -91,23 +114,62 @@ fn cached(
     Ok(Some(scale(&owner.uid, replicas)))
 }
 
+/// Asks the server for scales. Discovers its kinds at most once.
+struct Lookup<'a> {
+    client: &'a Client,
+    namespace: &'a str,
+    kinds: &'a Kinds,
+    is_fresh: bool,
+}
+
+impl Lookup<'_> {
+    async fn scale(
+        &mut self,
+        owner: &OwnerReference,
+    ) -> Result<Result<Option<Scale>, Failure>, kube::Error> {
+        let known = self.kinds.of(owner);
+        if let Some(kind) = &known {
+            let scale = subresource(self.client, self.namespace, owner, kind).await?;
+            if self.is_fresh || matches!(scale, Ok(Some(_))) {
+                return Ok(scale);
+            }
+            // Perhaps the kind is served differently by now.
+            self.discover().await?;
+            if self.kinds.of(owner) == known {
+                return Ok(scale);
+            }
+        } else if !self.is_fresh {
+            self.discover().await?;
+        }
+        let Some(kind) = self.kinds.of(owner) else {
+            let why = format!(
+                "no matches for kind {:?} in version {:?}",
+                owner.kind, owner.api_version
+            );
+            return Ok(Err(Failure::Scale(why)));
+        };
+        subresource(self.client, self.namespace, owner, &kind).await
+    }
+
+    async fn discover(&mut self) -> Result<(), kube::Error> {
+        let kinds = discovery::kinds(self.client).await?.into_iter();
+        let kinds = kinds.filter(|kind| kind.namespaced).map(|kind| {
+            let kind = kind.resource;
+            ((kind.group.clone(), kind.kind.clone()), kind)
+        });
+        *self.kinds.0.lock() = kinds.collect();
+        self.is_fresh = true;
+        Ok(())
+    }
+}
+
 /// The scale as the server tells it.
 async fn subresource(
     client: &Client,
     namespace: &str,
     owner: &OwnerReference,
+    kind: &ApiResource,
 ) -> Result<Result<Option<Scale>, Failure>, kube::Error> {
-    let kinds = discovery::kinds(client).await?;
-    let kind = kinds.into_iter().find(|kind| {
-        kind.resource.group == group(owner) && kind.resource.kind == owner.kind && kind.namespaced
-    });
-    let Some(kind) = kind.map(|kind| kind.resource) else {
-        let why = format!(
-            "no matches for kind {:?} in version {:?}",
-            owner.kind, owner.api_version
-        );
-        return Ok(Err(Failure::Scale(why)));
-    };
     let root = if kind.group.is_empty() { "api" } else { "apis" };
     let object = format!(
         "/{root}/{}/namespaces/{namespace}/{}/{}",
@@ -125,7 +187,7 @@ async fn subresource(
         return Ok(Ok(None));
     }
     let resource = match &*kind.group {
-        "" => kind.plural,
+        "" => kind.plural.clone(),
         group => format!("{}.{group}", kind.plural),
     };
     let why = format!("{resource} does not implement the scale subresource");
