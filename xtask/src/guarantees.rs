@@ -1,7 +1,7 @@
 //! `cargo xtask guarantees`: every promise has a test, and every test cites promises that exist.
 //!
-//! A promise is a line `- **Q-4** …` of docs/guarantees.md. A test cites it on a comment line of its
-//! own, `/// Proves Q-1, Q-4.`, directly above: only attributes and other comments stand between
+//! A promise is a line `- **queue/no-lost-add** …` of docs/guarantees.md. A test cites it on a comment line of its
+//! own, `/// Proves queue/no-lost-add, queue/dedup.`, directly above: only attributes and other comments stand between
 //! the two.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,10 +52,10 @@ struct Check {
 }
 
 static PROMISE: LazyLock<Regex> = LazyLock::new(|| regex(r"^- \*\*([^*]+)\*\*(.*)$"));
-static ID: LazyLock<Regex> = LazyLock::new(|| regex(r"^[A-Z]+-?[0-9]+[a-z]?$"));
+static ID: LazyLock<Regex> = LazyLock::new(|| regex(r"^[a-z0-9-]+/[a-z0-9-]+$"));
 /// Anything that begins like a citation; whether it is a good one is seen after.
 static CITATION: LazyLock<Regex> =
-    LazyLock::new(|| regex(r"^\s*//[/!]?\s*Proves ([A-Z]+-?[0-9].*)$"));
+    LazyLock::new(|| regex(r"^\s*//[/!]?\s*Proves ([a-z0-9-]+/[a-z0-9].*)$"));
 static TEST_ATTRIBUTE: LazyLock<Regex> =
     LazyLock::new(|| regex(r"#\[\s*(?:\w+::)*(?:test|rstest|test_case)\b"));
 static IGNORED: LazyLock<Regex> = LazyLock::new(|| regex(r"#\[\s*ignore\b"));
@@ -82,18 +82,17 @@ impl Check {
                 let id = found[1].to_owned();
                 if !ID.is_match(&id) {
                     self.problems
-                        .push(format!("{at}: {id} does not read like an id"));
+                        .push(format!("{at}: {id} is not an id such as queue/no-lost-add"));
                 }
                 if found[2].trim().is_empty() {
                     self.problems.push(format!("{at}: {id} promises nothing"));
                 }
                 if !seen.insert(id.clone()) {
-                    self.problems.push(format!("{at}: {id} stands there twice"));
+                    self.problems.push(format!("{at}: {id} is there twice"));
                 } else if let Some((_, ids)) = self.sections.last_mut() {
                     ids.push(id);
                 } else {
-                    self.problems
-                        .push(format!("{at}: {id} stands in no section"));
+                    self.problems.push(format!("{at}: {id} is in no section"));
                 }
             }
         }
@@ -110,7 +109,10 @@ impl Check {
             };
             let at = format!("{}:{}", file.display(), number + 1);
             let Some(ids) = cited(&found[1]) else {
-                let problem = format!("{at}: not of the form `Proves Q-1, Q-4.`: {}", line.trim());
+                let problem = format!(
+                    "{at}: not of the form `Proves queue/no-lost-add, queue/dedup.`: {}",
+                    line.trim()
+                );
                 self.problems.push(problem);
                 continue;
             };
@@ -169,7 +171,7 @@ impl Check {
     }
 }
 
-/// The ids of `Q-1, Q-4.`, or `None` if the text has another form.
+/// The ids of `queue/no-lost-add, queue/dedup.`, or `None` if the text has another form.
 fn cited(text: &str) -> Option<Vec<String>> {
     let ids = text.trim_end().strip_suffix('.')?.split(", ");
     ids.map(|id| ID.is_match(id).then(|| id.to_owned()))
@@ -197,10 +199,10 @@ fn proof(code: &str, code_lines: &[&str], lines: &[&str], number: usize) -> Resu
     for (n, line) in code_lines.iter().enumerate().skip(number + 1) {
         if open == 0 && FUNCTION.is_match(line) {
             if !TEST_ATTRIBUTE.is_match(&attributes) {
-                return Err("stands above a function that is not a test".into());
+                return Err("cites above a function that is not a test".into());
             }
             if IGNORED.is_match(&attributes) {
-                return Err("stands above a test that is ignored".into());
+                return Err("cites above an ignored test".into());
             }
             return Ok(());
         }
@@ -210,7 +212,7 @@ fn proof(code: &str, code_lines: &[&str], lines: &[&str], number: usize) -> Resu
             return if makes_tests(code, &call[1]) {
                 Ok(())
             } else {
-                Err(format!("stands above {}!, which makes no test", &call[1]))
+                Err(format!("cites above {}!, which defines no test", &call[1]))
             };
         }
         let starts_attribute = line.trim_start().starts_with("#[");
@@ -222,10 +224,10 @@ fn proof(code: &str, code_lines: &[&str], lines: &[&str], number: usize) -> Resu
             break;
         }
     }
-    Err("stands above no test".into())
+    Err("cites above no test".into())
 }
 
-/// Whether calls of this macro are tests: proptest's, or one of the same file that writes them.
+/// Whether calls of this macro define tests: `proptest!`, or a macro of the same file that expands to some.
 fn makes_tests(code: &str, name: &str) -> bool {
     if name == "proptest" {
         return true;
@@ -242,8 +244,7 @@ fn makes_tests(code: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    const DOCUMENT: &str =
-        "# Title\n\n## Queue\n\n- **Q-1** One.\n- **Q-2** Two.\n\n## Real\n\n- **W45** Three.\n";
+    const DOCUMENT: &str = "# Title\n\n## Queue\n\n- **queue/one** One.\n- **queue/two** Two.\n\n## Real\n\n- **objects/three** Three.\n";
 
     fn problems(document: &str, source: &str) -> Vec<String> {
         let mut check = Check::default();
@@ -254,14 +255,14 @@ mod tests {
 
     const GOOD: &str = "
 /// Keys come once.
-/// Proves Q-1, W45.
+/// Proves queue/one, objects/three.
 #[tokio::test(
     start_paused = true
 )]
 async fn once() {}
 
 proptest! {
-    // Proves Q-2.
+    // Proves queue/two.
     #[test]
     fn two(x in 0..3) {}
 }
@@ -276,7 +277,10 @@ proptest! {
     fn the_report_counts_by_section() {
         let mut check = Check::default();
         check.read_promises(DOCUMENT);
-        check.read_source(Path::new("a.rs"), "/// Proves Q-2.\n#[test]\nfn a() {}\n");
+        check.read_source(
+            Path::new("a.rs"),
+            "/// Proves queue/two.\n#[test]\nfn a() {}\n",
+        );
         let report = check.report();
         assert!(
             report.contains("Queue                       1 of    2 promises proven\n"),
@@ -290,54 +294,54 @@ proptest! {
 
     #[test]
     fn a_promise_without_a_test_fails() {
-        let source = GOOD.replace("    // Proves Q-2.\n", "");
+        let source = GOOD.replace("    // Proves queue/two.\n", "");
         assert_eq!(
             problems(DOCUMENT, &source),
-            ["docs/guarantees.md: no test proves Q-2"]
+            ["docs/guarantees.md: no test proves queue/two"]
         );
     }
 
     #[test]
     fn a_citation_of_nothing_fails() {
-        let source = GOOD.replace("Q-2.", "Q-2, Q-9.");
+        let source = GOOD.replace("queue/two.", "queue/two, queue/nine.");
         assert_eq!(
             problems(DOCUMENT, &source),
-            ["a.rs:10: Q-9 is not in docs/guarantees.md"]
+            ["a.rs:10: queue/nine is not in docs/guarantees.md"]
         );
     }
 
     #[test]
-    fn an_id_that_stands_twice_fails() {
-        let document = format!("{DOCUMENT}- **Q-1** Again.\n");
+    fn a_duplicate_id_fails() {
+        let document = format!("{DOCUMENT}- **queue/one** Again.\n");
         assert_eq!(
             problems(&document, GOOD),
-            ["docs/guarantees.md:11: Q-1 stands there twice"]
+            ["docs/guarantees.md:11: queue/one is there twice"]
         );
     }
 
     #[test]
     fn a_citation_must_belong_to_a_test_that_runs() {
-        let one = "## Queue\n- **Q-1** One.\n";
+        let one = "## Queue\n- **queue/one** One.\n";
         for (source, why) in [
             (
-                "/// Proves Q-1.\nfn helper() {}\n",
-                "a.rs:1: stands above a function that is not a test",
+                "/// Proves queue/one.\nfn helper() {}\n",
+                "a.rs:1: cites above a function that is not a test",
             ),
             (
-                "/// Proves Q-1.\n\n#[test]\nfn a() {}\n",
-                "a.rs:1: stands above no test",
+                "/// Proves queue/one.\n\n#[test]\nfn a() {}\n",
+                "a.rs:1: cites above no test",
             ),
             (
-                "/// Proves Q-1.\nstruct X;\n#[test]\nfn a() {}\n",
-                "a.rs:1: stands above no test",
+                "/// Proves queue/one.\nstruct X;\n#[test]\nfn a() {}\n",
+                "a.rs:1: cites above no test",
             ),
             (
-                "/// Proves Q-1.\n#[test]\n#[ignore]\nfn a() {}\n",
-                "a.rs:1: stands above a test that is ignored",
+                "/// Proves queue/one.\n#[test]\n#[ignore]\nfn a() {}\n",
+                "a.rs:1: cites above an ignored test",
             ),
             (
-                "// Proves Q-1.\nvec![1];\n",
-                "a.rs:1: stands above vec!, which makes no test",
+                "// Proves queue/one.\nvec![1];\n",
+                "a.rs:1: cites above vec!, which defines no test",
             ),
         ] {
             let found = problems(one, source);
@@ -347,21 +351,24 @@ proptest! {
 
     #[test]
     fn macros_that_write_tests_can_be_cited_above() {
-        let one = "## Queue\n- **Q-1** One.\n";
-        let source = "macro_rules! scenario {\n    ($n:ident) => {\n        #[test]\n        fn $n() {}\n    };\n}\n// Proves Q-1.\nscenario!(a);\n";
+        let one = "## Queue\n- **queue/one** One.\n";
+        let source = "macro_rules! scenario {\n    ($n:ident) => {\n        #[test]\n        fn $n() {}\n    };\n}\n// Proves queue/one.\nscenario!(a);\n";
         assert_eq!(problems(one, source), [] as [&str; 0]);
         assert_eq!(
-            problems(one, "// Proves Q-1.\nproptest! {}\n"),
+            problems(one, "// Proves queue/one.\nproptest! {}\n"),
             [] as [&str; 0]
         );
     }
 
     #[test]
     fn a_citation_of_another_form_fails_and_prose_does_not() {
-        let one = "## Queue\n- **Q-1** One.\n";
-        let found = problems(one, "/// Proves Q-1 and Q-2\n#[test]\nfn a() {}\n");
+        let one = "## Queue\n- **queue/one** One.\n";
+        let found = problems(
+            one,
+            "/// Proves queue/one and queue/two\n#[test]\nfn a() {}\n",
+        );
         assert!(found[0].contains("not of the form"), "{found:?}");
-        let source = "/// Proves Q-1.\n#[test]\nfn a() {\n    // Proves that words are only words.\n    let _ = \"\n/// Proves Q-7.\n\";\n}\n";
+        let source = "/// Proves queue/one.\n#[test]\nfn a() {\n    // Proves that words are only words.\n    let _ = \"\n/// Proves queue/seven.\n\";\n}\n";
         assert_eq!(problems(one, source), [] as [&str; 0]);
     }
 }

@@ -75,7 +75,7 @@ async fn fault(http: &Http, token: &str) -> String {
     status["error"].as_str().unwrap().to_owned()
 }
 
-/// Proves W81.
+/// Proves subresources/finalize-and-token.
 #[tokio::test]
 async fn a_token_says_what_kubernetes_tokens_say() {
     let server = server();
@@ -117,7 +117,7 @@ async fn a_token_says_what_kubernetes_tokens_say() {
     assert_eq!(http.post("/openid/v1/jwks", &json!({})).await.0, 405);
 }
 
-/// Proves W81.
+/// Proves subresources/finalize-and-token.
 #[tokio::test]
 async fn what_a_token_cannot_be_is_refused() {
     let server = server();
@@ -168,7 +168,7 @@ async fn what_a_token_cannot_be_is_refused() {
     assert_eq!(http.post(TOKEN, &request).await.0, 409);
 }
 
-/// Proves W81, W82.
+/// Proves subresources/finalize-and-token, reviews/answered.
 #[tokio::test]
 async fn a_token_ends_with_what_it_is_bound_to() {
     let server = server();
@@ -209,7 +209,7 @@ async fn a_token_ends_with_what_it_is_bound_to() {
     }
 }
 
-/// Proves W81.
+/// Proves subresources/finalize-and-token.
 #[tokio::test]
 async fn a_kubelets_token_outlives_what_it_was_asked_for() {
     let server = server();
@@ -243,7 +243,7 @@ fn clocked() -> (ApiServer, Arc<AtomicI64>) {
     (server, seconds)
 }
 
-/// Proves W82, W162.
+/// Proves reviews/answered, auth/identity.
 #[tokio::test]
 async fn a_token_is_reviewed_for_its_time_its_account_and_its_audience() {
     let (server, seconds) = clocked();
@@ -325,7 +325,7 @@ async fn post(client: &Client, path: &str, body: &Value, headers: &[(&str, &str)
     (code, serde_json::from_slice(&bytes).unwrap())
 }
 
-/// Proves W81, W129, W162, PW-2.
+/// Proves subresources/finalize-and-token, errors/status-reasons, auth/identity, auth/listener.
 #[tokio::test]
 async fn a_client_with_a_token_is_its_account() {
     let (server, seconds) = clocked();
@@ -360,7 +360,7 @@ fn access(verb: &str) -> Value {
     json!({"spec": {"resourceAttributes": {"verb": verb, "resource": "users", "name": "bob"}}})
 }
 
-/// Proves W82, W162.
+/// Proves reviews/answered, auth/identity.
 #[tokio::test]
 async fn an_account_may_do_everything_but_be_somebody_else() {
     let server = server();
@@ -393,7 +393,7 @@ async fn an_account_may_do_everything_but_be_somebody_else() {
     bound.shutdown().await;
 }
 
-/// Proves W82, PW-2.
+/// Proves reviews/answered, auth/listener.
 #[tokio::test]
 async fn a_listeners_own_token_is_known_as_long_as_it_listens() {
     let server = server();
@@ -414,7 +414,7 @@ async fn a_listeners_own_token_is_known_as_long_as_it_listens() {
     assert_eq!(fault(&http, token).await, "invalid bearer token");
 }
 
-/// Proves W162.
+/// Proves auth/identity.
 #[tokio::test]
 async fn a_certificate_is_told_by_its_print() {
     let server = ApiServer::builder().build();
@@ -432,7 +432,7 @@ async fn a_certificate_is_told_by_its_print() {
     bound.shutdown().await;
 }
 
-/// Proves W82.
+/// Proves reviews/answered.
 #[tokio::test]
 async fn a_question_has_no_metadata() {
     let server = server();
@@ -460,7 +460,7 @@ async fn a_question_has_no_metadata() {
     }
 }
 
-/// Proves W82.
+/// Proves reviews/answered.
 #[tokio::test]
 async fn a_token_outlives_the_deletion_of_what_is_held_by_a_minute() {
     for held in [ACCOUNTS, SECRETS] {
@@ -494,7 +494,7 @@ async fn a_token_outlives_the_deletion_of_what_is_held_by_a_minute() {
     }
 }
 
-/// Proves PW-41.
+/// Proves auth/issuer.
 #[tokio::test]
 async fn no_cache_is_given_what_a_client_calls_the_server() {
     const PROVIDER: &str = "/.well-known/openid-configuration";

@@ -27,7 +27,7 @@ fn colour(name: &str, value: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"colour": value}})
 }
 
-/// Proves W59, W60.
+/// Proves apply/request.
 #[tokio::test]
 async fn an_apply_says_who_applies_and_nothing_it_may_not() {
     let server = server();
@@ -61,7 +61,7 @@ async fn an_apply_says_who_applies_and_nothing_it_may_not() {
     );
 }
 
-/// Proves W61, W65, W66, W72, W135.
+/// Proves apply/create, apply/ownership, apply/idempotent, objects/optimistic-locking.
 #[tokio::test]
 async fn two_appliers_agree_or_conflict() {
     let server = server();
@@ -93,7 +93,7 @@ async fn two_appliers_agree_or_conflict() {
     assert_eq!(code, 200, "the same value is no conflict");
 }
 
-/// Proves W62, W67.
+/// Proves apply/managed-fields, apply/updates-take-over.
 #[tokio::test]
 async fn every_write_leaves_its_mark() {
     let server = server();
@@ -151,7 +151,7 @@ fn spec_of(object: &Value, manager: &str) -> Value {
     entry.map_or(Value::Null, |entry| entry["fieldsV1"]["f:spec"].clone())
 }
 
-/// Proves W74.
+/// Proves apply/versions.
 #[tokio::test]
 async fn managers_of_different_versions_conflict_over_what_both_say() {
     let server = server();
@@ -199,7 +199,7 @@ async fn managers_of_different_versions_conflict_over_what_both_say() {
     assert_eq!(now["spec"]["maxReplicas"], 3, "somebody else's");
 }
 
-/// Proves W74.
+/// Proves apply/versions.
 #[tokio::test]
 async fn an_update_takes_its_fields_from_managers_of_the_other_version() {
     let server = server();
@@ -221,7 +221,7 @@ async fn an_update_takes_its_fields_from_managers_of_the_other_version() {
     assert_eq!(spec_of(&now, "two"), json!({"f:metrics": {}}));
 }
 
-/// Proves W74.
+/// Proves apply/versions.
 #[tokio::test]
 async fn managers_in_a_version_that_cannot_be_compared_with_are_forgotten() {
     let server = server();
@@ -258,7 +258,7 @@ fn ports_definition() -> Value {
             "versions": [version("v1", &whole), version("v2", &apart)]}})
 }
 
-/// Proves W74.
+/// Proves apply/versions.
 #[tokio::test]
 async fn managers_of_a_custom_resource_are_compared_in_the_version_each_wrote_in() {
     let server = server();

@@ -30,7 +30,7 @@ async fn one(http: &Http, path: &str) -> Value {
     object
 }
 
-/// Proves PW-61.
+/// Proves bootstrap/objects.
 #[tokio::test]
 async fn the_roles_of_a_fresh_cluster_are_there() {
     let server = server();
@@ -72,7 +72,7 @@ async fn the_roles_of_a_fresh_cluster_are_there() {
     );
 }
 
-/// Proves PW-61.
+/// Proves bootstrap/objects.
 #[tokio::test]
 async fn a_seeded_object_is_changed_like_any_other() {
     let server = server();
@@ -90,7 +90,7 @@ async fn a_seeded_object_is_changed_like_any_other() {
     assert_eq!(http.get(&path).await.0, 404);
 }
 
-/// Proves PW-61.
+/// Proves bootstrap/objects.
 #[tokio::test]
 async fn the_priority_classes_of_the_system_are_there() {
     let server = server();
@@ -105,7 +105,7 @@ async fn the_priority_classes_of_the_system_are_there() {
     assert_eq!(node["preemptionPolicy"], "PreemptLowerPriority");
 }
 
-/// Proves PW-61.
+/// Proves bootstrap/objects.
 #[tokio::test]
 async fn every_group_and_version_has_its_api_service() {
     let server = server();
@@ -140,7 +140,7 @@ async fn every_group_and_version_has_its_api_service() {
     );
 }
 
-/// Proves PW-4, PW-64.
+/// Proves errors/not-implemented, bootstrap/no-aggregation.
 #[tokio::test]
 async fn an_api_service_of_another_server_is_refused() {
     let server = server();
@@ -159,7 +159,7 @@ async fn an_api_service_of_another_server_is_refused() {
     assert_eq!(code, 501);
 }
 
-/// Proves PW-65.
+/// Proves bootstrap/component-status.
 #[tokio::test]
 async fn component_statuses_tell_what_runs() {
     let server = server();
@@ -193,7 +193,7 @@ async fn component_statuses_tell_what_runs() {
     assert_eq!(selected, ["etcd-0"]);
 }
 
-/// Proves PW-61.
+/// Proves bootstrap/objects.
 #[tokio::test]
 async fn the_service_cidr_is_that_of_the_services() {
     let server = server();
@@ -208,7 +208,7 @@ async fn the_service_cidr_is_that_of_the_services() {
     );
 }
 
-/// Proves PW-62.
+/// Proves bootstrap/objects.
 #[tokio::test]
 async fn the_endpoints_of_kubernetes_follow_the_listeners() {
     let server = ApiServer::builder().build();

@@ -18,7 +18,7 @@ use kube::{
 };
 use pintle_apiserver::ApiServer;
 
-/// Proves PW-1.
+/// Proves auth/in-process.
 #[tokio::test(start_paused = true)]
 async fn a_typed_client_works_in_process() {
     let server = ApiServer::builder().build();

@@ -15,7 +15,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use support::*;
 
-/// Proves W100, W101, W130.
+/// Proves namespaces/bootstrap, errors/status-reasons.
 #[tokio::test]
 async fn namespaces_at_the_start() {
     let server = server();
@@ -34,7 +34,7 @@ async fn namespaces_at_the_start() {
     }
 }
 
-/// Proves W102, W2, W81.
+/// Proves namespaces/missing-or-terminating, apiserver/paths, subresources/finalize-and-token.
 #[tokio::test]
 async fn a_namespace_that_goes_takes_nothing_new() {
     let server = server();
@@ -67,7 +67,7 @@ async fn a_namespace_that_goes_takes_nothing_new() {
     assert_eq!(http.get("/api/v1/namespaces/n").await.0, 404);
 }
 
-/// Proves W103.
+/// Proves namespaces/emptied.
 #[tokio::test]
 async fn second_deletion_of_a_namespace_keeps_its_conditions() {
     let server = server();
@@ -87,7 +87,7 @@ async fn second_deletion_of_a_namespace_keeps_its_conditions() {
     assert_eq!(again["status"]["phase"], "Terminating");
 }
 
-/// Proves W144, W145, W15, W152.
+/// Proves crd/validated, crd/names, discovery/crd-lifecycle, discovery/resources.
 #[tokio::test]
 async fn a_definition_is_served_at_once() {
     let server = server();
@@ -121,7 +121,7 @@ async fn a_definition_is_served_at_once() {
     assert_eq!(resources["resources"][1]["name"], "foos/status");
 }
 
-/// Proves W144.
+/// Proves crd/validated.
 #[tokio::test]
 async fn a_definition_that_makes_no_sense_is_refused() {
     let server = server();
@@ -150,7 +150,7 @@ async fn a_definition_that_makes_no_sense_is_refused() {
     );
 }
 
-/// Proves W145.
+/// Proves crd/names.
 #[tokio::test]
 async fn a_taken_name_is_not_accepted() {
     let server = server();
@@ -168,7 +168,7 @@ async fn a_taken_name_is_not_accepted() {
     assert_eq!(http.get("/apis/example.com/v1/bars").await.0, 404);
 }
 
-/// Proves W155.
+/// Proves crd/deletion.
 #[tokio::test]
 async fn a_definition_waits_for_its_instances() {
     let server = server();
@@ -198,7 +198,7 @@ async fn a_definition_waits_for_its_instances() {
     assert_eq!(http.get("/apis/example.com").await.0, 404);
 }
 
-/// Proves W4, W5, W6.
+/// Proves apiserver/version, apiserver/health, apiserver/unknown-path.
 #[tokio::test]
 async fn version_health_and_nothing() {
     let server = server();
@@ -217,7 +217,7 @@ async fn version_health_and_nothing() {
     );
 }
 
-/// Proves W10, W13, W14.
+/// Proves discovery/aggregated, discovery/resources.
 #[tokio::test]
 async fn aggregated_discovery_is_cached_by_its_tag() {
     let server = server();
@@ -267,7 +267,7 @@ async fn aggregated_discovery_is_cached_by_its_tag() {
     );
 }
 
-/// Proves W12.
+/// Proves discovery/aggregated.
 #[tokio::test]
 async fn plain_discovery() {
     let server = server();
@@ -285,7 +285,7 @@ async fn plain_discovery() {
     assert!(has("pods") && has("pods/status") && has("namespaces/finalize"));
 }
 
-/// Proves W7, W24, W137, W138.
+/// Proves wire/size-limits, wire/protobuf, wire/accept.
 #[tokio::test]
 async fn bodies_have_a_limit_and_a_known_type() {
     let server = server();
@@ -327,7 +327,7 @@ async fn bodies_have_a_limit_and_a_known_type() {
     );
 }
 
-/// Proves W146, W147, W76.
+/// Proves crd/schema, crd/pruning, objects/field-validation.
 #[tokio::test]
 async fn custom_resources_obey_their_schema() {
     let server = server();
@@ -369,7 +369,7 @@ async fn custom_resources_obey_their_schema() {
     assert_eq!(code, 422);
 }
 
-/// Proves W150.
+/// Proves crd/ratcheting.
 #[tokio::test]
 async fn rules_in_cel_are_asked_before_and_after() {
     let server = server();
@@ -398,7 +398,7 @@ async fn rules_in_cel_are_asked_before_and_after() {
     );
 }
 
-/// Proves PW-6, W155.
+/// Proves crd/objects-outlive-versions, crd/deletion.
 #[tokio::test]
 async fn a_definition_that_serves_nothing_keeps_its_objects() {
     let server = server();
@@ -426,7 +426,7 @@ async fn a_definition_that_serves_nothing_keeps_its_objects() {
     assert_eq!(http.get(FOOS).await.1["items"], json!([]));
 }
 
-/// Proves PW-7.
+/// Proves discovery/crd-lifecycle.
 #[tokio::test]
 async fn a_group_prefers_its_most_mature_version() {
     let server = server();
@@ -465,7 +465,7 @@ fn two_versions() -> Value {
     definition
 }
 
-/// Proves W153.
+/// Proves crd/versions.
 #[tokio::test]
 async fn what_only_a_webhook_could_convert_is_refused() {
     let server = server();
@@ -525,7 +525,7 @@ async fn what_only_a_webhook_could_convert_is_refused() {
     );
 }
 
-/// Proves W148, W153.
+/// Proves crd/defaulting, crd/versions.
 #[tokio::test]
 async fn an_object_shows_defaults_it_was_stored_without() {
     let server = server();

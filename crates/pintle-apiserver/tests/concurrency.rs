@@ -17,7 +17,7 @@ use support::*;
 const WRITERS: usize = 8;
 const WRITES: usize = 60;
 
-/// Proves W117, W120, W124, W37.
+/// Proves watch/complete-and-ordered, watch/selectors, objects/server-fields.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_watcher_sees_every_write_once_and_in_one_order() {
     let server = server();
@@ -104,7 +104,7 @@ async fn every_watcher_sees_every_write_once_and_in_one_order() {
     );
 }
 
-/// Proves W45, W49.
+/// Proves objects/optimistic-locking.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_update_is_lost() {
     let server = server();
@@ -136,7 +136,7 @@ async fn no_update_is_lost() {
     assert_eq!(object["data"]["n"], (WRITERS * 20).to_string());
 }
 
-/// Proves W126, W118.
+/// Proves watch/slow, watch/expired.
 #[tokio::test]
 async fn a_watcher_that_never_reads_costs_nothing_and_is_told() {
     let server = pintle_apiserver::ApiServer::builder().history(16).build();
@@ -201,7 +201,7 @@ async fn interrupted(http: Arc<Http>, from: u64, patience: usize) -> (Vec<(u64, 
     }
 }
 
-/// Proves W117, W121, W124, W126.
+/// Proves watch/complete-and-ordered, watch/bookmarks, watch/slow.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_resumed_misses_nothing_and_repeats_nothing() {
     let server = server();
@@ -280,7 +280,7 @@ fn race(
     one.into_iter().zip(two).map(|(a, b)| [a, b]).collect()
 }
 
-/// Proves W61, W65.
+/// Proves apply/create, apply/ownership.
 #[test]
 fn whoever_applies_second_changes_what_the_first_created() {
     let server = server();
@@ -300,7 +300,7 @@ fn whoever_applies_second_changes_what_the_first_created() {
     }
 }
 
-/// Proves W47, W46.
+/// Proves objects/create-on-update, objects/unconditional-update.
 #[test]
 fn whoever_puts_second_meets_what_the_first_created() {
     let server = server();

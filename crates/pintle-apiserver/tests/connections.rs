@@ -201,14 +201,14 @@ fn config_map(name: &str, size: usize) -> http::Request<String> {
         .unwrap()
 }
 
-/// Proves PW-42.
+/// Proves serve/timeouts.
 #[tokio::test]
 async fn connection_without_a_handshake_is_closed() {
     let (_server, bound) = serve(patient().handshake_timeout(SHORT)).await;
     until_closed(tcp(&bound).await).await;
 }
 
-/// Proves PW-42.
+/// Proves serve/timeouts.
 #[tokio::test]
 async fn tls_connection_that_sends_nothing_is_closed() {
     let (_server, bound) = serve(patient().header_timeout(SHORT)).await;
@@ -217,7 +217,7 @@ async fn tls_connection_that_sends_nothing_is_closed() {
     }
 }
 
-/// Proves PW-42.
+/// Proves serve/timeouts.
 #[tokio::test]
 async fn half_a_request_head_does_not_keep_a_connection() {
     let (_server, bound) = serve(patient().header_timeout(SHORT)).await;
@@ -232,7 +232,7 @@ async fn half_a_request_head_does_not_keep_a_connection() {
     until_closed(stream).await;
 }
 
-/// Proves PW-42.
+/// Proves serve/timeouts.
 #[tokio::test]
 async fn idle_connection_is_closed_and_a_watch_is_not() {
     let options = patient()
@@ -261,7 +261,7 @@ async fn idle_connection_is_closed_and_a_watch_is_not() {
     }
 }
 
-/// Proves PW-42.
+/// Proves serve/timeouts.
 #[tokio::test]
 async fn body_that_does_not_come_is_answered_408() {
     let (_server, bound) = serve(patient().body_timeout(SHORT)).await;
@@ -276,7 +276,7 @@ async fn body_that_does_not_come_is_answered_408() {
     assert!(answer.contains("\"reason\":\"Timeout\""), "{answer}");
 }
 
-/// Proves PW-42.
+/// Proves serve/timeouts.
 #[tokio::test]
 async fn client_that_does_not_read_loses_its_connection() {
     let options = patient().write_timeout(SHORT).max_connections(1);
@@ -295,7 +295,7 @@ async fn client_that_does_not_read_loses_its_connection() {
     drop(stalled);
 }
 
-/// Proves PW-42.
+/// Proves serve/timeouts.
 #[tokio::test]
 async fn http2_stream_that_is_not_read_ends_its_connection() {
     let options = patient().write_timeout(SHORT).max_connections(1);
@@ -306,7 +306,7 @@ async fn http2_stream_that_is_not_read_ends_its_connection() {
     drop(stalled);
 }
 
-/// Proves PW-43.
+/// Proves serve/connection-limit.
 #[tokio::test]
 async fn refused_request_keeps_no_client_out() {
     let (_server, bound) = serve(patient().max_connections(1)).await;
@@ -317,7 +317,7 @@ async fn refused_request_keeps_no_client_out() {
     until_closed(stranger).await;
 }
 
-/// Proves PW-42.
+/// Proves serve/timeouts.
 #[tokio::test]
 async fn peer_that_answers_no_ping_is_closed() {
     let (_server, bound) = serve(patient().keep_alive(SHORT, SHORT)).await;
@@ -337,7 +337,7 @@ async fn peer_that_answers_no_ping_is_closed() {
     assert!(kinds.contains(&6), "a PING frame, not {kinds:?}");
 }
 
-/// Proves PW-43.
+/// Proves serve/connection-limit.
 #[tokio::test]
 async fn silent_connections_keep_no_client_out() {
     let options = patient().max_connections(8).max_handshakes(4);
@@ -358,7 +358,7 @@ async fn silent_connections_keep_no_client_out() {
     until_closed(idle.swap_remove(0)).await;
 }
 
-/// Proves PW-43.
+/// Proves serve/connection-limit.
 #[tokio::test]
 async fn full_listener_closes_new_connections_at_once() {
     let (_server, bound) = serve(patient().max_connections(2)).await;
@@ -369,7 +369,7 @@ async fn full_listener_closes_new_connections_at_once() {
     wait_until_served(&bound).await;
 }
 
-/// Proves W9.
+/// Proves wire/http.
 #[tokio::test]
 async fn alpn_alone_chooses_the_protocol() {
     let (_server, bound) = serve(patient()).await;

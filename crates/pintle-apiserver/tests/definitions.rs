@@ -71,7 +71,7 @@ fn two_versions(storage: &str) -> Value {
     definition
 }
 
-/// Proves W144.
+/// Proves crd/validated.
 #[tokio::test(start_paused = true)]
 async fn established_definition_keeps_scope_and_names() {
     let server = server();
@@ -119,7 +119,7 @@ async fn established_definition_keeps_scope_and_names() {
     assert_eq!(http.merge(FOO_DEFINITION, &change).await.0, 200);
 }
 
-/// Proves W144.
+/// Proves crd/validated.
 #[tokio::test(start_paused = true)]
 async fn stored_version_cannot_leave_a_definition() {
     let server = server();
@@ -151,7 +151,7 @@ async fn stored_version_cannot_leave_a_definition() {
     assert_eq!(http.merge(FOO_DEFINITION, &second).await.0, 200);
 }
 
-/// Proves W127.
+/// Proves watch/crd-deleted.
 #[tokio::test(start_paused = true)]
 async fn watches_end_when_their_definition_changes() {
     let server = server();
@@ -192,7 +192,7 @@ async fn watches_end_when_their_definition_changes() {
     assert_eq!(event["object"]["spec"]["colour"], "red");
 }
 
-/// Proves W127.
+/// Proves watch/crd-deleted.
 #[tokio::test(start_paused = true)]
 async fn a_watch_resumes_after_its_definition_changed() {
     let server = server();
@@ -207,7 +207,7 @@ async fn a_watch_resumes_after_its_definition_changed() {
     assert_eq!(http.watch(&path).await.take(1).await, ["ADDED b"]);
 }
 
-/// Proves W145.
+/// Proves crd/names.
 #[tokio::test(start_paused = true)]
 async fn freed_names_go_to_the_definition_that_waits() {
     let server = server();
@@ -246,7 +246,7 @@ async fn freed_names_go_to_the_definition_that_waits() {
     assert_eq!(condition(&refused, "NamesAccepted").0, "False");
 }
 
-/// Proves W145.
+/// Proves crd/names.
 #[tokio::test(start_paused = true)]
 async fn definition_keeps_its_accepted_names_while_it_waits() {
     let server = server();
@@ -296,7 +296,7 @@ impl Points for Rival {
     }
 }
 
-/// Proves W145.
+/// Proves crd/names.
 #[tokio::test(start_paused = true)]
 async fn concurrent_definitions_never_share_a_name() {
     let rival = Rival::default();
@@ -343,7 +343,7 @@ impl Points for Withdrawal {
     }
 }
 
-/// Proves W145.
+/// Proves crd/names.
 #[tokio::test(start_paused = true)]
 async fn name_given_up_in_a_lost_race_goes_to_who_waits() {
     let withdrawal = Withdrawal::default();
@@ -391,7 +391,7 @@ async fn warnings(http: &Http, method: &str, path: &str, body: &Value) -> (u16, 
     told
 }
 
-/// Proves W8.
+/// Proves wire/warnings.
 #[tokio::test(start_paused = true)]
 async fn deprecated_version_warns_with_every_answer() {
     let server = server();
@@ -435,7 +435,7 @@ async fn deprecated_version_warns_with_every_answer() {
     assert_eq!(told, ["299 - \"go to \\\"v2\\\" – bald\""]);
 }
 
-/// Proves W144.
+/// Proves crd/validated.
 #[tokio::test(start_paused = true)]
 async fn deprecation_warning_must_be_printable_and_deserved() {
     let server = server();

@@ -32,7 +32,7 @@ async fn accept_json(http: &Http, path: &str, form: &str) -> Value {
     serde_json::from_str(&accept(http, path, form).await.1).unwrap()
 }
 
-/// Proves W26.
+/// Proves wire/tables.
 #[tokio::test]
 async fn tables_of_built_in_kinds() {
     let server = server();
@@ -56,7 +56,7 @@ async fn tables_of_built_in_kinds() {
     assert_eq!(bare["rows"][0].get("object"), Some(&Value::Null));
 }
 
-/// Proves W151.
+/// Proves wire/tables.
 #[tokio::test]
 async fn tables_of_custom_resources() {
     let server = server();
@@ -71,7 +71,7 @@ async fn tables_of_custom_resources() {
     assert_eq!(table["rows"][0]["cells"], json!(["a", 1, "0s"]));
 }
 
-/// Proves W26, W125.
+/// Proves wire/tables, watch/future-version.
 #[tokio::test(start_paused = true)]
 async fn a_table_watch_tells_its_columns_once() {
     let server = server();
@@ -90,7 +90,7 @@ async fn a_table_watch_tells_its_columns_once() {
     assert_eq!(events[1]["object"]["rows"][0]["cells"][0], "b");
 }
 
-/// Proves W28.
+/// Proves wire/metadata-only.
 #[tokio::test]
 async fn metadata_alone() {
     let server = server();
@@ -103,7 +103,7 @@ async fn metadata_alone() {
     assert_eq!(list["items"][0].get("data"), None);
 }
 
-/// Proves W25, W27, W133.
+/// Proves wire/accept, wire/tables.
 #[tokio::test]
 async fn what_nobody_can_produce_is_not_acceptable() {
     let server = server();
@@ -122,7 +122,7 @@ async fn what_nobody_can_produce_is_not_acceptable() {
     assert_eq!(http.send(request).await.status(), 406);
 }
 
-/// Proves W160.
+/// Proves objects/events-both-groups.
 #[tokio::test]
 async fn events_of_both_groups_are_the_same_events() {
     let server = server();
@@ -163,7 +163,7 @@ async fn events_of_both_groups_are_the_same_events() {
     );
 }
 
-/// Proves W17, W18, W19, W20, W22.
+/// Proves openapi/v3, openapi/content.
 #[tokio::test]
 async fn openapi_tells_kinds_patches_and_schemas() {
     let server = server();
@@ -222,7 +222,7 @@ async fn openapi_tells_kinds_patches_and_schemas() {
     );
 }
 
-/// Proves W11.
+/// Proves discovery/aggregated.
 #[tokio::test]
 async fn a_client_of_older_discovery_gets_the_plain_form() {
     let server = server();
@@ -235,7 +235,7 @@ async fn a_client_of_older_discovery_gets_the_plain_form() {
     }
 }
 
-/// Proves W30.
+/// Proves wire/watch-lines.
 #[tokio::test]
 async fn each_event_of_a_watch_is_a_line_and_comes_when_it_happens() {
     let server = server();

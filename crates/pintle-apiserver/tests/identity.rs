@@ -36,7 +36,7 @@ async fn review(service: ApiService, headers: &[(&str, &str)]) -> (u16, Value) {
     }
 }
 
-/// Proves PW-46, W162.
+/// Proves auth/in-process, auth/identity.
 #[tokio::test]
 async fn service_speaks_for_the_user_it_was_made_for() {
     let server = server();
@@ -63,7 +63,7 @@ async fn service_speaks_for_the_user_it_was_made_for() {
     );
 }
 
-/// Proves PW-46, W162.
+/// Proves auth/in-process, auth/identity.
 #[tokio::test]
 async fn impersonation_headers_are_honoured_in_process() {
     let server = server();
@@ -84,7 +84,7 @@ async fn impersonation_headers_are_honoured_in_process() {
     );
 }
 
-/// Proves PW-46, W129.
+/// Proves auth/in-process, errors/status-reasons.
 #[tokio::test]
 async fn request_without_a_user_is_refused() {
     let server = ApiServer::builder().build();

@@ -35,7 +35,7 @@ fn nested(levels: usize, nth: usize, leaf: &Value) -> Value {
     })
 }
 
-/// Proves PW-50.
+/// Proves errors/depth.
 #[tokio::test(start_paused = true)]
 async fn what_was_stored_can_always_be_read_again() {
     let server = server();
@@ -115,7 +115,7 @@ fn with_rule(rule: &str) -> Value {
     definition
 }
 
-/// Proves PW-51.
+/// Proves errors/cel-stack.
 #[tokio::test(start_paused = true)]
 async fn no_rule_overflows_the_stack() {
     let server = server();
@@ -174,7 +174,7 @@ async fn no_rule_overflows_the_stack() {
     assert_eq!(http.post(FOOS, &foo("a")).await.0, 201);
 }
 
-/// Proves PW-51.
+/// Proves errors/cel-stack.
 #[tokio::test(start_paused = true)]
 async fn a_rule_beyond_the_limits_is_told_which() {
     let server = server();
@@ -201,7 +201,7 @@ async fn a_rule_beyond_the_limits_is_told_which() {
     }
 }
 
-/// Proves PW-52, W126.
+/// Proves watch/history-bounded, watch/slow.
 #[tokio::test(start_paused = true)]
 async fn slow_watcher_expires_by_bytes_and_fast_one_goes_on() {
     let server = ApiServer::builder()
@@ -242,7 +242,7 @@ async fn slow_watcher_expires_by_bytes_and_fast_one_goes_on() {
     assert_eq!(fast.take(1).await, ["ADDED large"]);
 }
 
-/// Proves PW-52.
+/// Proves watch/history-bounded.
 #[tokio::test(start_paused = true)]
 async fn watcher_that_leaves_the_state_unread_expires() {
     let server = ApiServer::builder().seed(1).history(10).build();
@@ -277,7 +277,7 @@ async fn watcher_that_leaves_the_state_unread_expires() {
     assert_eq!(watch.next().await, None);
 }
 
-/// Proves PW-47.
+/// Proves wire/field-order-and-pretty.
 #[tokio::test(start_paused = true)]
 async fn indented_answer_comes_in_small_frames() {
     let server = server();
@@ -314,7 +314,7 @@ fn sized(name: &str, bytes: usize) -> Value {
         "spec": {"text": "x".repeat(bytes)}})
 }
 
-/// Proves W137.
+/// Proves wire/size-limits.
 #[tokio::test(start_paused = true)]
 async fn objects_beyond_the_limit_of_etcd_are_refused() {
     let server = server();
@@ -349,7 +349,7 @@ async fn objects_beyond_the_limit_of_etcd_are_refused() {
     assert_eq!(http.post(FOOS, &sized("body", 3_200_000)).await.0, 413);
 }
 
-/// Proves W137.
+/// Proves wire/size-limits.
 #[tokio::test(start_paused = true)]
 async fn an_object_too_large_with_its_managers_is_stored_without() {
     let server = server();

@@ -37,7 +37,7 @@ async fn filled(count: usize) -> (ApiServer, Http) {
     (server, http)
 }
 
-/// Proves W108, W105, W106.
+/// Proves lists/sorted, lists/selectors.
 #[tokio::test]
 async fn lists_are_sorted_and_selected() {
     let (server, http) = filled(4).await;
@@ -65,7 +65,7 @@ async fn lists_are_sorted_and_selected() {
     assert_eq!(none["items"], json!([]));
 }
 
-/// Proves W107.
+/// Proves lists/selectors.
 #[tokio::test]
 async fn selectors_that_make_no_sense_are_refused() {
     let (_server, http) = filled(1).await;
@@ -84,7 +84,7 @@ async fn selectors_that_make_no_sense_are_refused() {
     }
 }
 
-/// Proves W112.
+/// Proves lists/pages.
 #[tokio::test]
 async fn all_pages_show_one_state() {
     let (_server, http) = filled(5).await;
@@ -110,7 +110,7 @@ async fn all_pages_show_one_state() {
     assert_eq!(last["metadata"].get("continue"), None);
 }
 
-/// Proves W113, W114.
+/// Proves lists/pages.
 #[tokio::test]
 async fn a_page_of_a_forgotten_state_can_go_on_without_it() {
     let (server, http) = filled(4).await;
@@ -139,7 +139,7 @@ async fn a_page_of_a_forgotten_state_can_go_on_without_it() {
     );
 }
 
-/// Proves W109, W110, W111, W115.
+/// Proves lists/resource-version.
 #[tokio::test(start_paused = true)]
 async fn which_state_a_version_asks_for() {
     let (server, http) = filled(2).await;
@@ -184,7 +184,7 @@ async fn which_state_a_version_asks_for() {
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
 }
 
-/// Proves W89.
+/// Proves delete/collection.
 #[tokio::test]
 async fn a_collection_is_deleted_by_selector() {
     let (_server, http) = filled(4).await;
@@ -195,7 +195,7 @@ async fn a_collection_is_deleted_by_selector() {
     assert_eq!(names(&http.get(CONFIG_MAPS).await.1), ["c00", "c02"]);
 }
 
-/// Proves W1, W132.
+/// Proves apiserver/paths, errors/status-reasons.
 #[tokio::test]
 async fn every_namespace_at_once_can_only_be_read() {
     let (_server, http) = filled(1).await;
@@ -208,7 +208,7 @@ async fn every_namespace_at_once_can_only_be_read() {
     );
 }
 
-/// Proves W114, PW-5.
+/// Proves lists/pages, errors/no-panic.
 #[tokio::test]
 async fn a_page_of_one_namespace_shows_nothing_of_another() {
     let (_server, http) = filled(3).await;
@@ -223,7 +223,7 @@ async fn a_page_of_one_namespace_shows_nothing_of_another() {
     assert_eq!(names(&rest), ["c01", "c02"]);
 }
 
-/// Proves W113.
+/// Proves lists/pages.
 #[tokio::test(start_paused = true)]
 async fn pages_expire_five_minutes_after_their_state_is_gone() {
     let start: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();

@@ -389,7 +389,7 @@ async fn send(method: &str, path: &str, content_type: &str, body: Vec<u8>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    // Proves PW-5.
+    // Proves errors/no-panic.
     #[test]
     fn damaged_json_and_patches(
         request in prop::sample::select(real_requests()),
@@ -402,7 +402,7 @@ proptest! {
         runtime().block_on(send(method, path, content_type, text(&body).into_bytes()));
     }
 
-    // Proves PW-5, W76.
+    // Proves errors/no-panic, objects/field-validation.
     #[test]
     fn a_key_that_stands_twice(
         request in prop::sample::select(real_requests()),
@@ -416,7 +416,7 @@ proptest! {
         runtime().block_on(twice(method, path, content_type, body, place));
     }
 
-    // Proves PW-5.
+    // Proves errors/no-panic.
     #[test]
     fn damaged_text(
         request in prop::sample::select(real_requests()),
@@ -437,7 +437,7 @@ proptest! {
         runtime().block_on(send(method, path, content_type, text));
     }
 
-    // Proves PW-5, W24.
+    // Proves errors/no-panic, wire/protobuf.
     #[test]
     fn damaged_protobuf(
         which in prop::sample::select(vec![

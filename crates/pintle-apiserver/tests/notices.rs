@@ -42,7 +42,7 @@ fn workload(name: &str) -> Value {
             "spec": {"containers": [{"name": "c", "image": "x"}]}}}})
 }
 
-/// Proves PW-45.
+/// Proves objects/no-silent-storage.
 #[tokio::test]
 async fn creating_an_ignored_object_is_answered_with_a_warning() {
     let server = server();
@@ -88,7 +88,7 @@ async fn creating_an_ignored_object_is_answered_with_a_warning() {
     assert_eq!(told, [""; 0], "a ConfigMap is what it is");
 }
 
-/// Proves PW-45.
+/// Proves objects/no-silent-storage.
 #[tokio::test]
 async fn changing_an_ignored_object_warns_if_it_asks_for_something() {
     let server = server();
@@ -108,7 +108,7 @@ async fn changing_an_ignored_object_warns_if_it_asks_for_something() {
     assert_eq!(write(&http, "PATCH", path, merge, &label).await.len(), 0);
 }
 
-/// Proves PW-45.
+/// Proves objects/no-silent-storage.
 #[tokio::test]
 async fn registered_controller_silences_the_warning_while_it_runs() {
     let server = server();

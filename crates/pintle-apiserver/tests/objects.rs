@@ -14,7 +14,7 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::json;
 use support::*;
 
-/// Proves W33, W37.
+/// Proves objects/server-fields.
 #[tokio::test]
 async fn the_server_sets_what_only_it_may_set() {
     let server = server();
@@ -37,7 +37,7 @@ async fn the_server_sets_what_only_it_may_set() {
     assert_eq!((code, status.get("reason")), (500, None));
 }
 
-/// Proves W34.
+/// Proves objects/generate-name.
 #[tokio::test]
 async fn a_prefix_becomes_a_name() {
     let server = server();
@@ -63,7 +63,7 @@ async fn a_prefix_becomes_a_name() {
     }
 }
 
-/// Proves W35, W36, W128.
+/// Proves objects/body-matches-path, errors/status-reasons.
 #[tokio::test]
 async fn path_and_body_must_agree() {
     let server = server();
@@ -91,7 +91,7 @@ async fn path_and_body_must_agree() {
     );
 }
 
-/// Proves W45, W135.
+/// Proves objects/optimistic-locking.
 #[tokio::test]
 async fn an_update_of_an_old_version_is_refused() {
     let server = server();
@@ -114,7 +114,7 @@ async fn an_update_of_an_old_version_is_refused() {
     );
 }
 
-/// Proves W46, W156.
+/// Proves objects/unconditional-update.
 #[tokio::test]
 async fn only_some_kinds_may_be_updated_without_a_version() {
     let server = server();
@@ -136,7 +136,7 @@ async fn only_some_kinds_may_be_updated_without_a_version() {
     );
 }
 
-/// Proves W47.
+/// Proves objects/create-on-update.
 #[tokio::test]
 async fn some_kinds_are_created_by_an_update() {
     let server = server();
@@ -153,7 +153,7 @@ async fn some_kinds_are_created_by_an_update() {
     assert_eq!(http.put(path, &lease).await.0, 201);
 }
 
-/// Proves W48, W41.
+/// Proves objects/optimistic-locking, objects/server-fields.
 #[tokio::test]
 async fn identity_cannot_be_changed() {
     let server = server();
@@ -180,7 +180,7 @@ async fn identity_cannot_be_changed() {
     );
 }
 
-/// Proves W38.
+/// Proves objects/no-op-write.
 #[tokio::test]
 async fn a_write_that_changes_nothing_is_no_change() {
     let server = server();
@@ -194,7 +194,7 @@ async fn a_write_that_changes_nothing_is_no_change() {
     );
 }
 
-/// Proves W40, W78.
+/// Proves objects/generation, subresources/status.
 #[tokio::test]
 async fn generation_counts_changes_of_the_spec_alone() {
     let server = server();
@@ -231,7 +231,7 @@ async fn generation_counts_changes_of_the_spec_alone() {
     );
 }
 
-/// Proves W49.
+/// Proves objects/optimistic-locking.
 #[tokio::test]
 async fn a_patch_insists_on_a_version_only_if_it_names_one() {
     let server = server();
@@ -244,7 +244,7 @@ async fn a_patch_insists_on_a_version_only_if_it_names_one() {
     assert_eq!(http.merge(&path, &stale).await.0, 409);
 }
 
-/// Proves W52, W53.
+/// Proves patch/json, patch/merge.
 #[tokio::test]
 async fn json_patches_of_both_kinds() {
     let server = server();
@@ -278,7 +278,7 @@ async fn json_patches_of_both_kinds() {
     assert_eq!((code, &got["data"]), (200, &json!({"x": "1"})));
 }
 
-/// Proves W83, W90, W131.
+/// Proves delete/answer, errors/status-reasons.
 #[tokio::test]
 async fn a_deleted_object_is_gone() {
     let server = server();
@@ -297,7 +297,7 @@ async fn a_deleted_object_is_gone() {
     assert_eq!(status["reason"], "NotFound");
 }
 
-/// Proves W84, W85, W86.
+/// Proves delete/finalizers.
 #[tokio::test]
 async fn finalizers_hold_an_object() {
     let server = server();
@@ -356,7 +356,7 @@ async fn finalizers_hold_an_object() {
     assert_eq!(http.get(&path).await.0, 404);
 }
 
-/// Proves W84.
+/// Proves delete/finalizers.
 #[tokio::test]
 async fn nobody_marks_an_object_deleted_by_writing_it() {
     let server = server();
@@ -370,7 +370,7 @@ async fn nobody_marks_an_object_deleted_by_writing_it() {
     );
 }
 
-/// Proves W50, W88.
+/// Proves delete/preconditions, delete/propagation.
 #[tokio::test]
 async fn deletions_have_preconditions_and_policies() {
     let server = server();
@@ -406,7 +406,7 @@ async fn deletions_have_preconditions_and_policies() {
     assert_eq!(gone["status"], "Success");
 }
 
-/// Proves W88.
+/// Proves delete/propagation.
 #[tokio::test]
 async fn a_bare_delete_of_a_job_orphans_its_pods() {
     let server = server();
@@ -419,7 +419,7 @@ async fn a_bare_delete_of_a_job_orphans_its_pods() {
     assert_eq!(marked["metadata"]["finalizers"], json!(["orphan"]));
 }
 
-/// Proves W134, W139, W43.
+/// Proves errors/status-reasons, errors/invalid, objects/names-and-labels.
 #[tokio::test]
 async fn names_are_taken_once_and_must_be_legal() {
     let server = server();
@@ -436,7 +436,7 @@ async fn names_are_taken_once_and_must_be_legal() {
     assert_eq!(code, 422);
 }
 
-/// Proves W75.
+/// Proves objects/dry-run.
 #[tokio::test]
 async fn a_dry_run_answers_and_stores_nothing() {
     let server = server();
@@ -456,7 +456,7 @@ async fn a_dry_run_answers_and_stores_nothing() {
     );
 }
 
-/// Proves W42.
+/// Proves objects/owner-references.
 #[tokio::test]
 async fn an_object_has_one_controller() {
     let server = server();
@@ -479,7 +479,7 @@ async fn an_object_has_one_controller() {
     );
 }
 
-/// Proves W24.
+/// Proves wire/protobuf.
 #[tokio::test]
 async fn protobuf_bodies_are_read() {
     let server = server();
@@ -506,7 +506,7 @@ async fn protobuf_bodies_are_read() {
     assert_eq!(code, 400);
 }
 
-/// Proves W76, W77, W44.
+/// Proves objects/field-validation, objects/types, wire/timestamps.
 #[tokio::test]
 async fn built_in_kinds_know_their_fields() {
     let server = server();
@@ -528,7 +528,7 @@ async fn built_in_kinds_know_their_fields() {
     assert_eq!((code, made.get("colour")), (201, None));
 }
 
-/// Proves W51, W54.
+/// Proves patch/content-type, patch/strategic.
 #[tokio::test]
 async fn built_in_kinds_take_strategic_patches_and_custom_ones_do_not() {
     let server = server();
@@ -558,7 +558,7 @@ async fn built_in_kinds_take_strategic_patches_and_custom_ones_do_not() {
     );
 }
 
-/// Proves W46, W47.
+/// Proves objects/unconditional-update, objects/create-on-update.
 #[tokio::test]
 async fn version_zero_is_no_version() {
     let server = server();
@@ -582,7 +582,7 @@ async fn version_zero_is_no_version() {
     assert_eq!(http.put(&format!("{CONFIG_MAPS}/c"), &free).await.0, 200);
 }
 
-/// Proves PW-8.
+/// Proves objects/validation.
 #[tokio::test]
 async fn a_workload_must_select_its_own_pods_and_keep_its_selector() {
     const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -617,7 +617,7 @@ async fn a_workload_must_select_its_own_pods_and_keep_its_selector() {
     assert_eq!(status["details"]["causes"][0]["field"], "spec.selector");
 }
 
-/// Proves W24, W138.
+/// Proves wire/protobuf, wire/accept.
 #[tokio::test]
 async fn a_custom_object_is_not_read_from_protobuf() {
     let server = server();
@@ -632,7 +632,7 @@ async fn a_custom_object_is_not_read_from_protobuf() {
     );
 }
 
-/// Proves W75, W84.
+/// Proves objects/dry-run, delete/finalizers.
 #[tokio::test]
 async fn a_dry_run_shows_how_an_object_would_be_marked() {
     let server = server();
@@ -651,7 +651,7 @@ async fn a_dry_run_shows_how_an_object_would_be_marked() {
     assert_eq!(http.get(&path).await.1, before);
 }
 
-/// Proves W76, W8.
+/// Proves objects/field-validation, wire/warnings.
 #[tokio::test]
 async fn a_patch_tells_of_keys_that_stand_twice() {
     let server = server();
@@ -708,7 +708,7 @@ async fn a_patch_tells_of_keys_that_stand_twice() {
     }
 }
 
-/// Proves PW-40.
+/// Proves wire/warnings.
 #[tokio::test]
 async fn however_many_fields_nobody_knows_little_is_told_of_them() {
     let server = server();

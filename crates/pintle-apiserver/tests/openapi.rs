@@ -93,7 +93,7 @@ fn extension(bytes: &[u8], number: u64, name: &str) -> Value {
     serde_json::from_slice(field(named(bytes, number, name), 2)).unwrap()
 }
 
-/// Proves W23.
+/// Proves openapi/v2.
 #[tokio::test]
 async fn openapi_v2_tells_what_kubectl_validates_with() {
     let server = server();
@@ -123,7 +123,7 @@ async fn openapi_v2_tells_what_kubectl_validates_with() {
     assert_eq!(port, &json!({"type": "string", "format": "int-or-string"}));
 }
 
-/// Proves W23.
+/// Proves openapi/v2.
 #[tokio::test]
 async fn every_reference_of_openapi_v2_leads_somewhere() {
     let server = server();
@@ -150,7 +150,7 @@ async fn every_reference_of_openapi_v2_leads_somewhere() {
     assert!(count > 1000, "{count} references");
 }
 
-/// Proves W23.
+/// Proves openapi/v2.
 #[tokio::test]
 async fn openapi_v2_comes_in_the_protobuf_form_of_client_go() {
     let server = server();
@@ -197,7 +197,7 @@ async fn openapi_v2_comes_in_the_protobuf_form_of_client_go() {
     );
 }
 
-/// Proves W22, W23.
+/// Proves openapi/content, openapi/v2.
 #[tokio::test]
 async fn openapi_v2_changes_with_the_definitions() {
     let server = server();
@@ -234,7 +234,7 @@ async fn openapi_v2_changes_with_the_definitions() {
     assert_eq!(ask(&http, ASKED, &tag).await.0, 304, "as it was before");
 }
 
-/// Proves W23.
+/// Proves openapi/v2.
 #[tokio::test]
 async fn openapi_v2_has_no_other_form() {
     let server = server();

@@ -45,7 +45,7 @@ fn causes(status: &Value) -> Vec<String> {
     texts.collect()
 }
 
-/// Proves W80.
+/// Proves subresources/binding-eviction.
 #[tokio::test]
 async fn gated_pod_is_not_bound_until_gates_are_gone() {
     let server = server();
@@ -140,7 +140,7 @@ async fn gated_pod_may_only_narrow_where_it_runs() {
 }
 
 /// A scheduler's binding is for the Pod it saw, and carries what the scheduler wants to say.
-/// Proves W80.
+/// Proves subresources/binding-eviction.
 #[tokio::test]
 async fn binding_checks_preconditions_and_copies_annotations() {
     let server = server();
@@ -186,7 +186,7 @@ async fn binding_checks_preconditions_and_copies_annotations() {
     assert_eq!(bound["metadata"]["labels"], json!({"zone": "a"}));
 }
 
-/// Proves W87, W90.
+/// Proves delete/pod-grace, delete/answer.
 #[tokio::test(start_paused = true)]
 async fn second_delete_never_extends_the_grace_period() {
     let start: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();

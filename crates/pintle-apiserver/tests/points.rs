@@ -60,7 +60,7 @@ impl Points for Journal {
     }
 }
 
-/// Proves PW-31.
+/// Proves testing/points.
 #[tokio::test]
 async fn a_write_passes_its_points_in_order() {
     let journal = Journal::default();
@@ -100,7 +100,7 @@ async fn a_write_passes_its_points_in_order() {
     assert_eq!(journal.take(), [answer("DELETE", &one, 404)]);
 }
 
-/// Proves PW-31.
+/// Proves testing/points.
 #[tokio::test(start_paused = true)]
 async fn what_follows_from_a_request_is_told_and_what_the_server_does_by_itself_is_not() {
     let journal = Journal::default();
@@ -168,7 +168,7 @@ impl Points for Rival {
     }
 }
 
-/// Proves PW-31.
+/// Proves testing/points.
 #[tokio::test]
 async fn somebody_can_come_between_reading_and_committing() {
     let rival = Rival::default();
@@ -216,7 +216,7 @@ impl Points for Loses {
     }
 }
 
-/// Proves PW-31.
+/// Proves testing/points.
 #[tokio::test]
 async fn a_lost_answer_is_a_write_all_the_same() {
     let reached = Arc::new(Notify::new());
@@ -276,7 +276,7 @@ impl Points for BrokenHold {
     }
 }
 
-/// Proves PW-31.
+/// Proves testing/points.
 #[tokio::test]
 async fn a_broken_hold_holds_nothing() {
     let server = ApiServer::builder().points(BrokenHold).build();
@@ -284,7 +284,7 @@ async fn a_broken_hold_holds_nothing() {
     assert_eq!(http.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
 }
 
-/// Proves PW-31.
+/// Proves testing/points.
 #[tokio::test]
 async fn a_broken_point_breaks_nothing_else() {
     let server = ApiServer::builder().points(Broken).build();

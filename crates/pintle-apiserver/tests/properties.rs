@@ -114,7 +114,7 @@ async fn follow(watch: &mut Watch, mut state: State, until: u64) -> State {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
-    // Proves W117, W119, W124.
+    // Proves watch/complete-and-ordered, watch/selectors.
     #[test]
     fn a_list_and_the_watch_from_its_version_are_the_later_list(
         before in ops(), after in ops(), selected in any::<bool>(),
@@ -142,7 +142,7 @@ proptest! {
         });
     }
 
-    // Proves W112.
+    // Proves lists/pages.
     #[test]
     fn pages_are_one_state_whatever_happens_between_them(
         before in ops(), between in prop::collection::vec(ops(), 0..6), limit in 1..4_usize,
@@ -174,7 +174,7 @@ proptest! {
         });
     }
 
-    // Proves PW-5.
+    // Proves errors/no-panic.
     #[test]
     fn no_request_makes_the_server_panic_or_half_write(
         method in prop::sample::select(vec!["GET", "POST", "PUT", "PATCH", "DELETE"]),

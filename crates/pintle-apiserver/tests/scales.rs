@@ -49,7 +49,7 @@ fn owners(object: &Value, pointer: &str) -> Vec<String> {
         .collect()
 }
 
-/// Proves W58, W79.
+/// Proves patch/scale.
 #[tokio::test]
 async fn applied_scale_owns_the_replicas_of_its_object() {
     let server = server();
@@ -110,7 +110,7 @@ async fn applied_scale_owns_the_replicas_of_its_object() {
     assert_eq!(code, 409, "{status}");
 }
 
-/// Proves W58.
+/// Proves patch/scale.
 #[tokio::test]
 async fn applied_scale_is_checked_as_any_other() {
     let server = server();
@@ -146,7 +146,7 @@ async fn applied_scale_is_checked_as_any_other() {
     assert_eq!((code, &scaled["spec"]["replicas"]), (200, &json!(5)));
 }
 
-/// Proves W154.
+/// Proves patch/scale.
 #[tokio::test]
 async fn applied_scale_of_a_custom_resource_owns_its_path() {
     let server = server();

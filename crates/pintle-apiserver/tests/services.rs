@@ -31,7 +31,7 @@ fn told(answer: &Value) -> Vec<(String, String)> {
     causes.iter().map(told).collect()
 }
 
-/// Proves PW-23.
+/// Proves objects/service-allocation.
 #[tokio::test]
 async fn what_another_service_has_is_refused_until_it_is_gone() {
     let server = server();
@@ -57,7 +57,7 @@ async fn what_another_service_has_is_refused_until_it_is_gone() {
     assert_eq!(code, 201);
 }
 
-/// Proves PW-23.
+/// Proves objects/service-allocation.
 #[tokio::test]
 async fn what_is_out_of_range_is_refused() {
     let server = server();
@@ -89,7 +89,7 @@ async fn what_is_out_of_range_is_refused() {
     assert_eq!(code, 201, "the last port");
 }
 
-/// Proves PW-23.
+/// Proves objects/service-allocation.
 #[tokio::test]
 async fn a_service_of_another_type_gets_and_loses_its_ports() {
     let server = server();
@@ -131,7 +131,7 @@ async fn a_service_of_another_type_gets_and_loses_its_ports() {
     assert!(back["spec"]["clusterIP"].is_string());
 }
 
-/// Proves PW-23.
+/// Proves objects/service-allocation.
 #[tokio::test]
 async fn addresses_fit_their_families() {
     let server = server();
@@ -193,7 +193,7 @@ async fn addresses_fit_their_families() {
     );
 }
 
-/// Proves PW-23.
+/// Proves objects/service-allocation.
 #[tokio::test]
 async fn ports_of_a_balancer_can_be_given_up_and_an_address_not_smuggled_in() {
     let server = server();
@@ -215,7 +215,7 @@ async fn ports_of_a_balancer_can_be_given_up_and_an_address_not_smuggled_in() {
     assert_eq!(told(&answer)[0].0, "spec.clusterIPs");
 }
 
-/// Proves PW-23.
+/// Proves objects/service-allocation.
 #[tokio::test]
 async fn when_no_port_is_left_that_is_said() {
     let server = server();
@@ -238,7 +238,7 @@ async fn when_no_port_is_left_that_is_said() {
     assert_eq!(answer["message"], why);
 }
 
-/// Proves PW-23.
+/// Proves objects/service-allocation.
 #[tokio::test]
 async fn ports_of_one_number_share_a_port_of_the_nodes() {
     let server = server();
@@ -255,7 +255,7 @@ async fn ports_of_one_number_share_a_port_of_the_nodes() {
     assert_ne!(port(2), 30053);
 }
 
-/// Proves PW-23.
+/// Proves objects/service-allocation.
 #[tokio::test]
 async fn balancers_check_a_port_of_nodes_that_serve_their_own() {
     let server = server();
@@ -288,7 +288,7 @@ impl Points for Between {
     }
 }
 
-/// Proves PW-23.
+/// Proves objects/service-allocation.
 #[tokio::test]
 async fn what_a_service_on_its_way_was_given_nobody_else_gets() {
     let between = Between::default();

@@ -31,7 +31,7 @@ async fn config(bound: &Bound) -> Config {
         .unwrap()
 }
 
-/// Proves W9, PW-2.
+/// Proves wire/http, auth/listener.
 #[tokio::test]
 async fn a_client_with_the_kubeconfig_is_served_over_tls() {
     let server = ApiServer::builder().build();
@@ -55,7 +55,7 @@ async fn a_client_with_the_kubeconfig_is_served_over_tls() {
     }
 }
 
-/// Proves PW-2.
+/// Proves auth/listener.
 #[tokio::test]
 async fn a_client_that_says_nothing_does_not_hold_up_the_end() {
     let server = ApiServer::builder().build();
@@ -71,7 +71,7 @@ async fn a_client_that_says_nothing_does_not_hold_up_the_end() {
     drop(silent);
 }
 
-/// Proves W129, PW-2.
+/// Proves errors/status-reasons, auth/listener.
 #[tokio::test]
 async fn nobody_gets_in_without_the_token() {
     let server = ApiServer::builder().build();
@@ -91,7 +91,7 @@ async fn nobody_gets_in_without_the_token() {
     }
 }
 
-/// Proves PW-2.
+/// Proves auth/listener.
 #[tokio::test]
 async fn a_server_stays_on_its_machine_unless_told_otherwise() {
     let server = ApiServer::builder().build();
@@ -101,7 +101,7 @@ async fn a_server_stays_on_its_machine_unless_told_otherwise() {
     assert!(open.serve("0.0.0.0:0").await.is_ok());
 }
 
-/// Proves PW-54.
+/// Proves auth/certificate-names.
 #[tokio::test]
 async fn listener_on_all_addresses_is_reached_by_every_name() {
     let server = ApiServer::builder().listen_beyond_loopback().build();
@@ -156,7 +156,7 @@ fn yaml(path: &std::path::Path) -> serde_json::Value {
     serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Proves PW-55, PW-3.
+/// Proves auth/kubeconfig-merge, auth/secrets.
 #[tokio::test]
 async fn context_comes_and_goes_beside_others() {
     let server = ApiServer::builder().build();
@@ -194,7 +194,7 @@ async fn context_comes_and_goes_beside_others() {
     other.shutdown().await;
 }
 
-/// Proves PW-55.
+/// Proves auth/kubeconfig-merge.
 #[tokio::test]
 async fn file_that_is_no_kubeconfig_is_left_alone() {
     let server = ApiServer::builder().build();
@@ -221,7 +221,7 @@ async fn file_that_is_no_kubeconfig_is_left_alone() {
     bound.shutdown().await;
 }
 
-/// Proves PW-3.
+/// Proves auth/secrets.
 #[tokio::test]
 async fn the_kubeconfig_is_its_owners_alone() {
     let server = ApiServer::builder().build();
@@ -253,7 +253,7 @@ async fn who(client: Client) -> kube::Result<(String, Vec<String>)> {
     Ok((user.username.unwrap(), user.groups.unwrap()))
 }
 
-/// Proves W162.
+/// Proves auth/identity.
 #[tokio::test]
 async fn a_certificate_of_the_servers_authority_says_who_a_client_is() {
     let server = ApiServer::builder().build();
@@ -299,7 +299,7 @@ async fn ask(kubeconfig: &str, headers: &[(&str, &str)]) -> (u16, serde_json::Va
     (code, serde_json::from_slice(&body).unwrap())
 }
 
-/// Proves W162.
+/// Proves auth/identity.
 #[tokio::test]
 async fn only_administrators_ask_as_somebody_else() {
     let server = ApiServer::builder().build();
@@ -333,7 +333,7 @@ async fn only_administrators_ask_as_somebody_else() {
     bound.shutdown().await;
 }
 
-/// Proves W162, PW-3.
+/// Proves auth/identity, auth/secrets.
 #[tokio::test]
 async fn a_users_kubeconfig_is_somebodys_and_theirs_alone() {
     let server = ApiServer::builder().build();
@@ -358,7 +358,7 @@ async fn a_users_kubeconfig_is_somebodys_and_theirs_alone() {
     bound.shutdown().await;
 }
 
-/// Proves W162.
+/// Proves auth/identity.
 #[tokio::test]
 async fn a_certificate_counts_before_a_token() {
     let server = ApiServer::builder().build();

@@ -23,7 +23,7 @@ fn condition(kind: &str) -> Value {
     json!({"type": kind, "status": "True", "reason": "R", "message": "m"})
 }
 
-/// Proves PW-63.
+/// Proves objects/csr-requester.
 #[tokio::test]
 async fn the_server_records_who_asks() {
     let server = server();
@@ -46,7 +46,7 @@ async fn the_server_records_who_asks() {
     assert_eq!(applied["spec"]["username"], "kubernetes-admin");
 }
 
-/// Proves PW-63.
+/// Proves objects/csr-requester.
 #[tokio::test]
 async fn what_was_asked_for_never_changes() {
     let server = server();
@@ -67,7 +67,7 @@ async fn what_was_asked_for_never_changes() {
     assert_eq!(put["spec"], made["spec"]);
 }
 
-/// Proves PW-63.
+/// Proves objects/csr-requester.
 #[tokio::test]
 async fn only_an_approval_approves() {
     let server = server();

@@ -21,7 +21,7 @@ fn deployment() -> Value {
             "spec": {"containers": [{"name": "c", "image": "x:1"}]}}}})
 }
 
-/// Proves W39.
+/// Proves objects/generation.
 #[tokio::test]
 async fn kinds_that_count_their_specs_count_changes_of_them_alone() {
     let server = server();
@@ -58,7 +58,7 @@ async fn kinds_that_count_their_specs_count_changes_of_them_alone() {
     assert_eq!(made["metadata"].get("generation"), None);
 }
 
-/// Proves W57.
+/// Proves patch/result-validated.
 #[tokio::test]
 async fn what_a_patch_makes_is_filled_in_and_checked_like_any_object() {
     let server = server();

@@ -19,7 +19,7 @@ fn template() -> Value {
     json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
 }
 
-/// Proves W79, W58.
+/// Proves patch/scale.
 #[tokio::test]
 async fn a_deployment_is_scaled() {
     let server = server();
@@ -55,7 +55,7 @@ async fn a_deployment_is_scaled() {
     assert_eq!(http.put(&path, &wrong).await.0, 422);
 }
 
-/// Proves W154, W79.
+/// Proves patch/scale.
 #[tokio::test]
 async fn a_custom_resource_is_scaled_where_its_definition_says() {
     let server = server();
@@ -85,7 +85,7 @@ async fn pod(http: &Http, name: &str) {
     assert_eq!(code, 201, "{made}");
 }
 
-/// Proves W80.
+/// Proves subresources/binding-eviction.
 #[tokio::test]
 async fn a_pod_is_bound_once() {
     let server = server();
@@ -123,7 +123,7 @@ async fn run(http: &Http, pod: &str, ready: bool) {
     assert_eq!(http.merge(&path, &json!({"status": status})).await.0, 200);
 }
 
-/// Proves W140.
+/// Proves subresources/binding-eviction.
 #[tokio::test]
 async fn unhealthy_pods_go_without_counting_where_the_budget_says_so() {
     let server = server();
@@ -162,7 +162,7 @@ async fn unhealthy_pods_go_without_counting_where_the_budget_says_so() {
     assert_eq!(evict().await, 201);
 }
 
-/// Proves W140.
+/// Proves subresources/binding-eviction.
 #[tokio::test]
 async fn evicted_pod_says_so_before_it_goes() {
     let server = server();
@@ -198,7 +198,7 @@ async fn evicted_pod_says_so_before_it_goes() {
     assert_eq!(watch.take(1).await, ["DELETED p"]);
 }
 
-/// Proves W80, W140.
+/// Proves subresources/binding-eviction.
 #[tokio::test]
 async fn an_eviction_honours_the_budget() {
     let server = server();
@@ -262,7 +262,7 @@ async fn an_eviction_honours_the_budget() {
     assert_eq!(status["conditions"][0]["reason"], "InsufficientPods");
 }
 
-/// Proves W82.
+/// Proves reviews/answered.
 #[tokio::test]
 async fn reviews_are_answered_and_not_kept() {
     let server = server();
@@ -286,7 +286,7 @@ async fn reviews_are_answered_and_not_kept() {
     assert_eq!(server.resource_version(), before);
 }
 
-/// Proves W82.
+/// Proves reviews/answered.
 #[tokio::test]
 async fn a_review_is_about_one_thing_and_somebody() {
     let server = server();
@@ -334,7 +334,7 @@ async fn a_review_is_about_one_thing_and_somebody() {
     }
 }
 
-/// Proves W160.
+/// Proves objects/events-both-groups.
 #[tokio::test]
 async fn an_event_that_says_when_says_who_and_what() {
     let server = server();
@@ -386,7 +386,7 @@ async fn an_event_that_says_when_says_who_and_what() {
     );
 }
 
-/// Proves PW-4.
+/// Proves errors/not-implemented.
 #[tokio::test]
 async fn what_is_not_implemented_says_so() {
     let server = server();
@@ -396,7 +396,7 @@ async fn what_is_not_implemented_says_so() {
     assert_eq!((code, &status["kind"]), (501, &json!("Status")));
 }
 
-/// Proves W87.
+/// Proves delete/pod-grace.
 #[tokio::test(start_paused = true)]
 async fn a_scheduled_pod_gets_its_grace_when_the_server_is_built_so() {
     use pintle_apiserver::{ApiServer, PodDeletion};
@@ -425,7 +425,7 @@ async fn a_scheduled_pod_gets_its_grace_when_the_server_is_built_so() {
     }
 }
 
-/// Proves W160.
+/// Proves objects/events-both-groups.
 #[tokio::test]
 async fn events_are_forgotten_after_an_hour_without_a_write() {
     use std::sync::{
@@ -462,7 +462,7 @@ async fn events_are_forgotten_after_an_hour_without_a_write() {
     assert_eq!(names, ["kept"]);
 }
 
-/// Proves PW-30.
+/// Proves objects/autoscaler-versions.
 #[tokio::test]
 async fn an_autoscaler_is_the_same_in_both_its_versions() {
     let server = server();
@@ -523,7 +523,7 @@ async fn an_autoscaler_is_the_same_in_both_its_versions() {
     assert_eq!(http.get(&format!("{}/h", path("v2"))).await.0, 404);
 }
 
-/// Proves W160.
+/// Proves objects/events-both-groups.
 #[tokio::test]
 async fn the_newer_group_of_events_is_strict() {
     let server = server();

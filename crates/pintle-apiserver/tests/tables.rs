@@ -41,7 +41,7 @@ async fn printed(collection: &str, object: Value) -> (Vec<String>, Value) {
     .await
 }
 
-/// Proves W26.
+/// Proves wire/tables.
 #[tokio::test]
 async fn autoscalers_print_reference_and_targets() {
     let spec = json!({"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment",
@@ -77,7 +77,7 @@ async fn autoscalers_print_reference_and_targets() {
     );
 }
 
-/// Proves W26.
+/// Proves wire/tables.
 #[tokio::test]
 async fn ingresses_print_class_hosts_and_ports() {
     let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
@@ -98,7 +98,7 @@ async fn ingresses_print_class_hosts_and_ports() {
     );
 }
 
-/// Proves W26.
+/// Proves wire/tables.
 #[tokio::test]
 async fn network_policies_print_their_pod_selector() {
     let selector = json!({"matchLabels": {"app": "web"},
@@ -111,7 +111,7 @@ async fn network_policies_print_their_pod_selector() {
     assert_eq!(cells, json!(["web", "app=web,tier in (a,b)", "0s"]));
 }
 
-/// Proves W26.
+/// Proves wire/tables.
 #[tokio::test]
 async fn a_kind_without_a_printer_shows_when_it_was_created() {
     let object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",

@@ -141,7 +141,7 @@ async fn documents_open_with_their_kind() {
     assert!(got.starts_with(start), "{got}");
 }
 
-/// Proves PW-47.
+/// Proves wire/field-order-and-pretty.
 #[tokio::test]
 async fn people_get_indented_json() {
     let server = server();

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::json;
 use support::*;
 
-/// Proves W116, W117, W120.
+/// Proves watch/any-collection, watch/complete-and-ordered, watch/selectors.
 #[tokio::test(start_paused = true)]
 async fn a_watch_from_a_version_sees_exactly_what_follows() {
     let server = server();
@@ -46,7 +46,7 @@ async fn a_watch_from_a_version_sees_exactly_what_follows() {
     );
 }
 
-/// Proves W117.
+/// Proves watch/complete-and-ordered.
 #[tokio::test(start_paused = true)]
 async fn a_watch_without_a_version_starts_with_the_state() {
     let server = server();
@@ -60,7 +60,7 @@ async fn a_watch_without_a_version_starts_with_the_state() {
     }
 }
 
-/// Proves W118, W136.
+/// Proves watch/expired.
 #[tokio::test(start_paused = true)]
 async fn a_watch_from_a_forgotten_version_is_told_so() {
     let server = server();
@@ -78,7 +78,7 @@ async fn a_watch_from_a_forgotten_version_is_told_so() {
     assert_eq!(watch.next().await, None);
 }
 
-/// Proves W119.
+/// Proves watch/selectors.
 #[tokio::test(start_paused = true)]
 async fn objects_come_and_go_as_they_match() {
     let server = server();
@@ -106,7 +106,7 @@ async fn objects_come_and_go_as_they_match() {
     );
 }
 
-/// Proves W121, W123.
+/// Proves watch/bookmarks, watch/timeout.
 #[tokio::test(start_paused = true)]
 async fn bookmarks_come_each_minute_and_before_the_end() {
     let server = server();
@@ -133,7 +133,7 @@ async fn bookmarks_come_each_minute_and_before_the_end() {
     assert_eq!(start.elapsed(), Duration::from_secs(90));
 }
 
-/// Proves W121.
+/// Proves watch/bookmarks.
 #[tokio::test(start_paused = true)]
 async fn nobody_gets_bookmarks_unasked() {
     let server = server();
@@ -144,7 +144,7 @@ async fn nobody_gets_bookmarks_unasked() {
     assert_eq!(watch.next().await, None);
 }
 
-/// Proves W122.
+/// Proves watch/streaming-list.
 #[tokio::test(start_paused = true)]
 async fn a_streaming_list_marks_its_end() {
     let server = server();
@@ -178,7 +178,7 @@ async fn a_streaming_list_marks_its_end() {
     );
 }
 
-/// Proves W125.
+/// Proves watch/future-version.
 #[tokio::test(start_paused = true)]
 async fn a_watch_from_the_future_waits_and_a_streaming_list_from_it_fails() {
     let server = server();
@@ -198,7 +198,7 @@ async fn a_watch_from_the_future_waits_and_a_streaming_list_from_it_fails() {
     assert_eq!(event["object"]["code"], 504);
 }
 
-/// Proves W127.
+/// Proves watch/crd-deleted.
 #[tokio::test(start_paused = true)]
 async fn watches_end_with_their_definition() {
     let server = server();
@@ -213,7 +213,7 @@ async fn watches_end_with_their_definition() {
     assert_eq!(watch.next().await, None);
 }
 
-/// Proves W118.
+/// Proves watch/expired.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_missed_nothing_survives_a_compaction() {
     let server = server();
@@ -238,7 +238,7 @@ async fn a_watch_that_missed_nothing_survives_a_compaction() {
     assert_eq!(idle.take(1).await, ["ADDED c"]);
 }
 
-/// Proves W121, W123.
+/// Proves watch/bookmarks, watch/timeout.
 #[tokio::test(start_paused = true)]
 async fn a_busy_log_keeps_no_watch_from_its_bookmarks_and_its_end() {
     let server = server();

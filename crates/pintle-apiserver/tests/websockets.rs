@@ -137,7 +137,7 @@ impl Socket {
     }
 }
 
-/// Proves W116, W117, PW-60.
+/// Proves watch/any-collection, watch/complete-and-ordered, wire/watch-websocket.
 #[tokio::test]
 async fn a_watch_over_websocket_sends_text_messages() {
     let server = ApiServer::builder().build();
@@ -162,7 +162,7 @@ async fn a_watch_over_websocket_sends_text_messages() {
     bound.shutdown().await;
 }
 
-/// Proves PW-60.
+/// Proves wire/watch-websocket.
 #[tokio::test]
 async fn a_watch_over_websocket_ends_with_a_close_frame() {
     let server = ApiServer::builder().build();
@@ -176,7 +176,7 @@ async fn a_watch_over_websocket_ends_with_a_close_frame() {
     tokio::time::timeout(SOON, shutdown).await.unwrap().unwrap();
 }
 
-/// Proves PW-60.
+/// Proves wire/watch-websocket.
 #[tokio::test]
 async fn a_bad_handshake_is_refused() {
     let server = ApiServer::builder().build();

@@ -74,7 +74,7 @@ async fn namespace_of_cluster_scoped_object_is_cleared() {
 }
 
 /// Annotations of a Deployment are copied to what it owns, so they count; nothing else's do.
-/// Proves W39.
+/// Proves objects/generation.
 #[tokio::test]
 async fn annotating_a_deployment_bumps_its_generation() {
     let server = server();
@@ -124,7 +124,7 @@ async fn annotating_a_deployment_bumps_its_generation() {
     assert_eq!(generation(&driver), None);
 }
 
-/// Proves W33.
+/// Proves objects/server-fields.
 #[tokio::test]
 async fn create_with_version_is_refused_after_validation() {
     let server = server();
@@ -188,7 +188,7 @@ async fn core_event_names_are_path_segments() {
     assert_eq!(code, 200, "{changed}");
 }
 
-/// Proves W106.
+/// Proves lists/selectors.
 #[tokio::test]
 async fn event_source_selector_falls_back_to_the_reporter() {
     let server = server();
@@ -209,7 +209,7 @@ async fn event_source_selector_falls_back_to_the_reporter() {
     }
 }
 
-/// Proves W43.
+/// Proves objects/names-and-labels.
 #[tokio::test]
 async fn ip_address_names_are_canonical_addresses() {
     let server = server();
@@ -275,7 +275,7 @@ async fn sysctl_names_are_validated() {
     assert_eq!(code, 201, "{made}");
 }
 
-/// Proves PW-21.
+/// Proves objects/defaults.
 #[tokio::test]
 async fn stateful_set_mounts_may_name_claim_templates() {
     let server = server();
@@ -307,7 +307,7 @@ async fn stateful_set_mounts_may_name_claim_templates() {
     );
 }
 
-/// Proves W77.
+/// Proves objects/types.
 #[tokio::test]
 async fn mistyped_strategic_patch_is_told_as_upstream_tells_it() {
     let server = server();
@@ -372,7 +372,7 @@ async fn mistyped_strategic_patch_is_told_as_upstream_tells_it() {
     }
 }
 
-/// Proves W76.
+/// Proves objects/field-validation.
 #[tokio::test]
 async fn strict_errors_are_in_document_order() {
     let server = server();

@@ -289,7 +289,7 @@ mod tests {
         })
     }
 
-    /// Proves PC-15.
+    /// Proves cluster/loop-restart.
     #[tokio::test(start_paused = true)]
     async fn a_loop_that_fails_is_started_again_and_the_others_go_on() {
         let (starts, ticks) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -317,7 +317,7 @@ mod tests {
         manager.stop().await;
     }
 
-    /// Proves PC-15.
+    /// Proves cluster/loop-restart.
     #[tokio::test(start_paused = true)]
     async fn loops_stop_one_after_the_other_the_last_first() {
         let order = Arc::new(Mutex::new(Vec::new()));

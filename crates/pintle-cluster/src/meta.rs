@@ -169,7 +169,7 @@ mod tests {
         meta
     }
 
-    /// Proves PC-2.
+    /// Proves replicaset/adoption.
     #[test]
     fn an_owner_adopts_matching_orphans_and_releases_what_no_longer_matches() {
         assert_eq!(claim(&owner(), &orphan(), true), Claim::Adopt);
@@ -181,7 +181,7 @@ mod tests {
         );
     }
 
-    /// Proves PC-2.
+    /// Proves replicaset/adoption.
     #[test]
     fn what_another_controls_is_never_touched() {
         assert_eq!(
@@ -194,7 +194,7 @@ mod tests {
         );
     }
 
-    /// Proves PC-2.
+    /// Proves replicaset/adoption.
     #[test]
     fn an_owner_on_its_way_out_neither_adopts_nor_releases() {
         let owner = deleted(owner());

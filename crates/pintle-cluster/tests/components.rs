@@ -33,7 +33,7 @@ fn expected(manager: bool, scheduler: bool) -> BTreeMap<String, bool> {
     all.map(|(name, healthy)| (name.to_owned(), healthy)).into()
 }
 
-/// Proves PW-65.
+/// Proves bootstrap/component-status.
 #[tokio::test(start_paused = true)]
 async fn components_are_healthy_while_their_loops_run() {
     let server = virtual_server();

@@ -113,7 +113,7 @@ fn undisturbed() -> (EndState, Vec<String>) {
     (end, writes)
 }
 
-/// Proves PC-13.
+/// Proves cluster/crash-safe.
 #[test]
 fn a_crash_at_any_write_of_a_rollout_leads_to_the_same_end() {
     let (reference, writes) = undisturbed();
@@ -127,7 +127,7 @@ fn a_crash_at_any_write_of_a_rollout_leads_to_the_same_end() {
     }
 }
 
-/// Proves PC-13.
+/// Proves cluster/crash-safe.
 #[test]
 fn a_write_that_fails_or_whose_answer_is_lost_leads_to_the_same_end() {
     let (reference, writes) = undisturbed();
@@ -138,7 +138,7 @@ fn a_write_that_fails_or_whose_answer_is_lost_leads_to_the_same_end() {
     }
 }
 
-/// Proves PC-16.
+/// Proves cluster/quiescent.
 #[test]
 fn at_rest_nothing_is_written_for_a_day() {
     run(async {
@@ -167,7 +167,7 @@ fn at_rest_nothing_is_written_for_a_day() {
     });
 }
 
-/// Proves PC-14.
+/// Proves cluster/one-watch-per-kind.
 #[test]
 fn each_kind_is_watched_once_and_read_no_more_than_once_besides() {
     run(async {

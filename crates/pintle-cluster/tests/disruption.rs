@@ -56,7 +56,7 @@ async fn evict(kubectl: &Kubectl, pod: &str) -> Result<(), kube::core::Status> {
     })
 }
 
-/// Proves PC-21.
+/// Proves disruption/status.
 #[tokio::test(start_paused = true)]
 async fn status_follows_the_pods_and_the_budget() {
     let cluster = virtual_cluster().start().await;
@@ -90,7 +90,7 @@ async fn status_follows_the_pods_and_the_budget() {
     cluster.stop().await;
 }
 
-/// Proves PC-21.
+/// Proves disruption/status.
 #[tokio::test(start_paused = true)]
 async fn eviction_takes_from_the_budget_until_it_is_spent() {
     let cluster = virtual_cluster()
@@ -117,7 +117,7 @@ async fn eviction_takes_from_the_budget_until_it_is_spent() {
     cluster.stop().await;
 }
 
-/// Proves PC-21.
+/// Proves disruption/status.
 #[tokio::test(start_paused = true)]
 async fn drain_with_a_budget_ends() {
     let cluster = virtual_cluster().start().await;
@@ -194,7 +194,7 @@ async fn owned_pod(kubectl: &Kubectl, name: &str, owner: &Value) {
         .await;
 }
 
-/// Proves PC-21.
+/// Proves disruption/status.
 #[tokio::test(start_paused = true)]
 async fn budget_counts_custom_owners_by_their_scale() {
     let cluster = virtual_cluster().start().await;
@@ -213,7 +213,7 @@ async fn budget_counts_custom_owners_by_their_scale() {
     cluster.stop().await;
 }
 
-/// Proves PC-21.
+/// Proves disruption/status.
 #[tokio::test(start_paused = true)]
 async fn budget_discovers_kinds_once_for_all_owners() {
     let server = virtual_server();
@@ -243,7 +243,7 @@ async fn budget_discovers_kinds_once_for_all_owners() {
     cluster.stop().await;
 }
 
-/// Proves PC-21.
+/// Proves disruption/status.
 #[tokio::test(start_paused = true)]
 async fn budget_follows_owners_to_another_version() {
     let cluster = virtual_cluster().loops(Loops::DISRUPTION).start().await;

@@ -44,7 +44,7 @@ async fn until_left(kubectl: &Kubectl, left: &[&str]) {
     .await;
 }
 
-/// Proves W92, W93.
+/// Proves gc/owners, gc/collects.
 #[tokio::test(start_paused = true)]
 async fn an_owner_reference_to_nothing_is_garbage() {
     let cluster = virtual_cluster().start().await;
@@ -115,7 +115,7 @@ async fn create(
     .await
 }
 
-/// Proves W93.
+/// Proves gc/collects.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_only_an_older_version_serves_is_collected_too() {
     let cluster = virtual_cluster().start().await;
@@ -131,7 +131,7 @@ async fn a_kind_that_only_an_older_version_serves_is_collected_too() {
     cluster.stop().await;
 }
 
-/// Proves W92, W95.
+/// Proves gc/owners, gc/orphan.
 #[tokio::test(start_paused = true)]
 async fn an_owner_named_in_another_version_orphans_its_dependent() {
     let cluster = virtual_cluster().start().await;
@@ -152,7 +152,7 @@ async fn an_owner_named_in_another_version_orphans_its_dependent() {
     cluster.stop().await;
 }
 
-/// Proves W93.
+/// Proves gc/collects.
 #[tokio::test(start_paused = true)]
 async fn a_definition_that_goes_takes_its_objects_and_what_they_own() {
     let cluster = virtual_cluster().start().await;
@@ -173,7 +173,7 @@ async fn a_definition_that_goes_takes_its_objects_and_what_they_own() {
     cluster.stop().await;
 }
 
-/// Proves W93, W102.
+/// Proves gc/collects, namespaces/missing-or-terminating.
 #[tokio::test(start_paused = true)]
 async fn a_version_that_nothing_can_be_done_in_holds_nobody_up() {
     let cluster = virtual_cluster().start().await;
@@ -213,7 +213,7 @@ async fn a_version_that_nothing_can_be_done_in_holds_nobody_up() {
     cluster.stop().await;
 }
 
-/// Proves W94.
+/// Proves gc/foreground.
 #[tokio::test(start_paused = true)]
 async fn foreground_deletion_of_a_deployment_ends_with_the_deployment() {
     let cluster = virtual_cluster().start().await;
@@ -229,7 +229,7 @@ async fn foreground_deletion_of_a_deployment_ends_with_the_deployment() {
     cluster.stop().await;
 }
 
-/// Proves W95, PC-2.
+/// Proves gc/orphan, replicaset/adoption.
 #[tokio::test(start_paused = true)]
 async fn what_a_deployment_orphans_the_next_one_adopts() {
     let cluster = virtual_cluster().start().await;
@@ -257,7 +257,7 @@ async fn what_a_deployment_orphans_the_next_one_adopts() {
     cluster.stop().await;
 }
 
-/// Proves W96.
+/// Proves gc/cross-namespace.
 #[tokio::test(start_paused = true)]
 async fn an_owner_in_another_namespace_is_reported() {
     let cluster = virtual_cluster().start().await;
@@ -280,7 +280,7 @@ async fn an_owner_in_another_namespace_is_reported() {
     cluster.stop().await;
 }
 
-/// Proves PC-2.
+/// Proves replicaset/adoption.
 #[tokio::test(start_paused = true)]
 async fn two_sets_that_claim_one_pod_do_not_fight() {
     let cluster = virtual_cluster().start().await;
@@ -322,7 +322,7 @@ async fn two_sets_that_claim_one_pod_do_not_fight() {
     cluster.stop().await;
 }
 
-/// Proves W104.
+/// Proves service-accounts/defaults.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_has_its_account_and_certificates_and_gets_them_back() {
     let cluster = virtual_cluster().root_ca("PEM").start().await;
@@ -361,7 +361,7 @@ async fn create_namespace(namespaces: &Api<Namespace>, name: &str) {
         .unwrap();
 }
 
-/// Proves W103.
+/// Proves namespaces/emptied.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_deleted_while_pods_are_created_in_it_goes() {
     let server = virtual_server();
@@ -405,7 +405,7 @@ async fn a_namespace_deleted_while_pods_are_created_in_it_goes() {
     cluster.stop().await;
 }
 
-/// Proves PC-15.
+/// Proves cluster/loop-restart.
 #[tokio::test(start_paused = true)]
 async fn a_collector_that_cannot_start_is_started_again_and_the_others_go_on() {
     let server = virtual_server();
@@ -432,7 +432,7 @@ async fn a_collector_that_cannot_start_is_started_again_and_the_others_go_on() {
     cluster.stop().await;
 }
 
-/// Proves W93, W103.
+/// Proves gc/collects, namespaces/emptied.
 #[tokio::test(start_paused = true)]
 async fn kind_that_vanishes_after_discovery_stops_no_loop() {
     let server = virtual_server();
@@ -471,7 +471,7 @@ async fn kind_that_vanishes_after_discovery_stops_no_loop() {
     cluster.stop().await;
 }
 
-/// Proves W103.
+/// Proves namespaces/emptied.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_says_what_holds_it() {
     let cluster = virtual_cluster().start().await;

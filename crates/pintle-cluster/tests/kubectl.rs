@@ -52,7 +52,7 @@ impl Kubectl {
     }
 }
 
-/// Proves PC-12.
+/// Proves cluster/end-states.
 #[tokio::test]
 async fn a_deployment_lives_its_life_under_kubectl() {
     let kubectl = Kubectl(Program::start(&["--pod-ready-after", "0.2"]));

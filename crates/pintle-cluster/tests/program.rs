@@ -23,7 +23,7 @@ async fn client(program: &Program) -> Client {
     Client::try_from(config.unwrap()).unwrap()
 }
 
-/// Proves PC-18.
+/// Proves cluster/program.
 #[tokio::test]
 async fn the_options_set_the_nodes_and_the_pace_of_pods() {
     let program = Program::start(&["--nodes", "2", "--pod-ready-after", "2"]);
@@ -67,7 +67,7 @@ async fn the_options_set_the_nodes_and_the_pace_of_pods() {
     assert!(program.stop("INT").await.success());
 }
 
-/// Proves PC-18.
+/// Proves cluster/program.
 #[tokio::test]
 async fn both_ways_to_stop_it_leave_nothing_behind() {
     for signal in ["INT", "TERM"] {
@@ -79,7 +79,7 @@ async fn both_ways_to_stop_it_leave_nothing_behind() {
     }
 }
 
-/// Proves PC-18, PW-55.
+/// Proves cluster/program, auth/kubeconfig-merge.
 #[tokio::test]
 async fn kubeconfig_gets_a_context_and_keeps_the_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -111,7 +111,7 @@ async fn kubeconfig_gets_a_context_and_keeps_the_others() {
     assert_eq!(names(&after), ["prod"]);
 }
 
-/// Proves PC-18, PW-54.
+/// Proves cluster/program, auth/certificate-names.
 #[tokio::test]
 async fn program_listens_on_all_addresses_if_told_to() {
     let program = Program::start(&["--listen", "0.0.0.0:0", "--tls-san", "ci.example.com"]);

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use support::{Kubectl, annotation, image, is_ready, until_gone, virtual_cluster, wait_for};
 
-/// Proves PC-12.
+/// Proves cluster/end-states.
 #[tokio::test(start_paused = true)]
 async fn a_deployment_becomes_pods_that_are_ready() {
     let cluster = virtual_cluster().start().await;
@@ -44,7 +44,7 @@ async fn a_deployment_becomes_pods_that_are_ready() {
     cluster.stop().await;
 }
 
-/// Proves PC-12.
+/// Proves cluster/end-states.
 #[tokio::test(start_paused = true)]
 async fn scaling_up_and_down_follows() {
     let cluster = virtual_cluster().start().await;
@@ -60,7 +60,7 @@ async fn scaling_up_and_down_follows() {
     cluster.stop().await;
 }
 
-/// Proves PC-12.
+/// Proves cluster/end-states.
 #[tokio::test(start_paused = true)]
 async fn a_new_image_rolls_out_and_undo_brings_the_old_one_back() {
     let cluster = virtual_cluster().start().await;
@@ -94,7 +94,7 @@ async fn a_new_image_rolls_out_and_undo_brings_the_old_one_back() {
     cluster.stop().await;
 }
 
-/// Proves PC-19.
+/// Proves cluster/loops-optional.
 #[tokio::test(start_paused = true)]
 async fn a_loop_that_is_off_does_nothing() {
     let cluster = virtual_cluster().loops(Loops::NONE).start().await;
@@ -125,7 +125,7 @@ async fn a_loop_that_is_off_does_nothing() {
     cluster.stop().await;
 }
 
-/// Proves PC-12.
+/// Proves cluster/end-states.
 #[tokio::test(start_paused = true)]
 async fn a_deployment_that_does_not_select_its_own_pods_is_refused() {
     let cluster = virtual_cluster().start().await;
@@ -157,7 +157,7 @@ async fn a_deployment_that_does_not_select_its_own_pods_is_refused() {
     cluster.stop().await;
 }
 
-/// Proves PC-4.
+/// Proves deployment/rolling-bounds.
 #[tokio::test(start_paused = true)]
 async fn a_rolling_update_stays_within_its_limits_at_every_moment() {
     let cluster = virtual_cluster()
@@ -211,7 +211,7 @@ async fn a_rolling_update_stays_within_its_limits_at_every_moment() {
     cluster.stop().await;
 }
 
-/// Proves PC-9.
+/// Proves pods/scheduling.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_no_node_fits_waits_for_one() {
     let cluster = virtual_cluster().start().await;
@@ -247,7 +247,7 @@ async fn a_pod_that_no_node_fits_waits_for_one() {
     cluster.stop().await;
 }
 
-/// Proves PC-9.
+/// Proves pods/scheduling.
 #[tokio::test(start_paused = true)]
 async fn a_pod_without_room_runs_when_another_goes_or_finishes() {
     let cluster = virtual_cluster().nodes(1).start().await;
@@ -318,7 +318,7 @@ async fn a_pod_without_room_runs_when_another_goes_or_finishes() {
     cluster.stop().await;
 }
 
-/// Proves PC-10.
+/// Proves pods/lifecycle.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_pod_stops_at_its_pace_within_its_grace_period() {
     let cluster = virtual_cluster()
@@ -357,7 +357,7 @@ async fn a_deleted_pod_stops_at_its_pace_within_its_grace_period() {
     cluster.stop().await;
 }
 
-/// Proves W93, PC-12.
+/// Proves gc/collects, cluster/end-states.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_deployment_takes_everything_with_it() {
     let cluster = virtual_cluster().start().await;

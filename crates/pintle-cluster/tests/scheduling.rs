@@ -28,7 +28,7 @@ async fn node_of(kubectl: &Kubectl, name: &str) -> String {
     .await
 }
 
-/// Proves PC-9.
+/// Proves pods/scheduling.
 #[tokio::test(start_paused = true)]
 async fn gated_pod_waits_until_its_gates_are_removed() {
     let cluster = virtual_cluster().start().await;
@@ -49,7 +49,7 @@ async fn gated_pod_waits_until_its_gates_are_removed() {
     cluster.stop().await;
 }
 
-/// Proves PC-9.
+/// Proves pods/scheduling.
 #[tokio::test(start_paused = true)]
 async fn pods_with_the_same_host_port_get_different_nodes() {
     let cluster = virtual_cluster().start().await;
@@ -89,7 +89,7 @@ async fn pods_with_the_same_host_port_get_different_nodes() {
     cluster.stop().await;
 }
 
-/// Proves PW-45.
+/// Proves objects/no-silent-storage.
 #[tokio::test(start_paused = true)]
 async fn server_warns_about_kinds_no_loop_acts_on() {
     use http::header;

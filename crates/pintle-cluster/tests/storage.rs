@@ -35,7 +35,7 @@ fn user_of(claim: &str) -> Value {
     })
 }
 
-/// Proves PC-20.
+/// Proves volumes/protection.
 #[tokio::test(start_paused = true)]
 async fn unused_claim_goes_and_its_namespace_too() {
     let cluster = virtual_cluster().start().await;
@@ -65,7 +65,7 @@ async fn unused_claim_goes_and_its_namespace_too() {
     cluster.stop().await;
 }
 
-/// Proves PC-20.
+/// Proves volumes/protection.
 #[tokio::test(start_paused = true)]
 async fn claim_in_use_goes_after_its_pod() {
     let cluster = virtual_cluster().start().await;
@@ -91,7 +91,7 @@ async fn claim_in_use_goes_after_its_pod() {
     cluster.stop().await;
 }
 
-/// Proves PC-20.
+/// Proves volumes/protection.
 #[tokio::test(start_paused = true)]
 async fn bound_volume_stays_until_it_is_released() {
     let cluster = virtual_cluster().start().await;
@@ -127,7 +127,7 @@ async fn bound_volume_stays_until_it_is_released() {
     cluster.stop().await;
 }
 
-/// Proves PC-19.
+/// Proves cluster/loops-optional.
 #[tokio::test(start_paused = true)]
 async fn claim_stays_without_the_loop() {
     let loops = Loops::ALL.without(Loops::VOLUME_PROTECTION);

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::time::{Duration, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Proves PC-17.
+/// Proves cluster/your-controller.
 #[tokio::test(start_paused = true)]
 async fn every_node_gets_its_label() {
     let cluster = Cluster::builder().nodes(3).start().await;

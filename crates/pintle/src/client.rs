@@ -86,7 +86,7 @@ fn prepare(mut config: Config, user_agent: &str) -> Result<Config, ClientError> 
 mod tests {
     use super::*;
 
-    /// Proves PR-53.
+    /// Proves source/client-defaults.
     #[tokio::test]
     async fn our_clients_say_who_they_are_and_do_not_retry_unseen() {
         let config = Config::new("https://127.0.0.1:1".parse().unwrap());

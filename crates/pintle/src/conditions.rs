@@ -171,7 +171,7 @@ mod tests {
             .to_string()
     }
 
-    /// Proves PX-52.
+    /// Proves conditions/transition-time.
     #[tokio::test(start_paused = true)]
     async fn the_transition_time_moves_with_the_status_only() {
         let (clock, mut conditions) = (clock(), Vec::new());
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(conditions.len(), 1);
     }
 
-    /// Proves PX-52.
+    /// Proves conditions/transition-time.
     #[tokio::test(start_paused = true)]
     async fn what_is_not_new_changes_nothing() {
         let (clock, mut conditions) = (clock(), Vec::new());

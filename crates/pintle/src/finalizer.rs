@@ -367,7 +367,7 @@ mod tests {
         Finalizer::new(OURS).expect("a name")
     }
 
-    /// Proves PX-53.
+    /// Proves finalizer/stored-first.
     #[tokio::test]
     async fn an_object_is_held_only_after_its_finalizer_was_stored() {
         let ours = finalizer();
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(*patches.lock(), [json!({ "metadata": metadata })]);
     }
 
-    /// Proves PX-53.
+    /// Proves finalizer/stored-first.
     #[tokio::test]
     async fn what_could_not_be_stored_is_not_held() {
         let ours = finalizer();
@@ -406,7 +406,7 @@ mod tests {
         assert!(patches.lock().is_empty());
     }
 
-    /// Proves PX-53.
+    /// Proves finalizer/stored-first.
     #[tokio::test]
     async fn an_object_that_has_its_finalizer_costs_no_request() {
         let ours = finalizer();
@@ -418,7 +418,7 @@ mod tests {
         assert!(patches.lock().is_empty());
     }
 
-    /// Proves PX-54.
+    /// Proves finalizer/removal.
     #[tokio::test]
     async fn a_deleted_object_goes_after_its_clean_up_and_others_marks_stay() {
         let ours = finalizer();
@@ -440,7 +440,7 @@ mod tests {
         }
     }
 
-    /// Proves PX-53.
+    /// Proves finalizer/stored-first.
     #[test]
     fn a_finalizer_needs_a_domain_and_a_word() {
         for name in ["example.org/bucket", "a/b", "kubernetes.io/pv-protection"] {

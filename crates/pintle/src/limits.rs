@@ -360,7 +360,7 @@ mod tests {
         times.iter().map(Duration::as_secs).collect()
     }
 
-    /// Proves PE-20.
+    /// Proves limits/burst-and-rate.
     #[tokio::test(start_paused = true)]
     async fn a_burst_goes_at_once_and_then_one_by_one_in_order() {
         let limit = RateLimit::new(0.5, 3).expect("a limit");
@@ -376,7 +376,7 @@ mod tests {
         );
     }
 
-    /// Proves PE-20.
+    /// Proves limits/burst-and-rate.
     #[tokio::test(start_paused = true)]
     async fn who_comes_just_when_a_token_does_waits_behind_those_who_waited() {
         let limit = RateLimit::new(0.3, 1).expect("a limit");
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(*order.lock().await, ["waited", "late", "late"]);
     }
 
-    /// Proves PE-21.
+    /// Proves limits/lanes.
     #[tokio::test(start_paused = true)]
     async fn watches_leases_and_events_do_not_wait_behind_the_rest() {
         let limit = RateLimit::new(1.0, 1).expect("a limit");
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(lane("/apis/example.org/v1/events"), Lane::Rest);
     }
 
-    /// Proves PE-20.
+    /// Proves limits/burst-and-rate.
     #[tokio::test(start_paused = true)]
     async fn who_gives_up_waiting_takes_nothing_from_those_behind() {
         let limit = RateLimit::new(1.0, 1).expect("a limit");
@@ -443,7 +443,7 @@ mod tests {
         assert_eq!(seconds(&times), [1, 2]);
     }
 
-    /// Proves PE-22.
+    /// Proves limits/burst-and-rate.
     #[tokio::test(start_paused = true)]
     async fn no_limit_is_the_default_and_what_a_rate_of_zero_means() {
         for limit in [
@@ -455,7 +455,7 @@ mod tests {
         }
     }
 
-    /// Proves PE-22.
+    /// Proves limits/burst-and-rate.
     #[tokio::test]
     async fn a_limit_that_makes_no_sense_is_not_made() {
         assert_eq!(RateLimit::new(5.0, 0).err(), Some(InvalidLimit::Burst));
@@ -469,7 +469,7 @@ mod tests {
         assert!(RateLimit::new(f64::NAN, 1).is_err());
     }
 
-    /// Proves PE-20.
+    /// Proves limits/burst-and-rate.
     #[tokio::test(start_paused = true)]
     async fn the_wait_is_measured() {
         let metrics = Metrics::new();

@@ -168,7 +168,7 @@ mod tests {
         serde_json::from_value(json!({ "metadata": metadata })).expect("an object")
     }
 
-    /// Proves PX-50.
+    /// Proves owner/reference.
     #[test]
     fn a_child_names_its_controller_in_full_and_only_once() {
         let owner: ReplicaSet = object(Some("shop"), "web", "u1");
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(child.metadata.owner_references, Some(vec![reference]));
     }
 
-    /// Proves PX-50.
+    /// Proves owner/reference.
     #[test]
     fn a_plain_owner_becomes_the_controller_and_others_stay() {
         let (owner, friend): (ReplicaSet, ReplicaSet) = (
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(child.metadata.owner_references, Some(expected));
     }
 
-    /// Proves PX-50.
+    /// Proves owner/reference.
     #[test]
     fn a_second_controller_is_refused_even_under_the_name_of_the_first() {
         let owner: ReplicaSet = object(Some("shop"), "web", "u1");
@@ -229,7 +229,7 @@ mod tests {
         assert!(!is_controlled_by(&child, &namesake));
     }
 
-    /// Proves PX-51.
+    /// Proves owner/reference.
     #[test]
     fn nobody_owns_across_namespaces() {
         let owner: ReplicaSet = object(Some("shop"), "web", "u1");
@@ -247,7 +247,7 @@ mod tests {
         );
     }
 
-    /// Proves PX-50.
+    /// Proves owner/reference.
     #[test]
     fn an_owner_that_was_never_stored_owns_nothing() {
         let owner: ReplicaSet = object(Some("shop"), "web", "");

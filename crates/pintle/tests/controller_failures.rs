@@ -64,7 +64,7 @@ async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError
     Ok(Action::await_change())
 }
 
-/// Proves PX-20, PX-21.
+/// Proves controller/readable-errors, controller/failure-log-rate.
 #[tokio::test(start_paused = true)]
 async fn repeated_failure_is_one_short_line_at_a_falling_rate() {
     let log = Log::default();

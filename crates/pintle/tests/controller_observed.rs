@@ -31,7 +31,7 @@ async fn create(client: &Client, name: &str) {
     maps.create(&PostParams::default(), &map).await.unwrap();
 }
 
-/// Proves X-36.
+/// Proves controller/metrics.
 #[tokio::test(start_paused = true)]
 async fn the_metrics_have_the_names_dashboards_know() {
     let client = ApiServer::builder().build().client();
@@ -78,7 +78,7 @@ async fn the_metrics_have_the_names_dashboards_know() {
     running.await.unwrap().unwrap();
 }
 
-/// Proves X-14.
+/// Proves controller/span.
 #[tokio::test(start_paused = true)]
 async fn every_line_a_reconcile_logs_names_its_key_and_its_own_id() {
     // Of the whole process: the lines of other tests are told apart by what they say.
@@ -139,7 +139,7 @@ impl Write for Text {
     }
 }
 
-/// Proves X-5.
+/// Proves controller/predicates.
 #[tokio::test(start_paused = true)]
 async fn what_a_predicate_rejects_is_still_in_the_cache() {
     let client = ApiServer::builder().build().client();

@@ -10,7 +10,7 @@ use kube::{
 use pintle::events::{ApiSink, EventBroadcaster, EventType};
 use pintle_apiserver::ApiServer;
 
-/// Proves E-5, E-11, E-20.
+/// Proves events/sinks, events/repeats-patch.
 #[tokio::test(start_paused = true)]
 async fn repeats_are_counted_in_the_server() {
     let server = ApiServer::builder().build();

@@ -72,7 +72,8 @@ async fn held(maps: &Api<ConfigMap>) -> BTreeMap<String, String> {
     items.into_iter().map(row).collect()
 }
 
-/// Proves, I-1, PR-100.
+/// Proves factory/shared-informer, factory/dynamic-kinds, informer/states-in-order.
+/// Proves informer/eventually-consistent.
 #[tokio::test(start_paused = true)]
 async fn thousands_of_objects_sync_in_every_form() {
     let server = server();
@@ -145,7 +146,7 @@ fn breakable(server: &ApiServer, up: &watch::Sender<bool>) -> Client {
     Client::new(breaking, "default")
 }
 
-/// Proves PR-100, F-47.
+/// Proves informer/eventually-consistent, fifo/recreated-under-same-name.
 #[tokio::test(start_paused = true)]
 async fn broken_watches_and_a_compaction_leave_the_cache_right() {
     let server = server();
@@ -226,7 +227,7 @@ fn widgets() -> CustomResourceDefinition {
     serde_json::from_value(json).unwrap()
 }
 
-/// Proves, PR-111.
+/// Proves factory/wait-for-sync, factory/dynamic-kinds.
 #[tokio::test(start_paused = true)]
 async fn a_kind_may_come_go_and_come_back_under_a_running_informer() {
     let server = server();
@@ -279,7 +280,7 @@ async fn a_kind_may_come_go_and_come_back_under_a_running_informer() {
     assert_eq!(names, ["two"]);
 }
 
-/// Proves A-6, I-30.
+/// Proves factory/options, informer/filter.
 #[tokio::test(start_paused = true)]
 async fn scopes_select_on_the_server() {
     let server = server();
@@ -331,7 +332,7 @@ async fn tries(make: impl FnOnce(Client) -> SharedInformer<ConfigMap>) -> Vec<Du
     asked.clone()
 }
 
-/// Proves PR-120.
+/// Proves factory/seed.
 #[tokio::test(start_paused = true)]
 async fn informers_with_the_same_seed_retry_at_the_same_instants() {
     let of_factory = |seed| {
@@ -355,7 +356,7 @@ async fn informers_with_the_same_seed_retry_at_the_same_instants() {
     assert_ne!(tries(of_builder(8)).await, first);
 }
 
-/// Proves A-6.
+/// Proves factory/options.
 #[tokio::test(start_paused = true)]
 async fn namespaced_factory_lists_dynamic_cluster_scoped_kinds() {
     let server = server();
@@ -436,7 +437,7 @@ impl kube::Resource for Explosive {
     }
 }
 
-/// Proves S-3, PR-121.
+/// Proves cache/index-functions, informer/panicking-deserialize.
 #[tokio::test(start_paused = true)]
 async fn panic_while_decoding_concerns_one_object_only() {
     for eager in [false, true] {

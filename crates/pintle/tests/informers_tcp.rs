@@ -131,7 +131,7 @@ fn recorder() -> (Lines, impl FnMut(Event<ConfigMap>) + Send + 'static) {
     (lines, record)
 }
 
-/// Proves A-1, I-1, PR-100.
+/// Proves factory/shared-informer, informer/states-in-order, informer/eventually-consistent.
 #[tokio::test]
 async fn thousands_of_objects_sync_over_a_socket() {
     let server = ApiServer::builder().build();
@@ -153,7 +153,8 @@ async fn thousands_of_objects_sync_over_a_socket() {
     informers.shutdown().await;
 }
 
-/// Proves PR-100, R-34, R-37.
+/// Proves informer/eventually-consistent, reflector/retry-open-without-list.
+/// Proves reflector/other-errors-relist.
 #[tokio::test]
 async fn a_server_that_restarts_on_its_port_is_followed_again() {
     let server = ApiServer::builder().build();

@@ -25,7 +25,7 @@ async fn client_of(bound: &Bound, limit: &RateLimit) -> Client {
     build_limited(config, "shop/1", limit).expect("a client")
 }
 
-/// Proves PE-21, PE-23.
+/// Proves limits/lanes.
 #[tokio::test]
 async fn leases_and_events_pass_a_client_that_is_at_its_limit() {
     let bound = ApiServer::builder().build().serve("127.0.0.1:0").await;

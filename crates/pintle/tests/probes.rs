@@ -89,7 +89,7 @@ fn restricted(server: &ApiServer, granted: &Arc<AtomicBool>) -> Client {
     Client::new(service, "default")
 }
 
-/// Proves PX-60.
+/// Proves probes/readyz.
 #[tokio::test]
 async fn readiness_says_which_cache_is_missing_and_why() {
     let (server, granted) = (ApiServer::builder().build(), Arc::default());
@@ -133,7 +133,7 @@ async fn readiness_says_which_cache_is_missing_and_why() {
     assert!(TcpStream::connect(address).await.is_err(), "closed");
 }
 
-/// Proves PX-60.
+/// Proves probes/readyz.
 #[tokio::test]
 async fn who_has_stopped_his_informers_is_not_ready() {
     let server = ApiServer::builder().build();
@@ -160,7 +160,7 @@ async fn who_has_stopped_his_informers_is_not_ready() {
     assert!(answer.contains("[-]informers failed: stopped"), "{answer}");
 }
 
-/// Proves PX-62.
+/// Proves probes/silent-connections.
 #[tokio::test]
 async fn silent_connections_keep_nobody_from_asking() {
     let serving = Probes::new(&CancellationToken::new()).serve("127.0.0.1:0");
@@ -177,7 +177,7 @@ async fn silent_connections_keep_nobody_from_asking() {
     assert_eq!(answer.await.expect("not kept waiting").0, 200);
 }
 
-/// Proves PX-61.
+/// Proves probes/metrics.
 #[tokio::test]
 async fn every_stage_is_seen_by_prometheus() {
     let (server, metrics) = (ApiServer::builder().build(), Metrics::new());

@@ -190,7 +190,7 @@ fn seen(keys: usize) -> Arc<[Seen]> {
     (0..keys).map(|_| Seen::default()).collect()
 }
 
-/// Proves Q-4.
+/// Proves queue/dedup.
 #[test]
 fn adds_during_processing_are_neither_lost_nor_run_twice_at_once() {
     check(|| {
@@ -220,7 +220,7 @@ fn adds_during_processing_are_neither_lost_nor_run_twice_at_once() {
     });
 }
 
-/// Proves Q-6, PQ-1.
+/// Proves queue/shutdown.
 #[test]
 fn handing_back_a_dirty_key_may_race_the_end() {
     check(|| {
@@ -246,7 +246,7 @@ fn handing_back_a_dirty_key_may_race_the_end() {
     });
 }
 
-/// Proves Q-7, U-7.
+/// Proves queue/drain.
 #[test]
 fn when_the_drain_is_over_nothing_runs_and_nothing_will() {
     check(|| {
@@ -269,7 +269,7 @@ fn when_the_drain_is_over_nothing_runs_and_nothing_will() {
     });
 }
 
-/// Proves Q-7.
+/// Proves queue/drain.
 #[test]
 fn several_may_wait_for_the_end_and_one_may_give_up() {
     check(|| {
@@ -298,7 +298,7 @@ fn several_may_wait_for_the_end_and_one_may_give_up() {
     });
 }
 
-/// Proves PQ-7.
+/// Proves queue/cancelled-get.
 #[test]
 fn a_cancelled_get_swallows_no_wake_up() {
     check(|| {
@@ -328,7 +328,7 @@ fn a_cancelled_get_swallows_no_wake_up() {
     });
 }
 
-/// Proves PQ-6.
+/// Proves queue/dropped-item-retries.
 #[test]
 fn a_dropped_item_runs_again_whoever_adds_it_meanwhile() {
     check(|| {
@@ -357,7 +357,7 @@ fn a_dropped_item_runs_again_whoever_adds_it_meanwhile() {
     });
 }
 
-/// Proves Q-20, PQ-7.
+/// Proves queue/delay, queue/cancelled-get.
 #[test]
 fn delays_come_out_although_the_one_who_watches_the_clock_leaves() {
     check(|| {

@@ -245,7 +245,8 @@ fn from_env(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// Proves, PQ-6, PQ-7, PQ-12.
+/// Proves queue/dedup, queue/drain, queue/delay, queue/dropped-item-retries, queue/cancelled-get.
+/// Proves queue/no-lost-add.
 #[test]
 fn every_key_runs_after_its_last_add_and_never_twice_at_once() {
     let ops = from_env("PINTLE_SOAK_OPS", 10_000);
@@ -257,7 +258,7 @@ fn every_key_runs_after_its_last_add_and_never_twice_at_once() {
     }
 }
 
-/// Proves PQ-13.
+/// Proves queue/deterministic.
 #[test]
 fn a_seed_replays_the_same_run() {
     assert_eq!(soak(42, 2_000), soak(42, 2_000));

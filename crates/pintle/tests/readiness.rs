@@ -121,7 +121,7 @@ impl World {
     }
 }
 
-/// Proves PX-63.
+/// Proves probes/readiness-follows-informers.
 #[tokio::test(start_paused = true)]
 async fn readyz_fails_while_the_api_server_is_down() {
     let world = World::new().await;
@@ -151,7 +151,7 @@ async fn readyz_fails_while_the_api_server_is_down() {
     world.informers.shutdown().await;
 }
 
-/// Proves PX-63.
+/// Proves probes/readiness-follows-informers.
 #[tokio::test(start_paused = true)]
 async fn readyz_names_the_informer_that_lost_its_rights() {
     let world = World::new().await;
@@ -171,7 +171,7 @@ async fn readyz_names_the_informer_that_lost_its_rights() {
     world.informers.shutdown().await;
 }
 
-/// Proves PX-63.
+/// Proves probes/readiness-follows-informers.
 #[tokio::test(start_paused = true)]
 async fn readyz_does_not_flap_with_a_watch_that_does() {
     let world = World::new().await;
@@ -222,7 +222,7 @@ impl ListWatch for Panicking {
     }
 }
 
-/// Proves PX-64.
+/// Proves probes/liveness.
 #[tokio::test(start_paused = true)]
 async fn panicked_informer_fails_readiness_and_liveness() {
     let server = ApiServer::builder().build();

@@ -151,7 +151,7 @@ mod tests {
         cli.limit(&Metrics::new())
     }
 
-    /// Proves PE-22.
+    /// Proves limits/burst-and-rate.
     #[tokio::test]
     async fn there_is_no_limit_unless_one_is_asked_for() {
         assert!(limit(&[]).expect("none").is_none());

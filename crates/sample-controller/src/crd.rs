@@ -30,7 +30,7 @@ pub fn definition(classic: bool) -> CustomResourceDefinition {
 mod tests {
     use super::*;
 
-    /// Proves C-2.
+    /// Proves sample/foo-compatible.
     #[test]
     fn both_forms_serve_the_original_kind() {
         for (classic, subresources) in [(false, true), (true, false)] {

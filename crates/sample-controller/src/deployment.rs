@@ -73,7 +73,7 @@ mod tests {
         foo
     }
 
-    /// Proves C-14.
+    /// Proves sample/deployment.
     #[test]
     fn the_deployment_is_the_one_the_original_makes() {
         let deployment = for_foo(&stored_foo()).expect("a stored Foo can own");

@@ -92,7 +92,7 @@ mod tests {
         serde_json::from_value(deployment).expect("a Deployment")
     }
 
-    /// Proves C-10.
+    /// Proves sample/status.
     #[tokio::test(start_paused = true)]
     async fn the_condition_keeps_its_time_until_it_turns_and_others_keep_theirs() {
         let clock = Clock::starting_at("2026-01-01T00:00:00.5Z".parse().expect("a time"));

@@ -91,7 +91,7 @@ impl World {
     }
 }
 
-/// Proves PX-22.
+/// Proves controller/deletion-visible.
 #[tokio::test(start_paused = true)]
 async fn foreground_deletion_does_not_bring_the_cron_job_back() {
     let world = World::new().await;

@@ -18,7 +18,7 @@ use tokio::task::block_in_place;
 
 /// There is no CronTab definition: the first thing a newcomer forgets.
 ///
-/// Proves PX-65.
+/// Proves shutdown/signals.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failures_are_logged_and_sigterm_stops_in_order() {
     let cluster = Cluster::start().await;

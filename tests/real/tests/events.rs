@@ -29,7 +29,7 @@ async fn flush(broadcaster: &EventBroadcaster) {
     assert_eq!(flushed.left, 0);
 }
 
-/// Proves E-4, E-10, E-11.
+/// Proves events/name-and-fields, events/aggregation, events/repeats-patch.
 #[tokio::test]
 async fn core_events_are_counted_and_combined() {
     let namespace = TestNamespace::create().await;
@@ -62,7 +62,7 @@ async fn core_events_are_counted_and_combined() {
     assert_eq!(combined.unwrap().count, Some(3));
 }
 
-/// Proves E-30, E-31, E-34.
+/// Proves events/v1-fields, events/v1-series, events/v1-discovery.
 #[tokio::test]
 async fn newer_events_become_series() {
     let namespace = TestNamespace::create().await;
@@ -91,7 +91,7 @@ async fn newer_events_become_series() {
     assert_eq!(long.action.as_deref(), Some("Talking"));
 }
 
-/// Proves E-4.
+/// Proves events/name-and-fields.
 #[tokio::test]
 async fn an_event_about_a_cluster_wide_object_is_taken() {
     let test_namespace = TestNamespace::create().await;
@@ -115,7 +115,7 @@ async fn an_event_about_a_cluster_wide_object_is_taken() {
     assert_eq!(told.items.len(), 1);
 }
 
-/// Proves PX-50, PX-53, PX-54.
+/// Proves owner/reference, finalizer/stored-first, finalizer/removal.
 #[tokio::test]
 async fn a_held_object_stays_until_it_is_released_and_takes_its_children_with_it() {
     let namespace = TestNamespace::create().await;

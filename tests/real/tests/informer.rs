@@ -166,7 +166,7 @@ fn recorder<K: Kind>(told: Arc<Mutex<Vec<String>>>) -> impl FnMut(Event<K>) + Se
     }
 }
 
-/// Proves I-1, PR-100.
+/// Proves informer/states-in-order, informer/eventually-consistent.
 #[tokio::test]
 async fn thousands_of_objects_sync() {
     let namespace = TestNamespace::create().await;
@@ -184,7 +184,7 @@ async fn thousands_of_objects_sync() {
     assert!(followed.informer.status().borrow().failure.is_none());
 }
 
-/// Proves PR-100, R-34.
+/// Proves informer/eventually-consistent, reflector/retry-open-without-list.
 #[tokio::test]
 async fn an_api_server_that_restarts_is_followed_again() {
     let (namespace, control_plane) = TestNamespace::alone().await;
@@ -237,7 +237,8 @@ async fn an_api_server_that_restarts_is_followed_again() {
 /// Events are not kept in the server's watch cache, so that a watch from a version that etcd has
 /// forgotten is refused.
 ///
-/// Proves, PR-106.
+/// Proves reflector/relist-not-older, reflector/other-errors-relist.
+/// Proves fifo/recreated-under-same-name.
 #[tokio::test]
 async fn what_etcd_forgot_is_listed_anew_and_nothing_is_lost() {
     let (namespace, control_plane) = TestNamespace::alone().await;

@@ -107,7 +107,7 @@ async fn watchers(client: Client, id: &str) -> Vec<Vec<String>> {
     all
 }
 
-/// Proves W28, W112, W121, W122.
+/// Proves wire/metadata-only, lists/pages, watch/bookmarks, watch/streaming-list.
 #[tokio::test]
 async fn watchers_in_all_modes_are_told_the_same_as_by_kubernetes() {
     let server = ApiServer::builder().build();
@@ -123,7 +123,7 @@ async fn watchers_in_all_modes_are_told_the_same_as_by_kubernetes() {
     bound.shutdown().await;
 }
 
-/// Proves W117.
+/// Proves watch/complete-and-ordered.
 #[tokio::test]
 async fn a_reflector_mirrors_our_server() {
     let server = ApiServer::builder().build();
@@ -164,7 +164,7 @@ impl std::error::Error for Never {}
 /// A controller that keeps a copy of each ConfigMap labelled `copy`, owned by it, and puts it back
 /// when somebody deletes it.
 ///
-/// Proves W61, W65.
+/// Proves apply/create, apply/ownership.
 #[tokio::test]
 async fn a_controller_of_kube_runtime_works_on_our_server() {
     let server = ApiServer::builder().build();

@@ -191,7 +191,7 @@ fn compare(line: &str, sides: &[Side; 2], report: &mut Vec<String>) {
     }
 }
 
-/// Proves W9, W19, W20, W21, W24, W69, W91.
+/// Proves wire/http, openapi/content, wire/protobuf, apply/updates-take-over, delete/observable.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_cannot_tell_the_two_servers_apart() {
     let scratch = Scratch::new("kubectl");
@@ -223,7 +223,7 @@ async fn kubectl_cannot_tell_the_two_servers_apart() {
     );
 }
 
-/// Proves W26, W117.
+/// Proves wire/tables, watch/complete-and-ordered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_watches() {
     let scratch = Scratch::new("kubectl-watch");

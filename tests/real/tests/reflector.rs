@@ -117,7 +117,8 @@ fn source(client: Client, namespace: &TestNamespace) -> KubeSource<ConfigMap> {
     KubeSource::new(client, ours(namespace))
 }
 
-/// Proves, PR-70.
+/// Proves reflector/list-then-watch, reflector/continue-by-token, reflector/watchlist-request.
+/// Proves reflector/watchlist-atomic, reflector/watchlist-verify, reflector/converges.
 #[tokio::test]
 async fn objects_are_streamed_or_paged_and_then_followed() {
     let namespace = TestNamespace::create().await;
@@ -178,7 +179,7 @@ async fn objects_are_streamed_or_paged_and_then_followed() {
     );
 }
 
-/// Proves PR-64, PR-70.
+/// Proves source/request-options, reflector/converges.
 #[tokio::test]
 async fn metadata_alone_and_kinds_known_at_run_time_are_followed() {
     let namespace = TestNamespace::create().await;
@@ -218,7 +219,7 @@ async fn metadata_alone_and_kinds_known_at_run_time_are_followed() {
     }
 }
 
-/// Proves R-3, PR-57.
+/// Proves reflector/status.
 #[tokio::test]
 async fn refused_rights_are_told_and_granting_them_needs_no_restart() {
     let namespace = TestNamespace::create().await;
@@ -266,7 +267,7 @@ async fn refused_rights_are_told_and_granting_them_needs_no_restart() {
     assert!(followed.text("a").is_some());
 }
 
-/// Proves R-37, PR-71.
+/// Proves reflector/other-errors-relist, reflector/converges.
 #[tokio::test]
 async fn a_kind_that_goes_and_comes_back_is_followed_again() {
     let namespace = TestNamespace::create().await;

@@ -15,67 +15,68 @@ async fn scene() -> Scene<Real> {
     Scene::new(Real::new().await).await
 }
 
-/// Proves C-5, C-7, C-10, C-11, C-13, C-14.
+/// Proves sample/triggers, sample/gone-foo, sample/status, sample/synced-event.
+/// Proves sample/field-manager, sample/deployment.
 #[tokio::test]
 async fn a_foo_becomes_a_deployment_with_status_and_event() {
     scenarios::create(&scene().await).await;
 }
 
-/// Proves C-9.
+/// Proves sample/replicas.
 #[tokio::test]
 async fn scaling_a_foo_scales_its_deployment_and_leaves_the_labels_of_others() {
     scenarios::scale(&scene().await).await;
 }
 
-/// Proves C-8.
+/// Proves sample/foreign-deployment.
 #[tokio::test]
 async fn a_deployment_of_somebody_else_is_left_alone_until_it_goes() {
     scenarios::foreign_deployment(&scene().await).await;
 }
 
-/// Proves C-5, C-14.
+/// Proves sample/triggers, sample/deployment.
 #[tokio::test]
 async fn a_deleted_deployment_comes_back() {
     scenarios::deleted_deployment(&scene().await).await;
 }
 
-/// Proves C-14.
+/// Proves sample/deployment.
 #[tokio::test]
 async fn a_deployment_goes_with_its_foo() {
     scenarios::deleted_foo(&scene().await).await;
 }
 
-/// Proves C-15.
+/// Proves sample/deployment.
 #[tokio::test]
 async fn a_foo_keeps_only_the_deployment_it_names() {
     scenarios::renamed_deployment(&scene().await).await;
 }
 
-/// Proves C-7.
+/// Proves sample/gone-foo.
 #[tokio::test]
 async fn a_foo_that_names_no_deployment_is_told_so_once() {
     scenarios::missing_name(&scene().await).await;
 }
 
-/// Proves C-6.
+/// Proves sample/triggers.
 #[tokio::test]
 async fn what_happened_while_the_controller_was_down_is_made_good() {
     scenarios::controller_down(&scene().await).await;
 }
 
-/// Proves PS-1.
+/// Proves sample/two-controllers.
 #[tokio::test]
 async fn two_controllers_at_once_end_in_the_same_state_and_rest() {
     scenarios::two_controllers(&scene().await).await;
 }
 
-/// Proves C-12.
+/// Proves sample/retries.
 #[tokio::test]
 async fn failing_and_conflicting_requests_only_delay() {
     scenarios::faults(&scene().await).await;
 }
 
-/// Proves C-12, PS-2.
+/// Proves sample/retries, sample/apiserver-restart.
 #[tokio::test]
 async fn a_restart_of_the_api_server_is_survived() {
     scenarios::api_server_restarted(&Scene::new(Real::alone().await).await).await;
@@ -102,7 +103,7 @@ async fn grant(scene: &Scene<Real>, name: &str, rules: Vec<PolicyRule>) {
 
 /// The role that is printed is enough on a real server, and what is missing of it is told.
 ///
-/// Proves PS-3, PS-7.
+/// Proves sample/least-privilege, sample/missing-rights.
 #[tokio::test]
 async fn a_right_that_is_missing_is_told_and_once_granted_the_work_begins() {
     let scene = Scene::new(Real::with_rights_to_come().await).await;
@@ -178,7 +179,7 @@ async fn describes_what_the_original_does<W: World>(scene: &Scene<W>, arguments:
     running.stop().await;
 }
 
-/// Proves C-11, PS-8.
+/// Proves sample/synced-event.
 #[tokio::test]
 async fn kubectl_describes_the_events_of_a_foo() {
     let kubeconfig = real_tests::kubeconfig();
@@ -186,7 +187,7 @@ async fn kubectl_describes_the_events_of_a_foo() {
     describes_what_the_original_does(&scene().await, &arguments).await;
 }
 
-/// Proves C-11, PS-8.
+/// Proves sample/synced-event.
 #[tokio::test]
 async fn kubectl_describes_the_same_events_on_the_embedded_cluster() {
     let scene = Scene::new(OverTcp::new().await).await;

@@ -73,7 +73,7 @@ async fn tokens(client: Client, namespace: &str) -> Vec<[Value; 2]> {
     parts
 }
 
-/// Proves W81.
+/// Proves subresources/finalize-and-token.
 #[tokio::test]
 async fn tokens_say_the_same() {
     let server = ApiServer::builder().build();

@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// Proves W155.
+    /// Proves crd/deletion.
     #[test]
     fn a_creation_that_began_before_the_deletion_is_taken_back() {
         let going = going();
@@ -298,7 +298,7 @@ mod tests {
         assert!(going.api.store.get(going.table, "held").is_some());
     }
 
-    /// Proves W155.
+    /// Proves crd/deletion.
     #[test]
     fn a_definition_waits_for_what_is_taken_back() {
         let going = going();
@@ -310,7 +310,7 @@ mod tests {
         assert!(going.definition().is_none());
     }
 
-    /// Proves W155.
+    /// Proves crd/deletion.
     #[test]
     fn the_table_of_a_lost_definition_is_closed_when_it_is_empty() {
         let going = going();
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(closed, Lost::NoTable);
     }
 
-    /// Proves PW-53.
+    /// Proves objects/linear-installs.
     #[test]
     fn installing_a_definition_reads_no_other() {
         let api = Arc::clone(&ApiServer::builder().build().api);

@@ -166,7 +166,7 @@ mod tests {
         Value::Object(object.decode())
     }
 
-    /// Proves PW-62.
+    /// Proves bootstrap/objects.
     #[test]
     fn no_closed_address_stays_announced() {
         let api = Arc::clone(&ApiServer::builder().build().api);

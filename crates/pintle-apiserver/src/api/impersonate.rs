@@ -115,7 +115,7 @@ mod tests {
         impersonated(&headers(lines), User::admin()).unwrap().groups
     }
 
-    /// Proves W162.
+    /// Proves auth/identity.
     #[test]
     fn whoever_is_impersonated_is_authenticated_unless_said_otherwise() {
         let bob = ("impersonate-user", "bob");

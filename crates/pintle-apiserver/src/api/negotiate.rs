@@ -121,7 +121,7 @@ mod tests {
         form(&headers, &Query::default()).ok()
     }
 
-    /// Proves W25, W29.
+    /// Proves wire/accept.
     #[test]
     fn the_first_form_the_server_has_wins() {
         let table = Form::Table("v1", RowObject::Metadata);

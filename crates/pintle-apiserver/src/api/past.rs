@@ -67,7 +67,7 @@ impl Api {
 mod tests {
     use super::*;
 
-    /// Proves W113.
+    /// Proves lists/pages.
     #[test]
     fn states_expire_by_steps_and_never_early() {
         let past = Past::default();

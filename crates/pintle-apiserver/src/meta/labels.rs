@@ -288,7 +288,7 @@ mod tests {
         LabelSelector::parse(selector).unwrap().matches(&labels)
     }
 
-    /// Proves W105.
+    /// Proves lists/selectors.
     #[test]
     fn every_form_of_requirement_is_understood() {
         let pod = [("app", "web"), ("tier", "front")];

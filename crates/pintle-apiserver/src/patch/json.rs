@@ -308,7 +308,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// Proves W52.
+    /// Proves patch/json.
     #[test]
     fn operations_apply_in_order() {
         let mut object = json!({"a": {"b": [1, 2]}, "x/y": {"~": 1}});
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(object, result);
     }
 
-    /// Proves W52.
+    /// Proves patch/json.
     #[test]
     fn malformed_is_told_from_unfitting_and_nothing_is_half_done() {
         let before = json!({"a": 1, "l": []});
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(object, before);
     }
 
-    /// Proves W7.
+    /// Proves wire/size-limits.
     #[test]
     fn ten_thousand_operations_and_no_more() {
         let test = json!({"op": "test", "path": "/a", "value": 1});
@@ -394,7 +394,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves W52.
+        // Proves patch/json.
         #[test]
         fn any_patch_is_applied_or_refused(
             mut object in any_json(),

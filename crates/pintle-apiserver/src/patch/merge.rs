@@ -44,7 +44,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// Proves W53.
+    /// Proves patch/merge.
     #[test]
     fn the_examples_of_the_rfc() {
         let cases = [
@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// Proves W53.
+    /// Proves patch/merge.
     #[test]
     fn only_an_object_patches_an_object() {
         let mut object = json!({"a": 1});
@@ -114,7 +114,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves W53.
+        // Proves patch/merge.
         #[test]
         fn applying_twice_is_applying_once(object in any_json(), patch in any_json()) {
             let mut once = object;
@@ -125,7 +125,7 @@ mod tests {
             }
         }
 
-        // Proves W53.
+        // Proves patch/merge.
         #[test]
         fn an_empty_patch_changes_nothing(object in any_json()) {
             if object.is_object() {

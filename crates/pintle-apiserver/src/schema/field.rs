@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(root.to_string(), "<nil>");
     }
 
-    /// Proves W139.
+    /// Proves errors/invalid.
     #[test]
     fn bodies_show_values_as_clients_know_them() {
         let cases = [

@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// Proves PW-50.
+    /// Proves errors/depth.
     #[test]
     fn depth_limit_is_what_serde_json_reads() {
         for leaf in [json!({}), json!([]), json!(1)] {

@@ -303,7 +303,7 @@ mod tests {
         object
     }
 
-    /// Proves PW-21.
+    /// Proves objects/defaults.
     #[test]
     fn a_new_pod_is_pending_and_tolerates_lost_nodes() {
         let pod = created(
@@ -326,7 +326,7 @@ mod tests {
         );
     }
 
-    /// Proves PW-21.
+    /// Proves objects/defaults.
     #[test]
     fn a_new_job_selects_its_pods_by_its_uid() {
         let job = created(
@@ -347,7 +347,7 @@ mod tests {
         );
     }
 
-    /// Proves W78, W101.
+    /// Proves subresources/status, namespaces/bootstrap.
     #[test]
     fn a_status_sent_with_a_new_object_is_dropped() {
         let deployment = created("apps", "Deployment", json!({"status": {"replicas": 3}}));

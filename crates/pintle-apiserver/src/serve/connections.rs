@@ -317,7 +317,7 @@ mod tests {
         ticket
     }
 
-    /// Proves PW-43.
+    /// Proves serve/connection-limit.
     #[test]
     fn oldest_handshake_makes_room_for_a_new_one() {
         let connections = connections(10, 2);
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Proves PW-43.
+    /// Proves serve/connection-limit.
     #[test]
     fn strangers_make_room_before_known_clients() {
         let connections = connections(3, 3);
@@ -355,7 +355,7 @@ mod tests {
         assert!(is_evicted(&busy));
     }
 
-    /// Proves PW-43.
+    /// Proves serve/connection-limit.
     #[test]
     fn connection_is_busy_until_its_last_request_ends() {
         let connections = connections(1, 1);

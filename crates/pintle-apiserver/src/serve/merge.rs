@@ -372,7 +372,7 @@ mod tests {
         })
     }
 
-    /// Proves PW-55.
+    /// Proves auth/kubeconfig-merge.
     #[test]
     fn merging_and_removing_leaves_the_file_as_it_was() {
         let mut config = foreign();
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(config, foreign());
     }
 
-    /// Proves PW-55.
+    /// Proves auth/kubeconfig-merge.
     #[test]
     fn only_entries_of_ours_are_replaced() {
         let mut config = foreign();

@@ -123,7 +123,7 @@ mod tests {
         Name::Dns(name.to_owned())
     }
 
-    /// Proves PW-54.
+    /// Proves auth/certificate-names.
     #[test]
     fn names_are_addresses_or_dns_names() {
         let parse = |text: &str| text.parse::<Name>();
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Proves PW-54.
+    /// Proves auth/certificate-names.
     #[test]
     fn certificate_for_all_addresses_names_loopback_and_what_was_added() {
         let more = ["build.example.com".to_owned(), "127.0.0.1".to_owned()];

@@ -131,7 +131,7 @@ mod tests {
         verifier.verify_client_cert(certificate, &[], now()).is_ok()
     }
 
-    /// Proves W162.
+    /// Proves auth/identity.
     #[test]
     fn only_a_current_client_certificate_of_the_authority_is_taken() {
         let names = ["localhost".parse().unwrap()];

@@ -160,7 +160,7 @@ fn put_sized(store: &Store, table: TableId, key: &str, bytes: usize) {
     store.commit(table, &key, expect, put).unwrap();
 }
 
-/// Proves PW-52.
+/// Proves watch/history-bounded.
 #[test]
 fn logs_hold_no_more_bytes_than_they_may() {
     let room = 100_000;
@@ -198,7 +198,7 @@ fn logs_hold_no_more_bytes_than_they_may() {
     assert_eq!(held(&store), (0, 0));
 }
 
-/// Proves PW-52.
+/// Proves watch/history-bounded.
 #[test]
 fn a_cursor_takes_large_events_one_by_one() {
     let store = Store::new(1000, usize::MAX);

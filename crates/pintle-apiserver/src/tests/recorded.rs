@@ -70,7 +70,7 @@ fn step(live: &Value, step: &Value) -> Result<Value, String> {
     }
 }
 
-/// Proves W54, W65, W66, W67, PW-20.
+/// Proves patch/strategic, apply/ownership, apply/updates-take-over, objects/defaults.
 #[test]
 fn random_writes_end_as_they_did_on_the_pinned_server() {
     let series: Vec<Value> =
@@ -110,7 +110,7 @@ fn schemas() -> Value {
     serde_json::from_str(include_str!("../../tests/fixtures/schemas.json")).unwrap()
 }
 
-/// Proves W146, W149.
+/// Proves crd/schema.
 #[test]
 fn custom_objects_are_refused_as_the_pinned_server_refused_them() {
     let recorded = &schemas()["objects"];
@@ -125,7 +125,7 @@ fn custom_objects_are_refused_as_the_pinned_server_refused_them() {
     }
 }
 
-/// Proves W144.
+/// Proves crd/validated.
 #[test]
 fn definitions_are_refused_as_the_pinned_server_refused_them() {
     for case in schemas()["definitions"].as_array().unwrap() {

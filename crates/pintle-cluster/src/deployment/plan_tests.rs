@@ -198,7 +198,7 @@ impl World {
     }
 }
 
-/// Proves PC-5, PC-8.
+/// Proves deployment/rollout, deployment/conditions.
 #[test]
 fn a_new_deployment_gets_one_set_of_its_size_and_becomes_complete() {
     let mut world = World::new(deployment(3, "nginx:1"));
@@ -228,7 +228,7 @@ fn a_new_deployment_gets_one_set_of_its_size_and_becomes_complete() {
     assert_eq!(world.plan().again_in, None);
 }
 
-/// Proves PC-5, PC-7.
+/// Proves deployment/rollout, deployment/revisions.
 #[test]
 fn a_new_template_replaces_the_old_one_and_undo_brings_it_back_under_a_new_revision() {
     let mut world = World::new(deployment(4, "nginx:1"));
@@ -254,7 +254,7 @@ fn a_new_template_replaces_the_old_one_and_undo_brings_it_back_under_a_new_revis
     );
 }
 
-/// Proves PC-7.
+/// Proves deployment/revisions.
 #[test]
 fn only_as_many_old_sets_are_kept_as_the_history_limit_says() {
     let mut world = World::new(deployment(2, "nginx:1"));
@@ -273,7 +273,7 @@ fn only_as_many_old_sets_are_kept_as_the_history_limit_says() {
     assert_eq!(world.revision(), 5);
 }
 
-/// Proves PC-5.
+/// Proves deployment/rollout.
 #[test]
 fn recreate_waits_for_the_last_old_pod() {
     let mut world = World::new(deployment(3, "nginx:1"));
@@ -303,7 +303,7 @@ fn recreate_waits_for_the_last_old_pod() {
     assert_eq!(world.sizes(), [0, 3]);
 }
 
-/// Proves PC-5.
+/// Proves deployment/rollout.
 #[test]
 fn a_deployment_that_turns_to_recreate_in_mid_rollout_and_is_scaled_ends() {
     let mut world = World::new(deployment(4, "nginx:1"));
@@ -322,7 +322,7 @@ fn a_deployment_that_turns_to_recreate_in_mid_rollout_and_is_scaled_ends() {
     );
 }
 
-/// Proves PC-5.
+/// Proves deployment/rollout.
 #[test]
 fn a_paused_deployment_scales_but_does_not_roll() {
     let mut world = World::new(deployment(3, "nginx:1"));
@@ -351,7 +351,7 @@ fn a_paused_deployment_scales_but_does_not_roll() {
     assert_eq!(world.sizes(), [0, 5]);
 }
 
-/// Proves PC-8.
+/// Proves deployment/conditions.
 #[test]
 fn a_rollout_that_stands_still_is_reported_after_its_deadline() {
     let mut world = World::new(deployment(3, "nginx:1"));
@@ -384,7 +384,7 @@ fn a_rollout_that_stands_still_is_reported_after_its_deadline() {
     );
 }
 
-/// Proves PC-5.
+/// Proves deployment/rollout.
 #[test]
 fn scaling_in_the_middle_of_a_rollout_keeps_the_proportions() {
     let mut world = World::new(deployment(10, "nginx:1"));
@@ -406,7 +406,7 @@ fn scaling_in_the_middle_of_a_rollout_keeps_the_proportions() {
     assert_eq!(world.sizes(), [0, 0]);
 }
 
-/// Proves PC-6.
+/// Proves deployment/replicaset-name.
 #[test]
 fn a_set_of_somebody_else_under_our_name_makes_the_next_attempt_use_another() {
     let world = World::new(deployment(1, "nginx:1"));
@@ -466,7 +466,7 @@ fn any_move() -> impl Strategy<Value = Move> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    // Proves PC-4, PC-5.
+    // Proves deployment/rolling-bounds, deployment/rollout.
     #[test]
     fn whatever_lags_behind_a_rollout_keeps_its_limits_and_ends(
         replicas in 1..8i32,

@@ -205,7 +205,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Proves PC-6.
+    /// Proves deployment/replicaset-name.
     #[test]
     fn the_hash_follows_from_the_template_and_the_collisions() {
         let template = |image| deployment(image, &[]).spec.unwrap().template;
@@ -216,7 +216,7 @@ mod tests {
         assert_ne!(hash, template_hash(&template("nginx:2"), None));
     }
 
-    /// Proves PC-6.
+    /// Proves deployment/replicaset-name.
     #[test]
     fn a_set_carries_the_hash_in_name_labels_and_selector() {
         let deployment = deployment("nginx:1", &[]);
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(new_set(&deployment).metadata.name.unwrap().len(), 253);
     }
 
-    /// Proves PC-7.
+    /// Proves deployment/revisions.
     #[test]
     fn the_newest_set_has_the_highest_revision_and_remembers_its_earlier_ones() {
         let deployment = deployment(

@@ -160,7 +160,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Proves PC-4.
+    /// Proves deployment/rolling-bounds.
     #[test]
     fn the_surge_rounds_up_and_unavailability_down() {
         let limits = |n, surge, unavailable| {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves PC-4.
+        // Proves deployment/rolling-bounds.
         #[test]
         fn a_rollout_can_always_move(n in 1..500i32, surge in 0..=100, unavailable in 0..=100) {
             let limits = limits(&deployment(n, &format!("{surge}%"), &format!("{unavailable}%")));

@@ -58,7 +58,7 @@ fn numbers(spec: &Value, ready: usize, replicas: i32) -> (i32, i32, i32, i32) {
     )
 }
 
-/// Proves PC-21.
+/// Proves disruption/status.
 #[test]
 fn counts_and_percentages_follow_kube_controller_manager() {
     assert_eq!(numbers(&json!({ "minAvailable": 2 }), 3, 9), (1, 3, 2, 4));
@@ -81,7 +81,7 @@ fn counts_and_percentages_follow_kube_controller_manager() {
     assert_eq!(numbers(&json!({ "maxUnavailable": 0 }), 5, 5), (0, 5, 5, 5));
 }
 
-/// Proves PC-21.
+/// Proves disruption/status.
 #[test]
 fn budget_without_pods_allows_nothing() {
     let budget = budget(&json!({ "maxUnavailable": "100%" }), &json!({}));
@@ -101,7 +101,7 @@ fn budget_without_pods_allows_nothing() {
     );
 }
 
-/// Proves PC-21.
+/// Proves disruption/status.
 #[test]
 fn same_numbers_are_not_written_again() {
     let spec = json!({ "minAvailable": 1 });
@@ -123,7 +123,7 @@ fn same_numbers_are_not_written_again() {
     assert_eq!(second.status, None);
 }
 
-/// Proves PC-21.
+/// Proves disruption/status.
 #[test]
 fn evicted_pod_counts_as_gone_for_two_minutes() {
     let spec = json!({ "minAvailable": 1 });
@@ -157,7 +157,7 @@ fn evicted_pod_counts_as_gone_for_two_minutes() {
     );
 }
 
-/// Proves PC-21.
+/// Proves disruption/status.
 #[test]
 fn budget_that_cannot_be_counted_allows_nothing_and_says_why() {
     let status = json!({ "disruptionsAllowed": 2, "currentHealthy": 3, "observedGeneration": 2 });

@@ -193,7 +193,7 @@ impl World {
     }
 }
 
-/// Proves W93.
+/// Proves gc/collects.
 #[test]
 fn dependents_of_a_deleted_owner_go_with_it_down_to_the_last_level() {
     let mut world = World::default();
@@ -211,7 +211,7 @@ fn dependents_of_a_deleted_owner_go_with_it_down_to_the_last_level() {
     assert_eq!(world.questions, 0, "what was observed is not asked for");
 }
 
-/// Proves W93.
+/// Proves gc/collects.
 #[test]
 fn one_solid_owner_keeps_a_dependent_and_the_dangling_reference_goes() {
     let mut world = World::default();
@@ -224,7 +224,7 @@ fn one_solid_owner_keeps_a_dependent_and_the_dangling_reference_goes() {
     assert_eq!(world.owners_of("child"), ["b"]);
 }
 
-/// Proves W92, W93.
+/// Proves gc/owners, gc/collects.
 #[test]
 fn a_reference_to_nothing_is_checked_with_the_server_and_then_collected() {
     let mut world = World::default();
@@ -235,7 +235,7 @@ fn a_reference_to_nothing_is_checked_with_the_server_and_then_collected() {
     assert_eq!(world.questions, 1, "the answer is remembered");
 }
 
-/// Proves W92.
+/// Proves gc/owners.
 #[test]
 fn an_owner_of_the_same_name_and_another_uid_is_not_the_owner() {
     let mut world = World::default();
@@ -247,7 +247,7 @@ fn an_owner_of_the_same_name_and_another_uid_is_not_the_owner() {
     assert_eq!(world.names(), ["reborn"]);
 }
 
-/// Proves W93.
+/// Proves gc/collects.
 #[test]
 fn a_dependent_that_is_heard_of_before_its_owner_is_kept() {
     let mut world = World::default();
@@ -266,7 +266,7 @@ fn a_dependent_that_is_heard_of_before_its_owner_is_kept() {
     assert_eq!(world.names(), ["child", "owner"]);
 }
 
-/// Proves W94.
+/// Proves gc/foreground.
 #[test]
 fn a_foreground_owner_goes_after_its_blocking_dependents() {
     let mut world = World::default();
@@ -298,7 +298,7 @@ fn a_foreground_owner_goes_after_its_blocking_dependents() {
     assert!(world.names().is_empty());
 }
 
-/// Proves W94.
+/// Proves gc/foreground.
 #[test]
 fn a_foreground_owner_does_not_wait_for_dependents_that_do_not_block() {
     let mut world = World::default();
@@ -316,7 +316,7 @@ fn a_foreground_owner_does_not_wait_for_dependents_that_do_not_block() {
     assert!(world.objects["child"].1.deletion_timestamp.is_some());
 }
 
-/// Proves W94.
+/// Proves gc/foreground.
 #[test]
 fn a_dependent_with_another_solid_owner_merely_loses_the_foreground_one() {
     let mut world = World::default();
@@ -329,7 +329,7 @@ fn a_dependent_with_another_solid_owner_merely_loses_the_foreground_one() {
     assert_eq!(world.owners_of("child"), ["staying"]);
 }
 
-/// Proves W95.
+/// Proves gc/orphan.
 #[test]
 fn an_orphaning_owner_leaves_its_dependents_behind() {
     let mut world = World::default();
@@ -342,7 +342,7 @@ fn an_orphaning_owner_leaves_its_dependents_behind() {
     assert!(world.owners_of("a").is_empty() && world.owners_of("b").is_empty());
 }
 
-/// Proves W92, W95.
+/// Proves gc/owners, gc/orphan.
 #[test]
 fn an_owner_named_in_another_version_of_its_group_is_the_owner() {
     let in_another_version = || OwnerReference {
@@ -378,7 +378,7 @@ fn an_owner_named_in_another_version_of_its_group_is_the_owner() {
     }
 }
 
-/// Proves W93.
+/// Proves gc/collects.
 #[test]
 fn objects_of_a_kind_that_is_no_more_are_forgotten_and_their_dependents_go() {
     let mut world = World::default();
@@ -411,7 +411,7 @@ fn objects_of_a_kind_that_is_no_more_are_forgotten_and_their_dependents_go() {
     assert_eq!(world.questions, 0, "there is nobody left to ask");
 }
 
-/// Proves W96.
+/// Proves gc/cross-namespace.
 #[test]
 fn an_owner_in_another_namespace_does_not_count_and_people_are_told() {
     let mut world = World::default();
@@ -422,7 +422,7 @@ fn an_owner_in_another_namespace_does_not_count_and_people_are_told() {
     assert_eq!(world.warnings, ["child → owner"]);
 }
 
-/// Proves W96.
+/// Proves gc/cross-namespace.
 #[test]
 fn a_cluster_scoped_dependent_of_a_namespaced_owner_is_never_collected() {
     let mut world = World::default();
@@ -432,7 +432,7 @@ fn a_cluster_scoped_dependent_of_a_namespaced_owner_is_never_collected() {
     assert_eq!(world.names(), ["child", "owner"]);
 }
 
-/// Proves W97.
+/// Proves gc/cycles.
 #[test]
 fn a_circle_of_foreground_owners_is_broken() {
     let mut world = World::default();
@@ -475,7 +475,7 @@ fn what_is_remembered_of_absent_owners_is_bounded() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    // Proves W93, W94, W95.
+    // Proves gc/collects, gc/foreground, gc/orphan.
     #[test]
     fn after_any_deletions_exactly_what_has_a_living_owner_or_none_is_left(
         // Object i may only be owned by objects before it: a forest with shared children.

@@ -232,7 +232,7 @@ mod tests {
         (condition.status.clone(), condition.message.clone().unwrap())
     }
 
-    /// Proves W103.
+    /// Proves namespaces/emptied.
     #[test]
     fn the_conditions_say_what_is_left_and_what_holds_it() {
         let mut namespace = terminating();
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(value(&done, "NamespaceContentRemaining").0, "False");
     }
 
-    /// Proves W103.
+    /// Proves namespaces/emptied.
     #[test]
     fn only_our_own_finalizer_is_taken_away() {
         let namespace = terminating();

@@ -186,7 +186,7 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + seconds).unwrap()
     }
 
-    /// Proves PC-11.
+    /// Proves nodes/simulated.
     #[test]
     fn a_node_reports_that_it_is_ready_and_where_it_is() {
         let silent = node(3);
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(open.spec.unwrap().taints.unwrap().len(), 1, "others stay");
     }
 
-    /// Proves PC-11.
+    /// Proves nodes/simulated.
     #[test]
     fn a_lease_belongs_to_its_node_and_is_renewed_in_place() {
         let mut node = node(0);

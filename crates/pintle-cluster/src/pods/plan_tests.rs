@@ -61,7 +61,7 @@ fn act(pod: &mut Pod, pace: Pace, now: i64) -> Step {
     step
 }
 
-/// Proves PC-9.
+/// Proves pods/scheduling.
 #[test]
 fn a_pod_goes_to_the_least_loaded_node_that_fits() {
     let (a, b, c) = (
@@ -103,7 +103,7 @@ fn a_pod_goes_to_the_least_loaded_node_that_fits() {
     assert_eq!(chosen(&pod(), &[(&down, 0)]), None);
 }
 
-/// Proves PC-9.
+/// Proves pods/scheduling.
 #[test]
 fn a_pod_no_node_fits_says_so_once() {
     let mut pod = pod();
@@ -116,7 +116,7 @@ fn a_pod_no_node_fits_says_so_once() {
     assert_eq!(unschedulable(&pod, 2, at(9)), None);
 }
 
-/// Proves PC-10.
+/// Proves pods/lifecycle.
 #[test]
 fn a_bound_pod_starts_then_runs_and_is_ready_after_the_set_delay() {
     let mut pod = pod();
@@ -159,7 +159,7 @@ fn a_bound_pod_starts_then_runs_and_is_ready_after_the_set_delay() {
     assert_eq!(act(&mut pod, pace(5, 0), 1000), Step::Leave);
 }
 
-/// Proves PC-10.
+/// Proves pods/lifecycle.
 #[test]
 fn without_a_delay_one_report_is_enough() {
     let mut pod = pod();
@@ -170,7 +170,7 @@ fn without_a_delay_one_report_is_enough() {
     assert!(state::is_ready(&pod));
 }
 
-/// Proves PC-10.
+/// Proves pods/lifecycle.
 #[test]
 fn a_pod_asked_to_stop_does_so_at_its_pace_but_within_its_grace_period() {
     let mut pod = pod();
@@ -193,7 +193,7 @@ fn a_finished_pod_is_left_alone() {
     assert_eq!(act(&mut pod, pace(0, 0), 0), Step::Leave);
 }
 
-/// Proves PC-10.
+/// Proves pods/lifecycle.
 #[test]
 fn every_pod_has_an_address_of_its_own() {
     let mut addresses = Addresses::default();

@@ -90,7 +90,7 @@ fn first_to_go(a: Arc<Pod>, b: Arc<Pod>, related: &[Arc<Pod>]) -> String {
     "victim".into()
 }
 
-/// Proves PC-1.
+/// Proves replicaset/scale.
 #[test]
 fn the_difference_to_the_wanted_number_is_created_or_deleted() {
     let pods: Vec<_> = ["a", "b"].map(|uid| Arc::new(pod(uid))).into();
@@ -103,7 +103,7 @@ fn the_difference_to_the_wanted_number_is_created_or_deleted() {
     assert_eq!(plan(&set(9999), &[], &[], at(1)), Plan::Create(BURST));
 }
 
-/// Proves PC-1.
+/// Proves replicaset/scale.
 #[test]
 fn creates_start_slowly() {
     assert_eq!(slow_start(0).collect::<Vec<_>>(), Vec::<usize>::new());
@@ -111,7 +111,7 @@ fn creates_start_slowly() {
     assert_eq!(slow_start(10).collect::<Vec<_>>(), [1, 2, 4, 3]);
 }
 
-/// Proves PC-1.
+/// Proves replicaset/scale.
 #[test]
 fn the_least_missed_pod_goes_first() {
     let victim = || pod("victim");
@@ -187,7 +187,7 @@ fn the_least_missed_pod_goes_first() {
     assert_eq!(first_to_go(young, other(), &[]), "victim", "younger");
 }
 
-/// Proves PC-1.
+/// Proves replicaset/scale.
 #[test]
 fn a_created_pod_names_its_set_as_controller() {
     let pod = pod_from_template(&set(1));
@@ -201,7 +201,7 @@ fn a_created_pod_names_its_set_as_controller() {
     assert_eq!(owner.block_owner_deletion, Some(true));
 }
 
-/// Proves PC-3.
+/// Proves replicaset/status.
 #[test]
 fn the_status_counts_labels_readiness_and_availability() {
     let mut set = set(4);
@@ -233,7 +233,7 @@ fn the_status_counts_labels_readiness_and_availability() {
     assert_eq!(next_availability(&set, &pods, at(22)), None);
 }
 
-/// Proves PC-3.
+/// Proves replicaset/status.
 #[test]
 fn a_failure_shows_as_a_condition_until_the_next_success() {
     let mut set = set(1);
@@ -272,7 +272,7 @@ fn any_pod() -> impl Strategy<Value = (bool, u8, bool, u8, i64, i64)> {
 }
 
 proptest! {
-    // Proves PC-1.
+    // Proves replicaset/scale.
     #[test]
     fn scaling_down_never_takes_a_ready_pod_before_an_unready_one(
         shapes in proptest::collection::vec(any_pod(), 0..12),

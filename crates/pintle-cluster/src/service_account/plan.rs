@@ -90,7 +90,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Proves W104.
+    /// Proves service-accounts/defaults.
     #[test]
     fn a_namespace_gets_its_account_and_its_certificates_and_keeps_them_right() {
         let steps = plan(&namespace("Active"), false, None, "PEM");
@@ -106,7 +106,7 @@ mod tests {
         assert!(matches!(steps.as_slice(), [Step::UpdateMap(_)]));
     }
 
-    /// Proves W104.
+    /// Proves service-accounts/defaults.
     #[test]
     fn a_namespace_on_its_way_out_gets_nothing() {
         assert!(plan(&namespace("Terminating"), false, None, "PEM").is_empty());

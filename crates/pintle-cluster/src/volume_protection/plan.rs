@@ -136,7 +136,7 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    /// Proves PC-20.
+    /// Proves volumes/protection.
     #[test]
     fn only_a_scheduled_pod_holds_a_claim() {
         let claim = claim(&json!({ "name": "data" }));
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(claims(&pod("", &other, &json!({}))), ["other"]);
     }
 
-    /// Proves PC-20.
+    /// Proves volumes/protection.
     #[test]
     fn ephemeral_claim_is_held_by_its_own_pod_while_it_lives() {
         let volume = json!({ "ephemeral": {} });

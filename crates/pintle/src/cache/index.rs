@@ -195,7 +195,7 @@ mod tests {
         slots
     }
 
-    /// Proves S-4.
+    /// Proves cache/index-updates.
     #[test]
     fn slots_move_between_values_and_empty_values_are_forgotten() {
         let mut index = Index::default();

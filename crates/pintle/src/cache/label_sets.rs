@@ -211,7 +211,7 @@ mod tests {
         (0..4).filter(|slot| matches.slot(*slot)).collect()
     }
 
-    /// Proves PR-116.
+    /// Proves cache/selector-cost.
     #[test]
     fn equal_labels_are_kept_once_and_forgotten_with_their_last_slot() {
         let (web, api) = (

@@ -338,7 +338,7 @@ impl TryFrom<&LabelSelector> for Selector {
 mod tests {
     use super::*;
 
-    /// Proves PR-113.
+    /// Proves cache/label-selectors.
     #[test]
     fn the_grammar_of_kubectl() {
         let labels = [("app", "web"), ("example.com/tier", "front"), ("empty", "")];
@@ -381,7 +381,7 @@ mod tests {
         }
     }
 
-    /// Proves PR-113.
+    /// Proves cache/label-selectors.
     #[test]
     fn keys_and_values_are_those_that_a_server_takes() {
         let name = |length: usize| "n".repeat(length);

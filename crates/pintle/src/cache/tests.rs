@@ -26,7 +26,7 @@ fn data_value(thing: &Thing) -> Vec<String> {
         .collect()
 }
 
-/// Proves S-2, S-8, S-13.
+/// Proves cache/snapshot-reads, cache/index-updates, cache/shared-immutable.
 #[test]
 fn objects_are_found_by_key() {
     let things = Indexer::<Thing>::new();
@@ -47,7 +47,7 @@ fn objects_are_found_by_key() {
     assert_eq!((lister.len(), lister.is_empty()), (1, false));
 }
 
-/// Proves S-11, S-12.
+/// Proves cache/namespace-index, cache/index-misses.
 #[test]
 fn a_namespace_is_listed_alone() {
     let things = Indexer::<Thing>::new();
@@ -69,7 +69,7 @@ fn a_namespace_is_listed_alone() {
     assert_eq!(names(&lister.namespace("a").list()), ["a/2"]);
 }
 
-/// Proves PR-116.
+/// Proves cache/selector-cost.
 #[test]
 fn a_selector_is_asked_under_the_lock_only_for_fewer_sets_of_labels_than_objects() {
     let mut store = Store::new(0);
@@ -96,7 +96,7 @@ fn a_selector_is_asked_under_the_lock_only_for_fewer_sets_of_labels_than_objects
     }
 }
 
-/// Proves S-10.
+/// Proves cache/trivial-selectors.
 #[test]
 fn a_selector_picks_by_labels() {
     let things = Indexer::<Thing>::new();
@@ -114,7 +114,7 @@ fn a_selector_picks_by_labels() {
     assert!(lister.list_matching(&Selector::nothing()).is_empty());
 }
 
-/// Proves S-3, S-5, S-6.
+/// Proves cache/index-functions, cache/add-index-later, cache/index-misses.
 #[test]
 fn indices_can_be_added_before_and_after_the_objects() {
     let things = Indexer::<Thing>::new();
@@ -170,7 +170,7 @@ fn indices_can_be_added_before_and_after_the_objects() {
     }
 }
 
-/// Proves S-3.
+/// Proves cache/index-functions.
 #[test]
 fn an_index_function_that_panics_leaves_that_object_out() {
     let things = Indexer::<Thing>::new();
@@ -249,7 +249,7 @@ fn fields_found_while_skimming_are_those_of_a_search() {
     assert_eq!(skimmed.lister().index_values("name"), ["a"]);
 }
 
-/// Proves S-7, S-9, S-30.
+/// Proves cache/replace-atomic, fifo/batches, cache/version.
 #[test]
 fn a_replacement_is_seen_as_a_whole() {
     let things = Indexer::<Thing>::new();
@@ -281,7 +281,7 @@ fn a_replacement_is_seen_as_a_whole() {
     );
 }
 
-/// Proves S-2, S-7.
+/// Proves cache/snapshot-reads, cache/replace-atomic.
 #[test]
 fn readers_see_all_of_the_old_or_all_of_the_new() {
     let things = Indexer::<Thing>::new();
@@ -318,7 +318,7 @@ fn readers_see_all_of_the_old_or_all_of_the_new() {
     });
 }
 
-/// Proves S-5.
+/// Proves cache/add-index-later.
 #[test]
 fn an_index_added_under_writes_misses_nothing() {
     let things = Indexer::<Thing>::new();
@@ -349,7 +349,7 @@ fn an_index_added_under_writes_misses_nothing() {
     }
 }
 
-/// Proves S-4, S-6.
+/// Proves cache/index-updates, cache/index-misses.
 #[test]
 fn objects_that_share_any_value_are_found_once_each() {
     let things = Indexer::<Thing>::new();
@@ -382,7 +382,7 @@ fn objects_that_share_any_value_are_found_once_each() {
     assert_eq!(lister.index_values("letters"), ["x", "y", "z"]);
 }
 
-/// Proves S-10, S-11.
+/// Proves cache/trivial-selectors, cache/namespace-index.
 #[test]
 fn a_selector_of_a_namespace_picks_among_its_objects_alone() {
     let things = Indexer::<Thing>::new();
@@ -405,7 +405,7 @@ fn a_selector_of_a_namespace_picks_among_its_objects_alone() {
     assert_eq!((count("a", &selector), count("", &selector)), (3, 11));
 }
 
-/// Proves S-9, S-30.
+/// Proves fifo/batches, cache/version.
 #[test]
 fn changes_that_come_together_say_what_each_replaced_and_move_the_version() {
     let things = Indexer::<Thing>::new();
@@ -433,7 +433,7 @@ fn changes_that_come_together_say_what_each_replaced_and_move_the_version() {
     assert_eq!(things.get(Some("n"), "b").unwrap().resource_version(), "3");
 }
 
-/// Proves S-7.
+/// Proves cache/replace-atomic.
 #[test]
 fn a_swap_says_what_is_gone_and_what_each_item_replaced() {
     let things = Indexer::<Thing>::new();
@@ -466,7 +466,7 @@ fn a_swap_says_what_is_gone_and_what_each_item_replaced() {
     );
 }
 
-/// Proves S-5.
+/// Proves cache/add-index-later.
 #[test]
 fn what_was_prepared_before_an_index_was_added_comes_back_to_be_prepared_again() {
     let things = Indexer::<Thing>::new();
@@ -510,7 +510,7 @@ fn a_superseded_cache_drops_late_writes() {
     assert_eq!(old.lister().index_values("value"), ["y"]);
 }
 
-/// Proves S-5.
+/// Proves cache/add-index-later.
 #[test]
 fn a_new_index_takes_in_more_objects_than_it_locks_for_at_once() {
     let things = Indexer::<Thing>::new();

@@ -38,7 +38,7 @@ pub fn compare_versions(left: &str, right: &str) -> Result<Ordering, OpaqueVersi
 mod tests {
     use super::*;
 
-    /// Proves S-31.
+    /// Proves cache/version-order.
     #[test]
     fn versions_compare_as_numbers_of_any_length() {
         let long = "1".repeat(40);

@@ -98,7 +98,7 @@ mod tests {
         kube::Error::Api(status.with_code(409).boxed())
     }
 
-    /// Proves PX-20.
+    /// Proves controller/readable-errors.
     #[test]
     fn server_message_is_said_once_however_it_is_wrapped() {
         let brief = "409 Conflict: the object has been modified";

@@ -431,7 +431,7 @@ mod tests {
         writes.wrote(&key(name), &pods(), Some("default"), version);
     }
 
-    /// Proves N-3.
+    /// Proves controller/read-your-writes.
     #[test]
     fn a_key_waits_for_its_newest_write_and_no_other_key_does() {
         let (cache, writes) = with_pods();
@@ -451,7 +451,7 @@ mod tests {
         assert!(writes.state.lock().by_cache.is_empty());
     }
 
-    /// Proves N-2, N-3.
+    /// Proves controller/read-your-writes-bounded, controller/read-your-writes.
     #[test]
     fn an_opaque_version_or_a_kind_without_cache_holds_nobody_up() {
         let (cache, writes) = with_pods();
@@ -464,7 +464,7 @@ mod tests {
         assert!(writes.is_seen(&key("a")));
     }
 
-    /// Proves N-4.
+    /// Proves controller/read-your-writes.
     #[test]
     fn a_deletion_is_seen_when_the_uid_is_gone_whatever_took_its_name() {
         let (cache, writes) = with_pods();
@@ -475,7 +475,7 @@ mod tests {
         assert!(writes.is_seen(&key("a")));
     }
 
-    /// Proves N-4.
+    /// Proves controller/read-your-writes.
     #[test]
     fn a_deletion_that_failed_is_not_waited_for() {
         let (cache, writes) = with_pods();
@@ -494,7 +494,7 @@ mod tests {
         assert!(writes.state.lock().by_cache.is_empty());
     }
 
-    /// Proves N-3.
+    /// Proves controller/read-your-writes.
     #[test]
     fn every_cache_of_a_kind_is_waited_for() {
         let (typed, metadata) = (FakeCache::default(), FakeCache::default());
@@ -524,7 +524,7 @@ mod tests {
         assert!(writes.is_seen(&key("a")), "the third cache never shows it");
     }
 
-    /// Proves PX-11.
+    /// Proves controller/read-your-writes.
     #[tokio::test(start_paused = true)]
     async fn records_go_when_the_cache_has_seen_them() {
         let (cache, writes) = with_pods();

@@ -237,7 +237,7 @@ mod tests {
         Answer { metadata }.is_marked()
     }
 
-    /// Proves N-4.
+    /// Proves controller/read-your-writes.
     #[test]
     fn answer_to_a_deletion_tells_marked_from_gone() {
         let at = "2026-01-01T00:00:00Z";

@@ -34,7 +34,7 @@ async fn pop(fifo: &DeltaFifo<Thing>) -> Result<(Vec<String>, bool), Closed> {
     fifo.pop(|deltas| (entries(&deltas), deltas.initial)).await
 }
 
-/// Proves F-1, F-20, F-22, F-23, F-24, F-28.
+/// Proves fifo/entries, fifo/order, fifo/batches.
 #[tokio::test]
 async fn entries_come_out_in_order_and_unmerged_and_whole_lists_alone() {
     let fifo = DeltaFifo::new();
@@ -69,7 +69,7 @@ async fn entries_come_out_in_order_and_unmerged_and_whole_lists_alone() {
     assert_eq!((fifo.len(), fifo.is_empty()), (0, true));
 }
 
-/// Proves F-1, F-20.
+/// Proves fifo/entries, fifo/order.
 #[tokio::test(start_paused = true)]
 async fn it_takes_what_a_reflector_reads() {
     async fn read(sink: &impl Sink<Thing>) {
@@ -107,7 +107,7 @@ async fn it_takes_what_a_reflector_reads() {
     assert!(full.await.is_err(), "the reflector is told to pause");
 }
 
-/// Proves F-28, F-29.
+/// Proves fifo/batches, fifo/bounded.
 #[test]
 fn memory_for_what_may_wait_is_kept_and_that_of_a_worse_time_given_back() {
     let mut state = State::<Thing>::new(BOUND);
@@ -129,7 +129,7 @@ fn memory_for_what_may_wait_is_kept_and_that_of_a_worse_time_given_back() {
     assert!(left[4] < BOUND, "{left:?}");
 }
 
-/// Proves F-28.
+/// Proves fifo/batches.
 #[tokio::test]
 async fn at_most_a_thousand_entries_are_handed_over_at_once() {
     let fifo = DeltaFifo::new();
@@ -140,7 +140,7 @@ async fn at_most_a_thousand_entries_are_handed_over_at_once() {
     assert_eq!(pop(&fifo).await.unwrap().0.len(), 500);
 }
 
-/// Proves F-26, F-27.
+/// Proves fifo/has-synced.
 #[tokio::test]
 async fn it_has_synced_when_the_first_list_is_processed_even_an_empty_one() {
     for items in [vec![], vec![object("n/a", "u", 1, "x")]] {
@@ -173,7 +173,7 @@ async fn it_has_synced_when_the_first_list_is_processed_even_an_empty_one() {
     }
 }
 
-/// Proves F-25.
+/// Proves fifo/close.
 #[tokio::test]
 async fn closing_lets_what_is_there_be_taken_out() {
     let fifo = DeltaFifo::new();
@@ -184,7 +184,7 @@ async fn closing_lets_what_is_there_be_taken_out() {
     assert_eq!(pop(&fifo).await, Err(Closed));
 }
 
-/// Proves F-25.
+/// Proves fifo/close.
 #[tokio::test(start_paused = true)]
 async fn closing_wakes_whoever_waits() {
     let fifo = Arc::new(DeltaFifo::<Thing>::new());
@@ -196,7 +196,7 @@ async fn closing_wakes_whoever_waits() {
     assert_eq!(pop.await.unwrap(), Err(Closed));
 }
 
-/// Proves F-25.
+/// Proves fifo/close.
 #[tokio::test(start_paused = true)]
 async fn closing_lets_a_paused_reflector_go_on_to_its_end() {
     let fifo = Arc::new(DeltaFifo::<Thing>::new());
@@ -212,7 +212,7 @@ async fn closing_lets_a_paused_reflector_go_on_to_its_end() {
     ended.expect("it pauses for ever").unwrap();
 }
 
-/// Proves F-26.
+/// Proves fifo/has-synced.
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_for_the_sync_is_told_once() {
     let fifo = DeltaFifo::new();
@@ -227,7 +227,7 @@ async fn whoever_waits_for_the_sync_is_told_once() {
     assert!(!synced.has_changed().unwrap());
 }
 
-/// Proves F-29.
+/// Proves fifo/bounded.
 #[tokio::test(start_paused = true)]
 async fn the_reflector_pauses_while_two_thousand_entries_wait() {
     let fifo = Arc::new(DeltaFifo::<Thing>::new());

@@ -270,7 +270,7 @@ mod tests {
             .expect("within the object's share")
     }
 
-    /// Proves E-11.
+    /// Proves events/repeats-patch.
     #[test]
     fn a_repeat_raises_the_count_of_the_first() {
         let (mut correlator, now) = (Correlator::new(), Instant::now());
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(patch.as_object().map(serde_json::Map::len), Some(3));
     }
 
-    /// Proves E-14.
+    /// Proves events/repeats-patch.
     #[test]
     fn the_servers_answer_is_what_the_next_repeat_builds_on() {
         let (mut correlator, now) = (Correlator::new(), Instant::now());
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(next.event.count, Some(8));
     }
 
-    /// Proves E-10.
+    /// Proves events/aggregation.
     #[test]
     fn the_tenth_message_of_a_group_is_combined_and_the_first_nine_live_on() {
         let (mut correlator, now) = (Correlator::new(), Instant::now());
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(combined.event.metadata.annotations, None);
     }
 
-    /// Proves E-10.
+    /// Proves events/aggregation.
     #[test]
     fn a_group_is_forgotten_only_after_more_than_ten_silent_minutes() {
         let (mut correlator, start) = (Correlator::new(), Instant::now());
@@ -359,7 +359,7 @@ mod tests {
         assert!(!correlate(&mut correlator, "Failed", "m13", now).combined);
     }
 
-    /// Proves E-10.
+    /// Proves events/aggregation.
     #[test]
     fn other_reasons_and_objects_are_other_groups() {
         let (mut correlator, now) = (Correlator::new(), Instant::now());
@@ -375,7 +375,7 @@ mod tests {
         );
     }
 
-    /// Proves E-12.
+    /// Proves events/spam-filter.
     #[test]
     fn an_object_has_25_events_at_once_and_one_more_each_five_minutes() {
         let (mut correlator, start) = (Correlator::new(), Instant::now());
@@ -408,7 +408,7 @@ mod tests {
         );
     }
 
-    /// Proves E-13.
+    /// Proves events/bounded-memory.
     #[test]
     fn each_memory_keeps_the_4096_used_last() {
         let (mut correlator, now) = (Correlator::new(), Instant::now());

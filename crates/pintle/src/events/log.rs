@@ -32,7 +32,7 @@ pub(super) fn write(occurrence: &Occurrence) {
 mod tests {
     use crate::{events::testing::occurrence, testing::Log};
 
-    /// Proves E-5.
+    /// Proves events/sinks.
     #[test]
     fn a_line_tells_object_type_reason_and_message() {
         let log = Log::capture();

@@ -173,7 +173,7 @@ fn random_uuid(chance: &Chance) -> String {
 mod tests {
     use super::*;
 
-    /// Proves E-4.
+    /// Proves events/name-and-fields.
     #[test]
     fn a_name_that_cannot_be_one_is_replaced_by_a_random_identifier() {
         let chance = Chance::seeded(1);

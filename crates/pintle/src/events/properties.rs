@@ -97,7 +97,7 @@ fn in_virtual_time(test: impl Future<Output = ()>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
-    // Proves E-41.
+    // Proves events/accounting.
     #[test]
     fn every_recorded_event_has_exactly_one_end(steps in steps(), deadline in 0..100u64) {
         in_virtual_time(async {
@@ -119,7 +119,7 @@ proptest! {
         });
     }
 
-    // Proves E-31, E-40.
+    // Proves events/v1-series, events/v1-bounded.
     #[test]
     fn a_series_counts_every_event_that_was_not_dropped(steps in steps()) {
         in_virtual_time(async {

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::cache::Reader;
 
-    /// Proves E-3.
+    /// Proves events/valid-only.
     #[test]
     fn a_cached_object_is_referred_to_like_a_typed_one() {
         let json = json!({

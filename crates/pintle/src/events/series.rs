@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Proves E-31.
+    /// Proves events/v1-series.
     #[test]
     fn the_first_creates_the_second_makes_a_series_the_third_is_counted() {
         let mut page = Page::new();
@@ -337,7 +337,7 @@ mod tests {
         assert!(page.write_all().is_empty());
     }
 
-    /// Proves E-31.
+    /// Proves events/v1-series.
     #[test]
     fn another_action_reason_object_or_related_object_is_another_event() {
         let mut page = Page::new();
@@ -369,7 +369,7 @@ mod tests {
         );
     }
 
-    /// Proves E-32.
+    /// Proves events/v1-series.
     #[test]
     fn six_silent_minutes_end_an_event_and_a_series_is_told_in_full_first() {
         let mut page = Page::new();
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(page.write_all(), [1], "a new event");
     }
 
-    /// Proves E-32.
+    /// Proves events/v1-series.
     #[test]
     fn a_series_that_wakes_up_while_it_is_told_for_the_last_time_stays() {
         let mut page = Page::new();
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(page.write_all(), [4]);
     }
 
-    /// Proves E-32.
+    /// Proves events/v1-series.
     #[test]
     fn a_refresh_tells_every_series_and_no_single_event() {
         let mut page = Page::new();
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(page.write_all(), [3]);
     }
 
-    /// Proves E-40.
+    /// Proves events/v1-bounded.
     #[test]
     fn one_event_waits_once_however_often_it_occurs_and_is_written_as_it_is() {
         let mut page = Page::new();
@@ -452,7 +452,7 @@ mod tests {
         assert_eq!(page.book.unsettled(), 0);
     }
 
-    /// Proves E-40.
+    /// Proves events/v1-bounded.
     #[test]
     fn memory_is_bounded_idle_events_make_room_and_unwritten_ones_do_not() {
         let mut page = Page::new();
@@ -468,7 +468,7 @@ mod tests {
         assert_eq!(page.write_all(), [1, 2], "pod-4095 was still known");
     }
 
-    /// Proves E-40.
+    /// Proves events/v1-bounded.
     #[test]
     fn series_with_untold_counts_are_told_to_make_room() {
         let mut page = Page::new();

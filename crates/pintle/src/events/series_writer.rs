@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Proves E-30.
+    /// Proves events/v1-fields.
     #[tokio::test(start_paused = true)]
     async fn an_event_has_the_form_of_the_newer_api() {
         let metrics = Metrics::new();
@@ -263,7 +263,7 @@ mod tests {
         );
     }
 
-    /// Proves E-30.
+    /// Proves events/v1-fields.
     #[tokio::test(start_paused = true)]
     async fn the_instance_is_the_controller_on_its_machine_and_the_action_defaults_to_the_reason() {
         let stage = stage();
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(event["action"], "Crashed");
     }
 
-    /// Proves E-31, E-41.
+    /// Proves events/v1-series, events/accounting.
     #[tokio::test(start_paused = true)]
     async fn repeats_become_a_series_whatever_their_note() {
         let stage = stage();
@@ -302,7 +302,7 @@ mod tests {
         );
     }
 
-    /// Proves E-32.
+    /// Proves events/v1-series.
     #[tokio::test(start_paused = true)]
     async fn a_silent_series_is_told_in_full_once_and_a_long_one_is_refreshed() {
         let stage = stage();
@@ -327,7 +327,7 @@ mod tests {
         stage.shutdown().await;
     }
 
-    /// Proves E-33.
+    /// Proves events/v1-series-recovery.
     #[tokio::test(start_paused = true)]
     async fn a_series_whose_event_is_gone_is_created() {
         let stage = stage();
@@ -342,7 +342,7 @@ mod tests {
         );
     }
 
-    /// Proves E-33.
+    /// Proves events/v1-series-recovery.
     #[tokio::test(start_paused = true)]
     async fn an_event_that_appears_in_between_is_patched_on_the_next_try() {
         let stage = stage();
@@ -356,7 +356,7 @@ mod tests {
         stage.shutdown().await;
     }
 
-    /// Proves E-33.
+    /// Proves events/v1-series-recovery.
     #[tokio::test(start_paused = true)]
     async fn a_server_out_of_reach_is_tried_twelve_times_with_jitter() {
         let stage = stage();
@@ -373,7 +373,7 @@ mod tests {
         stage.shutdown().await;
     }
 
-    /// Proves E-40.
+    /// Proves events/v1-bounded.
     #[tokio::test(start_paused = true)]
     async fn an_outage_costs_no_repeat() {
         let stage = stage();
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(counts, [5000, 5000]);
     }
 
-    /// Proves E-40, PE-5.
+    /// Proves events/v1-bounded, events/shutdown-flushes.
     #[tokio::test(start_paused = true)]
     async fn shutdown_keeps_its_deadline_and_counts_what_it_held() {
         let stage = stage();
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(stage.counted("dropped"), 5);
     }
 
-    /// Proves E-34.
+    /// Proves events/v1-discovery.
     #[tokio::test(start_paused = true)]
     async fn the_api_is_chosen_by_what_the_server_has() {
         for (answers, api_version) in [

@@ -266,7 +266,7 @@ mod tests {
         request.headers()["content-type"].to_str().expect("text")
     }
 
-    /// Proves E-5, E-11.
+    /// Proves events/sinks, events/repeats-patch.
     #[tokio::test]
     async fn events_of_both_apis_go_to_their_namespace_and_repeats_are_strategic_patches() {
         let (sink, log) = server(|_| 200);
@@ -288,7 +288,7 @@ mod tests {
         );
     }
 
-    /// Proves PE-7.
+    /// Proves events/merge-patch-fallback.
     #[tokio::test]
     async fn a_server_without_strategic_patches_gets_plain_ones_from_then_on() {
         for unknown in [415, 501] {
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(kinds, [true, false, false]);
     }
 
-    /// Proves E-21.
+    /// Proves events/retries.
     #[tokio::test]
     async fn an_answer_of_the_server_is_told_from_no_answer() {
         let event = occurrence("web", "Seen", "hello").to_core_v1();
@@ -355,7 +355,7 @@ mod tests {
         assert!(log.lock().is_empty());
     }
 
-    /// Proves E-34.
+    /// Proves events/v1-discovery.
     #[tokio::test]
     async fn discovery_asks_for_the_newer_api() {
         let (sink, log) = server(|_| 404);

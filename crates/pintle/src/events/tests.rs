@@ -51,7 +51,7 @@ impl Stage {
     }
 }
 
-/// Proves E-4.
+/// Proves events/name-and-fields.
 #[tokio::test(start_paused = true)]
 async fn an_event_tells_who_saw_what_happen_to_whom_and_when() {
     let stage = stage();
@@ -79,7 +79,7 @@ async fn an_event_tells_who_saw_what_happen_to_whom_and_when() {
     );
 }
 
-/// Proves E-4.
+/// Proves events/name-and-fields.
 #[tokio::test(start_paused = true)]
 async fn an_event_about_a_cluster_wide_object_goes_to_the_default_namespace() {
     let stage = stage();
@@ -95,7 +95,7 @@ async fn an_event_about_a_cluster_wide_object_goes_to_the_default_namespace() {
     assert_eq!(event["involvedObject"].get("namespace"), None);
 }
 
-/// Proves PE-1.
+/// Proves events/name-and-fields.
 #[tokio::test(start_paused = true)]
 async fn events_of_one_instant_have_different_names() {
     let stage = stage();
@@ -107,7 +107,7 @@ async fn events_of_one_instant_have_different_names() {
     assert_eq!(stage.counted("written"), 3);
 }
 
-/// Proves E-3.
+/// Proves events/valid-only.
 #[tokio::test(start_paused = true)]
 async fn an_object_without_kind_is_refused_and_counted() {
     let stage = stage();
@@ -126,7 +126,7 @@ async fn an_object_without_kind_is_refused_and_counted() {
     );
 }
 
-/// Proves E-3.
+/// Proves events/valid-only.
 #[tokio::test(start_paused = true)]
 async fn a_part_of_an_object_a_related_one_and_annotations_are_told() {
     let stage = stage();
@@ -144,7 +144,7 @@ async fn a_part_of_an_object_a_related_one_and_annotations_are_told() {
     assert_eq!(event["metadata"]["annotations"], json!({ "who": "me" }));
 }
 
-/// Proves E-11, E-20.
+/// Proves events/repeats-patch.
 #[tokio::test(start_paused = true)]
 async fn a_repeat_patches_count_time_and_message_and_nothing_else() {
     let stage = stage();
@@ -161,7 +161,7 @@ async fn a_repeat_patches_count_time_and_message_and_nothing_else() {
     assert_eq!(*patch, expected);
 }
 
-/// Proves E-20.
+/// Proves events/repeats-patch.
 #[tokio::test(start_paused = true)]
 async fn an_event_that_expired_is_created_again_with_its_count() {
     let stage = stage();
@@ -178,7 +178,7 @@ async fn an_event_that_expired_is_created_again_with_its_count() {
     );
 }
 
-/// Proves E-21.
+/// Proves events/retries.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_final() {
     let refusals = [
@@ -200,7 +200,7 @@ async fn a_refusal_is_final() {
     assert_eq!(stage.counted("written"), 1);
 }
 
-/// Proves E-21.
+/// Proves events/retries.
 #[tokio::test(start_paused = true)]
 async fn a_server_out_of_reach_is_tried_twelve_times_ten_seconds_apart() {
     let stage = stage();
@@ -220,7 +220,7 @@ async fn a_server_out_of_reach_is_tried_twelve_times_ten_seconds_apart() {
     stage.shutdown().await;
 }
 
-/// Proves PE-2.
+/// Proves events/retries.
 #[tokio::test(start_paused = true)]
 async fn a_busy_server_is_asked_again() {
     let stage = stage();
@@ -234,7 +234,7 @@ async fn a_busy_server_is_asked_again() {
     stage.shutdown().await;
 }
 
-/// Proves PE-3.
+/// Proves events/retries.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_never_answers_does_not_hold_the_sink_for_ever() {
     let stage = stage();
@@ -245,7 +245,7 @@ async fn a_server_that_never_answers_does_not_hold_the_sink_for_ever() {
     stage.shutdown().await;
 }
 
-/// Proves PE-4.
+/// Proves events/independent-sinks.
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_sink_costs_one_event() {
     let stage = stage();
@@ -256,7 +256,7 @@ async fn a_panic_in_a_sink_costs_one_event() {
     assert_eq!((stage.counted("failed"), stage.counted("written")), (1, 1));
 }
 
-/// Proves E-1, E-22, E-41.
+/// Proves events/never-blocks, events/retries, events/accounting.
 #[tokio::test(start_paused = true)]
 async fn while_a_sink_retries_its_queue_fills_and_drops_but_recording_never_waits() {
     let stage = stage();
@@ -275,7 +275,7 @@ async fn while_a_sink_retries_its_queue_fills_and_drops_but_recording_never_wait
     assert_eq!(stage.counted("written"), 1001);
 }
 
-/// Proves E-2.
+/// Proves events/independent-sinks.
 #[tokio::test(start_paused = true)]
 async fn sinks_do_not_disturb_each_other_and_see_what_comes_after_they_started() {
     let stage = stage();
@@ -308,7 +308,7 @@ async fn sinks_do_not_disturb_each_other_and_see_what_comes_after_they_started()
     assert_conserved(&stage.metrics, "function");
 }
 
-/// Proves E-2, E-11.
+/// Proves events/independent-sinks, events/repeats-patch.
 #[tokio::test(start_paused = true)]
 async fn each_sink_counts_for_itself() {
     let stage = stage();
@@ -321,7 +321,7 @@ async fn each_sink_counts_for_itself() {
     assert_eq!(second.verbs(), ["create"]);
 }
 
-/// Proves E-5, PE-4.
+/// Proves events/sinks, events/independent-sinks.
 #[tokio::test(start_paused = true)]
 async fn a_panicking_watcher_goes_on_with_the_next_event() {
     let metrics = Metrics::new();
@@ -342,7 +342,7 @@ async fn a_panicking_watcher_goes_on_with_the_next_event() {
     assert_conserved(&metrics, "function");
 }
 
-/// Proves E-2.
+/// Proves events/independent-sinks.
 #[tokio::test(start_paused = true)]
 async fn a_stopped_sink_gets_nothing_more_but_writes_what_it_has() {
     let metrics = Metrics::new();
@@ -357,7 +357,7 @@ async fn a_stopped_sink_gets_nothing_more_but_writes_what_it_has() {
     assert_eq!((flushed.left, server.calls().len()), (0, 1));
 }
 
-/// Proves E-22, PE-5.
+/// Proves events/retries, events/shutdown-flushes.
 #[tokio::test(start_paused = true)]
 async fn shutdown_gives_every_queued_event_one_try() {
     let stage = stage();
@@ -374,7 +374,7 @@ async fn shutdown_gives_every_queued_event_one_try() {
     assert_eq!(stage.counted("failed"), 3);
 }
 
-/// Proves PE-5.
+/// Proves events/shutdown-flushes.
 #[tokio::test(start_paused = true)]
 async fn shutdown_keeps_its_deadline_and_says_what_is_left() {
     let stage = stage();
@@ -389,7 +389,7 @@ async fn shutdown_keeps_its_deadline_and_says_what_is_left() {
     assert_eq!(stage.shutdown().await, 3, "asked again, it says the same");
 }
 
-/// Proves E-1.
+/// Proves events/never-blocks.
 #[tokio::test(start_paused = true)]
 async fn after_shutdown_recording_does_nothing_but_count() {
     let stage = stage();
@@ -406,7 +406,7 @@ async fn after_shutdown_recording_does_nothing_but_count() {
     );
 }
 
-/// Proves PE-6.
+/// Proves events/shutdown-flushes.
 #[tokio::test(start_paused = true)]
 async fn dropping_every_handle_writes_what_is_queued() {
     let Stage {
@@ -422,7 +422,7 @@ async fn dropping_every_handle_writes_what_is_queued() {
     assert_eq!(server.stored().len(), 1);
 }
 
-/// Proves E-12.
+/// Proves events/spam-filter.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_never_rests_is_held_back_and_then_told_with_its_true_count() {
     let stage = stage();
@@ -446,7 +446,7 @@ async fn an_object_that_never_rests_is_held_back_and_then_told_with_its_true_cou
     assert_eq!(counts, [101]);
 }
 
-/// Proves E-1, E-41.
+/// Proves events/never-blocks, events/accounting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recording_from_many_threads_while_shutting_down_loses_no_count() {
     let stage = stage();

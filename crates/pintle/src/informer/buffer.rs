@@ -285,7 +285,7 @@ mod tests {
         drain(&mut buffer)
     }
 
-    /// Proves PR-101.
+    /// Proves informer/coalescing.
     #[test]
     fn events_of_one_object_become_one() {
         let of = |events| merged(events);
@@ -312,7 +312,7 @@ mod tests {
         );
     }
 
-    /// Proves PR-102.
+    /// Proves informer/coalescing.
     #[test]
     fn a_deletion_and_what_came_after_it_stay_two() {
         let gone_and_back = vec![
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(merged(gone_again), ["- n/a 3", "+ n/a 7"]);
     }
 
-    /// Proves PR-103.
+    /// Proves informer/registration-synced.
     #[test]
     fn an_initial_object_that_went_unseen_does_not_hold_up_the_sync() {
         let mut buffer = Buffer::new(Backlog::Coalesce { beyond: 0 });
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(buffer.initial(), 0);
     }
 
-    /// Proves PR-104.
+    /// Proves informer/coalescing.
     #[test]
     fn nothing_is_merged_before_the_bound_or_ever_without_one() {
         for backlog in [Backlog::Coalesce { beyond: 3 }, Backlog::Lossless] {
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!((lossless.len(), lossless.coalesced()), (10_000, 0));
     }
 
-    /// Proves PR-105.
+    /// Proves informer/coalescing.
     #[test]
     fn what_waits_is_bounded_by_the_objects_there_are() {
         let mut buffer = Buffer::new(Backlog::Coalesce { beyond: 10 });
@@ -407,7 +407,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves PR-101, PR-102, PR-105.
+        // Proves informer/coalescing.
         #[test]
         fn a_slow_handler_ends_with_the_view_of_a_quick_one(
             steps in proptest::collection::vec(step(), 0..200), beyond in 0usize..12,

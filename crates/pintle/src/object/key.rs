@@ -171,7 +171,7 @@ impl FromStr for ObjectKey {
 mod tests {
     use super::*;
 
-    /// Proves S-1.
+    /// Proves cache/keys.
     #[test]
     fn a_key_prints_and_parses_as_its_parts() {
         for (key, text) in [

@@ -109,7 +109,7 @@ fn escapes_in_the_header_mean_what_they_mean() {
     assert_eq!(object.bytes(), json.as_bytes());
 }
 
-/// Proves S-13.
+/// Proves cache/shared-immutable.
 #[test]
 fn the_typed_view_is_shared_while_somebody_holds_it() {
     let object = read(&pod());
@@ -173,7 +173,7 @@ fn a_kind_is_named_only_where_it_is_missing() {
     );
 }
 
-/// Proves F-31, U-8, U-11.
+/// Proves fifo/transform-once, cache/transform-keeps-identity, reflector/transform-once.
 #[test]
 fn a_transform_runs_once_and_cannot_take_the_identity() {
     let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -237,7 +237,7 @@ fn what_is_already_held_is_shared() {
     }
 }
 
-/// Proves U-12.
+/// Proves reflector/unreadable-object.
 #[test]
 fn bad_bytes_are_a_typed_error_that_names_what_it_can() {
     let json = pod().to_string();
@@ -316,7 +316,7 @@ fn debug_output_holds_no_contents() {
     );
 }
 
-/// Proves PR-115.
+/// Proves cache/memory-per-object.
 #[test]
 fn an_object_takes_little_more_than_its_own_bytes() {
     let object = read(&pod());

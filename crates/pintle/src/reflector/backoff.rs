@@ -91,7 +91,7 @@ mod tests {
         Delays::new(Backoff::default(), Chance::seeded(1))
     }
 
-    /// Proves R-50.
+    /// Proves reflector/backoff.
     #[test]
     fn delays_double_up_to_a_cap_and_are_spread_by_chance() {
         let mut delays = delays();
@@ -104,7 +104,7 @@ mod tests {
         assert!((seconds[7] - seconds[8]).abs() > 1e-9, "no chance in it");
     }
 
-    /// Proves R-52, U-4.
+    /// Proves reflector/backoff-resets-after-health.
     #[test]
     fn ten_minutes_of_outage_never_look_like_health() {
         let mut delays = delays();
@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    /// Proves R-52.
+    /// Proves reflector/backoff-resets-after-health.
     #[test]
     fn delays_begin_anew_after_two_healthy_minutes_and_not_before() {
         let mut delays = delays();

@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Proves PR-117.
+    /// Proves informer/unreadable-in-relist.
     #[test]
     fn an_unread_state_takes_the_place_of_a_read_one_only_if_it_is_of_another_object() {
         let mut found = Collection::<Thing>::new();

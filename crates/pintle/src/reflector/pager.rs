@@ -112,7 +112,7 @@ mod tests {
         Err(ApiError::new(410, reason, "").into())
     }
 
-    /// Proves.
+    /// Proves reflector/continue-by-token.
     #[test]
     fn later_pages_ask_by_token_alone_and_the_first_gives_the_version() {
         let mut pager = Pager::new(Some("7".into()), Some(500));
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Proves R-26.
+    /// Proves reflector/expired-token-full-list.
     #[test]
     fn an_expired_token_leads_to_one_whole_list() {
         let mut pager = Pager::new(Some("7".into()), Some(500));
@@ -158,7 +158,7 @@ mod tests {
         assert!(pager.answered(gone("Expired")).is_err(), "only once");
     }
 
-    /// Proves R-26.
+    /// Proves reflector/expired-token-full-list.
     #[test]
     fn an_expired_first_page_and_a_page_that_is_gone_are_errors() {
         let mut pager = Pager::new(None, Some(500));
@@ -171,7 +171,7 @@ mod tests {
         assert!(pager.answered(gone("Gone")).is_err());
     }
 
-    /// Proves PR-54.
+    /// Proves reflector/circular-list.
     #[test]
     fn a_list_that_goes_round_in_a_circle_is_an_error() {
         let mut pager = Pager::new(None, Some(500));

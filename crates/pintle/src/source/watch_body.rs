@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Proves R-62.
+    /// Proves reflector/watchlist-atomic.
     #[test]
     fn only_the_exact_annotation_marks_the_end_of_the_initial_events() {
         let ends = |annotations: &str| {
@@ -298,7 +298,7 @@ mod tests {
         );
     }
 
-    // Proves PR-52.
+    // Proves source/chunking.
     proptest! {
         #[test]
         fn the_chunking_of_lines_changes_nothing(

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{World, done, slow_reads};
 
-/// Proves X-8.
+/// Proves controller/starts-synced.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_reconciled_before_every_cache_and_handler_is_filled() {
     let server = ApiServer::builder().build();
@@ -46,7 +46,7 @@ async fn nothing_is_reconciled_before_every_cache_and_handler_is_filled() {
     assert!(world.seen.take_times()[0] >= 20_000);
 }
 
-/// Proves X-10.
+/// Proves controller/sync-timeout.
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_never_fills_ends_the_wait_and_is_named() {
     let server = ApiServer::builder().build();
@@ -67,7 +67,7 @@ async fn a_cache_that_never_fills_ends_the_wait_and_is_named() {
     assert!(world.seen.take().is_empty());
 }
 
-/// Proves X-15.
+/// Proves controller/stop.
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_is_told_to_stop_while_its_caches_fill_stops_at_once() {
     let server = ApiServer::builder().build();
@@ -85,7 +85,7 @@ async fn a_controller_that_is_told_to_stop_while_its_caches_fill_stops_at_once()
     assert!(world.seen.take().is_empty());
 }
 
-/// Proves X-15.
+/// Proves controller/stop.
 #[tokio::test(start_paused = true)]
 async fn stopping_finishes_what_runs_and_takes_nothing_new() {
     let world = World::new();
@@ -110,7 +110,7 @@ async fn stopping_finishes_what_runs_and_takes_nothing_new() {
     assert!(stopped.waiting >= 1, "{stopped:?}");
 }
 
-/// Proves X-15, PQ-10.
+/// Proves controller/stop, queue/yields.
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_always_finds_a_key_lets_others_run_and_stops_when_told() {
     // A test has to end: a controller that starves the rest gives up here.
@@ -141,7 +141,7 @@ async fn a_controller_that_always_finds_a_key_lets_others_run_and_stops_when_tol
     assert_eq!(stopped.waiting + stopped.delayed, 1);
 }
 
-/// Proves X-15, PX-2.
+/// Proves controller/stop.
 #[tokio::test(start_paused = true)]
 async fn stopping_says_how_many_keys_had_no_turn_and_how_many_wait_for_a_time() {
     let world = World::new();
@@ -163,7 +163,7 @@ async fn stopping_says_how_many_keys_had_no_turn_and_how_many_wait_for_a_time() 
     assert_eq!((stopped.waiting, stopped.delayed), (2, 1));
 }
 
-/// Proves PX-2.
+/// Proves controller/stop.
 #[tokio::test(start_paused = true)]
 async fn what_does_not_end_in_time_is_dropped_and_named() {
     let world = World::new();
@@ -187,7 +187,7 @@ async fn what_does_not_end_in_time_is_dropped_and_named() {
     assert_eq!(start.elapsed(), Duration::from_secs(3));
 }
 
-/// Proves PX-4.
+/// Proves controller/informer-stops.
 #[tokio::test(start_paused = true)]
 async fn a_controller_whose_informer_stops_ends_and_says_so() {
     let world = World::new();
@@ -205,7 +205,7 @@ async fn a_controller_whose_informer_stops_ends_and_says_so() {
     assert!(error.to_string().contains("ServiceAccount"), "{error}");
 }
 
-/// Proves PX-4.
+/// Proves controller/informer-stops.
 #[tokio::test(start_paused = true)]
 async fn an_informer_that_stops_before_it_has_filled_its_cache_ends_the_controller_too() {
     let server = ApiServer::builder().build();
@@ -226,7 +226,7 @@ async fn an_informer_that_stops_before_it_has_filled_its_cache_ends_the_controll
     assert!(world.seen.take().is_empty());
 }
 
-/// Proves PX-4.
+/// Proves controller/informer-stops.
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_stops_leaves_the_informers_to_those_who_started_them() {
     let world = World::new();

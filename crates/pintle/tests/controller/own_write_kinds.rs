@@ -104,7 +104,7 @@ async fn children_created_from_cache_of<K: Watchable>() -> usize {
     created.count()
 }
 
-/// Proves N-3.
+/// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
 async fn metadata_cache_is_waited_for() {
     assert_eq!(
@@ -113,13 +113,13 @@ async fn metadata_cache_is_waited_for() {
     );
 }
 
-/// Proves N-3.
+/// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
 async fn cache_of_a_slim_struct_is_waited_for() {
     assert_eq!(children_created_from_cache_of::<SlimSecret>().await, 1);
 }
 
-/// Proves N-4.
+/// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
 async fn deletion_answered_with_the_object_is_waited_for() {
     for scope in [Scope::all(), Scope::all().labels("team=ours")] {
@@ -166,7 +166,7 @@ async fn looks_at_a_deleted_service(scope: Scope) -> Vec<bool> {
     looks.lock().unwrap().clone()
 }
 
-/// Proves N-3.
+/// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
 async fn dynamic_write_is_waited_for_by_a_typed_cache() {
     let server = ApiServer::builder().build();
@@ -208,7 +208,7 @@ fn value(metrics: &Metrics, line: &str) -> f64 {
         .unwrap()
 }
 
-/// Proves PX-10.
+/// Proves controller/waiting-is-not-work.
 #[tokio::test(start_paused = true)]
 async fn waiting_for_own_writes_is_neither_work_nor_a_retry() {
     let server = ApiServer::builder().build();
@@ -239,7 +239,7 @@ async fn waiting_for_own_writes_is_neither_work_nor_a_retry() {
     assert!(of("workqueue_retries_total") < 0.5);
 }
 
-/// Proves PX-11.
+/// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
 async fn own_writes_are_forgotten_without_another_run() {
     let world = World::new();

@@ -82,7 +82,7 @@ async fn children_made(
         .count()
 }
 
-/// Proves N-3.
+/// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_sees_what_the_one_before_wrote() {
     let careless = children_made(Controller::without_reading_own_writes).await;
@@ -105,7 +105,7 @@ async fn one_more_in(
     Ok(Action::await_change())
 }
 
-/// Proves PX-3.
+/// Proves controller/read-your-writes-bounded.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_waits_too_long_for_its_own_writes_runs_anyway() {
     let server = ApiServer::builder().build();
@@ -195,7 +195,7 @@ async fn looks_at_a_deletion(
     (looks, !metrics.encode().contains(stale))
 }
 
-/// Proves N-4, PX-6.
+/// Proves controller/read-your-writes, controller/read-your-writes-bounded.
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_does_not_see_what_the_one_before_deleted() {
     for scope in [Scope::all(), Scope::all().labels("team=ours")] {
@@ -206,7 +206,7 @@ async fn a_reconcile_does_not_see_what_the_one_before_deleted() {
     }
 }
 
-/// Proves N-3, N-4.
+/// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_sees_that_what_the_one_before_deleted_is_held_by_a_finalizer() {
     let held = vec!["example.com/hold".to_owned()];
@@ -215,7 +215,7 @@ async fn a_reconcile_sees_that_what_the_one_before_deleted_is_held_by_a_finalize
     assert!(!stale, "nobody waits for it to be gone");
 }
 
-/// Proves PX-6.
+/// Proves controller/read-your-writes-bounded.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_a_cache_may_never_show_is_not_waited_for() {
     type Source = KubeSource<Secret>;
@@ -262,7 +262,7 @@ async fn a_write_that_a_cache_may_never_show_is_not_waited_for() {
     }
 }
 
-/// Proves PX-9.
+/// Proves controller/stop.
 #[tokio::test(start_paused = true)]
 async fn a_stop_does_not_wait_for_a_key_that_waits_for_its_own_writes() {
     let server = ApiServer::builder().build();

@@ -18,7 +18,7 @@ use tokio::{sync::mpsc, time::sleep};
 
 use crate::World;
 
-/// Proves.
+/// Proves controller/outcomes, controller/user-panics, controller/timeout.
 #[tokio::test(start_paused = true)]
 async fn what_a_reconcile_returns_decides_when_its_key_runs_again() {
     // A result, and the waits in milliseconds before the runs that follow it (tried three times).
@@ -82,7 +82,7 @@ async fn what_a_reconcile_returns_decides_when_its_key_runs_again() {
     }
 }
 
-/// Proves Q-57.
+/// Proves queue/priority-merge.
 #[tokio::test(start_paused = true)]
 async fn a_key_runs_again_at_the_priority_its_reconcile_asked_for() {
     let world = World::new();
@@ -110,7 +110,7 @@ async fn a_key_runs_again_at_the_priority_its_reconcile_asked_for() {
     assert!(matches!(runs[..], [0, 5..=8]), "{seen:?}");
 }
 
-/// Proves PX-7.
+/// Proves controller/not-watched.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_the_controller_does_not_watch_is_refused_by_name() {
     let world = World::new();
@@ -134,7 +134,7 @@ async fn a_kind_that_the_controller_does_not_watch_is_refused_by_name() {
     );
 }
 
-/// Proves PX-8.
+/// Proves controller/worker-count.
 #[tokio::test(start_paused = true)]
 async fn as_many_keys_are_reconciled_at_once_as_there_are_workers() {
     let world = World::new();
@@ -168,7 +168,7 @@ impl Drop for Bomb {
     }
 }
 
-/// Proves X-12.
+/// Proves controller/user-panics.
 #[tokio::test(start_paused = true)]
 async fn what_panics_beside_a_reconcile_costs_no_worker() {
     let world = World::new();

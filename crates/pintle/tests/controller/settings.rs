@@ -16,7 +16,7 @@ use crate::World;
 
 const LONG: Duration = Duration::MAX;
 
-/// Proves PX-14.
+/// Proves controller/any-duration.
 #[tokio::test(start_paused = true)]
 async fn controller_takes_any_duration() {
     let world = World::new();
@@ -44,7 +44,7 @@ async fn controller_takes_any_duration() {
     running.await.unwrap().unwrap();
 }
 
-/// Proves PX-14.
+/// Proves controller/any-duration.
 #[tokio::test(start_paused = true)]
 async fn informer_takes_any_duration() {
     let world = World::new();
@@ -79,7 +79,7 @@ async fn informer_takes_any_duration() {
     assert_eq!(accounts.lister().namespace("default").list().len(), 1);
 }
 
-/// Proves PX-14.
+/// Proves controller/any-duration.
 #[tokio::test(start_paused = true)]
 async fn factory_takes_any_duration() {
     let world = World::new();

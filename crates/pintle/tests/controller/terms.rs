@@ -51,7 +51,7 @@ fn names(lister: &Lister<ServiceAccount>) -> Vec<String> {
     names
 }
 
-/// Proves PR-118, PR-119.
+/// Proves factory/restart.
 #[tokio::test(start_paused = true)]
 async fn second_term_works_while_a_lister_of_the_first_is_held() {
     let world = World::new();
@@ -84,7 +84,7 @@ async fn second_term_works_while_a_lister_of_the_first_is_held() {
     finish(second).await;
 }
 
-/// Proves PR-118, PR-119.
+/// Proves factory/restart.
 #[tokio::test(start_paused = true)]
 async fn every_term_of_many_works_with_listers_of_all_before() {
     let world = World::new();
@@ -107,7 +107,7 @@ async fn every_term_of_many_works_with_listers_of_all_before() {
     }
 }
 
-/// Proves PR-118.
+/// Proves factory/restart.
 #[tokio::test(start_paused = true)]
 async fn restart_brings_back_what_is_still_held() {
     let world = World::new();

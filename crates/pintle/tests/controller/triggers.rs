@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{World, controlled_by, delete, done, named, patch};
 
-/// Proves X-2.
+/// Proves controller/owner-wakes.
 #[tokio::test(start_paused = true)]
 async fn a_change_of_an_owned_object_wakes_its_owner_by_group_and_kind() {
     let world = World::new();
@@ -50,7 +50,7 @@ async fn a_change_of_an_owned_object_wakes_its_owner_by_group_and_kind() {
     assert_eq!(world.seen.take(), ["b"]);
 }
 
-/// Proves X-2.
+/// Proves controller/owner-wakes.
 #[tokio::test(start_paused = true)]
 async fn an_owner_without_namespace_is_found_from_inside_one() {
     let world = World::new();
@@ -88,7 +88,7 @@ async fn an_owner_without_namespace_is_found_from_inside_one() {
     assert_eq!(world.seen.take(), ["n1"]);
 }
 
-/// Proves X-2.
+/// Proves controller/owner-wakes.
 #[tokio::test(start_paused = true)]
 async fn of_several_owners_the_controlling_one_is_woken_or_all_as_asked() {
     type Build = fn(Controller<ServiceAccount>) -> Controller<ServiceAccount>;
@@ -112,7 +112,7 @@ async fn of_several_owners_the_controlling_one_is_woken_or_all_as_asked() {
     }
 }
 
-/// Proves.
+/// Proves controller/owner-wakes, controller/mapper.
 #[tokio::test(start_paused = true)]
 async fn a_mapping_is_asked_about_both_sides_and_wakes_each_key_once() {
     let world = World::new();
@@ -144,7 +144,7 @@ async fn a_mapping_is_asked_about_both_sides_and_wakes_each_key_once() {
     assert_eq!(woken, ["new", "old"]);
 }
 
-/// Proves X-4, PX-1.
+/// Proves controller/predicates, controller/deletion-passes-predicates.
 #[tokio::test(start_paused = true)]
 async fn predicates_leave_out_updates_but_never_a_deletion() {
     let world = World::new();
@@ -163,7 +163,7 @@ async fn predicates_leave_out_updates_but_never_a_deletion() {
     assert_eq!(world.seen.take(), ["a"]);
 }
 
-/// Proves X-4.
+/// Proves controller/predicates.
 #[tokio::test(start_paused = true)]
 async fn a_label_predicate_admits_label_changes_only() {
     let world = World::new();
@@ -181,7 +181,7 @@ async fn a_label_predicate_admits_label_changes_only() {
     }
 }
 
-/// Proves X-4.
+/// Proves controller/predicates.
 #[tokio::test(start_paused = true)]
 async fn predicates_combine_and_select_by_label() {
     let world = World::new();
@@ -208,7 +208,7 @@ async fn predicates_combine_and_select_by_label() {
     }
 }
 
-/// Proves X-4.
+/// Proves controller/predicates.
 #[tokio::test(start_paused = true)]
 async fn of_several_filters_every_one_must_admit_a_change() {
     let world = World::new();
@@ -231,7 +231,7 @@ async fn of_several_filters_every_one_must_admit_a_change() {
     }
 }
 
-/// Proves PX-5.
+/// Proves controller/user-panics.
 #[tokio::test(start_paused = true)]
 async fn a_panicking_predicate_or_mapping_loses_no_other_key() {
     let world = World::new();
@@ -268,13 +268,13 @@ async fn assert_overtakes(world: World, after: Duration) {
     assert!(place.is_some_and(|place| place <= 1), "{seen:?}");
 }
 
-/// Proves Q-56.
+/// Proves controller/low-priority-resync.
 #[tokio::test(start_paused = true)]
 async fn a_real_change_overtakes_the_initial_list() {
     assert_overtakes(World::new(), Duration::from_millis(1500)).await;
 }
 
-/// Proves Q-56.
+/// Proves controller/low-priority-resync.
 #[tokio::test(start_paused = true)]
 async fn a_real_change_overtakes_a_resync() {
     let mut world = World::new();
@@ -283,7 +283,7 @@ async fn a_real_change_overtakes_a_resync() {
     assert_overtakes(world, Duration::from_millis(200_500)).await;
 }
 
-/// Proves X-4, PX-1.
+/// Proves controller/predicates, controller/deletion-passes-predicates.
 #[tokio::test(start_paused = true)]
 async fn a_predicate_of_another_kind_leaves_out_its_updates_but_no_deletion() {
     let world = World::new();

@@ -67,7 +67,7 @@ impl Write for Log {
     }
 }
 
-/// Proves PS-12.
+/// Proves sample/says-what-is-wrong.
 #[tokio::test(start_paused = true)]
 async fn failing_sync_is_one_short_line_at_a_falling_rate() {
     let log = Log::default();

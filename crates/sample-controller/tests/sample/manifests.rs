@@ -68,13 +68,13 @@ fn compare(needed: &BTreeSet<Right>, allowed: &BTreeSet<Right>) {
     assert!(superfluous.is_empty(), "nobody needs {superfluous:?}");
 }
 
-/// Proves PS-3.
+/// Proves sample/least-privilege.
 #[tokio::test(start_paused = true)]
 async fn the_role_allows_exactly_what_the_controller_does() {
     compare(&needed(Crd::Today).await, &allowed(manifests::role(false)));
 }
 
-/// Proves PS-3.
+/// Proves sample/least-privilege.
 #[tokio::test(start_paused = true)]
 async fn the_role_for_the_classic_definition_does_too() {
     compare(&needed(Crd::Classic).await, &allowed(manifests::role(true)));
@@ -97,7 +97,7 @@ async fn create(client: &Client, object: &Value) -> Value {
     client.request(request).await.unwrap()
 }
 
-/// Proves PS-3.
+/// Proves sample/least-privilege.
 #[tokio::test]
 async fn what_is_printed_applies_under_strict_validation() {
     let placement = Placement {

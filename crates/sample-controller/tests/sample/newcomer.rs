@@ -59,7 +59,7 @@ fn on(kubeconfig: &Path) -> Program {
     Program::start(&["--kubeconfig", kubeconfig.to_str().unwrap()])
 }
 
-/// Proves PS-10, PR-72.
+/// Proves sample/says-what-is-wrong, reflector/failures-logged.
 #[tokio::test]
 async fn missing_crd_is_a_warning_that_says_so() {
     let bound = ApiServer::builder().build().serve("127.0.0.1:0").await;
@@ -80,7 +80,7 @@ async fn missing_crd_is_a_warning_that_says_so() {
     bound.shutdown().await;
 }
 
-/// Proves PS-10, PR-72.
+/// Proves sample/says-what-is-wrong, reflector/failures-logged.
 #[tokio::test]
 async fn wrong_token_and_wrong_authority_are_warnings() {
     let bound = ApiServer::builder().build().serve("127.0.0.1:0").await;
@@ -111,7 +111,7 @@ async fn wrong_token_and_wrong_authority_are_warnings() {
     other.shutdown().await;
 }
 
-/// Proves PS-10, PR-72.
+/// Proves sample/says-what-is-wrong, reflector/failures-logged.
 #[tokio::test]
 async fn unreachable_server_is_a_warning_that_says_so() {
     // Nobody listens here any more.
@@ -138,7 +138,7 @@ fn forbidden() -> String {
     )
 }
 
-/// Proves PS-10, PR-72.
+/// Proves sample/says-what-is-wrong, reflector/failures-logged.
 #[tokio::test]
 async fn missing_rights_are_warned_of_at_a_falling_rate() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

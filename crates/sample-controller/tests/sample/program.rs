@@ -114,7 +114,7 @@ async fn until_ready(address: SocketAddr, is: impl Fn(u16, &str) -> bool) {
     timeout(PATIENCE, ready).await.expect("the answer in time");
 }
 
-/// Proves PS-4, PS-5, PS-11, PX-61.
+/// Proves sample/exit-codes, sample/log-span, sample/narration, probes/metrics.
 #[tokio::test]
 async fn without_a_cluster_it_brings_one_and_shows_the_loop() {
     let mut program = Program::start(&["--bind", "127.0.0.1:0", "-v", "--log-json"]);
@@ -170,7 +170,7 @@ async fn without_a_cluster_it_brings_one_and_shows_the_loop() {
     assert!(last, "{log}");
 }
 
-/// Proves PS-4, PS-6.
+/// Proves sample/exit-codes, sample/no-uninvited-install.
 #[tokio::test]
 async fn on_a_cluster_somebody_named_it_installs_nothing_unless_asked() {
     let server = ApiServer::builder().build();
@@ -293,7 +293,7 @@ impl Draining {
     }
 }
 
-/// Proves PS-4.
+/// Proves sample/exit-codes.
 #[tokio::test]
 async fn what_is_being_synced_when_it_is_told_to_stop_is_finished() {
     let draining = Draining::new().await;
@@ -305,7 +305,7 @@ async fn what_is_being_synced_when_it_is_told_to_stop_is_finished() {
     draining.bound.shutdown().await;
 }
 
-/// Proves PS-9.
+/// Proves sample/exit-codes.
 #[tokio::test]
 async fn who_is_told_twice_to_stop_stops_at_once() {
     for signal in [Signal::INT, Signal::TERM] {
@@ -320,7 +320,7 @@ async fn who_is_told_twice_to_stop_stops_at_once() {
     }
 }
 
-/// Proves PS-4.
+/// Proves sample/exit-codes.
 #[tokio::test]
 async fn what_cannot_run_says_why_and_fails() {
     for (flags, reason) in [

@@ -14,79 +14,80 @@ async fn scene() -> Scene<InProcess> {
     Scene::new(InProcess::new(Crd::Today).await).await
 }
 
-/// Proves C-5, C-7, C-10, C-11, C-13, C-14.
+/// Proves sample/triggers, sample/gone-foo, sample/status, sample/synced-event.
+/// Proves sample/field-manager, sample/deployment.
 #[tokio::test(start_paused = true)]
 async fn a_foo_becomes_a_deployment_with_status_and_event() {
     scenarios::create(&scene().await).await;
 }
 
-/// Proves C-9.
+/// Proves sample/replicas.
 #[tokio::test(start_paused = true)]
 async fn scaling_a_foo_scales_its_deployment_and_leaves_the_labels_of_others() {
     scenarios::scale(&scene().await).await;
 }
 
-/// Proves C-9.
+/// Proves sample/replicas.
 #[tokio::test(start_paused = true)]
 async fn a_foo_without_replicas_leaves_the_number_to_others() {
     scenarios::no_replicas(&scene().await).await;
 }
 
-/// Proves C-7.
+/// Proves sample/gone-foo.
 #[tokio::test(start_paused = true)]
 async fn a_foo_that_names_no_deployment_is_told_so_once() {
     scenarios::missing_name(&scene().await).await;
 }
 
-/// Proves C-8.
+/// Proves sample/foreign-deployment.
 #[tokio::test(start_paused = true)]
 async fn a_deployment_of_somebody_else_is_left_alone_until_it_goes() {
     scenarios::foreign_deployment(&scene().await).await;
 }
 
-/// Proves C-5, C-14.
+/// Proves sample/triggers, sample/deployment.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_deployment_comes_back() {
     scenarios::deleted_deployment(&scene().await).await;
 }
 
-/// Proves C-14.
+/// Proves sample/deployment.
 #[tokio::test(start_paused = true)]
 async fn a_deployment_goes_with_its_foo() {
     scenarios::deleted_foo(&scene().await).await;
 }
 
-/// Proves C-15.
+/// Proves sample/deployment.
 #[tokio::test(start_paused = true)]
 async fn a_foo_keeps_only_the_deployment_it_names() {
     scenarios::renamed_deployment(&scene().await).await;
 }
 
-/// Proves C-6.
+/// Proves sample/triggers.
 #[tokio::test(start_paused = true)]
 async fn what_happened_while_the_controller_was_down_is_made_good() {
     scenarios::controller_down(&scene().await).await;
 }
 
-/// Proves PS-1.
+/// Proves sample/two-controllers.
 #[tokio::test(start_paused = true)]
 async fn two_controllers_at_once_end_in_the_same_state_and_rest() {
     scenarios::two_controllers(&scene().await).await;
 }
 
-/// Proves C-12.
+/// Proves sample/retries.
 #[tokio::test(start_paused = true)]
 async fn failing_and_conflicting_requests_only_delay() {
     scenarios::faults(&scene().await).await;
 }
 
-/// Proves C-12, PS-2.
+/// Proves sample/retries, sample/apiserver-restart.
 #[tokio::test]
 async fn a_restart_of_the_api_server_is_survived() {
     scenarios::api_server_restarted(&Scene::new(OverTcp::new().await).await).await;
 }
 
-/// Proves C-10, C-12.
+/// Proves sample/status, sample/retries.
 #[tokio::test(start_paused = true)]
 async fn at_rest_nothing_is_written_however_often_it_resyncs() {
     const HOURS: [(Crd, u64); 4] = [
@@ -136,7 +137,7 @@ impl World for Limited {
     }
 }
 
-/// Proves PE-21.
+/// Proves limits/lanes.
 #[tokio::test(start_paused = true)]
 async fn events_do_not_wait_behind_reconciles_that_wait_for_the_limit() {
     let limit = RateLimit::new(0.1, 4).unwrap();

@@ -65,7 +65,7 @@ fn patches_foos(rights: impl IntoIterator<Item = Right>) -> bool {
     rights.any(|right| right.verb == "patch" && right.resource == "foos")
 }
 
-/// Proves C-16.
+/// Proves sample/status-subresource.
 #[tokio::test(start_paused = true)]
 async fn foo_deleted_in_mid_sync_leaves_other_statuses_alone() {
     let scene = Scene::new(Deleting(InProcess::new(Crd::Today).await)).await;
@@ -106,7 +106,7 @@ async fn redefine(client: &Client, crd: Crd) {
         .unwrap();
 }
 
-/// Proves C-16.
+/// Proves sample/status-subresource.
 #[tokio::test(start_paused = true)]
 async fn status_follows_a_definition_that_changes() {
     for (before, after) in [
@@ -170,7 +170,7 @@ fn is_refused(status: &FooStatus) -> bool {
         .is_some_and(|ready| ready.status == "False" && ready.reason == "DeploymentRefused")
 }
 
-/// Proves C-17.
+/// Proves sample/refused-deployment.
 #[tokio::test(start_paused = true)]
 async fn refused_deployment_is_reported_and_retried_slowly() {
     let creates = Arc::new(AtomicUsize::new(0));
@@ -274,7 +274,7 @@ impl World for Unwritable {
     }
 }
 
-/// Proves C-17.
+/// Proves sample/refused-deployment.
 #[tokio::test(start_paused = true)]
 async fn refusal_is_reported_after_a_failed_status_write() {
     let failed = Arc::new(AtomicBool::new(false));

@@ -70,7 +70,7 @@ fn reason(deployment: &Deployment, type_: &str) -> Option<String> {
     condition.reason.clone()
 }
 
-/// Proves PC-12.
+/// Proves cluster/end-states.
 #[tokio::test]
 async fn created_and_scaled() {
     let pair = rolled_out(3, json!({})).await;
@@ -104,7 +104,7 @@ async fn undo(side: &Side, revision: &str) {
     side.set(json!({ "template": template })).await;
 }
 
-/// Proves PC-7, PC-12.
+/// Proves deployment/revisions, cluster/end-states.
 #[tokio::test]
 async fn new_images_and_back_to_the_first() {
     let pair = rolled_out(3, json!({})).await;
@@ -125,7 +125,7 @@ async fn new_images_and_back_to_the_first() {
     pair.stop().await;
 }
 
-/// Proves PC-5.
+/// Proves deployment/rollout.
 #[tokio::test]
 async fn paused_and_resumed() {
     let pair = rolled_out(2, json!({})).await;
@@ -158,7 +158,7 @@ async fn paused_and_resumed() {
     pair.stop().await;
 }
 
-/// Proves PC-5.
+/// Proves deployment/rollout.
 #[tokio::test]
 async fn recreated() {
     let strategy = json!({ "type": "Recreate", "rollingUpdate": null });
@@ -178,7 +178,7 @@ async fn recreated() {
     pair.stop().await;
 }
 
-/// Proves PC-5.
+/// Proves deployment/rollout.
 #[tokio::test]
 async fn scaled_in_mid_rollout() {
     let strategy = json!({
@@ -212,7 +212,7 @@ async fn scaled_in_mid_rollout() {
     pair.stop().await;
 }
 
-/// Proves PC-7.
+/// Proves deployment/revisions.
 #[tokio::test]
 async fn a_short_history() {
     let pair = rolled_out(1, json!({ "revisionHistoryLimit": 1 })).await;
@@ -234,7 +234,7 @@ async fn a_short_history() {
     pair.stop().await;
 }
 
-/// Proves PC-8.
+/// Proves deployment/conditions.
 #[tokio::test]
 async fn a_rollout_without_progress() {
     let pair = Pair::start().await;
@@ -270,7 +270,7 @@ fn pod(name: &str) -> Value {
     pod
 }
 
-/// Proves PC-2.
+/// Proves replicaset/adoption.
 #[tokio::test]
 async fn orphans_adopted_and_strangers_released() {
     let pair = Pair::start().await;
@@ -294,7 +294,7 @@ async fn orphans_adopted_and_strangers_released() {
     pair.stop().await;
 }
 
-/// Proves PC-2.
+/// Proves replicaset/adoption.
 #[tokio::test]
 async fn one_pod_claimed_by_two() {
     let pair = Pair::start().await;
@@ -310,7 +310,7 @@ async fn one_pod_claimed_by_two() {
     pair.stop().await;
 }
 
-/// Proves PC-1.
+/// Proves replicaset/scale.
 #[tokio::test]
 async fn a_failed_pod_is_replaced_and_the_cheapest_goes_first() {
     let pair = Pair::start().await;
@@ -345,7 +345,7 @@ async fn a_failed_pod_is_replaced_and_the_cheapest_goes_first() {
     pair.stop().await;
 }
 
-/// Proves W93, W94, W95.
+/// Proves gc/collects, gc/foreground, gc/orphan.
 #[tokio::test]
 async fn deleted_with_each_kind_of_cascade() {
     for (policy, params) in [
@@ -368,7 +368,7 @@ async fn deleted_with_each_kind_of_cascade() {
     }
 }
 
-/// Proves W95, PC-2.
+/// Proves gc/orphan, replicaset/adoption.
 #[tokio::test]
 async fn orphaned_and_adopted_by_the_next() {
     let pair = rolled_out(2, json!({})).await;
@@ -402,7 +402,7 @@ fn map(name: &str, owners: &[&ConfigMap]) -> Value {
     json!({ "metadata": { "name": name, "ownerReferences": owners } })
 }
 
-/// Proves W92, W93.
+/// Proves gc/owners, gc/collects.
 #[tokio::test]
 async fn owners_that_are_not_there() {
     let pair = Pair::start().await;
@@ -429,7 +429,7 @@ async fn owners_that_are_not_there() {
     pair.stop().await;
 }
 
-/// Proves W97.
+/// Proves gc/cycles.
 #[tokio::test]
 async fn owners_in_a_circle() {
     let pair = Pair::start().await;
@@ -467,7 +467,7 @@ async fn second_namespace(side: &Side) -> Side {
     }
 }
 
-/// Proves W104.
+/// Proves service-accounts/defaults.
 #[tokio::test]
 async fn what_a_namespace_begins_with() {
     let pair = Pair::start().await;
@@ -484,7 +484,7 @@ async fn what_a_namespace_begins_with() {
     pair.stop().await;
 }
 
-/// Proves W103.
+/// Proves namespaces/emptied.
 #[tokio::test]
 async fn a_namespace_with_content() {
     let pair = Pair::start().await;
@@ -548,7 +548,7 @@ fn refusal<T: std::fmt::Debug>(result: kube::Result<T>, namespace: &str) -> Valu
     }
 }
 
-/// Proves PC-12.
+/// Proves cluster/end-states.
 #[tokio::test]
 async fn workloads_that_do_not_select_their_own_pods() {
     let pair = rolled_out(1, json!({})).await;

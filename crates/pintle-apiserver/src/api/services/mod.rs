@@ -194,7 +194,7 @@ mod tests {
             .map(|_| ())
     }
 
-    /// Proves PW-53.
+    /// Proves objects/linear-installs.
     #[test]
     fn giving_reads_no_service_a_second_time() {
         let api = Arc::clone(&ApiServer::builder().build().api);

@@ -360,7 +360,7 @@ mod tests {
         cells(&Look { object, now })[at].clone()
     }
 
-    /// Proves W26.
+    /// Proves wire/tables.
     #[test]
     fn a_service_shows_where_it_is_reached_from_outside() {
         let balanced = json!([{"ip": "10.0.0.2"}, {"hostname": "b"}, {"ip": "10.0.0.2"}]);
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(shown(service, &named, 3), "example.com");
     }
 
-    /// Proves W26.
+    /// Proves wire/tables.
     #[test]
     fn endpoints_show_the_first_three() {
         let cell = |look: &Look<'_>| vec![endpoints(look)];

@@ -21,7 +21,7 @@ fn fixtures() -> Vec<(String, Vec<u8>, Value)> {
     all
 }
 
-/// Proves W24, W164.
+/// Proves wire/protobuf, wire/no-null-lists.
 #[test]
 fn what_a_go_client_sends_reads_as_the_json_it_would_have_sent() {
     let all = fixtures();
@@ -31,7 +31,7 @@ fn what_a_go_client_sends_reads_as_the_json_it_would_have_sent() {
     }
 }
 
-/// Proves W24.
+/// Proves wire/protobuf.
 #[test]
 fn the_url_names_the_kind_if_the_body_does_not() {
     let body = b"k8s\0\x12\x05\x0a\x03\x0a\x01a";
@@ -44,7 +44,7 @@ fn the_url_names_the_kind_if_the_body_does_not() {
     ));
 }
 
-/// Proves W24.
+/// Proves wire/protobuf.
 #[test]
 fn what_is_not_protobuf_is_refused() {
     assert_eq!(decode(b"{}", None), Err(ProtobufError::NotProtobuf));
@@ -59,7 +59,7 @@ fn what_is_not_protobuf_is_refused() {
     assert_eq!(why(cut).said(), Some(("v1", "ConfigMap")));
 }
 
-/// Proves W24.
+/// Proves wire/protobuf.
 #[test]
 fn whole_numbers_have_no_fraction() {
     for (number, text) in [(0.0, "0"), (-2.0, "-2"), (0.5, "0.5"), (1e300, "1e+300")] {
@@ -98,14 +98,14 @@ fn messages_cannot_nest_without_end() {
 }
 
 proptest! {
-    // Proves W24.
+    // Proves wire/protobuf.
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode(&bytes, Some(("apps", "v1", "Deployment")));
         let _ = decode(&[&MAGIC[..], &bytes].concat(), Some(("", "v1", "Pod")));
     }
 
-    // Proves W24.
+    // Proves wire/protobuf.
     #[test]
     fn real_bodies_with_faults_are_read_or_refused(
         pick in any::<prop::sample::Index>(),

@@ -247,7 +247,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// Proves W63.
+    /// Proves apply/managed-fields.
     #[test]
     fn sets_are_written_as_clients_know_them() {
         let json = json!({
@@ -286,7 +286,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves W63.
+        // Proves apply/managed-fields.
         #[test]
         fn sets_are_sets(a in any_set(), b in any_set()) {
             prop_assert_eq!(FieldSet::from_json(&a.to_json()), Some(a.clone()));

@@ -66,7 +66,7 @@ fn container(image: &str) -> Value {
     json!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}})
 }
 
-/// Proves W61, W62, W63.
+/// Proves apply/create, apply/managed-fields.
 #[test]
 fn the_first_apply_creates_and_records_its_fields() {
     let object = apply_map(None, json!({"a": "1"}), "me", false).unwrap();
@@ -80,7 +80,7 @@ fn the_first_apply_creates_and_records_its_fields() {
     );
 }
 
-/// Proves W62, W64.
+/// Proves apply/managed-fields.
 #[test]
 fn a_create_owns_what_it_said_but_not_the_identity() {
     let ty = kind("apps", "v1", "Deployment").unwrap();
@@ -119,7 +119,7 @@ fn a_create_owns_what_it_said_but_not_the_identity() {
     );
 }
 
-/// Proves W65.
+/// Proves apply/ownership.
 #[test]
 fn what_is_no_longer_said_goes_unless_others_say_it() {
     let first = apply_map(None, json!({"a": "1", "b": "2"}), "me", false).unwrap();
@@ -130,7 +130,7 @@ fn what_is_no_longer_said_goes_unless_others_say_it() {
     assert_eq!(owned(&after, "you"), json!({"f:data": {"f:b": {}}}));
 }
 
-/// Proves W65, W135.
+/// Proves apply/ownership, objects/optimistic-locking.
 #[test]
 fn a_field_somebody_else_has_is_a_conflict_until_forced() {
     let first = apply_map(None, json!({"a": "1", "b": "2"}), "me", false).unwrap();
@@ -154,7 +154,7 @@ fn a_field_somebody_else_has_is_a_conflict_until_forced() {
     assert_eq!(owned(&forced, "me"), json!({"f:data": {"f:b": {}}}));
 }
 
-/// Proves W66.
+/// Proves apply/ownership.
 #[test]
 fn the_same_value_is_shared() {
     let first = apply_map(None, json!({"a": "1"}), "me", false).unwrap();
@@ -165,7 +165,7 @@ fn the_same_value_is_shared() {
     assert_eq!(owned(&left, "you"), json!({"f:data": {"f:a": {}}}));
 }
 
-/// Proves W67.
+/// Proves apply/updates-take-over.
 #[test]
 fn an_update_takes_what_it_changes() {
     let reset = FieldSet::default();
@@ -182,7 +182,7 @@ fn an_update_takes_what_it_changes() {
     assert_eq!(owned(&new, "you"), json!({"f:data": {"f:a": {}}}));
 }
 
-/// Proves W67.
+/// Proves apply/updates-take-over.
 #[test]
 fn many_updaters_are_not_kept_apart_for_ever() {
     let reset = FieldSet::default();
@@ -224,7 +224,7 @@ fn many_updaters_are_not_kept_apart_for_ever() {
     );
 }
 
-/// Proves W68.
+/// Proves apply/updates-take-over.
 #[test]
 fn what_was_there_before_the_first_apply_is_kept() {
     let mut live = config(json!({"a": "1", "b": "2"}));
@@ -242,7 +242,7 @@ fn what_was_there_before_the_first_apply_is_kept() {
     assert_eq!(owned(&same, "me"), json!({"f:data": {"f:a": {}}}));
 }
 
-/// Proves W69.
+/// Proves apply/updates-take-over.
 #[test]
 fn a_client_that_merged_itself_may_change_what_it_merged() {
     let last = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}});
@@ -265,7 +265,7 @@ fn a_client_that_merged_itself_may_change_what_it_merged() {
     assert!(apply_map(Some(&live), json!({"a": "9"}), "other", false).is_err());
 }
 
-/// Proves W70.
+/// Proves apply/reset.
 #[test]
 fn an_empty_list_of_managers_forgets_them_and_none_keeps_them() {
     let reset = FieldSet::default();
@@ -296,7 +296,7 @@ fn an_empty_list_of_managers_forgets_them_and_none_keeps_them() {
     assert_eq!(new, live);
 }
 
-/// Proves W60, W71.
+/// Proves apply/request.
 #[test]
 fn a_configuration_that_cannot_be_applied_is_told_in_the_words_clients_know() {
     let reset = FieldSet::default();
@@ -339,7 +339,7 @@ fn a_configuration_that_cannot_be_applied_is_told_in_the_words_clients_know() {
     );
 }
 
-/// Proves W72.
+/// Proves apply/idempotent.
 #[test]
 fn applying_the_same_again_changes_nothing() {
     let first = apply_map(None, json!({"a": "1"}), "me", false).unwrap();
@@ -359,7 +359,7 @@ fn applying_the_same_again_changes_nothing() {
     assert_eq!(first, again);
 }
 
-/// Proves W72.
+/// Proves apply/idempotent.
 #[test]
 fn a_write_that_only_moves_times_is_none() {
     let live = apply_map(None, json!({"a": "1"}), "me", false).unwrap();
@@ -376,7 +376,7 @@ fn a_write_that_only_moves_times_is_none() {
     );
 }
 
-/// Proves W73.
+/// Proves apply/merge-types.
 #[test]
 fn items_merge_by_key_and_default_keys_count() {
     let reset = FieldSet::default();
@@ -407,7 +407,7 @@ fn items_merge_by_key_and_default_keys_count() {
     );
 }
 
-/// Proves W73.
+/// Proves apply/merge-types.
 #[test]
 fn items_of_the_configuration_stand_in_its_order() {
     let reset = FieldSet::default();
@@ -447,7 +447,7 @@ fn items_of_the_configuration_stand_in_its_order() {
     assert_eq!(names(&alone), ["b"]);
 }
 
-/// Proves W73.
+/// Proves apply/merge-types.
 #[test]
 fn custom_resources_follow_their_schema() {
     let schema = Structural::parse(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
@@ -492,7 +492,7 @@ fn custom_resources_follow_their_schema() {
     );
 }
 
-/// Proves W64.
+/// Proves apply/managed-fields.
 #[test]
 fn a_write_through_status_has_nothing_else() {
     let reset = reset_fields("status", true, false);
@@ -561,7 +561,7 @@ fn any_spec() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    // Proves W72.
+    // Proves apply/idempotent.
     #[test]
     fn apply_is_idempotent(first in any_spec(), second in any_spec()) {
         let reset = FieldSet::default();
@@ -572,7 +572,7 @@ proptest! {
         prop_assert_eq!(two, three);
     }
 
-    // Proves W65.
+    // Proves apply/ownership.
     #[test]
     fn who_applies_owns_what_it_says_and_it_is_so(first in any_spec(), second in any_spec()) {
         let reset = FieldSet::default();
@@ -590,7 +590,7 @@ proptest! {
         prop_assert_eq!(plain(two), plain(fresh));
     }
 
-    // Proves W66.
+    // Proves apply/ownership.
     #[test]
     fn managers_of_different_fields_commute(a in any_data(), b in any_data()) {
         let b: BTreeMap = b.into_iter().filter(|(key, _)| !a.contains_key(key)).collect();
@@ -605,7 +605,7 @@ proptest! {
         prop_assert_eq!(owned(&ab, "b"), owned(&ba, "b"));
     }
 
-    // Proves W67.
+    // Proves apply/updates-take-over.
     #[test]
     fn an_update_that_changes_nothing_moves_nothing(data in any_data()) {
         let reset = FieldSet::default();
@@ -615,7 +615,7 @@ proptest! {
         prop_assert_eq!(live, new);
     }
 
-    // Proves W60.
+    // Proves apply/request.
     #[test]
     fn any_configuration_is_applied_or_refused(live in any_json(), config in any_json(), managed in any_json()) {
         let reset = FieldSet::default();

@@ -14,7 +14,7 @@ fn pod(spec: &Value, patch: &Value) -> Result<Value, PatchError> {
     Ok(object["spec"].take())
 }
 
-/// Proves W54.
+/// Proves patch/strategic.
 #[test]
 fn lists_merge_by_key_or_as_sets_or_replace() {
     let before =
@@ -29,7 +29,7 @@ fn lists_merge_by_key_or_as_sets_or_replace() {
     assert_eq!(object["metadata"]["finalizers"], json!(["a", "b", "c"]));
 }
 
-/// Proves W54.
+/// Proves patch/strategic.
 #[test]
 fn a_map_whose_strategy_is_replace_is_replaced() {
     let mut object = json!({"spec": {"selector": {"matchLabels": {"a": "1"}}, "minAvailable": 1}});
@@ -46,7 +46,7 @@ fn a_map_whose_strategy_is_replace_is_replaced() {
     );
 }
 
-/// Proves W55.
+/// Proves patch/strategic.
 #[test]
 fn directives_delete_replace_retain_and_order() {
     let before = json!({
@@ -99,7 +99,7 @@ fn directives_delete_replace_retain_and_order() {
     assert_eq!(object["metadata"]["finalizers"], json!(["c", "a"]));
 }
 
-/// Proves W55.
+/// Proves patch/strategic.
 #[test]
 fn a_patch_that_cannot_be_merged_is_told_in_the_words_clients_know() {
     let before = json!({"containers": [{"name": "a"}], "nodeSelector": {}});
@@ -138,7 +138,7 @@ fn a_patch_that_cannot_be_merged_is_told_in_the_words_clients_know() {
     }
 }
 
-/// Proves W56.
+/// Proves patch/merge-keys.
 #[test]
 fn ports_merge_by_their_number_alone() {
     let before = json!({"containers": [{"name": "a", "ports": [
@@ -172,7 +172,7 @@ fn any_patch() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    // Proves W54.
+    // Proves patch/strategic.
     #[test]
     fn applying_twice_is_applying_once(first in any_patch(), patch in any_patch()) {
         let ty = kind("", "v1", "Pod").unwrap();
@@ -184,7 +184,7 @@ proptest! {
         prop_assert_eq!(once, object);
     }
 
-    // Proves W54.
+    // Proves patch/strategic.
     #[test]
     fn an_empty_patch_changes_nothing(object in any_json()) {
         if object.is_object() {
@@ -194,7 +194,7 @@ proptest! {
         }
     }
 
-    // Proves W55.
+    // Proves patch/strategic.
     #[test]
     fn any_patch_is_applied_or_refused(spec in any_json(), patch in any_json(), meta in any_json()) {
         let _ = pod(&spec, &patch);

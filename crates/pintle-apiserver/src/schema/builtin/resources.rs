@@ -158,7 +158,7 @@ fn list(words: &'static str) -> Vec<&'static str> {
 mod tests {
     use super::*;
 
-    /// Proves W13.
+    /// Proves discovery/resources.
     #[test]
     fn resources_know_their_names_verbs_and_subresources() {
         let deployments = resource("apps", "v1", "deployments").unwrap();
@@ -175,7 +175,7 @@ mod tests {
         assert!(!reviews.stored());
     }
 
-    /// Proves W13.
+    /// Proves discovery/resources.
     #[test]
     fn every_group_the_pinned_server_serves_is_there() {
         let groups: Vec<&str> = group_versions().iter().map(|gv| gv.group).collect();

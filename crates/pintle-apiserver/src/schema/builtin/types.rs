@@ -465,7 +465,7 @@ mod tests {
         }
     }
 
-    /// Proves W56.
+    /// Proves patch/merge-keys.
     #[test]
     fn merge_keys_and_list_map_keys_are_kept_apart() {
         let container = named("io.k8s.api.core.v1.Container").unwrap();

@@ -16,7 +16,7 @@ fn defaulted(group: &str, version: &str, name: &str, mut object: Value) -> Value
     object
 }
 
-/// Proves PW-20.
+/// Proves objects/defaults.
 #[test]
 fn every_default_names_a_field_that_exists() {
     for (name, fields) in literals::ALL {
@@ -31,7 +31,7 @@ fn every_default_names_a_field_that_exists() {
     }
 }
 
-/// Proves PW-20.
+/// Proves objects/defaults.
 #[test]
 fn a_pod_gets_what_a_pod_has() {
     let pod = defaulted(
@@ -81,7 +81,7 @@ fn a_pod_gets_what_a_pod_has() {
     );
 }
 
-/// Proves PW-20.
+/// Proves objects/defaults.
 #[test]
 fn workloads_get_their_strategies() {
     let spec = |object: Value| object["spec"].clone();
@@ -122,7 +122,7 @@ fn workloads_get_their_strategies() {
     );
 }
 
-/// Proves PW-20.
+/// Proves objects/defaults.
 #[test]
 fn a_service_gets_its_ports_and_policies() {
     let service = defaulted(
@@ -141,7 +141,7 @@ fn a_service_gets_its_ports_and_policies() {
     );
 }
 
-/// Proves PW-20.
+/// Proves objects/defaults.
 #[test]
 fn text_in_a_secret_is_kept_as_bytes() {
     let secret = defaulted(
@@ -156,7 +156,7 @@ fn text_in_a_secret_is_kept_as_bytes() {
     );
 }
 
-/// Proves PW-20.
+/// Proves objects/defaults.
 #[test]
 fn pull_policies_follow_the_tag() {
     for (image, policy) in [
@@ -180,7 +180,7 @@ fn pull_policies_follow_the_tag() {
     }
 }
 
-/// Proves W145.
+/// Proves crd/names.
 #[test]
 fn a_definition_gets_its_names_and_stored_version() {
     let crd = defaulted(
@@ -201,7 +201,7 @@ fn a_definition_gets_its_names_and_stored_version() {
 }
 
 proptest! {
-    // Proves PW-20.
+    // Proves objects/defaults.
     #[test]
     fn defaulted_objects_stay_as_an_encoder_would_write_them(spec in any_json()) {
         for (group, name) in [("", "Pod"), ("apps", "Deployment"), ("", "Service"), ("batch", "Job")] {

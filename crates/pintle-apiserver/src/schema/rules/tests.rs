@@ -73,7 +73,7 @@ fn partly(object: &Value) -> bool {
     beyond.iter().any(|word| text.contains(word))
 }
 
-/// Proves PW-22.
+/// Proves objects/validation.
 #[test]
 fn new_objects_are_refused_as_the_pinned_server_refused_them() {
     let all = recordings();
@@ -90,7 +90,7 @@ fn new_objects_are_refused_as_the_pinned_server_refused_them() {
     assert!(seen > 75, "{seen}");
 }
 
-/// Proves PW-22.
+/// Proves objects/validation.
 #[test]
 fn changes_are_refused_as_the_pinned_server_refused_them() {
     let all = recordings();
@@ -119,7 +119,7 @@ fn changes_are_refused_as_the_pinned_server_refused_them() {
     }
 }
 
-/// Proves PW-22.
+/// Proves objects/validation.
 #[test]
 fn schedules_are_read() {
     for fine in [
@@ -160,7 +160,7 @@ fn autoscaler(spec: &Value) -> Vec<String> {
     faults.iter().map(ToString::to_string).collect()
 }
 
-/// Proves PW-22.
+/// Proves objects/validation.
 #[test]
 fn behavior_of_an_autoscaler_has_bounds() {
     let policy = |kind: &str, value: i32, period: i32| json!({"type": kind, "value": value, "periodSeconds": period});
@@ -221,7 +221,7 @@ fn behavior_of_an_autoscaler_has_bounds() {
     }
 }
 
-/// Proves PW-22.
+/// Proves objects/validation.
 #[test]
 fn metrics_of_an_autoscaler_say_what_they_are() {
     let told = |metric: Value| autoscaler(&json!({ "metrics": [metric] }));
@@ -251,7 +251,7 @@ fn metrics_of_an_autoscaler_say_what_they_are() {
 }
 
 proptest! {
-    // Proves PW-22.
+    // Proves objects/validation.
     #[test]
     fn any_object_is_checked(spec in any_json(), old in any_json()) {
         for (group, name) in [("", "Pod"), ("apps", "Deployment"), ("", "Service"), ("batch", "CronJob"),
@@ -264,7 +264,7 @@ proptest! {
         }
     }
 
-    // Proves PW-22.
+    // Proves objects/validation.
     #[test]
     fn what_does_not_change_may_stay(image in "[a-z]{1,5}", replicas in 0..5) {
         let ty = kind("apps", "v1", "Deployment").unwrap();

@@ -276,7 +276,7 @@ fn datetime(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Proves W146.
+    /// Proves crd/schema.
     #[test]
     fn formats_accept_and_refuse() {
         let cases = [

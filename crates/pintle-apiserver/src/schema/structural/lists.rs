@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// Proves PW-51.
+    /// Proves errors/cel-stack.
     #[test]
     fn each_item_of_a_map_is_identified_once() {
         let list: Vec<Value> = (0..5_000).map(|i| json!({ "name": i })).collect();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     proptest! {
-        /// Proves W150.
+        /// Proves crd/ratcheting.
         #[test]
         fn an_item_is_the_first_one_with_equal_keys(
             old in items(),

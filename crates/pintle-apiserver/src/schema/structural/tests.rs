@@ -24,7 +24,7 @@ fn refused(schema: Value) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-/// Proves W146.
+/// Proves crd/schema.
 #[test]
 fn each_keyword_is_told_in_the_words_clients_know() {
     let cases = [
@@ -134,7 +134,7 @@ fn each_keyword_is_told_in_the_words_clients_know() {
     }
 }
 
-/// Proves W146.
+/// Proves crd/schema.
 #[test]
 fn what_fits_is_accepted() {
     let cases = [
@@ -158,7 +158,7 @@ fn what_fits_is_accepted() {
     }
 }
 
-/// Proves W146.
+/// Proves crd/schema.
 #[test]
 fn of_several_alternatives_the_nearest_is_told() {
     let any = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
@@ -188,7 +188,7 @@ fn of_several_alternatives_the_nearest_is_told() {
     );
 }
 
-/// Proves W147.
+/// Proves crd/pruning.
 #[test]
 fn unknown_fields_go_and_are_named() {
     let schema = schema(json!({"type": "object", "properties": {
@@ -238,7 +238,7 @@ fn unknown_fields_go_and_are_named() {
     );
 }
 
-/// Proves W148.
+/// Proves crd/defaulting.
 #[test]
 fn defaults_fill_gaps_and_forbidden_nulls() {
     let schema = schema(json!({"type": "object", "properties": {
@@ -258,7 +258,7 @@ fn defaults_fill_gaps_and_forbidden_nulls() {
     );
 }
 
-/// Proves W149.
+/// Proves crd/schema.
 #[test]
 fn sets_and_maps_hold_each_item_once() {
     let schema = schema(json!({"type": "object", "properties": {
@@ -285,7 +285,7 @@ fn sets_and_maps_hold_each_item_once() {
     );
 }
 
-/// Proves W150.
+/// Proves crd/ratcheting.
 #[test]
 fn a_fault_that_was_there_before_does_not_block_a_change_elsewhere() {
     let schema = schema(json!({"type": "object", "properties": {
@@ -303,7 +303,7 @@ fn a_fault_that_was_there_before_does_not_block_a_change_elsewhere() {
     assert_eq!(schema.validate(&worse, Some(&before)).len(), 1);
 }
 
-/// Proves W146.
+/// Proves crd/schema.
 #[test]
 fn the_status_is_checked_at_its_own_place() {
     let schema = schema(json!({"type": "object"}));
@@ -321,7 +321,7 @@ fn the_status_is_checked_at_its_own_place() {
     );
 }
 
-/// Proves W144.
+/// Proves crd/validated.
 #[test]
 fn schemas_that_are_not_structural_are_refused() {
     let cases = [
@@ -400,7 +400,7 @@ fn schemas_that_are_not_structural_are_refused() {
     }
 }
 
-/// Proves W144.
+/// Proves crd/validated.
 #[test]
 fn int_or_string_may_name_its_types() {
     for spelled in [
@@ -428,7 +428,7 @@ fn int_or_string_may_name_its_types() {
     }
 }
 
-/// Proves W147.
+/// Proves crd/pruning.
 #[test]
 fn an_embedded_resource_names_its_type() {
     let schema = schema(
@@ -447,7 +447,7 @@ fn told(schema: &Structural, object: &Value, old: Option<&Value>) -> Vec<String>
         .collect()
 }
 
-/// Proves W150.
+/// Proves crd/ratcheting.
 #[test]
 fn rules_are_told_at_their_place_in_their_words() {
     let schema = schema(json!({"type": "object",
@@ -499,7 +499,7 @@ fn rules_are_told_at_their_place_in_their_words() {
     );
 }
 
-/// Proves W150.
+/// Proves crd/ratcheting.
 #[test]
 fn rules_that_look_back_are_asked_on_updates_alone() {
     let schema = schema(json!({"type": "object", "properties": {
@@ -517,7 +517,7 @@ fn rules_that_look_back_are_asked_on_updates_alone() {
     );
 }
 
-/// Proves W150.
+/// Proves crd/ratcheting.
 #[test]
 fn rules_are_not_asked_about_broken_objects() {
     let schema = schema(
@@ -534,7 +534,7 @@ fn rules_are_not_asked_about_broken_objects() {
     );
 }
 
-/// Proves W150.
+/// Proves crd/ratcheting.
 #[test]
 fn a_rule_that_does_not_compile_refuses_the_definition() {
     let errors = refused(
@@ -552,7 +552,7 @@ fn a_rule_that_does_not_compile_refuses_the_definition() {
     );
 }
 
-/// Proves W150.
+/// Proves crd/ratcheting.
 #[test]
 fn rules_at_the_root_see_the_name() {
     let schema = Structural::check(&json!({"type": "object",
@@ -606,7 +606,7 @@ fn rich() -> Structural {
 }
 
 proptest! {
-    // Proves W147, W148.
+    // Proves crd/pruning, crd/defaulting.
     #[test]
     fn pruning_and_defaulting_settle_at_once(object in any_json()) {
         let schema = rich();
@@ -619,14 +619,14 @@ proptest! {
         prop_assert_eq!(once, twice);
     }
 
-    // Proves W150.
+    // Proves crd/ratcheting.
     #[test]
     fn an_unchanged_object_is_never_refused(object in any_json()) {
         let schema = rich();
         prop_assert!(schema.validate(&object, Some(&object)).is_empty());
     }
 
-    // Proves W144.
+    // Proves crd/validated.
     #[test]
     fn any_schema_is_accepted_or_refused(definition in any_json(), object in any_json()) {
         if let Ok(schema) = Structural::check(&definition, "s", true) {

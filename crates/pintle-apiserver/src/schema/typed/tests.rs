@@ -16,7 +16,7 @@ fn refused(group: &str, version: &str, name: &str, mut object: Value) -> String 
         .to_string()
 }
 
-/// Proves W76.
+/// Proves objects/field-validation.
 #[test]
 fn unknown_fields_are_dropped_and_named_by_path() {
     let (object, unknown) = read(
@@ -45,7 +45,7 @@ fn unknown_fields_are_dropped_and_named_by_path() {
     );
 }
 
-/// Proves W44, W77.
+/// Proves wire/timestamps, objects/types.
 #[test]
 fn empty_values_vanish_or_appear_as_an_encoder_would_have_it() {
     let (object, _) = read(
@@ -71,7 +71,7 @@ fn empty_values_vanish_or_appear_as_an_encoder_would_have_it() {
     );
 }
 
-/// Proves W77.
+/// Proves objects/types.
 #[test]
 fn a_value_of_the_wrong_type_is_refused_with_its_place() {
     assert_eq!(
@@ -109,7 +109,7 @@ fn a_value_of_the_wrong_type_is_refused_with_its_place() {
     assert!(refused("", "v1", "Pod", json!([])).contains("of type v1.Pod"));
 }
 
-/// Proves W161.
+/// Proves wire/timestamps.
 #[test]
 fn moments_and_amounts_have_one_spelling() {
     let (lease, _) = read(
@@ -160,7 +160,7 @@ fn schemas_inside_definitions_keep_their_alternatives() {
 }
 
 proptest! {
-    // Proves W77.
+    // Proves objects/types.
     #[test]
     fn any_object_is_read_or_refused_and_reading_settles(spec in any_json(), meta in any_json()) {
         for (group, name) in [("", "Pod"), ("apps", "Deployment"), ("", "Secret")] {

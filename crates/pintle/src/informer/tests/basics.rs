@@ -6,7 +6,9 @@ use crate::{
     testing::contents,
 };
 
-/// Proves I-2, I-15, I-20, I-22, F-40, F-41, S-30.
+/// Proves informer/handler-order, informer/has-synced, informer/late-handler-sees-existing.
+/// Proves informer/registration-synced, fifo/cache-decides-kind, fifo/delete-before-notify.
+/// Proves cache/version.
 #[tokio::test(start_paused = true)]
 async fn what_is_there_is_told_first_and_then_every_change() {
     let server = Server::new();
@@ -33,7 +35,7 @@ async fn what_is_there_is_told_first_and_then_every_change() {
     assert!(informer.is_stopped());
 }
 
-/// Proves F-44, S-30.
+/// Proves fifo/resync-and-bookmark, cache/version.
 #[tokio::test(start_paused = true)]
 async fn a_bookmark_moves_the_version_and_tells_nobody() {
     let server = Server::new();
@@ -51,7 +53,7 @@ async fn a_bookmark_moves_the_version_and_tells_nobody() {
     assert!(diary.take().is_empty());
 }
 
-/// Proves F-40, F-20.
+/// Proves fifo/cache-decides-kind, fifo/order.
 #[tokio::test(start_paused = true)]
 async fn the_cache_decides_what_is_new_and_deletions_are_never_suppressed() {
     let server = Server::new();
@@ -74,7 +76,7 @@ async fn the_cache_decides_what_is_new_and_deletions_are_never_suppressed() {
     assert!(running.informer.lister().is_empty());
 }
 
-/// Proves U-12.
+/// Proves reflector/unreadable-object.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_does_not_decode_is_cached_and_hinders_no_other() {
     let server = Server::new();
@@ -100,7 +102,7 @@ async fn an_object_that_does_not_decode_is_cached_and_hinders_no_other() {
     assert_eq!(running.informer.status().borrow().unreadable, 1);
 }
 
-/// Proves U-11, F-31.
+/// Proves reflector/transform-once, fifo/transform-once.
 #[tokio::test(start_paused = true)]
 async fn a_transform_runs_once_for_each_object_and_state() {
     let server = Server::new();
@@ -134,7 +136,7 @@ async fn a_transform_runs_once_for_each_object_and_state() {
     assert!(values.iter().all(|(_, _, _, value)| value == "changed"));
 }
 
-/// Proves S-5, I-13.
+/// Proves cache/add-index-later, informer/stopped-is-readable.
 #[tokio::test(start_paused = true)]
 async fn indices_come_before_and_after_the_start_but_not_after_the_end() {
     let server = Server::new();
@@ -169,7 +171,7 @@ async fn indices_come_before_and_after_the_start_but_not_after_the_end() {
     assert_eq!(informer.lister().len(), 2, "the cache can still be read");
 }
 
-/// Proves I-10, I-13.
+/// Proves informer/runs-once, informer/stopped-is-readable.
 #[tokio::test(start_paused = true)]
 async fn an_informer_runs_once() {
     let server = Server::new();
@@ -192,7 +194,7 @@ async fn an_informer_runs_once() {
     assert!(!SharedInformer::<Thing>::new(server).has_synced());
 }
 
-/// Proves I-15.
+/// Proves informer/has-synced.
 #[tokio::test(start_paused = true)]
 async fn stopping_before_the_sync_tells_those_who_wait() {
     let server = Server::new();
@@ -212,7 +214,7 @@ async fn stopping_before_the_sync_tells_those_who_wait() {
     assert!(!registration.synced().await);
 }
 
-/// Proves F-34, PR-110.
+/// Proves fifo/metrics, informer/metrics.
 #[tokio::test(start_paused = true)]
 async fn what_happens_is_counted() {
     let server = Server::new();

@@ -28,7 +28,7 @@ fn factory_of(server: &Server) -> (InformerFactory, SharedInformer<Thing>) {
     (informers, things)
 }
 
-/// Proves.
+/// Proves factory/shared-informer, factory/dynamic-kinds.
 #[tokio::test(start_paused = true)]
 async fn whoever_asks_for_the_same_gets_the_same() {
     let informers = InformerFactory::new(refusing());
@@ -74,7 +74,7 @@ async fn whoever_asks_for_the_same_gets_the_same() {
     assert_eq!(typed.describe(), "pods at cluster scope");
 }
 
-/// Proves A-6.
+/// Proves factory/options.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_concerns_only_kinds_that_have_one() {
     let informers = InformerFactory::new(refusing()).namespace("shop");
@@ -93,7 +93,7 @@ async fn a_namespace_concerns_only_kinds_that_have_one() {
     );
 }
 
-/// Proves.
+/// Proves factory/start, factory/wait-for-sync.
 #[tokio::test(start_paused = true)]
 async fn starting_starts_what_was_asked_for_once_and_what_comes_later_by_itself() {
     let server = Server::new();
@@ -121,7 +121,7 @@ async fn starting_starts_what_was_asked_for_once_and_what_comes_later_by_itself(
     assert!(things.is_stopped() && late.is_stopped());
 }
 
-/// Proves A-5, PR-111.
+/// Proves factory/wait-for-sync.
 #[tokio::test(start_paused = true)]
 async fn waiting_says_who_has_not_synced_and_why() {
     let server = Server::new();
@@ -154,7 +154,7 @@ async fn waiting_says_who_has_not_synced_and_why() {
     assert!(said.contains("403 Forbidden"), "{said}");
 }
 
-/// Proves A-4.
+/// Proves factory/shutdown.
 #[tokio::test(start_paused = true)]
 async fn after_the_shutdown_nothing_starts() {
     let server = Server::new();
@@ -173,7 +173,7 @@ async fn after_the_shutdown_nothing_starts() {
     informers.wait_for_sync().await.unwrap();
 }
 
-/// Proves A-9, PR-112.
+/// Proves factory/unused-informer-stops.
 #[tokio::test(start_paused = true)]
 async fn an_informer_stops_when_nobody_uses_it_any_more() {
     let server = Server::new();
@@ -199,7 +199,7 @@ async fn an_informer_stops_when_nobody_uses_it_any_more() {
     assert!(!again.has_synced() && !again.is_stopped());
 }
 
-/// Proves A-6.
+/// Proves factory/options.
 #[tokio::test(start_paused = true)]
 async fn resync_and_transform_are_set_for_all_or_by_kind() {
     let informers = InformerFactory::new(refusing())
@@ -216,7 +216,7 @@ async fn resync_and_transform_are_set_for_all_or_by_kind() {
     );
 }
 
-/// Proves PR-118.
+/// Proves factory/restart.
 #[tokio::test(start_paused = true)]
 async fn whoever_asks_after_a_second_start_gets_an_informer_that_runs() {
     let informers = InformerFactory::new(refusing());

@@ -5,7 +5,7 @@ use futures::StreamExt;
 use super::*;
 use crate::informer::{Backlog, Deleted};
 
-/// Proves I-21, I-22.
+/// Proves informer/late-handler-sees-existing, informer/registration-synced.
 #[tokio::test(start_paused = true)]
 async fn a_late_handler_is_told_what_is_there_and_then_every_change() {
     let server = Server::new();
@@ -27,7 +27,7 @@ async fn a_late_handler_is_told_what_is_there_and_then_every_change() {
     assert!(registration.has_synced());
 }
 
-/// Proves I-23.
+/// Proves informer/registration-identity.
 #[tokio::test(start_paused = true)]
 async fn the_same_function_twice_is_two_handlers() {
     let server = Server::new();
@@ -45,7 +45,7 @@ async fn the_same_function_twice_is_two_handlers() {
     drop(second);
 }
 
-/// Proves I-3.
+/// Proves informer/slow-handler.
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_does_not_move_delays_nobody() {
     let server = Server::new();
@@ -61,7 +61,7 @@ async fn a_handler_that_does_not_move_delays_nobody() {
     assert_eq!(stuck.registration().pending(), 100);
 }
 
-/// Proves I-3, PR-101, PR-105.
+/// Proves informer/slow-handler, informer/coalescing.
 #[tokio::test(start_paused = true)]
 async fn a_slow_handler_is_told_the_latest_and_a_lossless_one_everything() {
     let server = Server::new();
@@ -94,7 +94,7 @@ async fn a_slow_handler_is_told_the_latest_and_a_lossless_one_everything() {
     assert!(last.ends_with(&format!("→{version}")), "{last}");
 }
 
-/// Proves I-27, U-5.
+/// Proves informer/handler-panic, informer/registration-synced.
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_contained_and_does_not_hold_up_the_sync() {
     let server = Server::new();
@@ -115,7 +115,7 @@ async fn a_panic_is_contained_and_does_not_hold_up_the_sync() {
     assert_eq!(registration.panics(), 1);
 }
 
-/// Proves I-12, I-24, U-6.
+/// Proves informer/stop, informer/unregister.
 #[tokio::test(start_paused = true)]
 async fn a_removed_handler_is_told_nothing_more() {
     let server = Server::new();
@@ -139,7 +139,7 @@ async fn a_removed_handler_is_told_nothing_more() {
     assert_eq!(remover.panics(), 0);
 }
 
-/// Proves I-24, I-26.
+/// Proves informer/unregister, informer/handlers-from-handlers.
 #[tokio::test(start_paused = true)]
 async fn a_handler_may_remove_itself_and_add_others() {
     let server = Server::new();
@@ -170,7 +170,7 @@ async fn a_handler_may_remove_itself_and_add_others() {
     );
 }
 
-/// Proves I-25.
+/// Proves informer/unregister.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutting_a_handler_down_waits_for_its_call() {
     let server = Server::new();
@@ -203,7 +203,7 @@ async fn shutting_a_handler_down_waits_for_its_call() {
     );
 }
 
-/// Proves I-25.
+/// Proves informer/unregister.
 #[tokio::test(start_paused = true)]
 async fn shutting_a_handler_down_before_the_start_returns_at_once() {
     let informer = SharedInformer::<Thing>::new(Server::new());
@@ -220,7 +220,7 @@ async fn shutting_a_handler_down_before_the_start_returns_at_once() {
     );
 }
 
-/// Proves I-11, I-12.
+/// Proves informer/stop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopping_waits_for_calls_and_drops_what_waits() {
     let server = Server::new();
@@ -252,7 +252,7 @@ async fn stopping_waits_for_calls_and_drops_what_waits() {
     assert!(stream.next().await.is_none());
 }
 
-/// Proves I-30, I-31.
+/// Proves informer/filter, informer/deletion.
 #[tokio::test(start_paused = true)]
 async fn a_filter_turns_changes_into_comings_and_goings() {
     let server = Server::new();
@@ -280,7 +280,7 @@ async fn a_filter_turns_changes_into_comings_and_goings() {
     );
 }
 
-/// Proves U-3, PR-108.
+/// Proves informer/filter.
 #[tokio::test(start_paused = true)]
 async fn a_filter_does_not_swallow_deletions_that_were_missed() {
     let server = Server::new();
@@ -325,7 +325,7 @@ async fn a_filter_that_panics_lets_the_event_through() {
     assert_eq!(registration.panics(), 1);
 }
 
-/// Proves PR-109.
+/// Proves informer/stream.
 #[tokio::test(start_paused = true)]
 async fn the_same_events_come_as_a_stream() {
     let server = Server::new();

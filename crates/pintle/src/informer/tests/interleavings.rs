@@ -92,7 +92,7 @@ async fn follow(mut consumer: Consumer<Thing>) -> Vec<String> {
     }
 }
 
-// Proves I-21, PR-114.
+// Proves informer/late-handler-sees-existing, informer/eventually-consistent.
 #[test]
 fn a_late_handler_and_deliveries() {
     for beyond in [0, 100] {
@@ -115,7 +115,7 @@ fn a_late_handler_and_deliveries() {
     }
 }
 
-// Proves I-24, PR-114.
+// Proves informer/unregister, informer/eventually-consistent.
 #[test]
 fn a_removal_and_deliveries() {
     check(|| {
@@ -151,7 +151,7 @@ fn a_removal_and_deliveries() {
     });
 }
 
-// Proves I-11, I-13, PR-114.
+// Proves informer/stop, informer/stopped-is-readable, informer/eventually-consistent.
 #[test]
 fn a_stop_and_a_late_handler() {
     check(|| {
@@ -172,7 +172,7 @@ fn a_stop_and_a_late_handler() {
     });
 }
 
-// Proves I-22, F-26, PR-114.
+// Proves informer/registration-synced, fifo/has-synced, informer/eventually-consistent.
 #[test]
 fn the_first_list_and_the_sync_of_a_handler() {
     check(|| {
@@ -217,7 +217,7 @@ fn the_first_list_and_the_sync_of_a_handler() {
     });
 }
 
-// Proves F-25, PR-114.
+// Proves fifo/close, informer/eventually-consistent.
 #[test]
 fn a_close_and_a_pop() {
     check(|| {

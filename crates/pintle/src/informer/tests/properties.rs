@@ -200,7 +200,8 @@ async fn play(steps: Vec<Step>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    // Proves I-1, I-2, I-21, S-4, S-30, PR-100.
+    // Proves informer/states-in-order, informer/handler-order, informer/late-handler-sees-existing.
+    // Proves cache/index-updates, cache/version, informer/eventually-consistent.
     #[test]
     fn whatever_happens_caches_views_and_indices_end_as_the_server(
         steps in proptest::collection::vec(step(), 0..60),

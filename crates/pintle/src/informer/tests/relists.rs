@@ -5,7 +5,7 @@ use crate::{
     testing::{contents, object},
 };
 
-/// Proves F-21, F-42, I-43.
+/// Proves fifo/relist-deletions-first, informer/resync-turns.
 #[tokio::test(start_paused = true)]
 async fn a_relist_tells_deletions_first_as_missed_then_the_rest() {
     let server = Server::new();
@@ -32,7 +32,7 @@ async fn a_relist_tells_deletions_first_as_missed_then_the_rest() {
     assert_eq!(server.lists(), 2);
 }
 
-/// Proves F-42.
+/// Proves fifo/relist-deletions-first.
 #[tokio::test(start_paused = true)]
 async fn the_cache_is_already_relisted_when_the_first_deletion_is_told() {
     let server = Server::new();
@@ -60,7 +60,7 @@ async fn the_cache_is_already_relisted_when_the_first_deletion_is_told() {
     assert!(seen.iter().all(|state| *state == server.contents()));
 }
 
-/// Proves F-47, PR-106.
+/// Proves fifo/recreated-under-same-name.
 #[tokio::test(start_paused = true)]
 async fn a_name_created_again_while_nobody_looked_is_a_deletion_and_an_addition() {
     let server = Server::new();
@@ -84,7 +84,7 @@ async fn a_name_created_again_while_nobody_looked_is_a_deletion_and_an_addition(
     assert_eq!(diary.take(), ["-? n/b 7", "+ n/b 50"]);
 }
 
-/// Proves I-1, PR-107.
+/// Proves informer/states-in-order, informer/no-relist-on-clean-end.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_goes_on_where_it_was_without_a_relist() {
     let server = Server::new();
@@ -133,7 +133,7 @@ fn fastidious(server: &Server) -> SharedInformer<Thing> {
         .build()
 }
 
-/// Proves PR-117.
+/// Proves informer/unreadable-in-relist.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_a_relist_cannot_read_stays_as_it_was() {
     let server = Server::new();
@@ -173,7 +173,7 @@ async fn catch_up(informer: &SharedInformer<Thing>) -> Vec<String> {
     held
 }
 
-/// Proves PR-117.
+/// Proves informer/unreadable-in-relist.
 #[tokio::test(start_paused = true)]
 async fn what_a_relist_cannot_read_stays_as_the_cache_has_it_when_the_relist_comes_to_it() {
     let server = Server::new();
@@ -212,7 +212,7 @@ async fn what_a_relist_cannot_read_stays_as_the_cache_has_it_when_the_relist_com
     reflector.await.unwrap();
 }
 
-/// Proves PR-117.
+/// Proves informer/unreadable-in-relist.
 #[tokio::test]
 async fn an_unread_object_of_which_no_uid_is_known_stays_unless_it_was_deleted_before() {
     let informer = SharedInformer::new(Server::new());

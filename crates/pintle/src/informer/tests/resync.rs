@@ -23,7 +23,7 @@ async fn told(diary: &Diary, spans: &[u32]) -> Vec<usize> {
     counts
 }
 
-/// Proves F-43, I-40, I-42, R-81.
+/// Proves fifo/resync-and-bookmark, informer/resync-period, reflector/resync.
 #[tokio::test(start_paused = true)]
 async fn everything_is_told_again_without_asking_the_server() {
     let server = Server::new();
@@ -35,7 +35,7 @@ async fn everything_is_told_again_without_asking_the_server() {
     assert_eq!(server.lists(), 1);
 }
 
-/// Proves I-40, I-42.
+/// Proves informer/resync-period.
 #[tokio::test(start_paused = true)]
 async fn each_handler_has_its_own_period_in_multiples_of_the_informers() {
     let server = Server::new();
@@ -80,7 +80,7 @@ async fn each_handler_has_its_own_period_in_multiples_of_the_informers() {
     assert_eq!(told(&late, &[12, 10, 10]).await, [1, 1, 1]);
 }
 
-/// Proves I-40.
+/// Proves informer/resync-period.
 #[tokio::test(start_paused = true)]
 async fn a_resync_is_at_most_once_a_second() {
     let server = Server::new();
@@ -94,7 +94,7 @@ async fn a_resync_is_at_most_once_a_second() {
     assert!((8..=10).contains(&count), "{count}");
 }
 
-/// Proves I-41.
+/// Proves informer/resync-period.
 #[tokio::test(start_paused = true)]
 async fn an_informer_without_a_resync_gives_none() {
     let server = Server::new();
@@ -109,7 +109,7 @@ async fn an_informer_without_a_resync_gives_none() {
     assert_eq!(told(&diary, &[600]).await, [0]);
 }
 
-/// Proves I-43.
+/// Proves informer/resync-turns.
 #[tokio::test(start_paused = true)]
 async fn what_a_relist_finds_unchanged_is_for_those_who_resync() {
     let server = Server::new();

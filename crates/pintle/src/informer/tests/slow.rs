@@ -27,7 +27,7 @@ fn informer(waiting: u64) -> SharedInformer<Thing> {
     informer
 }
 
-/// Proves F-32.
+/// Proves fifo/slow-apply-logged.
 #[tokio::test(start_paused = true)]
 async fn applying_changes_slowly_while_many_wait_is_logged() {
     for (waiting, time, told) in [(20, 101, true), (20, 100, false), (2, 101, false)] {
@@ -50,7 +50,7 @@ async fn applying_changes_slowly_while_many_wait_is_logged() {
     }
 }
 
-/// Proves I-28.
+/// Proves informer/slow-handler-logged.
 #[tokio::test(start_paused = true)]
 async fn a_slow_handler_for_which_many_events_wait_is_named() {
     for (waiting, time, told) in [(1200, 101, true), (1200, 100, false), (500, 101, false)] {

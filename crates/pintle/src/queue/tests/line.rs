@@ -44,7 +44,7 @@ const NOTHING: Situation = Situation {
     idle: false,
 };
 
-/// Proves PQ-7.
+/// Proves queue/cancelled-get.
 #[test]
 fn as_many_workers_are_woken_as_there_are_keys_and_the_keeper_last() {
     let mut line = Line::default();
@@ -70,7 +70,7 @@ fn as_many_workers_are_woken_as_there_are_keys_and_the_keeper_last() {
     );
 }
 
-/// Proves Q-20, PQ-7.
+/// Proves queue/delay, queue/cancelled-get.
 #[test]
 fn only_the_keeper_is_woken_for_a_due_time_and_only_for_an_earlier_one() {
     let mut line = Line::default();
@@ -96,7 +96,7 @@ fn only_the_keeper_is_woken_for_a_due_time_and_only_for_an_earlier_one() {
     assert_eq!(woken(&workers), [2, 1], "the next one takes over");
 }
 
-/// Proves PQ-7.
+/// Proves queue/cancelled-get.
 #[test]
 fn a_worker_that_leaves_the_middle_of_the_line_is_not_woken() {
     let mut line = Line::default();
@@ -111,7 +111,7 @@ fn a_worker_that_leaves_the_middle_of_the_line_is_not_woken() {
     assert_eq!(woken(&workers), [0, 1, 0, 1]);
 }
 
-/// Proves Q-6.
+/// Proves queue/shutdown.
 #[test]
 fn the_end_wakes_everybody() {
     let mut line = Line::default();
@@ -127,7 +127,7 @@ fn the_end_wakes_everybody() {
     assert_eq!(woken(&workers), [1, 1, 1]);
 }
 
-/// Proves Q-7.
+/// Proves queue/drain.
 #[test]
 fn all_who_wait_for_the_end_are_woken_once_unless_they_left() {
     let mut line = Line::default();
@@ -148,7 +148,7 @@ fn all_who_wait_for_the_end_are_woken_once_unless_they_left() {
     assert!(line.is_empty());
 }
 
-/// Proves Q-7.
+/// Proves queue/drain.
 #[tokio::test(start_paused = true)]
 async fn a_drain_that_is_given_up_is_not_woken_at_the_end() {
     let queue = queue();

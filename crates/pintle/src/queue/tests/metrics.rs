@@ -14,7 +14,7 @@ fn line(metrics: &Metrics, begins: &str) -> Option<String> {
     line.rsplit(' ').next().map(str::to_owned)
 }
 
-/// Proves.
+/// Proves queue/metrics.
 #[tokio::test(start_paused = true)]
 async fn a_scrape_shows_what_operators_look_for() {
     let metrics = Metrics::new();
@@ -71,7 +71,7 @@ async fn a_scrape_shows_what_operators_look_for() {
     assert_eq!(value("depth").as_deref(), Some("0.0"));
 }
 
-/// Proves Q-40.
+/// Proves queue/metrics.
 #[tokio::test(start_paused = true)]
 async fn queues_of_one_name_are_added_up() {
     let metrics = Metrics::new();
@@ -95,7 +95,7 @@ async fn queues_of_one_name_are_added_up() {
     );
 }
 
-/// Proves Q-40.
+/// Proves queue/metrics.
 #[tokio::test(start_paused = true)]
 async fn what_queues_of_one_name_did_is_added_up_whether_they_live_or_not() {
     let metrics = Metrics::new();
@@ -138,7 +138,7 @@ async fn what_queues_of_one_name_did_is_added_up_whether_they_live_or_not() {
     }
 }
 
-/// Proves Q-40.
+/// Proves queue/metrics.
 #[tokio::test(start_paused = true)]
 async fn each_duration_is_in_the_buckets_it_is_not_longer_than() {
     let metrics = Metrics::new();
@@ -168,7 +168,7 @@ async fn each_duration_is_in_the_buckets_it_is_not_longer_than() {
     }
 }
 
-/// Proves PQ-11.
+/// Proves queue/no-retained-keys.
 #[test]
 fn a_queue_that_ended_is_remembered_by_what_it_counted_alone() {
     let metrics = Metrics::new();

@@ -352,7 +352,9 @@ fn compare(bench: &mut Bench, model: &Model) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    // Proves, PQ-11.
+    // Proves queue/dedup, queue/readd-while-processing, queue/delay, queue/priority.
+    // Proves queue/priority-merge, queue/due-goes-last, queue/no-starvation.
+    // Proves queue/no-retained-keys.
     #[test]
     fn any_sequence_of_moves_gives_what_the_model_says(
         ops in proptest::collection::vec(op(), 1..300),

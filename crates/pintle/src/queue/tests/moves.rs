@@ -472,7 +472,10 @@ fn replay(ops: Vec<Op>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    // Proves, PQ-2, PQ-3, PQ-5, PQ-6, PQ-7, PQ-8, PQ-14, PQ-16.
+    // Proves queue/get-blocks, queue/shutdown, queue/drain, queue/add-replaces-delay.
+    // Proves queue/rate-limited-add, queue/priority-merge, queue/reschedule.
+    // Proves queue/requeue-after-is-success, queue/dropped-item-retries, queue/cancelled-get.
+    // Proves queue/batch, queue/put-back, queue/done-and-next.
     #[test]
     fn any_sequence_of_public_moves_gives_what_the_model_says(
         ops in proptest::collection::vec(op(), 1..200),

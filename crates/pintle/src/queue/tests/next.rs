@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::{super::Priority, Item, WorkQueue, ends, ms, queue, run_all, take};
 
-/// Proves PQ-16.
+/// Proves queue/done-and-next.
 #[tokio::test(start_paused = true)]
 async fn the_next_key_is_the_one_that_get_would_give() {
     let queue = queue();
@@ -37,7 +37,7 @@ async fn the_next_key_is_the_one_that_get_would_give() {
     assert_eq!(ran, ["first", "b", "a", "due"]);
 }
 
-/// Proves PQ-16.
+/// Proves queue/done-and-next.
 #[tokio::test(start_paused = true)]
 async fn the_key_is_forgotten_also_when_there_is_no_next() {
     let queue = queue();
@@ -54,7 +54,7 @@ async fn the_key_is_forgotten_also_when_there_is_no_next() {
     assert!(ends(queue.get()).await.is_none());
 }
 
-/// Proves PQ-16.
+/// Proves queue/done-and-next.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_was_added_meanwhile_is_its_own_next() {
     let queue = queue();
@@ -66,7 +66,7 @@ async fn a_key_that_was_added_meanwhile_is_its_own_next() {
     assert!(again.forget_and_next().is_none());
 }
 
-/// Proves PQ-7, PQ-16.
+/// Proves queue/cancelled-get, queue/done-and-next.
 #[tokio::test(start_paused = true)]
 async fn who_was_woken_for_a_key_that_another_took_waits_for_the_one_after() {
     let queue = queue();
@@ -112,7 +112,7 @@ impl Hash for Bitter {
     }
 }
 
-/// Proves PQ-16.
+/// Proves queue/done-and-next.
 #[tokio::test(start_paused = true)]
 async fn a_destructor_that_panics_does_not_take_the_next_key_along() {
     let queue = WorkQueue::new("test");
@@ -150,7 +150,7 @@ impl Hash for Fragile {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// Proves PQ-16.
+/// Proves queue/done-and-next.
 #[tokio::test(start_paused = true)]
 async fn a_key_whose_clone_panics_then_goes_to_whoever_waits() {
     let queue = WorkQueue::new("test");

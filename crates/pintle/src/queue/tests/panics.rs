@@ -88,7 +88,7 @@ async fn two_wait(add: impl FnOnce(&WorkQueue<Touchy>)) -> (usize, Vec<u8>) {
     (panicked, came)
 }
 
-/// Proves PQ-17.
+/// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
 async fn when_a_key_cannot_be_cloned_for_the_one_who_was_woken_another_gets_it() {
     assert_eq!(
@@ -97,14 +97,14 @@ async fn when_a_key_cannot_be_cloned_for_the_one_who_was_woken_another_gets_it()
     );
 }
 
-/// Proves PQ-17.
+/// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
 async fn when_a_key_cannot_be_cloned_for_the_one_who_watches_the_clock_another_gets_it() {
     let later = |queue: &WorkQueue<Touchy>| queue.add_after(Touchy::armed(7), ms(10));
     assert_eq!(two_wait(later).await, (1, vec![7]));
 }
 
-/// Proves PQ-17.
+/// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
 async fn a_batch_ends_before_a_key_that_cannot_be_cloned_and_loses_none() {
     let queue = WorkQueue::new("test");
@@ -134,7 +134,7 @@ impl Wake for Unwakeable {
     }
 }
 
-/// Proves PQ-17.
+/// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
 async fn a_waker_that_panics_costs_no_key_and_nobody_elses_wake_up() {
     let queue = queue();
@@ -159,7 +159,7 @@ async fn a_waker_that_panics_costs_no_key_and_nobody_elses_wake_up() {
     );
 }
 
-/// Proves PQ-17.
+/// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
 async fn a_worker_keeps_its_key_when_the_one_it_wakes_cannot_be_woken() {
     let queue = queue();
@@ -192,7 +192,7 @@ impl Drop for Curious {
     }
 }
 
-/// Proves PQ-17.
+/// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
 async fn a_waker_is_not_dropped_while_the_queue_is_locked() {
     let (queue, dropped) = (queue(), Arc::new(AtomicUsize::new(0)));
@@ -242,7 +242,7 @@ impl Write for Asks<'_> {
     }
 }
 
-/// Proves PQ-17.
+/// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_shown_without_being_locked() {
     let queue = queue();

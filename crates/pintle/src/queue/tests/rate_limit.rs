@@ -17,7 +17,7 @@ fn delays<T>(limiter: &impl RateLimiter<T>, key: &T, tries: usize) -> Vec<Durati
     (0..tries).map(|_| limiter.when(key)).collect()
 }
 
-/// Proves.
+/// Proves queue/limiter, queue/exponential-backoff.
 #[test]
 fn exponential_back_off_doubles_per_key_and_is_forgotten_per_key() {
     let limiter = ExponentialBackoff::new(ms(1), Duration::from_secs(1));
@@ -31,7 +31,7 @@ fn exponential_back_off_doubles_per_key_and_is_forgotten_per_key() {
     assert_eq!(limiter.when(&"one"), ms(1));
 }
 
-/// Proves Q-31.
+/// Proves queue/exponential-backoff.
 #[test]
 fn the_default_back_off_goes_from_5_ms_to_1000_s_in_19_failures() {
     let limiter = ExponentialBackoff::default();
@@ -41,7 +41,7 @@ fn the_default_back_off_goes_from_5_ms_to_1000_s_in_19_failures() {
     assert_eq!(delays[18..], [Duration::from_secs(1000); 2]);
 }
 
-/// Proves Q-31.
+/// Proves queue/exponential-backoff.
 #[test]
 fn back_off_never_overflows_and_never_shrinks() {
     for (base, max) in [
@@ -59,7 +59,7 @@ fn back_off_never_overflows_and_never_shrinks() {
     assert!(delays(&none, &"a", 300).iter().all(Duration::is_zero));
 }
 
-/// Proves Q-31, PQ-11.
+/// Proves queue/exponential-backoff, queue/no-retained-keys.
 #[test]
 fn forgetting_a_key_frees_its_memory() {
     let key = Arc::<str>::from("a");
@@ -71,7 +71,7 @@ fn forgetting_a_key_frees_its_memory() {
     assert_eq!(Arc::strong_count(&key), 1);
 }
 
-/// Proves Q-32.
+/// Proves queue/token-bucket.
 #[tokio::test(start_paused = true)]
 async fn the_bucket_gives_a_burst_and_then_one_token_after_another_whoever_asks() {
     let limiter = TokenBucket::new(10, 3);
@@ -90,7 +90,7 @@ async fn the_bucket_gives_a_burst_and_then_one_token_after_another_whoever_asks(
     );
 }
 
-/// Proves Q-32.
+/// Proves queue/token-bucket.
 #[tokio::test(start_paused = true)]
 async fn the_default_bucket_holds_100_tokens_and_gets_10_a_second() {
     let limiter = TokenBucket::default();
@@ -104,7 +104,7 @@ async fn the_default_bucket_holds_100_tokens_and_gets_10_a_second() {
     );
 }
 
-/// Proves Q-33.
+/// Proves queue/limiter.
 #[tokio::test(start_paused = true)]
 async fn the_longest_of_several_counts_and_each_of_them_counts() {
     let limiter = MaxOf::new([
@@ -129,7 +129,7 @@ async fn the_longest_of_several_counts_and_each_of_them_counts() {
     assert_eq!(shared.retries(&0), 2);
 }
 
-/// Proves Q-34.
+/// Proves queue/fast-slow.
 #[test]
 fn fast_slow_is_fast_for_the_first_tries_of_each_key() {
     let limiter = FastSlow::new(ms(5), Duration::from_secs(10), 3);
@@ -144,7 +144,7 @@ fn fast_slow_is_fast_for_the_first_tries_of_each_key() {
     assert_eq!(limiter.when(&"one"), ms(5));
 }
 
-/// Proves Q-34.
+/// Proves queue/fast-slow.
 #[test]
 fn a_maximum_cuts_the_delay_while_the_limiter_behind_it_goes_on_counting() {
     let limiter = WithMaxWait::new(
@@ -157,7 +157,7 @@ fn a_maximum_cuts_the_delay_while_the_limiter_behind_it_goes_on_counting() {
     assert_eq!(limiter.when(&"a"), ms(1));
 }
 
-/// Proves Q-33.
+/// Proves queue/limiter.
 #[test]
 fn a_limiter_chosen_at_run_time_is_asked_like_any_other() {
     let chosen: Box<dyn RateLimiter<&str>> =
@@ -169,7 +169,7 @@ fn a_limiter_chosen_at_run_time_is_asked_like_any_other() {
     assert_eq!(limiter.retries(&"a"), 0);
 }
 
-/// Proves PQ-11.
+/// Proves queue/no-retained-keys.
 #[test]
 fn room_for_a_thousand_failing_keys_is_kept_and_that_of_a_worse_time_given_back() {
     let limiter = ExponentialBackoff::default();
@@ -188,7 +188,7 @@ fn room_for_a_thousand_failing_keys_is_kept_and_that_of_a_worse_time_given_back(
     assert_eq!(limiter.retries(&99), 1);
 }
 
-/// Proves Q-33.
+/// Proves queue/limiter.
 #[tokio::test(start_paused = true)]
 async fn failures_of_other_keys_do_not_delay_a_retry() {
     let queue = WorkQueue::<u32>::new("foos");
@@ -207,7 +207,7 @@ async fn failures_of_other_keys_do_not_delay_a_retry() {
     }
 }
 
-/// Proves Q-32.
+/// Proves queue/token-bucket.
 #[tokio::test(start_paused = true)]
 async fn shared_bucket_never_delays_beyond_1000_seconds() {
     let limiter = TokenBucket::default();

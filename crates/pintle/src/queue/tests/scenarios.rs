@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{Tracked, ends, ms, queue, run_all, take};
 use crate::queue::{Priority, WorkQueue, rate_limit::RateLimiter};
 
-/// Proves.
+/// Proves queue/dedup, queue/get-blocks.
 #[tokio::test(start_paused = true)]
 async fn a_key_added_twice_before_it_is_taken_runs_once() {
     let queue = queue();
@@ -20,7 +20,7 @@ async fn a_key_added_twice_before_it_is_taken_runs_once() {
     assert!(queue.is_empty());
 }
 
-/// Proves Q-2.
+/// Proves queue/get-blocks.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_worker_gets_the_key_that_is_added_later() {
     let queue = queue();
@@ -34,7 +34,7 @@ async fn a_waiting_worker_gets_the_key_that_is_added_later() {
     assert_eq!(ends(worker).await.unwrap(), Some("a"));
 }
 
-/// Proves.
+/// Proves queue/readd-while-processing, queue/dedup.
 #[tokio::test(start_paused = true)]
 async fn a_key_added_while_in_process_runs_exactly_once_more_and_never_twice_at_once() {
     let queue = queue();
@@ -49,7 +49,7 @@ async fn a_key_added_while_in_process_runs_exactly_once_more_and_never_twice_at_
     assert!(take(&queue).is_none(), "and only one");
 }
 
-/// Proves Q-4.
+/// Proves queue/dedup.
 #[tokio::test(start_paused = true)]
 async fn keys_run_in_the_order_in_which_they_were_added_and_a_re_added_one_goes_to_the_tail() {
     let queue = queue();
@@ -63,7 +63,7 @@ async fn keys_run_in_the_order_in_which_they_were_added_and_a_re_added_one_goes_
     assert_eq!(run_all(&queue), ["b", "c", "a"]);
 }
 
-/// Proves Q-5.
+/// Proves queue/length.
 #[tokio::test(start_paused = true)]
 async fn len_counts_ready_keys_only() {
     let queue = queue();
@@ -79,7 +79,7 @@ async fn len_counts_ready_keys_only() {
     assert_eq!(queue.len(), 3);
 }
 
-/// Proves Q-6.
+/// Proves queue/shutdown.
 #[tokio::test(start_paused = true)]
 async fn after_shut_down_what_is_ready_is_handed_out_and_nothing_comes_in() {
     let queue = queue();
@@ -107,7 +107,7 @@ async fn after_shut_down_what_is_ready_is_handed_out_and_nothing_comes_in() {
     assert!(ends(queue.get()).await.is_none());
 }
 
-/// Proves Q-6, PQ-1.
+/// Proves queue/shutdown.
 #[tokio::test(start_paused = true)]
 async fn shut_down_releases_every_waiting_worker_but_not_before_the_last_dirty_key() {
     let queue = queue();
@@ -142,7 +142,7 @@ async fn shut_down_releases_every_waiting_worker_but_not_before_the_last_dirty_k
     assert_eq!(ran, 1);
 }
 
-/// Proves Q-7, U-7.
+/// Proves queue/drain.
 #[tokio::test(start_paused = true)]
 async fn drain_waits_for_ready_and_dirty_keys_and_those_in_process() {
     let queue = queue();
@@ -172,7 +172,7 @@ async fn drain_waits_for_ready_and_dirty_keys_and_those_in_process() {
     assert_eq!(ends(worker).await.unwrap(), ["b", "c", "a"]);
 }
 
-/// Proves Q-7, PQ-2.
+/// Proves queue/drain.
 #[tokio::test(start_paused = true)]
 async fn drain_says_at_its_deadline_what_it_left() {
     let queue = queue();
@@ -196,7 +196,7 @@ async fn drain_says_at_its_deadline_what_it_left() {
     assert_eq!(left.delayed, ["held", "in a minute", "in an hour"]);
 }
 
-/// Proves PQ-2.
+/// Proves queue/drain.
 #[tokio::test(start_paused = true)]
 async fn one_key_in_process_or_one_ready_is_not_drained() {
     let queue = queue();
@@ -208,7 +208,7 @@ async fn one_key_in_process_or_one_ready_is_not_drained() {
     assert!(ends(queue.drain(ms(1))).await.is_drained());
 }
 
-/// Proves Q-7.
+/// Proves queue/drain.
 #[tokio::test(start_paused = true)]
 async fn a_failure_while_draining_is_left_and_not_retried() {
     let queue = WorkQueue::builder("test").rate_limiter(NoDelay).build();
@@ -227,7 +227,7 @@ async fn a_failure_while_draining_is_left_and_not_retried() {
     ends(worker).await.unwrap();
 }
 
-/// Proves Q-8.
+/// Proves queue/no-retained-keys.
 #[tokio::test(start_paused = true)]
 async fn a_finished_key_is_not_kept_alive() {
     let queue = WorkQueue::new("test");
@@ -251,7 +251,7 @@ async fn a_finished_key_is_not_kept_alive() {
     assert_eq!(Arc::strong_count(&name), 1);
 }
 
-/// Proves Q-20.
+/// Proves queue/delay.
 #[tokio::test(start_paused = true)]
 async fn a_delayed_key_runs_when_it_is_due_and_not_before() {
     let queue = queue();
@@ -266,7 +266,7 @@ async fn a_delayed_key_runs_when_it_is_due_and_not_before() {
     assert!(take(&queue).is_none());
 }
 
-/// Proves Q-20, PQ-3.
+/// Proves queue/delay, queue/reschedule.
 #[tokio::test(start_paused = true)]
 async fn of_two_due_times_the_earlier_survives_unless_rescheduled_by_name() {
     let queue = queue();
@@ -292,7 +292,7 @@ async fn of_two_due_times_the_earlier_survives_unless_rescheduled_by_name() {
     assert!(queue.is_empty());
 }
 
-/// Proves Q-54.
+/// Proves queue/rate-limited-add.
 #[tokio::test(start_paused = true)]
 async fn of_a_back_off_and_a_delay_the_shorter_counts() {
     let queue = queue();
@@ -308,7 +308,7 @@ async fn of_a_back_off_and_a_delay_the_shorter_counts() {
     assert!(queue.is_empty(), "the longer ones are gone");
 }
 
-/// Proves Q-22.
+/// Proves queue/add-replaces-delay.
 #[tokio::test(start_paused = true)]
 async fn an_add_takes_the_place_of_a_pending_delay() {
     let queue = queue();
@@ -319,7 +319,7 @@ async fn an_add_takes_the_place_of_a_pending_delay() {
     assert!(queue.is_empty());
 }
 
-/// Proves Q-21.
+/// Proves queue/delay.
 #[tokio::test(start_paused = true)]
 async fn keys_that_are_due_together_come_in_the_order_of_their_due_times() {
     let queue = queue();
@@ -330,7 +330,7 @@ async fn keys_that_are_due_together_come_in_the_order_of_their_due_times() {
     assert_eq!(run_all(&queue), ["first", "second", "third", "also third"]);
 }
 
-/// Proves Q-20.
+/// Proves queue/delay.
 #[tokio::test(start_paused = true)]
 async fn a_sleeping_worker_hears_of_an_earlier_due_time() {
     let queue = queue();
@@ -346,7 +346,7 @@ async fn a_sleeping_worker_hears_of_an_earlier_due_time() {
     assert_eq!(begin.elapsed(), ms(20));
 }
 
-/// Proves PQ-4.
+/// Proves queue/delay.
 #[tokio::test(start_paused = true)]
 async fn a_delay_of_years_neither_fires_early_nor_breaks_the_timer() {
     let queue = queue();
@@ -358,7 +358,7 @@ async fn a_delay_of_years_neither_fires_early_nor_breaks_the_timer() {
     assert_eq!(begin.elapsed(), Duration::from_hours(3 * 365 * 24));
 }
 
-/// Proves.
+/// Proves queue/delay, queue/readd-while-processing.
 #[tokio::test(start_paused = true)]
 async fn a_delay_that_ends_while_the_key_is_in_process_makes_it_run_once_more() {
     let queue = queue();
@@ -379,7 +379,7 @@ async fn a_delay_that_ends_while_the_key_is_in_process_makes_it_run_once_more() 
     assert_eq!(run_all(&queue), ["b"]);
 }
 
-/// Proves Q-35.
+/// Proves queue/rate-limited-add.
 #[tokio::test(start_paused = true)]
 async fn a_failing_key_waits_longer_each_time_until_it_is_forgotten() {
     let queue = queue();
@@ -409,7 +409,7 @@ async fn a_failing_key_waits_longer_each_time_until_it_is_forgotten() {
     );
 }
 
-/// Proves PQ-5.
+/// Proves queue/requeue-after-is-success.
 #[tokio::test(start_paused = true)]
 async fn requeue_after_is_a_success_with_a_date() {
     let queue = queue();
@@ -424,7 +424,7 @@ async fn requeue_after_is_a_success_with_a_date() {
     assert_eq!(run_all(&queue), ["a"]);
 }
 
-/// Proves PQ-6.
+/// Proves queue/dropped-item-retries.
 #[tokio::test(start_paused = true)]
 async fn an_item_dropped_without_a_verdict_is_retried_with_back_off() {
     async fn fails(queue: &WorkQueue<&'static str>) -> Result<(), &'static str> {
@@ -457,7 +457,7 @@ async fn an_item_dropped_without_a_verdict_is_retried_with_back_off() {
     assert_eq!(run_all(&queue), ["a"]);
 }
 
-/// Proves PQ-7.
+/// Proves queue/cancelled-get.
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_get_passes_its_wake_up_on() {
     let queue = queue();
@@ -474,7 +474,7 @@ async fn a_cancelled_get_passes_its_wake_up_on() {
     assert_eq!(timeout(ms(1), second).await.expect("woken").unwrap(), "a");
 }
 
-/// Proves PQ-15.
+/// Proves queue/wake-per-key.
 #[tokio::test(start_paused = true)]
 async fn a_woken_worker_that_does_not_look_keeps_no_other_asleep() {
     let queue = queue();
@@ -491,7 +491,7 @@ async fn a_woken_worker_that_does_not_look_keeps_no_other_asleep() {
     assert_eq!(unpolled.await.unwrap().key(), &"b");
 }
 
-/// Proves PQ-7.
+/// Proves queue/cancelled-get.
 #[tokio::test(start_paused = true)]
 async fn when_the_worker_that_watches_the_clock_leaves_another_does() {
     let queue = queue();
@@ -509,7 +509,7 @@ async fn when_the_worker_that_watches_the_clock_leaves_another_does() {
     assert_eq!(begin.elapsed(), ms(40));
 }
 
-/// Proves PQ-8.
+/// Proves queue/batch.
 #[tokio::test(start_paused = true)]
 async fn a_batch_takes_what_is_there_and_holds_each_key() {
     let queue = queue();
@@ -533,7 +533,7 @@ async fn a_batch_takes_what_is_there_and_holds_each_key() {
     assert!(ends(queue.get_batch(9)).await.is_empty());
 }
 
-/// Proves Q-57.
+/// Proves queue/priority-merge.
 #[tokio::test(start_paused = true)]
 async fn a_retried_item_keeps_its_priority_until_a_real_event_lifts_it() {
     let queue = queue();
@@ -558,7 +558,7 @@ async fn a_retried_item_keeps_its_priority_until_a_real_event_lifts_it() {
     second.forget();
 }
 
-/// Proves PQ-14.
+/// Proves queue/put-back.
 #[tokio::test(start_paused = true)]
 async fn an_item_put_back_runs_again_behind_the_others_with_the_back_off_it_had() {
     let queue = queue();
@@ -577,7 +577,7 @@ async fn an_item_put_back_runs_again_behind_the_others_with_the_back_off_it_had(
     assert_eq!(ends(queue.drain(Duration::ZERO)).await.delayed, ["c"]);
 }
 
-/// Proves Q-57.
+/// Proves queue/priority-merge.
 #[tokio::test(start_paused = true)]
 async fn an_item_can_be_retried_with_another_priority() {
     let queue = queue();
@@ -590,7 +590,7 @@ async fn an_item_can_be_retried_with_another_priority() {
     assert_eq!(take(&queue).unwrap().priority(), Priority::new(9));
 }
 
-/// Proves PQ-9.
+/// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
 async fn a_rate_limiter_that_panics_costs_its_key_a_delay_and_nothing_else() {
     struct Broken;
@@ -621,7 +621,7 @@ async fn a_rate_limiter_that_panics_costs_its_key_a_delay_and_nothing_else() {
 
 /// A worker that always finds a key must not keep the others from running.
 ///
-/// Proves PQ-10.
+/// Proves queue/yields.
 #[tokio::test(start_paused = true)]
 async fn a_busy_worker_lets_other_tasks_run() {
     let queue = WorkQueue::builder("test").rate_limiter(NoDelay).build();

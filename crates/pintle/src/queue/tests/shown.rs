@@ -6,7 +6,7 @@ use crate::queue::{
     rate_limit::{ExponentialBackoff, FastSlow, MaxOf, RateLimiter},
 };
 
-/// Proves Q-7.
+/// Proves queue/drain.
 #[tokio::test(start_paused = true)]
 async fn what_a_drain_left_in_process_is_told_in_the_order_in_which_it_was_taken() {
     let queue = super::queue();

@@ -64,7 +64,7 @@ impl Bench {
     }
 }
 
-/// Proves.
+/// Proves queue/priority.
 #[test]
 fn higher_priorities_run_first_and_each_in_order() {
     let mut bench = Bench::new();
@@ -74,7 +74,7 @@ fn higher_priorities_run_first_and_each_in_order() {
     assert_eq!(bench.run_all(), [3, 6, 2, 4, 1, 5]);
 }
 
-/// Proves Q-51.
+/// Proves queue/priority-merge.
 #[test]
 fn a_raised_key_goes_to_the_tail_of_its_new_level_and_others_keep_their_place() {
     let mut bench = Bench::new();
@@ -89,7 +89,7 @@ fn a_raised_key_goes_to_the_tail_of_its_new_level_and_others_keep_their_place() 
     assert_eq!(bench.run_all(), [4, 2, 1, 3]);
 }
 
-/// Proves Q-51.
+/// Proves queue/priority-merge.
 #[test]
 fn a_waiting_key_added_again_keeps_the_higher_priority_and_the_earlier_time() {
     let mut bench = Bench::new();
@@ -108,7 +108,7 @@ fn a_waiting_key_added_again_keeps_the_higher_priority_and_the_earlier_time() {
     );
 }
 
-/// Proves Q-52.
+/// Proves queue/due-goes-last.
 #[test]
 fn a_key_whose_delay_ends_goes_behind_those_that_were_ready_before() {
     let mut bench = Bench::new();
@@ -119,7 +119,7 @@ fn a_key_whose_delay_ends_goes_behind_those_that_were_ready_before() {
     assert_eq!(bench.run_all(), [2, 1, 3]);
 }
 
-/// Proves.
+/// Proves queue/delay, queue/priority-merge.
 #[test]
 fn asking_again_for_the_same_time_keeps_the_place() {
     let mut bench = Bench::new();
@@ -130,7 +130,7 @@ fn asking_again_for_the_same_time_keeps_the_place() {
     assert_eq!(bench.run_all(), [1, 2]);
 }
 
-/// Proves.
+/// Proves queue/priority, queue/due-goes-last.
 #[test]
 fn an_important_key_whose_delay_ends_overtakes_less_important_ones() {
     let mut bench = Bench::new();
@@ -142,7 +142,7 @@ fn an_important_key_whose_delay_ends_overtakes_less_important_ones() {
     assert_eq!(bench.run_all(), [1, 3]);
 }
 
-/// Proves PQ-3.
+/// Proves queue/reschedule.
 #[test]
 fn the_delay_of_a_key_in_process_can_be_cancelled_but_not_that_it_is_dirty() {
     let mut bench = Bench::new();
@@ -158,7 +158,7 @@ fn the_delay_of_a_key_in_process_can_be_cancelled_but_not_that_it_is_dirty() {
     assert_eq!(bench.run_all(), [] as [u32; 0]);
 }
 
-/// Proves Q-53.
+/// Proves queue/readd-while-processing.
 #[test]
 fn a_dirty_key_can_be_raised_while_it_is_in_process() {
     let mut bench = Bench::new();
@@ -184,7 +184,7 @@ fn a_dirty_key_can_be_raised_while_it_is_in_process() {
     );
 }
 
-/// Proves Q-59.
+/// Proves queue/no-starvation.
 #[test]
 fn a_steady_stream_of_important_keys_does_not_starve_the_others() {
     let mut bench = Bench::new();
@@ -204,7 +204,7 @@ fn a_steady_stream_of_important_keys_does_not_starve_the_others() {
     assert_eq!(others, [(16, 100), (17, 0), (33, 1), (49, 2)]);
 }
 
-/// Proves Q-59.
+/// Proves queue/no-starvation.
 #[test]
 fn every_level_gets_its_share_however_many_there_are() {
     for levels in [2, 10, 40] {
@@ -225,7 +225,7 @@ fn every_level_gets_its_share_however_many_there_are() {
     }
 }
 
-/// Proves Q-59.
+/// Proves queue/no-starvation.
 #[test]
 fn an_empty_level_saves_up_no_turns() {
     let mut bench = Bench::new();
@@ -241,7 +241,7 @@ fn an_empty_level_saves_up_no_turns() {
     assert_eq!(bench.run(), Some(30));
 }
 
-/// Proves PQ-3.
+/// Proves queue/reschedule.
 #[test]
 fn moving_a_delay_a_thousand_times_leaves_no_thousand_entries() {
     let mut bench = Bench::new();
@@ -259,7 +259,7 @@ fn moving_a_delay_a_thousand_times_leaves_no_thousand_entries() {
     assert_eq!(bench.run_all(), [1, 2]);
 }
 
-/// Proves PQ-3.
+/// Proves queue/reschedule.
 #[test]
 fn a_delay_that_moves_for_ever_costs_no_more_the_more_others_wait() {
     let mut bench = Bench::new();
@@ -273,7 +273,7 @@ fn a_delay_that_moves_for_ever_costs_no_more_the_more_others_wait() {
     assert!(entries < 300, "{entries}");
 }
 
-/// Proves PQ-3, PQ-11.
+/// Proves queue/reschedule, queue/no-retained-keys.
 #[test]
 fn delays_that_are_all_cancelled_leave_next_to_nothing() {
     for keys in [1000, 1001] {
@@ -290,7 +290,7 @@ fn delays_that_are_all_cancelled_leave_next_to_nothing() {
     }
 }
 
-/// Proves Q-8, PQ-11.
+/// Proves queue/no-retained-keys.
 #[test]
 fn an_idle_queue_knows_no_keys_and_reuses_their_slots() {
     let mut bench = Bench::new();
@@ -308,7 +308,7 @@ fn an_idle_queue_knows_no_keys_and_reuses_their_slots() {
     assert!(highest <= 1);
 }
 
-/// Proves PQ-11.
+/// Proves queue/no-retained-keys.
 #[test]
 fn priorities_that_nobody_uses_any_more_cost_no_memory() {
     let mut bench = Bench::new();
@@ -326,7 +326,7 @@ fn priorities_that_nobody_uses_any_more_cost_no_memory() {
 
 /// A heap entry of an earlier life of a slot must not wake the key that lives there now.
 ///
-/// Proves Q-20.
+/// Proves queue/delay.
 #[test]
 fn a_stale_due_time_does_not_touch_the_next_key_in_the_slot() {
     let mut bench = Bench::new();
@@ -339,7 +339,7 @@ fn a_stale_due_time_does_not_touch_the_next_key_in_the_slot() {
     assert_eq!(bench.run_all(), [2]);
 }
 
-/// Proves Q-6, PQ-2.
+/// Proves queue/shutdown, queue/drain.
 #[test]
 fn closing_makes_ready_what_is_due_and_leaves_the_rest() {
     let mut bench = Bench::new();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Proves R-1, R-3, R-37, PR-57.
+/// Proves reflector/no-hot-loop, reflector/status, reflector/other-errors-relist.
 #[tokio::test(start_paused = true)]
 async fn each_failure_is_told_with_its_cause_and_followed_by_a_longer_wait() {
     let fake = Fake::new().always(|| Some(api(403, "Forbidden")), || None);
@@ -26,7 +26,7 @@ async fn each_failure_is_told_with_its_cause_and_followed_by_a_longer_wait() {
     assert!(scene.told().is_empty());
 }
 
-/// Proves R-52, U-4.
+/// Proves reflector/backoff-resets-after-health.
 #[tokio::test(start_paused = true)]
 async fn ten_minutes_of_outage_are_waited_out_at_the_longest_delay() {
     let fake = Fake::new()
@@ -43,7 +43,7 @@ async fn ten_minutes_of_outage_are_waited_out_at_the_longest_delay() {
     assert!(waits.iter().all(|wait| *wait >= 30 * SECOND), "{waits:?}");
 }
 
-/// Proves R-34, R-50, R-51.
+/// Proves reflector/retry-open-without-list, reflector/backoff.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_down_or_busy_is_asked_for_the_watch_alone() {
     for failure in [refused, || api(429, "TooManyRequests")] {
@@ -66,7 +66,7 @@ async fn a_server_that_is_down_or_busy_is_asked_for_the_watch_alone() {
     }
 }
 
-/// Proves R-40.
+/// Proves reflector/retry-open-without-list.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_fails_while_a_watch_is_opened_costs_no_list() {
     let mut unavailable = ApiError::new(503, "ServiceUnavailable", "starting");
@@ -90,7 +90,7 @@ async fn a_connection_that_fails_while_a_watch_is_opened_costs_no_list() {
     assert_eq!(scene.calls()[2], r#"list "10""#);
 }
 
-/// Proves R-35.
+/// Proves reflector/retry-open-without-list.
 #[tokio::test(start_paused = true)]
 async fn too_many_requests_within_a_watch_cost_a_wait_but_no_list() {
     let fake = Fake::new()
@@ -105,7 +105,7 @@ async fn too_many_requests_within_a_watch_cost_a_wait_but_no_list() {
     assert!(times[2] - times[1] >= Duration::from_millis(800));
 }
 
-/// Proves PR-58.
+/// Proves reflector/retry-after.
 #[tokio::test(start_paused = true)]
 async fn a_server_may_ask_for_a_longer_wait() {
     let mut busy = ApiError::new(429, "TooManyRequests", "");
@@ -116,7 +116,7 @@ async fn a_server_may_ask_for_a_longer_wait() {
     assert_eq!((times[2] - times[1]).as_secs(), 40);
 }
 
-/// Proves R-36.
+/// Proves reflector/internal-errors.
 #[tokio::test(start_paused = true)]
 async fn internal_errors_end_the_pass_unless_a_time_is_given() {
     let fails = || {
@@ -137,7 +137,7 @@ async fn internal_errors_end_the_pass_unless_a_time_is_given() {
     assert_eq!(times[1], times[2]);
 }
 
-/// Proves R-36, PR-59.
+/// Proves reflector/internal-errors, reflector/short-watch-backs-off.
 #[tokio::test(start_paused = true)]
 async fn a_run_of_internal_errors_is_no_tight_loop_and_ends_in_a_list() {
     let mut fake = Fake::new().list(page(&[], "10"));
@@ -155,7 +155,7 @@ async fn a_run_of_internal_errors_is_no_tight_loop_and_ends_in_a_list() {
     assert!((4..10).contains(&second_list), "{calls:?}");
 }
 
-/// Proves R-37.
+/// Proves reflector/other-errors-relist.
 #[tokio::test(start_paused = true)]
 async fn an_object_the_server_lost_goes_with_the_next_list() {
     let fake = Fake::new()
@@ -169,7 +169,7 @@ async fn an_object_the_server_lost_goes_with_the_next_list() {
     );
 }
 
-/// Proves R-33.
+/// Proves reflector/short-watch-backs-off.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_closed_at_once_costs_a_wait_and_a_list() {
     let fake = Fake::new().list(page(&[], "10")).watch([]);
@@ -198,7 +198,7 @@ async fn a_watch_that_is_closed_at_once_costs_a_wait_and_a_list() {
     }
 }
 
-/// Proves PR-59.
+/// Proves reflector/short-watch-backs-off.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_always_tells_something_and_closes_is_not_reopened_in_a_tight_loop() {
     let mut fake = Fake::new().list(page(&[], "10"));
@@ -219,7 +219,7 @@ async fn a_watch_that_always_tells_something_and_closes_is_not_reopened_in_a_tig
     );
 }
 
-/// Proves R-32.
+/// Proves reflector/resume-after-disconnect.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_breaks_is_replaced_at_once_and_without_a_list() {
     let fake = Fake::new().list(page(&[], "10")).watch([
@@ -235,7 +235,7 @@ async fn a_connection_that_breaks_is_replaced_at_once_and_without_a_list() {
     assert_eq!(scene.fake.times()[2] - scene.started, 10 * SECOND);
 }
 
-/// Proves R-1, R-5, U-10.
+/// Proves reflector/no-hot-loop, reflector/prompt-stop.
 #[tokio::test(start_paused = true)]
 async fn stopping_is_prompt_in_every_phase() {
     let waiting_to_list = Fake::new().always(|| Some(api(403, "Forbidden")), || None);
@@ -259,7 +259,7 @@ async fn stopping_is_prompt_in_every_phase() {
     }
 }
 
-/// Proves R-1.
+/// Proves reflector/no-hot-loop.
 #[tokio::test(start_paused = true)]
 async fn a_stopped_reflector_never_asks() {
     let (sink, fake, stop) = (

@@ -3,7 +3,8 @@
 use super::*;
 use crate::reflector::Phase;
 
-/// Proves R-2, R-17, R-19, R-39, PR-55.
+/// Proves reflector/list-then-watch, reflector/version-follows-events, reflector/bookmarks.
+/// Proves reflector/status.
 #[tokio::test(start_paused = true)]
 async fn everything_is_listed_and_then_followed_from_the_lists_version() {
     let fake = Fake::new()
@@ -34,7 +35,7 @@ async fn everything_is_listed_and_then_followed_from_the_lists_version() {
     assert!(scene.status.borrow().synced);
 }
 
-/// Proves R-10, R-11, R-14, R-53.
+/// Proves reflector/first-list-is-consistent, reflector/relist-not-older, reflector/backoff.
 #[tokio::test(start_paused = true)]
 async fn after_a_watch_expired_the_relist_asks_for_the_last_version_first() {
     let fake = Fake::new()
@@ -55,7 +56,7 @@ async fn after_a_watch_expired_the_relist_asks_for_the_last_version_first() {
     assert!(times[2] - times[1] >= SECOND + Duration::from_millis(800));
 }
 
-/// Proves R-12, R-13.
+/// Proves reflector/relist-falls-back-to-latest.
 #[tokio::test(start_paused = true)]
 async fn a_list_at_a_version_that_is_gone_is_repeated_at_once_without_one() {
     for reason in ["Expired", "Gone"] {
@@ -84,7 +85,7 @@ async fn a_list_at_a_version_that_is_gone_is_repeated_at_once_without_one() {
     }
 }
 
-/// Proves R-12, U-9.
+/// Proves reflector/relist-falls-back-to-latest, reflector/no-hot-loop.
 #[tokio::test(start_paused = true)]
 async fn if_the_newest_cannot_be_listed_either_there_is_a_wait_and_the_mark_stays() {
     let fake = Fake::new()
@@ -112,7 +113,7 @@ async fn if_the_newest_cannot_be_listed_either_there_is_a_wait_and_the_mark_stay
     );
 }
 
-/// Proves R-12, R-16.
+/// Proves reflector/relist-falls-back-to-latest, reflector/too-large-version-dialects.
 #[tokio::test(start_paused = true)]
 async fn a_version_the_server_has_not_reached_is_known_in_three_dialects() {
     let too_large = |message: &str, cause: (&str, &str)| {
@@ -151,7 +152,7 @@ async fn a_version_the_server_has_not_reached_is_known_in_three_dialects() {
     );
 }
 
-/// Proves R-20, R-21, R-23, R-24.
+/// Proves reflector/page-size, reflector/pages-only-latest.
 #[tokio::test(start_paused = true)]
 async fn lists_are_paged_when_that_costs_the_server_nothing_or_the_user_says_so() {
     let fake = || {
@@ -169,7 +170,7 @@ async fn lists_are_paged_when_that_costs_the_server_nothing_or_the_user_says_so(
     assert_eq!(scene.calls()[2], r#"list "10" limit 7"#);
 }
 
-/// Proves R-25, R-26, R-27.
+/// Proves reflector/continue-by-token, reflector/expired-token-full-list.
 #[tokio::test(start_paused = true)]
 async fn pages_make_one_list_and_an_expired_token_starts_it_over() {
     let first = |token| Listed::Page {
@@ -200,7 +201,7 @@ async fn pages_make_one_list_and_an_expired_token_starts_it_over() {
     assert_eq!(scene.told(), ["replace c@3 @12"]);
 }
 
-/// Proves R-4, R-5.
+/// Proves reflector/prompt-stop.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_does_not_answer_does_not_delay_the_end() {
     let scene = Scene::start(Fake::new().list(Listed::Hang))
@@ -212,7 +213,7 @@ async fn a_list_that_does_not_answer_does_not_delay_the_end() {
     assert_eq!(status.borrow().to_string(), "stopped");
 }
 
-/// Proves R-41, U-12, PR-56.
+/// Proves reflector/unreadable-object.
 #[tokio::test(start_paused = true)]
 async fn one_unreadable_object_in_ten_thousand_is_reported_and_the_rest_goes_on() {
     let names: Vec<String> = (0..10_000).map(|n| format!("o{n}")).collect();
@@ -244,7 +245,7 @@ async fn one_unreadable_object_in_ten_thousand_is_reported_and_the_rest_goes_on(
     );
 }
 
-/// Proves R-90.
+/// Proves reflector/metrics.
 #[tokio::test(start_paused = true)]
 async fn lists_and_watches_are_counted_by_resource() {
     let fake = Fake::new()
@@ -270,7 +271,7 @@ async fn lists_and_watches_are_counted_by_resource() {
     }
 }
 
-/// Proves U-11.
+/// Proves reflector/transform-once.
 #[tokio::test(start_paused = true)]
 async fn a_transform_sees_each_object_once() {
     for streaming in [false, true] {

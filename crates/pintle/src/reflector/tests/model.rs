@@ -349,7 +349,7 @@ fn play(deeds: &[Deed], seed: u64, streaming: bool, page: u32) {
     });
 }
 
-// Proves PR-69.
+// Proves reflector/converges.
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
@@ -382,7 +382,7 @@ fn outcomes() -> impl Strategy<Value = Vec<Outcome>> {
     prop::collection::vec(outcome, 300)
 }
 
-// Proves PR-59, U-9.
+// Proves reflector/short-watch-backs-off, reflector/no-hot-loop.
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]

@@ -83,7 +83,8 @@ fn config_map(name: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name}, "data": {"v": "one"}})).unwrap()
 }
 
-/// Proves, PR-70.
+/// Proves reflector/list-then-watch, reflector/relist-not-older, reflector/watchlist-atomic.
+/// Proves reflector/converges.
 #[tokio::test(start_paused = true)]
 async fn a_kind_is_followed_through_changes_and_through_a_compaction() {
     for streaming in [true, false] {
@@ -124,7 +125,7 @@ async fn a_kind_is_followed_through_changes_and_through_a_compaction() {
     }
 }
 
-/// Proves, PR-70.
+/// Proves reflector/relist-falls-back-to-latest, reflector/relist-not-older, reflector/converges.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_comes_back_after_a_compaction_is_followed_by_a_list() {
     let server = ApiServer::builder().build();
@@ -158,7 +159,7 @@ async fn a_watch_that_comes_back_after_a_compaction_is_followed_by_a_list() {
     assert_eq!(values.replaced.load(Ordering::SeqCst), 2);
 }
 
-/// Proves PR-64, PR-70.
+/// Proves source/request-options, reflector/converges.
 #[tokio::test(start_paused = true)]
 async fn metadata_alone_can_be_followed() {
     let server = ApiServer::builder().build();
@@ -190,7 +191,7 @@ async fn metadata_alone_can_be_followed() {
     }
 }
 
-/// Proves PR-64, PR-70.
+/// Proves source/request-options, reflector/converges.
 #[tokio::test(start_paused = true)]
 async fn a_kind_known_only_at_run_time_can_be_followed_by_label() {
     let server = ApiServer::builder().build();

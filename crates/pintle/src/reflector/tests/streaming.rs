@@ -3,7 +3,7 @@
 use super::*;
 use crate::{reflector::Phase, source::VersionMatch};
 
-/// Proves R-60, R-61, R-63, R-15.
+/// Proves reflector/watchlist-request, reflector/watchlist-atomic.
 #[tokio::test(start_paused = true)]
 async fn a_streaming_list_replaces_everything_at_its_marker_and_goes_on() {
     let fake = Fake::streaming().watch([
@@ -29,7 +29,7 @@ async fn a_streaming_list_replaces_everything_at_its_marker_and_goes_on() {
     assert_eq!((options.limit, &options.resource_version), (None, &None));
 }
 
-/// Proves R-15, R-66.
+/// Proves reflector/watchlist-request, reflector/watchlist-falls-back.
 #[tokio::test(start_paused = true)]
 async fn a_second_streaming_list_asks_for_the_last_version() {
     let fake = Fake::streaming()
@@ -40,7 +40,7 @@ async fn a_second_streaming_list_asks_for_the_last_version() {
     assert_eq!(scene.told(), ["replace @10", "add a@11", "replace @20"]);
 }
 
-/// Proves R-66, PR-63.
+/// Proves reflector/watchlist-falls-back, reflector/watchlist-optional.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_leads_to_pages_in_the_same_pass_and_is_remembered_for_an_hour() {
     let fake = Fake::streaming()
@@ -69,7 +69,7 @@ async fn a_refusal_leads_to_pages_in_the_same_pass_and_is_remembered_for_an_hour
     assert_eq!(times[0], times[2]);
 }
 
-/// Proves PR-63.
+/// Proves reflector/watchlist-optional.
 #[tokio::test(start_paused = true)]
 async fn an_hour_later_a_server_is_asked_to_stream_again() {
     let hour = 3600 * SECOND;
@@ -88,7 +88,7 @@ async fn an_hour_later_a_server_is_asked_to_stream_again() {
     );
 }
 
-/// Proves R-66.
+/// Proves reflector/watchlist-falls-back.
 #[tokio::test(start_paused = true)]
 async fn other_failures_lead_to_pages_too_but_are_not_remembered() {
     for failure in [
@@ -122,7 +122,7 @@ async fn other_failures_lead_to_pages_too_but_are_not_remembered() {
     }
 }
 
-/// Proves R-64.
+/// Proves reflector/watchlist-retry.
 #[tokio::test(start_paused = true)]
 async fn a_busy_server_is_asked_to_stream_again_after_a_wait() {
     let fake = Fake::streaming()
@@ -138,7 +138,7 @@ async fn a_busy_server_is_asked_to_stream_again_after_a_wait() {
     assert!(scene.status.borrow().synced);
 }
 
-/// Proves R-65, U-9.
+/// Proves reflector/watchlist-retry, reflector/no-hot-loop.
 #[tokio::test(start_paused = true)]
 async fn an_expired_version_is_dropped_once_and_an_expired_newest_ends_in_a_wait() {
     let fake = Fake::streaming()
@@ -162,7 +162,7 @@ async fn an_expired_version_is_dropped_once_and_an_expired_newest_ends_in_a_wait
     );
 }
 
-/// Proves R-67, U-1, R-68.
+/// Proves reflector/watchlist-falls-back, reflector/watchlist-silence-warns.
 #[tokio::test(start_paused = true)]
 async fn a_marker_that_never_comes_is_waited_for_so_long_and_no_longer() {
     let silent = Fake::streaming().watch([added("a", "1"), Said::Hang]);
@@ -190,7 +190,7 @@ async fn a_marker_that_never_comes_is_waited_for_so_long_and_no_longer() {
     assert!(scene.status.borrow().synced);
 }
 
-/// Proves U-1, PR-57.
+/// Proves reflector/watchlist-falls-back, reflector/status.
 #[tokio::test(start_paused = true)]
 async fn while_pages_are_read_instead_the_status_says_why() {
     let fake = Fake::streaming().watch([Said::Hang]).list(Listed::Hang);
@@ -209,7 +209,7 @@ async fn while_pages_are_read_instead_the_status_says_why() {
     ));
 }
 
-/// Proves R-62.
+/// Proves reflector/watchlist-atomic.
 #[tokio::test(start_paused = true)]
 async fn a_plain_bookmark_is_no_marker() {
     let fake = Fake::streaming().watch([added("a", "1"), bookmark("5"), Said::Hang]);
@@ -218,7 +218,7 @@ async fn a_plain_bookmark_is_no_marker() {
     assert!(!scene.status.borrow().synced);
 }
 
-/// Proves R-67.
+/// Proves reflector/watchlist-falls-back.
 #[tokio::test(start_paused = true)]
 async fn a_stream_closed_before_its_marker_is_tried_once_more_and_then_pages_are_read() {
     let cut = || [added("a", "1"), Said::Pause(2 * SECOND)];
@@ -244,7 +244,7 @@ async fn a_stream_closed_before_its_marker_is_tried_once_more_and_then_pages_are
     );
 }
 
-/// Proves R-69.
+/// Proves reflector/watchlist-optional.
 #[tokio::test(start_paused = true)]
 async fn a_source_or_a_user_can_do_without_streaming_lists() {
     let scene = Scene::start(Fake::new()).after(SECOND).await;
@@ -254,7 +254,7 @@ async fn a_source_or_a_user_can_do_without_streaming_lists() {
     assert_eq!(scene.calls(), [r#"list "" limit 500"#, r#"watch "1""#]);
 }
 
-/// Proves R-63, R-32.
+/// Proves reflector/watchlist-atomic, reflector/resume-after-disconnect.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_closes_after_its_marker_is_followed_by_a_plain_watch() {
     let fake = Fake::streaming().watch([marker("10"), Said::Pause(2 * SECOND)]);
@@ -262,7 +262,7 @@ async fn a_stream_that_closes_after_its_marker_is_followed_by_a_plain_watch() {
     assert_eq!(scene.calls(), [r#"stream """#, r#"watch "10""#]);
 }
 
-/// Proves R-72.
+/// Proves reflector/watchlist-verify.
 #[tokio::test(start_paused = true)]
 async fn a_streaming_list_can_be_checked_against_a_list() {
     let verify = |reflector: Subject| reflector.verify_watch_lists(true);
@@ -297,7 +297,7 @@ async fn a_streaming_list_can_be_checked_against_a_list() {
     }
 }
 
-/// Proves R-69.
+/// Proves reflector/watchlist-optional.
 #[test]
 fn a_feature_gate_is_read_as_go_reads_it() {
     use crate::reflector::gate_value;

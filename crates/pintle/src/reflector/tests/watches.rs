@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Proves R-30, R-31.
+/// Proves reflector/watch-timeout-jitter, reflector/bookmarks.
 #[tokio::test(start_paused = true)]
 async fn every_watch_takes_bookmarks_and_a_new_time_limit_between_five_and_ten_minutes() {
     let mut fake = Fake::new();
@@ -30,7 +30,7 @@ async fn every_watch_takes_bookmarks_and_a_new_time_limit_between_five_and_ten_m
     }
 }
 
-/// Proves R-38, R-29.
+/// Proves reflector/foreign-objects, reflector/no-tables.
 #[tokio::test(start_paused = true)]
 async fn what_is_not_ours_is_passed_over_and_does_not_count() {
     let typed = |api_version: &str, kind: &str, version: &str| {
@@ -67,7 +67,7 @@ async fn what_is_not_ours_is_passed_over_and_does_not_count() {
     );
 }
 
-/// Proves R-17, R-41, U-12, PR-56.
+/// Proves reflector/version-follows-events, reflector/unreadable-object.
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_object_does_not_hold_the_others_up() {
     let nameless = Bytes::from_static(br#"{"metadata":{"resourceVersion":"11"}}"#);
@@ -95,7 +95,7 @@ async fn an_unreadable_object_does_not_hold_the_others_up() {
     );
 }
 
-/// Proves PR-60.
+/// Proves reflector/unreadable-deletion.
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_cannot_be_read_is_made_good_by_a_list() {
     let nameless = Bytes::from_static(br#"{"metadata":{"resourceVersion":"11"}}"#);
@@ -108,7 +108,7 @@ async fn a_deletion_that_cannot_be_read_is_made_good_by_a_list() {
     assert_eq!(scene.calls()[2], r#"list "11""#);
 }
 
-/// Proves R-18.
+/// Proves reflector/version-follows-events.
 #[tokio::test(start_paused = true)]
 async fn a_watch_without_a_version_does_not_take_one_from_its_first_objects() {
     let fake = Fake::new()
@@ -127,7 +127,7 @@ async fn a_watch_without_a_version_does_not_take_one_from_its_first_objects() {
     );
 }
 
-/// Proves R-42.
+/// Proves reflector/silent-watch.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_goes_silent_is_given_up_once_bookmarks_are_known_to_come() {
     let fake = Fake::new().list(page(&[], "10")).watch([
@@ -150,7 +150,7 @@ async fn a_watch_that_goes_silent_is_given_up_once_bookmarks_are_known_to_come()
     assert_eq!(scene.fake.open_watches(), 1);
 }
 
-/// Proves R-42.
+/// Proves reflector/silent-watch.
 #[tokio::test(start_paused = true)]
 async fn without_bookmarks_a_watch_ends_soon_after_its_own_time_limit() {
     let scene = Scene::start(Fake::new()).after(1000 * SECOND).await;
@@ -162,7 +162,7 @@ async fn without_bookmarks_a_watch_ends_soon_after_its_own_time_limit() {
     assert_eq!(scene.calls()[2], r#"watch "1""#);
 }
 
-/// Proves R-42.
+/// Proves reflector/silent-watch.
 #[tokio::test(start_paused = true)]
 async fn resyncs_do_not_hide_silence() {
     let fake = Fake::new()
@@ -173,7 +173,7 @@ async fn resyncs_do_not_hide_silence() {
     assert_eq!(scene.fake.times()[2] - scene.started, 120 * SECOND);
 }
 
-/// Proves R-80, R-81.
+/// Proves reflector/resync.
 #[tokio::test(start_paused = true)]
 async fn resync_is_a_timer_of_the_watch_phase_and_asks_no_server() {
     let fake = Fake::new()
@@ -197,7 +197,7 @@ async fn resync_is_a_timer_of_the_watch_phase_and_asks_no_server() {
     assert!(scene.sink.times_of("resync").is_empty());
 }
 
-/// Proves R-80.
+/// Proves reflector/resync.
 #[tokio::test(start_paused = true)]
 async fn resync_goes_on_while_only_the_watch_is_retried() {
     let fake = Fake::new()
@@ -209,7 +209,7 @@ async fn resync_goes_on_while_only_the_watch_is_retried() {
     assert_eq!(scene.sink.times_of("resync").len(), 3);
 }
 
-/// Proves PR-61.
+/// Proves reflector/backpressure.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_read_while_the_sink_has_no_room() {
     let fake = Fake::new().list(page(&[], "10")).watch([
@@ -233,7 +233,7 @@ async fn nothing_is_read_while_the_sink_has_no_room() {
     assert!(scene.stops_at_once().await);
 }
 
-/// Proves PR-62.
+/// Proves reflector/opaque-versions.
 #[tokio::test(start_paused = true)]
 async fn versions_need_not_be_numbers() {
     let fake = Fake::new()

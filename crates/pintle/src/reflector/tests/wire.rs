@@ -112,7 +112,7 @@ fn event(kind: &str, name: &str, version: &str) -> String {
 
 const A: &str = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"1"}}"#;
 
-/// Proves PR-51, R-37.
+/// Proves reflector/not-a-list, reflector/other-errors-relist.
 #[tokio::test(start_paused = true)]
 async fn a_body_cut_in_mid_object_is_told_and_the_list_is_tried_again() {
     let cut = &list_of("5", &[A])[..100];
@@ -133,7 +133,7 @@ async fn a_body_cut_in_mid_object_is_told_and_the_list_is_tried_again() {
     );
 }
 
-/// Proves R-41, U-12, PR-56.
+/// Proves reflector/unreadable-object.
 #[tokio::test(start_paused = true)]
 async fn objects_without_metadata_or_in_no_known_letters_are_named_and_passed_over() {
     let mut list = list_of("5", &[r#"{"data":{}}"#, A]);
@@ -159,7 +159,7 @@ async fn objects_without_metadata_or_in_no_known_letters_are_named_and_passed_ov
     );
 }
 
-/// Proves U-12, R-38, R-17.
+/// Proves reflector/unreadable-object, reflector/foreign-objects, reflector/version-follows-events.
 #[tokio::test(start_paused = true)]
 async fn a_watch_goes_on_past_events_it_cannot_use() {
     let says = [
@@ -178,7 +178,7 @@ async fn a_watch_goes_on_past_events_it_cannot_use() {
     assert_eq!(wire.uris.lock().len(), 2);
 }
 
-/// Proves PR-67.
+/// Proves reflector/object-size-limit.
 #[tokio::test(start_paused = true)]
 async fn a_line_that_never_ends_leads_to_a_list_and_an_item_too_large_is_passed_over() {
     let endless = Canned {
@@ -213,7 +213,7 @@ async fn a_line_that_never_ends_leads_to_a_list_and_an_item_too_large_is_passed_
     );
 }
 
-/// Proves R-29.
+/// Proves reflector/no-tables.
 #[tokio::test(start_paused = true)]
 async fn a_table_is_told_and_waited_out() {
     let table = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"rows":[]}"#;
@@ -225,7 +225,7 @@ async fn a_table_is_told_and_waited_out() {
     assert!(wire.sink.told().is_empty());
 }
 
-/// Proves R-25, R-27, PR-62.
+/// Proves reflector/continue-by-token, reflector/opaque-versions.
 #[tokio::test(start_paused = true)]
 async fn pages_and_versions_pass_as_the_server_wrote_them() {
     let first = format!(
@@ -244,7 +244,7 @@ async fn pages_and_versions_pass_as_the_server_wrote_them() {
     );
 }
 
-/// Proves R-37, PR-57.
+/// Proves reflector/other-errors-relist, reflector/status.
 #[tokio::test(start_paused = true)]
 async fn refused_rights_are_told_and_granting_them_needs_no_restart() {
     let forbidden = || Canned {

@@ -117,7 +117,7 @@ async fn requests<K: 'static>(make: impl FnOnce(Client) -> KubeSource<K>) -> Vec
     seen.lock().clone()
 }
 
-/// Proves R-31, R-60, PR-64.
+/// Proves reflector/bookmarks, reflector/watchlist-request, source/request-options.
 #[tokio::test]
 async fn requests_say_what_the_options_say() {
     let seen = requests(|client| KubeSource::<ConfigMap>::new(client, Scope::all())).await;
@@ -146,7 +146,7 @@ async fn requests_say_what_the_options_say() {
     );
 }
 
-/// Proves PR-64.
+/// Proves source/request-options.
 #[tokio::test]
 async fn scopes_selectors_and_kinds_are_in_the_request() {
     let scope = || {
@@ -201,7 +201,7 @@ async fn a_source_says_what_it_follows() {
     assert_eq!(source.expected_type(), None);
 }
 
-/// Proves PR-65.
+/// Proves reflector/items-stream.
 #[tokio::test(start_paused = true)]
 async fn items_are_handed_on_before_the_list_is_complete() {
     let source = source(|_| hanging(br#"{"items":[{"a":1},{"b"#));
@@ -215,7 +215,7 @@ async fn items_are_handed_on_before_the_list_is_complete() {
     assert!(matches!(outcome, Err(SourceError::Silent(time)) if time == SILENCE));
 }
 
-/// Proves PR-66.
+/// Proves reflector/server-message.
 #[tokio::test]
 async fn the_servers_refusal_is_told_in_its_own_words() {
     let forbidden = |_| {
@@ -253,7 +253,7 @@ async fn the_servers_refusal_is_told_in_its_own_words() {
     assert_eq!(error.api().unwrap().message.len(), 200);
 }
 
-/// Proves R-34.
+/// Proves reflector/retry-open-without-list.
 #[tokio::test]
 async fn a_refused_connection_is_told_from_other_failures() {
     let fails = |kind| {
@@ -275,7 +275,7 @@ async fn a_refused_connection_is_told_from_other_failures() {
     assert!(matches!(error, SourceError::Transport(_)), "{error:?}");
 }
 
-/// Proves PR-51.
+/// Proves reflector/not-a-list.
 #[tokio::test]
 async fn a_list_cut_in_mid_object_is_a_typed_error() {
     let error = list(&source(|_| whole(200, r#"{"items":[{"a":1},{"b":"#)))
@@ -297,7 +297,7 @@ async fn a_list_cut_in_mid_object_is_a_typed_error() {
     );
 }
 
-/// Proves R-29.
+/// Proves reflector/no-tables.
 #[tokio::test]
 async fn a_table_is_an_error() {
     let table = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{},"rows":[]}"#;
@@ -312,7 +312,7 @@ fn event(kind: &str, object: &str) -> String {
     format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
 }
 
-/// Proves PR-67.
+/// Proves reflector/object-size-limit.
 #[tokio::test]
 async fn an_object_of_one_and_a_half_megabytes_passes_in_both_ways() {
     let object = format!(r#"{{"data":"{}"}}"#, "x".repeat(1_500_000));
@@ -334,7 +334,7 @@ async fn an_object_of_one_and_a_half_megabytes_passes_in_both_ways() {
     );
 }
 
-/// Proves PR-67.
+/// Proves reflector/object-size-limit.
 #[tokio::test]
 async fn a_line_that_never_ends_is_cut_off() {
     let first = Bytes::from(event("ADDED", "{}"));
@@ -356,7 +356,7 @@ async fn a_line_that_never_ends_is_cut_off() {
     ));
 }
 
-/// Proves PR-68.
+/// Proves reflector/cut-event.
 #[tokio::test]
 async fn a_watch_cut_in_mid_event_ends_normally_and_a_broken_one_says_so() {
     let cut = event("ADDED", "{}") + r#"{"type":"ADDED","obj"#;

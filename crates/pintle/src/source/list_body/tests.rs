@@ -75,7 +75,7 @@ fn the_rest_of_an_item_that_is_too_large_is_not_taken_for_an_item() {
     }
 }
 
-/// Proves R-29, PR-51.
+/// Proves reflector/no-tables, reflector/not-a-list.
 #[test]
 fn what_is_no_list_is_a_typed_error() {
     let error = |body: &str| whole(body).unwrap_err();
@@ -138,7 +138,7 @@ fn cut(body: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-// Proves PR-52.
+// Proves source/chunking.
 proptest! {
     #[test]
     fn the_chunking_of_a_body_changes_nothing(
