@@ -60,8 +60,9 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 ///
 /// # Liveness
 /// An informer whose task panicked or ended by itself cannot recover: only a restart of the program
-/// helps, which is what a kubelet does about a failing liveness probe. A server that is down or
-/// refuses is no reason for that.
+/// helps, which is what a kubelet does about a failing liveness probe. A new informer in its place
+/// does not: handlers of the old one are still never called. A server that is down or refuses is no
+/// reason to restart.
 ///
 /// ```no_run
 /// # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {

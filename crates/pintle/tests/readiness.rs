@@ -244,3 +244,30 @@ async fn panicked_informer_fails_readiness_and_liveness() {
     assert_eq!(probes.not_ready(), ["informers: stopped"]);
     assert_eq!(probes.not_alive(), [""; 0], "stopped in order");
 }
+
+/// Proves probes/liveness.
+#[tokio::test(start_paused = true)]
+async fn a_replacement_does_not_revive_a_panicked_informer() {
+    let server = ApiServer::builder().build();
+    let informers = InformerFactory::new(server.client());
+    let secrets = SharedInformer::<Secret>::new(Panicking);
+    informers.adopt(&(), &secrets);
+    let probes = Probes::new(&CancellationToken::new()).caches(&informers);
+    informers.start(&CancellationToken::new());
+    sleep(SECOND).await;
+    let told = "informer secrets: its task panicked: out of luck";
+    assert_eq!(probes.not_alive(), [told]);
+
+    let replacement = informers.informer::<Secret>();
+    assert!(replacement.synced().await);
+    assert_eq!(probes.not_alive(), [told], "its handlers are never called");
+    assert_eq!(probes.not_ready(), [told]);
+
+    drop((secrets, replacement));
+    assert_eq!(probes.not_alive(), [""; 0], "nobody relies on it any more");
+    let fresh = informers.informer::<Secret>();
+    assert!(fresh.synced().await);
+    sleep(SECOND).await;
+    assert_eq!(probes.not_ready(), [""; 0]);
+    informers.shutdown().await;
+}

@@ -22,6 +22,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     core::Core,
+    health::Dead,
     not_synced::{NotSynced, Unsynced},
     request::InformerRequest,
     shared::{self, Runner, SharedInformer},
@@ -83,12 +84,24 @@ pub(super) struct Shared {
 pub(super) struct State {
     settings: Settings,
     pub(super) entries: BTreeMap<Identity, Entry>,
+    /// Informers that ended by themselves and were replaced: handlers of theirs are never called
+    /// again. The latest of each identity.
+    pub(super) dead: BTreeMap<Identity, Dead>,
     /// What stops the informers that are started from now on.
     started: Option<(CancellationToken, Handle)>,
     shut_down: bool,
 }
 
 impl State {
+    /// Puts an informer in its place. If the one there ended by itself, that is remembered.
+    pub(super) fn put(&mut self, identity: Identity, entry: Entry) {
+        self.dead.retain(|_, dead| dead.is_missed());
+        let before = self.entries.insert(identity.clone(), entry);
+        if let Some(dead) = before.as_ref().and_then(Dead::of) {
+            self.dead.insert(identity, dead);
+        }
+    }
+
     /// Whether nothing will ever run again.
     pub(super) fn is_shut_down(&self) -> bool {
         self.shut_down
@@ -135,7 +148,7 @@ pub(super) struct Entry {
     pub(super) informer: Box<dyn AnyInformer>,
     pub(super) usage: Weak<Usage>,
     /// Cancelled to stop the informer; none before it runs.
-    stop: Option<CancellationToken>,
+    pub(super) stop: Option<CancellationToken>,
 }
 
 impl Entry {
@@ -345,7 +358,7 @@ impl InformerFactory {
         let identity = self.request::<K>(kind).identity;
         let mut state = self.shared.state.lock();
         let entry = entry(informer, None);
-        state.entries.insert(identity.clone(), entry);
+        state.put(identity.clone(), entry);
         self.start_if_running(&mut state, &identity);
     }
 
@@ -372,12 +385,12 @@ impl InformerFactory {
         }
         let identities: Vec<Identity> = state.entries.keys().cloned().collect();
         for identity in identities {
-            if let Some(entry) = state.entries.get_mut(&identity)
+            if let Some(entry) = state.entries.get(&identity)
                 && entry.is_over()
                 && let Some(usage) = entry.usage.upgrade()
                 && let Some(next) = entry.informer.renew(usage)
             {
-                *entry = next;
+                state.put(identity.clone(), next);
             }
             self.start_if_running(&mut state, &identity);
         }

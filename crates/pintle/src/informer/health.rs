@@ -1,12 +1,17 @@
 //! Whether informers do their work.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     factory::{Entry, InformerFactory},
     shared::Runner,
+    usage::Usage,
 };
 
 /// How long an informer may be without a watch before it is reported. Watches end all the time and
@@ -38,22 +43,24 @@ pub(crate) enum Idle {
 }
 
 impl InformerFactory {
-    /// How each informer is that is in use.
+    /// How each informer is that is in use. One that died stays dead, whatever has taken its place.
     pub(crate) fn health(&self) -> Result<Vec<Health>, Idle> {
-        let state = self.shared.state.lock();
+        let mut state = self.shared.state.lock();
         if !state.can_run() {
             let idle = state.is_new().then_some(Idle::NotStarted);
             return Err(idle.unwrap_or(Idle::Stopped));
         }
         let now = Instant::now();
-        let entries = state.entries.values();
-        let used = entries.filter(|entry| entry.usage.strong_count() > 0);
-        Ok(used
-            .map(|entry| Health {
-                informer: entry.informer.runner().describe.clone(),
-                state: entry.state(now),
-            })
-            .collect())
+        state.dead.retain(|_, dead| dead.is_missed());
+        let dead = state.dead.values().map(Dead::health);
+        let used = state.entries.iter().filter(|(identity, entry)| {
+            entry.usage.strong_count() > 0 && !state.dead.contains_key(identity)
+        });
+        let used = used.map(|(_, entry)| Health {
+            informer: entry.informer.runner().describe.clone(),
+            state: entry.state(now),
+        });
+        Ok(dead.chain(used).collect())
     }
 }
 
@@ -75,6 +82,37 @@ impl Entry {
                 State::Behind(format!("no watch for {} s; {status}", time.as_secs()))
             }
             _ => State::Well,
+        }
+    }
+}
+
+/// An informer that ended by itself, after another has taken its place.
+pub(super) struct Dead {
+    runner: Arc<Runner>,
+    usage: Weak<Usage>,
+    stop: CancellationToken,
+}
+
+impl Dead {
+    /// None if the informer lives, was asked to stop or is not used.
+    pub(super) fn of(entry: &Entry) -> Option<Self> {
+        let dead = Self {
+            runner: entry.informer.runner().clone(),
+            usage: entry.usage.clone(),
+            stop: entry.stop.clone()?,
+        };
+        (entry.informer.is_stopped() && dead.is_missed()).then_some(dead)
+    }
+
+    /// Whether somebody still relies on it and it was not asked to stop since.
+    pub(super) fn is_missed(&self) -> bool {
+        self.usage.strong_count() > 0 && !self.stop.is_cancelled()
+    }
+
+    fn health(&self) -> Health {
+        Health {
+            informer: self.runner.describe.clone(),
+            state: State::Dead(self.runner.end()),
         }
     }
 }

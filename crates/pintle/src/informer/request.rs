@@ -94,7 +94,7 @@ impl<K: Kind> InformerRequest<'_, K> {
             informer.core.stop();
         }
         let entry = entry(&informer, Some(make));
-        state.entries.insert(identity.clone(), entry);
+        state.put(identity.clone(), entry);
         factory.start_if_running(&mut state, &identity);
         informer
     }
