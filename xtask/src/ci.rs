@@ -7,14 +7,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::test_output::Totals;
 use crate::workspace::{self, ChildFailed, cargo, run};
-use crate::{guarantees, lint, release, test_real};
+use crate::{gate, guarantees, lint, release, test_real};
 
 /// The command that the README gives people to run the tests. CI runs the same.
 const TEST_COMMAND: &str = "cargo test";
 
 type Stage = (&'static str, fn(&mut Totals) -> Result<()>);
 
-const STAGES: [Stage; 10] = [
+const STAGES: [Stage; 11] = [
     ("format", |_| run(cargo().args(["fmt", "--all", "--check"]))),
     ("house rules", |_| lint::run()),
     ("clippy", |_| {
@@ -55,6 +55,7 @@ const STAGES: [Stage; 10] = [
     ("release dry run", |_| {
         release::run(&release::Args::dry_run())
     }),
+    ("gate", |_| gate::run(&gate::Args::default())),
     ("real control plane", |totals| {
         some_ran(totals, |totals| {
             test_real::run(&test_real::Args::default(), totals)
@@ -117,6 +118,7 @@ fn readme_tests(totals: &mut Totals) -> Result<()> {
         .args(["-c", TEST_COMMAND])
         .current_dir(workspace::root())
         .stdin(Stdio::null());
+    workspace::as_from_a_shell(&mut command);
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()

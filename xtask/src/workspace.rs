@@ -16,7 +16,21 @@ pub(crate) fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.current_dir(root());
+    as_from_a_shell(&mut command);
     command
+}
+
+/// Removes what cargo tells a program about its own package.
+///
+/// Build scripts that look at these variables, such as ring's, would run again, and everything that
+/// depends on them be compiled again, whenever a cargo of ours follows one of the shell's.
+pub(crate) fn as_from_a_shell(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&*name);
+        }
+    }
 }
 
 /// Runs `command` with its output shown, and fails if it does.
@@ -119,4 +133,20 @@ pub(crate) fn exit_code_of(error: &anyhow::Error) -> ExitCode {
     error
         .downcast_ref::<ChildFailed>()
         .map_or(ExitCode::FAILURE, |child| child.code.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_does_not_inherit_the_package_of_xtask() {
+        // `cargo test` sets them as `cargo run` does.
+        assert!(std::env::var_os("CARGO_PKG_NAME").is_some());
+        let command = cargo();
+        let removed = |name: &str| command.get_envs().any(|env| env == (name.as_ref(), None));
+        assert!(removed("CARGO_PKG_NAME"));
+        assert!(removed("CARGO_MANIFEST_DIR"));
+        assert!(!removed("CARGO_TARGET_DIR"));
+    }
 }

@@ -5,16 +5,9 @@
 //! cache with two indices, the handlers. Each row is a process of its own, for memory is looked at
 //! too; the processor time of making the bytes is measured alone and taken off.
 //!
-//! A row runs alone as `sync ROW OBJECTS HANDLERS`, so that instructions can be counted, which do not
-//! depend on who else is using the machine:
-//!
-//! ```text
-//! cargo bench -p pintle --bench sync --no-run
-//! valgrind --tool=callgrind --callgrind-out-file=a.out target/release/deps/sync-… list 2000 1
-//! ```
-//!
-//! The difference of two sizes, divided by the difference of their objects, is free of everything
-//! that happens once.
+//! A row runs alone as `sync ROW OBJECTS HANDLERS`. Instructions, which do not depend on the load of
+//! the machine, are counted by `cargo xtask gate`; this program reads the processor time through the
+//! vDSO, which does not work under valgrind.
 
 #![allow(
     clippy::print_stdout,

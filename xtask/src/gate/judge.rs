@@ -1,0 +1,205 @@
+//! What a count means beside its baseline.
+
+use std::fmt;
+
+use super::baseline::Baseline;
+use super::count::Count;
+
+/// How many percent a path may move from its baseline.
+pub(super) const LIMIT: f64 = 3.0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Same,
+    Regression,
+    Improvement,
+    /// Measured, but not in the baseline.
+    New,
+    /// In the baseline, but not measured.
+    Gone,
+}
+
+/// One path.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) path: String,
+    what: String,
+    before: Option<f64>,
+    pub(super) now: Option<f64>,
+}
+
+impl Row {
+    /// In percent.
+    fn change(&self) -> Option<f64> {
+        Some((self.now? / self.before? - 1.0) * 100.0)
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        match self.change() {
+            None if self.before.is_none() => Verdict::New,
+            None => Verdict::Gone,
+            Some(change) if change > LIMIT => Verdict::Regression,
+            Some(change) if change < -LIMIT => Verdict::Improvement,
+            // Also a baseline of zero, which is not a number here.
+            Some(change) if change.is_nan() => Verdict::New,
+            Some(_) => Verdict::Same,
+        }
+    }
+}
+
+pub(super) struct Report {
+    pub(super) rows: Vec<Row>,
+}
+
+impl Report {
+    /// Compares `counts` with the baseline; `all` says that a path without a count is gone.
+    pub(super) fn new(baseline: &Baseline, counts: &[Count], all: bool) -> Self {
+        let before = |path: &str| Some(baseline.paths.get(path)?.instructions);
+        let mut rows: Vec<Row> = counts
+            .iter()
+            .map(|count| Row {
+                path: count.path.clone(),
+                what: count.what.clone(),
+                before: before(&count.path),
+                now: Some(count.instructions),
+            })
+            .collect();
+        let measured = |path: &str| counts.iter().any(|count| count.path == path);
+        if all {
+            let gone = baseline.paths.keys().filter(|path| !measured(path));
+            rows.extend(gone.map(|path| Row {
+                path: path.clone(),
+                what: "no longer measured".to_owned(),
+                before: before(path),
+                now: None,
+            }));
+        }
+        Self { rows }
+    }
+
+    pub(super) fn names(&self, verdict: Verdict) -> Vec<String> {
+        let rows = self.rows.iter().filter(|row| row.verdict() == verdict);
+        rows.map(|row| row.path.clone()).collect()
+    }
+
+    /// The paths that need a reason.
+    pub(super) fn failures(&self) -> Vec<String> {
+        [Verdict::Regression, Verdict::New, Verdict::Gone]
+            .iter()
+            .flat_map(|verdict| self.names(*verdict))
+            .collect()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<16} {:>12} {:>12} {:>9}  instructions per …",
+            "path", "baseline", "now", "change"
+        )?;
+        for row in &self.rows {
+            let number = |n: Option<f64>| n.map_or("-".to_owned(), |n| format!("{n:.1}"));
+            let change = row.change();
+            let change = change.map_or(String::new(), |change| format!("{change:+.2} %"));
+            let mark = match row.verdict() {
+                Verdict::Same => "",
+                Verdict::Regression => "  <- REGRESSION",
+                Verdict::Improvement => "  <- improvement",
+                Verdict::New => "  <- no baseline",
+                Verdict::Gone => "  <- not measured",
+            };
+            writeln!(
+                f,
+                "{:<16} {:>12} {:>12} {change:>9}  {}{mark}",
+                row.path,
+                number(row.before),
+                number(row.now),
+                row.what,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::baseline::Toolchain;
+    use super::*;
+
+    fn counts(counts: &[(&str, f64)]) -> Vec<Count> {
+        let counts = counts.iter().map(|(path, instructions)| Count {
+            path: (*path).to_owned(),
+            what: String::new(),
+            instructions: *instructions,
+        });
+        counts.collect()
+    }
+
+    fn baseline(before: &[(&str, f64)]) -> Baseline {
+        Baseline::new(Toolchain::default(), &counts(before), "first")
+    }
+
+    fn report(before: &[(&str, f64)], now: &[(&str, f64)]) -> Report {
+        Report::new(&baseline(before), &counts(now), true)
+    }
+
+    #[test]
+    fn planted_regression_of_five_percent_fails() {
+        let before = [("skim", 20_000.0), ("queue", 400.0)];
+        let report = report(&before, &[("skim", 20_000.0), ("queue", 420.0)]);
+        assert_eq!(report.failures(), ["queue"]);
+        assert!(report.to_string().contains("+5.00 %"));
+        assert!(report.to_string().contains("REGRESSION"));
+    }
+
+    #[test]
+    fn change_within_the_limit_passes() {
+        let report = report(&[("a", 100.0), ("b", 100.0)], &[("a", 102.9), ("b", 97.1)]);
+        assert!(report.failures().is_empty());
+        assert!(report.names(Verdict::Improvement).is_empty());
+    }
+
+    #[test]
+    fn improvement_is_named_and_does_not_fail() {
+        let report = report(&[("a", 100.0)], &[("a", 90.0)]);
+        assert!(report.failures().is_empty());
+        assert_eq!(report.names(Verdict::Improvement), ["a"]);
+    }
+
+    #[test]
+    fn new_and_vanished_paths_fail_until_accepted() {
+        let mut baseline = baseline(&[("old", 1.0)]);
+        let now = counts(&[("new", 1.0)]);
+        let report = Report::new(&baseline, &now, true);
+        assert_eq!(report.failures(), ["new", "old"]);
+        assert_eq!(baseline.accept(&report, &[], "renamed"), ["new", "old"]);
+        assert!(Report::new(&baseline, &now, true).failures().is_empty());
+    }
+
+    #[test]
+    fn naming_paths_leaves_the_others_alone() {
+        let baseline = baseline(&[("a", 100.0), ("b", 100.0)]);
+        let report = Report::new(&baseline, &counts(&[("a", 100.0)]), false);
+        assert!(report.failures().is_empty());
+    }
+
+    #[test]
+    fn accepting_stores_only_what_moved_beyond_the_limit() {
+        let mut baseline = baseline(&[("a", 100.0), ("b", 100.0)]);
+        let now = counts(&[("a", 110.0), ("b", 102.0)]);
+        let report = Report::new(&baseline, &now, true);
+        assert_eq!(baseline.accept(&report, &[], "checks more"), ["a"]);
+        let text = serde_json::to_string(&baseline).unwrap();
+        assert!(text.contains(r#""a":{"instructions":110.0,"reason":"checks more"}"#));
+        assert!(text.contains(r#""b":{"instructions":100.0,"reason":"first"}"#));
+    }
+
+    #[test]
+    fn accepting_a_named_path_stores_small_changes() {
+        let mut baseline = baseline(&[("a", 100.0)]);
+        let report = Report::new(&baseline, &counts(&[("a", 98.0)]), false);
+        let stored = baseline.accept(&report, &["a".to_owned()], "faster");
+        assert_eq!(stored, ["a"]);
+    }
+}
