@@ -200,7 +200,8 @@ async fn get(client: &Client, path: &str) -> Result<Option<Value>, kube::Error> 
         .map_err(kube::Error::HttpError)?;
     match client.request(request).await {
         Ok(value) => Ok(Some(value)),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        // By code: a version that is no longer served is a plain 404 without a `Status`.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),
     }
 }
