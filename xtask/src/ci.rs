@@ -7,14 +7,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::test_output::Totals;
 use crate::workspace::{self, ChildFailed, cargo, run};
-use crate::{gate, guarantees, lint, release, test_real};
+use crate::{fuzz, gate, guarantees, lint, release, test_real};
 
 /// The command that the README gives people to run the tests. CI runs the same.
 const TEST_COMMAND: &str = "cargo test";
 
 type Stage = (&'static str, fn(&mut Totals) -> Result<()>);
 
-const STAGES: [Stage; 11] = [
+const STAGES: [Stage; 12] = [
     ("format", |_| run(cargo().args(["fmt", "--all", "--check"]))),
     ("house rules", |_| lint::run()),
     ("clippy", |_| {
@@ -52,6 +52,7 @@ const STAGES: [Stage; 11] = [
             "sources",
         ]))
     }),
+    ("fuzz", |_| fuzz::run(&fuzz::Args::default())),
     ("release dry run", |_| {
         release::run(&release::Args::dry_run())
     }),

@@ -5,6 +5,7 @@
 
 mod bench;
 mod ci;
+mod fuzz;
 mod gate;
 mod generate;
 mod guarantees;
@@ -41,6 +42,8 @@ enum Task {
     Generate(generate::Args),
     /// Measure Pintle beside client-go, controller-runtime and kube-rs, and write the report
     Bench(bench::Args),
+    /// Run the fuzz targets, each for a bounded time
+    Fuzz(fuzz::Args),
     /// Count the instructions of the hot paths, and compare them with the baseline
     Gate(gate::Args),
     /// Check that every promise has a test, and that tests cite real promises
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Task::TestReal(args) => test_real::run(&args, &mut test_output::Totals::default()),
         Task::Generate(args) => generate::run(&args),
         Task::Bench(args) => bench::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Gate(args) => gate::run(&args),
         Task::Guarantees => guarantees::run(),
         Task::Lint => lint::run(),
