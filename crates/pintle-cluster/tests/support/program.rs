@@ -49,6 +49,11 @@ impl Program {
         }
     }
 
+    /// The id of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal, such as `INT` for Ctrl-C, and waits for the end.
     pub async fn stop(mut self, signal: &str) -> ExitStatus {
         let pid = self.child.id().to_string();
