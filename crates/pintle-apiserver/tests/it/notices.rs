@@ -1,0 +1,125 @@
+//! What the server says about objects that it stores and nobody acts on.
+
+use crate::support::*;
+use bytes::Bytes;
+use http::{Request, Response, header};
+use http_body_util::Full;
+use pintle_apiserver::Body;
+use serde_json::{Value, json};
+
+fn warnings(response: &Response<Body>) -> Vec<String> {
+    let values = response.headers().get_all(header::WARNING).iter();
+    values
+        .map(|value| value.to_str().unwrap().to_owned())
+        .collect()
+}
+
+async fn write(http: &Http, method: &str, path: &str, media: &str, body: &Value) -> Vec<String> {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::CONTENT_TYPE, media)
+        .body(Full::new(Bytes::from(body.to_string())))
+        .unwrap();
+    let response = http.send(request).await;
+    assert!(response.status().is_success(), "{}", response.status());
+    warnings(&response)
+}
+
+fn workload(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "x"}]}}}})
+}
+
+/// Proves objects/no-silent-storage.
+#[tokio::test]
+async fn creating_an_ignored_object_is_answered_with_a_warning() {
+    let server = server();
+    let http = http(&server);
+    let webhooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let sets = "/apis/apps/v1/namespaces/default/statefulsets";
+    let named = |name: &str| json!({"metadata": {"name": name}});
+    for (path, object, said) in [
+        (
+            webhooks,
+            named("w"),
+            "the ValidatingWebhookConfiguration is stored and has no effect: this server calls no admission webhooks",
+        ),
+        (
+            quotas,
+            named("q"),
+            "the ResourceQuota is stored and has no effect: this server enforces no quotas",
+        ),
+        (
+            roles,
+            json!({"metadata": {"name": "r"}, "rules": []}),
+            "the ClusterRole is stored and has no effect: this server does not enforce RBAC, every user may do everything",
+        ),
+        (
+            sets,
+            workload("s"),
+            "the StatefulSet is stored and has no effect: no controller creates its Pods here",
+        ),
+    ] {
+        let told = write(&http, "POST", path, "application/json", &object).await;
+        assert_eq!(told, [format!("299 - \"pintle: {said}\"")]);
+    }
+    let told = write(
+        &http,
+        "POST",
+        CONFIG_MAPS,
+        "application/json",
+        &config_map("m"),
+    )
+    .await;
+    assert_eq!(told, [""; 0], "a ConfigMap is what it is");
+}
+
+/// Proves objects/no-silent-storage.
+#[tokio::test]
+async fn changing_an_ignored_object_warns_if_it_asks_for_something() {
+    let server = server();
+    let http = http(&server);
+    let path = "/apis/apps/v1/namespaces/default/statefulsets/s?fieldManager=me";
+    let apply = "application/apply-patch+yaml";
+    let merge = "application/merge-patch+json";
+    let mut set = workload("s");
+    set["apiVersion"] = "apps/v1".into();
+    set["kind"] = "StatefulSet".into();
+    assert_eq!(write(&http, "PATCH", path, apply, &set).await.len(), 1);
+    let scale = json!({"spec": {"replicas": 3}});
+    assert_eq!(write(&http, "PATCH", path, merge, &scale).await.len(), 1);
+    // What asks for nothing new is told nothing new.
+    assert_eq!(write(&http, "PATCH", path, merge, &scale).await.len(), 0);
+    let label = json!({"metadata": {"labels": {"x": "y"}}});
+    assert_eq!(write(&http, "PATCH", path, merge, &label).await.len(), 0);
+}
+
+/// Proves objects/no-silent-storage.
+#[tokio::test]
+async fn registered_controller_silences_the_warning_while_it_runs() {
+    let server = server();
+    let http = http(&server);
+    let path = "/apis/apps/v1/namespaces/default/statefulsets";
+    let json = "application/json";
+    let acting = server.register_controller("apps", "statefulsets");
+    let also = server.register_controller("apps", "statefulsets");
+    assert_eq!(
+        write(&http, "POST", path, json, &workload("a")).await.len(),
+        0
+    );
+    drop(acting);
+    assert_eq!(
+        write(&http, "POST", path, json, &workload("b")).await.len(),
+        0
+    );
+    drop(also);
+    assert_eq!(
+        write(&http, "POST", path, json, &workload("c")).await.len(),
+        1
+    );
+}

@@ -1,0 +1,367 @@
+//! The server on a socket.
+
+use std::{os::unix::fs::PermissionsExt, time::Duration};
+
+use futures::StreamExt;
+use k8s_openapi::api::{authentication::v1::SelfSubjectReview, core::v1::Namespace};
+use kube::{
+    Api, Client, Config,
+    api::{ListParams, PostParams, WatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use pintle_apiserver::{ApiServer, Bound, KubeconfigError, ServeError, ServeOptions};
+use tokio::net::TcpStream;
+
+/// An upper bound on a shutdown that waits for nobody.
+const SOON: Duration = Duration::from_secs(2);
+
+async fn config(bound: &Bound) -> Config {
+    let kubeconfig = Kubeconfig::from_yaml(&bound.kubeconfig()).unwrap();
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap()
+}
+
+/// Proves wire/http, auth/listener.
+#[tokio::test]
+async fn a_client_with_the_kubeconfig_is_served_over_tls() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let client = Client::try_from(config(&bound).await).unwrap();
+    let namespaces: Api<Namespace> = Api::all(client);
+    let list = namespaces.list(&ListParams::default()).await.unwrap();
+    assert_eq!(list.items.len(), 4);
+    let mut events = namespaces
+        .watch(&WatchParams::default(), "0")
+        .await
+        .unwrap()
+        .boxed();
+    assert!(events.next().await.unwrap().is_ok());
+    // Less than requests in flight are waited for: nothing had to be cut off.
+    tokio::time::timeout(SOON, bound.shutdown())
+        .await
+        .expect("watches end when they are told");
+    while let Some(event) = events.next().await {
+        event.expect("a clean end");
+    }
+}
+
+/// Proves auth/listener.
+#[tokio::test]
+async fn a_client_that_says_nothing_does_not_hold_up_the_end() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let silent = TcpStream::connect(bound.address()).await.unwrap();
+    // A served client shows that the silent one, who came first, was taken in.
+    let client = Client::try_from(config(&bound).await).unwrap();
+    let namespaces: Api<Namespace> = Api::all(client);
+    namespaces.list(&ListParams::default()).await.unwrap();
+    tokio::time::timeout(SOON, bound.shutdown())
+        .await
+        .expect("a handshake is not waited for");
+    drop(silent);
+}
+
+/// Proves errors/status-reasons, auth/listener.
+#[tokio::test]
+async fn nobody_gets_in_without_the_token() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    for token in [None, Some("wrong".to_owned())] {
+        let mut config = config(&bound).await;
+        config.auth_info.token = token.map(Into::into);
+        let namespaces: Api<Namespace> = Api::all(Client::try_from(config).unwrap());
+        let error = namespaces.list(&ListParams::default()).await.unwrap_err();
+        let kube::Error::Api(status) = error else {
+            panic!("a status, not {error}")
+        };
+        assert_eq!(
+            (status.code, status.message.as_str()),
+            (401, "Unauthorized")
+        );
+    }
+}
+
+/// Proves auth/listener.
+#[tokio::test]
+async fn a_server_stays_on_its_machine_unless_told_otherwise() {
+    let server = ApiServer::builder().build();
+    let refused = server.serve("0.0.0.0:0").await;
+    assert!(matches!(refused, Err(ServeError::NotLoopback(_))));
+    let open = ApiServer::builder().listen_beyond_loopback().build();
+    assert!(open.serve("0.0.0.0:0").await.is_ok());
+}
+
+/// Proves auth/certificate-names.
+#[tokio::test]
+async fn listener_on_all_addresses_is_reached_by_every_name() {
+    let server = ApiServer::builder().listen_beyond_loopback().build();
+    let options = ServeOptions::default().name("build.example.com");
+    let bound = server.serve_with("0.0.0.0:0", options).await.unwrap();
+    let port = bound.address().port();
+    assert_eq!(bound.url(), format!("https://127.0.0.1:{port}"));
+    let mut by_name = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+    by_name.push("build.example.com".to_owned());
+    for name in by_name {
+        let mut config = config(&bound).await;
+        // The connection goes to loopback; the certificate is checked for the name.
+        config.tls_server_name = Some(name.clone());
+        let namespaces: Api<Namespace> = Api::all(Client::try_from(config).unwrap());
+        let listed = namespaces.list(&ListParams::default()).await;
+        assert!(listed.is_ok(), "{name}: {listed:?}");
+    }
+    let mut config = config(&bound).await;
+    config.tls_server_name = Some("other.example.com".to_owned());
+    let namespaces: Api<Namespace> = Api::all(Client::try_from(config).unwrap());
+    assert!(namespaces.list(&ListParams::default()).await.is_err());
+
+    let options = ServeOptions::default().name("not a name");
+    let refused = server.serve_with("127.0.0.1:0", options).await;
+    assert!(matches!(refused, Err(ServeError::InvalidName(name)) if name == "not a name"));
+}
+
+const FOREIGN: &str = "apiVersion: v1
+kind: Config
+preferences: {}
+clusters:
+- name: prod
+  cluster:
+    server: https://prod.example.com
+users:
+- name: me
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1
+      command: login
+      args: ['007', 'yes', '1e3']
+contexts:
+- name: prod
+  context:
+    cluster: prod
+    user: me
+    namespace: shop
+current-context: prod
+";
+
+fn yaml(path: &std::path::Path) -> serde_json::Value {
+    serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Proves auth/kubeconfig-merge, auth/secrets.
+#[tokio::test]
+async fn context_comes_and_goes_beside_others() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("real");
+    let path = directory.path().join("config");
+    std::fs::write(&file, FOREIGN).unwrap();
+    std::os::unix::fs::symlink(&file, &path).unwrap();
+    let before = yaml(&path);
+
+    let context = bound.merge_kubeconfig(&path, "pintle").unwrap();
+    assert_eq!(context.previous(), Some("prod"));
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it holds a secret now");
+    assert!(path.is_symlink(), "the file it leads to is changed");
+    let after = yaml(&path);
+    for list in ["clusters", "users", "contexts"] {
+        assert_eq!(after[list][0], before[list][0], "{list}");
+        assert_eq!(after[list].as_array().unwrap().len(), 2, "{list}");
+    }
+    assert_eq!(after["current-context"], "pintle");
+    let merged = std::fs::read_to_string(&path).unwrap();
+    let (user, _) = who(client_of(&merged).await).await.unwrap();
+    assert_eq!(user, "kubernetes-admin");
+
+    // A second listener takes the name over; the first leaves it alone.
+    let other = server.serve("127.0.0.1:0").await.unwrap();
+    let newer = other.merge_kubeconfig(&path, "pintle").unwrap();
+    context.remove().unwrap();
+    assert_eq!(yaml(&path)["current-context"], "pintle");
+    newer.remove().unwrap();
+    assert_eq!(yaml(&path)["clusters"], before["clusters"]);
+    bound.shutdown().await;
+    other.shutdown().await;
+}
+
+/// Proves auth/kubeconfig-merge.
+#[tokio::test]
+async fn file_that_is_no_kubeconfig_is_left_alone() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    let taken = FOREIGN.replace("name: prod", "name: pintle");
+    for text in ["kind: Pod\n", "{", "- a\n", "a: b\n---\nc: d\n", &taken] {
+        std::fs::write(&path, text).unwrap();
+        let error = bound.merge_kubeconfig(&path, "pintle").unwrap_err();
+        assert!(error.to_string().contains("config"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+    std::fs::write(directory.path().join("config.lock"), "").unwrap();
+    let error = bound.merge_kubeconfig(&path, "pintle").unwrap_err();
+    assert!(matches!(error, KubeconfigError::Locked { .. }), "{error}");
+    std::fs::remove_file(directory.path().join("config.lock")).unwrap();
+
+    std::fs::remove_file(&path).unwrap();
+    let context = bound.merge_kubeconfig(&path, "pintle").unwrap();
+    assert_eq!(context.previous(), None);
+    context.remove().unwrap();
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    bound.shutdown().await;
+}
+
+/// Proves auth/secrets.
+#[tokio::test]
+async fn the_kubeconfig_is_its_owners_alone() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kubeconfig");
+    std::fs::write(&path, "old").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    bound.write_kubeconfig(&path).unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), bound.kubeconfig());
+    assert!(!format!("{bound:?}").contains("token"));
+}
+
+async fn client_of(kubeconfig: &str) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    Client::try_from(config.unwrap()).unwrap()
+}
+
+async fn who(client: Client) -> kube::Result<(String, Vec<String>)> {
+    let reviews: Api<SelfSubjectReview> = Api::all(client);
+    let review = reviews
+        .create(&PostParams::default(), &SelfSubjectReview::default())
+        .await?;
+    let user = review.status.unwrap().user_info.unwrap();
+    Ok((user.username.unwrap(), user.groups.unwrap()))
+}
+
+/// Proves auth/identity.
+#[tokio::test]
+async fn a_certificate_of_the_servers_authority_says_who_a_client_is() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let alice = bound.user_kubeconfig("alice", Some("red")).unwrap();
+    let groups = |own: &[&str]| -> Vec<String> {
+        let all = own.iter().chain(&["system:authenticated"]);
+        all.map(|group| (*group).to_owned()).collect()
+    };
+    assert_eq!(
+        who(client_of(&alice).await).await.unwrap(),
+        ("alice".to_owned(), groups(&["red"]))
+    );
+    assert_eq!(
+        who(client_of(&bound.kubeconfig()).await).await.unwrap(),
+        ("kubernetes-admin".to_owned(), groups(&["system:masters"]))
+    );
+    // The same server on another port has another authority.
+    let other = server.serve("127.0.0.1:0").await.unwrap();
+    let mut stranger: serde_json::Value =
+        serde_json::from_str(&other.user_kubeconfig("alice", None).unwrap()).unwrap();
+    let ours: serde_json::Value = serde_json::from_str(&alice).unwrap();
+    stranger["clusters"] = ours["clusters"].clone();
+    assert!(who(client_of(&stranger.to_string()).await).await.is_err());
+    bound.shutdown().await;
+    other.shutdown().await;
+}
+
+/// What a client gets that asks with these headers besides those of its kubeconfig.
+async fn ask(kubeconfig: &str, headers: &[(&str, &str)]) -> (u16, serde_json::Value) {
+    use http_body_util::BodyExt;
+    let mut request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
+        .header("content-type", "application/json");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request
+        .body(kube::client::Body::from(b"{}".to_vec()))
+        .unwrap();
+    let answer = client_of(kubeconfig).await.send(request).await.unwrap();
+    let code = answer.status().as_u16();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (code, serde_json::from_slice(&body).unwrap())
+}
+
+/// Proves auth/identity.
+#[tokio::test]
+async fn only_administrators_ask_as_somebody_else() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let bob = [("impersonate-user", "bob"), ("impersonate-group", "blue")];
+    let (code, answer) = ask(&bound.kubeconfig(), &bob).await;
+    assert_eq!(code, 201);
+    let info = &answer["status"]["userInfo"];
+    assert_eq!(
+        (&info["username"], &info["groups"]),
+        (
+            &serde_json::json!("bob"),
+            &serde_json::json!(["blue", "system:authenticated"])
+        )
+    );
+    let chief = bound
+        .user_kubeconfig("chief", Some("system:masters"))
+        .unwrap();
+    assert_eq!(ask(&chief, &bob).await.0, 201);
+
+    let alice = bound.user_kubeconfig("alice", Some("red")).unwrap();
+    let (code, status) = ask(&alice, &bob).await;
+    assert_eq!((code, &status["reason"]), (403, &"Forbidden".into()));
+    assert_eq!(
+        status["message"],
+        "users \"bob\" is forbidden: User \"alice\" cannot impersonate resource \"users\" \
+         in API group \"\" at the cluster scope"
+    );
+    let (code, status) = ask(&bound.kubeconfig(), &bob[1..]).await;
+    assert_eq!((code, &status["reason"]), (400, &"BadRequest".into()));
+    bound.shutdown().await;
+}
+
+/// Proves auth/identity, auth/secrets.
+#[tokio::test]
+async fn a_users_kubeconfig_is_somebodys_and_theirs_alone() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    assert!(matches!(
+        bound.user_kubeconfig("", None),
+        Err(ServeError::NoUser)
+    ));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("alice");
+    bound
+        .write_user_kubeconfig(&path, "alice", Some("red"))
+        .unwrap();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(who(client_of(&text).await).await.unwrap().0, "alice");
+    bound.shutdown().await;
+}
+
+/// Proves auth/identity.
+#[tokio::test]
+async fn a_certificate_counts_before_a_token() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let alice = bound.user_kubeconfig("alice", None).unwrap();
+    let admin = bound.kubeconfig();
+    let token = admin.split_once("token: ").unwrap().1.lines().next();
+    for token in [token.unwrap(), "wrong"] {
+        let header = format!("Bearer {token}");
+        let (code, answer) = ask(&alice, &[("authorization", &header)]).await;
+        assert_eq!(code, 201);
+        assert_eq!(answer["status"]["userInfo"]["username"], "alice");
+    }
+    bound.shutdown().await;
+}

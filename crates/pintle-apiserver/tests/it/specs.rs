@@ -1,0 +1,84 @@
+//! What the server makes of a spec: which changes it counts, and what a patch leaves.
+
+use crate::support::*;
+use serde_json::{Value, json};
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+
+fn deployment() -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {
+        "selector": {"matchLabels": {"app": "d"}},
+        "template": {"metadata": {"labels": {"app": "d"}},
+            "spec": {"containers": [{"name": "c", "image": "x:1"}]}}}})
+}
+
+/// Proves objects/generation.
+#[tokio::test]
+async fn kinds_that_count_their_specs_count_changes_of_them_alone() {
+    let server = server();
+    let http = http(&server);
+    let (_, made) = http.post(DEPLOYMENTS, &deployment()).await;
+    assert_eq!(made["metadata"]["generation"], 1);
+    let path = format!("{DEPLOYMENTS}/d");
+    for (change, generation) in [
+        (json!({"spec": {"replicas": 2}}), 2),
+        (json!({"spec": {"replicas": 2}}), 2),
+        (json!({"metadata": {"labels": {"a": "b"}}}), 2),
+        (json!({"spec": {"paused": true}}), 3),
+    ] {
+        let (_, now) = http.merge(&path, &change).await;
+        assert_eq!(now["metadata"]["generation"], generation, "{change}");
+    }
+    let status = json!({"status": {"replicas": 1}});
+    let (_, now) = http.merge(&format!("{path}/status"), &status).await;
+    assert_eq!(now["metadata"]["generation"], 3);
+
+    let class = json!({"metadata": {"name": "p"}, "value": 5});
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    assert_eq!(
+        http.post(classes, &class).await.1["metadata"]["generation"],
+        1
+    );
+
+    let (_, made) = http.post(CONFIG_MAPS, &config_map("a")).await;
+    assert_eq!(made["metadata"].get("generation"), None);
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    let (_, made) = http
+        .post("/api/v1/namespaces/default/services", &service)
+        .await;
+    assert_eq!(made["metadata"].get("generation"), None);
+}
+
+/// Proves patch/result-validated.
+#[tokio::test]
+async fn what_a_patch_makes_is_filled_in_and_checked_like_any_object() {
+    let server = server();
+    let http = http(&server);
+    let (_, made) = http.post(DEPLOYMENTS, &deployment()).await;
+    let path = format!("{DEPLOYMENTS}/d");
+    let gone = json!({"spec": {"replicas": null, "strategy": null, "revisionHistoryLimit": null}});
+    let (code, now) = http.merge(&path, &gone).await;
+    assert_eq!(
+        (code, &now["spec"]),
+        (200, &made["spec"]),
+        "defaults come back"
+    );
+    let operations = json!([{"op": "replace", "path": "/spec/replicas", "value": -1}]);
+    let body = operations.to_string();
+    let kind = "application/json-patch+json";
+    let (code, status) = http.raw("PATCH", &path, kind, body).await;
+    assert_eq!(code, 422);
+    assert_eq!(status["details"]["causes"][0]["field"], "spec.replicas");
+
+    // An apply of something new is a create.
+    let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "e"},
+        "spec": {"selector": {"matchLabels": {"app": "e"}}}});
+    let new = format!("{DEPLOYMENTS}/e?fieldManager=m");
+    let kind = "application/apply-patch+yaml";
+    let (code, status) = http.raw("PATCH", &new, kind, config.to_string()).await;
+    assert_eq!(code, 422, "{status}");
+    let mut config = deployment();
+    config["metadata"]["name"] = "e".into();
+    let (code, now) = http.raw("PATCH", &new, kind, config.to_string()).await;
+    assert_eq!((code, &now["spec"]), (201, &made["spec"]));
+}

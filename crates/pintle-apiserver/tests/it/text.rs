@@ -1,0 +1,179 @@
+//! Answers as text: the order of their fields, and indentation for people.
+
+use crate::support::*;
+use bytes::Bytes;
+use http::{Request, header};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+
+async fn text(http: &Http, path: &str, headers: &[(header::HeaderName, &str)]) -> String {
+    let mut request = Request::get(path);
+    for (name, value) in headers {
+        request = request.header(name, *value);
+    }
+    let request = request.body(Full::new(Bytes::new())).unwrap();
+    let body = http.send(request).await.into_body();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+async fn define(http: &Http, group: &str, plural: &str, version: &str) {
+    let mut definition = foo_definition();
+    definition["metadata"]["name"] = format!("{plural}.{group}").into();
+    definition["spec"]["group"] = group.into();
+    definition["spec"]["names"] = json!({"plural": plural, "kind": plural.to_uppercase()});
+    definition["spec"]["versions"][0]["name"] = version.into();
+    let (code, made) = http.post(DEFINITIONS, &definition).await;
+    assert_eq!(code, 201, "{made}");
+}
+
+/// kubectl resolves a short name to the first group that has it. Proves PW-47, W14.
+#[tokio::test]
+async fn groups_of_equal_priority_are_ordered_by_name() {
+    let server = server();
+    let http = http(&server);
+    // The names of the definitions would give another order than those of their groups.
+    define(&http, "z.example.com", "apples", "v1").await;
+    define(&http, "a.example.com", "pears", "v1beta1").await;
+    define(&http, "m.example.com", "nuts", "v1").await;
+    let last = |list: &Value, pointer: &str, name: &str| {
+        let items = list[pointer].as_array().unwrap();
+        let names = items
+            .iter()
+            .map(|item| item.pointer(name).unwrap().as_str().unwrap());
+        let names: Vec<String> = names.map(str::to_owned).collect();
+        names[names.len() - 3..].to_vec()
+    };
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let aggregated = text(&http, "/apis", &[(header::ACCEPT, accept)]).await;
+    let aggregated: Value = serde_json::from_str(&aggregated).unwrap();
+    assert_eq!(
+        last(&aggregated, "items", "/metadata/name"),
+        ["a.example.com", "m.example.com", "z.example.com"]
+    );
+    // The older list goes by the names of the services that stand for each version.
+    let (_, groups) = http.get("/apis").await;
+    assert_eq!(
+        last(&groups, "groups", "/name"),
+        ["m.example.com", "z.example.com", "a.example.com"]
+    );
+}
+
+/// Some clients compare text. Proves PW-47, W10, W12.
+#[tokio::test]
+async fn documents_open_with_their_kind() {
+    let server = server();
+    let http = http(&server);
+    http.post(CONFIG_MAPS, &config_map("a")).await;
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let metadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    let map = format!("{CONFIG_MAPS}/a");
+    for (path, accept, start) in [
+        (
+            "/api",
+            "",
+            "{\"kind\":\"APIVersions\",\"versions\":[\"v1\"],",
+        ),
+        (
+            "/apis",
+            "",
+            "{\"kind\":\"APIGroupList\",\"apiVersion\":\"v1\",\"groups\":[{\"name\":\"",
+        ),
+        (
+            "/apis/apps",
+            "",
+            "{\"kind\":\"APIGroup\",\"apiVersion\":\"v1\",\"name\":\"apps\",\"versions\":[{\"groupVersion\":\"apps/v1\",\"version\":\"v1\"}],\"preferredVersion\":",
+        ),
+        (
+            "/apis/apps/v1",
+            "",
+            "{\"kind\":\"APIResourceList\",\"apiVersion\":\"v1\",\"groupVersion\":\"apps/v1\",\"resources\":[{\"name\":\"controllerrevisions\",\"singularName\":\"controllerrevision\",\"namespaced\":true,\"kind\":\"ControllerRevision\",\"verbs\":[",
+        ),
+        (
+            "/apis",
+            aggregated,
+            "{\"kind\":\"APIGroupDiscoveryList\",\"apiVersion\":\"apidiscovery.k8s.io/v2\",\"metadata\":{},\"items\":[{\"metadata\":{\"name\":\"",
+        ),
+        (
+            &map,
+            "",
+            "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{",
+        ),
+        (
+            &map,
+            table,
+            "{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",",
+        ),
+        (
+            &map,
+            metadata,
+            "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{",
+        ),
+        (
+            "/api/v1/namespaces/none",
+            "",
+            "{\"kind\":\"Status\",\"apiVersion\":\"v1\",",
+        ),
+        (
+            "/apis/events.k8s.io/v1/namespaces/default/events",
+            "",
+            "{\"kind\":\"EventList\",\"apiVersion\":\"events.k8s.io/v1\",",
+        ),
+    ] {
+        let got = text(&http, path, &[(header::ACCEPT, accept)]).await;
+        assert!(got.starts_with(start), "{path} {accept}: {got:.300}");
+    }
+    // A custom resource has the order of its names.
+    http.post(DEFINITIONS, &foo_definition()).await;
+    http.post(FOOS, &foo("f")).await;
+    let got = text(&http, &format!("{FOOS}/f"), &[]).await;
+    let start = "{\"apiVersion\":\"example.com/v1\",\"kind\":\"Foo\",\"metadata\":{";
+    assert!(got.starts_with(start), "{got}");
+}
+
+/// Proves wire/field-order-and-pretty.
+#[tokio::test]
+async fn people_get_indented_json() {
+    let server = server();
+    let http = http(&server);
+    http.post(CONFIG_MAPS, &config_map("a")).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let agent = |agent: &'static str| vec![(header::USER_AGENT, agent)];
+    let plain = text(&http, &path, &[]).await;
+    let start = "{\n  \"kind\": \"ConfigMap\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {\n";
+    for (query, headers, pretty) in [
+        ("", vec![], false),
+        ("?pretty=true", vec![], true),
+        ("?pretty=1", vec![], true),
+        ("?pretty=false", agent("curl/8.0"), false),
+        ("?pretty=0", agent("curl/8.0"), false),
+        ("?pretty=", agent("curl/8.0"), true),
+        ("", agent("curl/8.0"), true),
+        ("", agent("Wget/1.21"), true),
+        ("", agent("Mozilla/5.0 (X11; Linux)"), true),
+        ("", agent("kubectl/v1.36.4"), false),
+        (
+            "",
+            vec![(header::ACCEPT, "application/json;pretty=1")],
+            true,
+        ),
+    ] {
+        let got = text(&http, &format!("{path}{query}"), &headers).await;
+        assert_eq!(got.starts_with(start), pretty, "{query} {headers:?}: {got}");
+        let (a, b): (Value, Value) = (
+            serde_json::from_str(&got).unwrap(),
+            serde_json::from_str(&plain).unwrap(),
+        );
+        assert_eq!(a, b);
+    }
+    for path in ["/apis", "/api/v1/nodes/none", CONFIG_MAPS, "/version"] {
+        let got = text(&http, path, &agent("curl/8.0")).await;
+        assert!(got.starts_with("{\n  \""), "{path}: {got}");
+    }
+    // A watch has one event a line, whoever watches.
+    let mut watch = http
+        .watch(&format!("{CONFIG_MAPS}?watch=true&pretty=true"))
+        .await;
+    assert_eq!(watch.take(1).await, ["ADDED a"]);
+}

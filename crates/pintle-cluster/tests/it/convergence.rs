@@ -1,0 +1,188 @@
+//! The loops are killed at every write of a rollout, and started again; or they live on, and each
+//! write fails once.
+//!
+//! What this catches, each seen with the code broken so:
+//!
+//! - A key or a timer that only the dead process knew, such as a Pod that is started by whoever
+//!   said it would be: the rollout never ends.
+//! - Something made before what owns it is stored, such as a Pod before its set: it is left over.
+//! - A reconcile of several writes that is not taken up where it was left.
+//!
+//! It does not catch what only several deaths, or a cache that lags behind, would show.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::support::{
+    Kubectl,
+    gateway::{Fault, Gateway},
+    image, is_ready, revision, start_of_time, virtual_server, wait_for,
+};
+use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+use pintle_apiserver::ApiServer;
+use pintle_cluster::{Builder, Cluster, Loops};
+use tokio::time::sleep;
+
+fn loops(server: &ApiServer, gateway: &Gateway) -> Builder {
+    Cluster::builder()
+        .server(server.clone())
+        .client(gateway.client())
+        .starting_at(start_of_time())
+        .seed(11)
+        .loops(Loops::DEPLOYMENT | Loops::REPLICA_SET | Loops::PODS | Loops::NODES)
+}
+
+/// What counts in the end: sizes by revision, and Pods by image.
+#[derive(Debug, PartialEq)]
+struct EndState {
+    sets: Vec<(i64, i32)>,
+    pods: BTreeMap<String, usize>,
+}
+
+async fn end_state(kubectl: &Kubectl) -> EndState {
+    // The last Pods may still be stopping when the rollout counts as done.
+    wait_for("terminating Pods to be gone", async || {
+        let all = kubectl.list::<Pod>().await;
+        all.iter()
+            .all(|pod| pod.metadata.deletion_timestamp.is_none())
+            .then_some(())
+    })
+    .await;
+    let mut sets: Vec<_> = kubectl
+        .list::<ReplicaSet>()
+        .await
+        .iter()
+        .map(|set| (revision(set), set.spec.as_ref().unwrap().replicas.unwrap()))
+        .collect();
+    sets.sort_unstable();
+    let mut pods = BTreeMap::new();
+    for pod in kubectl.list::<Pod>().await {
+        assert!(is_ready(&pod));
+        *pods.entry(image(&pod).to_owned()).or_default() += 1;
+    }
+    EndState { sets, pods }
+}
+
+/// Rolls out a new image, with or without a fault at one write of the rollout. Gives the writes.
+async fn roll_out(fault: Option<Fault>) -> (EndState, Vec<String>) {
+    let server = virtual_server();
+    let kubectl = Kubectl::new(server.client());
+    let gateway = Gateway::new(&server, None);
+    let mut cluster = loops(&server, &gateway).start().await;
+    kubectl.create_deployment("web", "nginx:1", 2).await;
+    kubectl.rollout("web").await;
+    sleep(Duration::from_secs(5)).await;
+
+    gateway.forget();
+    if let Some(fault) = fault {
+        gateway.fail_at(fault);
+    }
+    kubectl.set_image("web", "nginx:2").await;
+    if fault.is_some_and(Fault::is_crash) {
+        gateway.crashed().await;
+        drop(cluster);
+        sleep(Duration::from_secs(1)).await;
+        let again = Gateway::new(&server, None);
+        cluster = loops(&server, &again).start().await;
+    }
+    kubectl.rollout("web").await;
+    let end = end_state(&kubectl).await;
+    let writes = gateway.traffic().writes;
+    cluster.stop().await;
+    (end, writes)
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    // A runtime each: nothing of one life leaks into the next.
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+        .block_on(future)
+}
+
+/// The end state and the writes of a rollout to which nothing happens.
+fn undisturbed() -> (EndState, Vec<String>) {
+    let (end, writes) = run(roll_out(None));
+    assert_eq!(end.pods, [("nginx:2".to_owned(), 2)].into());
+    assert!(writes.len() > 10, "{writes:#?}");
+    (end, writes)
+}
+
+/// Proves cluster/crash-safe.
+#[test]
+fn a_crash_at_any_write_of_a_rollout_leads_to_the_same_end() {
+    let (reference, writes) = undisturbed();
+    let again = undisturbed();
+    assert_eq!((&reference, &writes), (&again.0, &again.1), "a run replays");
+    // Between two writes nothing of the world changes, so dying after one is dying before the next.
+    let crashes = (0..writes.len()).map(Fault::CrashAfter);
+    for crash in [Fault::CrashBefore(0)].into_iter().chain(crashes) {
+        let (end, _) = run(roll_out(Some(crash)));
+        assert_eq!(end, reference, "{crash:?} of {writes:#?}");
+    }
+}
+
+/// Proves cluster/crash-safe.
+#[test]
+fn a_write_that_fails_or_whose_answer_is_lost_leads_to_the_same_end() {
+    let (reference, writes) = undisturbed();
+    let writes_at = |at| [Fault::LoseAnswer(at), Fault::Refuse(at)];
+    for fault in (0..writes.len()).flat_map(writes_at) {
+        let (end, _) = run(roll_out(Some(fault)));
+        assert_eq!(end, reference, "{fault:?} of {writes:#?}");
+    }
+}
+
+/// Proves cluster/quiescent.
+#[test]
+fn at_rest_nothing_is_written_for_a_day() {
+    run(async {
+        let server = virtual_server();
+        let kubectl = Kubectl::new(server.client());
+        let gateway = Gateway::new(&server, None);
+        let cluster = loops(&server, &gateway).loops(Loops::ALL).start().await;
+        kubectl.create_deployment("web", "nginx:1", 3).await;
+        kubectl.rollout("web").await;
+        kubectl.set_image("web", "nginx:2").await;
+        kubectl.rollout("web").await;
+        sleep(Duration::from_secs(30)).await;
+        gateway.forget();
+        sleep(Duration::from_secs(600)).await;
+        assert_eq!(gateway.traffic().writes, Vec::<String>::new());
+        assert_eq!(gateway.traffic().events, 0);
+        cluster.stop().await;
+
+        // The day goes by without the leases, of which there would be 8640.
+        let others = Loops::ALL.without(Loops::NODES);
+        let cluster = loops(&server, &gateway).loops(others).start().await;
+        sleep(Duration::from_secs(24 * 3600)).await;
+        assert_eq!(gateway.traffic().writes, Vec::<String>::new());
+        assert_eq!(gateway.traffic().events, 0);
+        cluster.stop().await;
+    });
+}
+
+/// Proves cluster/one-watch-per-kind.
+#[test]
+fn each_kind_is_watched_once_and_read_no_more_than_once_besides() {
+    run(async {
+        let server = virtual_server();
+        let kubectl = Kubectl::new(server.client());
+        let gateway = Gateway::new(&server, None);
+        let cluster = loops(&server, &gateway).loops(Loops::ALL).start().await;
+        kubectl.create_deployment("web", "nginx:1", 3).await;
+        kubectl.rollout("web").await;
+        let traffic = gateway.traffic();
+        let kinds = traffic.watches.len();
+        assert!(kinds > 20, "the collector watches every kind: {kinds}");
+        for (path, watches) in &traffic.watches {
+            assert_eq!(*watches, 1, "watches of {path}");
+            assert!(
+                traffic.lists.get(path).copied().unwrap_or_default() <= 1,
+                "reads of {path}"
+            );
+        }
+        cluster.stop().await;
+    });
+}

@@ -1,0 +1,375 @@
+//! What people do with kubectl, on a whole cluster under virtual time.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    core::v1::{Node, Pod},
+};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use parking_lot::Mutex;
+use pintle::{
+    informer::{Event, SharedInformer},
+    source::{KubeSource, Scope},
+};
+use pintle_cluster::Loops;
+use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{Kubectl, annotation, image, is_ready, until_gone, virtual_cluster, wait_for};
+
+/// Proves cluster/end-states.
+#[tokio::test(start_paused = true)]
+async fn a_deployment_becomes_pods_that_are_ready() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl.create_deployment("web", "nginx:1", 3).await;
+    let deployment = kubectl.rollout("web").await;
+
+    let pods = kubectl.pods().await;
+    assert_eq!(pods.len(), 3);
+    assert!(pods.iter().all(is_ready));
+    let nodes: std::collections::BTreeSet<_> = pods
+        .iter()
+        .map(|pod| pod.spec.as_ref().unwrap().node_name.clone().unwrap())
+        .collect();
+    assert_eq!(nodes.len(), 2, "spread over both nodes");
+    assert_eq!(
+        annotation(&deployment.metadata, "deployment.kubernetes.io/revision"),
+        "1"
+    );
+    cluster.stop().await;
+}
+
+/// Proves cluster/end-states.
+#[tokio::test(start_paused = true)]
+async fn scaling_up_and_down_follows() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl.create_deployment("web", "nginx:1", 1).await;
+    kubectl.rollout("web").await;
+    kubectl.scale("web", 5).await;
+    kubectl.rollout("web").await;
+    assert_eq!(kubectl.pods().await.len(), 5);
+    kubectl.scale("web", 2).await;
+    kubectl.rollout("web").await;
+    assert_eq!(kubectl.pods().await.len(), 2);
+    cluster.stop().await;
+}
+
+/// Proves cluster/end-states.
+#[tokio::test(start_paused = true)]
+async fn a_new_image_rolls_out_and_undo_brings_the_old_one_back() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl.create_deployment("web", "nginx:1", 3).await;
+    kubectl.rollout("web").await;
+    kubectl.set_image("web", "nginx:2").await;
+    kubectl.rollout("web").await;
+    assert!(
+        kubectl
+            .pods()
+            .await
+            .iter()
+            .all(|pod| image(pod) == "nginx:2")
+    );
+
+    kubectl.undo("web").await;
+    let deployment = kubectl.rollout("web").await;
+    assert!(
+        kubectl
+            .pods()
+            .await
+            .iter()
+            .all(|pod| image(pod) == "nginx:1")
+    );
+    assert_eq!(
+        annotation(&deployment.metadata, "deployment.kubernetes.io/revision"),
+        "3"
+    );
+    assert_eq!(kubectl.list::<ReplicaSet>().await.len(), 2);
+    cluster.stop().await;
+}
+
+/// Proves cluster/loops-optional.
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_is_off_does_nothing() {
+    let cluster = virtual_cluster().loops(Loops::NONE).start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl.create_deployment("web", "nginx:1", 2).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(kubectl.list::<ReplicaSet>().await.is_empty());
+    cluster.stop().await;
+
+    let some = Loops::DEPLOYMENT | Loops::REPLICA_SET;
+    let cluster = virtual_cluster().loops(some).start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl.create_deployment("web", "nginx:1", 2).await;
+    wait_for("two Pods", async || {
+        (kubectl.pods().await.len() == 2).then_some(())
+    })
+    .await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(
+        !kubectl.pods().await.iter().any(is_ready),
+        "nobody runs them"
+    );
+    kubectl
+        .delete::<Deployment>("web", &DeleteParams::background())
+        .await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(kubectl.pods().await.len(), 2, "nobody collects them");
+    cluster.stop().await;
+}
+
+/// Proves cluster/end-states.
+#[tokio::test(start_paused = true)]
+async fn a_deployment_that_does_not_select_its_own_pods_is_refused() {
+    let cluster = virtual_cluster().start().await;
+    let deployment = serde_json::from_value(json!({
+        "metadata": { "name": "web" },
+        "spec": {
+            "selector": { "matchLabels": { "app": "other" } },
+            "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "containers": [{ "name": "main", "image": "nginx" }] },
+            },
+        },
+    }));
+    let kubectl = Kubectl::new(cluster.client());
+    let refused = kubectl
+        .api::<Deployment>()
+        .create(&PostParams::default(), &deployment.unwrap())
+        .await;
+    let kube::Error::Api(status) = refused.unwrap_err() else {
+        panic!("the server refuses");
+    };
+    assert_eq!(status.code, 422);
+    assert!(
+        status
+            .message
+            .contains("`selector` does not match template `labels`"),
+        "{status:?}"
+    );
+    cluster.stop().await;
+}
+
+/// Proves deployment/rolling-bounds.
+#[tokio::test(start_paused = true)]
+async fn a_rolling_update_stays_within_its_limits_at_every_moment() {
+    let cluster = virtual_cluster()
+        .pod_stop_after(Duration::from_secs(3))
+        .start()
+        .await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl.create_deployment("web", "nginx:1", 4).await;
+    let limits =
+        json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 1 } });
+    kubectl
+        .patch::<Deployment>("web", json!({ "spec": { "strategy": limits } }))
+        .await;
+    kubectl.rollout("web").await;
+
+    // Every change of every Pod, in order, as an informer tells it.
+    let pods = SharedInformer::<Pod>::new(KubeSource::<Pod>::new(cluster.client(), Scope::all()));
+    let (mut states, seen) = (BTreeMap::new(), Arc::new(Mutex::new(Vec::new())));
+    let told = seen.clone();
+    let _watching = pods.on_event(move |event| {
+        match event {
+            Event::Added { object, .. } | Event::Updated { new: object, .. } => {
+                let pod = object.get().unwrap();
+                let leaves = object.is_being_deleted();
+                states.insert(object.key().clone(), (!leaves, !leaves && is_ready(&pod)));
+            }
+            Event::Deleted(deleted) => drop(states.remove(&deleted.key)),
+        }
+        let count = |pick: fn(&(bool, bool)) -> bool| states.values().filter(|s| pick(s)).count();
+        told.lock().push((count(|s| s.0), count(|s| s.1)));
+    });
+    let stop = CancellationToken::new();
+    let informer = tokio::spawn({
+        let (pods, stop) = (pods.clone(), stop.clone());
+        async move { pods.run(&stop).await }
+    });
+    pods.synced().await;
+    seen.lock().clear();
+    kubectl.set_image("web", "nginx:2").await;
+    kubectl.rollout("web").await;
+    stop.cancel();
+    informer.await.unwrap();
+
+    let seen = seen.lock().clone();
+    assert!(seen.len() > 10);
+    assert!(seen.iter().all(|(active, _)| *active <= 5), "{seen:?}");
+    assert!(
+        seen.iter().all(|(_, available)| *available >= 3),
+        "{seen:?}"
+    );
+    cluster.stop().await;
+}
+
+/// Proves pods/scheduling.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_no_node_fits_waits_for_one() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl
+        .create::<Pod>(json!({
+            "metadata": { "name": "picky" },
+            "spec": {
+                "nodeSelector": { "disk": "fast" },
+                "containers": [{ "name": "main", "image": "nginx" }],
+            },
+        }))
+        .await;
+    wait_for("the Pod to say so", async || {
+        let status = kubectl.get::<Pod>("picky").await.status?;
+        let mut conditions = status.conditions?.into_iter();
+        conditions
+            .find(|c| c.reason.as_deref() == Some("Unschedulable"))
+            .map(drop)
+    })
+    .await;
+    let nodes = kube::Api::<Node>::all(cluster.client());
+    let patch = Patch::Merge(json!({ "metadata": { "labels": { "disk": "fast" } } }));
+    nodes
+        .patch("node-1", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    let pod = wait_for("the Pod to run", async || {
+        Some(kubectl.get::<Pod>("picky").await).filter(is_ready)
+    })
+    .await;
+    assert_eq!(pod.spec.unwrap().node_name.as_deref(), Some("node-1"));
+    cluster.stop().await;
+}
+
+/// Proves pods/scheduling.
+#[tokio::test(start_paused = true)]
+async fn a_pod_without_room_runs_when_another_goes_or_finishes() {
+    let cluster = virtual_cluster().nodes(1).start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    let one = json!({ "status": { "allocatable": { "pods": "1" } } });
+    let nodes = kube::Api::<Node>::all(cluster.client());
+    wait_for("the node", async || {
+        let params = PatchParams::default();
+        nodes
+            .patch_status("node-0", &params, &Patch::Merge(&one))
+            .await
+            .ok()
+    })
+    .await;
+    let pod = async |name: &str| {
+        let containers = json!([{ "name": "main", "image": "nginx" }]);
+        let pod = json!({ "metadata": { "name": name }, "spec": { "containers": containers } });
+        kubectl.create::<Pod>(pod).await
+    };
+    let runs = async |name: &str| {
+        let asked = Instant::now();
+        wait_for("the Pod to run", async || {
+            is_ready(&kubectl.get::<Pod>(name).await).then_some(())
+        })
+        .await;
+        asked.elapsed()
+    };
+    pod("first").await;
+    runs("first").await;
+    pod("second").await;
+    pod("third").await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(!is_ready(&kubectl.get::<Pod>("second").await), "no room");
+
+    // Nothing about the node or the waiting Pods changes: they look again by themselves.
+    kubectl
+        .delete::<Pod>("first", &DeleteParams::default())
+        .await;
+    wait_for("the first to be gone", async || {
+        (kubectl.pods().await.len() == 2).then_some(())
+    })
+    .await;
+    let waiting: Vec<_> = ["second", "third"].into();
+    let next = wait_for("one of them to run", async || {
+        for name in &waiting {
+            if is_ready(&kubectl.get::<Pod>(name).await) {
+                return Some(*name);
+            }
+        }
+        None
+    });
+    let next = tokio::time::timeout(Duration::from_secs(8), next)
+        .await
+        .unwrap();
+
+    let done = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
+    let params = PatchParams::default();
+    kubectl
+        .api::<Pod>()
+        .patch_status(next, &params, &done)
+        .await
+        .unwrap();
+    let last = if next == "second" { "third" } else { "second" };
+    assert!(
+        runs(last).await < Duration::from_secs(8),
+        "a finished Pod takes no room"
+    );
+    cluster.stop().await;
+}
+
+/// Proves pods/lifecycle.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_pod_stops_at_its_pace_within_its_grace_period() {
+    let cluster = virtual_cluster()
+        .pod_stop_after(Duration::from_secs(10))
+        .start()
+        .await;
+    let kubectl = Kubectl::new(cluster.client());
+    for (name, grace, takes) in [
+        ("slow", None, 10),
+        ("hurried", Some(4), 4),
+        ("killed", Some(0), 0),
+    ] {
+        kubectl
+            .create::<Pod>(json!({
+                "metadata": { "name": name },
+                "spec": { "containers": [{ "name": "main", "image": "nginx" }] },
+            }))
+            .await;
+        wait_for("the Pod to run", async || {
+            is_ready(&kubectl.get::<Pod>(name).await).then_some(())
+        })
+        .await;
+        let params = DeleteParams {
+            grace_period_seconds: grace,
+            ..DeleteParams::default()
+        };
+        kubectl.delete::<Pod>(name, &params).await;
+        let asked = Instant::now();
+        until_gone(&kubectl.api::<Pod>(), name).await;
+        let took = asked.elapsed().as_secs_f64();
+        assert!(
+            (f64::from(takes) - 1.0..f64::from(takes) + 1.5).contains(&took),
+            "{name}: {took}"
+        );
+    }
+    cluster.stop().await;
+}
+
+/// Proves gc/collects, cluster/end-states.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_deployment_takes_everything_with_it() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    kubectl.create_deployment("web", "nginx:1", 3).await;
+    kubectl.rollout("web").await;
+    kubectl
+        .delete::<Deployment>("web", &DeleteParams::background())
+        .await;
+    wait_for("all to be gone", async || {
+        let gone =
+            kubectl.list::<ReplicaSet>().await.is_empty() && kubectl.list::<Pod>().await.is_empty();
+        gone.then_some(())
+    })
+    .await;
+    cluster.stop().await;
+}

@@ -1,0 +1,117 @@
+//! Which Pods get a node, and which one.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::support::{Kubectl, is_ready, until_gone, virtual_cluster, wait_for};
+
+fn pod(name: &str, port: &Value) -> Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "containers": [{"name": "c", "image": "x", "ports": [port]}]}})
+}
+
+async fn node_of(kubectl: &Kubectl, name: &str) -> String {
+    wait_for(&format!("{name} to run"), async || {
+        let pod = kubectl.get::<Pod>(name).await;
+        if is_ready(&pod) {
+            pod.spec?.node_name
+        } else {
+            None
+        }
+    })
+    .await
+}
+
+/// Proves pods/scheduling.
+#[tokio::test(start_paused = true)]
+async fn gated_pod_waits_until_its_gates_are_removed() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    let mut gated = pod("p", &json!({"containerPort": 80}));
+    gated["spec"]["schedulingGates"] = json!([{"name": "example.com/wait"}]);
+    kubectl.create::<Pod>(gated).await;
+    sleep(Duration::from_secs(60)).await;
+    let waiting = kubectl.get::<Pod>("p").await;
+    assert_eq!(waiting.spec.unwrap().node_name, None);
+    let conditions = waiting.status.unwrap().conditions.unwrap();
+    assert_eq!(conditions[0].reason.as_deref(), Some("SchedulingGated"));
+
+    kubectl
+        .patch::<Pod>("p", json!({"spec": {"schedulingGates": null}}))
+        .await;
+    node_of(&kubectl, "p").await;
+    cluster.stop().await;
+}
+
+/// Proves pods/scheduling.
+#[tokio::test(start_paused = true)]
+async fn pods_with_the_same_host_port_get_different_nodes() {
+    let cluster = virtual_cluster().start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    let port = json!({"containerPort": 80, "hostPort": 8080});
+    for name in ["a", "b", "c"] {
+        kubectl.create::<Pod>(pod(name, &port)).await;
+    }
+    // Another protocol and another address of the node are other ports.
+    let udp = json!({"containerPort": 80, "hostPort": 8080, "protocol": "UDP"});
+    kubectl.create::<Pod>(pod("udp", &udp)).await;
+    node_of(&kubectl, "udp").await;
+    sleep(Duration::from_secs(60)).await;
+    let placed: Vec<(String, String)> = kubectl
+        .pods()
+        .await
+        .into_iter()
+        .filter_map(|pod| Some((pod.metadata.name?, pod.spec?.node_name?)))
+        .filter(|(name, _)| name != "udp")
+        .collect();
+    let nodes: BTreeSet<&str> = placed.iter().map(|(_, node)| node.as_str()).collect();
+    assert_eq!((placed.len(), nodes.len()), (2, 2), "{placed:?}");
+
+    // When one goes, the one that waited takes its port.
+    kubectl
+        .delete::<Pod>(&placed[0].0, &DeleteParams::default())
+        .await;
+    until_gone(&kubectl.api::<Pod>(), &placed[0].0).await;
+    for (name, _) in placed.iter().skip(1) {
+        node_of(&kubectl, name).await;
+    }
+    let left = ["a", "b", "c"].into_iter();
+    let waited = left.filter(|name| !placed.iter().any(|(placed, _)| placed == name));
+    for name in waited {
+        assert_eq!(node_of(&kubectl, name).await, placed[0].1);
+    }
+    cluster.stop().await;
+}
+
+/// Proves objects/no-silent-storage.
+#[tokio::test(start_paused = true)]
+async fn server_warns_about_kinds_no_loop_acts_on() {
+    use http::header;
+    use pintle_cluster::Loops;
+
+    let warned = async |cluster: &pintle_cluster::Cluster, plural: &str| {
+        let body = json!({"metadata": {"name": "w"}, "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}},
+                "spec": {"containers": [{"name": "c", "image": "x"}]}}}});
+        let path = format!("/apis/apps/v1/namespaces/default/{plural}?dryRun=All");
+        let request = http::Request::post(path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(body.to_string().into_bytes().into())
+            .unwrap();
+        let answer = cluster.client().send(request).await.unwrap();
+        assert_eq!(answer.status(), 201);
+        answer.headers().contains_key(header::WARNING)
+    };
+    let whole = virtual_cluster().start().await;
+    assert!(!warned(&whole, "deployments").await);
+    assert!(warned(&whole, "daemonsets").await);
+    whole.stop().await;
+    let bare = virtual_cluster().loops(Loops::NONE).start().await;
+    assert!(warned(&bare, "deployments").await);
+    bare.stop().await;
+}

@@ -1,0 +1,106 @@
+//! What the log says of a reconcile that fails again and again.
+
+use std::{
+    io::Write,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, api::PostParams};
+use pintle::{
+    cache::ObjectKey,
+    controller::{Action, Context, Controller, ReconcileError},
+    informer::InformerFactory,
+};
+use pintle_apiserver::ApiServer;
+use serde_json::json;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// The lines of a level, so far.
+    fn lines(&self, level: &str) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let lines = text.lines().filter(|line| line.contains(level));
+        lines.map(str::to_owned).collect()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn map(name: &str) -> ConfigMap {
+    let map = json!({"metadata": {"name": name, "namespace": "default"}});
+    serde_json::from_value(map).unwrap()
+}
+
+/// The object exists, so the server refuses: what an operator reads most often.
+async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
+    match key.name() {
+        "a" | "b" => {
+            cx.create(&map(key.name())).await?;
+        }
+        "c" => return Err(ReconcileError::terminal("no such schedule")),
+        _ => {}
+    }
+    Ok(Action::await_change())
+}
+
+/// Proves controller/readable-errors, controller/failure-log-rate.
+#[tokio::test(start_paused = true)]
+async fn repeated_failure_is_one_short_line_at_a_falling_rate() {
+    let log = Log::default();
+    let written = log.clone();
+    // Of this thread alone, on which everything here runs.
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || written.clone())
+        .with_ansi(false)
+        .finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+
+    let client = ApiServer::builder().build().client();
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
+    for name in ["a", "b", "c"] {
+        maps.create(&PostParams::default(), &map(name))
+            .await
+            .unwrap();
+    }
+    let shutdown = CancellationToken::new();
+    let informers = InformerFactory::new(client);
+    let controller = Controller::<ConfigMap>::new("maps", &informers);
+    let stop = shutdown.clone();
+    let running = tokio::spawn(async move { controller.run(reconcile, &stop).await });
+
+    // Nine tries of each key.
+    sleep(Duration::from_secs(3)).await;
+    let told = log.lines("reconcile failed; retrying");
+    assert_eq!(told.len(), 2, "{told:#?}");
+    for (line, name) in told.iter().zip(["a", "b"]) {
+        let message = format!("409 AlreadyExists: configmaps \"{name}\" already exists");
+        let quoted = message.replace('"', "\\\"");
+        assert_eq!(line.matches(&quoted).count(), 1, "{line}");
+        assert_eq!(line.matches("already exists").count(), 1, "{line}");
+        assert!(line.contains("retry_in=5ms"), "{line}");
+        assert!(!line.contains("Status"), "{line}");
+    }
+    let terminal = "reconcile failed with a terminal error; not retrying";
+    assert_eq!(log.lines(terminal).len(), 1);
+
+    sleep(Duration::from_mins(10)).await;
+    let told = log.lines("reconcile failed; retrying");
+    assert!((6..=14).contains(&told.len()), "{told:#?}");
+    assert!(told.last().unwrap().contains("unlogged="), "{told:#?}");
+    shutdown.cancel();
+    running.await.unwrap().unwrap();
+}

@@ -1,0 +1,54 @@
+//! A finalizer stored by a reconcile is one of its own writes.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use pintle::{
+    cache::ObjectKey,
+    controller::Action,
+    finalizer::{Finalizer, Guard},
+    metrics::Metrics,
+    queue::WorkQueue,
+};
+use pintle_apiserver::ApiServer;
+use tokio::time::sleep;
+
+use super::{World, delete, slow_watches};
+
+/// Proves finalizer/own-write.
+#[tokio::test(start_paused = true)]
+async fn finalizer_is_not_stored_twice_from_a_stale_cache() {
+    let server = ApiServer::builder().build();
+    let late = Duration::from_secs(2);
+    let world = World::on(slow_watches(&server, "serviceaccounts", late));
+    let metrics = Metrics::new();
+    let controller = world.controller().metrics(&metrics);
+    let queue = WorkQueue::new("accounts");
+    let key = ObjectKey::namespaced("default", "a");
+    let running = world.run(controller.queue(queue.clone()), |key, cx| async move {
+        let finalizer = Finalizer::new("example.org/bucket")?;
+        let Some(account) = cx.lister::<ServiceAccount>()?.get(&key) else {
+            return Ok(Action::await_change());
+        };
+        let account = account.get()?;
+        if let Guard::CleanUp(clean_up) = finalizer.guard(&cx, &*account).await? {
+            clean_up.release().await?;
+        }
+        Ok(Action::await_change())
+    });
+    sleep(Duration::from_secs(30)).await;
+    world.account("a").await;
+    sleep(Duration::from_millis(2100)).await;
+    // The cache shows the account, and not yet its finalizer.
+    queue.add(key.clone());
+    sleep(Duration::from_secs(30)).await;
+    delete(&world.accounts(), "a").await;
+    sleep(Duration::from_millis(2100)).await;
+    queue.add(key.clone());
+    sleep(Duration::from_secs(30)).await;
+    assert!(world.accounts().get_opt("a").await.unwrap().is_none());
+    let errors = r#"controller_runtime_reconcile_errors_total{controller="accounts"} 0"#;
+    assert!(metrics.encode().contains(errors), "{}", metrics.encode());
+    world.shutdown.cancel();
+    running.await.unwrap().unwrap();
+}

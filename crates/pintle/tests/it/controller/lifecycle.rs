@@ -1,0 +1,249 @@
+//! When a controller starts, how it stops, and what it leaves.
+
+use std::{
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use pintle::{
+    cache::ObjectKey,
+    controller::{Action, Controller},
+    queue::WorkQueue,
+};
+use pintle_apiserver::ApiServer;
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{World, done, slow_reads};
+
+/// Proves controller/starts-synced.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_reconciled_before_every_cache_and_handler_is_filled() {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_reads(&server, "configmaps", Duration::from_secs(20)));
+    world.account("a").await;
+    for name in ["one", "two", "three"] {
+        world.map(name, None).await;
+    }
+    let full = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&full);
+    let controller = world.controller().watches::<ConfigMap>(|_| Vec::new());
+    let _running = world.run(controller, move |_, cx| {
+        count.store(cx.lister::<ConfigMap>().unwrap().len(), Ordering::SeqCst);
+        async { Ok(Action::await_change()) }
+    });
+    sleep(Duration::from_secs(120)).await;
+    // Three of ours; whatever else the namespace holds comes on top.
+    assert!(full.load(Ordering::SeqCst) >= 3);
+    assert!(world.seen.take_times()[0] >= 20_000);
+}
+
+/// Proves controller/sync-timeout.
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_never_fills_ends_the_wait_and_is_named() {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_reads(
+        &server,
+        "configmaps",
+        Duration::from_secs(100_000),
+    ));
+    world.account("a").await;
+    let controller = world
+        .controller()
+        .owns::<ConfigMap>()
+        .sync_timeout(Duration::from_secs(30));
+    let begin = Instant::now();
+    let error = world.run(controller, done).await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("ConfigMap"), "{error}");
+    assert_eq!(begin.elapsed(), Duration::from_secs(30));
+    assert!(world.seen.take().is_empty());
+}
+
+/// Proves controller/stop.
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_told_to_stop_while_its_caches_fill_stops_at_once() {
+    let server = ApiServer::builder().build();
+    let never = Duration::from_secs(100_000);
+    let world = World::on(slow_reads(&server, "configmaps", never));
+    world.account("a").await;
+    // Others use the informers too, and go on.
+    world.informers.start(&CancellationToken::new());
+    let running = world.run(world.controller().owns::<ConfigMap>(), done);
+    world.settle().await;
+    let begin = Instant::now();
+    world.shutdown.cancel();
+    running.await.unwrap().unwrap();
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+    assert!(world.seen.take().is_empty());
+}
+
+/// Proves controller/stop.
+#[tokio::test(start_paused = true)]
+async fn stopping_finishes_what_runs_and_takes_nothing_new() {
+    let world = World::new();
+    for name in ["a", "b"] {
+        world.account(name).await;
+    }
+    let finished = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&finished);
+    let running = world.run(world.controller(), move |_, _| {
+        let count = Arc::clone(&count);
+        async move {
+            sleep(Duration::from_secs(10)).await;
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(Action::await_change())
+        }
+    });
+    sleep(Duration::from_secs(5)).await;
+    world.shutdown.cancel();
+    let stopped = running.await.unwrap().unwrap();
+    assert_eq!(finished.load(Ordering::SeqCst), 1, "the one that ran");
+    assert!(stopped.unfinished.is_empty());
+    assert!(stopped.waiting >= 1, "{stopped:?}");
+}
+
+/// Proves controller/stop, queue/yields.
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_always_finds_a_key_lets_others_run_and_stops_when_told() {
+    // A test has to end: a controller that starves the rest gives up here.
+    const ENOUGH: usize = 100_000;
+    let world = World::new();
+    let queue = WorkQueue::new("accounts");
+    let runs = Arc::new(AtomicUsize::new(ENOUGH));
+    let (count, again) = (Arc::clone(&runs), queue.clone());
+    let running = world.run(world.controller().queue(queue.clone()), move |key, _| {
+        // Added while it is in process, a key is its own next.
+        if count.fetch_add(1, Ordering::SeqCst) < ENOUGH {
+            again.add(key);
+        }
+        ready(Ok(Action::await_change()))
+    });
+    world.account("busy").await;
+    world.settle().await;
+    runs.store(0, Ordering::SeqCst);
+    queue.add(ObjectKey::namespaced("default", "busy"));
+    while runs.load(Ordering::SeqCst) == 0 {
+        yield_now().await;
+    }
+    world.shutdown.cancel();
+    let before = runs.load(Ordering::SeqCst);
+    assert!(before < ENOUGH, "nobody else ran");
+    let stopped = running.await.unwrap().unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), before, "it took another key");
+    assert_eq!(stopped.waiting + stopped.delayed, 1);
+}
+
+/// Proves controller/stop.
+#[tokio::test(start_paused = true)]
+async fn stopping_says_how_many_keys_had_no_turn_and_how_many_wait_for_a_time() {
+    let world = World::new();
+    for name in ["1-later", "2-busy", "3-next", "4-next"] {
+        world.account(name).await;
+    }
+    let running = world.run(world.controller(), |key, _| async move {
+        if key.name() == "1-later" {
+            return Ok(Action::requeue_after(Duration::from_secs(3600)));
+        }
+        sleep(Duration::from_secs(10)).await;
+        Ok(Action::await_change())
+    });
+    sleep(Duration::from_secs(5)).await;
+    world.shutdown.cancel();
+    let stopped = running.await.unwrap().unwrap();
+    assert_eq!(world.seen.take(), ["1-later", "2-busy"]);
+    assert!(stopped.unfinished.is_empty(), "{stopped:?}");
+    assert_eq!((stopped.waiting, stopped.delayed), (2, 1));
+}
+
+/// Proves controller/stop.
+#[tokio::test(start_paused = true)]
+async fn what_does_not_end_in_time_is_dropped_and_named() {
+    let world = World::new();
+    world.account("stuck").await;
+    let controller = world.controller().stop_within(Duration::from_secs(3));
+    let running = world.run(controller, |key, _| async move {
+        if key.name() == "stuck" {
+            std::future::pending::<()>().await;
+        }
+        Ok(Action::await_change())
+    });
+    sleep(Duration::from_secs(5)).await;
+    world.shutdown.cancel();
+    let start = Instant::now();
+    let stopped = running.await.unwrap().unwrap();
+    assert_eq!(
+        stopped.unfinished,
+        [ObjectKey::namespaced("default", "stuck")]
+    );
+    assert_eq!((stopped.waiting, stopped.delayed), (0, 0), "counted once");
+    assert_eq!(start.elapsed(), Duration::from_secs(3));
+}
+
+/// Proves controller/informer-stops.
+#[tokio::test(start_paused = true)]
+async fn a_controller_whose_informer_stops_ends_and_says_so() {
+    let world = World::new();
+    world.account("a").await;
+    let informing = CancellationToken::new();
+    let controller = world.controller();
+    // Somebody else started the informers, and stops them.
+    let _kept = world.informers.informer::<ServiceAccount>();
+    world.informers.start(&informing);
+    let running = world.run(controller, done);
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+    informing.cancel();
+    let error = running.await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("ServiceAccount"), "{error}");
+}
+
+/// Proves controller/informer-stops.
+#[tokio::test(start_paused = true)]
+async fn an_informer_that_stops_before_it_has_filled_its_cache_ends_the_controller_too() {
+    let server = ApiServer::builder().build();
+    let never = Duration::from_secs(100_000);
+    let world = World::on(slow_reads(&server, "configmaps", never));
+    world.account("a").await;
+    let informing = CancellationToken::new();
+    let _kept = (
+        world.informers.informer::<ServiceAccount>(),
+        world.informers.informer::<ConfigMap>(),
+    );
+    world.informers.start(&informing);
+    let running = world.run(world.controller().owns::<ConfigMap>(), done);
+    world.settle().await;
+    informing.cancel();
+    let error = running.await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("ConfigMap stopped"), "{error}");
+    assert!(world.seen.take().is_empty());
+}
+
+/// Proves controller/informer-stops.
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_stops_leaves_the_informers_to_those_who_started_them() {
+    let world = World::new();
+    let _kept = world.informers.informer::<ServiceAccount>();
+    world.informers.start(&world.shutdown);
+    let first = CancellationToken::new();
+    let (informers, stop) = (world.informers.clone(), first.clone());
+    let leaving = tokio::spawn(async move {
+        Controller::<ServiceAccount>::new("first", &informers)
+            .run(done, &stop)
+            .await
+    });
+    let _staying = world.run(world.controller(), done);
+    world.settle().await;
+    first.cancel();
+    leaving.await.unwrap().unwrap();
+    world.account("late").await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["late"]);
+}

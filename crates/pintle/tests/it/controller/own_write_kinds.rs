@@ -1,0 +1,264 @@
+//! Own writes are recognised by group and kind, whatever Rust type a cache or a write has.
+
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{Secret, Service, ServiceAccount},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{ListParams, Patch, PostParams},
+    core::{ApiResource, DynamicObject, PartialObjectMeta},
+};
+use pintle::{
+    controller::{Action, Predicate, Watchable},
+    informer::SharedInformer,
+    metrics::Metrics,
+    source::{KubeSource, Scope},
+};
+use pintle_apiserver::ApiServer;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::{World, slow_watches};
+
+/// The part of a Secret that a frugal controller caches.
+#[derive(Clone, Debug, Deserialize)]
+struct SlimSecret {
+    metadata: ObjectMeta,
+}
+
+impl Resource for SlimSecret {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        Secret::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        Secret::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        Secret::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        Secret::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+fn child() -> Secret {
+    let metadata = json!({
+        "generateName": "child-", "namespace": "default", "labels": {"child": "yes"},
+    });
+    serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+}
+
+/// Runs a controller that creates a Secret unless its cache of `K` shows one, with that cache two
+/// seconds behind the server. Returns how many Secrets it created.
+async fn children_created_from_cache_of<K: Watchable>() -> usize {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(2)));
+    let controller = world.controller().watches::<K>(|_| Vec::new());
+    let _running = world.run(controller, |key, cx| async move {
+        if key.name() == "parent" {
+            let cached = cx.lister::<K>()?.list();
+            if !cached
+                .iter()
+                .any(|child| child.labels().contains_key("child"))
+            {
+                cx.create(&child()).await?;
+            }
+        }
+        Ok(Action::await_change())
+    });
+    sleep(Duration::from_secs(30)).await;
+    world.account("parent").await;
+    for round in 0..5 {
+        sleep(Duration::from_millis(100)).await;
+        world.relabel("parent", round).await;
+    }
+    sleep(Duration::from_secs(60)).await;
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), "default");
+    let all = secrets.list(&ListParams::default()).await.unwrap();
+    let created = all
+        .iter()
+        .filter(|secret| secret.labels().contains_key("child"));
+    created.count()
+}
+
+/// Proves controller/read-your-writes.
+#[tokio::test(start_paused = true)]
+async fn metadata_cache_is_waited_for() {
+    assert_eq!(
+        children_created_from_cache_of::<PartialObjectMeta<Secret>>().await,
+        1
+    );
+}
+
+/// Proves controller/read-your-writes.
+#[tokio::test(start_paused = true)]
+async fn cache_of_a_slim_struct_is_waited_for() {
+    assert_eq!(children_created_from_cache_of::<SlimSecret>().await, 1);
+}
+
+/// Proves controller/read-your-writes.
+#[tokio::test(start_paused = true)]
+async fn deletion_answered_with_the_object_is_waited_for() {
+    for scope in [Scope::all(), Scope::all().labels("team=ours")] {
+        assert_eq!(looks_at_a_deleted_service(scope).await, [true, false]);
+    }
+}
+
+/// Deletes a Service, which the server answers with the Service itself, and returns whether the
+/// reconciles found it in their cache of `scope`.
+async fn looks_at_a_deleted_service(scope: Scope) -> Vec<bool> {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_watches(&server, "services", Duration::from_secs(2)));
+    let services: Api<Service> = Api::namespaced(world.client.clone(), "default");
+    let service = json!({"metadata": {"name": "web", "labels": {"team": "ours"}}, "spec": {"ports": [{"port": 80}]}});
+    let service = serde_json::from_value(service).unwrap();
+    services
+        .create(&PostParams::default(), &service)
+        .await
+        .unwrap();
+    let source = KubeSource::<Service>::new(world.client.clone(), scope);
+    let cached = SharedInformer::<Service>::new(source);
+    world.informers.adopt(&(), &cached);
+    let looks = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&looks);
+    let controller = world.controller().watches::<Service>(|_| Vec::new());
+    let _running = world.run(controller, move |key, cx| {
+        let seen = Arc::clone(&seen);
+        async move {
+            if key.name() == "parent" {
+                let service = cx.lister::<Service>()?.namespace("default").get("web");
+                seen.lock().unwrap().push(service.is_some());
+                if let Some(service) = service {
+                    cx.delete(&service).await?;
+                }
+            }
+            Ok(Action::await_change())
+        }
+    });
+    sleep(Duration::from_secs(30)).await;
+    world.account("parent").await;
+    sleep(Duration::from_millis(100)).await;
+    world.relabel("parent", 1).await;
+    sleep(Duration::from_secs(60)).await;
+    looks.lock().unwrap().clone()
+}
+
+/// Proves controller/read-your-writes.
+#[tokio::test(start_paused = true)]
+async fn dynamic_write_is_waited_for_by_a_typed_cache() {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(2)));
+    let looks = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&looks);
+    let controller = world.controller().watches::<Secret>(|_| Vec::new());
+    let _running = world.run(controller, move |key, cx| {
+        let seen = Arc::clone(&seen);
+        async move {
+            if key.name() == "parent" {
+                let shown = cx.lister::<Secret>()?.namespace("default").get("child");
+                seen.lock().unwrap().push(shown.is_some());
+                if shown.is_none() {
+                    let secrets = ApiResource::erase::<Secret>(&());
+                    let child = DynamicObject::new("child", &secrets).within("default");
+                    cx.of::<DynamicObject>(&secrets).create(&child).await?;
+                }
+            }
+            Ok(Action::await_change())
+        }
+    });
+    sleep(Duration::from_secs(30)).await;
+    world.account("parent").await;
+    sleep(Duration::from_millis(100)).await;
+    world.relabel("parent", 1).await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(*looks.lock().unwrap(), [false, true]);
+}
+
+/// The value of the metric that `line` begins with.
+fn value(metrics: &Metrics, line: &str) -> f64 {
+    let text = metrics.encode();
+    let value = text.lines().find_map(|found| found.strip_prefix(line));
+    value
+        .unwrap_or_else(|| panic!("{line} in {text}"))
+        .trim()
+        .parse()
+        .unwrap()
+}
+
+/// Proves controller/waiting-is-not-work.
+#[tokio::test(start_paused = true)]
+async fn waiting_for_own_writes_is_neither_work_nor_a_retry() {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(4)));
+    let metrics = Metrics::new();
+    let controller = world
+        .controller()
+        .watches::<Secret>(|_| Vec::new())
+        .metrics(&metrics);
+    let _running = world.run(controller, |key, cx| async move {
+        if key.name() == "parent" {
+            cx.create(&child()).await?;
+        }
+        Ok(Action::await_change())
+    });
+    sleep(Duration::from_secs(30)).await;
+    world.account("parent").await;
+    sleep(Duration::from_millis(100)).await;
+    world.relabel("parent", 1).await;
+    sleep(Duration::from_secs(2)).await;
+    let of = |metric: &str| value(&metrics, &format!(r#"{metric}{{name="accounts"}}"#));
+    let parked = r#"controller_runtime_reconcile_parked_total{controller="accounts"}"#;
+    assert!(value(&metrics, parked) > 0.5, "it waits");
+    assert!(of("workqueue_unfinished_work_seconds") < 0.001);
+    assert!(of("workqueue_longest_running_processor_seconds") < 0.001);
+    sleep(Duration::from_secs(30)).await;
+    assert!(of("workqueue_work_duration_seconds_sum") < 0.001);
+    assert!(of("workqueue_retries_total") < 0.5);
+}
+
+/// Proves controller/read-your-writes.
+#[tokio::test(start_paused = true)]
+async fn own_writes_are_forgotten_without_another_run() {
+    let world = World::new();
+    let metrics = Metrics::new();
+    let controller = world
+        .controller()
+        .filter(Predicate::new(|old, _| old.is_none()))
+        .metrics(&metrics);
+    let _running = world.run(controller, |key, cx| async move {
+        let label = json!({"metadata": {"labels": {"seen": "yes"}}});
+        cx.patch::<ServiceAccount, _>(&key, &Patch::Merge(label))
+            .await?;
+        Ok(Action::await_change())
+    });
+    for name in ["a", "b", "c"] {
+        world.account(name).await;
+    }
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a", "b", "c"], "no key runs again");
+    let unseen = r#"controller_runtime_reconcile_unseen_writes{controller="accounts"}"#;
+    assert!(value(&metrics, unseen) < 0.5);
+}

@@ -1,0 +1,288 @@
+//! A reconcile reads what the one before it wrote.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use k8s_openapi::{
+    api::core::v1::{Namespace, Secret, ServiceAccount},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+};
+use pintle::{
+    cache::{Object, ObjectKey},
+    controller::{Action, Context, Controller, ReconcileError},
+    informer::SharedInformer,
+    metrics::Metrics,
+    source::{KubeSource, Scope},
+};
+use pintle_apiserver::ApiServer;
+use tokio::time::{Instant, sleep};
+
+use super::{World, named, slow_watches};
+
+/// A child of the parent, whose name the server finds.
+fn child_in(namespace: &str) -> Secret {
+    let labels = BTreeMap::from([("parent".to_owned(), "parent".to_owned())]);
+    let metadata = ObjectMeta {
+        generate_name: Some("child-".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        labels: Some(labels),
+        ..ObjectMeta::default()
+    };
+    Secret {
+        metadata,
+        ..Secret::default()
+    }
+}
+
+/// A reconcile that makes a child unless the cache shows one: right only if the cache shows what
+/// was made before.
+async fn one_child_each(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
+    if cx.lister::<ServiceAccount>()?.get(&key).is_none() || key.name() != "parent" {
+        return Ok(Action::await_change());
+    }
+    let children = cx.lister::<Secret>()?.list();
+    if !children
+        .iter()
+        .any(|child| child.labels().get("parent") == Some(key.name()))
+    {
+        cx.create(&child_in("default")).await?;
+    }
+    Ok(Action::await_change())
+}
+
+/// Makes the parent change faster than the cache of its children follows; how many children come
+/// of it?
+async fn children_made(
+    controller: impl FnOnce(Controller<ServiceAccount>) -> Controller<ServiceAccount>,
+) -> usize {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(2)));
+    let _running = world.run(
+        controller(world.controller().watches::<Secret>(|_| Vec::new())),
+        one_child_each,
+    );
+    sleep(Duration::from_secs(30)).await;
+    world.account("parent").await;
+    for round in 0..5 {
+        sleep(Duration::from_millis(100)).await;
+        world.relabel("parent", round).await;
+    }
+    sleep(Duration::from_secs(60)).await;
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), "default");
+    let all = secrets.list(&ListParams::default()).await.unwrap();
+    all.iter()
+        .filter(|secret| secret.labels().contains_key("parent"))
+        .count()
+}
+
+/// Proves controller/read-your-writes.
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_sees_what_the_one_before_wrote() {
+    let careless = children_made(Controller::without_reading_own_writes).await;
+    assert!(
+        careless > 1,
+        "without it the classic bug shows: {careless} children"
+    );
+    assert_eq!(children_made(|controller| controller).await, 1);
+}
+
+/// Makes a Secret in `namespace` for the parent, at each of its runs.
+async fn one_more_in(
+    namespace: &'static str,
+    key: ObjectKey,
+    cx: Context,
+) -> Result<Action, ReconcileError> {
+    if key.name() == "parent" {
+        cx.create(&child_in(namespace)).await?;
+    }
+    Ok(Action::await_change())
+}
+
+/// Proves controller/read-your-writes-bounded.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_waits_too_long_for_its_own_writes_runs_anyway() {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(40)));
+    let metrics = Metrics::new();
+    let controller = world
+        .controller()
+        .watches::<Secret>(|_| Vec::new())
+        .metrics(&metrics)
+        .read_own_writes_within(Duration::from_secs(7));
+    let _running = world.run(controller, |key, cx| one_more_in("default", key, cx));
+    sleep(Duration::from_secs(200)).await;
+    world.account("parent").await;
+    sleep(Duration::from_millis(100)).await;
+    world.seen.take();
+    world.relabel("parent", 1).await;
+    sleep(Duration::from_secs(5)).await;
+    assert!(world.seen.take().is_empty(), "parked");
+    // Meanwhile the one worker is free for others.
+    world.account("other").await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.seen.take(), ["other"]);
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(world.seen.take(), ["parent"]);
+    for counted in ["parked", "stale"] {
+        let line =
+            format!(r#"controller_runtime_reconcile_{counted}_total{{controller="accounts"}} 1"#);
+        assert!(metrics.encode().contains(&line), "{line}");
+    }
+}
+
+/// Deletes a child while the cache of children, of those in `scope`, follows two seconds late. What
+/// do the reconciles see of it: is it there, and if so, is it being deleted? And was one of them let
+/// through without knowing?
+async fn looks_at_a_deletion(
+    scope: Scope,
+    finalizers: Option<Vec<String>>,
+) -> (Vec<Option<bool>>, bool) {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(2)));
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), "default");
+    let metadata = ObjectMeta {
+        finalizers,
+        labels: Some(BTreeMap::from([("team".to_owned(), "ours".to_owned())])),
+        ..named("child")
+    };
+    let secret = Secret {
+        metadata,
+        ..Secret::default()
+    };
+    secrets
+        .create(&PostParams::default(), &secret)
+        .await
+        .unwrap();
+    let (looks, metrics) = (Arc::new(Mutex::new(Vec::new())), Metrics::new());
+    let seen = Arc::clone(&looks);
+    let secrets = KubeSource::<Secret>::new(world.client.clone(), scope);
+    let secrets = SharedInformer::<Secret>::new(secrets);
+    world.informers.adopt(&(), &secrets);
+    let controller = world
+        .controller()
+        .watches::<Secret>(|_| Vec::new())
+        .metrics(&metrics);
+    let _running = world.run(controller, move |key, cx| {
+        let seen = Arc::clone(&seen);
+        async move {
+            if key.name() == "parent" {
+                let child = cx.lister::<Secret>()?.namespace("default").get("child");
+                let look = child.as_ref().map(Object::is_being_deleted);
+                seen.lock().unwrap().push(look);
+                if let Some(child) = child.filter(|_| look == Some(false)) {
+                    cx.delete(&child).await?;
+                }
+            }
+            Ok(Action::await_change())
+        }
+    });
+    sleep(Duration::from_secs(60)).await;
+    world.account("parent").await;
+    for round in 0..3 {
+        sleep(Duration::from_millis(100)).await;
+        world.relabel("parent", round).await;
+    }
+    sleep(Duration::from_secs(60)).await;
+    let stale = r#"controller_runtime_reconcile_stale_total{controller="accounts"} 0"#;
+    let looks = looks.lock().unwrap().clone();
+    (looks, !metrics.encode().contains(stale))
+}
+
+/// Proves controller/read-your-writes, controller/read-your-writes-bounded.
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_does_not_see_what_the_one_before_deleted() {
+    for scope in [Scope::all(), Scope::all().labels("team=ours")] {
+        let case = scope.to_string();
+        let (looks, stale) = looks_at_a_deletion(scope, None).await;
+        assert_eq!(looks, [Some(false), None], "{case}");
+        assert!(!stale, "{case}");
+    }
+}
+
+/// Proves controller/read-your-writes.
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_sees_that_what_the_one_before_deleted_is_held_by_a_finalizer() {
+    let held = vec!["example.com/hold".to_owned()];
+    let (looks, stale) = looks_at_a_deletion(Scope::all(), Some(held)).await;
+    assert_eq!(looks, [Some(false), Some(true)]);
+    assert!(!stale, "nobody waits for it to be gone");
+}
+
+/// Proves controller/read-your-writes-bounded.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_a_cache_may_never_show_is_not_waited_for() {
+    type Source = KubeSource<Secret>;
+    let late: fn(Source) -> Source = |secrets| {
+        secrets.tweak_list_options(|options| options.label_selector = Some("team=ours".into()))
+    };
+    let paged: fn(Source) -> Source =
+        |secrets| secrets.tweak_list_options(|options| options.limit = Some(50));
+    let plain: fn(Source) -> Source = |secrets| secrets;
+    let here = || Scope::namespace("default");
+    for (scope, tweak, written, waits) in [
+        (Scope::all(), plain, "elsewhere", true),
+        (here(), plain, "default", true),
+        (here(), plain, "elsewhere", false),
+        (Scope::all().labels("team=ours"), plain, "default", false),
+        (here().fields("metadata.name=x"), plain, "default", false),
+        (Scope::all(), late, "default", false),
+        (Scope::all(), paged, "default", true),
+    ] {
+        let case = format!("Secrets {scope}, one written in {written}");
+        let server = ApiServer::builder().build();
+        let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(40)));
+        let elsewhere = Namespace {
+            metadata: named("elsewhere"),
+            ..Namespace::default()
+        };
+        let namespaces: Api<Namespace> = Api::all(world.client.clone());
+        namespaces
+            .create(&PostParams::default(), &elsewhere)
+            .await
+            .unwrap();
+        let secrets = tweak(KubeSource::new(world.client.clone(), scope));
+        let secrets = SharedInformer::<Secret>::new(secrets);
+        world.informers.adopt(&(), &secrets);
+        let controller = world.controller().watches::<Secret>(|_| Vec::new());
+        let _running = world.run(controller, move |key, cx| one_more_in(written, key, cx));
+        sleep(Duration::from_secs(200)).await;
+        world.account("parent").await;
+        world.settle().await;
+        assert_eq!(world.seen.take(), ["parent"], "{case}");
+        world.relabel("parent", 1).await;
+        world.settle().await;
+        assert_eq!(world.seen.take().is_empty(), waits, "{case}");
+    }
+}
+
+/// Proves controller/stop.
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_a_key_that_waits_for_its_own_writes() {
+    let server = ApiServer::builder().build();
+    let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(40)));
+    let controller = world
+        .controller()
+        .watches::<Secret>(|_| Vec::new())
+        .read_own_writes_within(Duration::from_secs(20));
+    let running = world.run(controller, |key, cx| one_more_in("default", key, cx));
+    sleep(Duration::from_secs(200)).await;
+    world.account("parent").await;
+    world.settle().await;
+    world.relabel("parent", 1).await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["parent"], "the second run waits");
+    let begin = Instant::now();
+    world.shutdown.cancel();
+    let stopped = running.await.unwrap().unwrap();
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+    assert!(stopped.unfinished.is_empty(), "{stopped:?}");
+    // As it lets go before or after the queue is shut.
+    assert_eq!(stopped.waiting + stopped.delayed, 1);
+}

@@ -1,0 +1,304 @@
+//! Which changes wake which keys, and before which others.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Node, ServiceAccount},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::{Api, ResourceExt, api::PostParams};
+use pintle::{
+    cache::ObjectKey,
+    controller::{Action, Controller, Predicate},
+};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::{World, controlled_by, delete, done, named, patch};
+
+/// Proves controller/owner-wakes.
+#[tokio::test(start_paused = true)]
+async fn a_change_of_an_owned_object_wakes_its_owner_by_group_and_kind() {
+    let world = World::new();
+    let (a, b) = (world.account("a").await, world.account("b").await);
+    let _running = world.run(world.controller().owns::<ConfigMap>(), done);
+    world.settle().await;
+    world.seen.take();
+
+    world.map("ours", Some(controlled_by("v1", &a))).await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+
+    world
+        .map(
+            "of-another-group",
+            Some(controlled_by("other.example/v1", &b)),
+        )
+        .await;
+    world.map("of-nobody", None).await;
+    world.settle().await;
+    assert!(world.seen.take().is_empty());
+
+    // It changes hands: whoever lost it hears of it too.
+    let moved = json!({"metadata": {"ownerReferences": [controlled_by("v1", &b)]}});
+    patch(&world.maps(), "ours", moved).await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a", "b"]);
+
+    delete(&world.maps(), "ours").await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["b"]);
+}
+
+/// Proves controller/owner-wakes.
+#[tokio::test(start_paused = true)]
+async fn an_owner_without_namespace_is_found_from_inside_one() {
+    let world = World::new();
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let node = Node {
+        metadata: named("n1"),
+        ..Node::default()
+    };
+    let node = nodes.create(&PostParams::default(), &node).await.unwrap();
+    let (seen, start) = (world.seen.clone(), Instant::now());
+    let (informers, shutdown) = (world.informers.clone(), world.shutdown.clone());
+    let _running = tokio::spawn(async move {
+        let note = move |key: ObjectKey, _| {
+            assert_eq!(key.namespace(), None);
+            seen.push(&key, start);
+            async { Ok(Action::await_change()) }
+        };
+        Controller::<Node>::new("nodes", &informers)
+            .owns::<ConfigMap>()
+            .run(note, &shutdown)
+            .await
+    });
+    world.settle().await;
+    world.seen.take();
+    let owner = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: node.name_any(),
+        uid: node.uid().unwrap(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    };
+    world.map("of-the-node", Some(owner)).await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["n1"]);
+}
+
+/// Proves controller/owner-wakes.
+#[tokio::test(start_paused = true)]
+async fn of_several_owners_the_controlling_one_is_woken_or_all_as_asked() {
+    type Build = fn(Controller<ServiceAccount>) -> Controller<ServiceAccount>;
+    let cases: [(Build, &[&str]); 2] = [
+        (Controller::owns::<ConfigMap>, &["a"]),
+        (Controller::owns_shared::<ConfigMap>, &["a", "b"]),
+    ];
+    for (build, woken) in cases {
+        let world = World::new();
+        let (a, b) = (world.account("a").await, world.account("b").await);
+        let _running = world.run(build(world.controller()), done);
+        world.settle().await;
+        world.seen.take();
+        let also = OwnerReference {
+            controller: None,
+            ..controlled_by("v1", &b)
+        };
+        world.map("shared", [controlled_by("v1", &a), also]).await;
+        world.settle().await;
+        assert_eq!(world.seen.take(), woken);
+    }
+}
+
+/// Proves controller/owner-wakes, controller/mapper.
+#[tokio::test(start_paused = true)]
+async fn a_mapping_is_asked_about_both_sides_and_wakes_each_key_once() {
+    let world = World::new();
+    for name in ["old", "new", "other"] {
+        world.account(name).await;
+    }
+    let map = ConfigMap {
+        metadata: named("pointer"),
+        data: Some(BTreeMap::from([("to".to_owned(), "old".to_owned())])),
+        ..ConfigMap::default()
+    };
+    world
+        .maps()
+        .create(&PostParams::default(), &map)
+        .await
+        .unwrap();
+    let controller = world.controller().watches::<ConfigMap>(|map| {
+        let data = map.get().unwrap().data.clone().unwrap_or_default();
+        vec![ObjectKey::namespaced("default", &data["to"]); 2]
+    });
+    let _running = world.run(controller, done);
+    world.settle().await;
+    world.seen.take();
+
+    patch(&world.maps(), "pointer", json!({"data": {"to": "new"}})).await;
+    world.settle().await;
+    let mut woken = world.seen.take();
+    woken.sort();
+    assert_eq!(woken, ["new", "old"]);
+}
+
+/// Proves controller/predicates, controller/deletion-passes-predicates.
+#[tokio::test(start_paused = true)]
+async fn predicates_leave_out_updates_but_never_a_deletion() {
+    let world = World::new();
+    world.account("a").await;
+    let nothing = Predicate::new(|_, _| false);
+    let _running = world.run(world.controller().filter(nothing), done);
+    world.settle().await;
+    assert!(world.seen.take().is_empty());
+
+    world.relabel("a", 1).await;
+    world.settle().await;
+    assert!(world.seen.take().is_empty());
+
+    delete(&world.accounts(), "a").await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+}
+
+/// Proves controller/predicates.
+#[tokio::test(start_paused = true)]
+async fn a_label_predicate_admits_label_changes_only() {
+    let world = World::new();
+    world.account("a").await;
+    let _running = world.run(world.controller().filter(Predicate::labels_changed()), done);
+    world.settle().await;
+    world.seen.take();
+    for (change, wakes) in [
+        (json!({"metadata": {"annotations": {"x": "y"}}}), 0),
+        (json!({"metadata": {"labels": {"x": "y"}}}), 1),
+    ] {
+        patch(&world.accounts(), "a", change).await;
+        world.settle().await;
+        assert_eq!(world.seen.take().len(), wakes);
+    }
+}
+
+/// Proves controller/predicates.
+#[tokio::test(start_paused = true)]
+async fn predicates_combine_and_select_by_label() {
+    let world = World::new();
+    for name in ["plain", "ours"] {
+        world.account(name).await;
+    }
+    let ours = || Predicate::labels_match("team=ours".parse().unwrap());
+    // Ours, or whatever changes an annotation; but nothing that is not new or really changed.
+    let interesting = ours()
+        .or((!ours()).and(Predicate::annotations_changed()))
+        .and(Predicate::resource_version_changed());
+    let _running = world.run(world.controller().filter(interesting), done);
+    world.settle().await;
+    world.seen.take();
+    for (name, change, wakes) in [
+        ("plain", json!({"metadata": {"labels": {"x": "y"}}}), 0),
+        ("plain", json!({"metadata": {"annotations": {"x": "y"}}}), 1),
+        ("ours", json!({"metadata": {"labels": {"team": "ours"}}}), 1),
+        ("ours", json!({"metadata": {"labels": {"x": "y"}}}), 1),
+    ] {
+        patch(&world.accounts(), name, change).await;
+        world.settle().await;
+        assert_eq!(world.seen.take().len(), wakes, "{name}");
+    }
+}
+
+/// Proves controller/predicates.
+#[tokio::test(start_paused = true)]
+async fn of_several_filters_every_one_must_admit_a_change() {
+    let world = World::new();
+    world.account("a").await;
+    let controller = world
+        .controller()
+        .filter(Predicate::labels_changed())
+        .filter(Predicate::annotations_changed());
+    let _running = world.run(controller, done);
+    world.settle().await;
+    world.seen.take();
+    for (change, wakes) in [
+        (json!({"labels": {"x": "1"}}), 0),
+        (json!({"annotations": {"x": "1"}}), 0),
+        (json!({"labels": {"x": "2"}, "annotations": {"x": "2"}}), 1),
+    ] {
+        patch(&world.accounts(), "a", json!({ "metadata": change })).await;
+        world.settle().await;
+        assert_eq!(world.seen.take().len(), wakes);
+    }
+}
+
+/// Proves controller/user-panics.
+#[tokio::test(start_paused = true)]
+async fn a_panicking_predicate_or_mapping_loses_no_other_key() {
+    let world = World::new();
+    let account = world.account("a").await;
+    let controller = world
+        .controller()
+        .filter(Predicate::new(|_, _| panic!("oh no")))
+        .watches::<ConfigMap>(|_| panic!("oh no"))
+        .owns::<ConfigMap>();
+    let _running = world.run(controller, done);
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+    world.map("ours", Some(controlled_by("v1", &account))).await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+}
+
+/// Fifty objects, each reconciled for a second, and `after` some time one that is new: it has its
+/// turn before what was there.
+async fn assert_overtakes(world: World, after: Duration) {
+    for number in 0..50 {
+        world.account(&format!("bulk-{number:02}")).await;
+    }
+    let _running = world.run(world.controller(), |_, _| async {
+        sleep(Duration::from_secs(1)).await;
+        Ok(Action::await_change())
+    });
+    sleep(after).await;
+    world.seen.take();
+    world.account("fresh").await;
+    sleep(Duration::from_secs(5)).await;
+    let seen = world.seen.take();
+    let place = seen.iter().position(|name| name == "fresh");
+    assert!(place.is_some_and(|place| place <= 1), "{seen:?}");
+}
+
+/// Proves controller/low-priority-resync.
+#[tokio::test(start_paused = true)]
+async fn a_real_change_overtakes_the_initial_list() {
+    assert_overtakes(World::new(), Duration::from_millis(1500)).await;
+}
+
+/// Proves controller/low-priority-resync.
+#[tokio::test(start_paused = true)]
+async fn a_real_change_overtakes_a_resync() {
+    let mut world = World::new();
+    world.informers = world.informers.resync(Duration::from_secs(10));
+    // The first list is long done, and there is always some of the last resync left.
+    assert_overtakes(world, Duration::from_millis(200_500)).await;
+}
+
+/// Proves controller/predicates, controller/deletion-passes-predicates.
+#[tokio::test(start_paused = true)]
+async fn a_predicate_of_another_kind_leaves_out_its_updates_but_no_deletion() {
+    let world = World::new();
+    world.account("a").await;
+    let nothing = Predicate::new(|_, _| false);
+    let controller = world
+        .controller()
+        .watches_if::<ConfigMap>(nothing, |_| vec![ObjectKey::namespaced("default", "a")]);
+    let _running = world.run(controller, done);
+    world.settle().await;
+    world.seen.take();
+    world.map("pointer", None).await;
+    world.settle().await;
+    assert!(world.seen.take().is_empty());
+    delete(&world.maps(), "pointer").await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+}
