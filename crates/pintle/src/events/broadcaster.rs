@@ -18,14 +18,14 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 use super::{
+    core_v1::Writer,
+    delivery::{Ending, Inbox, Jitter, Patience},
+    events_v1::SeriesWriter,
     log,
     metrics::{EventMetrics, SinkCounters},
     occurrence::{Occurrence, event_name},
-    persist::{Ending, Inbox, Jitter, Patience},
     recorder::EventRecorder,
-    series_writer::SeriesWriter,
     sink::{ApiSink, EventSink, SinkError},
-    writer::Writer,
 };
 use crate::{chance::Chance, clock::Clock, metrics::Metrics};
 

@@ -30,7 +30,7 @@ pub(super) fn write(occurrence: &Occurrence) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{events::testing::occurrence, testing::Log};
+    use crate::{events::tests::support::occurrence, testing::Log};
 
     /// Proves events/sinks.
     #[test]

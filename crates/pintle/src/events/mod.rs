@@ -17,23 +17,17 @@
 //! every message has its own count. `kubectl describe` and `kubectl get events` show both.
 
 mod broadcaster;
-mod correlator;
+mod core_v1;
+mod delivery;
+mod events_v1;
 mod log;
 mod metrics;
 mod occurrence;
-mod persist;
-#[cfg(test)]
-mod properties;
 mod recorder;
 mod reference;
-mod series;
-mod series_writer;
 mod sink;
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod tests;
-mod writer;
 
 pub use self::{
     broadcaster::{EventBroadcaster, EventBroadcasterBuilder, Flushed, SinkHandle},

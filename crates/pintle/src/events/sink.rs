@@ -226,7 +226,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::events::testing::occurrence;
+    use crate::events::tests::support::occurrence;
 
     type Log = Arc<Mutex<Vec<String>>>;
 

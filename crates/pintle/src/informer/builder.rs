@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    core::Core,
     metrics::InformerMetrics,
-    shared::{Runner, SharedInformer},
+    processor::Processor,
+    shared_informer::{Runner, SharedInformer},
     usage::Usage,
 };
 use crate::{
@@ -136,8 +136,8 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
         let known = indexer.clone();
         let reader = reader.reuse(move |namespace, name| known.get(namespace, name));
         let undecoded = reader.undecoded_count();
-        let core = Arc::new(Core::new(indexer, resync, stage, undecoded));
-        let mut reflector = Reflector::new(source, reader, core.fifo.clone()).metrics(metrics);
+        let processor = Arc::new(Processor::new(indexer, resync, stage, undecoded));
+        let mut reflector = Reflector::new(source, reader, processor.fifo.clone()).metrics(metrics);
         if let Some(chance) = chance {
             reflector = reflector.chance(chance);
         }
@@ -162,7 +162,7 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
             panic: OnceLock::new(),
         };
         SharedInformer {
-            core,
+            processor,
             runner: Arc::new(runner),
             usage: Arc::new(Usage::default()),
         }

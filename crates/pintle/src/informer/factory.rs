@@ -21,11 +21,11 @@ use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    core::Core,
     health::Dead,
     not_synced::{NotSynced, Unsynced},
+    processor::Processor,
     request::InformerRequest,
-    shared::{self, Runner, SharedInformer},
+    shared_informer::{self, Runner, SharedInformer},
     usage::Usage,
 };
 use crate::{
@@ -181,7 +181,7 @@ pub(super) trait AnyInformer: Send {
 pub(super) type Make<K> = Arc<dyn Fn() -> SharedInformer<K> + Send + Sync>;
 
 pub(super) struct Parts<K: Kind> {
-    pub(super) core: Arc<Core<K>>,
+    pub(super) processor: Arc<Processor<K>>,
     pub(super) runner: Arc<Runner>,
     make: Option<Make<K>>,
 }
@@ -196,26 +196,26 @@ impl<K: Kind> AnyInformer for Parts<K> {
     }
 
     fn run(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        let (core, runner) = (self.core.clone(), self.runner.clone());
-        Box::pin(async move { shared::run(&core, &runner, &stop).await })
+        let (processor, runner) = (self.processor.clone(), self.runner.clone());
+        Box::pin(async move { shared_informer::run(&processor, &runner, &stop).await })
     }
 
     fn synced(&self) -> BoxFuture<'static, bool> {
-        let core = self.core.clone();
-        Box::pin(async move { core.synced().await })
+        let processor = self.processor.clone();
+        Box::pin(async move { processor.synced().await })
     }
 
     fn has_synced(&self) -> bool {
-        self.core.fifo.has_synced()
+        self.processor.fifo.has_synced()
     }
 
     fn is_stopped(&self) -> bool {
-        self.core.is_stopped()
+        self.processor.is_stopped()
     }
 
     fn renew(&self, usage: Arc<Usage>) -> Option<Entry> {
         let make = self.make.clone()?;
-        let informer = make().succeed(&self.core, usage);
+        let informer = make().succeed(&self.processor, usage);
         Some(entry(&informer, Some(make)))
     }
 }
@@ -518,7 +518,7 @@ pub(super) fn lived_in<K: Kind>(scope: Scope) -> Scope {
 
 pub(super) fn entry<K: Kind>(informer: &SharedInformer<K>, make: Option<Make<K>>) -> Entry {
     let parts = Parts {
-        core: informer.core.clone(),
+        processor: informer.processor.clone(),
         runner: informer.runner.clone(),
         make,
     };

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     factory::{Entry, InformerFactory},
-    shared::Runner,
+    shared_informer::Runner,
     usage::Usage,
 };
 

@@ -24,7 +24,6 @@
 
 mod buffer;
 mod builder;
-mod core;
 mod event;
 mod factory;
 mod filter;
@@ -32,9 +31,10 @@ mod handler;
 mod health;
 mod metrics;
 mod not_synced;
+mod processor;
 mod registration;
 mod request;
-mod shared;
+mod shared_informer;
 mod stream;
 mod usage;
 
@@ -47,7 +47,7 @@ pub use self::{
     not_synced::{NotSynced, Unsynced},
     registration::Registration,
     request::InformerRequest,
-    shared::{HandlerBuilder, SharedInformer},
+    shared_informer::{HandlerBuilder, SharedInformer},
     stream::EventStream,
 };
 

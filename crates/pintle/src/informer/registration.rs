@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 use tokio::sync::watch;
 
 use super::{
-    core::Core,
     handler::{Handler, Progress},
+    processor::Processor,
     usage::Usage,
 };
 use crate::object::Kind;
@@ -30,13 +30,13 @@ pub(super) trait Registered: Send + Sync {
 }
 
 pub(super) struct Place<K: Kind> {
-    pub(super) core: Arc<Core<K>>,
+    pub(super) processor: Arc<Processor<K>>,
     pub(super) handler: Arc<Handler<K>>,
 }
 
 impl<K: Kind> Registered for Place<K> {
     fn remove(&self) {
-        self.core.remove(&self.handler);
+        self.processor.remove(&self.handler);
     }
 
     fn panics(&self) -> u64 {
@@ -50,13 +50,13 @@ impl<K: Kind> Registered for Place<K> {
 
 impl Registration {
     pub(super) fn new<K: Kind>(
-        core: Arc<Core<K>>,
+        processor: Arc<Processor<K>>,
         handler: Arc<Handler<K>>,
         usage: Arc<Usage>,
     ) -> Self {
         let progress = handler.progress();
         Self {
-            handler: Arc::new(Place { core, handler }),
+            handler: Arc::new(Place { processor, handler }),
             progress,
             _usage: usage,
         }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     factory::{Identity, InformerFactory, Make, Parts, Settings, Transform, entry, lived_in},
-    shared::SharedInformer,
+    shared_informer::SharedInformer,
 };
 use crate::{
     object::{BoxError, Kind, Reader},
@@ -74,24 +74,24 @@ impl<K: Kind> InformerRequest<'_, K> {
             && let Some(usage) = entry.usage.upgrade()
             && let Some(parts) = entry.informer.as_any().downcast_ref::<Parts<K>>()
         {
-            let (core, runner) = (parts.core.clone(), parts.runner.clone());
+            let (processor, runner) = (parts.processor.clone(), parts.runner.clone());
             if state.is_shut_down() || !entry.is_over() {
                 return SharedInformer {
-                    core,
+                    processor,
                     runner,
                     usage,
                 };
             }
-            before = Some((core, usage));
+            before = Some((processor, usage));
         }
         let (factory, identity) = (self.factory, self.identity.clone());
         let make = self.maker();
         let informer = match before {
-            Some((core, usage)) => make().succeed(&core, usage),
+            Some((processor, usage)) => make().succeed(&processor, usage),
             None => make(),
         };
         if state.is_shut_down() {
-            informer.core.stop();
+            informer.processor.stop();
         }
         let entry = entry(&informer, Some(make));
         state.put(identity.clone(), entry);

@@ -207,11 +207,11 @@ async fn resync_and_transform_are_set_for_all_or_by_kind() {
         .resync_of::<Secret>(SECOND * 600)
         .transform(|_| Ok(()));
     assert_eq!(
-        informers.informer::<Pod>().core.check_period(),
+        informers.informer::<Pod>().processor.check_period(),
         Some(SECOND * 30)
     );
     assert_eq!(
-        informers.informer::<Secret>().core.check_period(),
+        informers.informer::<Secret>().processor.check_period(),
         Some(SECOND * 600)
     );
 }
@@ -225,7 +225,7 @@ async fn whoever_asks_after_a_second_start_gets_an_informer_that_runs() {
     let stopped = informers.informer::<Pod>();
     let _held = stopped.lister();
     settle().await;
-    let again = || Arc::ptr_eq(&stopped.core, &informers.informer::<Pod>().core);
+    let again = || Arc::ptr_eq(&stopped.processor, &informers.informer::<Pod>().processor);
     first.cancel();
     assert!(!again(), "a stopped informer is not handed out");
 
@@ -236,8 +236,8 @@ async fn whoever_asks_after_a_second_start_gets_an_informer_that_runs() {
     settle().await;
     assert!(!running.is_stopped());
     assert!(Arc::ptr_eq(
-        &running.core,
-        &informers.informer::<Pod>().core
+        &running.processor,
+        &informers.informer::<Pod>().processor
     ));
     assert!(stopped.is_stopped());
 }

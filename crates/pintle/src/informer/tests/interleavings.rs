@@ -16,26 +16,31 @@ use crate::{
     delta_fifo::{Closed, Delta, DeltaFifo, Deltas},
     informer::{
         Backlog,
-        core::Core,
         handler::{Consumer, Handler, Resync},
         metrics::InformerMetrics,
+        processor::Processor,
     },
     sync::check,
     testing::object,
 };
 
-fn core() -> Arc<Core<Thing>> {
+fn processor() -> Arc<Processor<Thing>> {
     let metrics = InformerMetrics::default().stage("", "things");
-    Arc::new(Core::new(Indexer::new(), None, metrics, Arc::default()))
+    Arc::new(Processor::new(
+        Indexer::new(),
+        None,
+        metrics,
+        Arc::default(),
+    ))
 }
 
-fn consumer(core: &Core<Thing>, beyond: usize) -> Consumer<Thing> {
+fn consumer(processor: &Processor<Thing>, beyond: usize) -> Consumer<Thing> {
     let resync = Resync {
         period: None,
         next: tokio::time::Instant::now(),
         syncing: true,
     };
-    let metrics = core.metrics.handler("");
+    let metrics = processor.metrics.handler("");
     let backlog = Backlog::Coalesce { beyond };
     let handler = Arc::new(Handler::new(String::new(), backlog, resync, metrics));
     Consumer {
@@ -44,8 +49,8 @@ fn consumer(core: &Core<Thing>, beyond: usize) -> Consumer<Thing> {
     }
 }
 
-fn apply(core: &Core<Thing>, delta: Delta<Thing>) {
-    core.handle_deltas(Deltas {
+fn apply(processor: &Processor<Thing>, delta: Delta<Thing>) {
+    processor.handle_deltas(Deltas {
         entries: vec![delta],
         initial: false,
     });
@@ -97,17 +102,17 @@ async fn follow(mut consumer: Consumer<Thing>) -> Vec<String> {
 fn a_late_handler_and_deliveries() {
     for beyond in [0, 100] {
         check(move || {
-            let core = core();
-            let writing = core.clone();
+            let processor = processor();
+            let writing = processor.clone();
             let writer = thread::spawn(move || {
                 for delta in history() {
                     apply(&writing, delta);
                 }
             });
-            let late = consumer(&core, beyond);
+            let late = consumer(&processor, beyond);
             let handler = late.handler.clone();
             let reader = spawn(follow(late));
-            core.add(&handler, None);
+            processor.add(&handler, None);
             let view = block_on(reader).unwrap();
             assert_eq!(view, ["n/a 5", "n/b 3", "n/end 6"]);
             writer.join().unwrap();
@@ -119,24 +124,24 @@ fn a_late_handler_and_deliveries() {
 #[test]
 fn a_removal_and_deliveries() {
     check(|| {
-        let core = core();
+        let processor = processor();
         let removed = Arc::new(AtomicBool::new(false));
         let late_calls = Arc::new(AtomicUsize::new(0));
-        let consumer = consumer(&core, 100);
+        let consumer = consumer(&processor, 100);
         let handler = consumer.handler.clone();
-        core.add(&handler, None);
+        processor.add(&handler, None);
         let (gone, late) = (removed.clone(), late_calls.clone());
         let running = spawn(consumer.run(move |_| {
             late.fetch_add(usize::from(gone.load(SeqCst)), SeqCst);
         }));
-        let writing = core.clone();
+        let writing = processor.clone();
         let writer = thread::spawn(move || {
             for delta in history() {
                 apply(&writing, delta);
             }
         });
         thread::yield_now();
-        core.remove(&handler);
+        processor.remove(&handler);
         removed.store(true, SeqCst);
         block_on(running).unwrap();
         assert!(handler.progress().borrow().ended);
@@ -155,16 +160,16 @@ fn a_removal_and_deliveries() {
 #[test]
 fn a_stop_and_a_late_handler() {
     check(|| {
-        let core = core();
+        let processor = processor();
         for delta in history() {
-            apply(&core, delta);
+            apply(&processor, delta);
         }
-        let late = consumer(&core, 100);
+        let late = consumer(&processor, 100);
         let handler = late.handler.clone();
         let running = spawn(late.run(|_| {}));
-        let stopping = core.clone();
+        let stopping = processor.clone();
         let stopper = thread::spawn(move || stopping.stop());
-        core.add(&handler, None);
+        processor.add(&handler, None);
         // Whichever was first, the handler ends.
         block_on(running).unwrap();
         stopper.join().unwrap();
@@ -176,18 +181,18 @@ fn a_stop_and_a_late_handler() {
 #[test]
 fn the_first_list_and_the_sync_of_a_handler() {
     check(|| {
-        let core = core();
+        let processor = processor();
         let things = vec![object("n/a", "u1", 1, "x"), object("n/b", "u2", 2, "x")];
         let handled = Arc::new(AtomicUsize::new(0));
-        let consumer = consumer(&core, 100);
+        let consumer = consumer(&processor, 100);
         let (handler, calls) = (consumer.handler.clone(), handled.clone());
         let running = spawn(consumer.run(move |_| {
             thread::yield_now();
             calls.fetch_add(1, SeqCst);
         }));
-        let feeding = core.clone();
+        let feeding = processor.clone();
         let feeder = thread::spawn(move || feeding.fifo.replace(things, "5"));
-        let pumping = core.clone();
+        let pumping = processor.clone();
         let pump = spawn(async move {
             pumping
                 .fifo
@@ -196,7 +201,7 @@ fn the_first_list_and_the_sync_of_a_handler() {
                 .unwrap();
             pumping.check_synced();
         });
-        core.add(&handler, None);
+        processor.add(&handler, None);
         let mut progress = handler.progress();
         block_on(async {
             progress
@@ -210,7 +215,7 @@ fn the_first_list_and_the_sync_of_a_handler() {
             2,
             "synced before everything was handled"
         );
-        core.remove(&handler);
+        processor.remove(&handler);
         block_on(running).unwrap();
         block_on(pump).unwrap();
         feeder.join().unwrap();

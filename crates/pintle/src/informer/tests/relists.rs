@@ -158,9 +158,12 @@ async fn an_object_that_a_relist_cannot_read_stays_as_it_was() {
 
 /// Applies what the reflector has told so far; what the cache holds then.
 async fn catch_up(informer: &SharedInformer<Thing>) -> Vec<String> {
-    let core = &informer.core;
-    while !core.fifo.is_empty() {
-        let applied = core.fifo.pop(|deltas| core.handle_deltas(deltas)).await;
+    let processor = &informer.processor;
+    while !processor.fifo.is_empty() {
+        let applied = processor
+            .fifo
+            .pop(|deltas| processor.handle_deltas(deltas))
+            .await;
         applied.unwrap();
     }
     let mut held: Vec<_> = informer
@@ -202,7 +205,7 @@ async fn what_a_relist_cannot_read_stays_as_the_cache_has_it_when_the_relist_com
     server.delete("n/other");
     server.put("n/other", "bad");
     recover().await;
-    assert_eq!(informer.core.fifo.len(), 4, "nothing was taken in yet");
+    assert_eq!(informer.processor.fifo.len(), 4, "nothing was taken in yet");
     assert_eq!(
         catch_up(&informer).await,
         ["n/changed 5", "n/new 6"],
@@ -216,7 +219,7 @@ async fn what_a_relist_cannot_read_stays_as_the_cache_has_it_when_the_relist_com
 #[tokio::test]
 async fn an_unread_object_of_which_no_uid_is_known_stays_unless_it_was_deleted_before() {
     let informer = SharedInformer::new(Server::new());
-    let fifo = &informer.core.fifo;
+    let fifo = &informer.processor.fifo;
     let unread = ["n/a", "n/b"].map(|key| Unread {
         key: key.parse().unwrap(),
         uid: None,

@@ -18,7 +18,7 @@ fn take(time: Duration) {
 /// An informer whose cache holds one object, and for which `waiting` more objects are waiting.
 fn informer(waiting: u64) -> SharedInformer<Thing> {
     let informer = SharedInformer::new(Server::new());
-    let fifo = &informer.core.fifo;
+    let fifo = &informer.processor.fifo;
     fifo.replace(vec![object("shop/first", "u0", 1, "a")], "1");
     for number in 1..=waiting {
         let name = format!("shop/thing-{number}");

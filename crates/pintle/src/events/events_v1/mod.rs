@@ -6,12 +6,14 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::events::v1::Event;
 use tokio::time::{Instant, interval_at};
 
+mod series;
+
+use self::series::{FINISH, Job, Observed, REFRESH, SeriesBook};
 use super::{
+    core_v1::report,
+    delivery::{Inbox, Jitter},
     occurrence::Occurrence,
-    persist::{Inbox, Jitter},
-    series::{FINISH, Job, Observed, REFRESH, SeriesBook},
     sink::{EventSink, SinkError},
-    writer::report,
 };
 
 /// The task of one events.k8s.io/v1 sink.
@@ -159,7 +161,7 @@ mod tests {
     use crate::{
         events::{
             EventBroadcaster, EventRecorder, EventType, NewEvent, SinkError,
-            testing::{
+            tests::support::{
                 FakeServer, Fault, assert_conserved, broadcaster, counted, pod, refused, settle,
             },
         },

@@ -3,9 +3,13 @@
 use k8s_openapi::api::core::v1::Event;
 use tokio::time::Instant;
 
+mod correlator;
+
+pub(super) use self::correlator::{key, object_parts, or_empty};
+
+use self::correlator::{Correlator, Write};
 use super::{
-    correlator::{Correlator, Write},
-    persist::{Inbox, Jitter},
+    delivery::{Inbox, Jitter},
     sink::{EventSink, SinkError},
 };
 

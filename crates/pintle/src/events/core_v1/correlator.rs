@@ -10,7 +10,7 @@ use lru::LruCache;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::occurrence::Occurrence;
+use crate::events::occurrence::Occurrence;
 
 /// How many groups, events and objects are remembered at most, each.
 const CACHE_ENTRIES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
@@ -226,7 +226,7 @@ fn event_key(occurrence: &Occurrence) -> String {
 }
 
 /// What tells one object from another, whatever version of it was seen.
-pub(super) fn object_parts(reference: &ObjectReference) -> [&str; 5] {
+pub(in crate::events) fn object_parts(reference: &ObjectReference) -> [&str; 5] {
     [
         &reference.api_version,
         &reference.kind,
@@ -237,13 +237,13 @@ pub(super) fn object_parts(reference: &ObjectReference) -> [&str; 5] {
     .map(|part| or_empty(part.as_ref()))
 }
 
-pub(super) fn or_empty(part: Option<&String>) -> &str {
+pub(in crate::events) fn or_empty(part: Option<&String>) -> &str {
     part.map_or("", String::as_str)
 }
 
 /// One string of many, such that different parts never give the same one: each part is preceded by
 /// its length.
-pub(super) fn key<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+pub(in crate::events) fn key<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     parts.into_iter().fold(String::new(), |mut key, part| {
         key.push_str(&part.len().to_string());
         key.push(':');
@@ -255,7 +255,7 @@ pub(super) fn key<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::{EventType, testing::occurrence};
+    use crate::events::{EventType, tests::support::occurrence};
 
     fn messages(writes: &[Write]) -> Vec<&str> {
         writes

@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     buffer::Backlog,
     builder::{InformerBuilder, Start},
-    core::Core,
     event::Event,
     filter::Filter,
     handler::{Consumer, Handler, Resync},
+    processor::Processor,
     registration::Registration,
     stream::EventStream,
     usage::Usage,
@@ -64,7 +64,7 @@ use crate::{
 /// # }
 /// ```
 pub struct SharedInformer<K: Kind> {
-    pub(super) core: Arc<Core<K>>,
+    pub(super) processor: Arc<Processor<K>>,
     pub(super) runner: Arc<Runner>,
     pub(super) usage: Arc<Usage>,
 }
@@ -92,7 +92,7 @@ impl<K: Kind> SharedInformer<K> {
 
     /// A view of the cache. It can be had, and read, at any time.
     pub fn lister(&self) -> Lister<K> {
-        self.core.indexer.lister_keeping(self.usage.clone())
+        self.processor.indexer.lister_keeping(self.usage.clone())
     }
 
     /// Calls `handle` with every event, one at a time and in order.
@@ -112,7 +112,7 @@ impl<K: Kind> SharedInformer<K> {
             informer: self,
             name: String::new(),
             backlog: Backlog::default(),
-            resync: self.core.default_resync(),
+            resync: self.processor.default_resync(),
             filter: None,
         }
     }
@@ -120,8 +120,8 @@ impl<K: Kind> SharedInformer<K> {
     /// Indexes objects by a field, such as `/spec/nodeName`. See
     /// [`Indexer::index_field`](crate::cache::Indexer::index_field).
     pub fn index_field(&self, name: &str, path: &str) -> Result<(), IndexError> {
-        self.core.refuse_if_stopped(name)?;
-        self.core.indexer.index_field(name, path)
+        self.processor.refuse_if_stopped(name)?;
+        self.processor.indexer.index_field(name, path)
     }
 
     /// Indexes objects by what `values` says of the header of each. See
@@ -130,8 +130,8 @@ impl<K: Kind> SharedInformer<K> {
     where
         F: Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
     {
-        self.core.refuse_if_stopped(name)?;
-        self.core.indexer.index_header(name, values)
+        self.processor.refuse_if_stopped(name)?;
+        self.processor.indexer.index_header(name, values)
     }
 
     /// Indexes objects by what `values` says of each. See
@@ -140,25 +140,25 @@ impl<K: Kind> SharedInformer<K> {
     where
         F: Fn(&K) -> Vec<String> + Send + Sync + 'static,
     {
-        self.core.refuse_if_stopped(name)?;
-        self.core.indexer.index_by(name, values)
+        self.processor.refuse_if_stopped(name)?;
+        self.processor.indexer.index_by(name, values)
     }
 
     /// Whether the cache has shown one full list. Never again false.
     pub fn has_synced(&self) -> bool {
-        self.core.fifo.has_synced()
+        self.processor.fifo.has_synced()
     }
 
     /// Waits for the first full list; false if the informer stopped before.
     ///
     /// Cancel safe.
     pub async fn synced(&self) -> bool {
-        self.core.synced().await
+        self.processor.synced().await
     }
 
     /// Whether the informer has run and stopped.
     pub fn is_stopped(&self) -> bool {
-        self.core.is_stopped()
+        self.processor.is_stopped()
     }
 
     /// What the reflector is doing, with the cause: listing, watching, waiting to try again.
@@ -173,8 +173,8 @@ impl<K: Kind> SharedInformer<K> {
 
     /// Takes the place of an informer that has stopped: its listers follow this one, and what kept
     /// that one running keeps this one.
-    pub(super) fn succeed(self, before: &Core<K>, usage: Arc<Usage>) -> Self {
-        self.core.indexer.succeed(&before.indexer);
+    pub(super) fn succeed(self, before: &Processor<K>, usage: Arc<Usage>) -> Self {
+        self.processor.indexer.succeed(&before.indexer);
         Self { usage, ..self }
     }
 
@@ -189,48 +189,53 @@ impl<K: Kind> SharedInformer<K> {
     /// Must be called within a tokio runtime; handlers run as its tasks. Cancel safe: dropping the
     /// future stops the informer, without waiting for the handlers.
     pub async fn run(&self, shutdown: &CancellationToken) {
-        run(&self.core, &self.runner, shutdown).await;
+        run(&self.processor, &self.runner, shutdown).await;
     }
 }
 
 /// The one run of an informer.
-pub(super) async fn run<K: Kind>(core: &Core<K>, runner: &Runner, shutdown: &CancellationToken) {
+pub(super) async fn run<K: Kind>(
+    processor: &Processor<K>,
+    runner: &Runner,
+    shutdown: &CancellationToken,
+) {
     let start = runner.start.lock().take();
-    let Some(start) = start.filter(|_| core.start(&tokio::runtime::Handle::current())) else {
+    let Some(start) = start.filter(|_| processor.start(&tokio::runtime::Handle::current())) else {
         tracing::warn!(of = runner.describe, "an informer runs only once");
         return;
     };
-    let stop = StopOnDrop(core);
-    let reflector = start(core.check_period(), shutdown.child_token());
+    let stop = StopOnDrop(processor);
+    let reflector = start(processor.check_period(), shutdown.child_token());
     tokio::join!(
         async {
             reflector.await;
-            core.fifo.close();
+            processor.fifo.close();
         },
-        pump(core, &runner.describe),
+        pump(processor, &runner.describe),
     );
     drop(stop);
-    core.ended().await;
+    processor.ended().await;
 }
 
 /// Takes entries from the log until it is closed and empty.
-async fn pump<K: Kind>(core: &Core<K>, of: &str) {
+async fn pump<K: Kind>(processor: &Processor<K>, of: &str) {
     loop {
-        let popped = core.fifo.pop(|deltas| {
+        let popped = processor.fifo.pop(|deltas| {
             let (count, started) = (deltas.entries.len(), Instant::now());
-            core.handle_deltas(deltas);
+            processor.handle_deltas(deltas);
             (count, started.elapsed())
         });
         let Ok((count, took)) = popped.await else {
             return;
         };
-        core.check_synced();
-        let depth = core.fifo.len();
-        core.metrics.queued(depth);
-        core.metrics.processed(took);
-        core.metrics
-            .reached(&core.indexer.lister().resource_version());
-        core.count_faults();
+        processor.check_synced();
+        let depth = processor.fifo.len();
+        processor.metrics.queued(depth);
+        processor.metrics.processed(took);
+        processor
+            .metrics
+            .reached(&processor.indexer.lister().resource_version());
+        processor.count_faults();
         let patience = Duration::from_millis(100) * u32::try_from(count.min(10)).unwrap_or(10);
         if depth > 10 && took > patience {
             tracing::warn!(of, count, depth, ?took, "applying changes is slow");
@@ -238,7 +243,7 @@ async fn pump<K: Kind>(core: &Core<K>, of: &str) {
     }
 }
 
-struct StopOnDrop<'a, K: Kind>(&'a Core<K>);
+struct StopOnDrop<'a, K: Kind>(&'a Processor<K>);
 
 impl<K: Kind> Drop for StopOnDrop<'_, K> {
     fn drop(&mut self) {
@@ -294,9 +299,9 @@ impl<K: Kind> HandlerBuilder<'_, K> {
         let (consumer, informer) = self.consumer();
         let handler = consumer.handler.clone();
         informer
-            .core
+            .processor
             .add(&handler, Some(Box::pin(consumer.run(handle))));
-        Registration::new(informer.core.clone(), handler, informer.usage.clone())
+        Registration::new(informer.processor.clone(), handler, informer.usage.clone())
     }
 
     /// The events as a stream, for whoever wants to await while handling them. It ends when the
@@ -304,9 +309,9 @@ impl<K: Kind> HandlerBuilder<'_, K> {
     pub fn stream(self) -> EventStream<K> {
         let (consumer, informer) = self.consumer();
         let handler = consumer.handler.clone();
-        informer.core.add(&handler, None);
+        informer.processor.add(&handler, None);
         let registration =
-            Registration::new(informer.core.clone(), handler, informer.usage.clone());
+            Registration::new(informer.processor.clone(), handler, informer.usage.clone());
         EventStream::new(consumer, registration)
     }
 
@@ -327,7 +332,7 @@ impl<K: Kind> HandlerBuilder<'_, K> {
             next,
             syncing: true,
         };
-        let metrics = informer.core.metrics.handler(&name);
+        let metrics = informer.processor.metrics.handler(&name);
         let handler = Arc::new(Handler::new(name, backlog, resync, metrics));
         (Consumer { handler, filter }, informer)
     }
@@ -336,12 +341,12 @@ impl<K: Kind> HandlerBuilder<'_, K> {
 impl<K: Kind> Clone for SharedInformer<K> {
     fn clone(&self) -> Self {
         let Self {
-            core,
+            processor,
             runner,
             usage,
         } = self;
         Self {
-            core: core.clone(),
+            processor: processor.clone(),
             runner: runner.clone(),
             usage: usage.clone(),
         }

@@ -14,11 +14,15 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{EventBroadcaster, EventSink, EventType, Occurrence, SinkError};
-use crate::{chance::Chance, clock::Clock, metrics::Metrics};
+use crate::{
+    chance::Chance,
+    clock::Clock,
+    events::{EventBroadcaster, EventSink, EventType, Occurrence, SinkError},
+    metrics::Metrics,
+};
 
 /// A normal event about a Pod in namespace `shop`.
-pub(super) fn occurrence(pod: &str, reason: &str, message: &str) -> Occurrence {
+pub(in crate::events) fn occurrence(pod: &str, reason: &str, message: &str) -> Occurrence {
     Occurrence {
         name: format!("{pod}.{reason}.{message}"),
         namespace: "shop".into(),
@@ -43,13 +47,13 @@ pub(super) fn occurrence(pod: &str, reason: &str, message: &str) -> Occurrence {
 }
 
 /// A Pod in namespace `shop`.
-pub(super) fn pod(name: &str) -> Pod {
+pub(in crate::events) fn pod(name: &str) -> Pod {
     let metadata = json!({ "name": name, "namespace": "shop", "uid": format!("uid-of-{name}") });
     serde_json::from_value(json!({ "metadata": metadata })).expect("a pod")
 }
 
 /// A broadcaster that replays: its day starts at the same time, its chance at the same seed.
-pub(super) fn broadcaster(metrics: &Metrics) -> EventBroadcaster {
+pub(in crate::events) fn broadcaster(metrics: &Metrics) -> EventBroadcaster {
     let start = "2026-01-01T00:00:00Z".parse().expect("a time");
     EventBroadcaster::builder()
         .clock(Clock::starting_at(start))
@@ -59,7 +63,7 @@ pub(super) fn broadcaster(metrics: &Metrics) -> EventBroadcaster {
 }
 
 /// The value of one counter of one sink.
-pub(super) fn counted(metrics: &Metrics, sink: &str, counter: &str) -> u64 {
+pub(in crate::events) fn counted(metrics: &Metrics, sink: &str, counter: &str) -> u64 {
     let line = format!("pintle_events_{counter}_total{{sink=\"{sink}\"}} ");
     let text = metrics.encode();
     let value = text.lines().find_map(|found| found.strip_prefix(&line));
@@ -67,7 +71,7 @@ pub(super) fn counted(metrics: &Metrics, sink: &str, counter: &str) -> u64 {
 }
 
 /// Asserts that every event offered to `sink` had exactly one end.
-pub(super) fn assert_conserved(metrics: &Metrics, sink: &str) {
+pub(in crate::events) fn assert_conserved(metrics: &Metrics, sink: &str) {
     let of = |counter| counted(metrics, sink, counter);
     let ends = ["written", "aggregated", "filtered", "dropped", "failed"].map(of);
     assert_eq!(
@@ -78,13 +82,13 @@ pub(super) fn assert_conserved(metrics: &Metrics, sink: &str) {
 }
 
 /// Lets every task run until it waits for time or a message.
-pub(super) async fn settle() {
+pub(in crate::events) async fn settle() {
     tokio::time::sleep(Duration::from_nanos(1)).await;
 }
 
 /// What a call to the server meets instead of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(in crate::events) enum Fault {
     Refused(u16, &'static str),
     NamespaceTerminating,
     Unreachable,
@@ -94,16 +98,16 @@ pub(super) enum Fault {
 
 /// One call as the server saw it.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
-    pub(super) verb: &'static str,
-    pub(super) name: String,
-    pub(super) body: Value,
-    pub(super) at: Instant,
+pub(in crate::events) struct Call {
+    pub(in crate::events) verb: &'static str,
+    pub(in crate::events) name: String,
+    pub(in crate::events) body: Value,
+    pub(in crate::events) at: Instant,
 }
 
 /// An in-process server of events, with a plan of failures.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FakeServer {
+pub(in crate::events) struct FakeServer {
     state: Arc<Mutex<FakeState>>,
 }
 
@@ -117,25 +121,25 @@ struct FakeState {
 
 impl FakeServer {
     /// The next calls meet these faults, in this order.
-    pub(super) fn fail_next(&self, faults: impl IntoIterator<Item = Fault>) {
+    pub(in crate::events) fn fail_next(&self, faults: impl IntoIterator<Item = Fault>) {
         self.state.lock().next_faults.extend(faults);
     }
 
     /// Every call meets this fault from now on.
-    pub(super) fn outage(&self, fault: Option<Fault>) {
+    pub(in crate::events) fn outage(&self, fault: Option<Fault>) {
         self.state.lock().outage = fault;
     }
 
     /// Removes every event, as their time to live would.
-    pub(super) fn expire(&self) {
+    pub(in crate::events) fn expire(&self) {
         self.state.lock().stored.clear();
     }
 
-    pub(super) fn calls(&self) -> Vec<Call> {
+    pub(in crate::events) fn calls(&self) -> Vec<Call> {
         self.state.lock().calls.clone()
     }
 
-    pub(super) fn verbs(&self) -> Vec<&'static str> {
+    pub(in crate::events) fn verbs(&self) -> Vec<&'static str> {
         self.state
             .lock()
             .calls
@@ -144,7 +148,7 @@ impl FakeServer {
             .collect()
     }
 
-    pub(super) fn stored(&self) -> Vec<Value> {
+    pub(in crate::events) fn stored(&self) -> Vec<Value> {
         self.state.lock().stored.values().cloned().collect()
     }
 
@@ -176,7 +180,7 @@ impl FakeServer {
     }
 }
 
-pub(super) fn refused(code: u16, reason: &str) -> SinkError {
+pub(in crate::events) fn refused(code: u16, reason: &str) -> SinkError {
     SinkError::Refused(Status::failure("no", reason).with_code(code).boxed())
 }
 

@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use super::{
-    EventBroadcaster, EventType,
-    testing::{FakeServer, Fault, assert_conserved, broadcaster, counted, pod},
+use super::support::{FakeServer, Fault, assert_conserved, broadcaster, counted, pod};
+use crate::{
+    events::{EventBroadcaster, EventType},
+    metrics::Metrics,
 };
-use crate::metrics::Metrics;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {

@@ -14,8 +14,8 @@ use lru::LruCache;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{
-    correlator::{key, object_parts, or_empty},
+use crate::events::{
+    core_v1::{key, object_parts, or_empty},
     occurrence::Occurrence,
 };
 
@@ -290,7 +290,7 @@ fn series_key(occurrence: &Occurrence) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::testing::occurrence;
+    use crate::events::tests::support::occurrence;
 
     struct Page {
         book: SeriesBook,

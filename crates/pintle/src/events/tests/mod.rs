@@ -1,5 +1,8 @@
 //! Recorder, broadcaster and the core/v1 sink together, under virtual time.
 
+mod properties;
+pub(super) mod support;
+
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
@@ -7,10 +10,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::{
-    EventBroadcaster, EventType, NewEvent, Reference,
-    testing::{FakeServer, Fault, assert_conserved, broadcaster, counted, pod, settle},
-};
+use self::support::{FakeServer, Fault, assert_conserved, broadcaster, counted, pod, settle};
+use super::{EventBroadcaster, EventType, NewEvent, Reference};
 use crate::metrics::Metrics;
 
 const CORE: &str = "core/v1";

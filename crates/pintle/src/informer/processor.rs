@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The parts that the handles of one informer share.
-pub(super) struct Core<K: Kind> {
+pub(super) struct Processor<K: Kind> {
     pub(super) fifo: Arc<DeltaFifo<K>>,
     pub(super) indexer: Indexer<K>,
     pub(super) metrics: StageMetrics,
@@ -61,7 +61,7 @@ enum Phase {
 /// Intervals shorter than this make no sense for a resync.
 const MIN_RESYNC: Duration = Duration::from_secs(1);
 
-impl<K: Kind> Core<K> {
+impl<K: Kind> Processor<K> {
     pub(super) fn new(
         indexer: Indexer<K>,
         resync: Option<Duration>,
