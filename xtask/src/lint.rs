@@ -79,7 +79,7 @@ fn unbiased_selects(text: &str) -> Vec<(usize, String)> {
         .map(|found| {
             (
                 line_of(&code, found.start()),
-                "select! begins with `biased;`, and says why in this order".into(),
+                "`select!` must start with `biased;`".into(),
             )
         })
         .collect()

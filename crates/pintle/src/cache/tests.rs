@@ -96,7 +96,7 @@ fn a_selector_is_asked_under_the_lock_only_for_fewer_sets_of_labels_than_objects
     }
 }
 
-/// Proves cache/trivial-selectors.
+/// Proves cache/selector-cost.
 #[test]
 fn a_selector_picks_by_labels() {
     let things = Indexer::<Thing>::new();
@@ -382,7 +382,7 @@ fn objects_that_share_any_value_are_found_once_each() {
     assert_eq!(lister.index_values("letters"), ["x", "y", "z"]);
 }
 
-/// Proves cache/trivial-selectors, cache/namespace-index.
+/// Proves cache/selector-cost, cache/namespace-index.
 #[test]
 fn a_selector_of_a_namespace_picks_among_its_objects_alone() {
     let things = Indexer::<Thing>::new();

@@ -173,7 +173,7 @@ fn a_kind_is_named_only_where_it_is_missing() {
     );
 }
 
-/// Proves fifo/transform-once, cache/transform-keeps-identity, reflector/transform-once.
+/// Proves fifo/transform-once, cache/transform-keeps-identity.
 #[test]
 fn a_transform_runs_once_and_cannot_take_the_identity() {
     let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));

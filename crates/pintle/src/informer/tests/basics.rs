@@ -102,7 +102,7 @@ async fn an_object_that_does_not_decode_is_cached_and_hinders_no_other() {
     assert_eq!(running.informer.status().borrow().unreadable, 1);
 }
 
-/// Proves reflector/transform-once, fifo/transform-once.
+/// Proves fifo/transform-once.
 #[tokio::test(start_paused = true)]
 async fn a_transform_runs_once_for_each_object_and_state() {
     let server = Server::new();

@@ -84,7 +84,7 @@ async fn a_name_created_again_while_nobody_looked_is_a_deletion_and_an_addition(
     assert_eq!(diary.take(), ["-? n/b 7", "+ n/b 50"]);
 }
 
-/// Proves informer/states-in-order, informer/no-relist-on-clean-end.
+/// Proves informer/states-in-order, reflector/resume-after-disconnect.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_goes_on_where_it_was_without_a_relist() {
     let server = Server::new();

@@ -352,7 +352,7 @@ fn compare(bench: &mut Bench, model: &Model) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    // Proves queue/dedup, queue/readd-while-processing, queue/delay, queue/priority.
+    // Proves queue/dedup, queue/delay, queue/priority.
     // Proves queue/priority-merge, queue/due-goes-last, queue/no-starvation.
     // Proves queue/no-retained-keys.
     #[test]

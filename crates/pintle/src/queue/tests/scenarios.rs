@@ -34,7 +34,7 @@ async fn a_waiting_worker_gets_the_key_that_is_added_later() {
     assert_eq!(ends(worker).await.unwrap(), Some("a"));
 }
 
-/// Proves queue/readd-while-processing, queue/dedup.
+/// Proves queue/dedup.
 #[tokio::test(start_paused = true)]
 async fn a_key_added_while_in_process_runs_exactly_once_more_and_never_twice_at_once() {
     let queue = queue();
@@ -358,7 +358,7 @@ async fn a_delay_of_years_neither_fires_early_nor_breaks_the_timer() {
     assert_eq!(begin.elapsed(), Duration::from_hours(3 * 365 * 24));
 }
 
-/// Proves queue/delay, queue/readd-while-processing.
+/// Proves queue/delay, queue/dedup.
 #[tokio::test(start_paused = true)]
 async fn a_delay_that_ends_while_the_key_is_in_process_makes_it_run_once_more() {
     let queue = queue();

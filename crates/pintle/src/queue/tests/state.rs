@@ -158,7 +158,7 @@ fn the_delay_of_a_key_in_process_can_be_cancelled_but_not_that_it_is_dirty() {
     assert_eq!(bench.run_all(), [] as [u32; 0]);
 }
 
-/// Proves queue/readd-while-processing.
+/// Proves queue/dedup.
 #[test]
 fn a_dirty_key_can_be_raised_while_it_is_in_process() {
     let mut bench = Bench::new();

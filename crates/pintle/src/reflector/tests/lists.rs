@@ -271,7 +271,7 @@ async fn lists_and_watches_are_counted_by_resource() {
     }
 }
 
-/// Proves reflector/transform-once.
+/// Proves fifo/transform-once.
 #[tokio::test(start_paused = true)]
 async fn a_transform_sees_each_object_once() {
     for streaming in [false, true] {
