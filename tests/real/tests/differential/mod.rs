@@ -85,6 +85,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
             "auth/listener",
             "auth/secrets",
             "serve/connection-limit",
+            "serve/load",
             "serve/timeouts",
             "wire/http",
             "wire/watch-websocket",
