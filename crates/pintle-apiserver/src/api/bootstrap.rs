@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{
+use crate::api::{
     Api,
-    managers::Mark,
-    options::WriteOptions,
-    prune::{Source, prune},
-    services::NETWORK,
+    kinds::services::NETWORK,
+    request::fields::{Source, prune},
+    request::options::WriteOptions,
+    write::managers::Mark,
 };
 use crate::{
     schema::builtin::seeds,

@@ -1,50 +1,12 @@
 //! From a request to an answer: routes, verbs, discovery, errors.
 
-mod accounts;
-mod api_services;
-mod body;
 mod bootstrap;
-mod commit;
-mod components;
-mod controllers;
-mod create;
-mod decode;
-mod definitions;
-mod delete;
 mod discovery;
-mod endpoints;
-mod error;
-mod events;
-mod evictions;
-mod impersonate;
-mod list;
-mod managers;
-mod namespaces;
-mod negotiate;
-mod openapi;
-mod options;
-mod past;
-mod patch;
-mod pod_admission;
-mod pods;
-mod pretty;
-mod prune;
-mod query;
+mod kinds;
 mod read;
-mod respond;
-mod reviews;
-mod route;
-mod scale;
-mod selector;
-mod services;
-mod signing_requests;
-mod strategy;
-mod table;
-mod update;
-mod user;
-mod view;
-mod watch;
-mod websocket;
+mod request;
+mod response;
+mod write;
 
 use std::{borrow::Cow, net::SocketAddr, sync::Arc};
 
@@ -53,28 +15,34 @@ use http::{HeaderMap, Method, Response, header, request::Parts};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::respond::error as refusal;
 pub(crate) use self::{
-    accounts::{Accounts, ISSUER},
-    api_services::Registered,
-    components::Components,
-    controllers::Controllers,
-    endpoints::Announced,
-    error::ApiError,
-    events::Expiry,
-    impersonate::impersonated,
-    openapi::Version2,
-    past::Past,
-    services::Ledgered,
-    user::{ADMINISTRATORS, AUTHENTICATED, CREDENTIAL},
-    websocket::Upgrade,
+    discovery::openapi::Version2,
+    kinds::{
+        api_services::Registered,
+        component_statuses::Components,
+        endpoints::Announced,
+        events::Expiry,
+        idle::Controllers,
+        service_accounts::{Accounts, ISSUER},
+        services::Ledgered,
+    },
+    read::{history::Past, websocket::Upgrade},
+    request::{
+        impersonate::impersonated,
+        user::{ADMINISTRATORS, AUTHENTICATED, CREDENTIAL},
+    },
+    response::{error as refusal, error::ApiError},
 };
-pub use self::{body::Body, controllers::ControllerRegistration, user::User};
+pub use self::{kinds::idle::ControllerRegistration, request::user::User, response::body::Body};
 use self::{
-    negotiate::Form,
-    options::Warnings,
-    query::Query,
-    route::{Route, Target},
+    request::{
+        negotiate::{self, Form},
+        options::{self, Warnings},
+        query::Query,
+        route::{self, Route, Target},
+    },
+    response::{pretty, view},
+    write::patch,
 };
 use crate::{
     chance::Chance,
@@ -156,10 +124,10 @@ impl Api {
         let pretty = pretty::is_wanted(&parts);
         let response = match self.dispatch(parts, body, user).await {
             Ok(response) => response,
-            Err(error) => respond::error(&error),
+            Err(error) => response::error(&error),
         };
         if pretty {
-            respond::indented(response)
+            response::indented(response)
         } else {
             response
         }
@@ -175,11 +143,11 @@ impl Api {
         let target = match route::route(parts.uri.path(), &catalog) {
             Route::Resource(target) => target,
             Route::TokenProvider if parts.method == Method::GET => {
-                return Ok(respond::token_provider(&parts));
+                return Ok(response::token_provider(&parts));
             }
             Route::TokenKeys if parts.method == Method::GET => {
                 let keys = self.accounts.keys().map_err(ApiError::internal)?;
-                return Ok(respond::token_keys(&keys));
+                return Ok(response::token_keys(&keys));
             }
             Route::OpenApi2 if parts.method == Method::GET => {
                 return Ok(self.openapi.answer(&catalog, &parts));
@@ -210,7 +178,7 @@ impl Api {
         let deprecated = deprecation(&call.target.resource);
         let warnings = call.warnings.clone();
         let mut answer = self.call(call).await.unwrap_or_else(|error| {
-            let mut refusal = respond::error(&error);
+            let mut refusal = response::error(&error);
             warnings.tell(&mut refusal);
             refusal
         });

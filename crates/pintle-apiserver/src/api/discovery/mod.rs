@@ -1,6 +1,7 @@
 //! What is served: discovery in its old and its aggregated form, version, health, the root.
 
 mod documents;
+pub(crate) mod openapi;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -13,7 +14,7 @@ use self::documents::{
     DiscoveryList, DiscoveryResource, DiscoverySubresource, DiscoveryVersion, GroupVersion,
     Metadata, ResponseKind,
 };
-use super::{ApiError, Body, respond, route::Route};
+use crate::api::{ApiError, Body, request::route::Route, response};
 use crate::{
     registry::{Catalog, Group, Resource, api_version, kind::verb_names},
     server::KUBERNETES,
@@ -27,13 +28,13 @@ pub(crate) fn answer(
     now: Timestamp,
 ) -> Response<Body> {
     match route {
-        Route::Root => respond::json(200, &root(catalog)),
-        Route::Health => respond::text(200, "ok"),
+        Route::Root => response::json(200, &root(catalog)),
+        Route::Health => response::text(200, "ok"),
         // Always indented, as upstream does.
-        Route::Version => respond::indented(respond::document(200, &version())),
+        Route::Version => response::indented(response::document(200, &version())),
         Route::CoreVersions => match aggregated_form(parts) {
             Some(form) => aggregated(parts, form, catalog, str::is_empty),
-            None => respond::document(
+            None => response::document(
                 200,
                 &ApiVersions {
                     kind: "APIVersions",
@@ -55,23 +56,23 @@ pub(crate) fn answer(
                     api_version: "v1",
                     groups: groups.into_iter().map(|g| group(g, false)).collect(),
                 };
-                respond::document(200, &list)
+                response::document(200, &list)
             }
         }
         Route::Group(name) => match catalog.group(name) {
-            Some(found) => respond::document(200, &group(found, true)),
-            None => respond::not_found(),
+            Some(found) => response::document(200, &group(found, true)),
+            None => response::not_found(),
         },
         Route::GroupVersion(group, version) => {
-            respond::document(200, &resource_list(catalog, group, version))
+            response::document(200, &resource_list(catalog, group, version))
         }
-        Route::OpenApi3(rest) => super::openapi::answer(rest, catalog, parts, now),
-        Route::Unknown => respond::error(&ApiError::unknown_resource()),
+        Route::OpenApi3(rest) => openapi::answer(rest, catalog, parts, now),
+        Route::Unknown => response::error(&ApiError::unknown_resource()),
         Route::OpenApi2
         | Route::NotFound
         | Route::Resource(_)
         | Route::TokenProvider
-        | Route::TokenKeys => respond::not_found(),
+        | Route::TokenKeys => response::not_found(),
     }
 }
 
@@ -277,7 +278,7 @@ fn aggregated(
     } else {
         (200, Body::whole(body))
     };
-    let mut response = respond::with(code, content_type, body);
+    let mut response = response::with(code, content_type, body);
     let headers = response.headers_mut();
     if matches {
         headers.remove(header::CONTENT_TYPE);

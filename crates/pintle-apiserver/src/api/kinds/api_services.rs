@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{Api, error::ApiError, options::WriteOptions};
+use crate::api::{Api, ApiError, request::options::WriteOptions};
 use crate::{
     meta::{self, Tree},
     registry::{Group, Resource},

@@ -9,7 +9,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{Answer, Api, ApiError, Call, list::list_answer, respond, selector::Selector};
+use crate::api::{
+    Answer, Api, ApiError, Call, read::list::list_answer, request::selector::Selector, response,
+};
 use crate::store::{Content, Object};
 
 /// The parts every control plane is expected to have, besides its store.
@@ -64,7 +66,7 @@ impl Api {
         if let Some(name) = &call.target.name {
             let health = all.get(name).cloned();
             let health = health.ok_or_else(|| ApiError::not_found("", "componentstatus", name))?;
-            return Ok(respond::object(200, &view, &status(name, health)));
+            return Ok(response::object(200, &view, &status(name, health)));
         }
         let selector = Selector::read(&call.target, &call.query)?;
         let all = all

@@ -5,7 +5,9 @@ use std::{collections::VecDeque, sync::Arc};
 
 use serde_json::Value;
 
-use super::{Api, commit::Unwritten, options::WriteOptions, update::is_finished};
+use crate::api::{
+    Api, request::options::WriteOptions, write::commit::Unwritten, write::update::is_finished,
+};
 use crate::{
     meta::{self, Tree},
     registry::{Resource, crd},
@@ -212,8 +214,9 @@ mod tests {
     use crate::{
         ApiServer,
         api::{
-            create::Written, delete::DeleteOptions, error::ApiError, managers::Mark,
-            options::WriteOptions,
+            ApiError,
+            request::options::WriteOptions,
+            write::{create::Written, delete::DeleteOptions, managers::Mark},
         },
         store::{DECODED, Lost, TableId},
     };

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{Api, options::WriteOptions};
+use crate::api::{Api, request::options::WriteOptions};
 use crate::{
     meta::{self, Tree},
     registry::kind::Generation,

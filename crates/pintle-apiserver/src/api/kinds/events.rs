@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use super::Api;
+use crate::api::Api;
 use crate::store::{Change, Expect, Object, TableId};
 
 /// How long an event is kept, in seconds.

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 
-use super::options::Warnings;
+use crate::api::request::options::Warnings;
 use crate::registry::Resource;
 
 /// Prefix of these warnings, to tell them from those of Kubernetes.

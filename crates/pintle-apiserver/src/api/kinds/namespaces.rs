@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Api, error::ApiError};
+use crate::api::{Api, ApiError};
 use crate::{
     meta::{self, Tree},
     registry::Resource,

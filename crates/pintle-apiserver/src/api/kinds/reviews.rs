@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    ADMINISTRATORS, Answer, Api, Call, ISSUER, User, create::settle_namespace, error::ApiError,
-    negotiate, respond,
+use crate::api::{
+    ADMINISTRATORS, Answer, Api, ApiError, Call, ISSUER, User, request::negotiate, response,
+    write::create::settle_namespace,
 };
 use crate::{
     meta::{self, Tree},
@@ -57,8 +57,8 @@ impl Api {
         review.insert("apiVersion".into(), resource.api_version().into());
         review.insert("kind".into(), resource.kind.clone().into());
         review.insert("status".into(), status);
-        let answer = respond::written(&Value::Object(review)).into_bytes();
-        let mut answer = respond::formed(201, form, answer);
+        let answer = response::written(&Value::Object(review)).into_bytes();
+        let mut answer = response::formed(201, form, answer);
         options.warnings.tell(&mut answer);
         Ok(answer)
     }

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::{strategy::Part, user::User};
+use crate::api::{request::user::User, write::prepare::Part};
 use crate::{meta::Tree, patch::apply::FieldSet, registry::Resource, schema::field::FieldError};
 
 /// The conditions that only an approval sets.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-use super::Api;
+use crate::api::Api;
 
 /// How long a state stays readable after it was superseded, in seconds.
 const LIFE: i64 = 5 * 60;

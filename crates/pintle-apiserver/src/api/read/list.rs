@@ -11,9 +11,9 @@ use http::{HeaderValue, Response};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::{
-    Answer, Api, Body, Call, error::ApiError, negotiate::Form, read::parse_version, respond,
-    selector::Selector, view::View,
+use crate::api::{
+    Answer, Api, ApiError, Body, Call, read::parse_version, request::negotiate::Form,
+    request::selector::Selector, response, response::view::View,
 };
 use crate::{
     registry::Resource,
@@ -313,12 +313,12 @@ pub(crate) fn list_answer(view: View, metadata: &Value, items: Vec<Arc<Object>>)
         while let Some(chunk) = writer.next_chunk() {
             all.extend_from_slice(&chunk);
         }
-        return respond::formed(200, form, all);
+        return response::formed(200, form, all);
     }
     let body = Body::chunks(stream::iter(std::iter::from_fn(move || {
         writer.next_chunk()
     })));
-    respond::with(200, HeaderValue::from_static("application/json"), body)
+    response::with(200, HeaderValue::from_static("application/json"), body)
 }
 
 struct ListWriter {

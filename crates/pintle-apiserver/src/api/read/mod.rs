@@ -1,8 +1,13 @@
 //! Reading one object, and what a resource version in a read means.
 
+pub(crate) mod history;
+pub(crate) mod list;
+pub(crate) mod watch;
+pub(crate) mod websocket;
+
 use std::time::Duration;
 
-use super::{Answer, Api, Call, error::ApiError, respond};
+use crate::api::{Answer, Api, ApiError, Call, response};
 
 /// How long a read waits for a revision of the future.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
@@ -20,7 +25,7 @@ impl Api {
             .store
             .get(table, &call.key())
             .ok_or_else(|| call.missing())?;
-        Ok(respond::object(200, &call.view(&self.clock), &object))
+        Ok(response::object(200, &call.view(&self.clock), &object))
     }
 
     /// Waits a little for a revision of the future.

@@ -19,9 +19,9 @@ use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Answer, Api, Body, Call, error::ApiError, negotiate::Form, read::parse_version, respond,
-    selector::Selector, view::View, websocket,
+use crate::api::{
+    Answer, Api, ApiError, Body, Call, read::parse_version, read::websocket,
+    request::negotiate::Form, request::selector::Selector, response, response::view::View,
 };
 use crate::{
     registry::Resource,
@@ -137,7 +137,7 @@ impl Call {
             return websocket::answer(&self.headers, upgrade, events, closing);
         }
         let json = HeaderValue::from_static("application/json");
-        respond::with(200, json, Body::events(events))
+        response::with(200, json, Body::events(events))
     }
 }
 

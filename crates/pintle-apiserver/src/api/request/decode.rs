@@ -6,11 +6,10 @@ use http::{HeaderMap, header};
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 
-use super::{
-    Call,
-    error::ApiError,
-    options::WriteOptions,
-    prune::{Source, prune},
+use crate::api::{
+    ApiError, Call,
+    request::fields::{Source, prune},
+    request::options::WriteOptions,
 };
 use crate::{
     codec::{duplicates, protobuf},

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::{
-    error::ApiError,
-    options::{FieldValidation, WriteOptions},
+use crate::api::{
+    ApiError,
+    request::options::{FieldValidation, WriteOptions},
 };
 use crate::{
     codec::duplicates,

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderValue};
 
-use super::{
-    error::ApiError,
-    query::decode,
-    user::{User, groups_of, service_account},
+use crate::api::{
+    ApiError,
+    request::query::decode,
+    request::user::{User, groups_of, service_account},
 };
 
 const EXTRA: &str = "impersonate-extra-";
@@ -101,7 +101,7 @@ fn refused(user: &str, wanted: &str, account: Option<(&str, &str)>) -> ApiError 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED};
+    use crate::api::request::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED};
 
     fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();

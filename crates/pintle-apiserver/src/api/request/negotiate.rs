@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, header};
 
-use super::{error::ApiError, query::Query};
+use crate::api::{ApiError, request::query::Query};
 
 /// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

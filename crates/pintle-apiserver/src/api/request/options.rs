@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use http::{HeaderValue, Response, header};
 use parking_lot::Mutex;
 
-use super::{Body, Call, error::ApiError};
+use crate::api::{ApiError, Body, Call};
 use crate::schema::{faults::clip, field::FieldError};
 
 /// How many characters the warnings of one answer hold before each is cut short.

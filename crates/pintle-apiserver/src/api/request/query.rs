@@ -1,6 +1,6 @@
 //! The query of a request: decoding, and the parameters every verb shares.
 
-use super::error::ApiError;
+use crate::api::ApiError;
 
 /// The parameters of a request, in order.
 #[derive(Debug, Clone, Default)]

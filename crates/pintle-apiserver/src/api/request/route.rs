@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::query::decode;
+use crate::api::request::query::decode;
 use crate::registry::{Catalog, Resource};
 
 /// What a path names.

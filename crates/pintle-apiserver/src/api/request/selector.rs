@@ -1,6 +1,6 @@
 //! Which objects a list or watch is about.
 
-use super::{error::ApiError, query::Query, route::Target};
+use crate::api::{ApiError, request::query::Query, request::route::Target};
 use crate::{
     meta::{LabelSelector, fields},
     registry::Resource,

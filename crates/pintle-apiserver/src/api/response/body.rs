@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use http_body::{Frame, SizeHint};
 
-use super::pretty::Indenter;
+use crate::api::response::pretty::Indenter;
 
 /// How much JSON is indented at once.
 const SLICE: usize = 4 * 1024;

@@ -1,11 +1,19 @@
 //! Answers: objects, statuses, plain text.
 
+pub(crate) mod body;
+pub(crate) mod error;
+pub(crate) mod pretty;
+pub(crate) mod printers;
+pub(crate) mod view;
+
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::{Body, accounts, error::ApiError, negotiate::Form, view::View};
+use crate::api::{
+    ApiError, Body, kinds::service_accounts, request::negotiate::Form, response::view::View,
+};
 use crate::{
     serve::At,
     store::{Content, Object},
@@ -89,12 +97,15 @@ pub(crate) fn text(code: u16, text: &'static str) -> Response<Body> {
 /// alone: a cache would hand it on to others.
 pub(crate) fn token_provider(parts: &Parts) -> Response<Body> {
     if let Some(At(address)) = parts.extensions.get::<At>() {
-        return cached(json(200, &accounts::provider(Some(&address.to_string()))));
+        return cached(json(
+            200,
+            &service_accounts::provider(Some(&address.to_string())),
+        ));
     }
     let host = parts.headers.get(header::HOST);
     let host = host.and_then(|host| host.to_str().ok());
     let host = host.or_else(|| parts.uri.authority().map(http::uri::Authority::as_str));
-    json(200, &accounts::provider(host))
+    json(200, &service_accounts::provider(host))
 }
 
 /// The keys with which the tokens of service accounts can be checked.

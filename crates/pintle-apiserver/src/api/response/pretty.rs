@@ -3,7 +3,7 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, header, request::Parts};
 
-use super::query::Query;
+use crate::api::request::query::Query;
 
 /// User agents that get indented JSON by default.
 const PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];

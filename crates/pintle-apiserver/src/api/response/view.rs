@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{
-    negotiate::{Form, RowObject},
-    respond, table,
+use crate::api::{
+    request::negotiate::{Form, RowObject},
+    response,
+    response::printers,
 };
 use crate::{
     clock::Clock,
@@ -55,7 +56,7 @@ impl View {
         if plain && self.resource.custom.is_some() {
             out.extend_from_slice(value.to_string().as_bytes());
         } else {
-            respond::append(out, value);
+            response::append(out, value);
         }
     }
 
@@ -86,7 +87,7 @@ impl View {
         match self.form {
             Form::Table(version, _) => format!(
                 "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{metadata},\"columnDefinitions\":{},\"rows\":[",
-                Value::from(table::definitions(&self.resource))
+                Value::from(printers::definitions(&self.resource))
             ),
             Form::Metadata(version) => format!(
                 "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{metadata},\"items\":["
@@ -102,12 +103,12 @@ impl View {
     /// An object that carries nothing but a version: a bookmark.
     pub(crate) fn bookmark(&self, metadata: &Value) -> String {
         match self.form {
-            Form::Table(version, _) => respond::written(&json!({"kind": "Table",
+            Form::Table(version, _) => response::written(&json!({"kind": "Table",
                 "apiVersion": format!("meta.k8s.io/{version}"),
                 "metadata": {"resourceVersion": metadata["resourceVersion"]},
                 "rows": [{"cells": [], "object": {"kind": "PartialObjectMetadata",
                     "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata}}]})),
-            Form::Metadata(version) => respond::written(&json!({"kind": "PartialObjectMetadata",
+            Form::Metadata(version) => response::written(&json!({"kind": "PartialObjectMetadata",
                 "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata})),
             Form::Json | Form::Yaml => format!("{}\"metadata\":{metadata}}}", self.resource.prefix),
         }
@@ -124,7 +125,7 @@ impl View {
                 let mut table = json!({"kind": "Table",
                     "apiVersion": format!("meta.k8s.io/{version}"), "metadata": list_metadata});
                 table["columnDefinitions"] = if columns {
-                    table::definitions(&self.resource).into()
+                    printers::definitions(&self.resource).into()
                 } else {
                     Value::Null
                 };
@@ -144,7 +145,7 @@ impl View {
     }
 
     fn row(&self, version: &str, include: RowObject, tree: Tree) -> Value {
-        let cells = table::cells(&self.resource, &tree, &self.clock);
+        let cells = printers::cells(&self.resource, &tree, &self.clock);
         let mut row = json!({"cells": cells});
         match include {
             RowObject::None => row["object"] = Value::Null,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Api, error::ApiError, managers::Mark};
+use crate::api::{Api, ApiError, write::managers::Mark};
 use crate::{
     points::Write,
     registry::Resource,

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{
-    Answer, Api, Call,
-    commit::{Unwritten, lighten},
-    error::ApiError,
-    managers::Mark,
-    options::WriteOptions,
-    respond, services, signing_requests,
-    strategy::{Part, check, on_value},
-    view::View,
+use crate::api::{
+    Answer, Api, ApiError, Call,
+    kinds::services,
+    kinds::signing_requests,
+    request::options::WriteOptions,
+    response,
+    response::view::View,
+    write::commit::{Unwritten, lighten},
+    write::managers::Mark,
+    write::prepare::{Part, check, on_value},
 };
 use crate::{
     meta::{self, Tree},
@@ -38,10 +39,10 @@ impl Written {
         code: u16,
         view: &View,
         options: &WriteOptions,
-    ) -> http::Response<super::Body> {
+    ) -> http::Response<crate::api::Body> {
         let mut response = match self {
-            Self::Stored(object) => respond::object(code, view, object),
-            Self::Tried(content, revision) => respond::content(code, view, content, *revision),
+            Self::Stored(object) => response::object(code, view, object),
+            Self::Tried(content, revision) => response::content(code, view, content, *revision),
         };
         options.warnings.tell(&mut response);
         response

@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{
-    Answer, Api, Call, commit::Unwritten, error::ApiError, list::list_answer, namespaces,
-    options::Warnings, respond, update::is_finished,
+use crate::api::{
+    Answer, Api, ApiError, Call, kinds::namespaces, read::list::list_answer,
+    request::options::Warnings, response, write::commit::Unwritten, write::update::is_finished,
 };
 use crate::{
     clock::format_seconds,
@@ -39,7 +39,7 @@ pub(crate) struct DeleteOptions {
     propagation: Option<Propagation>,
     grace: Option<i64>,
     uid: Option<String>,
-    pub(super) version: Option<String>,
+    pub(crate) version: Option<String>,
     pub(crate) dry_run: bool,
     /// The server deletes by itself, for no request.
     unasked: bool,
@@ -66,10 +66,10 @@ impl Api {
             Deleted::Marked(object) => object,
             Deleted::Gone(object) if returns_deleted(resource) => object,
             Deleted::Gone(object) => {
-                return Ok(respond::json(200, &success(resource, &object)));
+                return Ok(response::json(200, &success(resource, &object)));
             }
         };
-        let mut response = respond::object(200, &call.view(&self.clock), &object);
+        let mut response = response::object(200, &call.view(&self.clock), &object);
         warnings.tell(&mut response);
         Ok(response)
     }
@@ -363,7 +363,7 @@ fn success(resource: &Resource, object: &Object) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
-pub(super) fn check_preconditions(
+pub(crate) fn check_preconditions(
     resource: &Resource,
     current: &Object,
     options: &DeleteOptions,

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::{
+use crate::api::{
     Api, Call,
-    error::{ApiError, Cause},
-    options::WriteOptions,
-    signing_requests,
+    kinds::signing_requests,
+    request::options::WriteOptions,
+    response::error::{ApiError, Cause},
 };
 use crate::{
     meta::{self, Tree},

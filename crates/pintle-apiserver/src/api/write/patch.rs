@@ -2,17 +2,16 @@
 
 use serde_json::Value;
 
-use super::{
-    Answer, Api, Call,
-    create::Written,
-    decode::{json_problem, media_type, yaml, yaml_duplicate},
-    error::ApiError,
-    managers::{Mark, check_options},
-    options::{FieldValidation, WriteOptions},
-    prune::Source,
-    signing_requests,
-    strategy::Part,
-    update::TRIES,
+use crate::api::{
+    Answer, Api, ApiError, Call,
+    kinds::signing_requests,
+    request::decode::{json_problem, media_type, yaml, yaml_duplicate},
+    request::fields::Source,
+    request::options::{FieldValidation, WriteOptions},
+    write::create::Written,
+    write::managers::{Mark, check_options},
+    write::prepare::Part,
+    write::update::TRIES,
 };
 use crate::{
     codec::duplicates,

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{
-    Api, api_services, error::ApiError, namespaces, options::Warnings, services, signing_requests,
+use crate::api::{
+    Api, ApiError, kinds::api_services, kinds::namespaces, kinds::services,
+    kinds::signing_requests, request::options::Warnings,
 };
 use crate::{
     meta::{self, NameRule, Tree},
@@ -391,7 +392,7 @@ fn metadata_changed(field: &str, object: &Tree, stored: &Tree) -> bool {
 }
 
 /// Whether anything but metadata and status differs.
-pub(super) fn spec_changed(resource: &Resource, object: &Tree, stored: &Tree) -> bool {
+pub(crate) fn spec_changed(resource: &Resource, object: &Tree, stored: &Tree) -> bool {
     let counts = |field: &&String| {
         let field = field.as_str();
         !matches!(field, "metadata" | "apiVersion" | "kind")

@@ -2,16 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    Answer, Api, Call,
-    create::Written,
-    error::ApiError,
-    managers::Mark,
-    negotiate::{Form, RowObject},
-    patch::{Patch, configuration},
-    respond,
-    strategy::Part,
-    table,
+use crate::api::{
+    Answer, Api, ApiError, Call,
+    request::negotiate::{Form, RowObject},
+    response,
+    response::printers,
+    write::create::Written,
+    write::managers::Mark,
+    write::patch::{Patch, configuration},
+    write::prepare::Part,
 };
 use crate::{
     meta::{self, Tree},
@@ -118,7 +117,7 @@ impl Api {
         Ok(answer)
     }
 
-    fn scaled(&self, call: &Call, written: &Written) -> http::Response<super::Body> {
+    fn scaled(&self, call: &Call, written: &Written) -> http::Response<crate::api::Body> {
         let resource = &call.target.resource;
         let tree = match written {
             Written::Stored(object) => resource.tree(&object.content, Some(object.revision)),
@@ -127,7 +126,7 @@ impl Api {
         self.scale_answer(call, &scale(resource, &tree))
     }
 
-    fn scale_answer(&self, call: &Call, scale: &Value) -> http::Response<super::Body> {
+    fn scale_answer(&self, call: &Call, scale: &Value) -> http::Response<crate::api::Body> {
         let (form, value) = match call.form {
             Form::Table(version, row) => {
                 let object = match row {
@@ -137,7 +136,7 @@ impl Api {
                         "apiVersion": format!("meta.k8s.io/{version}"),
                         "metadata": scale["metadata"]}),
                 };
-                let (columns, cells) = table::scale(scale, &self.clock);
+                let (columns, cells) = printers::scale(scale, &self.clock);
                 let table = json!({"kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"),
                     "metadata": {"resourceVersion": scale["metadata"]["resourceVersion"]},
                     "columnDefinitions": columns, "rows": [{"cells": cells, "object": object}]});
@@ -146,7 +145,7 @@ impl Api {
             Form::Yaml => (Form::Yaml, scale.clone()),
             _ => (Form::Json, scale.clone()),
         };
-        respond::formed(200, form, respond::written(&value).into_bytes())
+        response::formed(200, form, response::written(&value).into_bytes())
     }
 }
 

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{
-    Answer, Api, Call,
-    commit::{Unwritten, lighten},
-    create::{Written, settle_namespace},
-    error::ApiError,
-    managers::{Mark, keep_times},
-    options::WriteOptions,
-    services, signing_requests,
-    strategy::{Part, check, on_value, prepare_update, spec_changed},
+use crate::api::{
+    Answer, Api, ApiError, Call,
+    kinds::services,
+    kinds::signing_requests,
+    request::options::WriteOptions,
+    write::commit::{Unwritten, lighten},
+    write::create::{Written, settle_namespace},
+    write::managers::{Mark, keep_times},
+    write::prepare::{Part, check, on_value, prepare_update, spec_changed},
 };
 use crate::{
     meta::{self, Tree},
@@ -235,7 +235,7 @@ pub(crate) fn is_finished(resource: &Resource, object: &Tree) -> bool {
         .and_then(|m| m.get("deletionGracePeriodSeconds"))
         .and_then(Value::as_i64)
         .unwrap_or(0);
-    if resource.is("", "namespaces") && super::namespaces::has_finalizers(object) {
+    if resource.is("", "namespaces") && crate::api::kinds::namespaces::has_finalizers(object) {
         return false;
     }
     grace == 0

@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::v2::Document as Version2;
-use super::{Body, query::Query, respond};
+use crate::api::{Body, request::query::Query, response};
 use crate::{registry::Catalog, schema::builtin::KUBERNETES_VERSION, server::KUBERNETES};
 
 /// Answers `/openapi/v3` and everything below it.
@@ -26,11 +26,11 @@ pub(crate) fn answer(
     now: Timestamp,
 ) -> Response<Body> {
     if rest.is_empty() {
-        return respond::json(200, &index(catalog));
+        return response::json(200, &index(catalog));
     }
     let found = versions(catalog).find(|(name, ..)| name == rest);
     let Some((name, group, version)) = found else {
-        let mut response = respond::json_bytes(404, "");
+        let mut response = response::json_bytes(404, "");
         response.headers_mut().remove(header::CONTENT_TYPE);
         return response;
     };
@@ -38,11 +38,11 @@ pub(crate) fn answer(
     let asked = Query::parse(parts.uri.query());
     match asked.get("hash") {
         "" => tagged(
-            respond::json(200, &document(catalog, &group, &version)),
+            response::json(200, &document(catalog, &group, &version)),
             &hash,
         ),
         known if known == hash => {
-            let response = respond::json(200, &document(catalog, &group, &version));
+            let response = response::json(200, &document(catalog, &group, &version));
             let mut response = tagged(response, &hash);
             let forever = HeaderValue::from_static("public, immutable");
             let headers = response.headers_mut();
@@ -53,7 +53,7 @@ pub(crate) fn answer(
             response
         }
         _ => {
-            let mut response = tagged(respond::json_bytes(301, ""), &hash);
+            let mut response = tagged(response::json_bytes(301, ""), &hash);
             if let Ok(location) = HeaderValue::from_str(&url(&name, &hash)) {
                 response.headers_mut().insert(header::LOCATION, location);
             }

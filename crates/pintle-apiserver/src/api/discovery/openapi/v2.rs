@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::{fingerprint, gnostic, paths, schemas, tagged, versions};
 use crate::{
-    api::{Body, respond},
+    api::{Body, response},
     registry::{Catalog, Resource},
     schema::builtin::types,
     server::KUBERNETES,
@@ -41,7 +41,7 @@ impl Document {
     /// Answers `/openapi/v2`.
     pub(crate) fn answer(&self, catalog: &Arc<Catalog>, parts: &Parts) -> Response<Body> {
         let Some(form) = form(parts) else {
-            let mut refusal = respond::text(406, "");
+            let mut refusal = response::text(406, "");
             let headers = refusal.headers_mut();
             headers.remove(header::CONTENT_TYPE);
             headers.insert(header::VARY, HeaderValue::from_static("Accept"));
@@ -53,7 +53,7 @@ impl Document {
         let known = parts.headers.get(header::IF_NONE_MATCH);
         let known = known.and_then(|value| value.to_str().ok());
         if known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag)) {
-            let mut response = tagged(respond::text(304, ""), &written.hash);
+            let mut response = tagged(response::text(304, ""), &written.hash);
             response.headers_mut().remove(header::CONTENT_TYPE);
             return response;
         }
@@ -62,7 +62,7 @@ impl Document {
             _ => written.json.get_or_insert_with(|| json(catalog)),
         };
         let body = Body::whole(body.clone());
-        let response = respond::with(200, HeaderValue::from_static(form), body);
+        let response = response::with(200, HeaderValue::from_static(form), body);
         tagged(response, &written.hash)
     }
 }

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::{Api, error::ApiError};
+use crate::api::{Api, ApiError};
 use crate::{
     meta::{self, Tree},
     store::key_of,
@@ -21,7 +21,7 @@ struct Priority {
 
 impl Api {
     /// Checks the references of a new Pod and sets its priority.
-    pub(super) fn admit_pod(&self, namespace: &str, pod: &mut Tree) -> Result<(), ApiError> {
+    pub(crate) fn admit_pod(&self, namespace: &str, pod: &mut Tree) -> Result<(), ApiError> {
         let name = match meta::text(pod, "name") {
             // The name has not been generated yet.
             "" => meta::text(pod, "generateName"),

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Api, Call, delete, error::ApiError, managers::Mark, respond, strategy::Part};
+use crate::api::{
+    Answer, Api, ApiError, Call, response, write::delete, write::managers::Mark,
+    write::prepare::Part,
+};
 use crate::meta::{self, Tree};
 
 impl Api {
@@ -35,7 +38,7 @@ impl Api {
             Ok(bound(pod.clone(), &binding, &now))
         };
         self.change(call, Part::Everything, &options, Mark::Done, &mut change)?;
-        Ok(respond::json(201, &delete::done()))
+        Ok(response::json(201, &delete::done()))
     }
 }
 

@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{
+use crate::api::{
     Answer, Api, Call,
-    create::Written,
-    delete::{self, DeleteOptions},
-    error::{ApiError, Cause},
-    managers::Mark,
-    options::WriteOptions,
-    respond,
-    strategy::Part,
+    request::options::WriteOptions,
+    response,
+    response::error::{ApiError, Cause},
+    write::create::Written,
+    write::delete::{self, DeleteOptions},
+    write::managers::Mark,
+    write::prepare::Part,
 };
 use crate::{
     meta::{self, LabelSelector, Tree},
@@ -100,7 +100,7 @@ impl Api {
             }
         }
         self.delete_object(&call.target.resource, &call.key(), delete)?;
-        Ok(respond::json(201, &delete::done()))
+        Ok(response::json(201, &delete::done()))
     }
 
     /// The budgets of the namespace that select the pod, and their resource.
@@ -318,6 +318,6 @@ fn selects(selector: &Value, labels: &std::collections::BTreeMap<String, String>
     if !selector.is_object() {
         return false;
     }
-    let text = super::scale::selector_text(selector).unwrap_or_default();
+    let text = crate::api::write::scale::selector_text(selector).unwrap_or_default();
     LabelSelector::parse(&text).is_ok_and(|selector| selector.matches(labels))
 }

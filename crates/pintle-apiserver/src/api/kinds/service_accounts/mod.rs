@@ -19,9 +19,9 @@ use subtle::ConstantTimeEq;
 
 pub(crate) use self::jwt::Unsigned;
 use self::jwt::{Foreign, Key};
-use super::{
+use crate::api::{
     Api, User,
-    user::{AUTHENTICATED, CREDENTIAL},
+    request::user::{AUTHENTICATED, CREDENTIAL},
 };
 use crate::{
     meta,

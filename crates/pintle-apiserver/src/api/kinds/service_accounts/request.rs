@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use super::ISSUER;
 use crate::{
-    api::{Answer, Api, ApiError, Call, create::settle_namespace, negotiate, respond},
+    api::{
+        Answer, Api, ApiError, Call, request::negotiate, response, write::create::settle_namespace,
+    },
     clock::format_seconds,
     meta::{self, Tree},
     registry::{Resource, unstored},
@@ -85,7 +87,7 @@ impl Api {
         request.insert("apiVersion".into(), REQUEST.api_version().into());
         request.insert("kind".into(), KIND.into());
         let answer = Value::Object(request).to_string().into_bytes();
-        let mut answer = respond::formed(201, form, answer);
+        let mut answer = response::formed(201, form, answer);
         options.warnings.tell(&mut answer);
         Ok(answer)
     }

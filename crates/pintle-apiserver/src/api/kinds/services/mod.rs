@@ -3,7 +3,7 @@
 //! The [`Ledger`] tracks what is allocated. Allocations that are not stored yet are promised: the
 //! write holds a [`Promise`] until it has committed or failed.
 
-mod giver;
+mod allocator;
 mod ledger;
 mod spec;
 
@@ -12,16 +12,16 @@ use std::{collections::BTreeSet, sync::Arc};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-pub(crate) use self::giver::NETWORK;
+pub(crate) use self::allocator::NETWORK;
 use self::{
-    giver::{Denied, Giver},
+    allocator::{Denied, Giver},
     ledger::{Ledger, Taken},
     spec::{
         HEADLESS, HEALTH, has_address, has_node_ports, is_checked, is_reached, list, node_ports,
         ports_mut, text,
     },
 };
-use super::{Api, error::ApiError, options::Warnings};
+use crate::api::{Api, ApiError, request::options::Warnings};
 use crate::{
     meta::{self, Tree},
     registry::Resource,
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use crate::{
         ApiServer,
-        api::{managers::Mark, options::WriteOptions},
+        api::{request::options::WriteOptions, write::managers::Mark},
         store::DECODED,
     };
 

@@ -17,7 +17,7 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Body, respond};
+use crate::api::{Body, response};
 use crate::serve::InFlight;
 
 /// What RFC 6455 appends to the client's key.
@@ -91,7 +91,7 @@ pub(crate) fn answer(
 }
 
 fn refused(code: u16, why: &'static str) -> Response<Body> {
-    respond::text(code, why)
+    response::text(code, why)
 }
 
 /// Checks the request's half of the handshake and returns the server's.

@@ -1,0 +1,11 @@
+//! Decodes a request: path, user, query, options, selectors, body.
+
+pub(crate) mod decode;
+pub(crate) mod fields;
+pub(crate) mod impersonate;
+pub(crate) mod negotiate;
+pub(crate) mod options;
+pub(crate) mod query;
+pub(crate) mod route;
+pub(crate) mod selector;
+pub(crate) mod user;
