@@ -3,13 +3,13 @@
 use std::{
     io::{IsTerminal, Write, stderr, stdout},
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::Context;
 use clap::Parser;
-use pintle_apiserver::{ApiServer, PodDeletion, ServeOptions};
+use pintle_apiserver::{ApiServer, Bound, MergedContext, PodDeletion, ServeOptions};
 use pintle_cluster::Cluster;
 use tokio::signal;
 use tracing_subscriber::EnvFilter;
@@ -88,7 +88,7 @@ async fn main() -> anyhow::Result<()> {
     // The directory goes with the program, and the secret in it.
     let directory = tempfile::Builder::new().prefix("pintle-").tempdir()?;
     let (kubeconfig, merged) = if let Some(path) = options.kubeconfig {
-        let merged = bound.merge_kubeconfig(&path, &options.context)?;
+        let merged = bound.merge_kubeconfig(&path, &options.context).await?;
         (path, Some(merged))
     } else {
         let path = directory.path().join("kubeconfig");
@@ -105,13 +105,32 @@ async fn main() -> anyhow::Result<()> {
         .start()
         .await;
 
-    if let Some(merged) = &merged {
+    let greeted = greet(&bound, &kubeconfig, merged.as_ref(), &options.context);
+    if greeted.is_ok() {
+        interrupted.await;
+    }
+    cluster.stop().await;
+    bound.shutdown().await;
+    // Even if the greeting failed, as it does when stdout is a closed pipe.
+    if let Some(merged) = merged {
+        merged.remove().await?;
+    }
+    greeted.context("cannot print how to use the cluster")
+}
+
+/// Prints where the cluster listens and how to use it.
+fn greet(
+    bound: &Bound,
+    kubeconfig: &Path,
+    merged: Option<&MergedContext>,
+    context: &str,
+) -> std::io::Result<()> {
+    if let Some(merged) = merged {
         let previous = merged.previous().unwrap_or("none");
         writeln!(
             stdout(),
             "Switched {path} to the context {context:?} (was: {previous}); it is taken out at the end.",
             path = kubeconfig.display(),
-            context = options.context,
         )?;
     }
     writeln!(
@@ -123,14 +142,7 @@ async fn main() -> anyhow::Result<()> {
          Ctrl-C stops it, and everything in it is gone.",
         url = bound.url(),
         path = kubeconfig.display(),
-    )?;
-    interrupted.await;
-    cluster.stop().await;
-    bound.shutdown().await;
-    if let Some(merged) = merged {
-        merged.remove()?;
-    }
-    Ok(())
+    )
 }
 
 /// Lets the process have as many connections as the system allows: each is a file to it, and the
@@ -148,19 +160,44 @@ fn raise_file_limit() {
 #[cfg(not(unix))]
 fn raise_file_limit() {}
 
-/// Resolves on Ctrl-C, or when the system asks the program to end, from this call on.
+/// Resolves on Ctrl-C, SIGTERM or SIGHUP, from this call on.
 #[cfg(unix)]
 fn interrupted() -> std::io::Result<impl Future<Output = ()>> {
     use signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = if ignores_hangup() {
+        None
+    } else {
+        Some(signal(SignalKind::hangup())?)
+    };
+    let hangup = async move {
+        match &mut hangup {
+            Some(hangup) => hangup.recv().await,
+            None => std::future::pending().await,
+        }
+    };
     Ok(async move {
         tokio::select! {
-            biased; // Both end the program; the order does not matter.
+            biased;
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            _ = hangup => {}
         }
     })
+}
+
+/// Whether the process was started with SIGHUP ignored, as nohup does. Installing a handler would
+/// undo that. Only Linux says so without unsafe code; elsewhere SIGHUP always stops the program.
+#[cfg(unix)]
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // SIGHUP is signal 1, the lowest bit.
+    ignored.is_some_and(|mask| mask & 1 != 0)
 }
 
 /// Resolves on Ctrl-C, from this call on.

@@ -1,9 +1,9 @@
 //! The file with which kubectl and other clients find the server.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -58,14 +58,30 @@ pub(super) fn user_text(
     .to_string()
 }
 
-/// Writes beside the file and renames, so that nobody reads half of it or finds it open to others.
-/// It is not forced to the disk, which would take longer than all the rest of a start: the server it
-/// leads to would not survive a crash of the machine.
+/// Replaces the file by renaming, so that no reader sees half of it or a file open to others.
+///
+/// Does not sync to disk, which would take longer than the rest of a start: the server that the file
+/// leads to would not survive a crash of the machine either.
 pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
+    let (beside, _) = write_beside(path, text)?;
+    fs::rename(beside, path)
+}
+
+/// Like [`write`], but syncs the new content before the rename. After a power cut the file holds the
+/// old content or the new one. Without the sync, some filesystems may leave it empty, and it holds
+/// entries of the user's other clusters.
+pub(super) fn write_durably(path: &Path, text: &str) -> io::Result<()> {
+    let (beside, file) = write_beside(path, text)?;
+    file.sync_all()?;
+    drop(file);
+    fs::rename(beside, path)
+}
+
+fn write_beside(path: &Path, text: &str) -> io::Result<(PathBuf, File)> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
-    let beside = Path::new(&beside);
-    match fs::remove_file(beside) {
+    let beside = PathBuf::from(beside);
+    match fs::remove_file(&beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
@@ -76,7 +92,7 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
         use std::os::unix::fs::OpenOptionsExt;
         options.mode(0o600);
     }
-    let mut file = options.open(beside)?;
+    let mut file = options.open(&beside)?;
     file.write_all(text.as_bytes())?;
-    fs::rename(beside, path)
+    Ok((beside, file))
 }

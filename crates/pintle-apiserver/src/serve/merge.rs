@@ -3,19 +3,32 @@
 //! Our cluster, user and context carry an extension that marks them, as minikube's do: only marked
 //! entries are ever replaced or removed. Everything else is kept, except for comments, which kubectl
 //! does not keep either.
+//!
+//! The extension of the context also holds its [`Origin`]: which context was current before, and
+//! whether the file was created for it. A process that crashes leaves its context behind, so the next
+//! one has to find this in the file. Contexts of several clusters form a chain of previous contexts;
+//! removing one closes the gap, whichever ends first.
 
 use std::{
     fs::{self, OpenOptions},
     io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde_json::{Map, Value, json};
+
+use tokio::time::{Instant, sleep};
 
 use super::{Bound, kubeconfig};
 
 /// The extension that marks an entry as ours.
 const MARK: &str = "pintle.dev/cluster";
+/// How long to wait for another program to release the lock. kubectl holds it for milliseconds.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+const LOCK_RETRY: Duration = Duration::from_millis(50);
+/// How many symbolic links to follow, as Linux does.
+const MAX_LINKS: usize = 40;
 /// The lists of a kubeconfig, and what the entries of each hold.
 const LISTS: [(&str, &str); 3] = [
     ("clusters", "cluster"),
@@ -35,7 +48,7 @@ pub enum KubeconfigError {
         /// What the system said.
         source: io::Error,
     },
-    /// Another program is changing the file, or left its lock behind.
+    /// Another program held the lock for a second, or left it behind.
     #[error(
         "{path} is locked: {lock} exists; remove it if no other program is changing the file",
         path = .path.display(), lock = .lock.display()
@@ -79,7 +92,6 @@ pub struct MergedContext {
     context: String,
     url: String,
     previous: Option<String>,
-    is_new: bool,
 }
 
 impl Bound {
@@ -88,42 +100,46 @@ impl Bound {
     /// owner can read it afterwards.
     ///
     /// Other clusters, users, contexts and settings are kept. Entries of the same name are replaced
-    /// if an earlier run left them behind.
+    /// if an earlier run left them behind; the context that was current before that run is then the
+    /// one to go back to.
+    ///
+    /// Waits up to a second for another program that has locked the file.
     ///
     /// # Errors
     ///
     /// If the file is not a kubeconfig, if an entry of that name belongs to another cluster, or if
-    /// the file cannot be written; it is then unchanged.
+    /// the file cannot be locked or written; it is then unchanged.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits for the lock leaves the file unchanged.
+    ///
+    /// # Examples
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let server = pintle_apiserver::ApiServer::builder().build();
     /// let bound = server.serve("127.0.0.1:0").await?;
-    /// let context = bound.merge_kubeconfig("config", "pintle")?;
+    /// let context = bound.merge_kubeconfig("config", "pintle").await?;
     /// // kubectl --kubeconfig config get namespaces
-    /// context.remove()?;
+    /// context.remove().await?;
     /// bound.shutdown().await;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn merge_kubeconfig(
+    pub async fn merge_kubeconfig(
         &self,
         path: impl AsRef<Path>,
         context: &str,
     ) -> Result<MergedContext, KubeconfigError> {
-        let path = followed(path.as_ref());
+        let path = follow_links(path.as_ref());
         let ours = self.entries(context);
-        let (previous, is_new) = edit(&path, |config| {
-            let is_new = config.is_null();
-            let previous = merge(config, context, &ours)?;
-            Ok((previous, is_new))
-        })?;
+        let previous = edit(&path, |config| merge(config, context, ours)).await?;
         Ok(MergedContext {
             path,
             context: context.to_owned(),
             url: self.url(),
             previous,
-            is_new,
         })
     }
 
@@ -158,31 +174,22 @@ impl MergedContext {
     /// still is. A file that was created for it and holds nothing else is deleted. A context that
     /// another listener has replaced meanwhile stays.
     ///
+    /// Waits up to a second for another program that has locked the file.
+    ///
     /// # Errors
     ///
-    /// If the file cannot be read or written; it is then unchanged.
-    pub fn remove(self) -> Result<(), KubeconfigError> {
-        let is_empty = edit(&self.path, |config| {
-            if config.is_null() || !leads_to(config, &self.context, &self.url) {
-                return Ok(false);
-            }
-            unmerge(config, &self.context, self.previous.as_deref());
-            Ok(LISTS.iter().all(|(list, _)| {
-                let entries = config[*list].as_array();
-                entries.is_none_or(Vec::is_empty)
-            }))
-        })?;
-        if self.is_new && is_empty {
-            return fs::remove_file(&self.path).map_err(|source| self.io(source));
-        }
-        Ok(())
-    }
-
-    fn io(&self, source: io::Error) -> KubeconfigError {
-        KubeconfigError::Io {
-            path: self.path.clone(),
-            source,
-        }
+    /// If the file cannot be locked, read or written; it is then unchanged.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits for the lock leaves the context in the file. The next
+    /// [`merge_kubeconfig`](Bound::merge_kubeconfig) under the same name replaces it.
+    pub async fn remove(self) -> Result<(), KubeconfigError> {
+        edit(&self.path, |config| {
+            unmerge(config, &self.context, &self.url);
+            Ok(())
+        })
+        .await
     }
 }
 
@@ -197,12 +204,63 @@ fn user_name(context: &str) -> String {
     format!("{context}-admin")
 }
 
-/// Puts our entries in, and says which context was current.
-fn merge(config: &mut Value, context: &str, ours: &[Value; 3]) -> Result<Option<String>, Unusable> {
+/// What the file was like before a context of ours was added. Stored in the mark of the context.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Origin {
+    /// The context that was current, if any.
+    previous: Option<String>,
+    /// Whether there was no file.
+    created: bool,
+}
+
+impl Origin {
+    /// Reads the origin of a context. `None` if the context is not ours.
+    fn read(entry: &Value) -> Option<Self> {
+        let mark = mark(&entry["context"])?;
+        Some(Self {
+            previous: mark["previous"].as_str().map(str::to_owned),
+            created: mark["created"] == true,
+        })
+    }
+
+    fn write(&self, entry: &mut Value) {
+        let extensions = entry["context"]["extensions"].as_array_mut();
+        let mut extensions = extensions.into_iter().flatten();
+        let mark = extensions.find(|extension| extension["name"] == MARK);
+        if let Some(Value::Object(mark)) = mark.map(|mark| &mut mark["extension"]) {
+            mark.remove("previous");
+            mark.remove("created");
+            if let Some(previous) = &self.previous {
+                mark.insert("previous".to_owned(), previous.as_str().into());
+            }
+            if self.created {
+                mark.insert("created".to_owned(), true.into());
+            }
+        }
+    }
+}
+
+/// Adds our entries and makes the context current. Returns the context to go back to.
+fn merge(
+    config: &mut Option<Value>,
+    context: &str,
+    mut ours: [Value; 3],
+) -> Result<Option<String>, Unusable> {
+    let created = config.is_none();
+    let config = config.get_or_insert_default();
     if config.is_null() {
         *config = json!({"apiVersion": "v1", "kind": "Config", "preferences": {}});
     }
     let root = root(config)?;
+    // An entry of the same name is replaced, which must not lose the context that came before it.
+    let replaced = unlink(root, context).unwrap_or_default();
+    let current = root.get("current-context").and_then(Value::as_str);
+    let current = current.filter(|name| !name.is_empty() && *name != context);
+    let origin = Origin {
+        previous: current.map(str::to_owned),
+        created: created || replaced.created,
+    };
+    origin.write(&mut ours[2]);
     for ((list, holds), entry) in LISTS.into_iter().zip(ours) {
         let entries = root.entry(list).or_insert(Value::Null);
         if entries.is_null() {
@@ -213,32 +271,79 @@ fn merge(config: &mut Value, context: &str, ours: &[Value; 3]) -> Result<Option<
         };
         let old = entries.iter_mut().find(|old| old["name"] == entry["name"]);
         match old {
-            Some(old) if !is_marked(&old[holds]) => {
+            Some(old) if mark(&old[holds]).is_none() => {
                 let name = entry["name"].as_str().unwrap_or_default().to_owned();
                 return Err(Unusable::Taken { name, list });
             }
-            Some(old) => *old = entry.clone(),
-            None => entries.push(entry.clone()),
+            Some(old) => *old = entry,
+            None => entries.push(entry),
         }
     }
-    let previous = root.insert("current-context".into(), context.into());
-    let previous = previous.as_ref().and_then(Value::as_str);
-    Ok(previous
-        .filter(|name| !name.is_empty() && *name != context)
-        .map(str::to_owned))
+    root.insert("current-context".into(), context.into());
+    Ok(origin.previous)
 }
 
-/// Takes our entries out.
-fn unmerge(config: &mut Value, context: &str, previous: Option<&str>) {
+/// Removes our entries if they still lead to `url`, and the file if it was created for them.
+fn unmerge(config: &mut Option<Value>, context: &str, url: &str) {
+    let Some(root) = config.as_mut().filter(|it| leads_to(it, context, url)) else {
+        return;
+    };
+    let Value::Object(root) = root else {
+        return;
+    };
+    let origin = unlink(root, context).unwrap_or_default();
     let user = user_name(context);
     for ((list, holds), name) in LISTS.into_iter().zip([context, &user, context]) {
-        if let Value::Array(entries) = &mut config[list] {
-            entries.retain(|entry| entry["name"] != name || !is_marked(&entry[holds]));
+        if let Some(Value::Array(entries)) = root.get_mut(list) {
+            entries.retain(|entry| entry["name"] != name || mark(&entry[holds]).is_none());
         }
     }
-    if config["current-context"] == context {
-        config["current-context"] = previous.unwrap_or_default().into();
+    if !origin.created {
+        return;
     }
+    if is_blank(root) {
+        *config = None;
+    } else if let Some((mut other, entry)) = our_contexts(root).next() {
+        // The last of our contexts to go deletes the file.
+        other.created = true;
+        other.write(entry);
+    }
+}
+
+/// Closes the gap that a context leaves: whatever would go back to it goes back to the one before
+/// it. Returns the context's origin, or `None` if there is no such context of ours.
+fn unlink(root: &mut Map<String, Value>, context: &str) -> Option<Origin> {
+    let mut ours = our_contexts(root);
+    let (origin, _) = ours.find(|(_, entry)| entry["name"] == context)?;
+    drop(ours);
+    for (mut other, entry) in our_contexts(root) {
+        if other.previous.as_deref() == Some(context) {
+            other.previous.clone_from(&origin.previous);
+            other.write(entry);
+        }
+    }
+    let current = root.get_mut("current-context");
+    if let Some(current) = current.filter(|current| **current == context) {
+        *current = origin.previous.as_deref().unwrap_or_default().into();
+    }
+    Some(origin)
+}
+
+fn our_contexts(root: &mut Map<String, Value>) -> impl Iterator<Item = (Origin, &mut Value)> {
+    let contexts = root.get_mut("contexts").and_then(Value::as_array_mut);
+    let contexts = contexts.into_iter().flatten();
+    contexts.filter_map(|entry| Some((Origin::read(entry)?, entry)))
+}
+
+/// Whether the kubeconfig holds nothing but what every kubeconfig holds.
+fn is_blank(root: &Map<String, Value>) -> bool {
+    root.iter().all(|(field, value)| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty() || matches!(&**field, "apiVersion" | "kind"),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    })
 }
 
 /// The kubeconfig as a map.
@@ -255,28 +360,39 @@ fn root(config: &mut Value) -> Result<&mut Map<String, Value>, Unusable> {
     }
 }
 
-fn is_marked(holder: &Value) -> bool {
+/// Our extension, if the entry is ours.
+fn mark(holder: &Value) -> Option<&Value> {
     let mut extensions = holder["extensions"].as_array().into_iter().flatten();
-    extensions.any(|extension| extension["name"] == MARK)
+    let mark = extensions.find(|extension| extension["name"] == MARK)?;
+    Some(&mark["extension"])
 }
 
 /// Whether the cluster of that name is ours, and this listener's.
 fn leads_to(config: &Value, name: &str, url: &str) -> bool {
     let clusters = config["clusters"].as_array().into_iter().flatten();
     let mut named = clusters.filter(|cluster| cluster["name"] == name);
-    named.any(|named| named["cluster"]["server"] == url && is_marked(&named["cluster"]))
+    named.any(|named| named["cluster"]["server"] == url && mark(&named["cluster"]).is_some())
 }
 
-/// The file itself: replacing a symbolic link would leave its target behind.
-fn followed(path: &Path) -> PathBuf {
-    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+/// Follows symbolic links, even to a file that does not exist yet: the rename that replaces the file
+/// would otherwise replace the link.
+fn follow_links(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        let Ok(target) = fs::read_link(&path) else {
+            break;
+        };
+        path.pop();
+        path.push(target);
+    }
+    path
 }
 
-/// Reads a kubeconfig, changes it, and writes it back as one step for everybody who locks it. No
-/// file is `null`, and `null` is not written.
-fn edit<T>(
+/// Reads a kubeconfig, changes it, and writes it back or deletes it, all under its lock. `None` is no
+/// file; a file without content is `null`.
+async fn edit<T>(
     path: &Path,
-    change: impl FnOnce(&mut Value) -> Result<T, Unusable>,
+    change: impl FnOnce(&mut Option<Value>) -> Result<T, Unusable>,
 ) -> Result<T, KubeconfigError> {
     let failed = |source| KubeconfigError::Io {
         path: path.to_owned(),
@@ -286,19 +402,21 @@ fn edit<T>(
         path: path.to_owned(),
         reason,
     };
-    let _lock = Lock::new(path)?;
+    let _lock = Lock::acquire(path).await?;
     let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             return Err(invalid("it is not UTF-8".to_owned()));
         }
         Err(error) => return Err(failed(error)),
     };
-    let mut config = if text.trim().is_empty() {
-        Value::Null
-    } else {
-        serde_saphyr::from_str(&text).map_err(|error| invalid(error.to_string()))?
+    let mut config = match text.as_deref().map(str::trim) {
+        None => None,
+        Some("") => Some(Value::Null),
+        Some(text) => {
+            Some(serde_saphyr::from_str(text).map_err(|error| invalid(error.to_string()))?)
+        }
     };
     let before = config.clone();
     let changed = change(&mut config).map_err(|problem| match problem {
@@ -309,9 +427,16 @@ fn edit<T>(
             list,
         },
     })?;
-    if config != before {
-        let text = serde_saphyr::to_string(&config).map_err(|error| invalid(error.to_string()))?;
-        kubeconfig::write(path, &text).map_err(failed)?;
+    if config == before {
+        return Ok(changed);
+    }
+    match config {
+        None => fs::remove_file(path).map_err(failed)?,
+        Some(config) => {
+            let text =
+                serde_saphyr::to_string(&config).map_err(|error| invalid(error.to_string()))?;
+            kubeconfig::write_durably(path, &text).map_err(failed)?;
+        }
     }
     Ok(changed)
 }
@@ -320,7 +445,19 @@ fn edit<T>(
 struct Lock(PathBuf);
 
 impl Lock {
-    fn new(path: &Path) -> Result<Self, KubeconfigError> {
+    async fn acquire(path: &Path) -> Result<Self, KubeconfigError> {
+        let deadline = Instant::now() + LOCK_TIMEOUT;
+        loop {
+            match Self::try_acquire(path) {
+                Err(KubeconfigError::Locked { .. }) if Instant::now() < deadline => {
+                    sleep(LOCK_RETRY).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn try_acquire(path: &Path) -> Result<Self, KubeconfigError> {
         let mut lock = path.as_os_str().to_owned();
         lock.push(".lock");
         let lock = PathBuf::from(lock);
@@ -352,16 +489,6 @@ impl Drop for Lock {
 mod tests {
     use super::*;
 
-    fn ours(server: &str) -> [Value; 3] {
-        let marks = json!([{"name": MARK, "extension": {}}]);
-        [
-            json!({"name": "pintle", "cluster": {"server": server, "extensions": marks}}),
-            json!({"name": "pintle-admin", "user": {"token": "t", "extensions": marks}}),
-            json!({"name": "pintle", "context": {"cluster": "pintle", "user": "pintle-admin",
-                "extensions": marks}}),
-        ]
-    }
-
     fn foreign() -> Value {
         json!({
             "apiVersion": "v1", "kind": "Config", "preferences": {"colors": true},
@@ -372,34 +499,55 @@ mod tests {
         })
     }
 
+    fn ours_named(context: &str, server: &str) -> [Value; 3] {
+        let marks = json!([{"name": MARK, "extension": {}}]);
+        let user = user_name(context);
+        [
+            json!({"name": context, "cluster": {"server": server, "extensions": marks}}),
+            json!({"name": user, "user": {"token": "t", "extensions": marks}}),
+            json!({"name": context, "context": {"cluster": context, "user": user,
+                "extensions": marks}}),
+        ]
+    }
+
+    fn ours(server: &str) -> [Value; 3] {
+        ours_named("pintle", server)
+    }
+
+    fn current(config: Option<&Value>) -> &str {
+        config.unwrap()["current-context"].as_str().unwrap()
+    }
+
     /// Proves auth/kubeconfig-merge.
     #[test]
     fn merging_and_removing_leaves_the_file_as_it_was() {
-        let mut config = foreign();
-        let previous = merge(&mut config, "pintle", &ours("https://a")).unwrap();
+        let mut config = Some(foreign());
+        let previous = merge(&mut config, "pintle", ours("https://a")).unwrap();
         assert_eq!(previous.as_deref(), Some("prod"));
-        assert_eq!(config["current-context"], "pintle");
-        assert_eq!(config["clusters"].as_array().unwrap().len(), 2);
-        assert_eq!(config["users"][0], foreign()["users"][0]);
-        assert!(leads_to(&config, "pintle", "https://a"));
-        unmerge(&mut config, "pintle", previous.as_deref());
-        assert_eq!(config, foreign());
+        let merged = config.as_ref().unwrap();
+        assert_eq!(merged["current-context"], "pintle");
+        assert_eq!(merged["clusters"].as_array().unwrap().len(), 2);
+        assert_eq!(merged["users"][0], foreign()["users"][0]);
+        assert!(leads_to(merged, "pintle", "https://a"));
+        unmerge(&mut config, "pintle", "https://a");
+        assert_eq!(config, Some(foreign()));
     }
 
     /// Proves auth/kubeconfig-merge.
     #[test]
     fn only_entries_of_ours_are_replaced() {
-        let mut config = foreign();
-        merge(&mut config, "pintle", &ours("https://a")).unwrap();
-        let again = merge(&mut config, "pintle", &ours("https://b")).unwrap();
-        assert_eq!(again, None, "it was ours already");
-        assert_eq!(config["clusters"].as_array().unwrap().len(), 2);
-        assert!(leads_to(&config, "pintle", "https://b"));
+        let mut config = Some(foreign());
+        merge(&mut config, "pintle", ours("https://a")).unwrap();
+        let again = merge(&mut config, "pintle", ours("https://b")).unwrap();
+        assert_eq!(again.as_deref(), Some("prod"), "as before the first");
+        let merged = config.unwrap();
+        assert_eq!(merged["clusters"].as_array().unwrap().len(), 2);
+        assert!(leads_to(&merged, "pintle", "https://b"));
 
         let mut taken = foreign();
         taken["users"][0]["name"] = json!("pintle-admin");
         assert_eq!(
-            merge(&mut taken, "pintle", &ours("https://a")),
+            merge(&mut Some(taken), "pintle", ours("https://a")),
             Err(Unusable::Taken {
                 name: "pintle-admin".into(),
                 list: "users"
@@ -407,28 +555,79 @@ mod tests {
         );
     }
 
+    /// Proves auth/kubeconfig-merge.
     #[test]
-    fn what_is_no_kubeconfig_is_refused() {
+    fn overlapping_contexts_end_in_any_order() {
+        for (first, second) in [("a", "b"), ("b", "a")] {
+            for before in [Some(foreign()), None] {
+                let mut config = before.clone();
+                merge(&mut config, "a", ours_named("a", "a")).unwrap();
+                let previous = merge(&mut config, "b", ours_named("b", "b")).unwrap();
+                assert_eq!(previous.as_deref(), Some("a"));
+                unmerge(&mut config, first, first);
+                assert_eq!(current(config.as_ref()), second);
+                unmerge(&mut config, second, second);
+                assert_eq!(config, before, "{first} ended first");
+            }
+        }
+    }
+
+    /// Proves auth/kubeconfig-merge.
+    #[test]
+    fn context_replaced_under_another_leads_back_to_the_first() {
+        let mut config = Some(foreign());
+        merge(&mut config, "a", ours_named("a", "crashed")).unwrap();
+        merge(&mut config, "b", ours_named("b", "b")).unwrap();
+        merge(&mut config, "a", ours_named("a", "a")).unwrap();
+        unmerge(&mut config, "b", "b");
+        assert_eq!(current(config.as_ref()), "a");
+        unmerge(&mut config, "a", "a");
+        assert_eq!(config, Some(foreign()));
+    }
+
+    #[test]
+    fn other_documents_are_refused() {
         for other in [
             json!({"kind": "Pod"}),
             json!([1]),
             json!("text"),
             json!({"clusters": {}}),
         ] {
-            let refused = merge(&mut other.clone(), "pintle", &ours("https://a"));
+            let refused = merge(&mut Some(other.clone()), "pintle", ours("https://a"));
             assert!(matches!(refused, Err(Unusable::Invalid(_))), "{other}");
         }
-        let mut none = Value::Null;
-        assert_eq!(merge(&mut none, "pintle", &ours("https://a")), Ok(None));
-        assert_eq!(none["kind"], "Config");
+    }
+
+    /// Proves auth/kubeconfig-merge.
+    #[test]
+    fn only_a_created_file_without_other_content_is_deleted() {
+        for (before, added, deleted) in [
+            (None, json!({}), true),
+            (Some(Value::Null), json!({}), false),
+            (None, json!({"preferences": {"colors": true}}), false),
+            (None, json!({"contexts": [{"name": "new"}]}), false),
+        ] {
+            let mut config = before.clone();
+            assert_eq!(merge(&mut config, "pintle", ours("a")), Ok(None));
+            let fields = config.as_mut().unwrap();
+            assert_eq!(fields["kind"], "Config");
+            for (field, value) in added.as_object().unwrap() {
+                match &mut fields[field] {
+                    Value::Array(list) => list.extend(value.as_array().unwrap().iter().cloned()),
+                    field => *field = value.clone(),
+                }
+            }
+            unmerge(&mut config, "pintle", "a");
+            assert_eq!(config.is_none(), deleted, "{before:?} {added}");
+        }
     }
 
     #[test]
-    fn current_context_somebody_chose_meanwhile_stays() {
-        let mut config = foreign();
-        let previous = merge(&mut config, "pintle", &ours("https://a")).unwrap();
-        config["current-context"] = json!("other");
-        unmerge(&mut config, "pintle", previous.as_deref());
-        assert_eq!(config["current-context"], "other");
+    fn context_chosen_meanwhile_stays_current() {
+        let mut config = Some(foreign());
+        merge(&mut config, "pintle", ours("https://a")).unwrap();
+        config.as_mut().unwrap()["current-context"] = json!("other");
+        unmerge(&mut config, "pintle", "https://a");
+        assert_eq!(current(config.as_ref()), "other");
     }
 }

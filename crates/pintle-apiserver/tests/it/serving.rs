@@ -159,7 +159,7 @@ async fn context_comes_and_goes_beside_others() {
     std::os::unix::fs::symlink(&file, &path).unwrap();
     let before = yaml(&path);
 
-    let context = bound.merge_kubeconfig(&path, "pintle").unwrap();
+    let context = bound.merge_kubeconfig(&path, "pintle").await.unwrap();
     assert_eq!(context.previous(), Some("prod"));
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "it holds a secret now");
@@ -176,13 +176,66 @@ async fn context_comes_and_goes_beside_others() {
 
     // A second listener takes the name over; the first leaves it alone.
     let other = server.serve("127.0.0.1:0").await.unwrap();
-    let newer = other.merge_kubeconfig(&path, "pintle").unwrap();
-    context.remove().unwrap();
+    let newer = other.merge_kubeconfig(&path, "pintle").await.unwrap();
+    context.remove().await.unwrap();
     assert_eq!(yaml(&path)["current-context"], "pintle");
-    newer.remove().unwrap();
-    assert_eq!(yaml(&path)["clusters"], before["clusters"]);
+    newer.remove().await.unwrap();
+    assert_eq!(yaml(&path), before);
     bound.shutdown().await;
     other.shutdown().await;
+}
+
+/// Proves auth/kubeconfig-merge.
+#[tokio::test]
+async fn previous_context_survives_a_crashed_run() {
+    let server = ApiServer::builder().build();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    std::fs::write(&path, FOREIGN).unwrap();
+    let before = yaml(&path);
+
+    let crashed = server.serve("127.0.0.1:0").await.unwrap();
+    drop(crashed.merge_kubeconfig(&path, "pintle").await.unwrap());
+    crashed.shutdown().await;
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let context = bound.merge_kubeconfig(&path, "pintle").await.unwrap();
+    assert_eq!(context.previous(), Some("prod"));
+    context.remove().await.unwrap();
+    assert_eq!(yaml(&path), before);
+    bound.shutdown().await;
+}
+
+/// Proves auth/kubeconfig-merge.
+#[tokio::test]
+async fn empty_kubeconfig_is_not_deleted() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let context = bound.merge_kubeconfig(file.path(), "pintle").await.unwrap();
+    context.remove().await.unwrap();
+    assert!(file.path().exists());
+    assert_eq!(yaml(file.path())["contexts"], serde_json::json!([]));
+    bound.shutdown().await;
+}
+
+/// Proves auth/kubeconfig-merge.
+#[tokio::test]
+async fn dangling_link_is_followed() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (link, file) = (
+        directory.path().join("config"),
+        directory.path().join("file"),
+    );
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    let context = bound.merge_kubeconfig(&link, "pintle").await.unwrap();
+    assert!(link.is_symlink());
+    assert!(file.exists());
+    context.remove().await.unwrap();
+    assert!(link.is_symlink());
+    assert!(!file.exists(), "it was created for the context");
+    bound.shutdown().await;
 }
 
 /// Proves auth/kubeconfig-merge.
@@ -195,19 +248,19 @@ async fn file_that_is_no_kubeconfig_is_left_alone() {
     let taken = FOREIGN.replace("name: prod", "name: pintle");
     for text in ["kind: Pod\n", "{", "- a\n", "a: b\n---\nc: d\n", &taken] {
         std::fs::write(&path, text).unwrap();
-        let error = bound.merge_kubeconfig(&path, "pintle").unwrap_err();
+        let error = bound.merge_kubeconfig(&path, "pintle").await.unwrap_err();
         assert!(error.to_string().contains("config"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }
     std::fs::write(directory.path().join("config.lock"), "").unwrap();
-    let error = bound.merge_kubeconfig(&path, "pintle").unwrap_err();
+    let error = bound.merge_kubeconfig(&path, "pintle").await.unwrap_err();
     assert!(matches!(error, KubeconfigError::Locked { .. }), "{error}");
     std::fs::remove_file(directory.path().join("config.lock")).unwrap();
 
     std::fs::remove_file(&path).unwrap();
-    let context = bound.merge_kubeconfig(&path, "pintle").unwrap();
+    let context = bound.merge_kubeconfig(&path, "pintle").await.unwrap();
     assert_eq!(context.previous(), None);
-    context.remove().unwrap();
+    context.remove().await.unwrap();
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     bound.shutdown().await;
 }

@@ -1,7 +1,7 @@
 //! The program `pintle-cluster`: what its options do, and how it ends.
 
 #![cfg(unix)]
-use std::os::unix::fs::PermissionsExt;
+use std::{os::unix::fs::PermissionsExt, process::Command, time::Duration};
 
 use crate::support::{Kubectl, is_ready, program::Program, wait_for};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -63,10 +63,20 @@ async fn the_options_set_the_nodes_and_the_pace_of_pods() {
     assert!(program.stop("INT").await.success());
 }
 
+/// Whether the tests themselves run under nohup, which the program inherits.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 1 == 1)
+}
+
 /// Proves cluster/program.
 #[tokio::test]
-async fn both_ways_to_stop_it_leave_nothing_behind() {
-    for signal in ["INT", "TERM"] {
+async fn every_signal_that_stops_it_leaves_nothing_behind() {
+    for signal in ["INT", "TERM", "HUP"] {
+        if signal == "HUP" && ignores_hangup() {
+            continue;
+        }
         let program = Program::start(&[]);
         let directory = program.kubeconfig.parent().unwrap().to_owned();
         assert!(directory.exists());
@@ -105,6 +115,65 @@ async fn kubeconfig_gets_a_context_and_keeps_the_others() {
     let after = Kubeconfig::read_from(&path).unwrap();
     assert_eq!(after.current_context.as_deref(), Some("prod"));
     assert_eq!(names(&after), ["prod"]);
+}
+
+/// Proves cluster/program.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn nohup_keeps_it_running_after_a_hangup() {
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        "trap '' HUP; exec \"$0\"",
+        env!("CARGO_BIN_EXE_pintle-cluster"),
+    ]);
+    let program = Program::spawn(command);
+    program.signal("HUP");
+    let nodes = Api::<Node>::all(client(&program).await);
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        nodes.list(&ListParams::default()).await.unwrap();
+    }
+    assert!(program.stop("TERM").await.success());
+}
+
+/// Proves cluster/program, auth/kubeconfig-merge.
+#[test]
+fn context_is_removed_when_the_greeting_cannot_be_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    let foreign = "apiVersion: v1\nkind: Config\ncurrent-context: prod\n";
+    std::fs::write(&path, foreign).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = Command::new(env!("CARGO_BIN_EXE_pintle-cluster"))
+        .arg("--kubeconfig")
+        .arg(&path)
+        .stdout(writer)
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(1));
+    let after = Kubeconfig::read_from(&path).unwrap();
+    assert_eq!(after.current_context.as_deref(), Some("prod"));
+    assert!(after.clusters.is_empty(), "{:?}", after.clusters);
+}
+
+/// Proves cluster/program, auth/kubeconfig-merge.
+#[tokio::test]
+async fn context_is_removed_after_a_short_lock() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    let lock = directory.path().join("config.lock");
+    let program = Program::start(&["--kubeconfig", path.to_str().unwrap()]);
+    std::fs::write(&lock, "").unwrap();
+    let release = async {
+        // Longer than the program takes to stop, shorter than it waits for the lock.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        std::fs::remove_file(&lock).unwrap();
+    };
+    let (status, ()) = tokio::join!(program.stop("TERM"), release);
+    assert!(status.success());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 /// Proves cluster/program, auth/certificate-names.

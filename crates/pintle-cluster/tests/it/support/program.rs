@@ -24,11 +24,14 @@ pub struct Program {
 impl Program {
     /// Starts the program and waits until it says how to use it.
     pub fn start(options: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_pintle-cluster"))
-            .args(options)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pintle-cluster"));
+        command.args(options);
+        Self::spawn(command)
+    }
+
+    /// Like [`start`](Self::start), for a command that ends in the program.
+    pub fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut greeting = String::new();
         while !greeting.contains("Ctrl-C") {
@@ -54,14 +57,19 @@ impl Program {
         self.child.id()
     }
 
-    /// Sends a signal, such as `INT` for Ctrl-C, and waits for the end.
-    pub async fn stop(mut self, signal: &str) -> ExitStatus {
+    /// Sends a signal, such as `INT` for Ctrl-C.
+    pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill")
             .args(["-s", signal, &pid])
             .status()
             .unwrap();
         assert!(sent.success());
+    }
+
+    /// Sends a signal and waits for the end.
+    pub async fn stop(mut self, signal: &str) -> ExitStatus {
+        self.signal(signal);
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
