@@ -15,7 +15,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
-    mem,
 };
 
 use futures::future::{BoxFuture, pending, select_all};
@@ -70,7 +69,7 @@ pub(super) struct OwnWrites {
     /// A cache is known by its place in here.
     caches: Vec<Watched>,
     state: Mutex<State>,
-    /// Wakes [`forget_seen`](Self::forget_seen) for a first record.
+    /// Wakes [`forget_seen`](Self::forget_seen) for a record that no change of its cache will.
     recorded: Notify,
     /// How many keys have records.
     keys: Gauge,
@@ -82,8 +81,6 @@ struct State {
     by_key: BTreeMap<ObjectKey, BTreeSet<(usize, Awaited)>>,
     /// Within a cache, versions come first and the oldest of them foremost; then come deletions.
     by_cache: BTreeMap<usize, BTreeSet<(Awaited, ObjectKey)>>,
-    /// A record was added since the last time somebody asked.
-    added: bool,
 }
 
 /// What a cache has to show.
@@ -137,7 +134,7 @@ impl OwnWrites {
         };
         for (number, cache) in self.caches_of(kind) {
             if cache.extent.includes(namespace) {
-                self.change(|state| state.wrote(key, number, &version));
+                self.add(number, |state| state.wrote(key, number, &version));
             }
         }
     }
@@ -152,7 +149,11 @@ impl OwnWrites {
         uid: &str,
     ) {
         for (number, _) in self.caches_of(kind) {
-            self.change(|state| state.add(key, number, gone(object, uid)));
+            self.add(number, |state| {
+                let awaited = gone(object, uid);
+                state.add(key, number, awaited.clone());
+                Some(awaited)
+            });
         }
     }
 
@@ -204,9 +205,10 @@ impl OwnWrites {
     pub(super) async fn forget_seen(&self) -> Infallible {
         loop {
             let recorded = self.recorded.notified();
+            let awaited = self.awaited();
             // Listen before looking, here too.
-            let changes: Vec<_> = self.awaited().map(|number| self.changed(number)).collect();
-            for number in self.awaited() {
+            let changes: Vec<_> = awaited.iter().map(|number| self.changed(*number)).collect();
+            for number in awaited {
                 self.sweep(number);
             }
             let changed = async {
@@ -217,7 +219,7 @@ impl OwnWrites {
                 }
             };
             tokio::select! {
-                biased; // Either leads to the same look.
+                biased;
                 () = recorded => {}
                 () = changed => {}
             }
@@ -230,9 +232,8 @@ impl OwnWrites {
     }
 
     /// The caches that some record waits for.
-    fn awaited(&self) -> impl Iterator<Item = usize> {
-        let numbers: Vec<usize> = self.state.lock().by_cache.keys().copied().collect();
-        numbers.into_iter()
+    fn awaited(&self) -> Vec<usize> {
+        self.state.lock().by_cache.keys().copied().collect()
     }
 
     /// The caches that do not show yet what `key` wrote. What is seen is forgotten.
@@ -252,24 +253,29 @@ impl OwnWrites {
         unseen
     }
 
-    /// Drops the records that a cache has seen: the oldest versions up to the first that it has not,
-    /// and deletions one by one.
+    /// Drops the records that a cache has seen: versions up to the first that it has not reached, and
+    /// deletions one by one.
     fn sweep(&self, number: usize) {
+        let Some(Watched { view, .. }) = self.caches.get(number) else {
+            return;
+        };
         self.change(|state| {
-            let mut seen = Vec::new();
-            let records = state.by_cache.get(&number).into_iter().flatten();
-            let mut behind = false;
-            for (awaited, key) in records {
-                let is_version = matches!(awaited, Awaited::Version(_));
-                if is_version && behind {
-                    continue;
-                }
-                if self.shows(number, awaited) {
-                    seen.push((awaited.clone(), key.clone()));
-                } else {
-                    behind |= is_version;
-                }
-            }
+            let Some(records) = state.by_cache.get(&number) else {
+                return;
+            };
+            let reached = Version::new(&view.version());
+            let has_reached =
+                |version: &Version| reached.as_ref().is_none_or(|reached| reached >= version);
+            let versions = records.iter().take_while(
+                |(awaited, _)| matches!(awaited, Awaited::Version(version) if has_reached(version)),
+            );
+            // Deletions sort after all versions.
+            let deletions = records.iter().rev().map_while(|record| match &record.0 {
+                Awaited::Gone { object, uid } => Some((record, !view.holds(object, uid))),
+                Awaited::Version(_) => None,
+            });
+            let deletions = deletions.filter_map(|(record, seen)| seen.then_some(record));
+            let seen: Vec<_> = versions.chain(deletions).cloned().collect();
             for (awaited, key) in seen {
                 state.remove(&key, number, &awaited);
             }
@@ -296,22 +302,33 @@ impl OwnWrites {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.state.lock();
-        change(&mut state);
-        let keys = i64::try_from(state.by_key.len()).unwrap_or(i64::MAX);
-        self.keys.set(keys);
-        let added = mem::take(&mut state.added);
-        drop(state);
-        if added {
+    /// Adds a record for a cache, and wakes [`forget_seen`](Self::forget_seen) if nothing else would:
+    /// for the first record, because it does not listen to the cache yet, and for one that the cache
+    /// shows already, because the change it would wake for has passed.
+    fn add(&self, number: usize, add: impl FnOnce(&mut State) -> Option<Awaited>) {
+        let wake = self.change(|state| {
+            let first = !state.by_cache.contains_key(&number);
+            let added = add(state);
+            added.is_some_and(|awaited| first || self.shows(number, &awaited))
+        });
+        if wake {
             self.recorded.notify_one();
         }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let changed = change(&mut state);
+        let keys = i64::try_from(state.by_key.len()).unwrap_or(i64::MAX);
+        self.keys.set(keys);
+        changed
     }
 }
 
 impl State {
-    /// Of the versions that one cache has to show for a key, only the newest counts.
-    fn wrote(&mut self, key: &ObjectKey, cache: usize, version: &Version) {
+    /// Of the versions that one cache has to show for a key, only the newest counts. Returns what was
+    /// added.
+    fn wrote(&mut self, key: &ObjectKey, cache: usize, version: &Version) -> Option<Awaited> {
         let records = self.by_key.get(key).into_iter().flatten();
         let known = records
             .into_iter()
@@ -319,13 +336,15 @@ impl State {
                 Awaited::Version(known) if *number == cache => Some(known.clone()),
                 _ => None,
             });
+        if known.as_ref().is_some_and(|known| known >= version) {
+            return None;
+        }
+        let awaited = Awaited::Version(version.clone());
+        self.add(key, cache, awaited.clone());
         if let Some(known) = known {
-            if known >= *version {
-                return;
-            }
             self.remove(key, cache, &Awaited::Version(known));
         }
-        self.add(key, cache, Awaited::Version(version.clone()));
+        Some(awaited)
     }
 
     fn add(&mut self, key: &ObjectKey, cache: usize, awaited: Awaited) {
@@ -333,7 +352,6 @@ impl State {
         records.insert((awaited.clone(), key.clone()));
         let records = self.by_key.entry(key.clone()).or_default();
         records.insert((cache, awaited));
-        self.added = true;
     }
 
     fn remove(&mut self, key: &ObjectKey, cache: usize, awaited: &Awaited) {
@@ -365,7 +383,10 @@ fn gone(object: &ObjectKey, uid: &str) -> Awaited {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
 
     use k8s_openapi::api::core::v1::{ConfigMap, Pod};
     use kube::core::PartialObjectMeta;
@@ -376,7 +397,14 @@ mod tests {
     type Contents = (String, Vec<(ObjectKey, String)>);
 
     #[derive(Clone, Default)]
-    struct FakeCache(Arc<Mutex<Contents>>, Arc<Notify>);
+    struct FakeCache(Arc<Mutex<Contents>>, Arc<Notify>, Arc<Calls>);
+
+    /// How often a cache was asked.
+    #[derive(Default)]
+    struct Calls {
+        version: AtomicUsize,
+        changed: AtomicUsize,
+    }
 
     impl FakeCache {
         fn reach(&self, version: &str) {
@@ -395,6 +423,7 @@ mod tests {
 
     impl View for FakeCache {
         fn version(&self) -> String {
+            self.2.version.fetch_add(1, Ordering::Relaxed);
             self.0.lock().0.clone()
         }
 
@@ -403,6 +432,7 @@ mod tests {
         }
 
         fn changed(&self) -> BoxFuture<'static, ()> {
+            self.2.changed.fetch_add(1, Ordering::Relaxed);
             Box::pin(self.1.clone().notified_owned())
         }
     }
@@ -551,6 +581,32 @@ mod tests {
         wrote(&writes, "e", "12");
         settle().await;
         assert_eq!(keys(&writes), 0, "seen when it was recorded");
+        sweeping.abort();
+    }
+
+    /// Proves controller/read-your-writes.
+    #[tokio::test(start_paused = true)]
+    async fn sweeping_costs_what_was_seen() {
+        let (cache, writes) = with_pods();
+        let writes = Arc::new(writes);
+        let sweeping = writes.clone();
+        let sweeping = tokio::spawn(async move { sweeping.forget_seen().await });
+        let settle = || tokio::time::sleep(std::time::Duration::from_secs(1));
+        settle().await;
+        for n in 10..60 {
+            wrote(&writes, &n.to_string(), &n.to_string());
+            settle().await;
+        }
+        // A newer write of a key that waits already is no reason to wake either.
+        wrote(&writes, "59", "60");
+        settle().await;
+        let calls = &cache.2;
+        assert_eq!(calls.changed.load(Ordering::Relaxed), 1, "wakes once");
+        calls.version.store(0, Ordering::Relaxed);
+        cache.reach("39");
+        settle().await;
+        assert_eq!(writes.keys.get(), 20);
+        assert_eq!(calls.version.load(Ordering::Relaxed), 1);
         sweeping.abort();
     }
 }
