@@ -27,6 +27,9 @@ use super::ServeOptions;
 /// The order in which quiet connections are evicted: strangers first, then by how long.
 type Rank = (bool, u64);
 
+/// How often to check for an idle connection at most, however short its timeout.
+const SHORTEST_CHECK: Duration = Duration::from_millis(100);
+
 /// All connections of a listener.
 #[derive(Debug)]
 pub(super) struct Connections(Arc<Mutex<State>>);
@@ -273,7 +276,8 @@ impl Seat {
                 }
                 _ => options.idle_timeout,
             };
-            tokio::time::sleep(left.min(options.idle_timeout)).await;
+            let left = left.min(options.idle_timeout);
+            tokio::time::sleep(left.max(SHORTEST_CHECK)).await;
         }
     }
 
@@ -371,6 +375,22 @@ mod tests {
         drop(ticket);
         assert!(connections.0.lock().slots.is_empty());
         assert!(connections.0.lock().quiet.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_timeout_of_zero_does_not_spin() {
+        let options = ServeOptions::default().idle_timeout(Duration::ZERO);
+        let connections = Connections::new(&options);
+        let ticket = established(&connections);
+        let seat = ticket.seat();
+        let request = seat.begin();
+        let hour = Duration::from_secs(3600);
+        let waited = tokio::time::timeout(hour, seat.overdue(&options)).await;
+        assert!(waited.is_err(), "a request is in flight");
+        drop(request);
+        let start = Instant::now();
+        seat.overdue(&options).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

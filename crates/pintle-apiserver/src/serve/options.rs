@@ -112,7 +112,8 @@ impl ServeOptions {
 
     /// How long a connection may be without a request in flight before it is closed (90 s, as
     /// kube-apiserver). The head of the next request must be complete within that time. A request
-    /// that is refused for want of credentials does not count.
+    /// that is refused for want of credentials does not count. A timeout below a tenth of a second,
+    /// zero included, may take that long to be noticed.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
         self
