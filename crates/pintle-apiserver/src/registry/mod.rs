@@ -19,10 +19,13 @@ use parking_lot::{Mutex, RwLock};
 use rpds::RedBlackTreeMapSync;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::resource::{Resource, api_version};
 use self::{
     crd::{Definition, version_order},
     names::{Entry, Names},
+};
+pub(crate) use self::{
+    names::{Claim, Conflict},
+    resource::{Resource, api_version},
 };
 use crate::{
     schema::builtin::{self, group_versions},

@@ -225,6 +225,11 @@ impl Registry {
         Some((decision, Claim { registry: self, id }))
     }
 
+    /// Returns why a definition would not get every requested name now.
+    pub(crate) fn name_conflict(&self, definition: &Definition) -> Option<Conflict> {
+        self.custom.lock().names.decide(definition).conflict
+    }
+
     /// Returns the definitions of a group that lack a name they requested.
     pub(crate) fn waiting_for_names(&self, group: &str) -> Vec<String> {
         let custom = self.custom.lock();

@@ -10,9 +10,23 @@ use crate::api::{
 };
 use crate::{
     meta::{self, Tree},
-    registry::{Resource, crd},
+    registry::{Claim, Conflict, Resource, crd},
     store::{Change, Expect, Object, key_of},
 };
+
+/// Names that are stored but not published yet.
+#[derive(Default)]
+struct StoredNames<'a> {
+    group: String,
+    /// Holds the names until they are published.
+    claim: Option<Claim<'a>>,
+    /// The definition as it is stored and why it did not get all names, if it did not.
+    refused: Option<(crd::Definition, Conflict)>,
+    /// Whether an earlier claim was given up because of a concurrent write.
+    lost: bool,
+    /// Whether the definition still exists.
+    exists: bool,
+}
 
 impl Api {
     fn definition_resource(&self) -> Option<Arc<Resource>> {
@@ -97,28 +111,49 @@ impl Api {
     /// Terminates because each name of a definition changes at most once.
     fn settle_names(&self, mut queue: VecDeque<String>) {
         while let Some(name) = queue.pop_front() {
-            let mut claim = None;
-            let mut lost = false;
-            let mut group = String::new();
-            let there = self.change_definition(&name, &mut |tree| {
-                let definition = crd::Definition::read(tree);
-                group.clone_from(&definition.group);
-                // Release the claim of a lost race before deciding again.
-                lost |= claim.take().is_some();
-                if let Some((decision, claimed)) = self.registry.claim_names(&definition) {
-                    crd::establish(tree, &decision, &self.clock.stamp());
-                    claim = Some(claimed);
-                }
-            });
-            queue.extend(self.refresh(&name));
-            let claimed = claim.is_some();
-            drop(claim);
-            if lost || (claimed && !there) {
-                // It claimed names and did not store them, because somebody came between or it was
-                // deleted. Others may have been refused those names.
-                queue.extend(self.registry.waiting_for_names(&group));
-            }
+            let stored = self.store_names(&name);
+            queue.extend(self.publish_names(&name, stored));
         }
+    }
+
+    /// Decides which names a definition gets and stores that in its status.
+    fn store_names(&self, name: &str) -> StoredNames<'_> {
+        let mut stored = StoredNames::default();
+        stored.exists = self.change_definition(name, &mut |tree| {
+            let definition = crd::Definition::read(tree);
+            stored.group.clone_from(&definition.group);
+            // Release the claim of a lost race before deciding again.
+            stored.lost |= stored.claim.take().is_some();
+            stored.refused = None;
+            if let Some((decision, claim)) = self.registry.claim_names(&definition) {
+                crd::establish(tree, &decision, &self.clock.stamp());
+                stored.claim = Some(claim);
+                let conflict = decision.conflict;
+                stored.refused = conflict.map(|conflict| (crd::Definition::read(tree), conflict));
+            }
+        });
+        stored
+    }
+
+    /// Publishes the names of a definition. Returns the definitions to reconsider.
+    fn publish_names(&self, name: &str, stored: StoredNames<'_>) -> Vec<String> {
+        let mut again = self.refresh(name);
+        let claimed = stored.claim.is_some();
+        drop(stored.claim);
+        if stored.lost || (claimed && !stored.exists) {
+            // The claimed names were not stored, because of a concurrent write or a deletion. Other
+            // definitions may have been refused those names.
+            again.extend(self.registry.waiting_for_names(&stored.group));
+        }
+        // Until now the definition was not known to wait, so a name released since the decision was
+        // not offered to it. One released from here on is.
+        if let Some((definition, conflict)) = stored.refused
+            && stored.exists
+            && self.registry.name_conflict(&definition) != Some(conflict)
+        {
+            again.push(name.to_owned());
+        }
+        again
     }
 
     /// Deletes the instances of a definition that is going away.
@@ -325,6 +360,46 @@ mod tests {
         assert!(!going.api.keep_instance(&going.foos, &late));
         let closed = going.api.store.snapshot(going.table).unwrap_err();
         assert_eq!(closed, Lost::NoTable);
+    }
+
+    /// Proves crd/names.
+    #[test]
+    fn name_freed_before_a_refusal_is_published_is_assigned() {
+        let api = Arc::clone(&ApiServer::builder().build().api);
+        let definitions = api.definition_resource().unwrap();
+        let table = definitions.table.unwrap();
+        let definition = |plural: &str, kind: &str| {
+            json!({"metadata": {"name": format!("{plural}.example.com"), "uid": plural}, "spec": {
+                "group": "example.com", "scope": "Cluster",
+                "names": {"plural": plural, "singular": plural, "kind": kind,
+                    "listKind": format!("{kind}List"), "shortNames": ["s"]},
+                "versions": [{"name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object"}}}]}})
+        };
+        create(&api, &definitions, definition("firsts", "First")).unwrap();
+        let second = "seconds.example.com";
+        let Value::Object(tree) = definition("seconds", "Second") else {
+            panic!("an object")
+        };
+        let put = Change::Put(Arc::new(definitions.encode(tree)));
+        api.store
+            .commit(table, &key_of(None, second), Expect::Absent, put)
+            .unwrap();
+
+        let refused = api.store_names(second);
+        let first = key_of(None, "firsts.example.com");
+        api.delete_object(&definitions, &first, &DeleteOptions::default())
+            .unwrap();
+        assert!(api.store.get(table, &first).is_none());
+        let again = api.publish_names(second, refused);
+        api.settle_names(again.into());
+        let stored = Value::Object(api.store.get(table, second).unwrap().decode());
+        assert_eq!(
+            stored["status"]["acceptedNames"]["shortNames"],
+            json!(["s"])
+        );
+        let catalog = api.registry.catalog();
+        assert!(catalog.find("example.com", "v1", "seconds").is_some());
     }
 
     /// Proves objects/linear-installs.
