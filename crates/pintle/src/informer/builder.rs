@@ -128,7 +128,7 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
             chance,
             tune,
         } = self;
-        let (describe, extent) = (source.describe(), source.extent());
+        let extent = source.extent();
         let stage = metrics
             .set::<InformerMetrics>()
             .stage(&name, source.resource());
@@ -157,7 +157,6 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
         let runner = Runner {
             start: Mutex::new(Some(start)),
             status,
-            describe,
             extent,
             panic: OnceLock::new(),
         };

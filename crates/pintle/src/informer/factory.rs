@@ -421,7 +421,7 @@ impl InformerFactory {
             async move {
                 let ran = AssertUnwindSafe(run_while_used(run, &unused, &stop)).catch_unwind();
                 if let Err(panic) = ran.await {
-                    let (informer, panicked) = (&runner.describe, panic_message(&*panic));
+                    let (informer, panicked) = (runner.describe(), panic_message(&*panic));
                     tracing::error!(informer, "informer {panicked}; its cache stands still");
                     let _ = runner.panic.set(panicked);
                 }
@@ -480,7 +480,7 @@ impl InformerFactory {
                 let runner = entry.informer.runner();
                 let status = runner.status.borrow().clone();
                 Unsynced {
-                    informer: runner.describe.clone(),
+                    informer: status.target.to_string(),
                     status,
                 }
             })

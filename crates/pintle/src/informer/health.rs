@@ -57,7 +57,7 @@ impl InformerFactory {
             entry.usage.strong_count() > 0 && !state.dead.contains_key(identity)
         });
         let used = used.map(|(_, entry)| Health {
-            informer: entry.informer.runner().describe.clone(),
+            informer: entry.informer.runner().describe(),
             state: entry.state(now),
         });
         Ok(dead.chain(used).collect())
@@ -111,7 +111,7 @@ impl Dead {
 
     fn health(&self) -> Health {
         Health {
-            informer: self.runner.describe.clone(),
+            informer: self.runner.describe(),
             state: State::Dead(self.runner.end()),
         }
     }

@@ -73,10 +73,15 @@ pub struct SharedInformer<K: Kind> {
 pub(super) struct Runner {
     pub(super) start: parking_lot::Mutex<Option<Start>>,
     pub(super) status: watch::Receiver<Status>,
-    pub(super) describe: String,
     pub(super) extent: Extent,
     /// What the task that ran the informer panicked with.
     pub(super) panic: OnceLock<String>,
+}
+
+impl Runner {
+    pub(super) fn describe(&self) -> String {
+        self.status.borrow().target.to_string()
+    }
 }
 
 impl<K: Kind> SharedInformer<K> {
@@ -167,8 +172,11 @@ impl<K: Kind> SharedInformer<K> {
     }
 
     /// What is followed, for people: `pods at cluster scope`.
-    pub fn describe(&self) -> &str {
-        &self.runner.describe
+    ///
+    /// In a factory with a namespace, the scope of a kind known only at run time is looked up when
+    /// the informer first lists. Until then it is taken for namespaced.
+    pub fn describe(&self) -> String {
+        self.runner.describe()
     }
 
     /// Takes the place of an informer that has stopped: its listers follow this one, and what kept
@@ -201,7 +209,7 @@ pub(super) async fn run<K: Kind>(
 ) {
     let start = runner.start.lock().take();
     let Some(start) = start.filter(|_| processor.start(&tokio::runtime::Handle::current())) else {
-        tracing::warn!(of = runner.describe, "an informer runs only once");
+        tracing::warn!(of = runner.describe(), "an informer runs only once");
         return;
     };
     let stop = StopOnDrop(processor);
@@ -211,14 +219,14 @@ pub(super) async fn run<K: Kind>(
             reflector.await;
             processor.fifo.close();
         },
-        pump(processor, &runner.describe),
+        pump(processor, runner),
     );
     drop(stop);
     processor.ended().await;
 }
 
 /// Takes entries from the log until it is closed and empty.
-async fn pump<K: Kind>(processor: &Processor<K>, of: &str) {
+async fn pump<K: Kind>(processor: &Processor<K>, runner: &Runner) {
     loop {
         let popped = processor.fifo.pop(|deltas| {
             let (count, started) = (deltas.entries.len(), Instant::now());
@@ -238,6 +246,7 @@ async fn pump<K: Kind>(processor: &Processor<K>, of: &str) {
         processor.count_faults();
         let patience = Duration::from_millis(100) * u32::try_from(count.min(10)).unwrap_or(10);
         if depth > 10 && took > patience {
+            let of = runner.describe();
             tracing::warn!(of, count, depth, ?took, "applying changes is slow");
         }
     }
@@ -356,7 +365,7 @@ impl<K: Kind> Clone for SharedInformer<K> {
 impl<K: Kind> fmt::Debug for SharedInformer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedInformer")
-            .field("of", &self.runner.describe)
+            .field("of", &self.runner.describe())
             .field("synced", &self.has_synced())
             .finish_non_exhaustive()
     }

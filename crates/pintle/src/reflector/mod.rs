@@ -160,6 +160,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
             marker_idle: Duration::from_secs(15),
             marker_total: Duration::from_mins(2),
         };
+        let status = Status::of(source.describe());
         Self {
             source,
             reader,
@@ -171,7 +172,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
             patience,
             verify_watch_lists: false,
             metrics: Metrics::new(),
-            status: watch::Sender::new(Status::default()),
+            status: watch::Sender::new(status),
         }
     }
 

@@ -142,8 +142,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         let Some((during, reason)) = cause else {
             return;
         };
-        // A source may have learnt more about what it follows.
-        self.intake.target = self.source.describe().into();
+        self.refresh_target();
         let failure = Arc::new(Failure {
             during,
             target: self.intake.target.clone(),
@@ -476,10 +475,23 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
     }
 
     pub(super) fn enter(&mut self, phase: Phase) {
+        self.refresh_target();
         tracing::debug!(target: "pintle::reflector", "{}: {phase}", self.intake.target);
         self.intake
             .status
             .send_modify(|status| status.phase = phase);
+    }
+
+    /// Asks the source again what it follows: its first request may have looked up the scope.
+    fn refresh_target(&mut self) {
+        let target = self.source.describe();
+        if *self.intake.target != *target {
+            self.intake.target = target.into();
+            let target = self.intake.target.clone();
+            self.intake
+                .status
+                .send_modify(|status| status.target = target);
+        }
     }
 
     fn stop_resync(&mut self) {

@@ -15,6 +15,8 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Status {
+    /// What is followed, as its source describes it.
+    pub(crate) target: Arc<str>,
     /// What it is doing.
     pub phase: Phase,
     /// Whether the sink has had a complete list at least once.
@@ -36,6 +38,13 @@ pub struct Status {
 const STEADY: Duration = Duration::from_secs(5);
 
 impl Status {
+    pub(super) fn of(target: String) -> Self {
+        Self {
+            target: target.into(),
+            ..Self::default()
+        }
+    }
+
     /// Returns for how long the sink has not been kept up to date, or `None` if it is.
     ///
     /// Between a list and the next watch it is not; neither is it during the first five seconds of

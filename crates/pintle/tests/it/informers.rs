@@ -378,6 +378,9 @@ async fn namespaced_factory_lists_dynamic_cluster_scoped_kinds() {
     let metadata = [informers.metadata(&nodes), informers.metadata(&maps)];
     informers.start(&CancellationToken::new());
     informers.wait_for_sync_within(SECOND * 60).await.unwrap();
+    assert_eq!(dynamic[0].describe(), "nodes at cluster scope");
+    assert_eq!(metadata[0].describe(), "nodes at cluster scope");
+    assert_eq!(dynamic[1].describe(), "configmaps in namespace default");
     let names = |shown: BTreeMap<String, String>| shown.into_keys().collect::<Vec<_>>();
     for shown in [shown(&dynamic[0].lister()), shown(&metadata[0].lister())] {
         assert_eq!(names(shown), ["worker-1"]);
