@@ -238,6 +238,14 @@ mod tests {
         let published = published().unwrap();
         let mut names: Vec<&str> = published.iter().map(|p| p.name.as_str()).collect();
         names.sort_unstable();
-        assert_eq!(names, ["pintle", "pintle-apiserver", "pintle-cluster"]);
+        assert_eq!(
+            names,
+            [
+                "pintle",
+                "pintle-apiserver",
+                "pintle-clock",
+                "pintle-cluster"
+            ]
+        );
     }
 }

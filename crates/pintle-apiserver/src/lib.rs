@@ -20,7 +20,7 @@
 //! ```
 //!
 //! Objects are generic over kinds: a small parsed header and their canonical bytes. What differs
-//! between kinds is data. Time and chance are injected, so a run replays from its seed.
+//! between kinds is data. Time and randomness are injected, so a run can be replayed from its seed.
 //!
 //! # Users
 //!
@@ -45,12 +45,11 @@
 #![deny(missing_docs)]
 
 mod api;
-mod chance;
 #[cfg(feature = "client")]
 mod client;
-mod clock;
 mod codec;
 mod meta;
+mod names;
 mod patch;
 mod points;
 mod registry;
@@ -62,9 +61,10 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use pintle_clock::Clock;
+
 pub use self::{
     api::{Body, ControllerRegistration, User},
-    clock::Clock,
     points::{Hold, Points, Write},
     serve::{Bound, KubeconfigError, MergedContext, ServeError, ServeOptions},
     server::{ApiServer, Builder, PodDeletion},

@@ -10,13 +10,12 @@ use crate::{
         Accounts, Api, Components, ControllerRegistration, Controllers, Expiry, Ledgered, Past,
         Registered, User, Version2,
     },
-    chance::Chance,
-    clock::Clock,
     points::{Pointed, Points},
     registry::Registry,
     service::ApiService,
     store::Store,
 };
+use pintle_clock::{Clock, Rng};
 
 /// The Kubernetes version whose behaviour the server has.
 pub(crate) const KUBERNETES: (&str, &str) = ("1", "36");
@@ -198,12 +197,12 @@ impl Builder {
     pub fn build(self) -> ApiServer {
         let store = Store::new(self.history, self.history_bytes);
         let registry = Registry::new(&store);
-        let chance = self.seed.map_or_else(Chance::from_entropy, Chance::seeded);
+        let rng = self.seed.map_or_else(Rng::from_entropy, Rng::with_seed);
         let mut api = Api {
             store,
             registry,
             clock: self.clock,
-            chance,
+            rng,
             pod_deletion: self.pod_deletion,
             accounts: Accounts::default(),
             ledger: Ledgered::default(),

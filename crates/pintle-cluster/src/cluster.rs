@@ -4,8 +4,7 @@ use std::{fmt, ops::BitOr, time::Duration};
 
 use jiff::Timestamp;
 use pintle::{
-    chance::Chance,
-    clock::Clock,
+    clock::{Clock, Rng},
     events::{ApiSink, EventBroadcaster},
     informer::InformerFactory,
     metrics::Metrics,
@@ -172,12 +171,9 @@ impl Builder {
     ///
     /// Must be called within a tokio runtime. Cancel safe: dropping the future ends the loops.
     pub async fn start(self) -> Cluster {
-        let (clock, server_clock) = match self.time {
-            Time::System => (Clock::system(), pintle_apiserver::Clock::system()),
-            Time::From(start) => (
-                Clock::starting_at(start),
-                pintle_apiserver::Clock::starting_at(start),
-            ),
+        let clock = match self.time {
+            Time::System => Clock::system(),
+            Time::From(start) => Clock::starting_at(start),
         };
         let server = self.server.unwrap_or_else(|| {
             let kubelet = self.loops.contains(Loops::PODS);
@@ -187,7 +183,7 @@ impl Builder {
                 PodDeletion::AtOnce
             };
             let builder = ApiServer::builder()
-                .clock(server_clock)
+                .clock(clock.clone())
                 .pod_deletion(deletion);
             self.seed
                 .into_iter()
@@ -195,10 +191,10 @@ impl Builder {
                 .build()
         });
         let client = self.client.unwrap_or_else(|| server.client());
-        let chance = self.seed.map_or_else(Chance::from_entropy, Chance::seeded);
+        let rng = self.seed.map_or_else(Rng::from_entropy, Rng::with_seed);
         let events = EventBroadcaster::builder()
             .clock(clock.clone())
-            .chance(chance.clone())
+            .rng(rng.clone())
             .metrics(self.metrics.clone())
             .build();
         if self.loops != Loops::NONE {
@@ -210,7 +206,7 @@ impl Builder {
         let environment = Environment {
             informers: InformerFactory::new(client.clone())
                 .metrics(self.metrics.clone())
-                .chance(chance),
+                .rng(rng),
             client,
             informing: CancellationToken::new(),
             clock,

@@ -49,7 +49,6 @@ pub mod signals;
 
 // What everything stands on.
 
-pub mod chance;
 pub mod client;
 pub mod clock;
 pub mod limits;

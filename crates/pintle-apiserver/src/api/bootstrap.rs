@@ -72,7 +72,7 @@ impl Api {
             let Some(table) = self.registry.builtin_table(group, plural) else {
                 continue;
             };
-            let uid = self.chance.uid();
+            let uid = self.rng.uuid();
             let labels = seed.labels();
             let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
             let rest = seed.content(&uid, &now);

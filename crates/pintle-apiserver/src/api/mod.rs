@@ -45,8 +45,6 @@ use self::{
     write::patch,
 };
 use crate::{
-    chance::Chance,
-    clock::Clock,
     points::Pointed,
     registry::{
         Registry,
@@ -56,6 +54,7 @@ use crate::{
     server::PodDeletion,
     store::Store,
 };
+use pintle_clock::{Clock, Rng};
 
 /// The largest request body.
 pub(crate) const MOST_BODY: usize = 3 * 1024 * 1024;
@@ -66,7 +65,7 @@ pub(crate) struct Api {
     pub(crate) store: Store,
     pub(crate) registry: Registry,
     pub(crate) clock: Clock,
-    pub(crate) chance: Chance,
+    pub(crate) rng: Rng,
     pub(crate) pod_deletion: PodDeletion,
     /// The credentials the server gave away.
     pub(crate) accounts: Accounts,

@@ -8,7 +8,7 @@ use pintle_apiserver::{ApiServer, ApiService, Body, Clock};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-/// A server whose time stands at the start of 2026 and whose chance replays.
+/// A server whose time stands at the start of 2026 and whose randomness replays.
 pub fn server() -> ApiServer {
     let start: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     ApiServer::builder()

@@ -27,7 +27,10 @@ use super::{
     recorder::EventRecorder,
     sink::{ApiSink, EventSink, SinkError},
 };
-use crate::{chance::Chance, clock::Clock, metrics::Metrics};
+use crate::{
+    clock::{Clock, Rng},
+    metrics::Metrics,
+};
 
 /// How many occurrences wait for one sink at most.
 const QUEUE: usize = 1000;
@@ -71,7 +74,7 @@ pub struct EventBroadcaster {
 #[derive(Debug, Default)]
 pub struct EventBroadcasterBuilder {
     clock: Clock,
-    chance: Chance,
+    rng: Rng,
     metrics: Metrics,
     host: Option<String>,
 }
@@ -81,7 +84,7 @@ pub struct EventBroadcasterBuilder {
 pub(super) struct Shared {
     state: Mutex<State>,
     clock: Clock,
-    chance: Chance,
+    rng: Rng,
     metrics: EventMetrics,
     host: Option<String>,
     tasks: TaskTracker,
@@ -131,8 +134,8 @@ impl EventBroadcasterBuilder {
     }
 
     /// Where jitter and random names come from.
-    pub fn chance(mut self, chance: Chance) -> Self {
-        self.chance = chance;
+    pub fn rng(mut self, rng: Rng) -> Self {
+        self.rng = rng;
         self
     }
 
@@ -160,7 +163,7 @@ impl EventBroadcasterBuilder {
             shared: Arc::new(Shared {
                 state: Mutex::new(state),
                 clock: self.clock,
-                chance: self.chance,
+                rng: self.rng,
                 metrics: self.metrics.set(),
                 host: self.host,
                 tasks: TaskTracker::new(),
@@ -179,7 +182,7 @@ impl EventBroadcaster {
         Self::builder().build()
     }
 
-    /// Sets clock, chance, metrics or host first.
+    /// Sets clock, RNG, metrics or host first.
     pub fn builder() -> EventBroadcasterBuilder {
         EventBroadcasterBuilder::default()
     }
@@ -297,7 +300,7 @@ impl EventBroadcaster {
             patience: Patience {
                 counters: counters.clone(),
                 ending: shared.ending.clone(),
-                chance: shared.chance.clone(),
+                rng: shared.rng.clone(),
             },
             left: Arc::clone(&shared.left),
         };
@@ -414,7 +417,7 @@ impl Shared {
             let mut state = self.state.lock();
             if state.open {
                 state.last_nanos = occurrence.at.as_nanosecond().max(state.last_nanos + 1);
-                occurrence.name = event_name(&object, state.last_nanos, &self.chance);
+                occurrence.name = event_name(&object, state.last_nanos, &self.rng);
                 let occurrence = Arc::new(occurrence);
                 let full = state
                     .outlets

@@ -15,7 +15,7 @@ use tokio::{sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{metrics::SinkCounters, occurrence::Occurrence, sink::SinkError};
-use crate::chance::Chance;
+use crate::clock::Rng;
 
 /// A write is tried so often, then given up.
 const MAX_TRIES: u32 = 12;
@@ -43,11 +43,11 @@ pub(super) enum Jitter {
 }
 
 impl Jitter {
-    fn delay(self, tries: u32, chance: &Chance) -> Duration {
+    fn delay(self, tries: u32, rng: &Rng) -> Duration {
         match self {
-            Self::FirstWait if tries == 1 => RETRY_DELAY.mul_f64(chance.unit()),
+            Self::FirstWait if tries == 1 => RETRY_DELAY.mul_f64(rng.f64()),
             Self::FirstWait => RETRY_DELAY,
-            Self::EveryWait => RETRY_DELAY.mul_f64(1.0 + 0.25 * chance.unit()),
+            Self::EveryWait => RETRY_DELAY.mul_f64(1.0 + 0.25 * rng.f64()),
         }
     }
 }
@@ -66,7 +66,7 @@ pub(super) struct Inbox {
 pub(super) struct Patience {
     pub(super) counters: SinkCounters,
     pub(super) ending: Ending,
-    pub(super) chance: Chance,
+    pub(super) rng: Rng,
 }
 
 impl Inbox {
@@ -121,7 +121,7 @@ impl Patience {
                 // Shutdown first: it turns this wait into one last try.
                 biased;
                 () = self.ending.flush.cancelled() => {}
-                () = sleep(jitter.delay(tries, &self.chance)) => {}
+                () = sleep(jitter.delay(tries, &self.rng)) => {}
             }
         }
     }

@@ -11,7 +11,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time},
 };
 
-use crate::chance::Chance;
+use crate::clock::Rng;
 
 /// The longest reason, action or instance the events.k8s.io/v1 API takes.
 const LONGEST_WORD: usize = 128;
@@ -134,12 +134,12 @@ fn cut(text: &str, most: usize) -> String {
 
 /// The name of an event about `object`: its name and the time in hexadecimal, or a random
 /// identifier where that could not be a name.
-pub(super) fn event_name(object: &str, nanos: i128, chance: &Chance) -> String {
+pub(super) fn event_name(object: &str, nanos: i128, rng: &Rng) -> String {
     let name = format!("{object}.{nanos:x}");
     if is_dns_subdomain(&name) {
         name
     } else {
-        random_uuid(chance)
+        rng.uuid()
     }
 }
 
@@ -154,21 +154,6 @@ fn is_dns_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-/// A version 4 identifier drawn from `chance`, so that a run replays from its seed.
-fn random_uuid(chance: &Chance) -> String {
-    let (high, low) = (chance.next_u64(), chance.next_u64());
-    let high = (high & !0xf000) | 0x4000;
-    let low = (low & (u64::MAX >> 2)) | (1 << 63);
-    format!(
-        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-        high >> 32,
-        (high >> 16) & 0xffff,
-        high & 0xffff,
-        low >> 48,
-        low & 0xffff_ffff_ffff
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,11 +161,11 @@ mod tests {
     /// Proves events/name-and-fields.
     #[test]
     fn a_name_that_cannot_be_one_is_replaced_by_a_random_identifier() {
-        let chance = Chance::seeded(1);
-        assert_eq!(event_name("web-0", 0x1f, &chance), "web-0.1f");
-        assert_eq!(event_name("system.node", 255, &chance), "system.node.ff");
+        let rng = Rng::with_seed(1);
+        assert_eq!(event_name("web-0", 0x1f, &rng), "web-0.1f");
+        assert_eq!(event_name("system.node", 255, &rng), "system.node.ff");
         for odd in ["system:node:a", "", "Web", "-a", "a..b", &"x".repeat(251)] {
-            let name = event_name(odd, 31, &chance);
+            let name = event_name(odd, 31, &rng);
             assert!(is_dns_subdomain(&name), "{odd:?} gave {name:?}");
             assert_eq!(name.len(), 36);
             assert_eq!(name.as_bytes()[14], b'4', "version of {name}");

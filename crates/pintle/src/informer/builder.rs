@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     cache::Indexer,
-    chance::Chance,
+    clock::Rng,
     delta_fifo::DeltaFifo,
     metrics::Metrics,
     object::{Kind, Reader},
@@ -59,7 +59,7 @@ pub struct InformerBuilder<K: Kind, L: ListWatch> {
     resync: Option<Duration>,
     name: String,
     metrics: Metrics,
-    chance: Option<Chance>,
+    rng: Option<Rng>,
     tune: Option<Tune<K, L>>,
 }
 
@@ -71,7 +71,7 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
             resync: None,
             name: String::new(),
             metrics: Metrics::new(),
-            chance: None,
+            rng: None,
             tune: None,
         }
     }
@@ -103,8 +103,8 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
 
     /// Where the jitter of retries comes from; real entropy unless said otherwise. Informers with
     /// the same seed retry at the same instants.
-    pub fn chance(mut self, chance: Chance) -> Self {
-        self.chance = Some(chance);
+    pub fn rng(mut self, rng: Rng) -> Self {
+        self.rng = Some(rng);
         self
     }
 
@@ -125,7 +125,7 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
             resync,
             name,
             metrics,
-            chance,
+            rng,
             tune,
         } = self;
         let extent = source.extent();
@@ -138,8 +138,8 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
         let undecoded = reader.undecoded_count();
         let processor = Arc::new(Processor::new(indexer, resync, stage, undecoded));
         let mut reflector = Reflector::new(source, reader, processor.fifo.clone()).metrics(metrics);
-        if let Some(chance) = chance {
-            reflector = reflector.chance(chance);
+        if let Some(rng) = rng {
+            reflector = reflector.rng(rng);
         }
         let reflector = match tune {
             Some(tune) => tune(reflector),

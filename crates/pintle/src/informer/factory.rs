@@ -29,7 +29,7 @@ use super::{
     usage::Usage,
 };
 use crate::{
-    chance::Chance,
+    clock::Rng,
     metrics::Metrics,
     object::{BoxError, Kind, panic_message},
     source::{Home, ListOptions, Scope},
@@ -127,7 +127,7 @@ pub(super) struct Settings {
     pub(super) transform: Option<Transform>,
     pub(super) tweak: Option<Tweak>,
     pub(super) metrics: Metrics,
-    pub(super) chance: Chance,
+    pub(super) rng: Rng,
     pub(super) name: String,
 }
 
@@ -300,8 +300,8 @@ impl InformerFactory {
 
     /// Where the jitter of retries comes from; real entropy unless said otherwise. With a seed, a
     /// program under a paused clock retries at the same instants in every run.
-    pub fn chance(self, chance: Chance) -> Self {
-        self.set(|settings| settings.chance = chance)
+    pub fn rng(self, rng: Rng) -> Self {
+        self.set(|settings| settings.rng = rng)
     }
 
     /// A name that tells this factory's informers from others in metrics.

@@ -135,7 +135,7 @@ impl<K: Kind> InformerRequest<'_, K> {
                 .resync(resync.unwrap_or_default())
                 .name(settings.name.clone())
                 .metrics(settings.metrics.clone())
-                .chance(settings.chance.clone())
+                .rng(settings.rng.clone())
                 .build()
         })
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::chance::Chance;
+use crate::clock::Rng;
 
 /// How a reflector waits between tries: longer each time, up to a bound, spread by chance.
 ///
@@ -41,7 +41,7 @@ impl Default for Backoff {
 #[derive(Debug)]
 pub(super) struct Delays {
     backoff: Backoff,
-    chance: Chance,
+    rng: Rng,
     /// The next delay, before chance is added.
     next: Duration,
     /// Since when everything has been well. `None` from a failure until the next open watch.
@@ -49,11 +49,11 @@ pub(super) struct Delays {
 }
 
 impl Delays {
-    pub(super) fn new(backoff: Backoff, chance: Chance) -> Self {
+    pub(super) fn new(backoff: Backoff, rng: Rng) -> Self {
         Self {
             next: backoff.base.min(backoff.cap),
             backoff,
-            chance,
+            rng,
             healthy_since: None,
         }
     }
@@ -74,7 +74,7 @@ impl Delays {
         }
         let delay = self.next;
         self.next = scale(delay, self.backoff.factor).min(self.backoff.cap);
-        scale(delay, 1.0 + self.backoff.jitter * self.chance.unit())
+        scale(delay, 1.0 + self.backoff.jitter * self.rng.f64())
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     fn delays() -> Delays {
-        Delays::new(Backoff::default(), Chance::seeded(1))
+        Delays::new(Backoff::default(), Rng::with_seed(1))
     }
 
     /// Proves reflector/backoff.
@@ -101,7 +101,7 @@ mod tests {
         for (delay, floor) in seconds.iter().zip(floors) {
             assert!((floor..floor * 2.0).contains(delay), "{delay} for {floor}");
         }
-        assert!((seconds[7] - seconds[8]).abs() > 1e-9, "no chance in it");
+        assert!((seconds[7] - seconds[8]).abs() > 1e-9, "no rng in it");
     }
 
     /// Proves reflector/backoff-resets-after-health.
@@ -142,7 +142,7 @@ mod tests {
             jitter: -5.0,
             ..Backoff::default()
         };
-        let mut delays = Delays::new(backoff, Chance::seeded(1));
+        let mut delays = Delays::new(backoff, Rng::with_seed(1));
         for _ in 0..3 {
             assert!(delays.failed(Instant::now()) <= Duration::from_secs(30));
         }

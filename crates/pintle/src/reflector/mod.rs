@@ -53,7 +53,7 @@ pub use self::{
 };
 use self::{machine::Settings, metrics::ReflectorMetrics, run::Runner};
 use crate::{
-    chance::Chance,
+    clock::Rng,
     metrics::Metrics,
     object::{Kind, Reader},
     source::ListWatch,
@@ -124,7 +124,7 @@ pub struct Reflector<K: Kind, L, S> {
     sink: Arc<S>,
     settings: Settings,
     backoff: Backoff,
-    chance: Chance,
+    rng: Rng,
     resync: Option<Duration>,
     patience: Patience,
     verify_watch_lists: bool,
@@ -167,7 +167,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
             sink,
             settings,
             backoff: Backoff::default(),
-            chance: Chance::from_entropy(),
+            rng: Rng::from_entropy(),
             resync: None,
             patience,
             verify_watch_lists: false,
@@ -189,8 +189,8 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
     }
 
     /// Where jitter comes from.
-    pub fn chance(mut self, chance: Chance) -> Self {
-        self.chance = chance;
+    pub fn rng(mut self, rng: Rng) -> Self {
+        self.rng = rng;
         self
     }
 

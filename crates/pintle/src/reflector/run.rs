@@ -20,8 +20,7 @@ use super::{
     status::{Failure, Reason},
 };
 use crate::{
-    chance::Chance,
-    clock,
+    clock::{self, Rng},
     object::{Kind, Object},
     repeats::Repeat,
     source::{ListOptions, ListWatch, RawItem, SourceError, WatchEvent, peek_resource_version},
@@ -39,7 +38,7 @@ pub(super) struct Runner<K: Kind, L: ListWatch, S> {
     pub(super) sink: Arc<S>,
     pub(super) intake: Intake<K>,
     pub(super) machine: Machine,
-    chance: Chance,
+    rng: Rng,
     resync: Option<Resync>,
     pub(super) patience: Patience,
     pub(super) verify_watch_lists: bool,
@@ -80,7 +79,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             reader,
             sink,
             settings,
-            chance,
+            rng,
             resync,
             patience,
             ..
@@ -96,11 +95,11 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             status: reflector.status,
         };
         Self {
-            machine: Machine::new(settings, Delays::new(reflector.backoff, chance.clone())),
+            machine: Machine::new(settings, Delays::new(reflector.backoff, rng.clone())),
             source,
             sink,
             intake,
-            chance,
+            rng,
             resync: resync.map(|period| Resync {
                 period,
                 timer: None,
@@ -119,7 +118,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         loop {
             // A source and a sink that never wait must not keep others from running.
             consume_budget().await;
-            let share = self.chance.unit();
+            let share = self.rng.f64();
             let verdict = match self.machine.next(Instant::now(), share) {
                 Step::WatchList(options) => self.watch_list(options).await,
                 Step::List(pager) => self.list(pager).await,

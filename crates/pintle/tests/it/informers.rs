@@ -19,7 +19,7 @@ use kube::{
 };
 use pintle::{
     cache::{Kind, Lister, Selector},
-    chance::Chance,
+    clock::Rng,
     informer::{Event, InformerFactory, SharedInformer},
     metrics::Metrics,
     source::{KubeSource, Scope},
@@ -335,7 +335,7 @@ async fn tries(make: impl FnOnce(Client) -> SharedInformer<ConfigMap>) -> Vec<Du
 async fn informers_with_the_same_seed_retry_at_the_same_instants() {
     let of_factory = |seed| {
         move |client| {
-            let informers = InformerFactory::new(client).chance(Chance::seeded(seed));
+            let informers = InformerFactory::new(client).rng(Rng::with_seed(seed));
             informers.informer()
         }
     };
@@ -343,7 +343,7 @@ async fn informers_with_the_same_seed_retry_at_the_same_instants() {
         move |client| {
             let maps = KubeSource::<ConfigMap>::new(client, Scope::all());
             let maps = SharedInformer::builder(maps);
-            maps.chance(Chance::seeded(seed)).build()
+            maps.rng(Rng::with_seed(seed)).build()
         }
     };
     let first = tries(of_factory(7)).await;

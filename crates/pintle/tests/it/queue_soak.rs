@@ -9,7 +9,7 @@ use std::{
 
 use futures::FutureExt;
 use pintle::{
-    chance::Chance,
+    clock::Rng,
     queue::{Item, Priority, WorkQueue, rate_limit::ExponentialBackoff},
 };
 use tokio::{
@@ -96,47 +96,47 @@ impl Drop for Run {
     }
 }
 
-fn upto(chance: &Chance, limit: u64) -> u64 {
-    chance.next_u64() % limit
+fn upto(rng: &Rng, limit: u64) -> u64 {
+    rng.u64() % limit
 }
 
-fn millis(chance: &Chance, limit: u64) -> Duration {
-    Duration::from_millis(upto(chance, limit))
+fn millis(rng: &Rng, limit: u64) -> Duration {
+    Duration::from_millis(upto(rng, limit))
 }
 
-async fn produce(queue: WorkQueue<u64>, chance: Chance, ledger: Rc<RefCell<Ledger>>, ops: u64) {
+async fn produce(queue: WorkQueue<u64>, rng: Rng, ledger: Rc<RefCell<Ledger>>, ops: u64) {
     for _ in 0..ops {
-        let key = upto(&chance, KEYS);
+        let key = upto(&rng, KEYS);
         ledger.borrow_mut().asked(key);
-        match upto(&chance, 10) {
-            0 => queue.add_after(key, millis(&chance, 50)),
+        match upto(&rng, 10) {
+            0 => queue.add_after(key, millis(&rng, 50)),
             1 => queue.add_rate_limited(key),
             2 => queue.add_with_priority(key, Priority::LOW),
             3 => queue.add_with_priority(key, Priority::new(7)),
-            4 => queue.reschedule(key, millis(&chance, 20)),
+            4 => queue.reschedule(key, millis(&rng, 20)),
             _ => queue.add(key),
         }
-        match upto(&chance, 4) {
+        match upto(&rng, 4) {
             0 => tokio::task::yield_now().await,
-            1 => sleep(millis(&chance, 30)).await,
+            1 => sleep(millis(&rng, 30)).await,
             _ => {}
         }
     }
 }
 
-async fn work(queue: WorkQueue<u64>, chance: Chance, ledger: Rc<RefCell<Ledger>>) {
+async fn work(queue: WorkQueue<u64>, rng: Rng, ledger: Rc<RefCell<Ledger>>) {
     let mut next = None;
     loop {
         let item = if let Some(item) = next.take() {
             item
         } else {
             // Some workers lose patience while they wait.
-            let got = timeout(Duration::from_millis(1 + upto(&chance, 20)), queue.get()).await;
+            let got = timeout(Duration::from_millis(1 + upto(&rng, 20)), queue.get()).await;
             let Ok(got) = got else { continue };
             let Some(item) = got else { return };
             item
         };
-        let reconcile = AssertUnwindSafe(reconcile(item, &chance, &ledger)).catch_unwind();
+        let reconcile = AssertUnwindSafe(reconcile(item, &rng, &ledger)).catch_unwind();
         // Some reconciles are cancelled, some panic: both are over now.
         let ended = timeout(Duration::from_millis(4), reconcile).await;
         next = ended.ok().and_then(Result::ok).flatten();
@@ -144,11 +144,7 @@ async fn work(queue: WorkQueue<u64>, chance: Chance, ledger: Rc<RefCell<Ledger>>
 }
 
 /// Gives the next key if it took one in the same step.
-async fn reconcile(
-    item: Item<u64>,
-    chance: &Chance,
-    ledger: &Rc<RefCell<Ledger>>,
-) -> Option<Item<u64>> {
+async fn reconcile(item: Item<u64>, rng: &Rng, ledger: &Rc<RefCell<Ledger>>) -> Option<Item<u64>> {
     let key = *item.key();
     ledger.borrow_mut().begins(key);
     // Declared after the item, dropped before it.
@@ -163,8 +159,8 @@ async fn reconcile(
         item.forget();
         return None;
     }
-    sleep(millis(chance, 6)).await;
-    match upto(chance, 10) {
+    sleep(millis(rng, 6)).await;
+    match upto(rng, 10) {
         0 => {
             drop(run);
             item.retry();
@@ -174,7 +170,7 @@ async fn reconcile(
         2 => std::panic::resume_unwind(Box::new("a bug in the reconcile")),
         3 => {
             drop(run);
-            item.requeue_after(millis(chance, 30));
+            item.requeue_after(millis(rng, 30));
         }
         4..7 => {
             run.succeeded = true;
@@ -199,17 +195,17 @@ fn soak(seed: u64, ops: u64) -> (u64, u64) {
     LocalSet::new().block_on(&runtime, async {
         let backoff = ExponentialBackoff::new(Duration::from_millis(1), Duration::from_millis(100));
         let queue = WorkQueue::builder("soak").rate_limiter(backoff).build();
-        let chance = Chance::seeded(seed);
+        let rng = Rng::with_seed(seed);
         let ledger = Rc::new(RefCell::new(Ledger::default()));
         let workers: Vec<_> = (0..WORKERS)
-            .map(|_| spawn_local(work(queue.clone(), chance.clone(), Rc::clone(&ledger))))
+            .map(|_| spawn_local(work(queue.clone(), rng.clone(), Rc::clone(&ledger))))
             .collect();
         let producers: Vec<_> = (0..PRODUCERS)
             .map(|_| {
                 let share = ops.div_ceil(PRODUCERS);
                 spawn_local(produce(
                     queue.clone(),
-                    chance.clone(),
+                    rng.clone(),
                     Rc::clone(&ledger),
                     share,
                 ))

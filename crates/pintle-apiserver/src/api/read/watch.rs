@@ -51,7 +51,7 @@ impl Api {
             Some(seconds) if seconds > 0 => {
                 Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX).min(1 << 32))
             }
-            _ => DEFAULT_TIMEOUT.mul_f64(1.0 + self.chance.unit()),
+            _ => DEFAULT_TIMEOUT.mul_f64(1.0 + self.rng.f64()),
         };
         let start = match (initial, version.unwrap_or(0)) {
             (Some(true), wanted) => {

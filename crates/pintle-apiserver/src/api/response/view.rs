@@ -10,11 +10,11 @@ use crate::api::{
     response::printers,
 };
 use crate::{
-    clock::Clock,
     meta::Tree,
     registry::Resource,
     store::{Content, Object},
 };
+use pintle_clock::Clock;
 
 /// How one request wants to see the objects of one resource.
 #[derive(Debug, Clone)]

@@ -15,6 +15,7 @@ use crate::api::{
 };
 use crate::{
     meta::{self, Tree},
+    names::random_suffix,
     registry::Resource,
     schema::prepare,
     store::{Change, Content, Expect, Object, key_of},
@@ -126,7 +127,7 @@ impl Api {
             };
             if tries > 1 {
                 let cut: String = prefix.chars().take(LONGEST_PREFIX).collect();
-                last = format!("{cut}{}", self.chance.name_tail());
+                last = format!("{cut}{}", random_suffix(&self.rng));
                 meta::metadata(&mut next).insert("name".into(), last.clone().into());
             }
             self.prepare_create(resource, &mut next, &options.warnings);

@@ -10,13 +10,13 @@ use crate::api::{
     request::options::Warnings, response, write::commit::Unwritten, write::update::is_finished,
 };
 use crate::{
-    clock::format_seconds,
     meta::{self, Tree},
     registry::{EXTENSIONS, Resource, crd},
     schema::field::FieldError,
     server::PodDeletion,
     store::{Change, Expect, Object},
 };
+use pintle_clock::format_seconds;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";

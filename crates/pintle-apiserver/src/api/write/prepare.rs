@@ -59,7 +59,7 @@ impl Api {
             object.remove("status");
         }
         let stamp = self.clock.stamp();
-        let uid = self.chance.uid();
+        let uid = self.rng.uuid();
         let metadata = meta::metadata(object);
         metadata.insert("uid".into(), uid.into());
         metadata.insert("creationTimestamp".into(), stamp.clone().into());

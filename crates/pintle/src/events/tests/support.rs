@@ -15,8 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    chance::Chance,
-    clock::Clock,
+    clock::{Clock, Rng},
     events::{EventBroadcaster, EventSink, EventType, Occurrence, SinkError},
     metrics::Metrics,
 };
@@ -52,12 +51,12 @@ pub(in crate::events) fn pod(name: &str) -> Pod {
     serde_json::from_value(json!({ "metadata": metadata })).expect("a pod")
 }
 
-/// A broadcaster that replays: its day starts at the same time, its chance at the same seed.
+/// A broadcaster that replays: its clock and its RNG start from fixed values.
 pub(in crate::events) fn broadcaster(metrics: &Metrics) -> EventBroadcaster {
     let start = "2026-01-01T00:00:00Z".parse().expect("a time");
     EventBroadcaster::builder()
         .clock(Clock::starting_at(start))
-        .chance(Chance::seeded(1))
+        .rng(Rng::with_seed(1))
         .metrics(metrics.clone())
         .build()
 }

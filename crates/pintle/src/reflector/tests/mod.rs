@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Reflector, Sink, Status};
 use crate::{
-    chance::Chance,
+    clock::Rng,
     metrics::Metrics,
     object::{Object, Reader},
     source::{ApiError, ListOptions, ListWatch, Page, RawItem, SourceError, WatchEvent},
@@ -418,7 +418,7 @@ impl Scene {
     ) -> Self {
         let (sink, metrics) = (Arc::new(Recorder::default()), Metrics::new());
         let reflector = Reflector::new(fake.clone(), reader, sink.clone())
-            .chance(Chance::seeded(7))
+            .rng(Rng::with_seed(7))
             .metrics(metrics.clone());
         let reflector = set(reflector);
         let (status, stop) = (reflector.status(), CancellationToken::new());

@@ -6,10 +6,13 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::reflector::{
-    During, Reason,
-    backoff::{Backoff, Delays},
-    machine::{Course, End, Machine, Settings, Step},
+use crate::{
+    clock::Rng,
+    reflector::{
+        During, Reason,
+        backoff::{Backoff, Delays},
+        machine::{Course, End, Machine, Settings, Step},
+    },
 };
 
 /// A server in memory: a history of changes, a point before which it forgot, and bad habits.
@@ -17,7 +20,7 @@ use crate::reflector::{
 struct Model {
     state: Arc<Mutex<History>>,
     changed: watch::Sender<()>,
-    faults: Chance,
+    faults: Rng,
     streaming: bool,
 }
 
@@ -60,8 +63,8 @@ impl History {
 }
 
 /// Any of the ways in which a call can fail.
-fn any_failure(chance: &Chance) -> SourceError {
-    match chance.next_u64() % 8 {
+fn any_failure(rng: &Rng) -> SourceError {
+    match rng.u64() % 8 {
         0 => api(410, "Expired"),
         1 => api(429, "TooManyRequests"),
         2 => api(500, "InternalError"),
@@ -75,7 +78,7 @@ fn any_failure(chance: &Chance) -> SourceError {
 
 impl Model {
     fn fails(&self) -> Option<SourceError> {
-        let faulty = self.state.lock().faulty && self.faults.unit() < 0.3;
+        let faulty = self.state.lock().faulty && self.faults.f64() < 0.3;
         faulty.then(|| any_failure(&self.faults))
     }
 
@@ -84,7 +87,7 @@ impl Model {
         let mut changed = self.changed.subscribe();
         loop {
             if self.state.lock().faulty {
-                match self.faults.next_u64() % 12 {
+                match self.faults.u64() % 12 {
                     0 => return None,
                     1 => return Some(Err(any_failure(&self.faults))),
                     2 => {
@@ -304,7 +307,7 @@ fn play(deeds: &[Deed], seed: u64, streaming: bool, page: u32) {
         let model = Model {
             state: Arc::default(),
             changed: watch::Sender::new(()),
-            faults: Chance::seeded(seed),
+            faults: Rng::with_seed(seed),
             streaming,
         };
         model.state.lock().faulty = true;
@@ -313,7 +316,7 @@ fn play(deeds: &[Deed], seed: u64, streaming: bool, page: u32) {
         let mirror = Arc::new(Mirror::default());
         let reflector =
             Reflector::<ConfigMap, _, _>::new(model.clone(), Reader::new(), mirror.clone())
-                .chance(Chance::seeded(seed))
+                .rng(Rng::with_seed(seed))
                 .page_size(page);
         let task = tokio::spawn(async move { reflector.run(&CancellationToken::new()).await });
         for deed in deeds {
@@ -399,12 +402,12 @@ proptest! {
             watch_timeout: Duration::from_mins(5),
         };
         let mut machine =
-            Machine::new(settings, Delays::new(Backoff::default(), Chance::seeded(1)));
+            Machine::new(settings, Delays::new(Backoff::default(), Rng::with_seed(1)));
         let mut now = Instant::now();
         let mut without_wait = 0;
         for outcome in outcomes {
             let failure = match &outcome {
-                Outcome::Fails(seed) | Outcome::Says(seed) => any_failure(&Chance::seeded(*seed)),
+                Outcome::Fails(seed) | Outcome::Says(seed) => any_failure(&Rng::with_seed(*seed)),
                 _ => api(500, "InternalError"),
             };
             let succeeded = matches!(outcome, Outcome::Success);

@@ -72,7 +72,7 @@ fn follow<K: Kind>(
 ) -> (Arc<Values>, watch::Receiver<Status>) {
     let values = Arc::new(Values::default());
     let reflector = Reflector::<K, _, _>::new(source, Reader::new(), values.clone())
-        .chance(Chance::seeded(7))
+        .rng(Rng::with_seed(7))
         .watch_list(streaming);
     let status = reflector.status();
     tokio::spawn(async move { reflector.run(&CancellationToken::new()).await });

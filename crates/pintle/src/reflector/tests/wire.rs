@@ -70,7 +70,7 @@ impl Wire {
         let source = KubeSource::<ConfigMap>::new(client, Scope::all()).object_limit(100_000);
         let sink = Arc::new(Recorder::default());
         let reflector = Reflector::new(source, Reader::new(), sink.clone())
-            .chance(Chance::seeded(7))
+            .rng(Rng::with_seed(7))
             .watch_list(false);
         let status = reflector.status();
         let task = tokio::spawn(async move { reflector.run(&CancellationToken::new()).await });

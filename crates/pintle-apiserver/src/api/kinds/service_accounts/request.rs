@@ -9,12 +9,12 @@ use crate::{
     api::{
         Answer, Api, ApiError, Call, request::negotiate, response, write::create::settle_namespace,
     },
-    clock::format_seconds,
     meta::{self, Tree},
     registry::{Resource, unstored},
     schema::field::FieldError,
     store::Object,
 };
+use pintle_clock::format_seconds;
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
@@ -74,7 +74,7 @@ impl Api {
         }
         bound.tell(&mut own);
         let claims = json!({
-            "aud": spec["audiences"], "exp": end, "iat": now, "iss": ISSUER, "jti": self.chance.uid(),
+            "aud": spec["audiences"], "exp": end, "iat": now, "iss": ISSUER, "jti": self.rng.uuid(),
             "kubernetes.io": own, "nbf": now,
             "sub": format!("system:serviceaccount:{}:{name}", namespace.unwrap_or_default()),
         });

@@ -16,10 +16,10 @@ use super::{
     },
 };
 use crate::{
-    chance::Chance,
     meta::Tree,
     schema::{field::FieldError, rules::services},
 };
+use pintle_clock::Rng;
 
 /// The addresses of services: as many as the last two bytes can tell apart.
 pub(crate) const NETWORK: [u8; 2] = [10, 96];
@@ -47,16 +47,16 @@ impl From<FieldError> for Denied {
 
 /// Gives one service what it needs.
 pub(super) struct Giver<'a> {
-    chance: &'a Chance,
+    rng: &'a Rng,
     /// What others have.
     ledger: &'a Ledger,
     given: Taken,
 }
 
 impl<'a> Giver<'a> {
-    pub(super) fn new(chance: &'a Chance, ledger: &'a Ledger) -> Self {
+    pub(super) fn new(rng: &'a Rng, ledger: &'a Ledger) -> Self {
         Self {
-            chance,
+            rng,
             ledger,
             given: Taken::default(),
         }
@@ -251,7 +251,7 @@ impl<'a> Giver<'a> {
         let (first, last) = range.into_inner();
         let others = first + asked_for;
         let count = last - others + 1;
-        let start = self.chance.below(count);
+        let start = self.rng.below(count);
         let others = (0..count).map(move |step| others + (start + step) % count);
         others.chain(first..first + asked_for)
     }

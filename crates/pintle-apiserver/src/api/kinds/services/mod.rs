@@ -64,7 +64,7 @@ impl Api {
         if let Some(services) = resource.table {
             ledger.follow(&self.store, services);
         }
-        let given = Giver::new(&self.chance, &ledger).give(spec, old);
+        let given = Giver::new(&self.rng, &ledger).give(spec, old);
         let given = given.map_err(|denied| match denied {
             Denied::Wrong(errors) => ApiError::invalid("", &resource.kind, &name, errors),
             Denied::NoneLeft(what) => ApiError::internal(what),

@@ -13,7 +13,8 @@ mod workloads;
 
 use serde_json::{Value, json};
 
-use crate::{clock::Clock, meta::Tree, registry::Resource};
+use crate::{meta::Tree, registry::Resource};
+use pintle_clock::Clock;
 
 /// One column.
 struct Column {
