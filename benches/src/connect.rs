@@ -1,4 +1,4 @@
-//! The client, and how many bytes came through it.
+//! The client, with a count of the bytes it receives.
 
 use std::{
     pin::Pin,
@@ -19,18 +19,18 @@ use crate::Flags;
 
 const USER_AGENT: &str = concat!("pintle-bench/", env!("CARGO_PKG_VERSION"));
 
-/// A client of the server that the flags name, and the count of the bytes of its answers.
+/// Returns a client for the server named by the flags, and the number of body bytes it received.
 pub(crate) async fn connect(flags: &Flags) -> Result<(Client, Arc<AtomicU64>)> {
     let client = match (&flags.url, &flags.kubeconfig) {
         (Some(url), None) => {
-            let url = url.parse().with_context(|| format!("{url} is no URL"))?;
+            let url = url.parse().with_context(|| format!("invalid URL {url}"))?;
             pintle::client::build(Config::new(url), USER_AGENT)?
         }
         (None, Some(file)) => {
             let target = Target::named(Some(file), None).await?;
-            target.context("no server is named")?.client(USER_AGENT)?
+            target.context("no server given")?.client(USER_AGENT)?
         }
-        _ => bail!("one of --url and --kubeconfig must be given"),
+        _ => bail!("either --url or --kubeconfig is required"),
     };
     let received = Arc::new(AtomicU64::new(0));
     Ok((count(client, &received), received))
@@ -48,7 +48,7 @@ fn count(client: Client, received: &Arc<AtomicU64>) -> Client {
     Client::new(service, "default")
 }
 
-/// A body whose bytes are counted as they pass.
+/// A body that counts its bytes.
 struct Counted {
     body: Body,
     received: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! The works that follow a server: from the first byte to the handler.
+//! Benchmarks that follow a server: from the first byte to the handler.
 
 use std::sync::{
     Arc,
@@ -24,7 +24,7 @@ use crate::{
     pods,
 };
 
-/// What handlers were told, counted without asking anybody to wait.
+/// Counts delivered events without blocking the handlers.
 #[derive(Default)]
 pub(crate) struct Told {
     added: AtomicU64,
@@ -64,7 +64,7 @@ impl Told {
     }
 }
 
-/// A running informer with its indices and counting handlers.
+/// A running informer with indices and counting handlers.
 struct Follower {
     lister: Lister<Pod>,
     told: Vec<Arc<Told>>,
@@ -119,7 +119,7 @@ impl Follower {
         }
         let group = self.lister.by_index("node", &pods::node(0))?.len();
         if group != pods::GROUP.min(wanted) {
-            bail!("the index by node holds {group} Pods of the first node");
+            bail!("the node index holds {group} Pods for the first node");
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl Follower {
 
 fn can_do(flags: &Flags) -> Result<()> {
     if flags.encoding == Encoding::Protobuf {
-        bail!(CannotDo("no protobuf: the cache keeps JSON"));
+        bail!(CannotDo("no protobuf: the cache holds JSON"));
     }
     Ok(())
 }
@@ -142,7 +142,7 @@ async fn ask(client: &Client, path: &str) -> Result<()> {
     let request = http::Request::post(path).body(Body::empty())?;
     let response = client.send(request).await?;
     if !response.status().is_success() {
-        bail!("POST {path} was answered with {}", response.status());
+        bail!("POST {path} failed: {}", response.status());
     }
     Ok(())
 }

@@ -1,11 +1,10 @@
 //! Pintle's side of the comparison with client-go, controller-runtime and kube-rs.
 //!
-//! `pintle-bench WORK [flags]` does one work in a fresh process and prints one line of JSON; the
-//! programs in `peers/` take the same flags and print the same line. `cargo xtask bench` runs them
-//! all and writes the report. Besides the works there is what they are measured with: the
-//! [`replay`] server and the Pods it serves.
+//! `pintle-bench BENCHMARK [flags]` runs one benchmark in a fresh process and prints one line of JSON;
+//! the programs in `peers/` take the same flags and print the same line. `cargo xtask bench` runs them
+//! all and writes the report. This program also contains the [`replay`] server and the Pods it serves.
 
-// A program that prints figures, and measures real time.
+// This program prints results and measures real time.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod connect;
@@ -56,7 +55,7 @@ enum Work {
     Live(live::Live),
 }
 
-/// What every work of every peer can be told.
+/// The flags of every benchmark, the same for all peers.
 #[derive(Args, Clone, Serialize)]
 struct Flags {
     /// A server that speaks plain HTTP and asks nobody who they are
@@ -132,7 +131,7 @@ impl Switch {
         self == Self::On
     }
 
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
     fn as_bool<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bool(self.is_on())
     }
@@ -158,7 +157,7 @@ impl Flags {
     }
 }
 
-/// A work that this peer has no way to do. It is no failure, and the report says the reason.
+/// A benchmark that this library does not support. Not a failure; the report states the reason.
 #[derive(Debug)]
 struct CannotDo(&'static str);
 
@@ -170,7 +169,7 @@ impl std::fmt::Display for CannotDo {
 
 impl std::error::Error for CannotDo {}
 
-/// The exit code that tells "cannot be done" from "went wrong".
+/// The exit code for "not supported", as opposed to "failed".
 const CANNOT_DO: u8 = 3;
 
 async fn run(work: Work) -> Result<Option<String>> {

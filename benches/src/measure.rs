@@ -1,4 +1,4 @@
-//! What a work costs this process, and the line in which it is told.
+//! Measures CPU time and memory, and prints the result line.
 
 use std::fs;
 
@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use crate::Flags;
 
-/// The processor time of all threads of this process so far, in seconds: altogether, and the share
-/// of the kernel. The sum is exact; the kernel knows the shares by clock ticks only.
+/// CPU time of this process so far, in seconds: in total, and the kernel's share. The total is exact;
+/// the share has the resolution of clock ticks.
 #[derive(Clone, Copy)]
 struct Cpu {
     total: f64,
@@ -22,14 +22,14 @@ struct Cpu {
 impl Cpu {
     fn now() -> Result<Self> {
         let total = clock_gettime(ClockId::ProcessCPUTime);
-        let stat = fs::read_to_string("/proc/self/stat").context("no /proc here")?;
+        let stat = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
         // The name, in parentheses, may hold anything.
         let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
         let ticks = |n| {
             let field = fields.and_then(|fields| fields.split_whitespace().nth(n));
             field
                 .and_then(|field| field.parse::<f64>().ok())
-                .context("/proc/self/stat is not as expected")
+                .context("unexpected format of /proc/self/stat")
         };
         #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a short run")]
         let total = total.tv_sec as f64 + total.tv_nsec as f64 / 1e9;
@@ -54,44 +54,44 @@ impl Cpu {
     }
 }
 
-/// How much memory another process has resident, in KiB; none if it has ended.
-#[allow(clippy::cast_precision_loss, reason = "a size for people")]
+/// Returns the resident memory of another process in KiB, or `None` if it has exited.
+#[allow(clippy::cast_precision_loss, reason = "rounded for display")]
 pub(crate) fn resident_of(pid: u32) -> f64 {
     memory(&pid.to_string(), "VmRSS").map_or(0.0, |size| size as f64)
 }
 
-/// A line of the status of a process that is a size, in KiB.
+/// Returns a size from the status of a process, in KiB.
 fn memory(process: &str, name: &str) -> Result<u64> {
     let status =
         fs::read_to_string(format!("/proc/{process}/status")).context("no such process")?;
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let size = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
-    size.with_context(|| format!("its status says nothing of {name}"))
+    size.with_context(|| format!("no {name} in its status"))
 }
 
-/// How much memory is resident now, in KiB.
+/// Returns the current resident memory in KiB.
 pub(crate) fn resident() -> Result<u64> {
     memory("self", "VmRSS")
 }
 
-/// How much memory was resident at most, in KiB.
+/// Returns the peak resident memory in KiB.
 pub(crate) fn peak() -> Result<u64> {
     memory("self", "VmHWM")
 }
 
-/// Forgets the peak so far.
+/// Resets the peak.
 pub(crate) fn reset_peak() -> Result<()> {
-    fs::write("/proc/self/clear_refs", "5").context("the peak cannot be reset")
+    fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak")
 }
 
-/// A measured phase that has begun.
+/// A running measurement.
 pub(crate) struct Phase {
     base_kib: u64,
     cpu: Cpu,
     begin: Instant,
 }
 
-/// A measured phase that is over.
+/// A finished measurement.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct Cost {
     user_s: f64,
@@ -151,7 +151,7 @@ impl Cost {
     }
 }
 
-/// Everything that is told of a work.
+/// The result of a benchmark.
 pub(crate) struct Outcome {
     pub(crate) work: &'static str,
     /// How many things were done, for whoever divides.

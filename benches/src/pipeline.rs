@@ -1,4 +1,4 @@
-//! From the delta FIFO to the handlers: no network, no reading.
+//! From the delta FIFO to the handlers, without network and parsing.
 
 use std::sync::{Arc, mpsc};
 
@@ -20,7 +20,7 @@ use crate::{
     small,
 };
 
-/// A source that lists small Pods, and then says nothing.
+/// A source that lists small Pods and whose watch stays silent.
 struct Recorded {
     objects: usize,
 }
@@ -56,7 +56,7 @@ impl ListWatch for Recorded {
     }
 }
 
-/// Puts updates into the log, where the reflector would, and waits for them at the handlers.
+/// Enqueues updates in place of the reflector and waits until every handler has them.
 pub(crate) async fn pipeline(flags: &Flags) -> Result<Outcome> {
     let count = flags.count();
     let source = Recorded {
@@ -70,7 +70,7 @@ pub(crate) async fn pipeline(flags: &Flags) -> Result<Outcome> {
             reflector
         })
         .build();
-    let log = take.recv().context("an informer has a log")?;
+    let log = take.recv().context("the informer has no delta FIFO")?;
     pods.index_field("node", "/spec/nodeName")?;
     let told: Vec<_> = (0..flags.handlers)
         .map(|_| Arc::<Told>::default())

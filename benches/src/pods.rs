@@ -1,19 +1,20 @@
-//! The Pods everybody is measured with.
+//! The Pods of the benchmarks.
 //!
-//! A Pod of a Deployment as a current server returns it: one container, the usual volume,
-//! conditions and `managedFields` of the controller manager and of the kubelet; about 6 KB of JSON.
-//! Twenty Pods belong to each Deployment and twenty run on each node, and what is unique in a real
-//! cluster is unique here: name, uid, address, container id.
+//! Each is a Deployment's Pod as a current server returns it: one container, the token volume,
+//! conditions, and `managedFields` of controller manager and kubelet; about 6 KB of JSON. Each
+//! Deployment has twenty Pods and each node runs twenty. Names, UIDs, addresses and container ids are
+//! unique, as in a real cluster.
 
 use std::fmt::Write;
 
-/// How many Pods a Deployment has, and how many a node runs.
+/// Pods per Deployment, and per node.
 pub(crate) const GROUP: usize = 20;
 
-/// Resource versions have one width, so that an event is its object with other digits.
+/// The first `resourceVersion`. All have the same width, so that an event is its object with other
+/// digits.
 pub(crate) const FIRST_VERSION: u64 = 10_000_000;
 
-/// In which form a Pod is wanted.
+/// The form of a Pod.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// As an item of a list: without `kind` and `apiVersion`.
@@ -24,22 +25,22 @@ pub(crate) enum Form {
     New,
 }
 
-/// The namespace of Pod `i`: the Deployments are spread over ten.
+/// Returns the namespace of Pod `i`; Deployments are spread over ten.
 pub(crate) fn namespace(i: usize) -> String {
     format!("shop-{}", i / GROUP % 10)
 }
 
-/// The node Pod `i` runs on.
+/// Returns the node of Pod `i`.
 pub(crate) fn node(i: usize) -> String {
     format!("worker-{:05}.eu-central.example.internal", i / GROUP)
 }
 
-/// The value of the label `app` of Pod `i`.
+/// Returns the label `app` of Pod `i`.
 pub(crate) fn app(i: usize) -> String {
     format!("web-{}", i / GROUP)
 }
 
-/// Numbers without a visible pattern, the same in every run.
+/// Returns pseudo-random numbers, the same in every run.
 struct Digits(u64);
 
 impl Digits {
@@ -86,7 +87,7 @@ impl Digits {
     }
 }
 
-/// The JSON of Pod `i` under `name`, or under its usual one, with this resource version.
+/// Returns Pod `i` as JSON with this `resourceVersion`, under `name` or its default name.
 pub(crate) fn pod(i: usize, name: Option<&str>, version: u64, form: Form) -> String {
     let mut group = Digits((i / GROUP) as u64);
     let (hash, set_uid) = (group.suffix(10), group.uid());
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_as_large_as_a_real_one() {
+    fn pod_has_a_realistic_size() {
         let pod = pod(4711, None, FIRST_VERSION, Form::Item);
         assert!((5800..6600).contains(&pod.len()), "{}", pod.len());
         let mut value: serde_json::Value = serde_json::from_str(&pod).unwrap();
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unique_in_a_cluster_is_unique() {
+    fn unique_fields_are_unique() {
         let pods: Vec<Pod> = (0..3000)
             .map(|i| decode(&pod(i, None, FIRST_VERSION, Form::Whole)))
             .collect();
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_pod_leaves_to_the_server_what_is_the_servers() {
+    fn new_pod_omits_server_fields() {
         let pod = decode(&pod(7, Some("seven"), 0, Form::New));
         assert_eq!(pod.metadata.name.as_deref(), Some("seven"));
         assert!(pod.metadata.uid.is_none() && pod.metadata.managed_fields.is_none());

@@ -1,4 +1,4 @@
-//! Keys on their way through the queue.
+//! Keys through the queue.
 
 use std::{
     hint::black_box,
@@ -18,7 +18,7 @@ use crate::{
     measure::{Cost, Outcome, Phase},
 };
 
-/// Tells when something was done often enough.
+/// Signals when a count is reached.
 pub(crate) struct Countdown {
     left: AtomicU64,
     done: Notify,
@@ -68,7 +68,7 @@ pub(crate) async fn queue(flags: &Flags) -> Result<Outcome> {
     })
 }
 
-/// One producer adds, the workers take and finish.
+/// One producer adds keys; the workers dequeue and finish them.
 async fn distinct(flags: &Flags) -> Result<Cost> {
     let keys = keys(flags.count());
     let queue = WorkQueue::<ObjectKey>::new("bench");
@@ -100,7 +100,7 @@ async fn distinct(flags: &Flags) -> Result<Cost> {
     Ok(cost)
 }
 
-/// Producers add keys that wait already; nobody takes them.
+/// Producers add keys that are already queued; no worker runs.
 async fn duplicate(flags: &Flags) -> Result<Cost> {
     let keys: Arc<[ObjectKey]> = keys(1000).into();
     let queue = WorkQueue::<ObjectKey>::new("bench");

@@ -1,4 +1,4 @@
-//! Reading a full cache: by index, and by selector.
+//! Reads of a full cache, by index and by selector.
 
 use std::hint::black_box;
 
@@ -54,9 +54,9 @@ pub(crate) fn reads(flags: &Flags) -> Result<Outcome> {
     let scans = (count / 10_000).max(10);
     let found_by_selector = by_selector(&lister, &selector, scans);
     let cost = phase.end()?;
-    #[allow(clippy::cast_precision_loss, reason = "figures for people")]
+    #[allow(clippy::cast_precision_loss, reason = "rounded for display")]
     let per = |sum: f64, times: usize| sum / times as f64;
-    #[allow(clippy::cast_precision_loss, reason = "figures for people")]
+    #[allow(clippy::cast_precision_loss, reason = "rounded for display")]
     let found = |sum: usize, times: usize| sum as f64 / times as f64;
     let extra = [
         ("by_index_ns", per(half * 1e9, count)),

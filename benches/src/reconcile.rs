@@ -1,4 +1,4 @@
-//! A controller whose reconcile does nothing, or reads its object, decoded, and does nothing.
+//! A controller with a no-op reconcile that optionally reads its object, decoded.
 
 use std::{convert::Infallible, hint::black_box, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::{
     small,
 };
 
-/// A server in this process that lists small Pods and lets watches wait.
+/// An in-process server that lists small Pods and whose watches stay silent.
 fn server(objects: usize) -> Client {
     let items: Vec<String> = (0..objects).map(|i| small::pod(i, 1)).collect();
     let list = format!(

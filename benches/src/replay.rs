@@ -1,10 +1,10 @@
-//! A server of recorded Pods: what it sends is prepared before anybody asks.
+//! Serves recorded Pods, with every response prepared in advance.
 //!
-//! It speaks plain HTTP/1.1 on loopback and knows one kind. `GET /api/v1/pods` lists in pages, or
-//! watches; events are objects with another resource version. Two requests move it: `POST
-//! /_bench/events?count=M` lets M objects be modified in turn, `POST /_bench/expire` ends every
-//! watch with 410 and adds a Pod to the list. Each event follows from its number, so a watch that
-//! opens late misses nothing, whatever its resource version.
+//! The server speaks plain HTTP/1.1 on loopback and has one kind. `GET /api/v1/pods` lists in pages, or
+//! watches; events are objects with another `resourceVersion`. `POST /_bench/events?count=M` modifies M
+//! objects in turn, and `POST /_bench/expire` ends every watch with 410 and adds a Pod to the list.
+//! Events are derived from their number, so a watch that opens late misses nothing, whatever its
+//! `resourceVersion`.
 
 use std::{convert::Infallible, ops::Range, sync::Arc};
 
@@ -21,13 +21,13 @@ use tokio::{io::AsyncReadExt as _, net::TcpListener, sync::watch};
 
 use crate::pods::{self, Form};
 
-/// The Pod that is there after a watch has expired, in the namespace of the first.
+/// The Pod that appears after a watch has expired, in the namespace of the first.
 pub(crate) const MARKER: &str = "relist-marker";
 
-/// The version of the first list: above that of every Pod in it, and of the same width.
+/// The `resourceVersion` of the first list: above that of every Pod in it, and of the same width.
 const LIST_VERSION: u64 = 20_000_000;
 
-/// How much of a watch is sent at once.
+/// Chunk size of a watch.
 const FRAME: usize = 64 * 1024;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -42,8 +42,8 @@ pub(crate) struct Args {
     port: u16,
 }
 
-/// Serves until standard input is closed, so that the server never outlives who started it. The
-/// first line on standard output is the URL.
+/// Serves until standard input is closed, so that the server never outlives its parent. Prints the URL
+/// as the first line.
 pub(crate) async fn run(args: &Args) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", args.port))
         .await
@@ -80,7 +80,7 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// What the watches follow.
+/// The state that watches follow.
 #[derive(Clone, Copy, Default)]
 struct Progress {
     /// How many events there have been.
@@ -100,7 +100,7 @@ struct Server {
     progress: watch::Sender<Progress>,
 }
 
-/// The line of an event, and where its resource version stands.
+/// The line of an event, and the position of its `resourceVersion`.
 struct Event {
     line: Bytes,
     version: usize,
@@ -244,7 +244,7 @@ impl Server {
     }
 }
 
-/// A query string of numbers and switches, which need no decoding.
+/// A query string of numbers and flags, which need no decoding.
 struct Query<'a>(&'a str);
 
 impl Query<'_> {
@@ -264,7 +264,7 @@ impl Query<'_> {
     }
 }
 
-/// The marker is made like the first Pod; its uid must be another.
+/// Builds the marker Pod like the first Pod, with another UID.
 fn unlike_the_first(marker: &str, objects: usize) -> String {
     let other = pods::pod(objects, None, LIST_VERSION, Form::Item);
     let uid = |pod: &str| {
@@ -277,12 +277,12 @@ fn unlike_the_first(marker: &str, objects: usize) -> String {
 
 fn expired() -> Bytes {
     let event = json!({"type": "ERROR", "object": status(
-        StatusCode::GONE, "Expired", "too old resource version: the bench asked for it",
+        StatusCode::GONE, "Expired", "too old resource version: requested by the benchmark",
     )});
     Bytes::from(format!("{event}\n"))
 }
 
-/// What a server says that does not know how to stream a list.
+/// The error of a server without streaming lists.
 fn no_watch_list() -> Response<Body> {
     let message = "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: \
                    sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
@@ -304,7 +304,7 @@ fn not_found() -> Response<Body> {
     json_body(StatusCode::NOT_FOUND, &status)
 }
 
-/// What clients ask that want to know first which kinds there are.
+/// Answers discovery requests.
 fn discovery(path: &str) -> Response<Body> {
     let answer = match path {
         "/version" => json!({"major": "1", "minor": "36", "gitVersion": "v1.36.4"}),

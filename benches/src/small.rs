@@ -1,6 +1,6 @@
-//! The small Pod of the works without a server.
+//! The small Pod of the benchmarks without a server.
 
-/// Pod number `i`, as every peer makes it.
+/// Returns Pod number `i`, the same for every peer.
 pub(crate) fn pod(i: usize, version: u64) -> String {
     let group = i / 20;
     format!(

@@ -1,4 +1,4 @@
-//! One object from bytes to a typed view, and reads of a full cache.
+//! Parsing one object, and reads of a full cache.
 
 use std::hint::black_box;
 
@@ -11,10 +11,10 @@ use crate::{
     small,
 };
 
-/// How many objects the cache holds whose reads are measured.
+/// Objects in the cache.
 const OBJECTS: usize = 5000;
 
-/// How many Pods take turns where each is read many times.
+/// Distinct Pods in the parsing benchmarks.
 const TURNS: usize = 40;
 
 fn bodies() -> Vec<String> {
@@ -60,7 +60,7 @@ fn filled() -> Lister<Pod> {
     indexer.lister()
 }
 
-/// Does `read` for numbers that jump around in the cache.
+/// Calls `read` with scattered indices.
 fn reads(count: usize, read: &dyn Fn(usize)) {
     read(0);
     measured(&mut || {
@@ -89,7 +89,7 @@ pub(crate) fn index(count: usize) {
     });
 }
 
-/// Counted per object of the cache, matching or not.
+/// Counted per cached object, matching or not.
 pub(crate) fn selector(count: usize) {
     let lister = filled();
     let selector: Selector = "app=web-7".parse().unwrap();

@@ -1,4 +1,4 @@
-//! Pods on their way from a server's bytes, or from the delta FIFO, to handlers.
+//! Pods from a server's bytes, or from the delta FIFO, to handlers.
 
 use std::{
     convert::Infallible,
@@ -28,10 +28,10 @@ use crate::{
     runtime, small,
 };
 
-/// A TLS record's worth, which is what a connection delivers at a time.
+/// One TLS record, which is what a connection delivers at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// How many small Pods the cache holds that updates go through.
+/// Small Pods in the cache.
 pub(crate) const OBJECTS: usize = 1000;
 
 fn chunks(body: &str) -> Vec<Bytes> {
@@ -59,7 +59,7 @@ fn watch_body(count: usize, version: u64) -> Vec<Bytes> {
 
 type Chunks = stream_mpsc::UnboundedReceiver<Bytes>;
 
-/// A server that answers every list with `list`, and the first watch with what `watch` receives.
+/// A server that returns `list` for every list, and what `watch` receives for the first watch.
 fn client(list: Vec<Bytes>, watch: Chunks) -> Client {
     let watch = std::sync::Mutex::new(Some(watch));
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -76,7 +76,7 @@ fn client(list: Vec<Bytes>, watch: Chunks) -> Client {
     Client::new(service, "default")
 }
 
-/// A running informer, and how many events its handlers have had.
+/// A running informer, with a count of delivered events.
 struct Follower {
     log: Arc<DeltaFifo<Pod>>,
     handled: Arc<Counter>,
@@ -164,7 +164,7 @@ pub(crate) fn watch(count: usize) {
     measured(&mut || change(&mut body));
 }
 
-/// Lists small Pods, and never sees a change.
+/// A source that lists small Pods and never reports a change.
 pub(crate) struct Recorded;
 
 impl ListWatch for Recorded {
@@ -197,7 +197,7 @@ impl ListWatch for Recorded {
     }
 }
 
-/// `count` updates to `handlers`, entered `burst` at a time.
+/// Sends `count` updates to `handlers`, `burst` at a time.
 fn events(count: usize, handlers: usize, burst: usize) {
     let runtime = runtime();
     let follower = runtime.block_on(async { Follower::start(Recorded, handlers).synced().await });

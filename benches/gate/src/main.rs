@@ -1,19 +1,19 @@
 //! The hot paths whose instructions `cargo xtask gate` counts.
 //!
 //! `pintle-gate PATH` runs one path in a fresh process; without an argument the program lists the
-//! paths, one `name count what` per line. Each path builds its inputs, runs once to warm up, and
+//! paths, one `name count description` per line. Each path builds its inputs, runs once to warm up, and
 //! then calls [`measured`], the only part that callgrind collects.
 //!
 //! # Determinism
 //!
 //! Two runs have to agree to within half a percent, so a path uses one thread, generated inputs, a
-//! fixed seed and a fixed clock, and neither sockets nor files. Nothing here reads the processor
-//! time: rustix looks `clock_gettime` up in the vDSO, which valgrind hides, and crashes.
+//! fixed seed and a fixed clock, and neither sockets nor files. Nothing here reads CPU time: rustix
+//! looks up `clock_gettime` in the vDSO, which valgrind hides, and crashes.
 
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a program for measuring: a failed path is a failed gate"
+    reason = "a benchmark: a failed path fails the gate"
 )]
 
 mod cache;
@@ -37,7 +37,7 @@ use tokio::{
     sync::Notify,
 };
 
-/// A path through the code that users pay for again and again.
+/// A hot path.
 struct Path {
     name: &'static str,
     /// How many units of work [`measured`] does; counts are reported per unit.
@@ -55,7 +55,7 @@ const fn path(name: &'static str, count: usize, run: fn(usize), what: &'static s
     }
 }
 
-/// In the order in which an object travels.
+/// In the order an object travels.
 const PATHS: [Path; 19] = [
     path("skim", 400, cache::skim, "header of a 6 KB Pod"),
     path("decode", 200, cache::decode, "typed view of a 6 KB Pod"),
@@ -89,12 +89,12 @@ const PATHS: [Path; 19] = [
         follow::event_4,
         "update from the FIFO to four handlers, in bursts",
     ),
-    path("get", 20_000, cache::get, "look-up by key"),
+    path("get", 20_000, cache::get, "lookup by key"),
     path(
         "index",
         10_000,
         cache::index,
-        "look-up of 20 objects by index",
+        "lookup of 20 objects by index",
     ),
     path(
         "selector",
@@ -112,7 +112,7 @@ const PATHS: [Path; 19] = [
         "queue-duplicate",
         20_000,
         queue::duplicate,
-        "add of a key that is waiting",
+        "add of a key already queued",
     ),
     path(
         "reconcile",
@@ -124,7 +124,7 @@ const PATHS: [Path; 19] = [
         "reconcile-whole",
         100,
         reconcile::whole,
-        "change of an object until its child is patched",
+        "change of an object, up to the patch of its child",
     ),
     path("create", 200, server::create, "POST of a Pod"),
     path("replace", 400, server::replace, "PUT of a ConfigMap"),
@@ -143,10 +143,10 @@ const PATHS: [Path; 19] = [
     ),
 ];
 
-/// Does the measured part of a path.
+/// Runs the measured part of a path.
 ///
-/// Callgrind finds this function by its name and collects while it is on the stack. That takes
-/// exactly one symbol, so it is neither generic nor inlined, and `work` is no tail call.
+/// Callgrind finds this function by name and collects while it is on the stack. It must be exactly one
+/// symbol: not generic, not inlined, and without a tail call of `work`.
 #[inline(never)]
 fn measured(work: &mut dyn FnMut()) {
     work();
@@ -157,7 +157,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().build().unwrap()
 }
 
-/// Counts up, and wakes the one waiter when its number is reached.
+/// Counts up and wakes the single waiter when its target is reached.
 #[derive(Default)]
 struct Counter {
     count: AtomicUsize,
@@ -194,7 +194,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let Some(path) = PATHS.iter().find(|path| path.name == name) else {
-        println!("no path is called {name}");
+        println!("unknown path {name}");
         return ExitCode::FAILURE;
     };
     (path.run)(path.count);

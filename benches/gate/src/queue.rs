@@ -1,4 +1,4 @@
-//! Keys on their way through the queue.
+//! Keys through the queue.
 
 use std::hint::black_box;
 
@@ -6,7 +6,7 @@ use pintle::{cache::ObjectKey, queue::WorkQueue};
 
 use crate::{measured, runtime};
 
-/// How many keys wait at a time.
+/// Queued keys at a time.
 const WAITING: usize = 1000;
 
 fn keys() -> Vec<ObjectKey> {

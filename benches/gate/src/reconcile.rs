@@ -1,4 +1,4 @@
-//! Reconciles: one that finds nothing to do, and one with everything around it.
+//! Reconciles: a no-op, and a full one with its writes and events.
 
 use std::{hint::black_box, sync::Arc};
 
@@ -67,7 +67,7 @@ pub(crate) fn noop(count: usize) {
     });
 }
 
-/// How many objects the whole reconcile has, which change in turn.
+/// Objects that change in turn.
 const OWNERS: usize = 10;
 
 fn config_map(owner: usize, replicas: usize) -> Bytes {
@@ -99,7 +99,7 @@ fn deployment(owner: &ConfigMap, replicas: i32) -> Result<Deployment, ReconcileE
     serde_json::from_value(deployment).map_err(ReconcileError::terminal)
 }
 
-/// Gives the Deployment of a `ConfigMap` as many replicas as its data says.
+/// Scales the Deployment of a `ConfigMap` to the replicas in its data.
 async fn scale(key: ObjectKey, cx: Context, written: &Counter) -> Result<Action, ReconcileError> {
     let Some(owner) = cx.lister::<ConfigMap>()?.get(&key) else {
         return Ok(Action::await_change());
@@ -124,8 +124,8 @@ async fn scale(key: ObjectKey, cx: Context, written: &Counter) -> Result<Action,
     Ok(Action::await_change())
 }
 
-/// One turn of the loop: a client writes an object, and the controller follows with its child. The
-/// event of the child, and the reconcile that finds nothing left to do, are part of it.
+/// One turn of the loop: a client writes an object and the controller patches its child. Includes the
+/// child's event and the reconcile that finds nothing left to do.
 pub(crate) fn whole(count: usize) {
     let runtime = runtime();
     let server = server::server();

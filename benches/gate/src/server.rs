@@ -1,4 +1,4 @@
-//! The API server by itself: no socket, no client.
+//! The API server alone, without socket and client.
 
 use std::hint::black_box;
 
@@ -21,13 +21,13 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const PODS: &str = "/api/v1/namespaces/shop-0/pods";
 
-/// How many clients watch where events fan out.
+/// Watchers in the fan-out benchmark.
 const WATCHERS: usize = 100;
 
-/// How many Pods a list has.
+/// Pods per list.
 const LISTED: usize = 200;
 
-/// A server whose timestamps, uids and names are the same in every run.
+/// A server with the same timestamps, UIDs and names in every run.
 pub(crate) fn server() -> ApiServer {
     let now = jiff::Timestamp::from_second(1_767_225_600).unwrap();
     ApiServer::builder()
@@ -36,7 +36,7 @@ pub(crate) fn server() -> ApiServer {
         .build()
 }
 
-/// Sends one request and returns the body of its answer, unread.
+/// Sends a request and returns the unread response body.
 async fn open(service: &ApiService, method: Method, path: &str, body: Bytes) -> Body {
     let kind = if method == Method::PATCH {
         "application/apply-patch+yaml"
@@ -54,13 +54,13 @@ async fn open(service: &ApiService, method: Method, path: &str, body: Bytes) -> 
     answer.into_body()
 }
 
-/// Sends one request and returns how long its answer is.
+/// Sends a request and returns the length of the response.
 pub(crate) async fn send(service: &ApiService, method: Method, path: &str, body: Bytes) -> usize {
     let body = open(service, method, path, body).await;
     body.collect().await.unwrap().to_bytes().len()
 }
 
-/// Sends all `bodies` after the first, measured; the first warms up.
+/// Sends all `bodies`; the first one warms up and is not measured.
 fn send_all(service: &ApiService, method: &Method, path: &str, bodies: Vec<Bytes>) {
     let runtime = runtime();
     let mut bodies = bodies.into_iter();
@@ -79,7 +79,7 @@ fn new_pod(i: usize) -> Bytes {
     pods::pod(i % pods::GROUP, Some(&name), 0, Form::New).into()
 }
 
-/// The namespace of the Pods, and what they refer to.
+/// Creates the Pods' namespace and the objects they refer to.
 fn with_namespace(runtime: &Runtime, service: &ApiService) {
     let namespace = json!({ "metadata": { "name": pods::namespace(0) } });
     let body = namespace.to_string().into();
@@ -155,7 +155,7 @@ pub(crate) fn list(count: usize) {
     });
 }
 
-/// Counts the frames that are ready, of every watch. A frame is one event if each is read at once.
+/// Counts the ready frames of every watch. A frame is one event if each is read immediately.
 fn read(watches: &mut [Body]) -> usize {
     let mut frames = 0;
     for body in watches {

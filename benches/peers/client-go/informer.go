@@ -19,7 +19,7 @@ const byNode = "spec.nodeName"
 var indexers = cache.Indexers{byNode: func(object any) ([]string, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
-		return nil, fmt.Errorf("%T is no Pod", object)
+		return nil, fmt.Errorf("%T is not a Pod", object)
 	}
 	return []string{pod.Spec.NodeName}, nil
 }}
@@ -31,7 +31,7 @@ func stripManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-// podInformer is a shared informer of all Pods, with indices by namespace and by node.
+// podInformer returns a shared informer of all Pods with indices by namespace and node.
 func podInformer(f *harness.Flags) (informers.SharedInformerFactory, cache.SharedIndexInformer, error) {
 	config, err := kube.Config(f)
 	if err != nil {
@@ -46,7 +46,7 @@ func podInformer(f *harness.Flags) (informers.SharedInformerFactory, cache.Share
 		options = append(options, informers.WithTransform(stripManagedFields))
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(clientset, 0, options...)
-	// The generated informer brings the index by namespace.
+	// The generated informer includes the index by namespace.
 	informer := factory.Core().V1().Pods().Informer()
 	return factory, informer, informer.AddIndexers(indexers)
 }
@@ -80,7 +80,7 @@ func holds(store cache.Store, objects int) error {
 	return nil
 }
 
-// syncPods lists and watches all Pods until the cache holds them and the handler was told of each.
+// syncPods lists and watches all Pods until the cache holds them and the handler has seen each.
 func syncPods(f *harness.Flags) (*harness.Phase, error) {
 	factory, informer, err := podInformer(f)
 	if err != nil {
@@ -103,7 +103,7 @@ func syncPods(f *harness.Flags) (*harness.Phase, error) {
 	return phase, nil
 }
 
-// relist loses the watch of a synced cache to a 410 and waits for the list that follows.
+// relist ends the watch of a synced cache with 410 and waits for the relist.
 func relist(f *harness.Flags) (*harness.Phase, error) {
 	marked := harness.NewCountdown(f.Handlers)
 	informer, err := syncedInformer(f, func() cache.ResourceEventHandler {
@@ -133,7 +133,7 @@ func relist(f *harness.Flags) (*harness.Phase, error) {
 	return phase, nil
 }
 
-// watchEvents takes updates off the watch and through the cache to every handler.
+// watchEvents sends updates through watch and cache to every handler.
 func watchEvents(f *harness.Flags) (*harness.Phase, error) {
 	told := harness.NewCountdown(f.Count * f.Handlers)
 	informer, err := syncedInformer(f, func() cache.ResourceEventHandler {
@@ -142,7 +142,7 @@ func watchEvents(f *harness.Flags) (*harness.Phase, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The watch opens after the list; the server sends to the watches it has.
+	// Wait for the watch, which opens after the list: the server only sends to open watches.
 	time.Sleep(500 * time.Millisecond)
 	phase := harness.Begin()
 	if err := harness.Post(f, fmt.Sprintf("/_bench/events?count=%d", f.Count)); err != nil {

@@ -1,4 +1,4 @@
-// Command bench-client-go does the works of the comparison with k8s.io/client-go.
+// Command bench-client-go runs the benchmarks with k8s.io/client-go.
 package main
 
 import "pintle.dev/bench/harness"

@@ -13,14 +13,14 @@ import (
 	"pintle.dev/bench/harness/kube"
 )
 
-// recorded is a watch whose events are ready. The channel is buffered, which a watch over HTTP has
-// not: the reflector need not wait for a second goroutine at each event.
+// recorded is a watch with prepared events. Its channel is buffered, unlike that of a watch over HTTP,
+// so the reflector does not wait for a second goroutine at each event.
 type recorded struct{ events chan watch.Event }
 
 func (r *recorded) Stop()                          {}
 func (r *recorded) ResultChan() <-chan watch.Event { return r.events }
 
-// pipeline hands decoded updates to the reflector and waits for them at the handlers.
+// pipeline sends decoded updates to the reflector and waits until every handler has them.
 func pipeline(f *harness.Flags) (*harness.Phase, error) {
 	if err := kube.PinStreaming(false); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 	"pintle.dev/bench/harness/kube"
 )
 
-// newQueue is the queue controllers use.
+// newQueue returns the queue that controllers use.
 func newQueue() workqueue.TypedRateLimitingInterface[cache.ObjectName] {
 	return workqueue.NewTypedRateLimitingQueue(
 		workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
@@ -28,7 +28,7 @@ func makeKeys(count int) []cache.ObjectName {
 	return keys
 }
 
-// queue adds keys, and takes and finishes them.
+// queue adds, dequeues and finishes keys.
 func queue(f *harness.Flags) (*harness.Phase, error) {
 	if f.Keys == "duplicate" {
 		return duplicateKeys(f), nil
@@ -58,7 +58,7 @@ func queue(f *harness.Flags) (*harness.Phase, error) {
 	return phase.End(), nil
 }
 
-// duplicateKeys adds keys that wait already.
+// duplicateKeys adds keys that are already queued.
 func duplicateKeys(f *harness.Flags) *harness.Phase {
 	keys := makeKeys(1000)
 	queue := newQueue()
@@ -78,12 +78,12 @@ func duplicateKeys(f *harness.Flags) *harness.Phase {
 	return phase.End()
 }
 
-// controller is the worker loop that users of client-go write, around a reconcile that does nothing.
+// controller is the worker loop that users of client-go write, around a no-op reconcile.
 type controller struct {
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
-	// pods is where the reconcile takes its object from, if it reads at all.
+	// pods is the indexer the reconcile reads from, if it reads at all.
 	pods corelisters.PodLister
-	// left counts the reconciles of a round down; at zero the round is over.
+	// left is the number of reconciles left in a round.
 	left  atomic.Int64
 	round chan struct{}
 }
@@ -98,7 +98,7 @@ func (c *controller) processNext(ctx context.Context) bool {
 	if shutdown {
 		return false
 	}
-	// Last of all: the round is over when the key is done.
+	// Last: the round ends when the key is done.
 	defer c.finished()
 	defer c.queue.Done(key)
 	if err := c.reconcile(ctx, key); err != nil {
@@ -124,7 +124,7 @@ func (c *controller) finished() {
 	}
 }
 
-// reconcile runs every key through the workers, again and again.
+// reconcile runs every key through the workers in several rounds.
 func reconcile(f *harness.Flags) (*harness.Phase, error) {
 	c := &controller{queue: newQueue(), round: make(chan struct{}, 1)}
 	keys := makeKeys(f.Objects)

@@ -23,7 +23,7 @@ func filledIndexer(objects int) (cache.Indexer, error) {
 	return indexer, nil
 }
 
-// reads asks an indexer by index, and its lister by selector.
+// reads queries an indexer by index, and its lister by selector.
 func reads(f *harness.Flags) (*harness.Phase, error) {
 	indexer, err := filledIndexer(f.Objects)
 	if err != nil {
@@ -44,7 +44,7 @@ func reads(f *harness.Flags) (*harness.Phase, error) {
 		}
 		return found, nil
 	}
-	// Parsed once, as a controller does that asks again and again.
+	// Parsed once, as a controller would.
 	selector, err := labels.Parse("app=web-7")
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 
 const byNode = "spec.nodeName"
 
-// podCache is a cache of all Pods with an index by node; the one by namespace it has of itself.
+// podCache returns a cache of all Pods with an index by node; the one by namespace is built in.
 func podCache(ctx context.Context, config *rest.Config, options cache.Options) (cache.Cache, cache.Informer, error) {
 	pods, err := cache.New(config, options)
 	if err != nil {
@@ -37,7 +37,7 @@ func podCache(ctx context.Context, config *rest.Config, options cache.Options) (
 	return pods, informer, err
 }
 
-// serverCache is the cache of the Pods of a server.
+// serverCache returns a cache of a server's Pods.
 func serverCache(ctx context.Context, f *harness.Flags) (cache.Cache, cache.Informer, error) {
 	config, err := kube.Config(f)
 	if err != nil {
@@ -50,7 +50,7 @@ func serverCache(ctx context.Context, f *harness.Flags) (cache.Cache, cache.Info
 	return podCache(ctx, config, options)
 }
 
-// smallCache is a cache of small Pods that needs no server: its informer lists from memory.
+// smallCache returns a cache of small Pods without a server: its informer lists from memory.
 func smallCache(ctx context.Context, objects int) (cache.Cache, error) {
 	if err := kube.PinStreaming(false); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func start(ctx context.Context, pods cache.Cache) {
 	}()
 }
 
-// holds asks without copying, since nobody pays for this look.
+// holds reads without copies, because this check is not measured.
 func holds(ctx context.Context, pods cache.Cache, objects int) error {
 	var list corev1.PodList
 	if err := pods.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -126,7 +126,7 @@ func synced(ctx context.Context, f *harness.Flags, handler toolscache.ResourceEv
 	return pods, nil
 }
 
-// syncPods lists and watches all Pods until the cache holds them and the handler was told of each.
+// syncPods lists and watches all Pods until the cache holds them and the handler has seen each.
 func syncPods(f *harness.Flags) (*harness.Phase, error) {
 	ctx := context.Background()
 	pods, informer, err := serverCache(ctx, f)
@@ -151,7 +151,7 @@ func syncPods(f *harness.Flags) (*harness.Phase, error) {
 	return phase, nil
 }
 
-// relist loses the watch of a synced cache to a 410 and waits for the list that follows.
+// relist ends the watch of a synced cache with 410 and waits for the relist.
 func relist(f *harness.Flags) (*harness.Phase, error) {
 	ctx := context.Background()
 	marked := harness.NewCountdown(f.Handlers)
@@ -180,7 +180,7 @@ func relist(f *harness.Flags) (*harness.Phase, error) {
 	return phase, nil
 }
 
-// watchEvents takes updates off the watch and through the cache to every handler.
+// watchEvents sends updates through watch and cache to every handler.
 func watchEvents(f *harness.Flags) (*harness.Phase, error) {
 	ctx := context.Background()
 	told := harness.NewCountdown(f.Count * f.Handlers)
@@ -202,8 +202,8 @@ func watchEvents(f *harness.Flags) (*harness.Phase, error) {
 	return phase, nil
 }
 
-// reads asks the cache by index and by selector. It copies what it answers unless told not to; the
-// first two figures are with the copies, as shipped.
+// reads queries the cache by index and by selector. The cache returns copies by default; the first
+// two figures include them.
 func reads(f *harness.Flags) (*harness.Phase, error) {
 	ctx := context.Background()
 	pods, err := smallCache(ctx, f.Objects)

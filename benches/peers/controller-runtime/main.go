@@ -1,4 +1,4 @@
-// Command bench-controller-runtime does the works of the comparison with controller-runtime.
+// Command bench-controller-runtime runs the benchmarks with controller-runtime.
 package main
 
 import (
@@ -20,7 +20,7 @@ func main() {
 	})
 }
 
-// pipeline would measure the informer of client-go once more.
+// pipeline would measure client-go's informer again.
 func pipeline(*harness.Flags) (*harness.Phase, error) {
 	return nil, harness.CannotDo("its informers are those of client-go")
 }

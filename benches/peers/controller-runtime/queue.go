@@ -26,8 +26,7 @@ func makeKeys(count int) []reconcile.Request {
 	return keys
 }
 
-// queue adds keys, and takes and finishes them. The queue is the one its controllers have unless
-// told otherwise.
+// queue adds, dequeues and finishes keys, with the default queue of controllers.
 func queue(f *harness.Flags) (*harness.Phase, error) {
 	queue := priorityqueue.New[reconcile.Request]("bench")
 	if f.Keys == "duplicate" {
@@ -57,7 +56,7 @@ func queue(f *harness.Flags) (*harness.Phase, error) {
 	return phase.End(), nil
 }
 
-// duplicateKeys adds keys that wait already.
+// duplicateKeys adds keys that are already queued.
 func duplicateKeys(f *harness.Flags, queue priorityqueue.PriorityQueue[reconcile.Request]) *harness.Phase {
 	keys := makeKeys(1000)
 	for _, key := range keys {
@@ -74,15 +73,15 @@ func duplicateKeys(f *harness.Flags, queue priorityqueue.PriorityQueue[reconcile
 		})
 	}
 	producers.Wait()
-	// What was added may still lie in a buffer; asking for the length empties it.
+	// Adds may still be buffered; Len flushes them.
 	queue.Len()
 	return phase.End()
 }
 
-// reconciler does nothing, or reads its object and does nothing.
+// reconciler is a no-op that optionally reads its object.
 type reconciler struct {
 	pods client.Reader
-	// left counts the reconciles of a round down; at zero the round is over.
+	// left is the number of reconciles left in a round.
 	left  atomic.Int64
 	round chan struct{}
 }
@@ -100,7 +99,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// reconciles runs every key through a controller, again and again.
+// reconciles runs every key through a controller in several rounds.
 func reconciles(f *harness.Flags) (*harness.Phase, error) {
 	ctx := context.Background()
 	r := &reconciler{round: make(chan struct{}, 1)}

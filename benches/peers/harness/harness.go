@@ -1,5 +1,5 @@
-// Package harness is what the Go programs share: the flags, the readings of CPU and memory, and the
-// one JSON line they print.
+// Package harness is shared by the Go programs: flags, CPU and memory measurements, and the JSON line
+// they print.
 package harness
 
 import (
@@ -36,18 +36,18 @@ type Flags struct {
 	Timeout       time.Duration
 }
 
-// Stream says whether the first list is to be streamed over the watch.
+// Stream returns whether to use a streaming list.
 func (f *Flags) Stream() bool { return f.Streaming == "on" }
 
-// Strip says whether managedFields are to be cut before an object is cached.
+// Strip returns whether to remove managedFields before an object is cached.
 func (f *Flags) Strip() bool { return f.ManagedFields == "strip" }
 
-// CannotDo is the reason why a library has no such work; the program exits with code 3.
+// CannotDo says why a library does not support a benchmark; the program exits with code 3.
 type CannotDo string
 
 func (c CannotDo) Error() string { return string(c) }
 
-// Extra are the figures only some works have.
+// Extra holds figures of some benchmarks only.
 type Extra map[string]any
 
 // Result is the line a program prints.
@@ -72,11 +72,11 @@ type Result struct {
 	Extra         Extra   `json:"extra"`
 }
 
-// Work does one work and says what it measured.
+// Work runs one benchmark and returns its measurements.
 type Work func(*Flags) (*Phase, error)
 
-// Main parses the flags, runs the work and prints its line. module is the Go module whose version
-// is reported.
+// Main parses the flags, runs the benchmark and prints its result. module is the Go module whose
+// version is reported.
 func Main(peer, module string, works map[string]Work) {
 	flags, err := parse(os.Args[1:])
 	if err != nil {
@@ -84,7 +84,7 @@ func Main(peer, module string, works map[string]Work) {
 	}
 	work, known := works[flags.Work]
 	if !known {
-		fail(3, fmt.Errorf("%s has no work %q", peer, flags.Work))
+		fail(3, fmt.Errorf("%s has no benchmark %q", peer, flags.Work))
 	}
 	phase, err := work(flags)
 	var cannot CannotDo
@@ -110,7 +110,7 @@ func Main(peer, module string, works map[string]Work) {
 	}
 	debug.FreeOSMemory()
 	result.Extra["steady_gc_kib"] = RSS()
-	// What the work built must be alive in both readings above.
+	// Keep what the benchmark built alive during both readings above.
 	if phase.Keep != nil {
 		phase.Keep()
 	}
@@ -128,7 +128,7 @@ func Main(peer, module string, works map[string]Work) {
 
 func parse(args []string) (*Flags, error) {
 	if len(args) == 0 {
-		return nil, errors.New("which work? sync, relist, watch, pipeline, reads, queue, reconcile")
+		return nil, errors.New("name a benchmark: sync, relist, watch, pipeline, reads, queue, reconcile")
 	}
 	f := &Flags{Work: args[0]}
 	set := flag.NewFlagSet(f.Work, flag.ContinueOnError)
@@ -159,11 +159,11 @@ func parse(args []string) (*Flags, error) {
 		{"reads", f.Reads, "on", "off"},
 	} {
 		if choice.value != choice.a && choice.value != choice.b {
-			return nil, fmt.Errorf("--%s is %s or %s, not %q", choice.flag, choice.a, choice.b, choice.value)
+			return nil, fmt.Errorf("--%s must be %s or %s, not %q", choice.flag, choice.a, choice.b, choice.value)
 		}
 	}
 	if f.Objects < 1 || f.Handlers < 1 || f.Workers < 1 || f.Count < 1 {
-		return nil, errors.New("--objects, --handlers, --workers and --count are at least 1")
+		return nil, errors.New("--objects, --handlers, --workers and --count must be at least 1")
 	}
 	return f, nil
 }
@@ -184,13 +184,13 @@ func moduleVersion(module string) string {
 	return "unknown"
 }
 
-// Phase is the part of a run that is measured.
+// Phase is the measured part of a run.
 type Phase struct {
-	// Extra goes into the line.
+	// Extra is added to the result.
 	Extra Extra
-	// Keep is called after the last reading, so that what it captures is alive until then.
+	// Keep is called after the last reading, to keep its captures alive until then.
 	Keep func()
-	// Check is called after the last reading, and says whether the work was done.
+	// Check is called after the last reading and verifies the outcome.
 	Check func() error
 
 	start   time.Time
@@ -221,7 +221,7 @@ func (p *Phase) End() *Phase {
 	return p
 }
 
-// CPU is the CPU seconds this process has used.
+// CPU returns the CPU time of this process in seconds.
 func CPU() float64 {
 	u := usage()
 	return seconds(u.Utime) + seconds(u.Stime)
@@ -237,13 +237,13 @@ func usage() syscall.Rusage {
 
 func seconds(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
 
-// RSS is the memory this process occupies now, in KiB.
+// RSS returns the resident memory in KiB.
 func RSS() int64 { return status("VmRSS:") }
 
-// Peak is the most memory this process occupied since it started or since ResetPeak, in KiB.
+// Peak returns the peak resident memory since start or ResetPeak, in KiB.
 func Peak() int64 { return status("VmHWM:") }
 
-// ResetPeak makes Peak start anew.
+// ResetPeak resets Peak.
 func ResetPeak() error { return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
 
 func status(field string) int64 {
@@ -264,7 +264,7 @@ func status(field string) int64 {
 	return 0
 }
 
-// Await waits for the signal, or says what did not happen in time.
+// Await waits for the signal; a timeout is an error that says what did not happen.
 func Await(f *Flags, done <-chan struct{}, what string) error {
 	select {
 	case <-done:
@@ -294,7 +294,7 @@ func (c *Countdown) Tell() {
 	}
 }
 
-// Post asks the replay server for something.
+// Post sends a request to the replay server.
 func Post(f *Flags, path string) error {
 	if f.URL == "" {
 		return CannotDo(f.Work + " needs the replay server (--url)")
@@ -316,7 +316,7 @@ func Post(f *Flags, path string) error {
 
 var received atomic.Int64
 
-// CountBytes wraps a transport so that the bytes of response bodies are counted.
+// CountBytes wraps a transport to count the bytes of response bodies.
 func CountBytes(inner http.RoundTripper) http.RoundTripper { return &counter{inner} }
 
 type counter struct{ inner http.RoundTripper }

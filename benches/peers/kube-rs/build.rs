@@ -1,4 +1,4 @@
-//! The version of kube that Cargo.lock names goes into the program.
+//! Embeds the version of kube from Cargo.lock.
 
 fn main() {
     println!("cargo::rerun-if-changed=Cargo.lock");

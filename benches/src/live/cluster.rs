@@ -1,4 +1,4 @@
-//! Deployments to Pods.
+//! Benchmark: Deployments to Pods.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) struct LoopArgs {
     server: Server,
 }
 
-/// Pintle's loops on any server; those kube-controller-manager is told to run beside.
+/// Runs Pintle's loops on any server: the same ones that kube-controller-manager runs in comparison.
 pub(crate) async fn loops(args: &LoopArgs) -> Result<()> {
     let loops = Loops::DEPLOYMENT
         | Loops::REPLICA_SET
@@ -67,7 +67,7 @@ fn deployment(i: usize, replicas: usize) -> String {
     .to_string()
 }
 
-#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+#[allow(clippy::cast_precision_loss, reason = "rounded for display")]
 pub(crate) async fn drive(args: &Args) -> Result<Value> {
     let client = args.server.client().await?;
     namespace(&client, NAMESPACE).await?;
@@ -98,7 +98,7 @@ pub(crate) async fn drive(args: &Args) -> Result<Value> {
         }
         if timeout(Duration::from_secs(60), changed).await.is_err() {
             bail!(
-                "{} of {wanted} Pods exist, and for a minute there came no more",
+                "only {} of {wanted} Pods exist after a minute without progress",
                 lister.len()
             );
         }

@@ -1,4 +1,4 @@
-//! A Foo controller at work, seen from outside.
+//! Benchmark: a Foo controller, measured from outside.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,7 +46,7 @@ impl Args {
     }
 }
 
-/// When each Foo was sent.
+/// When each Foo was created.
 #[derive(Default)]
 struct Times(Mutex<BTreeMap<String, Instant>>);
 
@@ -60,15 +60,14 @@ impl Times {
     }
 }
 
-/// What was seen of a Foo, and when.
+/// An observation of a Foo, with its time.
 enum Seen {
     Deployment(String, Instant),
     Status(String),
 }
 
-/// Creates the Foos, waits until each has its Deployment and its status, and until nobody writes
-/// any more.
-#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+/// Creates the Foos and waits until each has its Deployment and status and all writes have stopped.
+#[allow(clippy::cast_precision_loss, reason = "rounded for display")]
 pub(crate) async fn drive(args: &Args) -> Result<Value> {
     let client = args.server.client().await?;
     namespace(&client, &args.namespace).await?;
@@ -104,7 +103,7 @@ pub(crate) async fn drive(args: &Args) -> Result<Value> {
         let next = timeout(Duration::from_secs(60), seen.recv()).await;
         let Ok(Some(next)) = next else {
             bail!(
-                "of {} Foos {} have a Deployment and {} a status, and for a minute nothing came",
+                "of {} Foos, {} have a Deployment and {} a status after a minute without progress",
                 args.objects,
                 deployments.len(),
                 statuses.len()
@@ -147,7 +146,7 @@ pub(crate) async fn drive(args: &Args) -> Result<Value> {
     }))
 }
 
-/// Reports every Deployment that is there, and every Foo with a status.
+/// Reports every existing Deployment, and every Foo with a status.
 async fn watch(
     client: &Client,
     args: &Args,
@@ -188,15 +187,15 @@ async fn watch(
         drop(on_foo);
     });
     if !(deployments.synced().await && foos.synced().await) {
-        bail!("what is there could not be listed");
+        bail!("cannot list the existing objects");
     }
     Ok(())
 }
 
-/// How many writes the server has counted, its own leases left out.
+/// Returns the number of writes the server has counted, without its own leases.
 async fn writes(client: &Client) -> Result<f64> {
     let metrics = send(client, Method::GET, "/metrics", None).await?;
-    let metrics = String::from_utf8(metrics).context("metrics are text")?;
+    let metrics = String::from_utf8(metrics).context("the metrics are not text")?;
     let writes = metrics.lines().filter(|line| {
         line.starts_with("apiserver_request_total{")
             && !line.contains("resource=\"leases\"")
@@ -209,7 +208,7 @@ async fn writes(client: &Client) -> Result<f64> {
         .sum())
 }
 
-/// The count of writes, once it stands still.
+/// Returns the number of writes once it is stable.
 async fn quiet(client: &Client) -> Result<f64> {
     let mut last = writes(client).await?;
     for _ in 0..20 {
@@ -223,7 +222,7 @@ async fn quiet(client: &Client) -> Result<f64> {
     Ok(last)
 }
 
-/// Takes everything away that a run left.
+/// Deletes everything a run created.
 pub(crate) async fn clean(args: &Args) -> Result<Value> {
     let client = args.server.client().await?;
     let namespace = &args.namespace;

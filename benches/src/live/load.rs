@@ -1,4 +1,4 @@
-//! Filling a real server with Pods.
+//! Fills a real server with Pods.
 
 use anyhow::Result;
 use http::Method;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Server, many, namespace, post, send, service_account};
 use crate::pods::{self, Form};
 
-/// How many requests are under way at once.
+/// Concurrent requests.
 const AT_ONCE: usize = 16;
 
 #[derive(clap::Args)]
@@ -19,8 +19,7 @@ pub(crate) struct Args {
     objects: usize,
 }
 
-/// Creates the Pods, each with its status. No controller must be running that would take them for
-/// orphans.
+/// Creates the Pods with their status. No controller may run that would treat them as orphans.
 pub(crate) async fn load(args: &Args) -> Result<Value> {
     let client = args.server.client().await?;
     let mut namespaces: Vec<_> = (0..args.objects).map(pods::namespace).collect();

@@ -1,7 +1,7 @@
-//! What drives a whole server or a whole controller, and looks at it from outside.
+//! Drives a whole server or controller and measures it from outside.
 //!
-//! The programs under test run in processes of their own; these commands give them work, wait until
-//! it is done, and print one line of figures.
+//! The programs under test run in their own processes. These commands generate the load, wait until it
+//! is processed, and print one result line.
 
 mod cluster;
 mod foo;
@@ -57,7 +57,7 @@ pub(crate) async fn run(live: Live) -> Result<Option<String>> {
     Ok(Some(line.to_string()))
 }
 
-/// Which server is driven.
+/// The server under test.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Server {
     /// The server's kubeconfig
@@ -72,7 +72,7 @@ impl Server {
     /// A client of its own: one connection pool each.
     async fn client(&self) -> Result<Client> {
         let target = Target::named(Some(&self.kubeconfig), None).await?;
-        let target = target.context("no server is named")?;
+        let target = target.context("no server given")?;
         Ok(target.client(concat!("pintle-bench/", env!("CARGO_PKG_VERSION")))?)
     }
 
@@ -82,7 +82,7 @@ impl Server {
     }
 }
 
-/// The processor time all threads of a process have used so far, in seconds.
+/// Returns the CPU time a process has used so far, in seconds.
 fn cpu_of(pid: u32) -> f64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
     let nanos = tasks.into_iter().flatten().flatten().filter_map(|task| {
@@ -92,7 +92,7 @@ fn cpu_of(pid: u32) -> f64 {
     nanos.sum::<f64>() / 1e9
 }
 
-/// Sends a request and reads its answer to the end.
+/// Sends a request and reads the whole response.
 async fn send(
     client: &Client,
     method: Method,
@@ -130,7 +130,7 @@ async fn post(client: &Client, path: &str, body: String) -> Result<()> {
     send(client, Method::POST, path, Some(body)).await.map(drop)
 }
 
-/// Makes a namespace with the account that Pods run under, where no controller does.
+/// Creates a namespace with its default service account, which normally a controller creates.
 async fn namespace(client: &Client, name: &str) -> Result<()> {
     let body =
         format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{name}"}}}}"#);
@@ -143,7 +143,7 @@ async fn service_account(client: &Client, namespace: &str) -> Result<()> {
     post(client, &path, body.to_owned()).await
 }
 
-/// Does something `count` times, `at_once` at a time.
+/// Runs something `count` times, `at_once` concurrently.
 async fn many<F, R>(count: usize, at_once: usize, each: F) -> Result<()>
 where
     F: FnMut(usize) -> R,
@@ -155,7 +155,7 @@ where
         .await
 }
 
-/// Resolves when whoever started us lets go of our standard input.
+/// Resolves when the parent closes our standard input.
 async fn let_go() -> Result<()> {
     let mut input = tokio::io::stdin();
     let mut ignored = [0; 64];

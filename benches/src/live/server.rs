@@ -1,4 +1,4 @@
-//! An API server under load.
+//! Benchmark: an API server under load.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -20,7 +20,7 @@ pub(crate) struct ServeArgs {
     kubeconfig: PathBuf,
 }
 
-/// Says `ready` when it listens.
+/// Prints `ready` once it listens.
 pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await?;
@@ -90,7 +90,7 @@ fn config_map(name: &str, turn: usize) -> String {
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+#[allow(clippy::cast_precision_loss, reason = "rounded for display")]
 pub(crate) async fn writes(args: &Args) -> Result<Value> {
     let client = args.client().await?;
     get(&client, "/api/v1/namespaces/default").await?;
@@ -114,7 +114,7 @@ pub(crate) async fn writes(args: &Args) -> Result<Value> {
     Ok(json!({"creates_per_s": count / wall, "create_cpu_us": cpu * 1e6 / count}))
 }
 
-#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+#[allow(clippy::cast_precision_loss, reason = "rounded for display")]
 pub(crate) async fn lists(args: &Args) -> Result<Value> {
     let client = args.client().await?;
     let list = || send(&client, Method::GET, "/api/v1/pods", None);
@@ -133,15 +133,17 @@ pub(crate) async fn lists(args: &Args) -> Result<Value> {
     }))
 }
 
-/// Every watcher has a connection of its own, and reads until it has seen every change.
-#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+/// Every watcher has its own connection and reads until it has seen every change.
+#[allow(clippy::cast_precision_loss, reason = "rounded for display")]
 pub(crate) async fn watchers(args: &Args) -> Result<Value> {
-    let server = args.server().context("watchers need a server")?;
+    let server = args
+        .server()
+        .context("the watch benchmark needs a server")?;
     let client = args.client().await?;
     post(&client, CONFIG_MAPS, config_map("watched", 0)).await?;
     let first = get(&client, &format!("{CONFIG_MAPS}/watched")).await?;
     let version = first["metadata"]["resourceVersion"].as_str();
-    let version = version.context("an object has a version")?;
+    let version = version.context("the object has no resourceVersion")?;
     let path = format!(
         "{CONFIG_MAPS}?watch=true&resourceVersion={version}&fieldSelector=metadata.name%3Dwatched"
     );
@@ -152,7 +154,7 @@ pub(crate) async fn watchers(args: &Args) -> Result<Value> {
         let request = Request::get(&path).body(Body::empty())?;
         let response = client.send(request).await?;
         if !response.status().is_success() {
-            bail!("a watch was answered with {}", response.status());
+            bail!("a watch failed: {}", response.status());
         }
         open.push(response.into_body());
     }

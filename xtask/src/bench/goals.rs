@@ -1,4 +1,4 @@
-//! The figures Pintle set out to reach, and whether it does.
+//! Pintle's performance goals, and whether they are met.
 
 use std::fmt::Write as _;
 
@@ -10,12 +10,12 @@ use super::plan::{
 use super::samples::{Figure, Results, WorkResults};
 use super::stats::number;
 
-/// What Pintle's figure is to be.
+/// The goal for Pintle's figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Goal {
-    /// No higher than this.
+    /// At most this.
     AtMost(f64),
-    /// No higher than the figure of the next column divided by this.
+    /// At most the figure of the next column divided by this.
     PartOfPeer(f64),
 }
 
@@ -23,23 +23,23 @@ impl Goal {
     fn show(self) -> String {
         match self {
             Self::AtMost(most) => format!("≤ {most}"),
-            Self::PartOfPeer(part) => format!("≤ 1/{part} of the other"),
+            Self::PartOfPeer(part) => format!("≤ 1/{part} of the peer"),
         }
     }
 }
 
-/// A figure of everybody.
+/// One figure for every column.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) what: &'static str,
-    /// Not all rows have one.
+    /// Some rows have none.
     pub(super) goal: Option<Goal>,
-    /// In the order of the columns.
+    /// In column order.
     pub(super) values: Vec<Option<f64>>,
 }
 
 impl Row {
-    /// Whether Pintle reached the goal, if both are known.
+    /// Returns whether Pintle meets the goal, if both are known.
     pub(super) fn reached(&self) -> Option<bool> {
         let ours = self.values.first().copied().flatten()?;
         let most = match self.goal? {
@@ -66,7 +66,7 @@ impl Row {
     }
 }
 
-/// Looks figures up, in the sizes they were measured with.
+/// Looks up figures in the sizes they were measured with.
 struct Look<'a>(&'a Results);
 
 impl Look<'_> {
@@ -82,7 +82,7 @@ impl Look<'_> {
         size(full, self.work(work).is_some_and(|work| work.quick))
     }
 
-    /// The same case for all peers.
+    /// Returns the same case for all peers.
     fn all(&self, work: Work, case: &str, figure: Figure) -> Vec<Option<f64>> {
         let peers = PEERS.iter();
         peers
@@ -90,7 +90,7 @@ impl Look<'_> {
             .collect()
     }
 
-    /// The figures of all, but Pintle's from another case.
+    /// Replaces Pintle's figure by that of another case.
     fn but_ours(&self, mut all: Vec<Option<f64>>, case: &str, figure: Figure) -> Vec<Option<f64>> {
         if let Some(ours) = all.first_mut() {
             *ours = self.median(Work::Sync, case, PEERS[0], figure);
@@ -98,7 +98,7 @@ impl Look<'_> {
         all
     }
 
-    /// Live, each with the encoding it comes with: the Go libraries take protobuf, the Rust ones JSON.
+    /// Live figures with each library's default encoding: protobuf in Go, JSON in Rust.
     fn live_own_encoding(&self, figure: Figure) -> Vec<Option<f64>> {
         let case = |peer: &str| {
             let go = matches!(peer, "client-go" | "controller-runtime");
@@ -111,7 +111,8 @@ impl Look<'_> {
     }
 }
 
-/// What each handler beyond the first adds to an event, in ns. Below zero it is noise, and shown.
+/// Returns what each handler beyond the first adds per event, in ns. Negative values are noise and
+/// shown as such.
 fn further_handler(one: &[Option<f64>], four: &[Option<f64>]) -> Vec<Option<f64>> {
     let both = one.iter().zip(four);
     both.map(|(one, four)| Some(((*four)? - (*one)?) / 3.0 * 1e3))
@@ -131,7 +132,7 @@ fn row(what: &'static str, at_most: Option<f64>, values: Vec<Option<f64>>) -> Ro
     }
 }
 
-/// The rows with all four libraries.
+/// Returns the rows with all four libraries.
 pub(super) fn libraries(results: &Results) -> Vec<Row> {
     let look = Look(results);
     let mut rows = first_sync(&look);
@@ -156,7 +157,7 @@ fn first_sync(look: &Look<'_>) -> Vec<Row> {
             look.but_ours(kept(), &eager_case(), Figure::CpuPerCount),
         ),
         row(
-            "the same as shipped (**Pintle WITHOUT managedFields, the others WITH: no like for like**): µs",
+            "the same with default settings (**Pintle WITHOUT managedFields, the others WITH: not like for like**): µs",
             None,
             look.but_ours(kept(), &sync_case("strip"), Figure::CpuPerCount),
         ),
@@ -180,12 +181,12 @@ fn memory(look: &Look<'_>) -> Vec<Row> {
             kept(),
         ),
         row(
-            "the same, **Pintle keeping every object decoded besides its bytes**: KB",
+            "the same, **Pintle also keeping every object decoded**: KB",
             None,
             look.but_ours(kept(), &eager_case(), Figure::MemoryPerObject),
         ),
         row(
-            "the same, the others after a forced collection (Go) or malloc_trim (kube-rs), Pintle as it is: KB",
+            "the same, the others after a forced collection (Go) or malloc_trim (kube-rs), Pintle unchanged: KB",
             None,
             look.but_ours(
                 of("keep", Figure::LeastPerObject),
@@ -194,7 +195,7 @@ fn memory(look: &Look<'_>) -> Vec<Row> {
             ),
         ),
         row(
-            "the same as shipped (**Pintle WITHOUT managedFields, the others WITH: no like for like**): KB",
+            "the same with default settings (**Pintle WITHOUT managedFields, the others WITH: not like for like**): KB",
             None,
             look.but_ours(kept(), &sync_case("strip"), Figure::MemoryPerObject),
         ),
@@ -225,16 +226,20 @@ fn events(look: &Look<'_>) -> Vec<Row> {
     let further = further_handler(&one, &four);
     vec![
         row(
-            "watch event from the wire to one handler: CPU, µs",
+            "watch event from the network to one handler: CPU, µs",
             None,
             look.all(Work::Watch, &handlers_case(1), Figure::CpuPerCount),
         ),
         row(
-            "event beyond decoding, one handler: CPU, µs",
+            "event after decoding, to one handler: CPU, µs",
             Some(0.6),
             one,
         ),
-        row("event, each further handler: CPU, ns", Some(50.0), further),
+        row(
+            "event, each additional handler: CPU, ns",
+            Some(50.0),
+            further,
+        ),
     ]
 }
 
@@ -255,7 +260,7 @@ fn keys(look: &Look<'_>) -> Vec<Row> {
             one,
         ),
         row(
-            "queue: add of a key that waits already, CPU, ns",
+            "queue: add of a key already queued, CPU, ns",
             Some(30.0),
             queue(DUPLICATE_CASE),
         ),
@@ -281,7 +286,7 @@ fn reads(look: &Look<'_>) -> Vec<Row> {
         let case = format!("{pods} Pods");
         look.all(Work::Reads, &case, Figure::Raw(name, factor))
     };
-    // controller-runtime also without its copies, kube-rs also without the index it has not.
+    // controller-runtime also without copies; kube-rs, which has no index, by filtering.
     let or = |best: Vec<Option<f64>>, usual: Vec<Option<f64>>| {
         let both = best.into_iter().zip(usual);
         both.map(|(best, usual)| best.or(usual)).collect::<Vec<_>>()
@@ -296,7 +301,7 @@ fn reads(look: &Look<'_>) -> Vec<Row> {
             index.clone(),
         ),
         row(
-            "the same, controller-runtime without its copies, kube-rs by a filter over all: µs",
+            "the same, controller-runtime without copies, kube-rs by filtering all objects: µs",
             None,
             or(otherwise, index),
         ),
@@ -306,14 +311,14 @@ fn reads(look: &Look<'_>) -> Vec<Row> {
             selector.clone(),
         ),
         row(
-            "the same, controller-runtime without its copies: ms",
+            "the same, controller-runtime without copies: ms",
             None,
             or(of("selector_uncopied_ns", 1e-6), selector),
         ),
     ]
 }
 
-/// The rows of the Foo controllers.
+/// Returns the rows of the Foo controllers.
 pub(super) fn foos(results: &Results) -> Vec<Row> {
     let look = Look(results);
     let case = format!("{} Foos", super::plan::count(look.size(Work::Foo, 1000)));
@@ -336,7 +341,7 @@ pub(super) fn foos(results: &Results) -> Vec<Row> {
             Figure::Raw("peak_kib", 1.0 / 1024.0),
         ),
         row(
-            "writes per Foo, events counted",
+            "writes per Foo, including events",
             None,
             Figure::Raw("writes_per_foo", 1.0),
         ),
@@ -344,7 +349,7 @@ pub(super) fn foos(results: &Results) -> Vec<Row> {
     ]
 }
 
-/// The rows of the API servers.
+/// Returns the rows of the API servers.
 pub(super) fn servers(results: &Results) -> Vec<Row> {
     let look = Look(results);
     let row = |what, goal, name, factor| {
@@ -382,7 +387,7 @@ pub(super) fn servers(results: &Results) -> Vec<Row> {
     ]
 }
 
-/// All tables, as markdown.
+/// Renders all tables as markdown.
 pub(super) fn table(results: &Results) -> String {
     let mut text = String::new();
     one_table(
@@ -401,6 +406,36 @@ pub(super) fn table(results: &Results) -> String {
     text
 }
 
+/// Renders the three figures that the README shows.
+pub(super) fn excerpt(results: &Results) -> String {
+    let look = Look(results);
+    let kept = |figure| look.all(Work::Sync, &sync_case("keep"), figure);
+    let queue = look.all(Work::Queue, &queue_case(1), Figure::CpuNsPerCount);
+    let mut text = String::from("| | Pintle | client-go | controller-runtime | kube-rs |\n");
+    text.push_str("|---|---:|---:|---:|---:|\n");
+    for (what, unit, values) in [
+        (
+            "CPU per Pod, first sync over JSON",
+            "µs",
+            kept(Figure::CpuPerCount),
+        ),
+        ("memory per cached Pod", "KB", kept(Figure::MemoryPerObject)),
+        ("CPU per queue cycle: add, get, done", "ns", queue),
+    ] {
+        let cells = row(what, None, values).cells();
+        let cells: Vec<String> = cells
+            .iter()
+            .map(|cell| match cell.split_once(' ') {
+                Some((value, factor)) => format!("{value} {unit} {factor}"),
+                None if cell == "–" => cell.clone(),
+                None => format!("{cell} {unit}"),
+            })
+            .collect();
+        let _ = writeln!(text, "| {what} | {} |", cells.join(" | "));
+    }
+    text
+}
+
 fn one_table(text: &mut String, columns: &[&str], rows: &[Row]) {
     let _ = writeln!(text, "| figure | goal | {} | |", columns.join(" | "));
     let _ = writeln!(text, "|---|---:|{}---|", "---:|".repeat(columns.len()));
@@ -413,8 +448,8 @@ fn one_table(text: &mut String, columns: &[&str], rows: &[Row]) {
             .flatten()
             .is_some_and(|ours| ours < 0.0);
         let verdict = match (row.reached(), row.goal) {
-            (Some(true), _) if noise => "reached (less than the noise)",
-            (Some(true), _) => "reached",
+            (Some(true), _) if noise => "met (within noise)",
+            (Some(true), _) => "met",
             (Some(false), _) => "**missed**",
             (None, Some(_)) => "not measured",
             (None, None) => "",
@@ -437,14 +472,14 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_to_our_own_figure() {
+    fn ratios_are_relative_to_pintle() {
         let row = row(Some(5.0), &[Some(4.0), Some(40.0), None, Some(1.0)]);
         assert_eq!(row.cells(), ["4.00", "40.0 (10.0×)", "–", "1.00 (0.250×)"]);
         assert_eq!(row.reached(), Some(true));
     }
 
     #[test]
-    fn a_missed_goal_is_said_and_a_missing_figure_is_no_success() {
+    fn missed_and_unmeasured_goals_are_reported() {
         let mut text = String::new();
         let rows = [
             row(Some(5.0), &[Some(6.0)]),
@@ -464,23 +499,23 @@ mod tests {
     }
 
     #[test]
-    fn a_further_handler_costs_a_third_of_three_more() {
+    fn additional_handler_is_a_third_of_three() {
         let cost = further_handler(&[Some(1.0), None], &[Some(4.0), Some(1.0)]);
         assert_eq!(cost, [Some(1000.0), None]);
     }
 
     #[test]
-    fn a_cost_below_zero_is_shown_as_it_is() {
+    fn negative_cost_is_shown() {
         let cost = further_handler(&[Some(4.0), Some(1.0)], &[Some(1.0), Some(4.0)]);
         assert_eq!(cost, [Some(-1000.0), Some(1000.0)]);
         let mut text = String::new();
         one_table(&mut text, &["Pintle", "peer"], &[row(Some(50.0), &cost)]);
-        let line = "| a figure | ≤ 50 | -1,000 | 1,000 | reached (less than the noise) |";
+        let line = "| a figure | ≤ 50 | -1,000 | 1,000 | met (within noise) |";
         assert!(text.ends_with(&format!("{line}\n")), "{text}");
     }
 
     #[test]
-    fn a_part_of_the_other_is_asked_of_the_other() {
+    fn relative_goal_uses_the_peer_figure() {
         let row = |ours, theirs| Row {
             what: "a figure",
             goal: Some(Goal::PartOfPeer(4.0)),
@@ -492,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_of_sync_and_memory_stand_where_nothing_is_left_out() {
+    fn goals_apply_to_like_for_like_rows_only() {
         let rows = libraries(&Results::default());
         let with_goal = |word: &str| {
             let rows = rows.iter().filter(|row| row.what.contains(word));

@@ -1,7 +1,7 @@
-//! The works that need a whole control plane, or are one.
+//! Benchmarks that need a control plane, or measure one.
 //!
-//! Servers run on the first core, what is measured on the second, so that neither takes time from
-//! the other; whoever drives them shares the server's.
+//! Servers run on the first core and the measured program on the second, so that neither slows down
+//! the other. Load generators share the server's core.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,9 +17,9 @@ use super::samples::WorkResults;
 use crate::interrupt::Interrupt;
 use crate::real_cluster::{self, ControlPlane, Options, RunDir};
 
-/// Each control plane works in a directory of its own.
+/// Each control plane has its own directory.
 const RUN_PREFIX: &str = "bench-";
-/// How long a controller has to list what there is before it is given work.
+/// Time for a controller's initial lists before the load starts.
 const WARM_UP: Duration = Duration::from_millis(1500);
 
 pub(super) const PINTLE_SERVER: &str = "pintle-apiserver";
@@ -29,7 +29,7 @@ pub(super) const PINTLE_LOOPS_REAL: &str = "pintle-cluster on kube-apiserver";
 pub(super) const REAL_LOOPS: &str = "kube-controller-manager on kube-apiserver";
 pub(super) const GO_FOO: &str = "sample-controller (Go)";
 
-/// A real API server and etcd, without a controller manager. Both end with this value.
+/// A real API server and etcd, without a controller manager. Stopped on drop.
 pub(super) struct Live {
     plane: ControlPlane,
     ready_after: Duration,
@@ -94,7 +94,7 @@ impl Drop for Live {
     fn drop(&mut self) {
         let stopped = real_cluster::down(self.plane.dir());
         if let Err(error) = stopped.and_then(|_| self.plane.dir().remove()) {
-            eprintln!("the control plane did not stop: {error:#}");
+            eprintln!("cannot stop the control plane: {error:#}");
         }
     }
 }
@@ -107,7 +107,7 @@ fn server_args(kubeconfig: &Path, pids: &[u32]) -> Vec<String> {
     args
 }
 
-/// A pintle-apiserver in a process of its own.
+/// A pintle-apiserver in its own process.
 struct Ours {
     running: Running,
     folder: PathBuf,
@@ -226,7 +226,7 @@ impl Runner {
         let mut controller = Running::start(peer, &mut command)?;
         std::thread::sleep(WARM_UP);
         if !controller.is_alive() {
-            bail!("it ended at once: {}", controller.end());
+            bail!("sample-controller exited immediately: {}", controller.end());
         }
         let pid = controller.pid();
         let before = program::cpu_of(pid);
@@ -244,8 +244,8 @@ impl Runner {
         let peak = program::memory_of(pid, "VmHWM");
         let words = controller.end();
         self.drive("clean-foo", &args, Cores::Server, patience)?;
-        let mut line = driven.with_context(|| format!("its last words: {words}"))?;
-        #[allow(clippy::cast_precision_loss, reason = "figures for people")]
+        let mut line = driven.with_context(|| format!("last output: {words}"))?;
+        #[allow(clippy::cast_precision_loss, reason = "rounded for display")]
         let per_foo = cpu * 1e3 / foos as f64;
         merge(
             &mut line,
@@ -396,7 +396,10 @@ impl Runner {
         let mut running = Running::start("kube-controller-manager", &mut command)?;
         std::thread::sleep(WARM_UP * 2);
         if !running.is_alive() {
-            bail!("kube-controller-manager ended at once: {}", running.end());
+            bail!(
+                "kube-controller-manager exited immediately: {}",
+                running.end()
+            );
         }
         Ok(running)
     }
@@ -415,7 +418,7 @@ impl Runner {
         let cpu = program::cpu_of(pid) - before;
         let peak = program::memory_of(pid, "VmHWM");
         let words = loops.end();
-        let mut line = driven.with_context(|| format!("its last words: {words}"))?;
+        let mut line = driven.with_context(|| format!("last output: {words}"))?;
         merge(&mut line, &json!({"cpu_s": cpu, "peak_kib": peak}));
         Ok(line)
     }

@@ -1,4 +1,4 @@
-//! Where and when a figure was taken.
+//! The machine, toolchain and commit of a measurement.
 
 use std::process::Command;
 
@@ -43,7 +43,7 @@ pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Today, and the commit that is checked out; with a mark if files differ from it.
+/// Returns the date and the checked-out commit, marked if the working tree is dirty.
 pub(super) fn now() -> (String, String) {
     let commit = said("git", &["describe", "--always", "--dirty", "--abbrev=10"]);
     (said("date", &["-u", "+%Y-%m-%d"]), commit)

@@ -1,8 +1,8 @@
-//! `cargo xtask bench`: Pintle beside client-go, controller-runtime and kube-rs.
+//! `cargo xtask bench`: compares Pintle with client-go, controller-runtime and kube-rs.
 //!
-//! - [`plan`] says what is measured, [`peers`] builds who is measured, [`program`] runs them.
-//! - [`run`] goes through the rounds, [`live`] through the works that need a real control plane.
-//! - [`samples`] keeps what was measured, [`report`], [`goals`] and [`plot`] write it down.
+//! - [`plan`] defines the benchmarks, [`peers`] builds the programs, [`program`] runs them.
+//! - [`run`] repeats them in rounds; [`live`] holds those that need a real control plane.
+//! - [`samples`] stores the measurements; [`report`], [`goals`] and [`plot`] render them.
 
 mod goals;
 mod live;
@@ -28,31 +28,31 @@ use crate::workspace;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which works; all of them if none is named
+    /// Benchmarks to run [default: all]
     #[arg(value_enum)]
     works: Vec<Work>,
-    /// One round, a tenth of everything: to see that it works. Its report goes to target/bench
+    /// Smoke test: one round at a tenth of the size. The report goes to target/bench
     #[arg(long)]
     quick: bool,
-    /// How many rounds, instead of five, or fewer of what takes long
+    /// Number of rounds [default: five, fewer for slow cases]
     #[arg(long)]
     rounds: Option<u32>,
-    /// Take the programs as they were built last
+    /// Use the existing binaries
     #[arg(long)]
     no_build: bool,
-    /// Write the report again from the figures that are there, and measure nothing
+    /// Regenerate the report without measuring
     #[arg(long)]
     report: bool,
 }
 
-/// Where a report goes.
+/// The files of a report.
 pub(crate) struct Place {
     folder: PathBuf,
     readme: Option<PathBuf>,
 }
 
 impl Place {
-    /// A trial is nothing to show.
+    /// Returns where to write; a quick run leaves the committed report alone.
     fn of(quick: bool) -> Self {
         let root = workspace::root();
         if quick {
@@ -103,10 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         report::update_readme(readme, &results)?;
     }
     println!("{}", goals::table(&results));
-    println!(
-        "the whole report: {}",
-        place.folder.join("RESULTS.md").display()
-    );
+    println!("full report: {}", place.folder.join("RESULTS.md").display());
     if interrupted {
         return Err(workspace::ChildFailed::interrupted("interrupted").into());
     }

@@ -1,4 +1,4 @@
-//! Building the programs that are compared.
+//! Builds the programs to compare.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use super::program::shown;
 use crate::workspace;
 
-/// The programs by name, or why one is not there.
+/// The programs by name, or why one is missing.
 pub(super) struct Programs {
     found: BTreeMap<&'static str, Result<PathBuf, String>>,
 }
@@ -28,7 +28,7 @@ impl Programs {
         for program in [foo, bench] {
             let mut cargo = workspace::cargo();
             cargo.args(["build", "--release"]).args(program);
-            finish(build, &mut cargo).context("Pintle's own programs do not build")?;
+            finish(build, &mut cargo).context("cannot build Pintle's own programs")?;
         }
         let foo = root.join("target/bench/pintle-foo");
         if build {
@@ -70,7 +70,7 @@ impl Programs {
         match self.found.get(name) {
             Some(Ok(path)) => Ok(path),
             Some(Err(why)) => Err(why),
-            None => Err("there is no such peer"),
+            None => Err("unknown peer"),
         }
     }
 
@@ -127,7 +127,7 @@ fn kube_rs(build: bool, folder: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The published Go controller, with its limits off.
+/// Builds the published Go sample-controller with its rate limits removed.
 fn sample_controller(build: bool, folder: &Path) -> Result<PathBuf> {
     there(&folder.join("build.sh"))?;
     let mut command = Command::new("sh");
@@ -141,12 +141,12 @@ fn sample_controller(build: bool, folder: &Path) -> Result<PathBuf> {
 
 fn there(file: &Path) -> Result<()> {
     if !file.is_file() {
-        bail!("there is no {}", shown(file));
+        bail!("missing program {}", shown(file));
     }
     Ok(())
 }
 
-/// Runs a build to its end, if there is to be one.
+/// Runs a build, unless builds are skipped.
 fn finish(build: bool, command: &mut Command) -> Result<()> {
     if !build {
         return Ok(());

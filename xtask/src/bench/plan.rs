@@ -1,4 +1,4 @@
-//! What is measured: each work, its cases, and how large they are.
+//! Defines the benchmarks, their cases and sizes.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use clap::ValueEnum;
 use super::program::Cores;
 use super::samples::Figure;
 
-/// Everybody, in the order of the tables.
+/// The compared libraries, in the order of the tables.
 pub(super) const PEERS: [&str; 4] = ["pintle", "client-go", "controller-runtime", "kube-rs"];
 
-/// A work: what `cargo xtask bench` can be asked for.
+/// A benchmark that `cargo xtask bench` can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum Work {
     /// List and watch all Pods into an indexed cache
@@ -25,13 +25,13 @@ pub(super) enum Work {
     Reads,
     /// Keys through the queue
     Queue,
-    /// Reconciles that do nothing
+    /// No-op reconciles
     Reconcile,
-    /// The Foo controllers, end to end on a real control plane
+    /// Foo controllers, end to end on a real control plane
     Foo,
     /// The API servers: start, memory, writes, lists, watches
     Apiserver,
-    /// Deployments to Pods: the loops of the cluster
+    /// Deployments to Pods: the controller manager's loops
     Cluster,
 }
 
@@ -70,19 +70,17 @@ impl Work {
             Self::Sync => {
                 "First sync: list and watch all Pods into a cache indexed by namespace and node"
             }
-            Self::Relist => {
-                "Relist: the watch of a full cache ends with 410, and everything is listed again"
-            }
-            Self::Watch => "Watch: updates from the wire to every handler",
+            Self::Relist => "Relist: the watch of a full cache fails with 410, forcing a full list",
+            Self::Watch => "Watch: updates from the network to every handler",
             Self::Pipeline => {
-                "Pipeline: decoded updates through log and cache to every handler, no network"
+                "Pipeline: decoded updates through delta FIFO and cache to every handler, no network"
             }
-            Self::Reads => "Reads of a cache of small Pods, twenty on each node",
-            Self::Queue => "Queue: a key is added, taken, done",
-            Self::Reconcile => "Reconciles that do nothing",
-            Self::Foo => "The Foo controllers, end to end on a real control plane",
+            Self::Reads => "Cache reads: small Pods, twenty per node",
+            Self::Queue => "Queue: add, get, done",
+            Self::Reconcile => "No-op reconciles",
+            Self::Foo => "Foo controllers, end to end on a real control plane",
             Self::Apiserver => "API servers",
-            Self::Cluster => "Deployments to Pods: the loops of the cluster",
+            Self::Cluster => "Deployments to Pods: the controller manager's loops",
         }
     }
 
@@ -139,16 +137,16 @@ impl Work {
             Self::Reads => &[
                 ("by index, 20 objects, µs", Figure::Raw("by_index_ns", 1e-3)),
                 (
-                    "by index, 20 objects, without copying them, µs",
+                    "by index, 20 objects, without copies, µs",
                     Figure::Raw("by_index_uncopied_ns", 1e-3),
                 ),
                 (
-                    "the same 20 by a filter over all, µs",
+                    "the same 20 by filtering all objects, µs",
                     Figure::Raw("by_filter_ns", 1e-3),
                 ),
                 ("by selector, ms", Figure::Raw("selector_ns", 1e-6)),
                 (
-                    "by selector, without copying, ms",
+                    "by selector, without copies, ms",
                     Figure::Raw("selector_uncopied_ns", 1e-6),
                 ),
             ],
@@ -189,7 +187,7 @@ impl Work {
                     Figure::Raw("fanout_per_s", 1.0),
                 ),
                 (
-                    "memory with its watchers, MiB",
+                    "memory with 1,000 watchers, MiB",
                     Figure::Raw("fanout_kib", 1.0 / 1024.0),
                 ),
             ],
@@ -204,7 +202,7 @@ impl Work {
     }
 }
 
-/// What a case is served by.
+/// The server a case runs against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {
     Nothing,
@@ -214,7 +212,7 @@ pub(super) enum Served {
     Live(usize),
 }
 
-/// One thing every peer is asked to do.
+/// One configuration that every peer runs.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) name: String,
@@ -242,12 +240,12 @@ impl Case {
     }
 }
 
-/// A full size, or a tenth of it.
+/// Returns the full size, or a tenth of it for a quick run.
 pub(super) fn size(full: usize, quick: bool) -> usize {
     if quick { full / 10 } else { full }
 }
 
-/// The cases of a work that is done by one program alone; the others have their own way.
+/// Returns the cases of a benchmark that runs one program at a time. The live ones are in [`super::live`].
 pub(super) fn cases(work: Work, quick: bool) -> Vec<Case> {
     let pods = size(10_000, quick);
     let settle = if quick { 0.5 } else { 2.0 };
@@ -376,14 +374,14 @@ pub(super) fn cases(work: Work, quick: bool) -> Vec<Case> {
     }
 }
 
-// The names by which the report finds its cases.
+// The report looks cases up by these names.
 
 pub(super) fn sync_case(fields: &str) -> String {
     let fields = if fields == "keep" { "kept" } else { "stripped" };
     format!("recorded, JSON, managedFields {fields}")
 }
 
-/// Pintle alone, decoding as the others do.
+/// Pintle only, decoding every object as the others do.
 pub(super) fn eager_case() -> String {
     format!("{}, Pintle decoding eagerly", sync_case("keep"))
 }
@@ -415,8 +413,8 @@ pub(super) fn reconcile_case(keys: usize, reads: bool) -> String {
     format!("{} keys{reads}", count(keys))
 }
 
-/// A whole number as people write it.
-#[allow(clippy::cast_precision_loss, reason = "sizes of works are small")]
+/// Formats a whole number with thousands separators.
+#[allow(clippy::cast_precision_loss, reason = "sizes are small")]
 pub(super) fn count(number: usize) -> String {
     super::stats::number(number as f64)
 }

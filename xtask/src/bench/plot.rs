@@ -1,4 +1,4 @@
-//! Bars, as SVG that can be read on a light and on a dark page.
+//! Bar charts as SVG, for light and dark pages.
 
 use std::fmt::Write as _;
 
@@ -8,17 +8,17 @@ use super::samples::{Figure, Results};
 use super::stats::{Spread, number};
 
 const WIDTH: f64 = 720.0;
-/// Where bars begin and end.
+/// Left and right end of the bars.
 const LEFT: f64 = 230.0;
 const RIGHT: f64 = 600.0;
 const LINE: f64 = 26.0;
-/// What stands under every plot: one line of it each.
+/// The caption of every plot, line by line.
 const CAVEAT: [&str; 2] = [
     "Pintle caches each object's bytes with a parsed header and decodes on demand;",
     "the others hold decoded objects.",
 ];
 
-/// Some bars that belong together.
+/// Bars that share a scale.
 pub(super) struct Group {
     title: String,
     unit: &'static str,
@@ -31,7 +31,7 @@ struct Bar {
     ours: bool,
 }
 
-/// All plots by file name; those without any figure are left out.
+/// Returns all plots by file name, except those without data.
 pub(super) fn all(results: &Results) -> Vec<(&'static str, String)> {
     let sync = |figure| {
         let recorded = |title: &str, ours: &str, theirs: &str| {
@@ -66,7 +66,7 @@ pub(super) fn all(results: &Results) -> Vec<(&'static str, String)> {
         vec![
             kept,
             recorded(
-                "as shipped: Pintle WITHOUT managedFields, the others WITH (no like for like)",
+                "with default settings: Pintle WITHOUT managedFields, the others WITH (not like for like)",
                 "strip",
                 "keep",
             ),
@@ -160,7 +160,7 @@ fn group(
     }
 }
 
-/// Groups of bars below each other, each group with its own scale.
+/// Renders the groups below each other, each with its own scale.
 pub(super) fn svg(title: &str, groups: &[Group]) -> String {
     let lines: usize = groups.iter().map(|group| group.bars.len() + 1).sum();
     #[allow(clippy::cast_precision_loss, reason = "a few dozen lines")]
@@ -256,7 +256,7 @@ fn draw(svg: &mut String, drawn: &Bar, unit: &str, scale: f64, y: f64) {
     );
 }
 
-/// Text that means nothing to an XML parser.
+/// Escapes text for XML.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_as_long_as_their_figures() {
+    fn bar_lengths_are_proportional() {
         let group = Group {
             title: "group".into(),
             unit: " KiB",
@@ -329,14 +329,11 @@ mod tests {
         assert!(widths[1] <= RIGHT - LEFT);
         assert!(svg.contains("class=\"ours\"") && svg.contains("40.0 KiB"));
         assert!(svg.contains("prefers-color-scheme: dark"));
-        assert!(
-            svg.contains("decodes on demand"),
-            "what is held is said under the bars"
-        );
+        assert!(svg.contains("decodes on demand"), "missing caption");
     }
 
     #[test]
-    fn without_figures_there_is_no_plot() {
+    fn no_data_no_plot() {
         assert!(all(&Results::default()).is_empty());
     }
 }

@@ -1,7 +1,7 @@
-//! Programs that are measured, and those they are measured with.
+//! Runs the measured programs and the servers they talk to.
 //!
-//! Each runs in a process group of its own, on the cores it is given, and is ended with its group
-//! when the value that stands for it goes: whatever happens, nothing stays behind.
+//! Each runs in its own process group on the given cores. Dropping its handle kills the whole group,
+//! so that nothing is left behind.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -19,9 +19,9 @@ use serde_json::Value;
 use super::machine;
 use crate::interrupt::Interrupt;
 
-/// The exit code of a program that has no such work.
+/// The exit code of a program that does not support a benchmark.
 const CANNOT_DO: i32 = 3;
-/// How long a process may take to end when asked.
+/// Grace period after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Which cores a process may use.
@@ -34,7 +34,7 @@ pub(super) enum Cores {
     All,
 }
 
-/// What became of a program.
+/// The result of a program.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Line(Value),
@@ -42,7 +42,7 @@ pub(super) enum Outcome {
     Failed(String),
 }
 
-/// A command on the given cores; on all of them where there is only one or no `taskset`.
+/// Returns a command pinned to the given cores, or unpinned with a single core or without `taskset`.
 pub(super) fn command(program: &Path, cores: Cores) -> Command {
     let core = match cores {
         Cores::Server => "0",
@@ -57,7 +57,7 @@ pub(super) fn command(program: &Path, cores: Cores) -> Command {
     command
 }
 
-/// What `start` starts runs on the first core, as what it starts in turn does.
+/// Runs `start` pinned to the first core, so that the processes it starts inherit the pinning.
 pub(super) fn on_the_first_core<T>(start: impl FnOnce() -> T) -> T {
     let all = sched_getaffinity(None)
         .ok()
@@ -75,7 +75,7 @@ pub(super) fn on_the_first_core<T>(start: impl FnOnce() -> T) -> T {
     started
 }
 
-/// A process that runs beside us.
+/// A background process.
 pub(super) struct Running {
     name: String,
     child: Child,
@@ -125,7 +125,7 @@ impl Running {
         }
         let name = self.name.clone();
         let words = self.end();
-        bail!("{name} did not get ready: {words}")
+        bail!("{name} did not become ready: {words}")
     }
 
     /// Whether it still runs.
@@ -149,7 +149,7 @@ impl Running {
             }
             if Instant::now() > deadline {
                 let words = self.end();
-                bail!("not done within {} s {words}", patience.as_secs());
+                bail!("not finished within {} s {words}", patience.as_secs());
             }
             std::thread::sleep(Duration::from_millis(5));
         };
@@ -190,7 +190,7 @@ impl Drop for Running {
     }
 }
 
-/// The end of what is said, however much that is.
+/// Keeps the end of an output of any length.
 fn last_words(from: &mut impl std::io::Read) -> String {
     const KEPT: usize = 600;
     let (mut kept, mut chunk) = (Vec::new(), [0; 4096]);
@@ -202,7 +202,7 @@ fn last_words(from: &mut impl std::io::Read) -> String {
     String::from_utf8_lossy(&kept).trim().to_owned()
 }
 
-/// Runs a program to its end and takes its last line for figures.
+/// Runs a program to completion and parses its last line as its result.
 pub(super) fn run(
     name: &str,
     command: &mut Command,
@@ -225,11 +225,11 @@ fn read(status: ExitStatus, last: &str, errors: String) -> Outcome {
     }
     match serde_json::from_str(last) {
         Ok(line) => Outcome::Line(line),
-        Err(error) => Outcome::Failed(format!("no line of figures: {error}")),
+        Err(error) => Outcome::Failed(format!("no result line: {error}")),
     }
 }
 
-/// The processor time all threads of a process have used so far, in seconds.
+/// Returns the CPU time a process has used so far, in seconds.
 pub(super) fn cpu_of(pid: u32) -> f64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     let nanos = tasks.into_iter().flatten().flatten().filter_map(|task| {
@@ -239,7 +239,7 @@ pub(super) fn cpu_of(pid: u32) -> f64 {
     nanos.sum::<f64>() / 1e9
 }
 
-/// A size from the status of a process, in KiB: `VmRSS` or `VmHWM`.
+/// Returns a size from the status of a process, in KiB: `VmRSS` or `VmHWM`.
 pub(super) fn memory_of(pid: u32, what: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(what));
@@ -247,14 +247,14 @@ pub(super) fn memory_of(pid: u32, what: &str) -> f64 {
     size.unwrap_or_default()
 }
 
-/// Our own program, with one of its works.
+/// Returns a command for one benchmark of `pintle-bench`.
 pub(super) fn ours(program: &Path, work: &str, cores: Cores) -> Command {
     let mut command = command(program, cores);
     command.arg(work);
     command
 }
 
-/// A path that can be shown to people.
+/// Formats a path for display.
 pub(super) fn shown(path: &Path) -> String {
     let root = crate::workspace::root();
     let path: PathBuf = crate::workspace::relative(root, path).to_owned();
@@ -281,17 +281,17 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_the_figures() {
+    fn last_line_is_the_result() {
         let Outcome::Line(line) = outcome("echo warming up; echo '{\"count\":3}'") else {
-            panic!("there is a line");
+            panic!("expected a result line");
         };
         assert_eq!(line["count"], 3);
     }
 
     #[test]
-    fn who_cannot_says_why_and_is_no_failure() {
+    fn unsupported_is_not_a_failure() {
         let Outcome::Cannot(why) = outcome("echo no index >&2; exit 3") else {
-            panic!("it said so");
+            panic!("expected `Cannot`");
         };
         assert_eq!(why, "no index");
         assert!(matches!(outcome("exit 1"), Outcome::Failed(_)));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_started_ends_with_its_value() {
+    fn dropping_a_process_kills_it() {
         let mut running = Running::start("sh", &mut sh("echo ready; sleep 60; true")).unwrap();
         assert_eq!(running.line(Duration::from_secs(20)).unwrap(), "ready");
         let pid = running.pid();
@@ -309,13 +309,13 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_too_long_is_ended() {
+    fn timeout_kills_the_process() {
         let slow = run(
             "sh",
             &mut sh("sleep 60; true"),
             Duration::from_millis(50),
             &Interrupt::default(),
         );
-        assert!(matches!(slow, Outcome::Failed(why) if why.contains("not done within")));
+        assert!(matches!(slow, Outcome::Failed(why) if why.contains("not finished within")));
     }
 }

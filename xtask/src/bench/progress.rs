@@ -1,9 +1,9 @@
-//! How far it is.
+//! Shows progress.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::time::Instant;
 
-/// A bar on a terminal, a line for each step elsewhere.
+/// A progress bar on a terminal, one line per step elsewhere.
 pub(super) struct Progress {
     done: usize,
     total: usize,

@@ -1,4 +1,4 @@
-//! Going through the rounds.
+//! Runs the benchmarks, round by round.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use super::progress::Progress;
 use super::samples::{Miss, MissKind, Sample, WorkResults};
 use crate::interrupt::Interrupt;
 
-/// Runs works and collects what they say.
+/// Runs benchmarks and collects their results.
 pub(super) struct Runner {
     pub(super) quick: bool,
     rounds: Option<u32>,
@@ -35,7 +35,7 @@ impl Runner {
             // What was built last may be of another commit.
             commit.push_str(" (not rebuilt)");
         } else {
-            eprintln!("building the programs that are compared");
+            eprintln!("building the programs to compare");
         }
         let programs = Programs::build(!args.no_build)?;
         let mut runner = Self {
@@ -191,7 +191,7 @@ impl Runner {
     fn replay(&self, pods: usize) -> Result<(Running, String)> {
         let mut command = program::ours(self.programs.ours()?, "replay", Cores::Server);
         command.args(["--objects", &pods.to_string()]);
-        let mut running = Running::start("the replay server", &mut command)?;
+        let mut running = Running::start("replay server", &mut command)?;
         let url = running.line(Duration::from_secs(60))?;
         Ok((running, url))
     }

@@ -1,4 +1,4 @@
-//! What was measured, as it is kept: raw, by work, so that one work can be measured again alone.
+//! Raw measurements by benchmark, so that a single benchmark can be repeated.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,13 +10,13 @@ use serde_json::Value;
 use super::machine::Machine;
 use super::stats::Spread;
 
-/// Everything that was measured, by the name of the work.
+/// All measurements, by benchmark.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Results {
     pub(super) works: BTreeMap<String, WorkResults>,
 }
 
-/// One work, measured by one command.
+/// The measurements of one benchmark.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct WorkResults {
     pub(super) date: String,
@@ -30,7 +30,7 @@ pub(super) struct WorkResults {
     pub(super) misses: Vec<Miss>,
 }
 
-/// What one process did once.
+/// The result of one process in one round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Sample {
     pub(super) case: String,
@@ -41,7 +41,7 @@ pub(super) struct Sample {
     pub(super) numbers: BTreeMap<String, f64>,
 }
 
-/// A figure that is not there, and why.
+/// A missing figure, and why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Miss {
     pub(super) case: String,
@@ -66,7 +66,7 @@ impl Sample {
     pub(super) fn new(case: &str, round: u32, line: &Value) -> Result<Self> {
         let text = |name: &str| {
             let text = line[name].as_str().map(str::to_owned);
-            text.with_context(|| format!("the line of figures does not say its {name}"))
+            text.with_context(|| format!("the result line has no {name}"))
         };
         let mut numbers = BTreeMap::new();
         let extra = line["extra"].as_object();
@@ -111,7 +111,7 @@ impl WorkResults {
     }
 }
 
-/// A number that is computed from a sample.
+/// A number computed from a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Figure {
     /// Processor time for each thing done, in µs.
@@ -165,7 +165,7 @@ impl Results {
     pub(super) fn read(file: &Path) -> Result<Self> {
         match std::fs::read(file) {
             Ok(bytes) => serde_json::from_slice(&bytes)
-                .with_context(|| format!("{} is damaged", file.display())),
+                .with_context(|| format!("{} is corrupt", file.display())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
         }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_follow_from_the_line() {
+    fn figures_are_computed_from_the_result() {
         let sample = sample("pintle", 1.5);
         let close = |figure: Figure, value: f64| (figure.of(&sample).unwrap() - value).abs() < 1e-9;
         assert!(close(Figure::CpuPerCount, 200_000.0));
@@ -211,7 +211,7 @@ mod tests {
         assert!(close(Figure::PeakOverSteady, 2.0));
         assert!(
             close(Figure::RelistPeak, 1.5),
-            "the phase's own peak counts"
+            "expected the peak of the phase"
         );
         assert!(close(Figure::Raw("base_kib", 2.0), 200.0));
         assert_eq!(Figure::Raw("server_cpu_s", 1.0).of(&sample), None);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_and_one_work_replaces_only_itself() {
+    fn results_round_trip_and_replace_one_benchmark() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("results.json");
         let mut results = Results::read(&file).unwrap();

@@ -1,6 +1,6 @@
-//! Figures out of samples.
+//! Median and spread.
 
-/// What a figure was in several rounds.
+/// A figure over several rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
     pub(super) median: f64,
@@ -34,7 +34,7 @@ impl Spread {
     }
 }
 
-/// Three significant digits, as people write them.
+/// Formats a number with three significant digits.
 pub(super) fn number(value: f64) -> String {
     let magnitude = value.abs();
     let text = if magnitude >= 99.95 || magnitude == 0.0 {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_in_the_middle_and_the_spread_around_it() {
+    fn median_and_spread() {
         let spread = Spread::of(vec![3.0, 1.0, 2.0]).unwrap();
         assert_eq!((spread.median, spread.min, spread.max), (2.0, 1.0, 3.0));
         let even = Spread::of(vec![4.0, 1.0, 2.0, 3.0]).unwrap();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_round_has_no_spread() {
+    fn single_round_has_no_spread() {
         assert_eq!(Spread::of(vec![1.5]).unwrap().show(), "1.50");
         assert_eq!(
             Spread::of(vec![1.0, 2.0, 9.0]).unwrap().show(),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_three_digits() {
+    fn numbers_have_three_significant_digits() {
         let shown = [0.0, 0.0612, 0.61, 4.567, 45.67, 456.7, 1234.5, 1_234_567.0].map(number);
         assert_eq!(
             shown,

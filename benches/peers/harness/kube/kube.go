@@ -1,5 +1,4 @@
-// Package kube is what the Go programs share that knows of Kubernetes: how the server is reached,
-// and the small Pod.
+// Package kube is shared by the Go programs: the client configuration and the small Pod.
 package kube
 
 import (
@@ -16,10 +15,10 @@ import (
 	"pintle.dev/bench/harness"
 )
 
-// Config reaches the server with limits and gzip off, in the encoding asked for.
+// Config returns a client configuration without rate limits and gzip, in the requested encoding.
 func Config(f *harness.Flags) (*rest.Config, error) {
 	if f.URL == "" && f.Kubeconfig == "" {
-		return nil, errors.New("where is the server? --url or --kubeconfig")
+		return nil, errors.New("either --url or --kubeconfig is required")
 	}
 	config, err := clientcmd.BuildConfigFromFlags(f.URL, f.Kubeconfig)
 	if err != nil {
@@ -29,7 +28,7 @@ func Config(f *harness.Flags) (*rest.Config, error) {
 	config.DisableCompression = true
 	config.ContentType = runtime.ContentTypeJSON
 	if f.Encoding == "protobuf" {
-		// What the components of Kubernetes set.
+		// As the components of Kubernetes do.
 		config.ContentType = runtime.ContentTypeProtobuf
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	}
@@ -37,18 +36,18 @@ func Config(f *harness.Flags) (*rest.Config, error) {
 	return config, PinStreaming(f.Stream())
 }
 
-// PinStreaming sets WatchListClient, whatever its default or the environment says.
+// PinStreaming sets WatchListClient, overriding its default and the environment.
 func PinStreaming(on bool) error {
 	gates, ok := clientfeatures.FeatureGates().(interface {
 		Set(clientfeatures.Feature, bool) error
 	})
 	if !ok {
-		return errors.New("the feature gates cannot be set")
+		return errors.New("cannot set the feature gates")
 	}
 	return gates.Set(clientfeatures.WatchListClient, on)
 }
 
-// SmallPod is Pod number i of the works without a server.
+// SmallPod returns Pod number i of the benchmarks without a server.
 func SmallPod(i, version int) *corev1.Pod {
 	group := i / 20
 	return &corev1.Pod{

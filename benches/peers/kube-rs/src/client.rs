@@ -1,4 +1,4 @@
-//! How the server is reached.
+//! The client.
 
 use std::{
     pin::Pin,
@@ -24,12 +24,12 @@ use crate::{CannotDo, Flags};
 
 static RECEIVED: AtomicU64 = AtomicU64::new(0);
 
-/// How many bytes of bodies have been received.
+/// The number of body bytes received.
 pub fn received() -> u64 {
     RECEIVED.load(Ordering::Relaxed)
 }
 
-/// A body whose bytes are counted.
+/// A body that counts its bytes.
 struct Counted<B>(B);
 
 impl<B: Body<Data = Bytes> + Unpin> Body for Counted<B> {
@@ -58,7 +58,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Counted<B> {
     }
 }
 
-/// A client with the default stack of kube-rs, and the bytes of its bodies counted.
+/// Returns a client with kube-rs's default stack that counts body bytes.
 pub async fn connect(flags: &Flags) -> Result<Client> {
     let config = match (&flags.url, &flags.kubeconfig) {
         (Some(url), _) => Config::new(url.parse()?),
@@ -66,7 +66,7 @@ pub async fn connect(flags: &Flags) -> Result<Client> {
             let file = Kubeconfig::read_from(file)?;
             Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
         }
-        (None, None) => anyhow::bail!("where is the server? --url or --kubeconfig"),
+        (None, None) => anyhow::bail!("either --url or --kubeconfig is required"),
     };
     let counted = MapResponseBodyLayer::new(Counted);
     Ok(ClientBuilder::try_from(config)?
@@ -74,7 +74,7 @@ pub async fn connect(flags: &Flags) -> Result<Client> {
         .build())
 }
 
-/// Asks the replay server for something.
+/// Posts to the replay server.
 pub async fn post(flags: &Flags, path: &str) -> Result<()> {
     let url = flags
         .url
@@ -83,7 +83,7 @@ pub async fn post(flags: &Flags, path: &str) -> Result<()> {
     let host = url
         .trim_end_matches('/')
         .strip_prefix("http://")
-        .context("the replay server speaks plain HTTP")?;
+        .context("the replay server needs a plain HTTP URL")?;
     let mut socket = TcpStream::connect(host).await?;
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

@@ -1,4 +1,4 @@
-//! The works that follow a server: from the first byte to the handler.
+//! Benchmarks that follow a server: from the first byte to the handler.
 
 use std::{
     sync::{
@@ -25,10 +25,10 @@ use crate::{
     measure::{Countdown, Phase, reset_peak, resident},
 };
 
-/// How many events may wait for the slowest of several handlers.
+/// Buffer size when there are several handlers.
 const SHARED_BUFFER: usize = 1024;
 
-/// A store whose writer can have `handlers` handlers.
+/// Creates a store that supports `handlers` handlers.
 pub fn store(handlers: usize) -> (Store<Pod>, Writer<Pod>) {
     if handlers == 1 {
         reflector::store()
@@ -37,8 +37,8 @@ pub fn store(handlers: usize) -> (Store<Pod>, Writer<Pod>) {
     }
 }
 
-/// Drives the stream into the store. One handler takes the objects off the stream itself, as the
-/// examples of kube-rs do; several are subscribers of the shared store, a task each.
+/// Drives the stream into the store. A single handler reads the stream itself, as in the examples of
+/// kube-rs; several handlers are subscribers of the shared store, each with its own task.
 pub fn drive(
     stream: impl Stream<Item = watcher::Result<Event<Pod>>> + Send + 'static,
     writer: Writer<Pod>,
@@ -78,7 +78,7 @@ pub fn drive(
     }
 }
 
-/// Follows all Pods of the server.
+/// Watches all Pods of the server.
 async fn follow(
     flags: &Flags,
     writer: Writer<Pod>,
@@ -113,7 +113,7 @@ fn holds(store: &Store<Pod>, objects: usize) -> Result<()> {
     Ok(())
 }
 
-/// Lists and watches until the store holds every Pod and the handlers were told of each.
+/// Lists and watches until the store holds every Pod and every handler has seen each.
 pub async fn sync(flags: &Flags) -> Result<Phase> {
     let (store, writer) = store(flags.handlers);
     let told = Countdown::new(flags.objects * flags.handlers);
@@ -134,7 +134,7 @@ pub async fn sync(flags: &Flags) -> Result<Phase> {
     Ok(phase)
 }
 
-/// Follows until the store holds every Pod; what handlers are told from then on is counted.
+/// Watches until the store holds every Pod; counts the events delivered from then on.
 async fn synced(flags: &Flags, updates: &Countdown) -> Result<Store<Pod>> {
     let (store, writer) = store(flags.handlers);
     let first = Countdown::new(flags.objects * flags.handlers);
@@ -159,7 +159,7 @@ async fn synced(flags: &Flags, updates: &Countdown) -> Result<Store<Pod>> {
     Ok(store)
 }
 
-/// Loses the watch of a full store to a 410 and waits for the list that follows.
+/// Ends the watch of a full store with 410 and waits for the relist.
 pub async fn relist(flags: &Flags) -> Result<Phase> {
     let store = synced(flags, &Countdown::new(usize::MAX)).await?;
     flags.settle().await;
@@ -170,7 +170,7 @@ pub async fn relist(flags: &Flags) -> Result<Phase> {
         .extra
         .insert("steady_before_kib".into(), steady.into());
     client::post(flags, "/_bench/expire").await?;
-    // The store changes at once, when the list is complete.
+    // The store swaps its content once the list is complete.
     while store.len() <= flags.objects {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -182,7 +182,7 @@ pub async fn relist(flags: &Flags) -> Result<Phase> {
     Ok(phase)
 }
 
-/// Takes updates off the watch and through the store to every handler.
+/// Sends updates through watch and store to every handler.
 pub async fn watch(flags: &Flags) -> Result<Phase> {
     let updates = Countdown::new(flags.count * flags.handlers);
     let store = synced(flags, &updates).await?;

@@ -1,7 +1,7 @@
-//! `bench-kube-rs` does the works of the comparison with kube and kube-runtime.
+//! `bench-kube-rs` runs the benchmarks with kube and kube-runtime.
 //!
-//! `bench-kube-rs WORK [flags]` does one work in a fresh process and prints one line of JSON. What
-//! kube-rs has no public way to do exits with code 3 and the reason.
+//! `bench-kube-rs BENCHMARK [flags]` runs one benchmark in a fresh process and prints one line of JSON.
+//! What kube-rs has no public API for exits with code 3 and the reason.
 
 mod client;
 mod follow;
@@ -29,62 +29,62 @@ struct Cli {
 enum Work {
     /// List and watch all Pods into a store
     Sync(Flags),
-    /// Lose the watch of a full store, and list again
+    /// End the watch of a full store, and relist
     Relist(Flags),
-    /// Take updates from a watch to handlers
+    /// Deliver updates from a watch to handlers
     Watch(Flags),
-    /// Take decoded updates through the store to handlers
+    /// Deliver decoded updates through the store to handlers
     Pipeline(Flags),
     /// Read a full store
     Reads(Flags),
-    /// Take keys through the scheduler
+    /// Send keys through the scheduler
     Queue(Flags),
-    /// Reconcile, and do nothing
+    /// Run no-op reconciles
     Reconcile(Flags),
 }
 
-/// What every work of every peer can be told.
+/// The flags of every benchmark, the same for all peers.
 #[derive(Args, Clone, Serialize)]
 struct Flags {
-    /// A server that speaks plain HTTP and asks nobody who they are
+    /// URL of a plain HTTP server without authentication
     #[arg(long)]
     #[serde(skip)]
     url: Option<String>,
-    /// A real server
+    /// Kubeconfig of a real server
     #[arg(long)]
     #[serde(skip)]
     kubeconfig: Option<PathBuf>,
-    /// How many objects there are
+    /// Number of objects
     #[arg(long, default_value_t = 1000)]
     objects: usize,
-    /// How many handlers are told of each change
+    /// Number of handlers
     #[arg(long, default_value_t = 1)]
     handlers: usize,
-    /// How many reconciles may run at once
+    /// Concurrent reconciles
     #[arg(long, default_value_t = 1)]
     workers: u16,
-    /// In which encoding objects travel
+    /// Encoding of objects
     #[arg(long, value_enum, default_value_t = Encoding::Json)]
     encoding: Encoding,
-    /// Whether `managedFields` stay in the store
+    /// Whether the store keeps `managedFields`
     #[arg(long, value_enum, default_value_t = ManagedFields::Keep)]
     managed_fields: ManagedFields,
-    /// Whether the first list is asked for as a watch
+    /// Whether to use a streaming list
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     #[serde(serialize_with = "Switch::as_bool")]
     streaming: Switch,
-    /// How long to rest before the memory that is left is looked at
+    /// Seconds to wait before measuring memory
     #[arg(long, default_value_t = 0.0, value_name = "SECONDS")]
     #[serde(skip)]
     settle: f64,
-    /// How many things to do; 0: as many as there are objects
+    /// Number of operations; 0 means one per object
     #[arg(long, default_value_t = 0)]
     count: usize,
-    /// Whether each key is another one
+    /// Whether keys are distinct
     #[arg(long, value_enum, default_value_t = Keys::Distinct)]
     #[serde(skip)]
     keys: Keys,
-    /// Whether a reconcile reads its object; here it always does
+    /// Whether a reconcile reads its object; kube-rs always does
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     #[serde(skip)]
     reads: Switch,
@@ -111,7 +111,7 @@ enum Switch {
 }
 
 impl Switch {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
     fn as_bool<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bool(*self == Self::On)
     }
@@ -129,7 +129,7 @@ impl Flags {
     }
 }
 
-/// A work that this peer has no way to do. It is no failure, and the report says the reason.
+/// A benchmark that this library does not support. Not a failure; the report states the reason.
 #[derive(Debug)]
 struct CannotDo(&'static str);
 
@@ -171,7 +171,7 @@ async fn run(work: Work) -> anyhow::Result<String> {
     phase.to_json(name, &flags)
 }
 
-/// The runtime as it comes: as many threads as the process has CPUs.
+/// The default runtime: one thread per CPU.
 #[tokio::main]
 async fn main() -> ExitCode {
     match run(Cli::parse().work).await {

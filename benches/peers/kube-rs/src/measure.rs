@@ -1,4 +1,4 @@
-//! What a work costs this process, and the line in which it is told.
+//! Measures CPU time and memory, and prints the result line.
 
 use std::{
     any::Any,
@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 
 use crate::{Flags, client};
 
-/// User and system seconds of this process so far.
+/// Returns user and system time of this process so far, in seconds.
 fn cpu() -> Result<(f64, f64)> {
     #[allow(clippy::cast_precision_loss, reason = "seconds of a short run")]
     let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
@@ -28,39 +28,39 @@ fn cpu() -> Result<(f64, f64)> {
     Ok((seconds(usage.user_time()), seconds(usage.system_time())))
 }
 
-/// Processor seconds of this process so far.
+/// Returns the CPU time of this process so far, in seconds.
 pub fn cpu_seconds() -> Result<f64> {
     cpu().map(|(user, system)| user + system)
 }
 
-/// A line of `/proc/self/status` that is a size, in KiB.
+/// Returns a size from `/proc/self/status`, in KiB.
 fn memory(name: &str) -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok())
-        .with_context(|| format!("/proc/self/status says nothing of {name}"))
+        .with_context(|| format!("no {name} in /proc/self/status"))
 }
 
-/// How much memory is resident now, in KiB.
+/// Returns the current resident memory in KiB.
 pub fn resident() -> Result<u64> {
     memory("VmRSS")
 }
 
-/// Forgets the peak so far.
+/// Resets the peak.
 pub fn reset_peak() -> Result<()> {
-    fs::write("/proc/self/clear_refs", "5").context("the peak cannot be reset")
+    fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak")
 }
 
-/// Gives back to the system what the allocator holds and nobody uses.
+/// Returns the allocator's unused memory to the system.
 fn trim() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it may be called at any time.
+    // SAFETY: `malloc_trim` may be called at any time.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// The part of a run that is measured.
+/// The measured part of a run.
 pub struct Phase {
     start: Instant,
     begin: (f64, f64),
@@ -69,7 +69,7 @@ pub struct Phase {
     base_kib: u64,
     bytes: u64,
     pub extra: Map<String, Value>,
-    /// What must be alive when the memory is read.
+    /// Keeps values alive until memory is measured.
     keep: Option<Box<dyn Any + Send>>,
 }
 
@@ -100,7 +100,7 @@ impl Phase {
         self.keep = Some(Box::new(what));
     }
 
-    /// The line, with the memory as it is now.
+    /// Returns the result line, with the current memory.
     pub fn to_json(mut self, work: &str, flags: &Flags) -> Result<String> {
         let (peak_kib, steady_kib) = (memory("VmHWM")?, resident()?);
         trim();
@@ -132,7 +132,7 @@ impl Phase {
     }
 }
 
-/// Tells when something was done often enough.
+/// Signals when a count is reached.
 #[derive(Clone)]
 pub struct Countdown(Arc<(AtomicUsize, Notify)>);
 

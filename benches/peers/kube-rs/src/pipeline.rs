@@ -1,4 +1,4 @@
-//! From the reflector to the handlers: no network, no decoding.
+//! From the reflector to the handlers, without network and decoding.
 
 use anyhow::{Result, ensure};
 use futures::stream;
@@ -11,7 +11,7 @@ use crate::{
     small,
 };
 
-/// Hands decoded updates to the reflector and waits for them at the handlers.
+/// Sends decoded updates to the reflector and waits until every handler has them.
 pub async fn run(flags: &Flags) -> Result<Phase> {
     let (store, mut writer) = follow::store(flags.handlers);
     small::fill(&mut writer, flags.objects);

@@ -1,8 +1,7 @@
-//! Keys through the scheduler, which is what stands between triggers and reconciles here.
+//! Keys through the scheduler, kube-rs's stage between triggers and reconciles.
 //!
-//! It is a stream: whatever asks it is the only one that does, and it knows no "done". What keeps a
-//! key from being reconciled twice at once is the runner behind it, which is not public; `reconcile`
-//! measures both together.
+//! The scheduler is a stream, so it has a single consumer and no "done". The runner behind it, which
+//! keeps a key from being reconciled twice at once, is private; `reconcile` measures both together.
 
 use std::{hint::black_box, sync::Arc};
 
@@ -25,7 +24,7 @@ fn keys(count: usize) -> Vec<Key> {
         .collect()
 }
 
-/// As the applier asks for a key at once.
+/// Schedules a key immediately, like the applier.
 fn request(message: Key) -> ScheduleRequest<Key> {
     ScheduleRequest {
         message,
@@ -48,7 +47,7 @@ pub async fn run(flags: &Flags) -> Result<Phase> {
     Ok(phase)
 }
 
-/// One producer adds, one consumer takes.
+/// One producer adds, one consumer dequeues.
 async fn distinct(flags: &Flags) -> Result<Phase> {
     let keys = keys(flags.count);
     let (requests, queue) = mpsc::unbounded();
@@ -62,7 +61,7 @@ async fn distinct(flags: &Flags) -> Result<Phase> {
     });
     let producer = tokio::spawn(async move {
         for key in keys {
-            // Nobody hangs up before the last key has come.
+            // Keep the sender open until the last key has arrived.
             let _ = requests.unbounded_send(request(key));
         }
         requests
@@ -73,7 +72,7 @@ async fn distinct(flags: &Flags) -> Result<Phase> {
     Ok(phase)
 }
 
-/// Producers add keys that wait already; they are held back, and taken by nobody.
+/// Producers add keys that are already scheduled for later; none is dequeued.
 async fn duplicate(flags: &Flags) -> Result<Phase> {
     let keys: Arc<[Key]> = keys(1000).into();
     let (requests, queue) = mpsc::unbounded();
@@ -81,7 +80,7 @@ async fn duplicate(flags: &Flags) -> Result<Phase> {
     for key in &*keys {
         requests.unbounded_send(request(key.clone()))?;
     }
-    // Until it has nothing more to take in.
+    // Until the scheduler has consumed all requests.
     let waits = futures::poll!(scheduler.as_mut().hold().next());
     anyhow::ensure!(waits.is_pending(), "a held scheduler let go of a key");
     let (count, workers) = (flags.count, usize::from(flags.workers));
@@ -96,7 +95,7 @@ async fn duplicate(flags: &Flags) -> Result<Phase> {
         });
     }
     drop(requests);
-    // It ends when the last producer has, and all that they sent was taken in.
+    // Ends when the last producer is done and all requests are consumed.
     let taken = tokio::spawn(async move { scheduler.as_mut().hold().next().await.is_none() });
     producers.join_all().await;
     anyhow::ensure!(taken.await?, "a held scheduler let go of a key");

@@ -1,4 +1,4 @@
-//! Reading a full store. It has no index: what stands in for one is a filter over all of it.
+//! Reads of a full store. There is no index; a filter over all objects replaces it.
 
 use std::hint::black_box;
 
@@ -52,7 +52,7 @@ pub async fn run(flags: &Flags) -> Result<Phase> {
     let found_by_selector = by_selector(&store, &selector, scans);
     let end = cpu_seconds()?;
     phase.end()?;
-    #[allow(clippy::cast_precision_loss, reason = "figures for people")]
+    #[allow(clippy::cast_precision_loss, reason = "rounded for display")]
     let (times, by_node, by_selector) =
         (scans as f64, found_by_node as f64, found_by_selector as f64);
     let extra = [

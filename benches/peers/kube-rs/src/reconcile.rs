@@ -1,4 +1,4 @@
-//! Reconciles that do nothing, through the applier: the part of a controller behind its watches.
+//! No-op reconciles through the applier, the part of a controller behind its watches.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -17,7 +17,7 @@ async fn reconcile(_: Arc<Pod>, _: Arc<()>) -> Result<Action, Infallible> {
 }
 
 pub async fn run(flags: &mut Flags) -> Result<Phase> {
-    // The applier takes the object of each request from the store, with or without `--reads on`.
+    // The applier reads the object of each request from the store, with or without `--reads on`.
     let (store, mut writer) = reflector::store();
     small::fill(&mut writer, flags.objects);
     let keys: Vec<ObjectRef<Pod>> = (0..flags.objects)
@@ -34,7 +34,7 @@ pub async fn run(flags: &mut Flags) -> Result<Phase> {
     ));
     let rounds = (flags.count / flags.objects).max(1);
     flags.count = rounds * flags.objects;
-    // On a task, as a controller runs; the thread that blocks on a future is none of the workers.
+    // In a task, like a real controller: the thread of `block_on` is not a worker.
     let (phase, rest) = tokio::spawn(async move {
         let mut phase = Phase::begin()?;
         for _ in 0..rounds {

@@ -1,4 +1,4 @@
-//! The small Pod of the works without a server.
+//! The small Pod of the benchmarks without a server.
 
 use k8s_openapi::{
     api::core::v1::{Container, Pod, PodSpec, PodStatus},
@@ -6,7 +6,7 @@ use k8s_openapi::{
 };
 use kube::runtime::{reflector::store::Writer, watcher::Event};
 
-/// Pod number `i`, as every peer makes it.
+/// Returns Pod number `i`, the same for every peer.
 pub fn pod(i: usize, version: usize) -> Pod {
     let group = i / 20;
     let labels = [
@@ -44,7 +44,7 @@ pub fn pod(i: usize, version: usize) -> Pod {
     }
 }
 
-/// Fills a store as a first list does.
+/// Fills a store like a first list.
 pub fn fill(writer: &mut Writer<Pod>, objects: usize) {
     writer.apply_watcher_event(&Event::Init);
     for i in 0..objects {
