@@ -1,5 +1,5 @@
-# The sample controller as an image: a static program on an image that holds nothing else. It works
-# on the cluster it runs in, so it is built without the one it could bring along.
+# The sample controller as a container image: a static binary and nothing else, built without the
+# embedded cluster.
 #   docker build -t sample-controller:0.1.0 .
 FROM rust:1.95-alpine AS build
 RUN apk add --no-cache musl-dev
@@ -10,6 +10,7 @@ COPY benches benches
 COPY crates crates
 COPY examples examples
 COPY tests tests
+COPY workspace-hack workspace-hack
 COPY xtask xtask
 RUN cargo build --release --locked --package sample-controller --no-default-features
 

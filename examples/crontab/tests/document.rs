@@ -44,7 +44,7 @@ fn the_files_of_the_document_are_those_that_are_compiled_and_run() {
     }
     // A folder beside a clone, instead of one inside of it.
     let ours = here("Cargo.toml").replace("../../crates/", "../pintle/crates/");
-    let (ours, _) = ours.split_once("\n# What stands below").expect("the rest");
+    let (ours, _) = ours.split_once("\n# Below: ").expect("the rest");
     let ours = ours.replace("publish = false\n", "");
     let ours = ours.replace("http = \"1.5\"\n", "");
     assert_eq!(block("Cargo.toml"), ours);

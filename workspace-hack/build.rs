@@ -1,0 +1,3 @@
+//! Cargo only considers the build dependencies of packages with a build script.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Empty: this package only enables features, see its `Cargo.toml`.
