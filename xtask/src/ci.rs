@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: every check, in the order in which they fail soonest.
+//! `cargo xtask ci`: every check, cheapest first.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -7,16 +7,16 @@ use anyhow::{Context, Result, bail};
 
 use crate::test_output::Totals;
 use crate::workspace::{self, ChildFailed, cargo, run};
-use crate::{fuzz, gate, guarantees, lint, release, test_real};
+use crate::{features, fuzz, gate, guarantees, lint, release, test_real};
 
-/// The command that the README gives people to run the tests. CI runs the same.
+/// The test command of the README. CI runs exactly that.
 const TEST_COMMAND: &str = "cargo test";
 
 type Stage = (&'static str, fn(&mut Totals) -> Result<()>);
 
-const STAGES: [Stage; 12] = [
+const STAGES: [Stage; 13] = [
     ("format", |_| run(cargo().args(["fmt", "--all", "--check"]))),
-    ("house rules", |_| lint::run()),
+    ("lint", |_| lint::run()),
     ("clippy", |_| {
         let all = ["--workspace", "--all-targets", "--all-features"];
         run(cargo()
@@ -24,14 +24,7 @@ const STAGES: [Stage; 12] = [
             .args(all)
             .args(["--", "-D", "warnings"]))
     }),
-    // As the Dockerfile builds it; everything else here has the default features.
-    ("image", |_| {
-        let program = ["--package", "sample-controller", "--no-default-features"];
-        run(cargo()
-            .arg("clippy")
-            .args(program)
-            .args(["--", "-D", "warnings"]))
-    }),
+    ("features", |_| features::combinations()),
     ("guarantees", |_| guarantees::run()),
     ("tests", |totals| some_ran(totals, readme_tests)),
     ("docs", |_| {
@@ -56,6 +49,7 @@ const STAGES: [Stage; 12] = [
     ("release dry run", |_| {
         release::run(&release::Args::dry_run())
     }),
+    ("semver", |_| release::check_semver()),
     ("gate", |_| gate::run(&gate::Args::default())),
     ("real control plane", |totals| {
         some_ran(totals, |totals| {
@@ -64,8 +58,8 @@ const STAGES: [Stage; 12] = [
     }),
 ];
 
-/// Runs every stage, and stops at the first that fails. Whatever happens, the last words are how
-/// long each took and how many tests ran.
+/// Runs every stage and stops at the first failure. Ends with the duration of each stage and the
+/// number of tests, also after a failure.
 pub(crate) fn run_all() -> Result<()> {
     let mut totals = Totals::default();
     let mut times = Vec::new();
@@ -73,7 +67,7 @@ pub(crate) fn run_all() -> Result<()> {
     for (name, stage) in STAGES {
         println!("\n=== {name}");
         let started = Instant::now();
-        outcome = stage(&mut totals).with_context(|| format!("the stage `{name}` failed"));
+        outcome = stage(&mut totals).with_context(|| format!("stage `{name}` failed"));
         times.push((name, started.elapsed()));
         if outcome.is_err() {
             break;
@@ -81,7 +75,7 @@ pub(crate) fn run_all() -> Result<()> {
     }
     if outcome.is_ok() && totals.ignored > 0 {
         outcome = Err(anyhow::anyhow!(
-            "{} tests were ignored: none may be",
+            "{} ignored tests: CI allows none",
             totals.ignored
         ));
     }
@@ -90,7 +84,7 @@ pub(crate) fn run_all() -> Result<()> {
     outcome
 }
 
-/// Runs tests, and fails also when none ran: that is no success.
+/// Runs tests and fails if none ran.
 fn some_ran(totals: &mut Totals, run: impl FnOnce(&mut Totals) -> Result<()>) -> Result<()> {
     let before = totals.passed;
     run(totals)?;
@@ -107,7 +101,7 @@ fn table(times: &[(&str, Duration)]) -> String {
     rows.collect::<Vec<_>>().join("\n")
 }
 
-/// The README's own words, so that what it promises is what is checked.
+/// Runs the command the README documents, after checking that it is still there.
 fn readme_tests(totals: &mut Totals) -> Result<()> {
     let readme = std::fs::read_to_string(workspace::root().join("README.md"))
         .context("cannot read README.md")?;
@@ -133,7 +127,7 @@ fn readme_tests(totals: &mut Totals) -> Result<()> {
     }
 }
 
-/// The lines of all fenced blocks marked `sh`.
+/// Returns the lines of all fenced blocks marked `sh`.
 fn shell_lines(markdown: &str) -> impl Iterator<Item = &str> {
     let mut inside = false;
     markdown.lines().map(str::trim).filter(move |line| {
@@ -152,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_shell_blocks_hold_commands() {
+    fn commands_come_from_shell_blocks_only() {
         let markdown = "cargo test\n```rust\ncargo test;\n```\n```sh\n  cargo run\ncargo test\n```\n\
                         ```text\nno\n```\nno\n```sh test\nyes\n```\n";
         let lines: Vec<&str> = shell_lines(markdown).collect();
@@ -160,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_ends_with_the_total() {
+    fn table_ends_with_the_total() {
         let times = [
             ("format", Duration::from_millis(1500)),
             ("clippy", Duration::from_mins(1)),

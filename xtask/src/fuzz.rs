@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: every fuzz target for a bounded time, on the stable toolchain.
+//! `cargo xtask fuzz`: runs every fuzz target for a bounded time, on the stable toolchain.
 //!
-//! What cargo-fuzz does for `--sanitizer none`, without installing it: the coverage instrumentation
-//! of LLVM is a matter of compiler flags, and libFuzzer comes with `libfuzzer-sys`.
+//! Equivalent to cargo-fuzz with `--sanitizer none`, without installing it: LLVM's coverage
+//! instrumentation is a set of compiler flags, and `libfuzzer-sys` contains libFuzzer.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace::{self, cargo};
 
-/// How libFuzzer learns which paths an input takes.
+/// Instruments the code, so that libFuzzer sees which paths an input takes.
 const FLAGS: [&str; 6] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -22,15 +22,15 @@ const FLAGS: [&str; 6] = [
     "--cfg=fuzzing",
 ];
 
-/// What no input may exceed: its own size, the seconds it takes, and the memory of the process.
+/// Limits per input: size in bytes, seconds, and memory of the process.
 const LIMITS: [&str; 3] = ["-max_len=65536", "-timeout=30", "-rss_limit_mb=2048"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How long each target runs
+    /// Seconds per target
     #[arg(long, default_value_t = 10)]
     seconds: u32,
-    /// Which targets run; all unless named
+    /// Targets to run [default: all]
     targets: Vec<String>,
 }
 
@@ -43,18 +43,21 @@ impl Default for Args {
     }
 }
 
-/// Builds the targets, and runs one after the other, each from its committed corpus.
+/// Builds the targets and runs them one after the other, each from its committed corpus.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = workspace::root().join("fuzz");
     let all = targets(&folder)?;
     if let Some(unknown) = args.targets.iter().find(|name| !all.contains(name)) {
-        bail!("no fuzz target {unknown:?}; there are {}", all.join(", "));
+        bail!(
+            "unknown fuzz target {unknown:?}; known targets: {}",
+            all.join(", ")
+        );
     }
     let build = workspace::target().join("fuzz");
     let host = host()?;
     let started = Instant::now();
     let mut command = cargo();
-    // With a target named, build scripts and macros are built without the instrumentation.
+    // `--target` keeps the instrumentation out of build scripts and proc macros.
     command
         .current_dir(&folder)
         .args(["build", "--locked", "--bins", "--target", &host])
@@ -74,8 +77,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs one target. What it learns stays with the build output; an input that breaks it is reported
-/// with its path.
+/// Runs one target. New corpus entries stay in the target directory; the path of a crashing input is
+/// printed.
 fn fuzz(name: &str, program: &Path, folder: &Path, found: &Path, seconds: u32) -> Result<()> {
     let (learned, broken) = (found.join("corpus"), found.join("artifacts"));
     for folder in [&learned, &broken] {
@@ -85,24 +88,24 @@ fn fuzz(name: &str, program: &Path, folder: &Path, found: &Path, seconds: u32) -
     println!("--- {name}");
     let mut command = Command::new(program);
     command
-        // The first folder is written to, the second only read.
+        // libFuzzer writes to the first folder only.
         .args([&learned, &folder.join("corpus").join(name)])
         .args(LIMITS)
-        // The same inputs in every run, so a failure in CI is not a matter of luck.
+        // A fixed seed makes a failure in CI reproducible.
         .args(["-seed=1".into(), format!("-max_total_time={seconds}")])
         .arg(format!("-artifact_prefix={}/", broken.display()))
         .args(["-print_final_stats=1", "-print_funcs=0", "-verbosity=0"]);
-    workspace::run(&mut command).with_context(|| format!("the fuzz target {name} failed"))
+    workspace::run(&mut command).with_context(|| format!("fuzz target {name} failed"))
 }
 
-/// The names of all targets, sorted. Each has a corpus.
+/// Returns the names of all targets, sorted, and checks that each has a corpus.
 fn targets(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for path in workspace::files(&folder.join("fuzz_targets"), &["rs"])? {
         if let Some(name) = path.file_stem() {
             let name = name.to_string_lossy().into_owned();
             if !folder.join("corpus").join(&name).is_dir() {
-                bail!("the fuzz target {name} has no corpus");
+                bail!("fuzz target {name} has no corpus");
             }
             names.push(name);
         }
@@ -110,12 +113,12 @@ fn targets(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The platform this machine compiles for.
+/// Returns the host's target triple.
 fn host() -> Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("-vV").output();
     let output = output.context("cannot run rustc")?;
     let text = String::from_utf8_lossy(&output.stdout);
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.context("rustc names no host")?.to_owned())
+    Ok(host.context("`rustc -vV` printed no host")?.to_owned())
 }

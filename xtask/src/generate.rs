@@ -1,9 +1,9 @@
-//! `cargo xtask generate`: what the API server knows of the built-in kinds, as tables.
+//! `cargo xtask generate`: generates the API server's tables of built-in kinds.
 //!
-//! Two sources, both of one pinned Kubernetes version: what a running kube-apiserver answers
-//! (`/openapi/v3` and discovery: which kinds are served, list and map types, merge keys, enums; and
-//! the objects it creates when it starts), and the Go types its modules publish (names, pointers,
-//! what an encoder leaves out, protobuf numbers). Names, numbers and types are taken; prose is not.
+//! There are two sources, both of one pinned Kubernetes version: a running kube-apiserver (discovery
+//! and `/openapi/v3` for the served kinds, list and map types, merge keys and enums; and the objects
+//! it creates at startup), and the Go types of its published modules (names, pointers, `omitempty`,
+//! protobuf numbers). The tables contain names, numbers and types, but no prose.
 //!
 //! With `--check` nothing is written: the task fails if the tables differ from the committed ones.
 
@@ -18,7 +18,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-/// The version everything is taken from.
+/// The pinned Kubernetes version.
 const VERSION: &str = "1.36.4";
 
 /// Where the tables live.
@@ -27,10 +27,10 @@ const TABLES: &str = "crates/pintle-apiserver/src/schema/tables";
 /// Options of `cargo xtask generate`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How to reach the pinned kube-apiserver
+    /// Kubeconfig of a kube-apiserver of the pinned version
     #[arg(long, env = "KUBECONFIG")]
     kubeconfig: PathBuf,
-    /// The kubectl to ask it with
+    /// The kubectl to query it with
     #[arg(long, default_value = "kubectl")]
     kubectl: PathBuf,
     /// The Go module cache holding the `k8s.io` modules [default: `go env GOMODCACHE`]
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// Compares the committed tables with what this server answers.
+/// Compares the committed tables with this server.
 pub(crate) fn check(kubeconfig: PathBuf, kubectl: PathBuf) -> Result<()> {
     run(&Args {
         kubeconfig,
@@ -106,7 +106,7 @@ fn module_cache() -> Result<PathBuf> {
     Ok(PathBuf::from(String::from_utf8(out.stdout)?.trim()))
 }
 
-/// Brings the modules whose types are read into the module cache.
+/// Downloads the modules whose types are read.
 fn download() -> Result<()> {
     let modules = [
         "api",
@@ -124,7 +124,7 @@ fn download() -> Result<()> {
     Ok(())
 }
 
-/// The running server, asked through kubectl so that every kind of kubeconfig works.
+/// The running server, queried through kubectl so that every kind of kubeconfig works.
 struct Server<'a> {
     args: &'a Args,
 }
@@ -165,7 +165,7 @@ impl Server<'_> {
         Ok(documents)
     }
 
-    /// The objects of each resource that has some from the start.
+    /// Returns the startup objects of each resource that has some.
     fn seeds(&self) -> Result<Vec<Value>> {
         let lists = seeds::RESOURCES.iter().map(|(group, plural, label)| {
             let label = label.replace('=', "%3D");

@@ -1,8 +1,8 @@
-//! `cargo xtask guarantees`: every promise has a test, and every test cites promises that exist.
+//! `cargo xtask guarantees`: checks that every promise has a test and every cited promise exists.
 //!
-//! A promise is a line `- **queue/no-lost-add** …` of docs/guarantees.md. A test cites it on a comment line of its
-//! own, `/// Proves queue/no-lost-add, queue/dedup.`, directly above: only attributes and other comments stand between
-//! the two.
+//! A promise is a line `- **queue/no-lost-add** …` of docs/guarantees.md. A test cites it in a comment
+//! line of its own, `/// Proves queue/no-lost-add, queue/dedup.`, with only attributes and other
+//! comments between that line and the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -46,14 +46,14 @@ pub(crate) fn run() -> Result<()> {
 struct Check {
     /// Title and ids, in the order of the document.
     sections: Vec<(String, Vec<String>)>,
-    /// Id to the places that cite it.
+    /// The places that cite each id.
     citations: BTreeMap<String, Vec<String>>,
     problems: Vec<String>,
 }
 
 static PROMISE: LazyLock<Regex> = LazyLock::new(|| regex(r"^- \*\*([^*]+)\*\*(.*)$"));
 static ID: LazyLock<Regex> = LazyLock::new(|| regex(r"^[a-z0-9-]+/[a-z0-9-]+$"));
-/// Anything that begins like a citation; whether it is a good one is seen after.
+/// Anything that looks like a citation; [`cited`] validates it.
 static CITATION: LazyLock<Regex> =
     LazyLock::new(|| regex(r"^\s*//[/!]?\s*Proves ([a-z0-9-]+/[a-z0-9].*)$"));
 static TEST_ATTRIBUTE: LazyLock<Regex> =
@@ -85,14 +85,15 @@ impl Check {
                         .push(format!("{at}: {id} is not an id such as queue/no-lost-add"));
                 }
                 if found[2].trim().is_empty() {
-                    self.problems.push(format!("{at}: {id} promises nothing"));
+                    self.problems.push(format!("{at}: {id} has no text"));
                 }
                 if !seen.insert(id.clone()) {
-                    self.problems.push(format!("{at}: {id} is there twice"));
+                    self.problems.push(format!("{at}: {id} is a duplicate"));
                 } else if let Some((_, ids)) = self.sections.last_mut() {
                     ids.push(id);
                 } else {
-                    self.problems.push(format!("{at}: {id} is in no section"));
+                    self.problems
+                        .push(format!("{at}: {id} is outside any section"));
                 }
             }
         }
@@ -110,7 +111,7 @@ impl Check {
             let at = format!("{}:{}", file.display(), number + 1);
             let Some(ids) = cited(&found[1]) else {
                 let problem = format!(
-                    "{at}: not of the form `Proves queue/no-lost-add, queue/dedup.`: {}",
+                    "{at}: expected `Proves queue/no-lost-add, queue/dedup.`: {}",
                     line.trim()
                 );
                 self.problems.push(problem);
@@ -143,7 +144,7 @@ impl Check {
         problems
     }
 
-    /// Coverage by section.
+    /// Renders the coverage by section.
     fn report(&self) -> String {
         let mut report = String::new();
         let (mut proven, mut promised, mut tests) = (0, 0, BTreeSet::new());
@@ -171,19 +172,19 @@ impl Check {
     }
 }
 
-/// The ids of `queue/no-lost-add, queue/dedup.`, or `None` if the text has another form.
+/// Parses `queue/no-lost-add, queue/dedup.`
 fn cited(text: &str) -> Option<Vec<String>> {
     let ids = text.trim_end().strip_suffix('.')?.split(", ");
     ids.map(|id| ID.is_match(id).then(|| id.to_owned()))
         .collect()
 }
 
-/// Whether the comment on line `number` belongs to a test that runs.
+/// Checks that the comment on line `number` belongs to a test that runs.
 fn proof(code: &str, code_lines: &[&str], lines: &[&str], number: usize) -> Result<(), String> {
     let is_comment = |n: usize| lines[n].trim_start().starts_with("//");
     let is_blank = |n: usize| lines[n].trim().is_empty();
 
-    // Upwards: the rest of the comment and attributes written before it.
+    // Upwards: the rest of the comment, and attributes above it.
     let mut attributes = String::new();
     for n in (0..number).rev() {
         let line = code_lines[n].trim();
@@ -194,15 +195,15 @@ fn proof(code: &str, code_lines: &[&str], lines: &[&str], number: usize) -> Resu
         }
     }
 
-    // Downwards, to the item. An attribute may run over several lines.
+    // Downwards to the item. An attribute may span several lines.
     let mut open = 0_usize;
     for (n, line) in code_lines.iter().enumerate().skip(number + 1) {
         if open == 0 && FUNCTION.is_match(line) {
             if !TEST_ATTRIBUTE.is_match(&attributes) {
-                return Err("cites above a function that is not a test".into());
+                return Err("citation above a function that is not a test".into());
             }
             if IGNORED.is_match(&attributes) {
-                return Err("cites above an ignored test".into());
+                return Err("citation above an ignored test".into());
             }
             return Ok(());
         }
@@ -212,7 +213,10 @@ fn proof(code: &str, code_lines: &[&str], lines: &[&str], number: usize) -> Resu
             return if makes_tests(code, &call[1]) {
                 Ok(())
             } else {
-                Err(format!("cites above {}!, which defines no test", &call[1]))
+                Err(format!(
+                    "citation above {}!, which defines no test",
+                    &call[1]
+                ))
             };
         }
         let starts_attribute = line.trim_start().starts_with("#[");
@@ -224,10 +228,11 @@ fn proof(code: &str, code_lines: &[&str], lines: &[&str], number: usize) -> Resu
             break;
         }
     }
-    Err("cites above no test".into())
+    Err("citation without a test below it".into())
 }
 
-/// Whether calls of this macro define tests: `proptest!`, or a macro of the same file that expands to some.
+/// Returns whether calls of this macro define tests: `proptest!`, or a macro of the same file that
+/// expands to tests.
 fn makes_tests(code: &str, name: &str) -> bool {
     if name == "proptest" {
         return true;
@@ -269,12 +274,12 @@ proptest! {
 ";
 
     #[test]
-    fn a_document_and_its_tests_agree() {
+    fn proven_promises_pass() {
         assert_eq!(problems(DOCUMENT, GOOD), [] as [&str; 0]);
     }
 
     #[test]
-    fn the_report_counts_by_section() {
+    fn report_counts_by_section() {
         let mut check = Check::default();
         check.read_promises(DOCUMENT);
         check.read_source(
@@ -293,7 +298,7 @@ proptest! {
     }
 
     #[test]
-    fn a_promise_without_a_test_fails() {
+    fn promise_without_a_test_fails() {
         let source = GOOD.replace("    // Proves queue/two.\n", "");
         assert_eq!(
             problems(DOCUMENT, &source),
@@ -302,7 +307,7 @@ proptest! {
     }
 
     #[test]
-    fn a_citation_of_nothing_fails() {
+    fn unknown_id_fails() {
         let source = GOOD.replace("queue/two.", "queue/two, queue/nine.");
         assert_eq!(
             problems(DOCUMENT, &source),
@@ -311,37 +316,37 @@ proptest! {
     }
 
     #[test]
-    fn a_duplicate_id_fails() {
+    fn duplicate_id_fails() {
         let document = format!("{DOCUMENT}- **queue/one** Again.\n");
         assert_eq!(
             problems(&document, GOOD),
-            ["docs/guarantees.md:11: queue/one is there twice"]
+            ["docs/guarantees.md:11: queue/one is a duplicate"]
         );
     }
 
     #[test]
-    fn a_citation_must_belong_to_a_test_that_runs() {
+    fn citation_needs_a_test_that_runs() {
         let one = "## Queue\n- **queue/one** One.\n";
         for (source, why) in [
             (
                 "/// Proves queue/one.\nfn helper() {}\n",
-                "a.rs:1: cites above a function that is not a test",
+                "a.rs:1: citation above a function that is not a test",
             ),
             (
                 "/// Proves queue/one.\n\n#[test]\nfn a() {}\n",
-                "a.rs:1: cites above no test",
+                "a.rs:1: citation without a test below it",
             ),
             (
                 "/// Proves queue/one.\nstruct X;\n#[test]\nfn a() {}\n",
-                "a.rs:1: cites above no test",
+                "a.rs:1: citation without a test below it",
             ),
             (
                 "/// Proves queue/one.\n#[test]\n#[ignore]\nfn a() {}\n",
-                "a.rs:1: cites above an ignored test",
+                "a.rs:1: citation above an ignored test",
             ),
             (
                 "// Proves queue/one.\nvec![1];\n",
-                "a.rs:1: cites above vec!, which defines no test",
+                "a.rs:1: citation above vec!, which defines no test",
             ),
         ] {
             let found = problems(one, source);
@@ -350,7 +355,7 @@ proptest! {
     }
 
     #[test]
-    fn macros_that_write_tests_can_be_cited_above() {
+    fn macros_that_define_tests_count() {
         let one = "## Queue\n- **queue/one** One.\n";
         let source = "macro_rules! scenario {\n    ($n:ident) => {\n        #[test]\n        fn $n() {}\n    };\n}\n// Proves queue/one.\nscenario!(a);\n";
         assert_eq!(problems(one, source), [] as [&str; 0]);
@@ -361,13 +366,13 @@ proptest! {
     }
 
     #[test]
-    fn a_citation_of_another_form_fails_and_prose_does_not() {
+    fn malformed_citation_fails_and_prose_does_not() {
         let one = "## Queue\n- **queue/one** One.\n";
         let found = problems(
             one,
             "/// Proves queue/one and queue/two\n#[test]\nfn a() {}\n",
         );
-        assert!(found[0].contains("not of the form"), "{found:?}");
+        assert!(found[0].contains("expected `Proves"), "{found:?}");
         let source = "/// Proves queue/one.\n#[test]\nfn a() {\n    // Proves that words are only words.\n    let _ = \"\n/// Proves queue/seven.\n\";\n}\n";
         assert_eq!(problems(one, source), [] as [&str; 0]);
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C and its kin, as a flag: a task that started something stops it before it goes.
+//! Termination signals as a flag, so that a task can stop what it started before it exits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Whether somebody asked this process to stop.
+/// Set once this process was asked to stop.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From here on SIGINT, SIGTERM and SIGHUP no longer end the process but raise the flag.
+    /// Makes SIGINT, SIGTERM and SIGHUP set the flag instead of ending the process.
     pub(crate) fn install() -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {

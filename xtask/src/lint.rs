@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: house rules that clippy cannot see.
+//! `cargo xtask lint`: project rules that clippy cannot check.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use regex::Regex;
 
 use crate::source::{Keep, mask};
-use crate::workspace;
+use crate::{features, workspace};
 
 pub(crate) fn run() -> Result<()> {
     let root = workspace::root();
@@ -23,17 +23,18 @@ pub(crate) fn run() -> Result<()> {
             problems.extend(undocumented(root, &library));
         }
     }
+    problems.extend(features::check()?);
     if problems.is_empty() {
-        println!("{} files keep the house rules", files.len());
+        println!("{} files follow the project rules", files.len());
         return Ok(());
     }
     for problem in &problems {
         println!("  {problem}");
     }
-    bail!("{} house rules broken", problems.len())
+    bail!("{} violations of the project rules", problems.len())
 }
 
-/// Every rule against one file.
+/// Checks every rule against one file.
 fn check(file: &Path, text: &str) -> Vec<String> {
     let mut problems: Vec<(usize, String)> = machine_paths(text);
     if file.extension().is_some_and(|e| e == "rs") {
@@ -41,10 +42,7 @@ fn check(file: &Path, text: &str) -> Vec<String> {
         problems.extend(skipped_tests(text));
     }
     if is_package(file, text) && !text.contains("[lints]\nworkspace = true") {
-        problems.push((
-            1,
-            "a package takes the workspace's lints: [lints] workspace = true".into(),
-        ));
+        problems.push((1, "missing `[lints] workspace = true`".into()));
     }
     problems.sort();
     problems
@@ -69,7 +67,7 @@ fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a valid pattern")
 }
 
-/// `select!` takes a random branch unless told otherwise, and a run must replay from its seed.
+/// An unbiased `select!` polls its branches in random order, so a run would not replay from its seed.
 fn unbiased_selects(text: &str) -> Vec<(usize, String)> {
     let code = mask(text, Keep::Code);
     SELECT
@@ -85,34 +83,31 @@ fn unbiased_selects(text: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// A test that does not run proves nothing.
+/// Ignored tests and examples are not allowed.
 fn skipped_tests(text: &str) -> Vec<(usize, String)> {
     let code = mask(text, Keep::Code);
-    let tests = SKIPPED.find_iter(&code).map(|found| {
-        (
-            line_of(&code, found.start()),
-            "no test is ignored".to_owned(),
-        )
-    });
+    let tests = SKIPPED
+        .find_iter(&code)
+        .map(|found| (line_of(&code, found.start()), "ignored test".to_owned()));
     let examples = SKIPPED_DOC.find_iter(text).map(|found| {
         (
             line_of(text, found.end()),
-            "no example is ignored: no_run still compiles it".to_owned(),
+            "ignored example: use `no_run`, which still compiles it".to_owned(),
         )
     });
     tests.chain(examples).collect()
 }
 
-/// What only exists on one machine has no place in the project.
+/// Paths that exist on one machine only.
 fn machine_paths(text: &str) -> Vec<(usize, String)> {
     let lines = text.lines().enumerate();
     lines
         .filter_map(|(n, line)| MACHINE_PATH.find(line).map(|found| (n + 1, found.as_str())))
-        .map(|(n, found)| (n, format!("the path of one machine: {}", found.trim())))
+        .map(|(n, found)| (n, format!("machine-specific path: {}", found.trim())))
         .collect()
 }
 
-/// A package of this workspace; one that is a workspace of its own has its own rules.
+/// Returns whether the file is the manifest of a package of this workspace.
 fn is_package(file: &Path, text: &str) -> bool {
     file.file_name().is_some_and(|name| name == "Cargo.toml")
         && text.contains("[package]")
@@ -123,12 +118,12 @@ fn is_published(file: &Path, text: &str) -> bool {
     is_package(file, text) && !text.contains("\npublish = false")
 }
 
-/// Who takes a crate from the registry reads its docs.
+/// A published crate without `#![deny(missing_docs)]`.
 fn undocumented(root: &Path, library: &Path) -> Option<String> {
     let text = std::fs::read_to_string(library).ok()?;
     let name = workspace::relative(root, library).display();
     (!text.contains("#![deny(missing_docs)]"))
-        .then(|| format!("{name}:1: a published crate has #![deny(missing_docs)]"))
+        .then(|| format!("{name}:1: missing #![deny(missing_docs)] in a published crate"))
 }
 
 fn line_of(text: &str, at: usize) -> usize {
@@ -148,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_select_without_bias_is_found_wherever_it_hides() {
+    fn unbiased_select_is_found() {
         assert_eq!(
             lines("a.rs", "tokio::select! {\n    biased;\n    _ = a => {}\n}"),
             [0; 0]
@@ -166,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ignored_test_or_example_is_found() {
+    fn ignored_tests_and_examples_are_found() {
         assert_eq!(
             lines("a.rs", "#[test]\n#[ignore = \"slow\"]\nfn a() {}"),
             [2]
@@ -183,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_a_machine_is_found() {
+    fn machine_specific_paths_are_found() {
         assert_eq!(
             lines(
                 "a.md",
@@ -201,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_keep_the_workspace_rules() {
+    fn packages_need_the_workspace_lints() {
         assert_eq!(
             lines("crates/x/Cargo.toml", "[package]\nname = \"x\"\n"),
             [1]
@@ -220,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_published_crates_must_be_documented() {
+    fn only_published_crates_need_missing_docs() {
         let manifest = Path::new("crates/x/Cargo.toml");
         assert!(is_published(manifest, "[package]\nname = \"x\"\n"));
         assert!(!is_published(

@@ -1,10 +1,11 @@
-//! Developer tasks of the workspace: `cargo xtask` lists them.
+//! Developer tasks of the workspace; `cargo xtask` lists them.
 
-// A command line tool for people: it prints, and it waits in real time for real processes.
+// A command-line tool: it prints, and waits in real time for real processes.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
 mod bench;
 mod ci;
+mod features;
 mod fuzz;
 mod gate;
 mod generate;
@@ -36,19 +37,19 @@ enum Task {
     /// Start and stop a real Kubernetes control plane on loopback
     #[command(subcommand)]
     RealCluster(real_cluster::Command),
-    /// Run the tests that need a real control plane, with one of their own
+    /// Start a real control plane and run the tests that need one
     TestReal(test_real::Args),
-    /// Write the tables of built-in kinds from a running kube-apiserver of the pinned version
+    /// Generate the tables of built-in kinds from a kube-apiserver of the pinned version
     Generate(generate::Args),
-    /// Measure Pintle beside client-go, controller-runtime and kube-rs, and write the report
+    /// Benchmark Pintle against client-go, controller-runtime and kube-rs, and write the report
     Bench(bench::Args),
-    /// Run the fuzz targets, each for a bounded time
+    /// Run the fuzz targets for a bounded time each
     Fuzz(fuzz::Args),
-    /// Count the instructions of the hot paths, and compare them with the baseline
+    /// Count the instructions of the hot paths and compare them with the baseline
     Gate(gate::Args),
-    /// Check that every promise has a test, and that tests cite real promises
+    /// Check that every promise has a test and every cited promise exists
     Guarantees,
-    /// Check the house rules that clippy cannot see
+    /// Check the project rules that clippy cannot check
     Lint,
     /// Release a version: changelog, version numbers, packages, docs, tag and upload
     Release(release::Args),

@@ -1,72 +1,69 @@
-//! The crates we publish, as their users get them: packed, compiled from the package alone, and
-//! documented the way docs.rs does it.
+//! Verifies the published crates as their users get them: packed, compiled from the package alone,
+//! and documented the way docs.rs does it.
 
-use std::fs::DirEntry;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use crate::workspace::{self, cargo, run};
 
-/// Packs every published crate and compiles each from its package, without uploading anything.
+/// Packs every published crate, then checks each one and builds its docs from the package alone, with
+/// the features and arguments of its `[package.metadata.docs.rs]` and without this workspace's cargo
+/// configuration.
 ///
-/// A dry run serves the packages from a temporary registry, but cargo identifies their contents by
-/// name and version, which do not change between runs. It would reuse what it unpacked and compiled
-/// last time, so the packages get a target directory of their own and our crates are removed from
-/// it first.
+/// `cargo publish --dry-run` would compile every dependency again to build the packages. Type-checking
+/// finds the same mistakes (a missing file, feature or version) and needs only metadata, which
+/// `cargo doc` needs anyway.
 pub(crate) fn verify() -> Result<()> {
-    let target = target();
-    remove_unpacked()?;
-    remove_ours(&target.join("debug/.fingerprint"))?;
+    let packages = published()?;
+    let packed = workspace::target().join("packages");
     let mut command = cargo();
-    command.args(["publish", "--workspace", "--dry-run", "--target-dir"]);
-    command.arg(target);
-    // CI works on a clean checkout; a developer is usually in the middle of something.
+    command.args(["package", "--no-verify", "--target-dir"]);
+    command.arg(&packed);
+    for package in &packages {
+        command.args(["--package", &package.name]);
+    }
+    // CI has a clean checkout; developers usually do not.
     if std::env::var_os("CI").is_none() {
         command.arg("--allow-dirty");
     }
-    run(&mut command)
-}
+    run(&mut command)?;
 
-/// Builds the docs of every package [`verify`] left behind, as docs.rs would: from the package
-/// alone, with the features and arguments of its `[package.metadata.docs.rs]`, and without this
-/// workspace's cargo configuration.
-pub(crate) fn docs() -> Result<()> {
-    let packages = published()?;
     let outside = Folder::temporary()?;
     for package in &packages {
-        let unpacked = target().join("package").join(package.folder());
-        copy(&unpacked, &outside.0.join(&package.name))
-            .with_context(|| format!("{} was not packed", package.name))?;
+        let name = format!("{}.crate", package.folder());
+        let mut tar = Command::new("tar");
+        tar.arg("-xzf").arg(packed.join("package").join(name));
+        run(tar.arg("-C").arg(&outside.0))?;
     }
     for package in &packages {
-        println!("docs.rs: {}", package.name);
-        let mut command = cargo();
-        command
-            .current_dir(outside.0.join(&package.name))
-            .args(["doc", "--lib", "--no-deps", "--target-dir"])
-            .arg(workspace::target())
-            .args(package.docs_rs().arguments())
-            .env("RUSTDOCFLAGS", "-D warnings")
-            // Set by this workspace's cargo configuration, which docs.rs does not see.
-            .env_remove("K8S_OPENAPI_ENABLED_VERSION");
-        for other in packages.iter().filter(|other| other.name != package.name) {
-            let path = outside.0.join(&other.name);
-            let path = path.to_str().context("the path is not UTF-8")?;
-            let patch = format!("patch.crates-io.{}.path={path:?}", other.name);
-            command.args(["--config", &patch]);
+        for task in [&["check"][..], &["doc", "--lib", "--no-deps"]] {
+            println!("{}: cargo {}", package.name, task[0]);
+            let mut command = cargo();
+            command
+                .current_dir(outside.0.join(package.folder()))
+                .args(task)
+                .arg("--target-dir")
+                .arg(&packed)
+                .args(package.docs_rs().arguments())
+                .env("RUSTDOCFLAGS", "-D warnings")
+                // Set by this workspace's cargo configuration, which docs.rs does not see.
+                .env_remove("K8S_OPENAPI_ENABLED_VERSION");
+            for other in packages.iter().filter(|other| other.name != package.name) {
+                let path = outside.0.join(other.folder());
+                let path = path.to_str().context("the path is not UTF-8")?;
+                let patch = format!("patch.crates-io.{}.path={path:?}", other.name);
+                command.args(["--config", &patch]);
+            }
+            run(&mut command)?;
         }
-        run(&mut command)?;
     }
     Ok(())
 }
 
-fn target() -> PathBuf {
-    workspace::target().join("packages")
-}
-
-/// A crate that goes to the registry.
+/// A package of the workspace.
 #[derive(Deserialize)]
 pub(crate) struct Package {
     name: String,
@@ -85,7 +82,7 @@ struct Docs {
     rs: DocsRs,
 }
 
-/// `[package.metadata.docs.rs]`, as far as we use it.
+/// The parts of `[package.metadata.docs.rs]` we use.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 struct DocsRs {
@@ -95,7 +92,17 @@ struct DocsRs {
 }
 
 impl Package {
-    /// The folder cargo unpacks it to.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is uploaded to the registry. `publish = false` shows as an empty list of
+    /// registries.
+    pub(crate) fn is_published(&self) -> bool {
+        self.publish.as_ref().is_none_or(|to| !to.is_empty())
+    }
+
+    /// The folder inside the package.
     fn folder(&self) -> String {
         format!("{}-{}", self.name, self.version)
     }
@@ -107,7 +114,7 @@ impl Package {
 }
 
 impl DocsRs {
-    /// What docs.rs passes to cargo.
+    /// Returns the arguments that docs.rs passes to cargo.
     fn arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
         if self.all_features {
@@ -121,8 +128,15 @@ impl DocsRs {
     }
 }
 
-/// Every crate of the workspace that goes to the registry.
+/// The packages of the workspace that are uploaded to the registry.
 pub(crate) fn published() -> Result<Vec<Package>> {
+    let mut packages = members()?;
+    packages.retain(Package::is_published);
+    Ok(packages)
+}
+
+/// Every package of the workspace.
+pub(crate) fn members() -> Result<Vec<Package>> {
     #[derive(Deserialize)]
     struct Workspace {
         packages: Vec<Package>,
@@ -140,12 +154,7 @@ pub(crate) fn published() -> Result<Vec<Package>> {
     }
     let workspace: Workspace =
         serde_json::from_slice(&output.stdout).context("cannot read cargo metadata")?;
-    // `publish = false` shows as an empty list of registries.
-    let published = workspace
-        .packages
-        .into_iter()
-        .filter(|package| package.publish.as_ref().is_none_or(|to| !to.is_empty()));
-    Ok(published.collect())
+    Ok(workspace.packages)
 }
 
 /// A temporary folder outside the workspace, removed when dropped.
@@ -163,56 +172,6 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    std::fs::create_dir_all(to)?;
-    let entries = std::fs::read_dir(from);
-    for entry in entries.with_context(|| format!("cannot read {}", from.display()))? {
-        let entry = entry?;
-        let to = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &to)?;
-        } else {
-            std::fs::copy(entry.path(), to)?;
-        }
-    }
-    Ok(())
-}
-
-/// Removes the sources that cargo unpacked from the registries of earlier dry runs. The folders of
-/// such registries have no host in their name.
-fn remove_unpacked() -> Result<()> {
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
-    let unpacked = home.context("no home directory")?.join("registry/src");
-    for registry in entries(&unpacked)? {
-        if registry.file_name().as_encoded_bytes().starts_with(b"-") {
-            remove_ours(&registry.path())?;
-        }
-    }
-    Ok(())
-}
-
-/// Removes the folders in `folder` that are named after a crate of ours.
-fn remove_ours(folder: &Path) -> Result<()> {
-    for package in entries(folder)? {
-        let name = package.file_name();
-        if name.as_encoded_bytes().starts_with(b"pintle") {
-            std::fs::remove_dir_all(package.path())?;
-        }
-    }
-    Ok(())
-}
-
-/// The entries of `folder`; none if it does not exist.
-fn entries(folder: &Path) -> Result<Vec<DirEntry>> {
-    if !folder.exists() {
-        return Ok(Vec::new());
-    }
-    let entries = std::fs::read_dir(folder);
-    let entries = entries.with_context(|| format!("cannot read {}", folder.display()))?;
-    Ok(entries.collect::<Result<_, _>>()?)
 }
 
 #[cfg(test)]

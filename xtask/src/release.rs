@@ -1,4 +1,4 @@
-//! `cargo xtask release`: one command from a green main to published crates.
+//! `cargo xtask release`: releases a version with one command.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,13 +8,13 @@ use anyhow::{Context, Result, bail};
 use crate::packages;
 use crate::workspace::{self, cargo};
 
-/// Release a version.
+/// Options of `cargo xtask release`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The version to release, such as 0.2.0
     #[arg(required_unless_present = "dry_run")]
     version: Option<String>,
-    /// Check everything, and change and upload nothing
+    /// Check everything without changing or uploading anything
     #[arg(long)]
     dry_run: bool,
 }
@@ -28,25 +28,24 @@ impl Args {
     }
 }
 
-/// Packs and documents the crates as their users get them, then, unless it is a dry run, writes the
-/// version and the changelog, commits, tags and uploads.
+/// Verifies the packages, then, unless this is a dry run, updates version and changelog, commits,
+/// tags and uploads.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let root = workspace::root();
     let manifest = read(&root.join("Cargo.toml"))?;
     let changelog = read(&root.join("CHANGELOG.md"))?;
     let current = current_version(&manifest)?;
     let version = args.version.as_deref().unwrap_or(&current);
-    // A dry run proves that these work, whichever version comes next.
+    // A dry run exercises these too.
     let manifest = set_version(&manifest, &current, version)?;
     let changelog = close_unreleased(&changelog, version, &today()?)?;
     packages::verify()?;
-    packages::docs()?;
     if args.dry_run {
-        println!("dry run: {version} can be released; nothing was changed");
+        println!("dry run: {version} can be released; nothing changed");
         return Ok(());
     }
     if !git_output(&["status", "--porcelain"])?.is_empty() {
-        bail!("the working tree has changes that are not committed");
+        bail!("the working tree has uncommitted changes");
     }
     std::fs::write(root.join("Cargo.toml"), manifest)?;
     std::fs::write(root.join("CHANGELOG.md"), changelog)?;
@@ -56,8 +55,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     workspace::run(git().args(["tag", "--annotate", &tag, "--message", &message]))?;
     // Uploads the crates in the order of their dependencies.
     workspace::run(cargo().args(["publish", "--workspace"]))?;
-    println!("{version} is published. Push it: git push origin main {tag}");
+    println!("published {version}; now push it: git push origin main {tag}");
     Ok(())
+}
+
+/// Compares the public API of every published crate with the last release, using
+/// cargo-semver-checks. Before the first release there is nothing to compare with.
+pub(crate) fn check_semver() -> Result<()> {
+    let tags = git_output(&["tag", "--list", "v*", "--merged", "--sort=-version:refname"])?;
+    let Some(tag) = tags.lines().next() else {
+        println!("skipped: no release tag yet, so there is no API to compare with");
+        return Ok(());
+    };
+    println!("comparing with {tag}");
+    let mut command = cargo();
+    command.args(["semver-checks", "--baseline-rev", tag]);
+    for package in packages::published()? {
+        command.args(["--package", package.name()]);
+    }
+    workspace::run(&mut command)
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -84,7 +100,7 @@ fn today() -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().into())
 }
 
-/// The version in `[workspace.package]`.
+/// Returns the version in `[workspace.package]`.
 fn current_version(manifest: &str) -> Result<String> {
     let package = manifest.split("[workspace.package]").nth(1);
     let line = package
@@ -97,7 +113,7 @@ fn current_version(manifest: &str) -> Result<String> {
         .into())
 }
 
-/// Sets the version of the workspace and of the crates that depend on each other.
+/// Sets the version of the workspace and of its crates' dependencies on each other.
 fn set_version(manifest: &str, current: &str, version: &str) -> Result<String> {
     let numbers: Vec<&str> = version.split('.').collect();
     if numbers.len() != 3 || numbers.iter().any(|n| n.parse::<u32>().is_err()) {
@@ -116,7 +132,7 @@ fn set_version(manifest: &str, current: &str, version: &str) -> Result<String> {
     Ok(lines.collect::<Vec<_>>().join("\n") + "\n")
 }
 
-/// Puts what is under "Unreleased" under `version`, and leaves an empty "Unreleased" above it.
+/// Moves the entries under "Unreleased" to `version` and leaves "Unreleased" empty.
 fn close_unreleased(changelog: &str, version: &str, date: &str) -> Result<String> {
     const HEADING: &str = "## [Unreleased]\n";
     let (before, rest) = changelog
@@ -140,7 +156,7 @@ mod tests {
         other = { version = \"0.1.0\" }\n";
 
     #[test]
-    fn only_our_own_versions_change() {
+    fn only_workspace_versions_change() {
         let current = current_version(MANIFEST).unwrap();
         let changed = set_version(MANIFEST, &current, "0.2.0").unwrap();
         assert!(changed.contains("[workspace.package]\nversion = \"0.2.0\""));
@@ -150,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn unreleased_entries_move_below_the_version() {
+    fn unreleased_entries_move_to_the_version() {
         let changelog = "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- A.\n\n## [0.1.0] - 2026-01-01\n\n- B.\n";
         let closed = close_unreleased(changelog, "0.2.0", "2026-02-03").unwrap();
         assert_eq!(
@@ -161,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_needs_a_changelog() {
+    fn release_without_changelog_entries_fails() {
         let changelog = "## [Unreleased]\n\n## [0.1.0]\n\n- B.\n";
         assert!(close_unreleased(changelog, "0.2.0", "2026-02-03").is_err());
     }

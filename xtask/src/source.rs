@@ -1,7 +1,7 @@
-//! Just enough of a Rust lexer to tell code, comments and literals apart.
+//! Just enough of a Rust lexer to distinguish code, comments and literals.
 //!
-//! The checks search source text with regular expressions; what they must not find is what stands
-//! in a string, or (for some) in a comment. [`mask`] blanks those and keeps every line where it is.
+//! The checks search source text with regular expressions, which must not match inside strings or,
+//! for some checks, comments. [`mask`] blanks those without moving any line.
 
 /// What [`mask`] leaves readable.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(crate) enum Keep {
     CodeAndComments,
 }
 
-/// `source` with the inside of literals (and, for [`Keep::Code`], comments) replaced by spaces.
+/// Returns `source` with literals (and, for [`Keep::Code`], comments) replaced by spaces.
 pub(crate) fn mask(source: &str, keep: Keep) -> String {
     let mut masked = String::with_capacity(source.len());
     let mut rest = source;
@@ -32,8 +32,8 @@ pub(crate) fn mask(source: &str, keep: Keep) -> String {
     masked
 }
 
-/// The length of the token `rest` begins with, and whether it stays readable. Code comes one
-/// character at a time; `after_word` says that `r` or `b` continues an identifier here.
+/// Returns the length of the token at the start of `rest` and whether it stays readable. Code is
+/// consumed one character at a time. With `after_word`, an `r` or `b` continues an identifier.
 fn token(rest: &str, after_word: bool, keep: Keep) -> (usize, bool) {
     let comments = keep == Keep::CodeAndComments;
     if rest.starts_with("//") {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_and_comments_vanish_and_lines_stay() {
+    fn literals_and_comments_are_blanked() {
         assert_eq!(code("a // b\nc"), "a     \nc");
         assert_eq!(code("a /* b /* c */\nd */ e"), "a             \n     e");
         assert_eq!(code(r#"f("x\"y", z)"#), "f(      , z)");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn lifetimes_and_names_that_end_in_r_stay() {
+    fn lifetimes_and_names_ending_in_r_are_kept() {
         assert_eq!(code("fn f<'a>(x: &'a str) {}"), "fn f<'a>(x: &'a str) {}");
         assert_eq!(code("for\"x\""), "for   ");
         assert_eq!(code("('\"', \"b\")"), "(   ,    )");

@@ -1,4 +1,4 @@
-//! What test programs say of themselves, added up.
+//! Adds up the results that test binaries print.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::sync::LazyLock;
@@ -20,7 +20,7 @@ static RESULT: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 impl Totals {
-    /// Prints everything `output` says, as it comes, and adds up the results.
+    /// Prints `output` as it arrives and adds up the results.
     pub(crate) fn echo(output: impl Read) -> Self {
         let mut totals = Self::default();
         for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_of_several_programs_add_up() {
+    fn results_of_several_binaries_add_up() {
         let output = "running 3 tests\n\
             test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1s\n\
             a line that mentions test result: ok. 9 passed\n\

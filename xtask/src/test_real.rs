@@ -1,4 +1,4 @@
-//! `cargo xtask test-real`: the tests that need a real control plane, with one of their own.
+//! `cargo xtask test-real`: runs the tests that need a real control plane, and starts one for them.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -17,34 +17,33 @@ use crate::real_cluster::{
 use crate::test_output::Totals;
 use crate::workspace::{self, ChildFailed};
 
-/// The feature that compiles such tests: their test target requires it.
+/// The feature that their test targets require.
 const FEATURE: &str = "real-cluster";
 
-/// Each run works in a directory of its own and holds its lock. The logs of a failed run stay until
-/// the next one.
+/// Each run has its own locked directory. The logs of a failed run stay until the next run.
 const RUN_PREFIX: &str = "test-";
 
-/// How long the tests may take to end after Ctrl-C.
+/// Grace period for the tests after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {
-    /// Passed on to `cargo test`: the name of a test, or `-- --nocapture`
+    /// Arguments for `cargo test`: a test name, or `-- --nocapture`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     cargo_test: Vec<String>,
 }
 
-/// Brings the control planes up, runs the tests, takes them down whatever happened to them, and adds
-/// their results to `totals`.
+/// Starts two control planes, runs the tests, stops the control planes in any case, and adds the
+/// results to `totals`.
 ///
-/// There are two: a whole one, and an API server whose objects nobody changes but the tests. Before
-/// all tests, not before some, the committed tables of built-in kinds are compared with the latter.
+/// One control plane is complete; the other has no controller manager, so that only the tests change
+/// its objects. A full run first compares the committed tables of built-in kinds with the latter.
 pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
     let interrupt = Interrupt::install()?;
     let runs = real_cluster::cache_dir()?.join("run");
     real_cluster::down_abandoned(&runs, RUN_PREFIX)?;
 
-    // First of all: a compile error needs no control plane.
+    // Compile first: a compile error needs no control plane.
     let mut tests = Tests {
         targets: targets()?,
         variables: Vec::new(),
@@ -66,7 +65,7 @@ pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
         let bare = scope.spawn(|| up("bare-", false));
         (up("", true), bare.join())
     });
-    let bare = bare.unwrap_or_else(|_| Err(anyhow!("starting the API server panicked")));
+    let bare = bare.unwrap_or_else(|_| Err(anyhow!("panicked while starting the API server")));
     let (whole, bare) = match (whole, bare) {
         (Ok(whole), Ok(bare)) => (whole, bare),
         (Ok(one), Err(why)) | (Err(why), Ok(one)) => {
@@ -104,11 +103,11 @@ fn check_tables(args: &Args, server: &ControlPlane) -> Result<()> {
         return Ok(());
     }
     generate::check(server.dir().kubeconfig(), server.kubectl())?;
-    println!("the tables of built-in kinds are those of the server");
+    println!("the tables of built-in kinds match the server");
     Ok(())
 }
 
-/// The names of the workspace's test targets of this kind.
+/// Returns the names of the workspace's test targets that require [`FEATURE`].
 fn targets() -> Result<Vec<String>> {
     let out = workspace::cargo()
         .args(["metadata", "--no-deps", "--format-version=1"])
@@ -131,14 +130,14 @@ fn targets() -> Result<Vec<String>> {
         .filter_map(|target| target["name"].as_str().map(str::to_owned))
         .collect();
     if names.is_empty() {
-        bail!("no test target of the workspace requires the feature {FEATURE}");
+        bail!("no test target requires the feature {FEATURE}");
     }
     Ok(names)
 }
 
 struct Tests<'a> {
     targets: Vec<String>,
-    /// Through which the tests find what they need.
+    /// Environment variables through which the tests find the control planes.
     variables: Vec<(&'static str, PathBuf)>,
     interrupt: Interrupt,
     totals: &'a mut Totals,
@@ -146,7 +145,7 @@ struct Tests<'a> {
 
 impl Tests<'_> {
     fn cargo_test(&mut self, args: &[String]) -> Result<()> {
-        // The whole workspace is named, so that dependencies are compiled as for a plain
+        // `--workspace` enables the same features as a plain
         // `cargo test`.
         let mut command = workspace::cargo();
         command.args(["test", "--workspace", "--features", FEATURE]);
@@ -158,12 +157,12 @@ impl Tests<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         command.envs(self.variables.iter().map(|(name, path)| (name, path)));
-        // A group of its own: whoever is asked to stop, cargo, the tests or we, all of them stop.
+        // In a process group of its own, so that cargo and the tests can be stopped together.
         let mut child = command
             .process_group(0)
             .spawn()
             .context("cannot run cargo test")?;
-        let output = child.stdout.take().context("no output of cargo test")?;
+        let output = child.stdout.take().context("cargo test has no output")?;
         let echo = std::thread::spawn(move || Totals::echo(output));
         let outcome = self.wait(&mut child);
         self.totals.add(echo.join().unwrap_or_default());
@@ -187,7 +186,7 @@ impl Tests<'_> {
     }
 }
 
-/// Ends cargo and all it started.
+/// Stops cargo and everything it started.
 fn stop(child: &mut Child) -> Result<()> {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let signal = |signal| group.map(|group| kill_process_group(group, signal));
@@ -196,7 +195,7 @@ fn stop(child: &mut Child) -> Result<()> {
     while child.try_wait()?.is_none() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(50));
     }
-    // The group may outlive cargo; once it is empty this does nothing.
+    // The group may outlive cargo. Signalling an empty group is a no-op.
     let _ = signal(Signal::KILL);
     child.wait()?;
     Ok(())

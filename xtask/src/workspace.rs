@@ -1,4 +1,4 @@
-//! Where the workspace is, which files it has, and how a child's exit code becomes ours.
+//! The workspace's root and files, and child processes whose exit code becomes ours.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
@@ -11,7 +11,7 @@ pub(crate) fn root() -> &'static Path {
     xtask.parent().unwrap_or(xtask)
 }
 
-/// The cargo that runs this task.
+/// Returns a command for the cargo that runs this task.
 pub(crate) fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -20,10 +20,10 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Removes what cargo tells a program about its own package.
+/// Removes the variables that `cargo run` sets for the package it runs.
 ///
-/// Build scripts that look at these variables, such as ring's, would run again, and everything that
-/// depends on them be compiled again, whenever a cargo of ours follows one of the shell's.
+/// Build scripts that read them, such as ring's, would rerun and recompile everything above them each
+/// time a cargo started here follows one started from a shell.
 pub(crate) fn as_from_a_shell(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
@@ -33,7 +33,7 @@ pub(crate) fn as_from_a_shell(command: &mut Command) {
     }
 }
 
-/// Runs `command` with its output shown, and fails if it does.
+/// Runs `command` with inherited output; a failed exit status is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.stdin(Stdio::null()).status();
     let status = status.with_context(|| format!("cannot run {}", words(command)))?;
@@ -44,7 +44,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     }
 }
 
-/// The command as it would be typed.
+/// Formats the command as typed in a shell.
 fn words(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name();
     let words = program.into_iter().chain(command.get_args());
@@ -52,19 +52,19 @@ fn words(command: &Command) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Where cargo puts what it builds here.
+/// Returns cargo's target directory.
 pub(crate) fn target() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     target.map_or_else(|| root().join("target"), |target| root().join(target))
 }
 
-/// `path` as people write it: relative to the root.
+/// Returns `path` relative to the root.
 pub(crate) fn relative<'a>(root: &Path, path: &'a Path) -> &'a Path {
     path.strip_prefix(root).unwrap_or(path)
 }
 
-/// Every file below `root` with one of `extensions`, sorted; build output and hidden folders are
-/// left out.
+/// Returns every file below `root` with one of `extensions`, sorted. Skips build output and hidden
+/// folders.
 pub(crate) fn files(root: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_path_buf()];
@@ -92,7 +92,7 @@ pub(crate) fn files(root: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A child process failed; `cargo xtask` ends with the child's own exit code.
+/// A child process failed; `cargo xtask` exits with the child's exit code.
 #[derive(Debug)]
 pub(crate) struct ChildFailed {
     pub(crate) what: String,
@@ -111,7 +111,7 @@ impl ChildFailed {
         }
     }
 
-    /// As a shell reports a command that Ctrl-C ended.
+    /// Uses the exit code a shell reports after Ctrl-C.
     pub(crate) fn interrupted(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -128,7 +128,7 @@ impl std::fmt::Display for ChildFailed {
 
 impl std::error::Error for ChildFailed {}
 
-/// The exit code `cargo xtask` ends with after `error`.
+/// Returns the exit code of `cargo xtask` after `error`.
 pub(crate) fn exit_code_of(error: &anyhow::Error) -> ExitCode {
     error
         .downcast_ref::<ChildFailed>()
@@ -140,8 +140,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cargo_does_not_inherit_the_package_of_xtask() {
-        // `cargo test` sets them as `cargo run` does.
+    fn cargo_does_not_inherit_package_variables() {
+        // `cargo test` sets them like `cargo run`.
         assert!(std::env::var_os("CARGO_PKG_NAME").is_some());
         let command = cargo();
         let removed = |name: &str| command.get_envs().any(|env| env == (name.as_ref(), None));

@@ -1,4 +1,4 @@
-//! The committed counts, the reason for each, and the toolchain they were taken with.
+//! The committed counts with the reason for each, and the toolchain that produced them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,13 +12,13 @@ use super::count::Count;
 use super::judge::{Report, Verdict};
 use crate::workspace;
 
-/// Everything besides our own code that changes a count.
+/// Everything besides our own code that affects a count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Toolchain {
     rustc: String,
-    /// Copying and searching choose their code by what the processor can do.
+    /// The processor's features: memcpy and memchr select their code at run time.
     cpu: String,
-    /// The allocator and the copying.
+    /// The C library: allocator and memcpy.
     libc: String,
     valgrind: String,
 }
@@ -71,7 +71,7 @@ fn said(program: &str, args: &[&str]) -> Result<String> {
 pub(super) struct Accepted {
     /// Per unit of work.
     pub(super) instructions: f64,
-    /// Why it is what it is, for those who read the diff.
+    /// Why this count was accepted.
     reason: String,
 }
 
@@ -121,8 +121,8 @@ impl Baseline {
         self.paths.insert(path.to_owned(), accepted);
     }
 
-    /// Stores the paths in `named`, or every path outside the limit if none is named. The others
-    /// keep their number, so that small losses cannot add up unseen.
+    /// Stores the paths in `named`, or every path outside the limit if `named` is empty. The others
+    /// keep their count, so that small regressions cannot accumulate unnoticed.
     pub(super) fn accept(
         &mut self,
         report: &Report,

@@ -1,8 +1,8 @@
 //! Counts the instructions of each path with callgrind.
 //!
-//! Callgrind collects while `pintle_gate::measured` is on the stack, so start-up and the making of
-//! inputs cost nothing. Every path runs twice, and the two counts have to agree: a path that is not
-//! deterministic cannot be judged.
+//! Callgrind collects only while `pintle_gate::measured` is on the stack, which excludes start-up and
+//! input generation. Every path runs twice and both counts have to agree: a nondeterministic path
+//! cannot be judged.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,16 +13,16 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::workspace::{self, cargo};
 
-/// The function in which instructions count.
+/// The function whose instructions are counted.
 const MEASURED: &str = "pintle_gate::measured";
 
-/// By how many percent two runs of one path may differ.
+/// Allowed difference between two runs of one path, in percent.
 const NOISE: f64 = 0.5;
 
-/// How long one run may take. They take seconds.
+/// Time limit of one run, which normally takes seconds.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What one unit of work of a path took.
+/// The instructions one unit of work takes.
 #[derive(Clone, Debug)]
 pub(super) struct Count {
     pub(super) path: String,
@@ -30,7 +30,7 @@ pub(super) struct Count {
     pub(super) instructions: f64,
 }
 
-/// A path as the program lists it.
+/// A path, as listed by `pintle-gate`.
 #[derive(Debug, PartialEq, Eq)]
 struct Listed {
     name: String,
@@ -38,12 +38,12 @@ struct Listed {
     what: String,
 }
 
-/// Where the profiles go, for `callgrind_annotate`.
+/// Returns the folder of the profiles, for `callgrind_annotate`.
 pub(super) fn profiles() -> PathBuf {
     workspace::target().join("callgrind")
 }
 
-/// Builds the program and counts the paths in `named`, or all of them.
+/// Builds `pintle-gate` and counts the paths in `named`, or all of them.
 pub(super) fn all(named: &[String]) -> Result<Vec<Count>> {
     let mut build = cargo();
     build.args(["build", "--profile", "gate", "--package", "pintle-gate"]);
@@ -53,7 +53,7 @@ pub(super) fn all(named: &[String]) -> Result<Vec<Count>> {
     for name in named {
         ensure!(
             listed.iter().any(|path| path.name == *name),
-            "no path is called {name}"
+            "unknown path {name}"
         );
     }
     listed.retain(|path| named.is_empty() || named.contains(&path.name));
@@ -69,17 +69,23 @@ fn list(program: &Path) -> Result<Vec<Listed>> {
     let text = String::from_utf8(out.stdout)?;
     let lines = text.lines().map(|line| {
         let mut words = line.splitn(3, ' ');
-        let mut word = || words.next().context("pintle-gate lists `name count what`");
+        let mut word = || {
+            words
+                .next()
+                .context("pintle-gate must list `name count description`")
+        };
         Ok(Listed {
             name: word()?.to_owned(),
-            units: word()?.parse().context("a count is a number")?,
+            units: word()?
+                .parse()
+                .context("pintle-gate listed a count that is not a number")?,
             what: word()?.to_owned(),
         })
     });
     lines.collect()
 }
 
-/// Does `work` for each item, and returns the results in the order of the items.
+/// Runs `work` for each item on all cores and returns the results in the order of the items.
 fn on_all_cores<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R> + Sync,
@@ -101,7 +107,7 @@ fn on_all_cores<T: Sync, R: Send>(
         let results = workers.into_iter().filter_map(|worker| worker.join().ok());
         results.flatten().collect()
     });
-    ensure!(done.len() == items.len(), "a worker of the gate panicked");
+    ensure!(done.len() == items.len(), "a worker thread panicked");
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()
 }
@@ -109,7 +115,7 @@ fn on_all_cores<T: Sync, R: Send>(
 fn count(program: &Path, path: &Listed) -> Result<Count> {
     let run = || {
         let instructions = run(program, &path.name);
-        instructions.with_context(|| format!("cannot count the path {}", path.name))
+        instructions.with_context(|| format!("cannot count path {}", path.name))
     };
     let instructions = agreed(&path.name, run()?, run()?)?;
     Ok(Count {
@@ -119,18 +125,18 @@ fn count(program: &Path, path: &Listed) -> Result<Count> {
     })
 }
 
-/// The smaller of two counts that agree.
+/// Returns the smaller of two counts, if they agree.
 fn agreed(path: &str, first: f64, second: f64) -> Result<f64> {
     let difference = (first - second).abs() / first.min(second) * 100.0;
     ensure!(
         difference <= NOISE,
-        "two runs of the path {path} took {first} and {second} instructions, {difference:.2} % \
+        "two runs of path {path} took {first} and {second} instructions, {difference:.2} % \
          apart: something in it is not deterministic"
     );
     Ok(first.min(second))
 }
 
-/// Runs one path under callgrind and returns what was collected.
+/// Runs one path under callgrind and returns its instruction count.
 fn run(program: &Path, path: &str) -> Result<f64> {
     let profile = profiles().join(format!("{path}.out"));
     let mut out_file = std::ffi::OsString::from("--callgrind-out-file=");
@@ -141,14 +147,14 @@ fn run(program: &Path, path: &str) -> Result<f64> {
         .arg(out_file)
         .arg(program)
         .arg(path)
-        // The environment lies on the stack, whose address seeds the hash maps.
+        // The environment shifts the stack, whose address seeds the hash maps.
         .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
         .context("cannot run valgrind")?;
     let status = wait(child)?;
-    ensure!(status.success(), "the program failed: {status}");
+    ensure!(status.success(), "pintle-gate failed: {status}");
     let text = std::fs::read_to_string(&profile)
         .with_context(|| format!("no profile in {}", profile.display()))?;
     collected(&text)
@@ -163,7 +169,7 @@ fn wait(mut child: Child) -> Result<ExitStatus> {
         if Instant::now() > deadline {
             child.kill()?;
             child.wait()?;
-            bail!("not done within {} s", PATIENCE.as_secs());
+            bail!("not finished within {} s", PATIENCE.as_secs());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -178,7 +184,7 @@ fn collected(profile: &str) -> Result<f64> {
         .context("the profile has no totals")?;
     ensure!(
         total > 0.0,
-        "callgrind collected nothing: is {MEASURED} still a function of its own?"
+        "callgrind collected nothing: was {MEASURED} inlined or renamed?"
     );
     Ok(total)
 }
@@ -188,13 +194,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_of_a_profile_are_the_count() {
+    fn count_is_the_total_of_the_profile() {
         let profile = "version: 1\nevents: Ir\nfn=(1) a\n1 2\n\ntotals: 1234\n";
         assert!((collected(profile).unwrap() - 1234.0).abs() < f64::EPSILON);
     }
 
     #[test]
-    fn profile_that_collected_nothing_is_an_error() {
+    fn empty_profile_is_an_error() {
         let error = collected("totals: 0\n").unwrap_err().to_string();
         assert!(error.contains(MEASURED), "{error}");
         assert!(collected("events: Ir\n").is_err());

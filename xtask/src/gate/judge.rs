@@ -1,11 +1,11 @@
-//! What a count means beside its baseline.
+//! Compares counts with the baseline.
 
 use std::fmt;
 
 use super::baseline::Baseline;
 use super::count::Count;
 
-/// How many percent a path may move from its baseline.
+/// Allowed change of a path relative to its baseline, in percent.
 pub(super) const LIMIT: f64 = 3.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Row {
             None => Verdict::Gone,
             Some(change) if change > LIMIT => Verdict::Regression,
             Some(change) if change < -LIMIT => Verdict::Improvement,
-            // Also a baseline of zero, which is not a number here.
+            // Also covers a baseline of zero.
             Some(change) if change.is_nan() => Verdict::New,
             Some(_) => Verdict::Same,
         }
@@ -52,7 +52,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Compares `counts` with the baseline; `all` says that a path without a count is gone.
+    /// Compares `counts` with the baseline. With `all`, a path without a count counts as removed.
     pub(super) fn new(baseline: &Baseline, counts: &[Count], all: bool) -> Self {
         let before = |path: &str| Some(baseline.paths.get(path)?.instructions);
         let mut rows: Vec<Row> = counts
@@ -82,7 +82,7 @@ impl Report {
         rows.map(|row| row.path.clone()).collect()
     }
 
-    /// The paths that need a reason.
+    /// Returns the paths that need a reason.
     pub(super) fn failures(&self) -> Vec<String> {
         [Verdict::Regression, Verdict::New, Verdict::Gone]
             .iter()
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn planted_regression_of_five_percent_fails() {
+    fn regression_of_five_percent_fails() {
         let before = [("skim", 20_000.0), ("queue", 400.0)];
         let report = report(&before, &[("skim", 20_000.0), ("queue", 420.0)]);
         assert_eq!(report.failures(), ["queue"]);
@@ -161,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn improvement_is_named_and_does_not_fail() {
+    fn improvement_is_reported_and_passes() {
         let report = report(&[("a", 100.0)], &[("a", 90.0)]);
         assert!(report.failures().is_empty());
         assert_eq!(report.names(Verdict::Improvement), ["a"]);
     }
 
     #[test]
-    fn new_and_vanished_paths_fail_until_accepted() {
+    fn new_and_removed_paths_fail_until_accepted() {
         let mut baseline = baseline(&[("old", 1.0)]);
         let now = counts(&[("new", 1.0)]);
         let report = Report::new(&baseline, &now, true);
@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn naming_paths_leaves_the_others_alone() {
+    fn unnamed_paths_are_not_judged() {
         let baseline = baseline(&[("a", 100.0), ("b", 100.0)]);
         let report = Report::new(&baseline, &counts(&[("a", 100.0)]), false);
         assert!(report.failures().is_empty());
     }
 
     #[test]
-    fn accepting_stores_only_what_moved_beyond_the_limit() {
+    fn accept_stores_only_changes_beyond_the_limit() {
         let mut baseline = baseline(&[("a", 100.0), ("b", 100.0)]);
         let now = counts(&[("a", 110.0), ("b", 102.0)]);
         let report = Report::new(&baseline, &now, true);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn accepting_a_named_path_stores_small_changes() {
+    fn accept_of_a_named_path_stores_small_changes() {
         let mut baseline = baseline(&[("a", 100.0)]);
         let report = Report::new(&baseline, &counts(&[("a", 98.0)]), false);
         let stored = baseline.accept(&report, &["a".to_owned()], "faster");

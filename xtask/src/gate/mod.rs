@@ -1,10 +1,9 @@
-//! `cargo xtask gate`: fails when a hot path takes more instructions than its baseline allows.
+//! `cargo xtask gate`: fails if a hot path takes more instructions than its baseline allows.
 //!
-//! Times depend on the machine and on what else it does; instructions do not. The program
-//! `pintle-gate` runs one path per process, [`count`] counts its instructions with callgrind, and
-//! [`judge`] compares them with the [`baseline`] in `benches/gate.json`. A path that became dearer
-//! on purpose is accepted with a reason, which is stored beside the new number: the diff, the
-//! number and the reason are one commit.
+//! Timings depend on the machine and its load; instruction counts do not. `pintle-gate` runs one path
+//! per process, [`count`] counts its instructions with callgrind, and [`judge`] compares them with the
+//! [`baseline`] in `benches/gate.json`. An intended regression is accepted with a reason, stored next
+//! to the new count, so that code, count and reason land in one commit.
 
 mod baseline;
 mod count;
@@ -17,10 +16,10 @@ use self::judge::{LIMIT, Report, Verdict};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
-    /// Which paths; all of them if none is named
+    /// Paths to measure [default: all]
     paths: Vec<String>,
-    /// Store what is measured as the new baseline, with the reason why it may differ.
-    /// Without paths, only those that moved by more than the limit are stored
+    /// Store the counts as the new baseline, with the reason for the change.
+    /// Without paths, stores only those that changed by more than the limit
     #[arg(long, value_name = "REASON")]
     accept: Option<String>,
 }
@@ -42,17 +41,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let stored = baseline.accept(&report, &args.paths, reason);
             println!("stored: {}", list(&stored));
         } else if args.paths.is_empty() {
-            // Numbers of two toolchains do not belong in one file.
+            // Counts of different toolchains are not comparable.
             baseline = Baseline::new(toolchain, &counts, reason);
-            println!("stored: all paths, with the toolchain they were measured with");
+            println!("stored: all paths, and the toolchain");
         } else {
-            bail!("the toolchain has changed, so all paths have to be accepted together");
+            bail!(
+                "the toolchain differs from the baseline's: accept all paths together (name none)"
+            );
         }
         return baseline.write();
     }
     if !judged {
         println!(
-            "NOT JUDGED: the baseline was taken with another toolchain.\n  baseline: {}\n  here:     \
+            "NOT JUDGED: the baseline is from another toolchain.\n  baseline: {}\n  here:     \
              {toolchain}\nTo move it: cargo xtask gate --accept \"<which update>\"",
             baseline.toolchain
         );
@@ -61,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let improved = report.names(Verdict::Improvement);
     if !improved.is_empty() {
         println!(
-            "faster by more than {LIMIT} %: {}. Keep it that way: cargo xtask gate --accept \
+            "faster by more than {LIMIT} %: {}. Lock it in: cargo xtask gate --accept \
              \"<what made it faster>\"",
             list(&improved)
         );
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "instruction counts differ from the baseline: {}\nfind out why (the profiles are in {}), or \
+        "instruction counts differ from the baseline: {}\nfind out why (profiles are in {}), or \
          say why it is worth it: cargo xtask gate --accept \"<reason>\"",
         list(&failed),
         count::profiles().display(),

@@ -1,11 +1,11 @@
-//! Reads the Go types of published modules: just enough of the language for the files they are in.
+//! Parses the Go types of published modules: just enough of Go for the files that define them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 
-/// A field's type, as far as its encodings tell types apart.
+/// A field's type, as far as its encodings distinguish types.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Ty {
     String,
@@ -15,7 +15,7 @@ pub(super) enum Ty {
     Double,
     Bytes,
     List(Box<Ty>),
-    /// A list that is a message of its own in protobuf.
+    /// A list that protobuf encodes as a message.
     Wrapped(Box<Ty>),
     Map(Box<Ty>),
     /// A struct, by package and name.
@@ -25,7 +25,7 @@ pub(super) enum Ty {
 /// One field of a struct.
 #[derive(Debug, Clone)]
 pub(super) struct Field {
-    /// The JSON name; empty for a struct whose fields stand inline.
+    /// The JSON name; empty for an inlined struct.
     pub(super) name: String,
     pub(super) ty: Ty,
     pub(super) pointer: bool,
@@ -46,7 +46,7 @@ enum Definition {
 struct RawField {
     ty: String,
     tag: String,
-    /// Index of the file it stands in: imports are per file.
+    /// Index of the file that defines it: imports are per file.
     file: usize,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Source {
     packages: BTreeMap<String, Package>,
 }
 
-/// The types that encode themselves: they are leaves, whatever their Go fields are.
+/// Types with their own encoding: leaves, whatever their Go fields are.
 pub(super) const LEAVES: [(&str, &str); 11] = [
     ("k8s.io/apimachinery/pkg/api/resource", "Quantity"),
     ("k8s.io/apimachinery/pkg/util/intstr", "IntOrString"),
@@ -106,7 +106,7 @@ impl Source {
         }
         let mut parts = package.splitn(3, '/');
         let (Some(domain), Some(module)) = (parts.next(), parts.next()) else {
-            bail!("{package} is no package of a module");
+            bail!("{package} is not in a known module");
         };
         let mut dir = self
             .cache
@@ -139,7 +139,7 @@ impl Source {
         Ok(())
     }
 
-    /// The fields of a struct, in their order.
+    /// Returns the fields of a struct, in order.
     pub(super) fn fields(&mut self, package: &str, name: &str) -> Result<Vec<Field>> {
         self.load(package)?;
         let found = self.packages[package].definitions.get(name).cloned();
@@ -191,10 +191,12 @@ impl Source {
                 Ty::List(Box::new(self.resolve(package, item, file)?))
             }
             _ if ty.starts_with("map[") => {
-                let (_, value) = ty[4..].split_once(']').context("a map without values")?;
+                let (_, value) = ty[4..]
+                    .split_once(']')
+                    .context("map type without a value type")?;
                 let value = self.resolve(package, value.trim_start_matches('*'), file)?;
                 Ty::Map(Box::new(match value {
-                    // A list cannot stand in a protobuf map: it is a message there.
+                    // A protobuf map cannot hold a list, so the list becomes a message.
                     Ty::List(item) => Ty::Wrapped(item),
                     value => value,
                 }))
@@ -279,7 +281,7 @@ fn field(line: &str, file: usize) -> Option<RawField> {
     let tag = tag.split('`').next()?.to_owned();
     let mut words = head.split_whitespace();
     let first = words.next()?.to_owned();
-    // Without a name of its own a struct is embedded.
+    // A struct without a name is embedded.
     let ty = words.next().map_or(first, str::to_owned);
     Some(RawField { ty, tag, file })
 }

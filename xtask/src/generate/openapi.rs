@@ -37,7 +37,7 @@ impl Schemas {
     }
 }
 
-/// What the schema of a property adds to its type: `key=value` words.
+/// Returns what the schema of a property adds to its type, as `key=value` words.
 pub(super) fn extras(property: &Value) -> Vec<String> {
     let mut words = Vec::new();
     let texts = |value: &Value| -> String {

@@ -1,7 +1,7 @@
-//! The table of seeds: the objects a kube-apiserver creates when it starts, as they are stored.
+//! The table of seeds: the objects a kube-apiserver creates when it starts, as stored.
 //!
-//! What differs between servers (uid, time) becomes a placeholder, and who manages the fields, which
-//! is the same for many objects, is written once.
+//! Values that differ between servers (UID, time) become placeholders, and `managedFields`, which
+//! many objects share, are written once.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::VERSION;
 
-/// The resources that have seeds, with the label that tells them from what others made.
+/// The resources with seeds, and the label that identifies the server's own objects.
 pub(super) const RESOURCES: [(&str, &str, &str); 7] = [
     ("rbac.authorization.k8s.io", "clusterroles", BOOTSTRAPPING),
     (
@@ -31,13 +31,13 @@ pub(super) const RESOURCES: [(&str, &str, &str); 7] = [
 
 const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping=rbac-defaults";
 
-/// Writes the table from the list of each of [`RESOURCES`].
+/// Renders the table from the list of each of [`RESOURCES`].
 pub(super) fn table(lists: &[Value]) -> Result<String> {
     let mut managers: Vec<String> = Vec::new();
     let mut body = String::new();
     for ((group, plural, _), list) in RESOURCES.iter().zip(lists) {
         writeln!(body, "R\t{group}\t{plural}")?;
-        let items = list["items"].as_array().context("a list without items")?;
+        let items = list["items"].as_array().context("list without items")?;
         for item in items.iter().filter(|item| is_system(plural, item)) {
             let line = object(item, &mut managers)?;
             writeln!(body, "{line}")?;
@@ -50,7 +50,7 @@ pub(super) fn table(lists: &[Value]) -> Result<String> {
     Ok(out + &body)
 }
 
-/// Whether the server made it: others may make objects of kinds that carry no label of its own.
+/// Returns whether the server created the object, for kinds without an identifying label.
 fn is_system(plural: &str, item: &Value) -> bool {
     let name = item["metadata"]["name"].as_str().unwrap_or_default();
     match plural {
@@ -105,14 +105,14 @@ fn object(item: &Value, all_managers: &mut Vec<String>) -> Result<String> {
     let metadata = metadata.replace("\"$managers\"", "$managers");
     let rest = Value::Object(item).to_string();
     let (Some(metadata), Some(rest)) = (metadata.strip_prefix('{'), rest.strip_prefix('{')) else {
-        anyhow::bail!("{key} is no object");
+        anyhow::bail!("{key} is not an object");
     };
     let line = format!("O\t{key}\t{}\t{at}\t{metadata},{rest}", labels.join(","));
     let times = line.matches("$time").count();
     let placeholders = times + line.matches("$uid").count() + line.matches("$managers").count();
     ensure!(
         line.matches('$').count() == placeholders && !line.contains('\n'),
-        "{key} breaks the table"
+        "{key} contains a separator of the table"
     );
     Ok(line)
 }
@@ -126,7 +126,7 @@ fn conditions(item: &mut Map<String, Value>) -> impl Iterator<Item = &mut Value>
         .flatten()
 }
 
-/// Who manages the fields, without those that are not part of the server.
+/// Returns the `managedFields` entries of the server's own managers.
 fn managers(value: Option<Value>) -> String {
     let mut managers = match value {
         Some(Value::Array(managers)) => managers,

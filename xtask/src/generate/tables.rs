@@ -27,10 +27,10 @@ fn schema_name((package, name): &Name) -> String {
     format!("io.k8s.{}.{name}", path.replace('/', "."))
 }
 
-/// All types reachable from what is served.
+/// All types reachable from served kinds.
 struct Types {
     fields: BTreeMap<Name, Vec<Field>>,
-    /// For a struct whose fields stand inline somewhere: where.
+    /// The type that inlines this struct, if any.
     inlined_by: BTreeMap<Name, Name>,
 }
 
@@ -78,7 +78,7 @@ impl Types {
         Ok(types)
     }
 
-    /// The schema that specifies the fields of `name`: its own, or one they stand inline in.
+    /// Returns the schema that specifies the fields of `name`: its own, or that of a type that inlines it.
     fn specified_in(&self, name: &Name, schemas: &Schemas) -> Option<String> {
         let mut name = name;
         loop {
@@ -91,7 +91,7 @@ impl Types {
     }
 }
 
-/// The table of types.
+/// Renders the table of types.
 pub(super) fn types(source: &mut Source, schemas: &Schemas) -> Result<String> {
     let types = Types::collect(source, schemas)?;
     let packages: BTreeSet<&str> = types.fields.keys().map(|name| name.0.as_str()).collect();
@@ -150,7 +150,10 @@ pub(super) fn types(source: &mut Source, schemas: &Schemas) -> Result<String> {
             }
             write!(out, "{}\t{ty}\t{}\t{flags}", field.name, field.number)?;
             for word in property.map(extras).unwrap_or_default() {
-                ensure!(!word.contains(['\t', '\n']), "{word:?} breaks the table");
+                ensure!(
+                    !word.contains(['\t', '\n']),
+                    "{word:?} contains a separator of the table"
+                );
                 write!(out, "\t{word}")?;
             }
             out.push('\n');
@@ -159,7 +162,7 @@ pub(super) fn types(source: &mut Source, schemas: &Schemas) -> Result<String> {
     Ok(out)
 }
 
-/// What the schema says of the type as a whole.
+/// Returns what the schema says about the type as a whole.
 fn type_words(schema: Option<&Value>) -> String {
     let mut out = String::new();
     let Some(schema) = schema else {
@@ -168,7 +171,7 @@ fn type_words(schema: Option<&Value>) -> String {
     let kinds = schema
         .get("x-kubernetes-group-version-kind")
         .and_then(Value::as_array);
-    // Options and watch events are of every group: they have no kind of their own.
+    // Options and watch events exist in every group and have no kind of their own.
     if let Some([kind]) = kinds.map(Vec::as_slice) {
         let word = |key: &str| kind[key].as_str().unwrap_or_default();
         let _ = write!(
@@ -203,7 +206,7 @@ fn encode(ty: &Ty, short: &dyn Fn(&str, &str) -> String) -> String {
     }
 }
 
-/// The table of resources.
+/// Renders the table of resources.
 pub(super) fn resources(lists: &[Value]) -> Result<String> {
     let mut out = String::new();
     writeln!(
@@ -226,7 +229,7 @@ pub(super) fn resources(lists: &[Value]) -> Result<String> {
     for list in lists {
         let name = list["groupVersion"]
             .as_str()
-            .context("a resource list without a name")?;
+            .context("resource list without a name")?;
         writeln!(out, "G\t{name}")?;
         for resource in list["resources"].as_array().into_iter().flatten() {
             let text = |key: &str| match resource[key].as_str() {

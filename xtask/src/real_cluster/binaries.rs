@@ -1,8 +1,8 @@
-//! The programs, built from the Go module proxy and kept in the user's cache.
+//! Builds the control plane's programs from the Go module proxy, into the user's cache.
 //!
-//! `xtask/real-cluster/go.mod` pins every version. A build goes to a folder of its own and is
-//! renamed into place when it is whole, so a folder that exists is complete. Its name holds the
-//! versions and a fingerprint of all that shapes the build.
+//! `xtask/real-cluster/go.mod` pins every version. Each build has its own folder, renamed into place
+//! when finished, so an existing folder is always complete. Its name contains the versions and a
+//! fingerprint of everything that affects the build.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::interrupt::Interrupt;
 const GO_MOD: &str = include_str!("../../real-cluster/go.mod");
 const GO_SUM: &str = include_str!("../../real-cluster/go.sum");
 
-/// Name of the binary, and the Go package it is built from.
+/// Binaries and the Go packages they are built from.
 const PROGRAMS: [(&str, &str); 4] = [
     ("etcd", "go.etcd.io/etcd/server/v3"),
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
@@ -29,7 +29,7 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
 ];
 
-/// Static, reproducible, and none of the surrounding environment's taste.
+/// Static and reproducible, independent of the user's Go settings.
 const ENVIRONMENT: [(&str, &str); 4] = [
     ("CGO_ENABLED", "0"),
     ("GOTOOLCHAIN", "local"),
@@ -37,7 +37,7 @@ const ENVIRONMENT: [(&str, &str); 4] = [
     ("GOWORK", "off"),
 ];
 
-/// The folder with all four programs, built first if it is not there.
+/// Returns the folder with all four programs, building them if necessary.
 pub(crate) fn ensure(cache: &Path, interrupt: &Interrupt) -> Result<PathBuf> {
     let versions = Versions::pinned()?;
     let home = cache.join(versions.folder_name());
@@ -56,7 +56,7 @@ pub(crate) fn ensure(cache: &Path, interrupt: &Interrupt) -> Result<PathBuf> {
 fn build(home: &Path, bin: &Path, versions: &Versions, interrupt: &Interrupt) -> Result<()> {
     check_go(&versions.go)?;
     println!(
-        "building Kubernetes {} and etcd {} from source, once for this machine: about ten minutes on two cores",
+        "building Kubernetes {} and etcd {} from source (once per machine, about ten minutes on two cores)",
         versions.kubernetes, versions.etcd
     );
     let (unfinished, module) = (home.join("bin.unfinished"), home.join("module"));
@@ -87,17 +87,17 @@ fn build(home: &Path, bin: &Path, versions: &Versions, interrupt: &Interrupt) ->
             .status()
             .context("cannot run go")?;
         if interrupt.is_raised() {
-            bail!("interrupted; what is compiled so far stays in Go's build cache");
+            bail!("interrupted; finished packages stay in Go's build cache");
         }
         if !status.success() {
             bail!("building {name} failed:\n{}", last_lines(&log, 20));
         }
         println!("  {name:<24} {:>4} s", started.elapsed().as_secs());
     }
-    std::fs::rename(&unfinished, bin).context("cannot put the binaries in place")
+    std::fs::rename(&unfinished, bin).context("cannot move the binaries into place")
 }
 
-/// Go is needed here and nowhere else, so its absence is explained.
+/// Only the real control plane needs Go, so the error explains that.
 fn check_go(needed: &str) -> Result<()> {
     let advice = format!(
         "the real control plane is built from source with Go {needed} or newer: \
@@ -123,7 +123,7 @@ fn check_go(needed: &str) -> Result<()> {
     Ok(())
 }
 
-/// `1.26.8` as numbers; what is not a number (a release candidate's tail) counts as nothing.
+/// Parses `1.26.8` into numbers; a non-numeric part, such as a release candidate's suffix, is 0.
 fn release(version: &str) -> Vec<u32> {
     version
         .split('.')
@@ -131,7 +131,7 @@ fn release(version: &str) -> Vec<u32> {
         .collect()
 }
 
-/// What go.mod pins.
+/// The versions go.mod pins.
 struct Versions {
     kubernetes: String,
     etcd: String,
@@ -166,7 +166,7 @@ impl Versions {
         )
     }
 
-    /// Kubernetes takes its version from the linker; without it a server calls itself v0.0.0.
+    /// Kubernetes takes its version from linker flags; without them a server reports v0.0.0.
     fn link_flags(&self) -> String {
         let mut numbers = self.kubernetes.trim_start_matches('v').split('.');
         let (major, minor) = (numbers.next().unwrap_or("0"), numbers.next().unwrap_or("0"));
@@ -188,7 +188,7 @@ impl Versions {
     }
 }
 
-/// FNV-1a: the same on every machine and in every release of Rust.
+/// FNV-1a, which is stable across machines and Rust releases.
 fn fingerprint(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn go_mod_pins_one_version_of_everything() {
+    fn go_mod_pins_every_version_once() {
         let versions = Versions::pinned().unwrap();
         assert_eq!(versions.kubernetes, "v1.36.4");
         assert_eq!(versions.etcd, "v3.6.8");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_go_is_seen() {
+    fn older_go_is_rejected() {
         assert!(release("1.25.9") < release("1.26.0"));
         assert!(release("1.26.8") > release("1.26.0"));
         assert!(release("2.0") > release("1.26.0"));

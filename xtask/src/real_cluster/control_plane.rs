@@ -1,4 +1,4 @@
-//! Starting and stopping the processes of one control plane, in order.
+//! Starts and stops the processes of one control plane, in order.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::interrupt::Interrupt;
 
-/// How long each step may take: the API server until it is ready, the controller manager until its
-/// first work is done. Seconds are usual; a busy machine takes longer.
+/// Time limit of each step: the API server until it is ready, the controller manager until its first
+/// object exists. Normally seconds; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +34,8 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts a control plane in `dir` and waits until it is ready. If that fails, nothing stays
-    /// behind but the logs.
+    /// Starts a control plane in `dir` and waits until it is ready. A failure leaves only the logs
+    /// behind.
     pub(crate) fn up(dir: RunDir, options: Options, interrupt: &Interrupt) -> Result<Self> {
         if let Some(state) = alive(&dir)? {
             bail!(
@@ -46,7 +46,7 @@ impl ControlPlane {
             );
         }
         let bin = binaries::ensure(&cache_dir()?, interrupt)?;
-        // A port that was free a moment ago may be taken when the process wants it.
+        // Another process may take a free port before ours binds it.
         for _ in 0..3 {
             let mut start = Start::new(&dir, &bin, options, interrupt)?;
             match start.run() {
@@ -63,10 +63,10 @@ impl ControlPlane {
                 }
             }
         }
-        bail!("three times in a row another process took a port before we could: try again")
+        bail!("another process took a chosen port, three times in a row; try again")
     }
 
-    /// The control plane of `dir`, if it is running.
+    /// Returns the control plane of `dir`, if it is running.
     pub(crate) fn running(dir: RunDir) -> Result<Option<Self>> {
         Ok(alive(&dir)?.map(|state| Self { dir, state }))
     }
@@ -75,18 +75,18 @@ impl ControlPlane {
         &self.dir
     }
 
-    /// The folder of the binaries, kubectl among them.
+    /// The folder of the binaries, including kubectl.
     pub(crate) fn bin(&self) -> &Path {
         &self.state.bin
     }
 
-    /// The processes, in the order in which they were started.
+    /// The processes, in start order.
     pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
         let processes = self.state.processes.iter();
         processes.filter_map(|process| u32::try_from(process.pid).ok())
     }
 
-    /// Stops the API server, starts it again, and waits until it is ready.
+    /// Restarts the API server and waits until it is ready.
     pub(crate) fn restart_api_server(&mut self, interrupt: &Interrupt) -> Result<()> {
         let server = self.process("kube-apiserver")?;
         *server = server.restart()?;
@@ -95,20 +95,21 @@ impl ControlPlane {
         wait_for(&self.dir, &self.state, interrupt, what, "/readyz")
     }
 
-    /// Compacts etcd up to its present revision, and returns that.
+    /// Compacts etcd up to its current revision and returns it.
     pub(crate) fn compact(&mut self) -> Result<i64> {
-        // Any request is answered with the revision.
+        // Every response carries the revision.
         let range = self.ask_etcd("range", &serde_json::json!({ "key": "AA==" }))?;
         let revision = range["header"]["revision"].as_str();
         let revision: i64 = revision
             .and_then(|text| text.parse().ok())
-            .with_context(|| format!("no revision in what etcd says: {range}"))?;
+            .with_context(|| format!("no revision in etcd's response: {range}"))?;
         let compact = serde_json::json!({ "revision": revision, "physical": true });
         self.ask_etcd("compaction", &compact)?;
         Ok(revision)
     }
 
-    /// Asks etcd by its JSON gateway: kubectl sends a file to any path, with any certificate.
+    /// Sends a request to etcd's JSON gateway with kubectl, which can post a file to any path with any
+    /// certificate.
     fn ask_etcd(&mut self, what: &str, body: &serde_json::Value) -> Result<serde_json::Value> {
         let server = self.process("kube-apiserver")?;
         let flag = |name: &str| {
@@ -131,15 +132,15 @@ impl ControlPlane {
         remove(&file)?;
         if !answer.status.success() {
             let why = String::from_utf8_lossy(&answer.stderr);
-            bail!("etcd refuses {what}: {}", why.trim());
+            bail!("etcd rejected {what}: {}", why.trim());
         }
-        serde_json::from_slice(&answer.stdout).context("etcd does not answer in JSON")
+        serde_json::from_slice(&answer.stdout).context("etcd's response is not JSON")
     }
 
     fn process(&mut self, name: &str) -> Result<&mut Process> {
         let mut processes = self.state.processes.iter_mut();
         let found = processes.find(|process| process.name == name);
-        found.with_context(|| format!("there is no {name}"))
+        found.with_context(|| format!("no process {name}"))
     }
 
     /// The kubectl of the same version.
@@ -147,7 +148,7 @@ impl ControlPlane {
         self.state.bin.join("kubectl")
     }
 
-    /// Lines a shell can evaluate.
+    /// Returns shell exports.
     pub(crate) fn exports(&self) -> String {
         let kubeconfig = quoted(&self.dir.kubeconfig());
         let bin = quoted(&self.state.bin);
@@ -168,7 +169,7 @@ impl ControlPlane {
         )
     }
 
-    /// What is running where, for people.
+    /// Describes what is running where.
     pub(crate) fn describe(&self) -> String {
         let processes: Vec<String> = self
             .state
@@ -187,7 +188,7 @@ impl ControlPlane {
     }
 }
 
-/// What is running in `dir`. A control plane that has lost a process is an error.
+/// Returns what is running in `dir`. A control plane with a dead process is an error.
 fn alive(dir: &RunDir) -> Result<Option<State>> {
     let Some(state) = dir.state()? else {
         return Ok(None);
@@ -204,7 +205,7 @@ fn alive(dir: &RunDir) -> Result<Option<State>> {
         names.join(", ")
     };
     bail!(
-        "half of it is running: {} alive, {} dead; logs in {} \
+        "only part of it is running: {} alive, {} dead; logs in {} \
          (clear it away with cargo xtask real-cluster down)",
         names(&alive),
         names(&dead),
@@ -212,7 +213,8 @@ fn alive(dir: &RunDir) -> Result<Option<State>> {
     )
 }
 
-/// Stops what a start in `dir` left running, last first, and returns the names of what was alive.
+/// Stops the processes of `dir` in reverse start order and returns the names of those that were
+/// alive.
 pub(crate) fn down(dir: &RunDir) -> Result<Vec<String>> {
     let mut stopped = Vec::new();
     if let Some(state) = dir.state()? {
@@ -226,13 +228,16 @@ pub(crate) fn down(dir: &RunDir) -> Result<Vec<String>> {
     Ok(stopped)
 }
 
-/// Stops what was left running by attending tasks that were killed before they could, and clears
-/// away what ended tasks left below `parent` under a name that begins with `prefix`.
+/// Stops what killed tasks left running, and removes what finished tasks left below `parent` in
+/// directories whose name starts with `prefix`.
 pub(crate) fn down_abandoned(parent: &Path, prefix: &str) -> Result<()> {
     for dir in RunDir::idle(parent, prefix)? {
         let stopped = down(&dir)?;
         if !stopped.is_empty() {
-            println!("stopped {} of a task that was killed", stopped.join(", "));
+            println!(
+                "stopped {}, left behind by a killed task",
+                stopped.join(", ")
+            );
         }
         dir.remove()?;
     }
@@ -283,10 +288,10 @@ impl<'a> Start<'a> {
         self.wait_for("the API server to be ready", "/readyz")?;
         if self.options.controller_manager {
             self.spawn("kube-controller-manager", &self.controller_manager_flags())?;
-            // The first thing everybody needs of it, and proof that it works.
+            // The default service account is proof that it works.
             let account = "/api/v1/namespaces/default/serviceaccounts/default";
             self.wait_for(
-                "the controller manager to make the default service account",
+                "the controller manager to create the default service account",
                 account,
             )?;
         } else {
@@ -295,7 +300,7 @@ impl<'a> Start<'a> {
         Ok(())
     }
 
-    /// Starts a program, and notes it at once: whatever happens next, `down` finds it.
+    /// Starts a program and records it immediately, so that `down` always finds it.
     fn spawn(&mut self, name: &str, flags: &[String]) -> Result<()> {
         let log = self.dir.logs().join(format!("{name}.log"));
         let process = Process::spawn(name, &self.state.bin.join(name), flags, &log)?;
@@ -326,14 +331,14 @@ impl<'a> Start<'a> {
             ("peer-key-file", file("tls.key")),
             ("peer-trusted-ca-file", file("ca.crt")),
             ("peer-client-cert-auth", "true".into()),
-            // The data ends with the processes: nothing is gained by waiting for the disk.
+            // The data is temporary, so there is no point in waiting for the disk.
             ("unsafe-no-fsync", "true".into()),
         ]))
     }
 
     fn api_server_flags(&self, etcd: &str) -> Vec<String> {
         let file = |name| self.credentials.file(name);
-        // Without the controller manager nobody makes the service accounts Pods would need.
+        // Without a controller manager, the service accounts that Pods need are never created.
         let needless = if self.options.controller_manager {
             ""
         } else {
@@ -362,7 +367,7 @@ impl<'a> Start<'a> {
             ),
             ("service-cluster-ip-range", "10.96.0.0/16".into()),
             ("allow-privileged", "true".into()),
-            // Loopback may not stand in an Endpoints object, and no Pod runs here that would ask.
+            // Endpoints reject loopback addresses, and no Pod runs here that would use them.
             ("advertise-address", "127.0.0.1".into()),
             ("endpoint-reconciler-type", "none".into()),
         ])
@@ -382,7 +387,7 @@ impl<'a> Start<'a> {
             ("cluster-signing-cert-file", file("ca.crt")),
             ("cluster-signing-key-file", file("ca.key")),
             ("leader-elect", "false".into()),
-            // It serves nothing anybody here asks for.
+            // Its own endpoints are unused.
             ("secure-port", "0".into()),
         ])
     }
@@ -409,7 +414,11 @@ fn wait_for(
             bail!("interrupted");
         }
         if let Some(dead) = state.processes.iter().find(|p| !p.is_alive()) {
-            bail!("{} ended while starting:\n{}", dead.name, dead.last_words());
+            bail!(
+                "{} exited while starting:\n{}",
+                dead.name,
+                dead.last_words()
+            );
         }
         if answer.status.success() {
             return Ok(());
@@ -442,5 +451,5 @@ fn free_port() -> Result<u16> {
 fn claim(port: u16) -> Result<u16> {
     TcpListener::bind(("127.0.0.1", port))
         .map(|_| port)
-        .map_err(|error| anyhow!("port {port} is taken ({error}): choose another, or none for any"))
+        .map_err(|error| anyhow!("port {port} is not available ({error}): choose another, or omit it for any free port"))
 }

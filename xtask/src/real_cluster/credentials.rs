@@ -1,4 +1,4 @@
-//! What the processes show each other: a CA and certificates, a service-account key, tokens.
+//! The credentials of a control plane: a CA and certificates, a service-account key, tokens.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -14,7 +14,7 @@ use rcgen::{
 
 use super::run_dir::write_private;
 
-/// Files in one folder, fresh for each start.
+/// Files in one folder, regenerated at each start.
 pub(crate) struct Credentials {
     folder: PathBuf,
     ca: String,
@@ -38,8 +38,8 @@ impl Credentials {
         write_private(&folder.join("ca.crt"), &ca)?;
         write_private(&folder.join("ca.key"), &ca_key.serialize_pem())?;
 
-        // One certificate serves all: etcd and the API server serve with it, and the API server
-        // shows it to etcd.
+        // One certificate for everything: etcd and the API server serve with it, and the API server
+        // presents it to etcd.
         let key = KeyPair::generate()?;
         let names = [
             "localhost",
@@ -87,12 +87,12 @@ impl Credentials {
         })
     }
 
-    /// The path of one of the files, as a flag's value.
+    /// Returns the path of one of the files, for a command-line flag.
     pub(crate) fn file(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
 
-    /// Writes the kubeconfig of the admin to `admin`, and the controller manager's beside the keys.
+    /// Writes the admin's kubeconfig to `admin`, and the controller manager's next to the keys.
     pub(crate) fn write_kubeconfigs(&self, admin: &Path, port: u16) -> Result<()> {
         write_private(admin, &self.kubeconfig(port, "admin", &self.admin_token))?;
         let manager = self.kubeconfig(port, "kube-controller-manager", &self.manager_token);
@@ -124,7 +124,7 @@ current-context: pintle-real-cluster
     }
 }
 
-/// 256 bits nobody can guess.
+/// Returns a random token of 256 bits.
 fn token() -> Result<String> {
     let mut bytes = [0_u8; 32];
     File::open("/dev/urandom")

@@ -1,8 +1,8 @@
 //! `cargo xtask real-cluster`: a real kube-apiserver, kube-controller-manager and etcd on loopback.
 //!
 //! - [`binaries`] builds them from source, once per version and machine.
-//! - [`run_dir`] is what a running control plane leaves on disk: state, credentials, data, logs.
-//! - [`control_plane`] starts and stops the processes of one such directory.
+//! - [`run_dir`] is the directory of a control plane: state, credentials, data, logs.
+//! - [`control_plane`] starts and stops the processes of one directory.
 
 mod binaries;
 mod control_plane;
@@ -19,49 +19,49 @@ use crate::interrupt::Interrupt;
 pub(crate) use control_plane::{ControlPlane, Options, down, down_abandoned};
 pub(crate) use run_dir::RunDir;
 
-/// The variable through which tests find the control plane: the path of its kubeconfig. They do not
-/// look at `KUBECONFIG`, which may name a cluster somebody cares about.
+/// The variable that names the control plane's kubeconfig to tests. They ignore `KUBECONFIG`, which
+/// may name a cluster that matters to the user.
 pub(crate) const KUBECONFIG_VARIABLE: &str = "PINTLE_REAL_CLUSTER";
 
-/// The variable through which tests find this program, for what only it can do to the control plane.
+/// The variable that names this program to tests, for operations on the control plane.
 pub(crate) const XTASK_VARIABLE: &str = "PINTLE_XTASK";
 
-/// As [`KUBECONFIG_VARIABLE`], for an API server without a controller manager: nothing changes there
-/// but by requests.
+/// Like [`KUBECONFIG_VARIABLE`], for an API server without a controller manager, where only requests
+/// change anything.
 pub(crate) const BARE_VARIABLE: &str = "PINTLE_REAL_API_SERVER";
 
-/// The variable through which tests find the kubectl of the same version.
+/// The variable that names the kubectl of the same version to tests.
 pub(crate) const KUBECTL_VARIABLE: &str = "PINTLE_REAL_KUBECTL";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Build what is missing, start the control plane, and wait until it is ready
+    /// Start the control plane and wait until it is ready; builds it first if necessary
     Up {
         #[command(flatten)]
         place: Place,
-        /// Leave kube-controller-manager out: nothing works on what is stored but you
+        /// Run without kube-controller-manager, so that no built-in controller interferes
         #[arg(long)]
         no_controller_manager: bool,
-        /// The port of the API server, instead of any free one
+        /// Port of the API server [default: any free port]
         #[arg(long)]
         port: Option<u16>,
     },
-    /// Stop what `up` started; logs stay
+    /// Stop the control plane; logs are kept
     Down(Place),
-    /// Stop kube-apiserver and start it again, on the same port and with the same data
+    /// Restart kube-apiserver on the same port with the same data
     Restart(Place),
-    /// Make etcd forget all versions before the present one: who watches from an older one gets 410
+    /// Compact etcd to its current revision, so that older watches get 410
     Compact(Place),
     /// Print shell exports: eval "$(cargo xtask real-cluster env)"
     Env(Place),
-    /// Say what is running, and where its files are
+    /// Show what is running and where its files are
     Status(Place),
 }
 
-/// Which control plane, if there are several on this machine.
+/// Selects one of several control planes on this machine.
 #[derive(Args)]
 pub(crate) struct Place {
-    /// The directory of its state, credentials and logs [default: one in the user's cache]
+    /// Directory for state, credentials and logs [default: in the user's cache]
     #[arg(long)]
     dir: Option<PathBuf>,
 }
@@ -79,12 +79,12 @@ impl Place {
     }
 }
 
-/// `$XDG_CACHE_HOME/pintle/real-cluster`, or its usual place below the home directory.
+/// Returns `$XDG_CACHE_HOME/pintle/real-cluster`, or its default below the home directory.
 pub(crate) fn cache_dir() -> Result<PathBuf> {
     let base = match std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from) {
         Some(dir) if dir.is_absolute() => dir,
         _ => std::env::home_dir()
-            .context("neither XDG_CACHE_HOME nor a home directory is known: no place for a cache")?
+            .context("no cache directory: neither XDG_CACHE_HOME nor a home directory is set")?
             .join(".cache"),
     };
     Ok(base.join("pintle").join("real-cluster"))
@@ -116,7 +116,10 @@ pub(crate) fn run(command: &Command) -> Result<()> {
             let dir = place.open()?;
             let stopped = down(&dir)?;
             if stopped.is_empty() {
-                println!("not running: nothing of {} is alive", dir.path().display());
+                println!(
+                    "not running: no process of {} is alive",
+                    dir.path().display()
+                );
             } else {
                 println!(
                     "stopped {}; logs: {}",
@@ -132,7 +135,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         }
         Command::Compact(place) => {
             let revision = running_beside(place)?.compact()?;
-            println!("etcd knows nothing before revision {revision} any more");
+            println!("compacted etcd to revision {revision}");
         }
         Command::Env(place) => print!("{}", running(place)?.exports()),
         Command::Status(place) => println!("{}", running(place)?.describe()),
@@ -144,19 +147,19 @@ fn running(place: &Place) -> Result<ControlPlane> {
     expect_running(place.open()?)
 }
 
-/// As [`running`], also while another task attends it.
+/// Like [`running`], but also while another task holds the directory.
 fn running_beside(place: &Place) -> Result<ControlPlane> {
     expect_running(RunDir::beside(&place.path()?)?)
 }
 
 fn expect_running(dir: RunDir) -> Result<ControlPlane> {
     let Some(cluster) = ControlPlane::running(dir)? else {
-        bail!("not running: start it with cargo xtask real-cluster up");
+        bail!("not running: start it with `cargo xtask real-cluster up`");
     };
     Ok(cluster)
 }
 
-/// A path as a shell takes it for one word.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }

@@ -1,8 +1,7 @@
 //! Background processes that outlive the task that started them.
 //!
-//! A pid alone does not say who it is: pids come round again. A process is known by its pid and by
-//! what the system says of it (when it started, what was executed), and only a process that still
-//! answers to both is ours to signal.
+//! A pid alone does not identify a process, because pids are reused. A process is identified by its
+//! pid together with its start time and command line, and only signalled if both still match.
 
 use std::fs::OpenOptions;
 use std::os::unix::process::CommandExt as _;
@@ -14,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-/// How long a process may take to end after SIGTERM before it gets SIGKILL.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,7 +23,7 @@ pub(crate) struct Process {
     started: String,
     command: String,
     log: PathBuf,
-    /// What to start when it is to be started anew.
+    /// The command line, for a restart.
     #[serde(default)]
     program: PathBuf,
     #[serde(default)]
@@ -32,8 +31,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program` in a process group of its own, so that a Ctrl-C meant for the task does not
-    /// reach it, with all it says at the end of `log`.
+    /// Starts `program` with its output appended to `log`, in a process group of its own, so that
+    /// Ctrl-C does not reach it.
     pub(crate) fn spawn(name: &str, program: &Path, args: &[String], log: &Path) -> Result<Self> {
         let out = OpenOptions::new()
             .create(true)
@@ -49,9 +48,9 @@ impl Process {
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
-        let pid = i32::try_from(child.id()).context("a pid out of range")?;
+        let pid = i32::try_from(child.id()).context("pid out of range")?;
         let command = format!("{} {}", program.display(), args.join(" "));
-        // The system shows the new command a moment after it has begun to execute it.
+        // The new command line shows up only shortly after exec.
         let deadline = Instant::now() + Duration::from_secs(5);
         while let Some(seen) = look(pid) {
             if seen.command == command {
@@ -67,23 +66,20 @@ impl Process {
                 });
             }
             if Instant::now() > deadline {
-                bail!(
-                    "{name} (pid {pid}) runs, but as another command: {}",
-                    seen.command
-                );
+                bail!("{name} (pid {pid}) runs another command: {}", seen.command);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        bail!("{name} ended at once:\n{}", last_lines(log, 10))
+        bail!("{name} exited immediately:\n{}", last_lines(log, 10))
     }
 
-    /// Stops the process, if it is alive, and starts it with the same flags.
+    /// Restarts the process with the same flags.
     pub(crate) fn restart(&self) -> Result<Self> {
         self.stop()?;
         Self::spawn(&self.name, &self.program, &self.args, &self.log)
     }
 
-    /// The value of a flag it was started with.
+    /// Returns the value of a flag it was started with.
     pub(crate) fn flag(&self, name: &str) -> Option<&str> {
         let begin = format!("--{name}=");
         self.args.iter().find_map(|arg| arg.strip_prefix(&begin))
@@ -93,17 +89,17 @@ impl Process {
         look(self.pid).is_some_and(|now| now.started == self.started && now.command == self.command)
     }
 
-    /// What the process said last.
+    /// Returns the end of the process's log.
     pub(crate) fn last_words(&self) -> String {
         last_lines(&self.log, 12)
     }
 
-    /// Whether it said anywhere that it could not have its port.
+    /// Returns whether the log says that its port was taken.
     pub(crate) fn lost_its_port(&self) -> bool {
         std::fs::read_to_string(&self.log).is_ok_and(|log| log.contains("address already in use"))
     }
 
-    /// Asks the process to end, waits, and ends it. Returns whether there was anything to stop.
+    /// Sends SIGTERM, waits, then sends SIGKILL. Returns whether the process was alive.
     pub(crate) fn stop(&self) -> Result<bool> {
         if !self.is_alive() {
             return Ok(false);
@@ -125,13 +121,13 @@ impl Process {
         if self.is_alive()
             && let Some(pid) = Pid::from_raw(self.pid)
         {
-            // The only failure left is that it ended in between, which is what we want.
+            // Fails only if the process has exited meanwhile, which is fine.
             let _ = kill_process(pid, signal);
         }
     }
 }
 
-/// What the system says of a process.
+/// What the system reports about a process.
 struct Sight {
     started: String,
     command: String,
@@ -141,7 +137,7 @@ struct Sight {
 #[cfg(target_os = "linux")]
 fn look(pid: i32) -> Option<Sight> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the name in parentheses, which may itself hold spaces and parentheses.
+    // The second field is the name in parentheses, which may contain spaces and parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let (state, started) = (*fields.first()?, *fields.get(19)?);
     if matches!(state, "Z" | "X") {
@@ -199,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_stopped_once() {
+    fn process_is_stopped_once() {
         let folder = tempfile::tempdir().unwrap();
         let process = spawn(folder.path(), "sleep 60; true");
         assert!(process.is_alive());
@@ -209,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_took_over_the_pid_is_left_alone() {
+    fn reused_pid_is_not_signalled() {
         let folder = tempfile::tempdir().unwrap();
         let process = spawn(folder.path(), "sleep 60; true");
         let older = Process {
@@ -227,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_is_another_process_with_the_same_flags() {
+    fn restart_keeps_the_flags() {
         let folder = tempfile::tempdir().unwrap();
         let first = spawn(folder.path(), "echo begun; sleep 60; true");
         while !first.last_words().contains("begun") {
@@ -244,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_said_last_is_kept() {
+    fn end_of_log_is_returned() {
         let folder = tempfile::tempdir().unwrap();
         let script = "echo one; echo listen: address already in use >&2; sleep 60; true";
         let process = spawn(folder.path(), script);

@@ -10,25 +10,25 @@ use serde::{Deserialize, Serialize};
 
 use super::process::Process;
 
-/// What `up` left running.
+/// The processes `up` started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) api_server_port: u16,
-    /// The folder of the binaries, kubectl among them.
+    /// The folder of the binaries, including kubectl.
     pub(crate) bin: PathBuf,
-    /// In the order in which they were started.
+    /// In start order.
     pub(crate) processes: Vec<Process>,
 }
 
-/// A directory only its owner can read, and the lock that keeps two tasks from working in it.
+/// A directory only its owner can read, with a lock that admits one task at a time.
 pub(crate) struct RunDir {
     path: PathBuf,
-    /// Held while this value lives; the system lets go of it when the process ends, however.
+    /// Held while this value lives; the system releases it when the process ends, however it ends.
     _lock: Option<File>,
 }
 
 impl RunDir {
-    /// Creates the directory if it is missing, and waits for another task that works in it.
+    /// Creates the directory if it is missing, and waits for a task that holds it.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let path = std::path::absolute(path)?;
         std::fs::DirBuilder::new()
@@ -43,14 +43,14 @@ impl RunDir {
         })
     }
 
-    /// The directory of a control plane that runs while another task attends it: what the tests of
-    /// `cargo xtask test-real` do to the control plane, they do beside that task.
+    /// Opens the directory without its lock. The tests run by `cargo xtask test-real` operate on the
+    /// control plane while that task holds the lock.
     pub(crate) fn beside(path: &Path) -> Result<Self> {
         let path = std::path::absolute(path)?;
         Ok(Self { path, _lock: None })
     }
 
-    /// The directories below `parent` with this beginning of a name, that no task works in now.
+    /// Returns the directories below `parent` with this name prefix that no task holds.
     pub(crate) fn idle(parent: &Path, prefix: &str) -> Result<Vec<Self>> {
         let Ok(entries) = std::fs::read_dir(parent) else {
             return Ok(Vec::new());
@@ -101,21 +101,21 @@ impl RunDir {
         let file = self.state_file();
         match std::fs::read(&file) {
             Ok(bytes) => serde_json::from_slice(&bytes)
-                .with_context(|| format!("{} is damaged", file.display()))
+                .with_context(|| format!("{} is corrupt", file.display()))
                 .map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
         }
     }
 
-    /// Replaces the state as a whole: who is killed in the middle leaves the one before.
+    /// Replaces the state atomically: a killed task leaves the previous state.
     pub(crate) fn write_state(&self, state: &State) -> Result<()> {
         let next = self.path.join("state.json.next");
         write_private(&next, &serde_json::to_string_pretty(state)?)?;
         std::fs::rename(&next, self.state_file()).context("cannot write the state file")
     }
 
-    /// Takes away what belongs to a stopped control plane. Logs stay until the next start.
+    /// Removes the files of a stopped control plane. Logs stay until the next start.
     pub(crate) fn clear(&self) -> Result<()> {
         remove(&self.data())?;
         remove(&self.credentials())?;
@@ -123,12 +123,12 @@ impl RunDir {
         remove(&self.state_file())
     }
 
-    /// Takes the directory away as a whole.
+    /// Removes the whole directory.
     pub(crate) fn remove(&self) -> Result<()> {
         remove(&self.path)
     }
 
-    /// An empty place for a new control plane.
+    /// Empties the directory for a new control plane.
     pub(crate) fn prepare(&self) -> Result<()> {
         self.clear()?;
         remove(&self.logs())?;
@@ -142,7 +142,7 @@ impl RunDir {
     }
 }
 
-/// Takes the lock file at `path`, waiting for whoever has it.
+/// Locks the file at `path`, waiting for another holder.
 pub(crate) fn lock(path: &Path) -> Result<File> {
     let file = OpenOptions::new()
         .create(true)
@@ -158,7 +158,7 @@ pub(crate) fn lock(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Writes a file nobody else may read.
+/// Writes a file that only its owner can read.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
     remove(path)?;
     let mut file = OpenOptions::new()
@@ -171,7 +171,7 @@ pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Removes a file or a folder; what is not there is fine.
+/// Removes a file or folder, if it exists.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     let outcome = if path.is_dir() {
         std::fs::remove_dir_all(path)
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_can_read_the_credentials() {
+    fn credentials_are_readable_by_owner_only() {
         let parent = tempfile::tempdir().unwrap();
         let dir = RunDir::open(&parent.path().join("a")).unwrap();
         dir.prepare().unwrap();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_control_plane_leaves_only_its_logs() {
+    fn stopped_control_plane_leaves_only_logs() {
         let parent = tempfile::tempdir().unwrap();
         let dir = RunDir::open(&parent.path().join("a")).unwrap();
         dir.prepare().unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_in_use_is_not_idle() {
+    fn directory_in_use_is_not_idle() {
         let parent = tempfile::tempdir().unwrap();
         let used = RunDir::open(&parent.path().join("test-1")).unwrap();
         drop(RunDir::open(&parent.path().join("test-2")).unwrap());
