@@ -14,8 +14,17 @@
 //!
 //! The k8s-openapi crate wants to know for which Kubernetes version it builds. Libraries leave that
 //! open, so the program says it: `k8s-openapi = { version = "0.29", features = ["v1_36"] }`.
+//!
+//! # Features
+//!
+//! Both are enabled by default.
+//!
+//! - `probes`: the module [`probes`], an HTTP server for liveness, readiness and metrics.
+//! - `rustls-tls`: TLS with rustls and ring. To use OpenSSL instead, disable the default features and
+//!   enable `openssl-tls` of the `kube` crate in your program.
 
 #![deny(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 // The loop. (A blank line between each keeps rustfmt from sorting them.)
 
@@ -44,6 +53,7 @@ pub mod owner;
 
 // What surrounds it in a program.
 
+#[cfg(feature = "probes")]
 pub mod probes;
 pub mod signals;
 

@@ -296,7 +296,7 @@ fn reads(look: &Look<'_>) -> Vec<Row> {
     let selector = of("selector_ns", 1e-6);
     vec![
         row(
-            "look-up by index, 20 objects: CPU, µs",
+            "lookup by index, 20 objects: CPU, µs",
             Some(0.4),
             index.clone(),
         ),
@@ -420,7 +420,7 @@ pub(super) fn excerpt(results: &Results) -> String {
             kept(Figure::CpuPerCount),
         ),
         ("memory per cached Pod", "KB", kept(Figure::MemoryPerObject)),
-        ("CPU per queue cycle: add, get, done", "ns", queue),
+        ("CPU per queue cycle: add, get, done (kube-rs: add, get)", "ns", queue),
     ] {
         let cells = row(what, None, values).cells();
         let cells: Vec<String> = cells
