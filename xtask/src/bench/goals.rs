@@ -420,7 +420,11 @@ pub(super) fn excerpt(results: &Results) -> String {
             kept(Figure::CpuPerCount),
         ),
         ("memory per cached Pod", "KB", kept(Figure::MemoryPerObject)),
-        ("CPU per queue cycle: add, get, done (kube-rs: add, get)", "ns", queue),
+        (
+            "CPU per queue cycle: add, get, done (kube-rs: add, get)",
+            "ns",
+            queue,
+        ),
     ] {
         let cells = row(what, None, values).cells();
         let cells: Vec<String> = cells
