@@ -29,7 +29,7 @@ use crate::{
 pub(crate) struct Told {
     added: AtomicU64,
     updated: AtomicU64,
-    /// How many of each wake the one who waits.
+    /// The counts at which the waiter is woken.
     enough: AtomicU64,
     woken: Notify,
 }
@@ -47,7 +47,7 @@ impl Told {
         }
     }
 
-    /// Either the one who counts sees `enough`, or we see the count.
+    /// Sets the target first: either the counting side sees it, or we see the count.
     async fn wait(&self, counter: &AtomicU64, count: u64) {
         self.enough.store(count, Ordering::SeqCst);
         while counter.load(Ordering::SeqCst) < count {
@@ -82,7 +82,7 @@ impl Follower {
             .reader(Reader::new().keep_managed_fields(keep).eager(eager))
             .reflector(move |reflector| reflector.watch_list(streaming))
             .build();
-        // By namespace the cache is always indexed.
+        // The index by namespace is built in.
         pods.index_field("node", "/spec/nodeName")?;
         let told: Vec<_> = (0..flags.handlers.max(1))
             .map(|_| Arc::<Told>::default())
@@ -108,7 +108,7 @@ impl Follower {
         })
     }
 
-    /// Waits until every handler was told of every object, and checks the cache.
+    /// Waits until every handler has seen every object, and checks the cache.
     async fn synced(&self, flags: &Flags) -> Result<()> {
         for told in &self.told {
             told.added(flags.objects as u64).await;

@@ -37,17 +37,17 @@ struct Cli {
 enum Work {
     /// List and watch all Pods into an indexed cache
     Sync(Flags),
-    /// Lose the watch of a full cache, and list again
+    /// End the watch of a full cache, and relist
     Relist(Flags),
-    /// Take updates from a watch to handlers
+    /// Deliver updates from a watch to handlers
     Watch(Flags),
-    /// Take updates that are read already through the cache to handlers
+    /// Deliver parsed updates through the cache to handlers
     Pipeline(Flags),
     /// Read a full cache by index and by selector
     Reads(Flags),
-    /// Take keys through the queue
+    /// Send keys through the queue
     Queue(Flags),
-    /// Reconcile keys, doing nothing
+    /// Run no-op reconciles
     Reconcile(Flags),
     /// Serve recorded Pods, until standard input is closed
     Replay(replay::Args),
@@ -58,46 +58,46 @@ enum Work {
 /// The flags of every benchmark, the same for all peers.
 #[derive(Args, Clone, Serialize)]
 struct Flags {
-    /// A server that speaks plain HTTP and asks nobody who they are
+    /// URL of a plain HTTP server without authentication
     #[arg(long)]
     #[serde(skip)]
     url: Option<String>,
-    /// A real server
+    /// Kubeconfig of a real server
     #[arg(long)]
     #[serde(skip)]
     kubeconfig: Option<PathBuf>,
-    /// How many objects there are
+    /// Number of objects
     #[arg(long, default_value_t = 1000)]
     objects: usize,
-    /// How many handlers are told of each change
+    /// Number of handlers
     #[arg(long, default_value_t = 1)]
     handlers: usize,
-    /// How many workers take keys from the queue
+    /// Number of workers
     #[arg(long, default_value_t = 1)]
     workers: usize,
-    /// In which encoding objects travel
+    /// Encoding of objects
     #[arg(long, value_enum, default_value_t = Encoding::Json)]
     encoding: Encoding,
-    /// Whether `managedFields` stay in the cache
+    /// Whether the cache keeps `managedFields`
     #[arg(long, value_enum, default_value_t = ManagedFields::Keep)]
     managed_fields: ManagedFields,
-    /// Whether the first list is asked for as a watch
+    /// Whether to use a streaming list
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     #[serde(serialize_with = "Switch::as_bool")]
     streaming: Switch,
-    /// Whether objects are decoded on their way in, as the peers do, and kept decoded besides
+    /// Whether to decode objects on arrival and keep them decoded, as the peers do
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     #[serde(serialize_with = "Switch::as_bool")]
     eager: Switch,
-    /// How long to rest before the memory that is left is looked at
+    /// Seconds to wait before measuring memory
     #[arg(long, default_value_t = 0.0, value_name = "SECONDS")]
     #[serde(skip)]
     settle: f64,
-    /// How many things to do; as many as there are objects, if 0
+    /// Number of operations; 0 means one per object
     #[arg(long, default_value_t = 0)]
     #[serde(skip)]
     count: u64,
-    /// Whether each key is another one
+    /// Whether keys are distinct
     #[arg(long, value_enum, default_value_t = Keys::Distinct)]
     keys: Keys,
     /// Whether a reconcile reads its object, decoded
@@ -189,7 +189,7 @@ async fn run(work: Work) -> Result<Option<String>> {
 
 fn start() -> Result<Option<String>> {
     let work = Cli::parse().work;
-    // A server that only copies needs no second thread, and leaves the other core alone.
+    // One thread is enough for a server that only copies, and leaves the other core alone.
     let mut runtime = match work {
         Work::Replay(_) => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),

@@ -23,7 +23,7 @@ impl Cpu {
     fn now() -> Result<Self> {
         let total = clock_gettime(ClockId::ProcessCPUTime);
         let stat = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
-        // The name, in parentheses, may hold anything.
+        // The name, in parentheses, may contain any character.
         let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
         let ticks = |n| {
             let field = fields.and_then(|fields| fields.split_whitespace().nth(n));
@@ -40,7 +40,7 @@ impl Cpu {
         })
     }
 
-    /// User and system seconds since `earlier`.
+    /// Returns user and system time since `earlier`, in seconds.
     fn since(self, earlier: Self) -> (f64, f64) {
         let total = self.total - earlier.total;
         let user = self.user_ticks - earlier.user_ticks;
@@ -111,17 +111,17 @@ impl Phase {
         })
     }
 
-    /// The processor time of this process since it began, in seconds, as of the phase's beginning.
+    /// Returns the CPU time from the start of the process to the start of the phase, in seconds.
     pub(crate) fn total(&self) -> f64 {
         self.cpu.total
     }
 
-    /// The processor time of the phase until now, in seconds.
+    /// Returns the CPU time of the phase so far, in seconds.
     pub(crate) fn so_far(&self) -> Result<f64> {
         Ok(Cpu::now()?.total - self.cpu.total)
     }
 
-    /// Ends the phase. The memory it leaves is looked at now, and again by [`Cost::settled`].
+    /// Ends the phase and measures memory; [`Cost::settled`] measures it again.
     pub(crate) fn end(self) -> Result<Cost> {
         let wall_s = self.begin.elapsed().as_secs_f64();
         let (user_s, system_s) = Cpu::now()?.since(self.cpu);
@@ -137,7 +137,7 @@ impl Phase {
 }
 
 impl Cost {
-    /// The cost, with the memory that is left after a rest.
+    /// Waits, then measures memory again.
     pub(crate) async fn settled(mut self, flags: &Flags) -> Result<Self> {
         tokio::time::sleep(flags.settle()).await;
         self.steady_kib = resident()?;
@@ -145,7 +145,7 @@ impl Cost {
         Ok(self)
     }
 
-    /// Processor seconds altogether.
+    /// Returns the total CPU time in seconds.
     pub(crate) fn cpu_s(&self) -> f64 {
         self.user_s + self.system_s
     }
@@ -154,7 +154,7 @@ impl Cost {
 /// The result of a benchmark.
 pub(crate) struct Outcome {
     pub(crate) work: &'static str,
-    /// How many things were done, for whoever divides.
+    /// The number of operations.
     pub(crate) count: u64,
     pub(crate) cost: Cost,
     pub(crate) bytes_received: u64,

@@ -65,7 +65,7 @@ pub(crate) async fn pipeline(flags: &Flags) -> Result<Outcome> {
     let (give, take) = mpsc::channel();
     let pods = SharedInformer::<Pod>::builder(source)
         .reflector(move |reflector| {
-            // Nobody hangs up: `take` is asked right after.
+            // The receiver is alive: it is read right below.
             let _ = give.send(Arc::clone(reflector.sink()));
             reflector
         })
@@ -96,7 +96,7 @@ pub(crate) async fn pipeline(flags: &Flags) -> Result<Outcome> {
         handler.synced().await;
     }
     let phase = Phase::begin()?;
-    // As the reflector does: ask for room, then enter.
+    // Like the reflector: wait for capacity, then push.
     let feeder = tokio::spawn(async move {
         for update in updates {
             log.ready().await;

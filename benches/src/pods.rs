@@ -21,7 +21,7 @@ pub(crate) enum Form {
     Item,
     /// As the object of an event.
     Whole,
-    /// As somebody sends it who creates it.
+    /// As a client sends it in a create request.
     New,
 }
 
@@ -73,7 +73,7 @@ impl Digits {
         )
     }
 
-    /// The letters Kubernetes takes for generated names.
+    /// The letters Kubernetes uses in generated names.
     fn suffix(&mut self, letters: usize) -> String {
         const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         let mut rest = self.next();

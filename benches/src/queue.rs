@@ -32,7 +32,7 @@ impl Countdown {
         }
     }
 
-    /// Starts again. Only while nobody counts.
+    /// Resets the count. Must not run concurrently with counting.
     pub(crate) fn reset(&self, count: u64) {
         self.left.store(count, Ordering::Relaxed);
     }

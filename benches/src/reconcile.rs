@@ -75,7 +75,7 @@ pub(crate) async fn reconcile(flags: &Flags) -> Result<Outcome> {
             let done = Arc::clone(&counted);
             async move {
                 if reads {
-                    // The peers' caches hold the object decoded; ours decodes it when asked.
+                    // The peers' caches hold decoded objects; ours decodes on demand.
                     let Some(pod) = cx.lister::<Pod>()?.get(&key) else {
                         return Err(ReconcileError::terminal("the object is not in the cache"));
                     };
@@ -88,7 +88,7 @@ pub(crate) async fn reconcile(flags: &Flags) -> Result<Outcome> {
         controller.run(reconcile, &stop).await
     });
     if reads {
-        // What the first list brings is reconciled before anybody measures.
+        // Reconcile the initial list before measuring.
         done.wait().await;
     }
     let rounds = (flags.count() / flags.objects as u64).max(1);

@@ -34,10 +34,10 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many Pods there are
+    /// Number of Pods
     #[arg(long, default_value_t = 1000)]
     objects: usize,
-    /// The port to listen on, or any free one
+    /// Port to listen on; 0 for any free port
     #[arg(long, default_value_t = 0)]
     port: u16,
 }
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
             tokio::spawn(async move {
                 let connection = hyper::server::conn::http1::Builder::new()
                     .serve_connection(TokioIo::new(socket), service);
-                // A client that hangs up is how every run ends.
+                // Every run ends with a client that disconnects.
                 let _ = connection.await;
             });
         }
@@ -74,7 +74,7 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
         Ok(())
     };
     tokio::select! {
-        biased; // Whoever is told to go, goes.
+        biased;
         closed = closed => closed,
         served = serve => served,
     }
@@ -83,18 +83,18 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
 /// The state that watches follow.
 #[derive(Clone, Copy, Default)]
 struct Progress {
-    /// How many events there have been.
+    /// The number of events so far.
     events: u64,
-    /// How often all watches have expired.
+    /// How often the watches have been expired.
     expired: u32,
 }
 
 struct Server {
-    /// The items of the list, with commas between them.
+    /// The list items, separated by commas.
     items: Bytes,
-    /// Where each item stands.
+    /// The range of each item.
     places: Vec<Range<usize>>,
-    /// The item that a list after an expiry has besides.
+    /// The additional item of lists after an expiry.
     marker: Bytes,
     events: Vec<Event>,
     progress: watch::Sender<Progress>,
@@ -177,7 +177,7 @@ impl Server {
         }
     }
 
-    /// Pods `from..from + limit`; without a limit, all of them.
+    /// Returns Pods `from..from + limit`, or all without a limit.
     fn list(&self, limit: u64, from: u64) -> Response<Body> {
         let progress = *self.progress.borrow();
         let version = LIST_VERSION + progress.events + u64::from(progress.expired);
@@ -211,7 +211,7 @@ impl Server {
         respond(StatusCode::OK, StreamBody::new(parts).boxed_unsync())
     }
 
-    /// The events after `version`, as they come, until the watches expire.
+    /// Streams the events after `version` until the watches expire.
     fn watch(self: &Arc<Self>, version: Option<u64>) -> Response<Body> {
         let mut progress = self.progress.subscribe();
         let now = *progress.borrow_and_update();

@@ -118,7 +118,7 @@ impl Follower {
         self
     }
 
-    /// Enters updates where the reflector does, and waits for the handlers.
+    /// Pushes updates like the reflector and waits for the handlers.
     async fn follow(&self, updates: Vec<Object<Pod>>) {
         let wanted = self.handled.count() + updates.len() * self.handlers.len();
         for update in updates {

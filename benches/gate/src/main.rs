@@ -40,7 +40,7 @@ use tokio::{
 /// A hot path.
 struct Path {
     name: &'static str,
-    /// How many units of work [`measured`] does; counts are reported per unit.
+    /// The number of units [`measured`] runs; counts are reported per unit.
     count: usize,
     what: &'static str,
     run: fn(usize),
@@ -177,7 +177,7 @@ impl Counter {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Everything runs on one thread, so nothing happens between the check and the wait.
+    /// Everything runs on one thread, so nothing can happen between check and wait.
     async fn reaches(&self, wanted: usize) {
         self.wanted.store(wanted, Ordering::Relaxed);
         while self.count() < wanted {

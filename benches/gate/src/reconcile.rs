@@ -31,7 +31,7 @@ pub(crate) fn noop(count: usize) {
     let queue = WorkQueue::<ObjectKey>::new("gate");
     let done = Arc::new(Counter::default());
     let informers = runtime.block_on(async { InformerFactory::new(server::server().client()) });
-    // A factory does not keep what it adopts alive.
+    // The factory does not keep an adopted informer alive.
     let informer = SharedInformer::<Pod>::new(Recorded);
     informers.adopt(&(), &informer);
     let controller = Controller::<Pod>::new("gate", &informers).queue(queue.clone());
@@ -155,8 +155,8 @@ pub(crate) fn whole(count: usize) {
                 let body = config_map(owner, turns);
                 server::send(&service, method.clone(), &path, body).await;
                 written.reaches((turns - 1) * OWNERS + owner + 1).await;
-                // Nothing waits for a timer or a socket, so yielding is enough for what follows
-                // the write to come to rest.
+                // Nothing waits for a timer or a socket, so yielding is enough for everything
+                // caused by the write to finish.
                 for _ in 0..40 {
                     yield_now().await;
                 }

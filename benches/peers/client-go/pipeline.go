@@ -45,11 +45,11 @@ func pipeline(f *harness.Flags) (*harness.Phase, error) {
 		cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
 		byNode:               indexers[byNode],
 	})
-	told := harness.NewCountdown(f.Count * f.Handlers)
+	seen := harness.NewCountdown(f.Count * f.Handlers)
 	var synced []cache.InformerSynced
 	for range f.Handlers {
 		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			UpdateFunc: func(_, _ any) { told.Tell() },
+			UpdateFunc: func(_, _ any) { seen.Tell() },
 		})
 		if err != nil {
 			return nil, err
@@ -65,7 +65,7 @@ func pipeline(f *harness.Flags) (*harness.Phase, error) {
 	for _, pod := range updates {
 		stream.events <- watch.Event{Type: watch.Modified, Object: pod}
 	}
-	if err := harness.Await(f, told.Done, "every handler is told of every update"); err != nil {
+	if err := harness.Await(f, seen.Done, "every handler has seen every update"); err != nil {
 		return nil, err
 	}
 	phase.End()

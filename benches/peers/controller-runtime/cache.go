@@ -133,16 +133,16 @@ func syncPods(f *harness.Flags) (*harness.Phase, error) {
 	if err != nil {
 		return nil, err
 	}
-	told := harness.NewCountdown(f.Objects * f.Handlers)
+	seen := harness.NewCountdown(f.Objects * f.Handlers)
 	for range f.Handlers {
-		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(any) { told.Tell() }})
+		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(any) { seen.Tell() }})
 		if err != nil {
 			return nil, err
 		}
 	}
 	phase := harness.Begin()
 	start(ctx, pods)
-	if err := harness.Await(f, told.Done, "the handler is told of every Pod"); err != nil {
+	if err := harness.Await(f, seen.Done, "the handler has seen every Pod"); err != nil {
 		return nil, err
 	}
 	phase.End()
@@ -183,8 +183,8 @@ func relist(f *harness.Flags) (*harness.Phase, error) {
 // watchEvents sends updates through watch and cache to every handler.
 func watchEvents(f *harness.Flags) (*harness.Phase, error) {
 	ctx := context.Background()
-	told := harness.NewCountdown(f.Count * f.Handlers)
-	pods, err := synced(ctx, f, toolscache.ResourceEventHandlerFuncs{UpdateFunc: func(_, _ any) { told.Tell() }})
+	seen := harness.NewCountdown(f.Count * f.Handlers)
+	pods, err := synced(ctx, f, toolscache.ResourceEventHandlerFuncs{UpdateFunc: func(_, _ any) { seen.Tell() }})
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func watchEvents(f *harness.Flags) (*harness.Phase, error) {
 	if err := harness.Post(f, fmt.Sprintf("/_bench/events?count=%d", f.Count)); err != nil {
 		return nil, err
 	}
-	if err := harness.Await(f, told.Done, "every handler is told of every update"); err != nil {
+	if err := harness.Await(f, seen.Done, "every handler has seen every update"); err != nil {
 		return nil, err
 	}
 	phase.End()

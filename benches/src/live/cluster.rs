@@ -40,10 +40,10 @@ pub(crate) async fn loops(args: &LoopArgs) -> Result<()> {
 pub(crate) struct Args {
     #[command(flatten)]
     server: Server,
-    /// How many Deployments
+    /// Number of Deployments
     #[arg(long, default_value_t = 100)]
     objects: usize,
-    /// How many Pods each is to have
+    /// Pods per Deployment
     #[arg(long, default_value_t = 3)]
     replicas: usize,
 }
@@ -71,7 +71,7 @@ fn deployment(i: usize, replicas: usize) -> String {
 pub(crate) async fn drive(args: &Args) -> Result<Value> {
     let client = args.server.client().await?;
     namespace(&client, NAMESPACE).await?;
-    // The loops may have been quicker.
+    // The Pods may already exist.
     let _ = service_account(&client, NAMESPACE).await;
     let source = KubeSource::<Pod>::new(client.clone(), Scope::namespace(NAMESPACE));
     let pods = SharedInformer::<Pod>::new(source);

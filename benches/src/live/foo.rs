@@ -31,10 +31,10 @@ use super::{Server, many, namespace, post, send};
 pub(crate) struct Args {
     #[command(flatten)]
     server: Server,
-    /// How many Foos
+    /// Number of Foos
     #[arg(long, default_value_t = 100)]
     objects: usize,
-    /// Where they live
+    /// Namespace of the Foos
     #[arg(long, default_value = "foos")]
     namespace: String,
 }
@@ -141,7 +141,7 @@ pub(crate) async fn drive(args: &Args) -> Result<Value> {
     Ok(json!({
         "count": args.objects, "objects": args.objects, "wall_s": wall, "server_cpu_s": cpu,
         "p50_ms": at(50), "p99_ms": at(99),
-        // The Foos themselves were written by us.
+        // Subtract our own writes of the Foos.
         "writes_per_foo": (written - count) / count,
     }))
 }

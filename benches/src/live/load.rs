@@ -14,7 +14,7 @@ const AT_ONCE: usize = 16;
 pub(crate) struct Args {
     #[command(flatten)]
     server: Server,
-    /// How many Pods
+    /// Number of Pods
     #[arg(long, default_value_t = 1000)]
     objects: usize,
 }

@@ -24,7 +24,7 @@ use tokio::io::AsyncReadExt as _;
 pub(crate) enum Live {
     /// Fill a server with Pods
     Load(load::Args),
-    /// Create Foos and wait until a controller has made their Deployments
+    /// Create Foos and wait until a controller has created their Deployments
     DriveFoo(foo::Args),
     /// Delete what drive-foo created
     CleanFoo(foo::Args),
@@ -34,11 +34,11 @@ pub(crate) enum Live {
     Loops(cluster::LoopArgs),
     /// Serve with pintle-apiserver, until standard input is closed
     Serve(server::ServeArgs),
-    /// Create objects as fast as a server takes them
+    /// Create objects as fast as the server accepts them
     DriveWrites(server::Args),
-    /// List Pods again and again
+    /// List Pods repeatedly
     DriveLists(server::Args),
-    /// Let many watchers see an object change
+    /// Change an object that many clients watch
     DriveWatchers(server::Args),
 }
 
@@ -63,20 +63,20 @@ pub(crate) struct Server {
     /// The server's kubeconfig
     #[arg(long)]
     kubeconfig: PathBuf,
-    /// The processes of the server, whose processor time is recorded
+    /// Process ids of the server, for its CPU time
     #[arg(long)]
     server_pid: Vec<u32>,
 }
 
 impl Server {
-    /// A client of its own: one connection pool each.
+    /// Returns a new client with its own connection pool.
     async fn client(&self) -> Result<Client> {
         let target = Target::named(Some(&self.kubeconfig), None).await?;
         let target = target.context("no server given")?;
         Ok(target.client(concat!("pintle-bench/", env!("CARGO_PKG_VERSION")))?)
     }
 
-    /// The processor time of the server so far, in seconds.
+    /// Returns the CPU time of the server so far, in seconds.
     fn server_cpu(&self) -> f64 {
         self.server_pid.iter().map(|pid| cpu_of(*pid)).sum()
     }

@@ -33,28 +33,28 @@ pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A server in this process instead
+    /// Use an in-process server instead
     #[arg(long)]
     in_process: bool,
     /// The server's kubeconfig
     #[arg(long, required_unless_present = "in_process")]
     kubeconfig: Option<PathBuf>,
-    /// The processes of the server, whose processor time is recorded
+    /// Process ids of the server, for its CPU time
     #[arg(long)]
     server_pid: Vec<u32>,
-    /// How many objects to create, how often to list, how many changes
+    /// Number of creates, lists or changes
     #[arg(long, default_value_t = 1000)]
     count: usize,
-    /// How many requests are under way at once
+    /// Concurrent requests
     #[arg(long, default_value_t = 8)]
     at_once: usize,
-    /// How many watchers there are
+    /// Number of watchers
     #[arg(long, default_value_t = 100)]
     watchers: usize,
 }
 
 impl Args {
-    /// None if the server is this process.
+    /// Returns `None` for an in-process server.
     fn server(&self) -> Option<Server> {
         Some(Server {
             kubeconfig: self.kubeconfig.clone().filter(|_| !self.in_process)?,
@@ -94,7 +94,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) async fn writes(args: &Args) -> Result<Value> {
     let client = args.client().await?;
     get(&client, "/api/v1/namespaces/default").await?;
-    // Connections and the paths through the server are there before anybody measures.
+    // Warm up connections and server before measuring.
     let create = |prefix: &'static str, i: usize| {
         let client = client.clone();
         async move {

@@ -45,7 +45,7 @@ impl Live {
             api_server_port: None,
         };
         let begin = Instant::now();
-        // What we start runs where we do.
+        // Children inherit our CPU affinity.
         let plane = program::on_the_first_core(|| ControlPlane::up(dir, options, interrupt))?;
         Ok(Self {
             plane,
@@ -53,7 +53,7 @@ impl Live {
         })
     }
 
-    /// A server that holds Pods, for every peer to sync from.
+    /// Starts a server and fills it with Pods for every peer to sync from.
     pub(super) fn with_pods(runner: &Runner, pods: usize) -> Result<Self> {
         let live = Self::start(&runner.interrupt)?;
         let mut args = live.args();
@@ -157,7 +157,7 @@ impl Runner {
         }
     }
 
-    /// The contestants in the order of this round.
+    /// Returns the peers in the order of this round.
     fn in_turn<const N: usize>(round: u32, mut peers: [&'static str; N]) -> [&'static str; N] {
         if round.is_multiple_of(2) {
             peers.reverse();
@@ -183,7 +183,7 @@ impl Runner {
         let case = format!("{} Foos", count(foos));
         let live = Live::start(&self.interrupt)?;
         self.install_foos(&live)?;
-        // Nobody meets a server that has never seen a Foo.
+        // A warm-up, so that no peer is the first to use the server.
         self.foo_once(&live, "pintle", 0, foos / 10)?;
         for round in 1..=results.rounds {
             for peer in Self::in_turn(round, ["pintle", GO_FOO]) {
@@ -209,7 +209,7 @@ impl Runner {
         let manifest = folder.join("crd.yaml");
         std::fs::write(&manifest, out.stdout)?;
         live.apply(&manifest)?;
-        // It is served a moment after it is stored.
+        // The CRD is served shortly after it is stored.
         std::thread::sleep(Duration::from_secs(2));
         Ok(())
     }
@@ -372,7 +372,7 @@ impl Runner {
         Ok(running)
     }
 
-    /// The loops that ours are compared with, and no others; their limits off.
+    /// Runs only the loops that ours are compared with, without rate limits.
     fn real_loops(server: &Live) -> Result<Running> {
         let program = server.plane.bin().join("kube-controller-manager");
         let credentials = server.plane.dir().credentials();

@@ -15,14 +15,14 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Builds everything, or finds what was built before. A peer that does not build is missed, not
-    /// fatal; our own must.
+    /// Builds everything, or finds existing binaries. A peer that does not build is reported as
+    /// missing; our own programs must build.
     pub(super) fn build(build: bool) -> Result<Self> {
         let root = workspace::root();
         let peers = root.join("benches/peers");
         let release = workspace::target().join("release");
-        // The controller as its image has it, apart: together each would get the other's features,
-        // and whoever builds it next would put its cluster back in.
+        // The controller is built alone and without features, like its image: building it together
+        // with the other program would unify their features.
         let bench = ["--package=pintle-bench"].as_slice();
         let foo = ["--package=sample-controller", "--no-default-features"].as_slice();
         for program in [foo, bench] {
@@ -74,17 +74,17 @@ impl Programs {
         }
     }
 
-    /// A program without which a work cannot be done.
+    /// Returns a program that a benchmark cannot do without.
     pub(super) fn need(&self, name: &str) -> Result<&Path> {
         self.get(name).map_err(|why| anyhow::anyhow!("{why}"))
     }
 
-    /// Our own program.
+    /// Returns `pintle-bench`.
     pub(super) fn ours(&self) -> Result<&Path> {
         self.need("pintle")
     }
 
-    /// What could not be built, for people.
+    /// Describes what could not be built.
     pub(super) fn missing(&self) -> impl Iterator<Item = String> {
         let missing = self.found.iter();
         missing.filter_map(|(name, built)| {
@@ -117,7 +117,7 @@ fn kube_rs(build: bool, folder: &Path) -> Result<PathBuf> {
     cargo
         .args(["build", "--release", "--locked"])
         .current_dir(folder);
-    // What cargo sets for us is about our own workspace.
+    // These variables refer to our own workspace.
     for name in ["CARGO_TARGET_DIR", "CARGO_MANIFEST_DIR", "RUSTFLAGS"] {
         cargo.env_remove(name);
     }

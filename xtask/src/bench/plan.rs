@@ -15,11 +15,11 @@ pub(super) const PEERS: [&str; 4] = ["pintle", "client-go", "controller-runtime"
 pub(super) enum Work {
     /// List and watch all Pods into an indexed cache
     Sync,
-    /// Lose the watch of a full cache, and list again
+    /// End the watch of a full cache, and relist
     Relist,
     /// Updates from the watch to the handlers
     Watch,
-    /// Updates that are decoded already, through the cache to the handlers
+    /// Decoded updates through the cache to the handlers
     Pipeline,
     /// Read a full cache by index and by selector
     Reads,
@@ -29,7 +29,7 @@ pub(super) enum Work {
     Reconcile,
     /// Foo controllers, end to end on a real control plane
     Foo,
-    /// The API servers: start, memory, writes, lists, watches
+    /// API servers: start, memory, writes, lists, watches
     Apiserver,
     /// Deployments to Pods: the controller manager's loops
     Cluster,
@@ -64,7 +64,7 @@ impl Work {
         }
     }
 
-    /// What it is, for the report.
+    /// Returns the title in the report.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Sync => {
@@ -87,7 +87,7 @@ impl Work {
     pub(super) fn rounds(self, quick: bool) -> u32 {
         match self {
             _ if quick => 1,
-            // Minutes each: a spread of two is little, and the report says how many there were.
+            // These take minutes each, so two rounds have to do; the report states the number.
             Self::Cluster => 1,
             Self::Foo | Self::Apiserver => 2,
             Self::Relist | Self::Watch | Self::Reads | Self::Reconcile => 3,
@@ -95,7 +95,7 @@ impl Work {
         }
     }
 
-    /// The rows of the work's table for each case.
+    /// Returns the rows of the table for each case.
     pub(super) fn figures(self) -> &'static [(&'static str, Figure)] {
         const SERVER: (&str, Figure) = ("server CPU, s", Figure::Raw("server_cpu_s", 1.0));
         const WALL: (&str, Figure) = ("wall, s", Figure::Raw("wall_s", 1.0));
@@ -219,9 +219,9 @@ pub(super) struct Case {
     pub(super) flags: Vec<String>,
     pub(super) served: Served,
     pub(super) cores: Cores,
-    /// Who is asked.
+    /// The peers that run this case.
     pub(super) peers: &'static [&'static str],
-    /// Not more often than this, however many rounds.
+    /// The maximum number of rounds.
     pub(super) at_most: u32,
     pub(super) patience: Duration,
 }

@@ -27,9 +27,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Which cores a process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cores {
-    /// The first: what serves.
+    /// The first, for servers.
     Server,
-    /// The second: what is measured.
+    /// The second, for the measured program.
     Client,
     All,
 }
@@ -65,7 +65,7 @@ pub(super) fn on_the_first_core<T>(start: impl FnOnce() -> T) -> T {
     let mut first = CpuSet::new();
     first.set(0);
     if all.is_some() {
-        // Where it is refused, everything runs everywhere.
+        // If pinning is not permitted, everything runs on all cores.
         let _ = sched_setaffinity(None, &first);
     }
     let started = start();
@@ -79,7 +79,7 @@ pub(super) fn on_the_first_core<T>(start: impl FnOnce() -> T) -> T {
 pub(super) struct Running {
     name: String,
     child: Child,
-    /// Closing it asks our own programs to end.
+    /// Closing it stops our own programs.
     stdin: Option<ChildStdin>,
     lines: mpsc::Receiver<String>,
     errors: Option<JoinHandle<String>>,
@@ -118,7 +118,7 @@ impl Running {
         self.child.id()
     }
 
-    /// The next line it says, if it says one in time.
+    /// Returns its next line of output, unless that takes too long.
     pub(super) fn line(&mut self, patience: Duration) -> Result<String> {
         if let Ok(line) = self.lines.recv_timeout(patience) {
             return Ok(line);
@@ -128,12 +128,12 @@ impl Running {
         bail!("{name} did not become ready: {words}")
     }
 
-    /// Whether it still runs.
+    /// Returns whether it is still running.
     pub(super) fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for the end, and returns the last line and what was said to standard error.
+    /// Waits for it to exit and returns the last line of output and the standard error.
     fn wait(
         mut self,
         patience: Duration,
@@ -160,12 +160,12 @@ impl Running {
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // What fails here has ended already.
+            // Fails only if the process has already exited.
             let _ = kill_process_group(group, signal);
         }
     }
 
-    /// Ends it, and returns its last words.
+    /// Stops it and returns the end of its output.
     pub(super) fn end(&mut self) -> String {
         self.stdin = None;
         if self.is_alive() {

@@ -19,7 +19,7 @@ impl Progress {
         }
     }
 
-    /// The next step begins.
+    /// Starts the next step.
     pub(super) fn step(&mut self, what: &str) {
         self.done += 1;
         let (done, total) = (self.done, self.total.max(self.done));
@@ -35,7 +35,7 @@ impl Progress {
         let _ = stderr().flush();
     }
 
-    /// Something that stays on the screen.
+    /// Prints a line that stays on the screen.
     pub(super) fn say(line: &str) {
         let clear = if stderr().is_terminal() {
             "\r\x1b[2K"

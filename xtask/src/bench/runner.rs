@@ -19,7 +19,7 @@ use crate::interrupt::Interrupt;
 pub(super) struct Runner {
     pub(super) quick: bool,
     rounds: Option<u32>,
-    /// Today, and the commit of the programs, as it was before the first figures were written.
+    /// The date and the commit of the programs, taken before the first results are written.
     date: String,
     commit: String,
     pub(super) programs: Programs,
@@ -32,7 +32,7 @@ impl Runner {
         let interrupt = Interrupt::install()?;
         let (date, mut commit) = machine::now();
         if args.no_build {
-            // What was built last may be of another commit.
+            // The existing binaries may be of another commit.
             commit.push_str(" (not rebuilt)");
         } else {
             eprintln!("building the programs to compare");
@@ -61,7 +61,7 @@ impl Runner {
             .max(1)
     }
 
-    /// How many processes will be measured, at most.
+    /// Returns the maximum number of processes to measure.
     fn steps(&self, work: Work) -> usize {
         let rounds = self.rounds(work);
         let runs = match work {
@@ -80,7 +80,7 @@ impl Runner {
         usize::try_from(runs).unwrap_or_default()
     }
 
-    /// Measures one work. Whatever fails is written down, and the rest goes on.
+    /// Runs one benchmark. Records failures and continues.
     pub(super) fn measure(&mut self, work: Work) -> WorkResults {
         let begin = Instant::now();
         let mut results = WorkResults {
@@ -106,7 +106,7 @@ impl Runner {
         results
     }
 
-    /// Every case, every peer, every round: there and back again, so that nobody is always first.
+    /// Runs every case with every peer, in alternating order, so that no peer is always first.
     fn cases(&mut self, work: Work, results: &mut WorkResults) {
         let cases = plan::cases(work, self.quick);
         let live = cases.iter().find_map(|case| match case.served {
@@ -145,7 +145,7 @@ impl Runner {
         }
     }
 
-    /// One peer, one case, one fresh process, and a fresh server if one is needed.
+    /// Runs one case with one peer, in a fresh process and with a fresh server if it needs one.
     fn once(&self, work: Work, case: &Case, peer: &str, live: Option<&Live>) -> Outcome {
         let program = match self.programs.get(peer) {
             Ok(program) => program,
@@ -187,7 +187,7 @@ impl Runner {
         }
     }
 
-    /// A server of recorded Pods, and its URL.
+    /// Starts the replay server and returns its URL.
     fn replay(&self, pods: usize) -> Result<(Running, String)> {
         let mut command = program::ours(self.programs.ours()?, "replay", Cores::Server);
         command.args(["--objects", &pods.to_string()]);
@@ -196,7 +196,7 @@ impl Runner {
         Ok((running, url))
     }
 
-    /// Writes down what became of one run.
+    /// Records the result of one run.
     pub(super) fn record(
         &self,
         results: &mut WorkResults,
@@ -236,7 +236,7 @@ impl Runner {
     ) {
         let known = results.misses.iter().any(|miss| {
             let same = miss.case == case && miss.peer == peer && miss.kind == kind;
-            // Parts that cannot be done are several; of failures the first tells enough.
+            // Keep every unsupported part, but only the first failure.
             same && (kind != MissKind::Partly || miss.reason == reason)
         });
         if self.interrupt.is_raised() || known {
@@ -253,7 +253,7 @@ impl Runner {
         });
     }
 
-    /// Runs one of our own works to its end.
+    /// Runs one benchmark of `pintle-bench` to completion.
     pub(super) fn drive(
         &self,
         work: &str,

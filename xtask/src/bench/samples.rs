@@ -20,7 +20,7 @@ pub(super) struct Results {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct WorkResults {
     pub(super) date: String,
-    /// The commit that was measured.
+    /// The measured commit.
     pub(super) commit: String,
     pub(super) quick: bool,
     pub(super) rounds: u32,
@@ -37,7 +37,7 @@ pub(super) struct Sample {
     pub(super) peer: String,
     pub(super) version: String,
     pub(super) round: u32,
-    /// The numbers of its line; those in `extra` under their own names.
+    /// The numbers of the result line; those in `extra` under their own names.
     pub(super) numbers: BTreeMap<String, f64>,
 }
 
@@ -53,16 +53,16 @@ pub(super) struct Miss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum MissKind {
-    /// The peer has no such thing.
+    /// The library does not support it.
     Cannot,
-    /// The peer has no such thing as a part of the work; the rest is measured.
+    /// The library does not support a part of it; the rest is measured.
     Partly,
-    /// It should have worked.
+    /// An unexpected failure.
     Failed,
 }
 
 impl Sample {
-    /// Takes the line of a program apart.
+    /// Parses the result line of a program.
     pub(super) fn new(case: &str, round: u32, line: &Value) -> Result<Self> {
         let text = |name: &str| {
             let text = line[name].as_str().map(str::to_owned);
@@ -72,7 +72,7 @@ impl Sample {
         let extra = line["extra"].as_object();
         for (name, value) in line.as_object().into_iter().chain(extra).flatten() {
             if let Some(number) = value.as_f64() {
-                // What the line says of the phase as a whole comes first.
+                // Top-level values take precedence over `extra`.
                 numbers.entry(name.clone()).or_insert(number);
             }
         }
@@ -91,7 +91,7 @@ impl Sample {
 }
 
 impl WorkResults {
-    /// A figure of a peer in a case, over all rounds.
+    /// Returns a peer's figure for a case, over all rounds.
     pub(super) fn spread(&self, case: &str, peer: &str, figure: Figure) -> Option<Spread> {
         let samples = self.samples.iter();
         let matching = samples.filter(|sample| sample.case == case && sample.peer == peer);
@@ -103,7 +103,7 @@ impl WorkResults {
         misses.find(|miss| miss.case == case && miss.peer == peer)
     }
 
-    /// The version a peer reported.
+    /// Returns the version a peer reported.
     pub(super) fn version(&self, peer: &str) -> Option<&str> {
         let mut samples = self.samples.iter();
         let sample = samples.find(|sample| sample.peer == peer)?;
@@ -114,23 +114,23 @@ impl WorkResults {
 /// A number computed from a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Figure {
-    /// Processor time for each thing done, in µs.
+    /// CPU time per operation, in µs.
     CpuPerCount,
-    /// The same in ns.
+    /// CPU time per operation, in ns.
     CpuNsPerCount,
-    /// Resident memory that came with the objects, for each of them, in KB of 1,000 bytes.
+    /// Additional resident memory per object, in KB (1,000 bytes).
     MemoryPerObject,
-    /// The same after the program gave back all it could, if it can.
+    /// The same after the program returned unused memory to the system, if it can.
     LeastPerObject,
-    /// The highest memory over that which stayed.
+    /// Peak memory relative to memory afterwards.
     PeakOverSteady,
-    /// The highest memory while listing again, over that before.
+    /// Peak memory during a relist relative to memory before.
     RelistPeak,
-    /// Bytes received for each thing done.
+    /// Bytes received per operation.
     BytesPerCount,
-    /// A number of the line, times something for its unit.
+    /// A number of the result line, times a factor for its unit.
     Raw(&'static str, f64),
-    /// How many things were done in a second.
+    /// Operations per second.
     PerSecond,
 }
 
@@ -161,7 +161,7 @@ impl Figure {
 }
 
 impl Results {
-    /// What `file` holds; nothing if it is not there.
+    /// Reads `file`; a missing file is empty.
     pub(super) fn read(file: &Path) -> Result<Self> {
         match std::fs::read(file) {
             Ok(bytes) => serde_json::from_slice(&bytes)
@@ -173,7 +173,7 @@ impl Results {
 
     pub(super) fn write(&self, file: &Path) -> Result<()> {
         let text = serde_json::to_string(self)?;
-        // One sample a line: a change of one work is a change of its lines.
+        // One sample per line, so that a diff shows only what was measured again.
         let text = text.replace("{\"case\":", "\n{\"case\":");
         std::fs::write(file, text + "\n")
             .with_context(|| format!("cannot write {}", file.display()))

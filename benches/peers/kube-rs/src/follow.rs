@@ -116,17 +116,17 @@ fn holds(store: &Store<Pod>, objects: usize) -> Result<()> {
 /// Lists and watches until the store holds every Pod and every handler has seen each.
 pub async fn sync(flags: &Flags) -> Result<Phase> {
     let (store, writer) = store(flags.handlers);
-    let told = Countdown::new(flags.objects * flags.handlers);
+    let seen = Countdown::new(flags.objects * flags.handlers);
     let handlers = (0..flags.handlers)
         .map(|_| {
-            let told = told.clone();
-            move |_: &Pod| told.tell()
+            let seen = seen.clone();
+            move |_: &Pod| seen.tell()
         })
         .collect();
     let start = follow(flags, writer, handlers).await?;
     let mut phase = Phase::begin()?;
     start();
-    told.wait("the handlers are told of every Pod").await?;
+    seen.wait("the handlers have seen every Pod").await?;
     store.wait_until_ready().await?;
     phase.end()?;
     holds(&store, flags.objects)?;
@@ -152,7 +152,7 @@ async fn synced(flags: &Flags, updates: &Countdown) -> Result<Store<Pod>> {
         })
         .collect();
     follow(flags, writer, handlers).await?();
-    first.wait("the handlers are told of every Pod").await?;
+    first.wait("the handlers have seen every Pod").await?;
     store.wait_until_ready().await?;
     synced.store(true, Ordering::SeqCst);
     holds(&store, flags.objects)?;
@@ -191,7 +191,7 @@ pub async fn watch(flags: &Flags) -> Result<Phase> {
     let mut phase = Phase::begin()?;
     client::post(flags, &format!("/_bench/events?count={}", flags.count)).await?;
     updates
-        .wait("every handler is told of every update")
+        .wait("every handler has seen every update")
         .await?;
     phase.end()?;
     phase.keep(store);

@@ -18,16 +18,16 @@ pub async fn run(flags: &Flags) -> Result<Phase> {
     let updates: Vec<_> = (0..flags.count)
         .map(|i| Ok(Event::Apply(small::pod(i % flags.objects, i + 2))))
         .collect();
-    let told = Countdown::new(flags.count * flags.handlers);
+    let seen = Countdown::new(flags.count * flags.handlers);
     let handlers = (0..flags.handlers)
         .map(|_| {
-            let told = told.clone();
-            move |_: &Pod| told.tell()
+            let seen = seen.clone();
+            move |_: &Pod| seen.tell()
         })
         .collect();
     let mut phase = Phase::begin()?;
     follow::drive(stream::iter(updates), writer, handlers);
-    told.wait("every handler is told of every update").await?;
+    seen.wait("every handler has seen every update").await?;
     phase.end()?;
     ensure!(store.len() == flags.objects, "the store lost objects");
     phase.keep(store);

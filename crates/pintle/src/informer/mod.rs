@@ -28,6 +28,8 @@ mod event;
 mod factory;
 mod filter;
 mod handler;
+// Read by `probes` only.
+#[cfg_attr(not(feature = "probes"), allow(dead_code))]
 mod health;
 mod metrics;
 mod not_synced;
@@ -38,6 +40,7 @@ mod shared_informer;
 mod stream;
 mod usage;
 
+#[cfg(feature = "probes")]
 pub(crate) use self::health::{Health, Idle, State};
 pub use self::{
     buffer::Backlog,
