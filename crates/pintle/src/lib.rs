@@ -53,6 +53,7 @@ pub mod owner;
 
 // What surrounds it in a program.
 
+pub mod leader_election;
 #[cfg(feature = "probes")]
 pub mod probes;
 pub mod signals;

@@ -11,6 +11,7 @@ mod controller;
 mod events;
 mod informers;
 mod informers_tcp;
+mod leader_election;
 mod limits;
 mod probes;
 mod queue_soak;

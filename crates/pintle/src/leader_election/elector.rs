@@ -1,0 +1,540 @@
+//! The loops around the rules: acquire, renew, release.
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api,
+    api::{ObjectMeta, PostParams, WatchEvent, WatchParams},
+};
+use tokio::{
+    sync::{Mutex, OwnedMutexGuard},
+    task::JoinHandle,
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{debug, info, warn};
+
+use super::{
+    JITTER, LeaderElection, Leadership,
+    lease::{self, Observed},
+    metrics::{Counters, ElectionMetrics},
+};
+use crate::clock;
+
+/// How long the API server may keep one watch of a candidate open.
+const WATCH_SECONDS: u32 = 290;
+
+/// A candidate for a Lease. Built by [`LeaderElection::build`].
+#[derive(Debug)]
+pub struct Elector {
+    shared: Arc<Shared>,
+    /// Held by the renewal of the current term, so that a process is in one term at a time.
+    lock: Arc<Mutex<Lock>>,
+}
+
+struct Shared {
+    settings: LeaderElection,
+    identity: String,
+    api: Api<Lease>,
+    leadership: Leadership,
+    counters: Counters,
+}
+
+impl Elector {
+    pub(super) fn new(settings: LeaderElection) -> Self {
+        let identity = settings.identity.clone();
+        let shared = Arc::new(Shared {
+            identity: identity.unwrap_or_else(|| settings.default_identity()),
+            api: Api::namespaced(settings.client.clone(), &settings.namespace),
+            leadership: Leadership::new(&settings.namespace, &settings.name),
+            counters: settings.metrics.set::<ElectionMetrics>().of(&settings.name),
+            settings,
+        });
+        let lock = Lock {
+            shared: Arc::clone(&shared),
+            lease: None,
+            observed: None,
+            claiming: false,
+        };
+        Self {
+            shared,
+            lock: Arc::new(Mutex::new(lock)),
+        }
+    }
+
+    /// Returns the name under which this replica holds the Lease.
+    pub fn identity(&self) -> &str {
+        &self.shared.identity
+    }
+
+    /// Returns a handle that reports whether this replica leads, and gates clients.
+    pub fn leadership(&self) -> &Leadership {
+        &self.shared.leadership
+    }
+
+    /// Waits until this replica is elected; returns `None` once `shutdown` is cancelled.
+    ///
+    /// Errors of the API server are logged and retried. If an earlier [`Term`] of this elector is
+    /// still current, waits for its end first.
+    ///
+    /// # Cancel safety
+    ///
+    /// A Lease that was acquired in the moment of cancellation is neither renewed nor released; it
+    /// expires. Cancel `shutdown` instead: it releases the Lease.
+    pub async fn acquire(&mut self, shutdown: &CancellationToken) -> Option<Term> {
+        let mut lock = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return None,
+            lock = Arc::clone(&self.lock).lock_owned() => lock,
+        };
+        info!(lease = self.shared.leadership.lease(), identity = %self.shared.identity, "waiting to lead");
+        let won = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => None,
+            sent = lock.win() => Some(sent),
+        };
+        let Some(sent) = won else {
+            // A claim that was cancelled on its way may have been executed.
+            if lock.claiming {
+                lock.release_quietly().await;
+            }
+            return None;
+        };
+        Some(Term::begin(lock, sent, shutdown))
+    }
+}
+
+/// The time during which this replica leads. Its Lease is renewed in the background.
+///
+/// Dropping a term resigns from it in the background; [`resign`](Self::resign) also waits until the
+/// Lease is released.
+#[derive(Debug)]
+#[must_use = "dropping a term resigns from it"]
+pub struct Term {
+    leadership: Leadership,
+    number: u64,
+    transitions: i32,
+    ended: CancellationToken,
+    resign: DropGuard,
+    renewal: JoinHandle<()>,
+}
+
+impl Term {
+    fn begin(lock: OwnedMutexGuard<Lock>, sent: Instant, shutdown: &CancellationToken) -> Self {
+        let shared = Arc::clone(&lock.shared);
+        let until = shared.until(sent);
+        let number = shared.leadership.begin(sent, until);
+        shared.counters.leads.set(1);
+        info!(lease = shared.leadership.lease(), identity = %shared.identity, "leading");
+        let (ended, resign) = (shutdown.child_token(), CancellationToken::new());
+        let renewal = Renewal {
+            transitions: lock.transitions(),
+            lock,
+            number,
+            ended: ended.clone(),
+        };
+        Self {
+            leadership: shared.leadership.clone(),
+            number,
+            transitions: renewal.transitions,
+            ended,
+            resign: resign.clone().drop_guard(),
+            renewal: tokio::spawn(renewal.run(sent, resign)),
+        }
+    }
+
+    /// Returns a token that is cancelled when this replica must stop leading: because the term is
+    /// lost, or because the `shutdown` given to [`acquire`](Elector::acquire) was cancelled.
+    ///
+    /// In the latter case the term goes on until it is resigned or dropped, so that work under way
+    /// can be finished; [`is_current`](Self::is_current) tells the two apart.
+    pub fn ended(&self) -> &CancellationToken {
+        &self.ended
+    }
+
+    /// Returns whether this replica may write at this moment, by its monotonic clock.
+    pub fn is_current(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// Returns how long this replica may still write if the Lease is not renewed again.
+    pub fn remaining(&self) -> Duration {
+        self.leadership.remaining(self.number)
+    }
+
+    /// Returns the Lease's `leaseTransitions` in this term: a number that grows whenever another
+    /// replica takes over. A system that remembers the greatest number it has seen can use it to
+    /// refuse a former leader.
+    pub fn transitions(&self) -> i32 {
+        self.transitions
+    }
+
+    /// Ends the term and releases the Lease, so that another replica can take over at once.
+    ///
+    /// Call it when the term's work has stopped: from now on writes of gated clients are refused.
+    /// Waits at most one renew deadline for the API server. A term that was lost is not released.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the Lease is released in the background.
+    pub async fn resign(self) {
+        drop(self.resign);
+        // The task runs no code of the caller's, so it cannot panic.
+        let _ = self.renewal.await;
+    }
+}
+
+/// The background task of a term.
+struct Renewal {
+    lock: OwnedMutexGuard<Lock>,
+    number: u64,
+    transitions: i32,
+    ended: CancellationToken,
+}
+
+impl Renewal {
+    async fn run(mut self, sent: Instant, resign: CancellationToken) {
+        let lost = tokio::select! {
+            biased;
+            () = resign.cancelled() => None,
+            why = self.renew_until_lost(sent) => Some(why),
+        };
+        let Shared {
+            leadership,
+            counters,
+            identity,
+            ..
+        } = &*self.lock.shared;
+        // Writes stop before the Lease is free.
+        leadership.end(self.number);
+        self.ended.cancel();
+        counters.leads.set(0);
+        let lease = leadership.lease();
+        if let Some(why) = lost {
+            counters.lost.inc();
+            // Not released: requests of this term may still be on the wire, and the rest of the
+            // lease duration is the time they have to arrive.
+            warn!(lease, %identity, %why, "lost the lease; no longer leading");
+        } else {
+            info!(lease, %identity, "resigned; releasing the lease");
+            self.lock.release_quietly().await;
+        }
+    }
+
+    /// Renews the Lease again and again; returns why that came to an end.
+    async fn renew_until_lost(&mut self, mut sent: Instant) -> Lost {
+        let shared = Arc::clone(&self.lock.shared);
+        let retry = shared.settings.retry_period;
+        loop {
+            let deadline = shared.until(sent);
+            let mut next = clock::after(Instant::now(), retry);
+            let mut last_error = None;
+            sent = loop {
+                sleep_until(next.min(deadline)).await;
+                if Instant::now() >= deadline {
+                    return Lost::Deadline(last_error);
+                }
+                match timeout_at(deadline, self.lock.renew()).await {
+                    Ok(Ok(Some(sent))) => break sent,
+                    Ok(Ok(None)) => return Lost::Taken(shared.leadership.leader()),
+                    Ok(Err(error)) => {
+                        debug!(lease = shared.leadership.lease(), %error, "renewal failed; retrying");
+                        last_error = Some(error);
+                    }
+                    Err(_) => return Lost::Deadline(last_error),
+                }
+                next = clock::after(Instant::now(), retry);
+            };
+            let until = shared.until(sent);
+            shared.leadership.renew(self.number, sent, until);
+        }
+    }
+}
+
+/// Why a term ended that was not resigned.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("not renewed within the renew deadline{}", because(.0.as_ref()))]
+    Deadline(Option<Failure>),
+    #[error("held by {}", .0.as_deref().unwrap_or("no replica"))]
+    Taken(Option<String>),
+}
+
+fn because(error: Option<&Failure>) -> String {
+    error.map_or_else(String::new, |error| format!(": {error}"))
+}
+
+/// Why a request for the Lease failed.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    Refused(#[from] kube::Error),
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+}
+
+/// What one attempt to acquire the Lease came to.
+enum Attempt {
+    /// Acquired by a request that was sent at this time.
+    Won(Instant),
+    /// Held by another replica, unless it renews, until this time.
+    Held(Instant),
+}
+
+/// The Lease as this replica last saw it.
+#[derive(Debug)]
+struct Lock {
+    shared: Arc<Shared>,
+    lease: Option<Lease>,
+    observed: Option<Observed>,
+    /// Whether a claim has been sent and not been answered.
+    claiming: bool,
+}
+
+impl Lock {
+    /// Competes for the Lease until this replica has it; returns when the winning request was sent.
+    async fn win(&mut self) -> Instant {
+        let mut failures: u32 = 0;
+        loop {
+            match self.attempt().await {
+                Ok(Attempt::Won(sent)) => return sent,
+                Ok(Attempt::Held(until)) => {
+                    failures = 0;
+                    self.wait_until_free(until).await;
+                }
+                Err(error) => {
+                    failures = failures.saturating_add(1);
+                    let (lease, wait) = (self.shared.leadership.lease(), self.shared.pause());
+                    // Often enough to be noticed in an outage, and not a line per attempt.
+                    if failures.is_power_of_two() {
+                        warn!(lease, %error, failures, retry_in = ?wait, "cannot acquire the lease; retrying");
+                    }
+                    sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    /// Reads the Lease and claims it if it is free.
+    async fn attempt(&mut self) -> Result<Attempt, Failure> {
+        let shared = Arc::clone(&self.shared);
+        let (api, name) = (&shared.api, shared.settings.name.as_str());
+        let Some(lease) = shared.request(api.get_opt(name)).await? else {
+            let sent = Instant::now();
+            let lease = self.claim(None);
+            let params = PostParams::default();
+            self.claiming = true;
+            let created = shared.request(api.create(&params, &lease)).await;
+            self.claiming = false;
+            self.observe(created?);
+            return Ok(Attempt::Won(sent));
+        };
+        self.observe(lease);
+        let now = Instant::now();
+        if let Some(until) = self.held_until(now) {
+            return Ok(Attempt::Held(until));
+        }
+        self.replace().await.map(Attempt::Won)
+    }
+
+    /// Renews the Lease; returns when the request was sent, or `None` if it is no longer ours.
+    async fn renew(&mut self) -> Result<Option<Instant>, Failure> {
+        // Nobody but the holder writes a Lease that is held, so it is normally as we left it.
+        if let Ok(sent) = self.replace().await {
+            return Ok(Some(sent));
+        }
+        let shared = Arc::clone(&self.shared);
+        shared.counters.slow_path.inc();
+        let name = shared.settings.name.as_str();
+        let lease = shared.request(shared.api.get_opt(name)).await?;
+        let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
+        let holder = spec.and_then(lease::holder).map(str::to_owned);
+        match lease {
+            Some(lease) => self.observe(lease),
+            None => shared.leadership.observe(None),
+        }
+        if holder.as_deref() != Some(&shared.identity) {
+            return Ok(None);
+        }
+        self.replace().await.map(Some)
+    }
+
+    /// Writes a claim over the Lease as it was last seen; returns when the request was sent.
+    ///
+    /// The `resourceVersion` in it makes the API server refuse the claim if another replica wrote
+    /// in the meantime.
+    async fn replace(&mut self) -> Result<Instant, Failure> {
+        let shared = Arc::clone(&self.shared);
+        let claim = self.claim(self.lease.clone());
+        let (params, name) = (PostParams::default(), shared.settings.name.as_str());
+        let sent = Instant::now();
+        self.claiming = true;
+        let replaced = shared.api.replace(name, &params, &claim);
+        let replaced = shared.request(replaced).await;
+        self.claiming = false;
+        self.observe(replaced?);
+        Ok(sent)
+    }
+
+    fn claim(&self, lease: Option<Lease>) -> Lease {
+        let settings = &self.shared.settings;
+        let before = lease.as_ref().and_then(|lease| lease.spec.clone());
+        let before = lease.as_ref().map(|_| before.unwrap_or_default());
+        let now = settings.clock.now();
+        let spec = lease::claimed(before, &self.shared.identity, settings.lease_duration, now);
+        let mut metadata = lease.map_or_else(
+            || ObjectMeta {
+                name: Some(settings.name.clone()),
+                namespace: Some(settings.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            |lease| lease.metadata,
+        );
+        if !settings.labels.is_empty() {
+            let labels = metadata.labels.get_or_insert_default();
+            labels.extend(settings.labels.clone());
+        }
+        Lease {
+            metadata,
+            spec: Some(spec),
+        }
+    }
+
+    fn observe(&mut self, lease: Lease) {
+        let spec = lease.spec.clone().unwrap_or_default();
+        self.shared.leadership.observe(lease::holder(&spec));
+        let now = Instant::now();
+        match &mut self.observed {
+            Some(observed) => observed.update(spec, now),
+            None => self.observed = Some(Observed::new(spec, now)),
+        }
+        self.lease = Some(lease);
+    }
+
+    fn held_until(&self, now: Instant) -> Option<Instant> {
+        let observed = self.observed.as_ref()?;
+        observed.held_until(&self.shared.identity, now)
+    }
+
+    fn transitions(&self) -> i32 {
+        let spec = self.lease.as_ref().and_then(|lease| lease.spec.as_ref());
+        spec.map_or(0, lease::transitions)
+    }
+
+    /// Waits until the Lease, held until `until` as far as is known, may be free.
+    ///
+    /// Follows the Lease by a watch, so that a release is seen at once. A watch that lags or fails
+    /// can only delay this replica: every attempt begins with a read.
+    async fn wait_until_free(&mut self, mut until: Instant) {
+        let shared = Arc::clone(&self.shared);
+        let metadata = self.lease.as_ref().map(|lease| &lease.metadata);
+        let version = metadata.and_then(|metadata| metadata.resource_version.clone());
+        let params = WatchParams::default()
+            .fields(&format!("metadata.name={}", shared.settings.name))
+            .timeout(WATCH_SECONDS);
+        let version = version.unwrap_or_default();
+        let watch = shared.request(shared.api.watch(&params, &version)).await;
+        let mut events = match watch {
+            Ok(events) => std::pin::pin!(events),
+            Err(error) => {
+                debug!(lease = shared.leadership.lease(), %error, "cannot watch the lease; polling");
+                return sleep_until(until.min(clock::after(Instant::now(), shared.pause()))).await;
+            }
+        };
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = events.next() => event,
+                () = sleep_until(until) => return,
+            };
+            match event {
+                Some(Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease))) => {
+                    self.observe(lease);
+                    match self.held_until(Instant::now()) {
+                        Some(later) => until = later,
+                        None => return,
+                    }
+                }
+                Some(Ok(WatchEvent::Bookmark(_))) => {}
+                Some(Ok(WatchEvent::Deleted(_))) => return,
+                Some(Ok(WatchEvent::Error(_)) | Err(_)) | None => {
+                    let pause = clock::after(Instant::now(), shared.pause());
+                    return sleep_until(until.min(pause)).await;
+                }
+            }
+        }
+    }
+
+    /// Releases the Lease if this replica holds it; logs a failure.
+    async fn release_quietly(&mut self) {
+        let limit = self.shared.settings.renew_deadline;
+        let error = match timeout(limit, self.release()).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(_) => Failure::Timeout(limit),
+        };
+        let lease = self.shared.leadership.lease();
+        warn!(lease, %error, "cannot release the lease; it will expire");
+    }
+
+    async fn release(&mut self) -> Result<(), Failure> {
+        let shared = Arc::clone(&self.shared);
+        let (api, name) = (&shared.api, shared.settings.name.as_str());
+        loop {
+            let Some(mut lease) = shared.request(api.get_opt(name)).await? else {
+                return Ok(());
+            };
+            self.observe(lease.clone());
+            let spec = lease.spec.take().unwrap_or_default();
+            // What the server says counts: a former leader must not release its successor's Lease.
+            if lease::holder(&spec) != Some(&shared.identity) {
+                return Ok(());
+            }
+            lease.spec = Some(lease::released(spec, shared.settings.clock.now()));
+            let params = PostParams::default();
+            match shared.request(api.replace(name, &params, &lease)).await {
+                Ok(released) => {
+                    self.observe(released);
+                    return Ok(());
+                }
+                Err(Failure::Refused(kube::Error::Api(status))) if status.code == 409 => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Until when a term may write whose last successful renewal was sent at `sent`.
+    fn until(&self, sent: Instant) -> Instant {
+        clock::after(sent, self.settings.renew_deadline)
+    }
+
+    /// How long to wait before the next attempt.
+    fn pause(&self) -> Duration {
+        let factor = 1.0 + JITTER * self.settings.rng.f64();
+        self.settings.retry_period.mul_f64(factor)
+    }
+
+    async fn request<T>(
+        &self,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Failure> {
+        let limit = self.settings.request_timeout();
+        match timeout(limit, request).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(Failure::Timeout(limit)),
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("lease", &self.leadership.lease())
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,286 @@
+//! Leader election: of several replicas of a program, at most one writes.
+//!
+//! Replicas compete for a `coordination.k8s.io/v1` Lease, by the same rules and in the same format
+//! as client-go, so that Go and Rust replicas can share one. The holder renews the Lease every
+//! [retry period](LeaderElection::retry_period); a candidate takes over when the holder gives it up
+//! or has not changed it for a whole [lease duration](LeaderElection::lease_duration).
+//!
+//! ```text
+//!              acquired                     resigned: released, taken over at once
+//! candidate ─────────────► leader (a Term) ─┤
+//!     ▲                                     lost: not renewed within the renew deadline,
+//!     └──────────── acquire again ────────  or another replica holds the Lease
+//! ```
+//!
+//! Two things differ from client-go. A candidate watches the Lease rather than polling it, so a
+//! hand-over takes milliseconds rather than seconds (without permission to watch, it polls). And
+//! writes are gated: [`Leadership::gate`] returns a client that refuses to start a write outside
+//! this replica's term and cancels writes in flight when the term ends.
+//!
+//! # What is promised
+//!
+//! Candidates never compare timestamps of different machines. Each measures on its own monotonic
+//! clock how long the Lease has not changed, so any difference between wall clocks is tolerated. A
+//! term ends one renew deadline after the last successful renewal *was sent*. The Lease is free one
+//! lease duration after a candidate *saw* that renewal, which is later. In between, with the
+//! defaults, lie at least five seconds in which no replica starts a write.
+//!
+//! # What is not
+//!
+//! A Lease is not a lock. Two replicas can have writes executed at the same time if
+//!
+//! - a request is on the wire when the term ends, and the network or the API server delays it by
+//!   more than the difference between lease duration and renew deadline;
+//! - the process is paused between the check and the system call that sends the request, for longer
+//!   than that difference. A process paused at any other point finds the gate closed when it wakes;
+//! - the monotonic clocks of two machines run at rates that differ by more than the ratio of lease
+//!   duration to renew deadline, or a machine's clock stands still while it is suspended;
+//! - the program writes with a client that is not gated.
+//!
+//! Where that could hurt, write with a `resourceVersion` precondition, as [`replace`](kube::Api::replace)
+//! does: a write that is based on a stale state is then refused by the API server.
+
+mod elector;
+mod gate;
+mod leadership;
+mod lease;
+mod metrics;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use kube::Client;
+
+pub use self::{
+    elector::{Elector, Term},
+    gate::NotLeading,
+    leadership::Leadership,
+};
+use crate::{
+    clock::{Clock, Rng},
+    metrics::Metrics,
+};
+
+/// Configures a candidate for a Lease.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use pintle::leader_election::LeaderElection;
+/// use tokio_util::sync::CancellationToken;
+///
+/// let shutdown = CancellationToken::new();
+/// let mut elector = LeaderElection::new(client.clone(), "shop-operator").build()?;
+/// let client = elector.leadership().gate(&client);
+/// while let Some(term) = elector.acquire(&shutdown).await {
+///     // Write with the gated client until the term ends.
+///     term.ended().cancelled().await;
+///     term.resign().await;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "a candidate does nothing until it is built and acquires"]
+pub struct LeaderElection {
+    client: Client,
+    namespace: String,
+    name: String,
+    identity: Option<String>,
+    lease_duration: Duration,
+    renew_deadline: Duration,
+    retry_period: Duration,
+    labels: BTreeMap<String, String>,
+    clock: Clock,
+    rng: Rng,
+    metrics: Metrics,
+}
+
+/// Why a candidate cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidElection {
+    /// The Lease has no name.
+    #[error("the Lease needs a name")]
+    Name,
+    /// An empty holder means that nobody holds the Lease.
+    #[error("the identity must not be empty")]
+    Identity,
+    /// The Lease could expire while its holder still tries to renew it.
+    #[error("lease duration {lease:?} must be greater than the renew deadline {renew:?}")]
+    LeaseDuration {
+        /// The lease duration asked for.
+        lease: Duration,
+        /// The renew deadline asked for.
+        renew: Duration,
+    },
+    /// A Lease holds whole seconds.
+    #[error("lease duration {0:?} must be a whole number of seconds, at most {max}", max = i32::MAX)]
+    WholeSeconds(Duration),
+    /// A single failed renewal would end the term.
+    #[error("renew deadline {renew:?} must be greater than 1.2 times the retry period {retry:?}")]
+    RenewDeadline {
+        /// The renew deadline asked for.
+        renew: Duration,
+        /// The retry period asked for.
+        retry: Duration,
+    },
+    /// The Lease would be renewed without pause.
+    #[error("the retry period must be greater than zero")]
+    RetryPeriod,
+}
+
+/// By how much waits between attempts vary, as in client-go.
+const JITTER: f64 = 1.2;
+
+impl LeaderElection {
+    /// Creates a candidate for the Lease `name` in the client's default namespace, with client-go's
+    /// timing: a lease duration of 15 s, a renew deadline of 10 s and a retry period of 2 s.
+    ///
+    /// `client` must not be gated: it writes the Lease itself.
+    pub fn new(client: Client, name: impl Into<String>) -> Self {
+        Self {
+            namespace: client.default_namespace().to_owned(),
+            client,
+            name: name.into(),
+            identity: None,
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+            labels: BTreeMap::new(),
+            clock: Clock::default(),
+            rng: Rng::default(),
+            metrics: Metrics::new(),
+        }
+    }
+
+    /// Sets the namespace of the Lease.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Sets the name under which this replica holds the Lease.
+    ///
+    /// It must be unique to the process: two processes with one identity both believe that they
+    /// lead. By default it is the host's name and a random UUID.
+    pub fn identity(mut self, identity: impl Into<String>) -> Self {
+        self.identity = Some(identity.into());
+        self
+    }
+
+    /// Sets how long candidates wait after the last change of a Lease before they take it over.
+    ///
+    /// A replica that dies without releasing its Lease leaves the program without a leader for this
+    /// long.
+    pub fn lease_duration(mut self, duration: Duration) -> Self {
+        self.lease_duration = duration;
+        self
+    }
+
+    /// Sets how long the leader keeps leading after its last successful renewal.
+    ///
+    /// The difference to the lease duration is the time in which no replica writes. It has to cover
+    /// requests that are under way when a term ends.
+    pub fn renew_deadline(mut self, deadline: Duration) -> Self {
+        self.renew_deadline = deadline;
+        self
+    }
+
+    /// Sets how often the leader renews its Lease, and how long candidates wait after a failure.
+    pub fn retry_period(mut self, period: Duration) -> Self {
+        self.retry_period = period;
+        self
+    }
+
+    /// Adds a label that the holder sets on the Lease. Other labels of the Lease are left alone.
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(name.into(), value.into());
+        self
+    }
+
+    /// Sets the clock whose time is written into the Lease. Nothing is decided by it.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the source of jitter and of the default identity.
+    pub fn rng(mut self, rng: Rng) -> Self {
+        self.rng = rng;
+        self
+    }
+
+    /// Sets the registry in which the election is counted.
+    pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = metrics.clone();
+        self
+    }
+
+    /// Builds the candidate.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the name or identity is empty, or the durations cannot work together;
+    /// the rules are client-go's.
+    pub fn build(self) -> Result<Elector, InvalidElection> {
+        self.validate()?;
+        Ok(Elector::new(self))
+    }
+
+    fn validate(&self) -> Result<(), InvalidElection> {
+        let (lease, renew) = (self.lease_duration, self.renew_deadline);
+        if self.name.is_empty() {
+            return Err(InvalidElection::Name);
+        }
+        if self.identity.as_deref() == Some("") {
+            return Err(InvalidElection::Identity);
+        }
+        if self.retry_period.is_zero() {
+            return Err(InvalidElection::RetryPeriod);
+        }
+        if lease.subsec_nanos() != 0 || i32::try_from(lease.as_secs()).is_err() {
+            return Err(InvalidElection::WholeSeconds(lease));
+        }
+        if lease <= renew {
+            return Err(InvalidElection::LeaseDuration { lease, renew });
+        }
+        let retry = self.retry_period;
+        if renew.as_secs_f64() <= retry.as_secs_f64() * JITTER {
+            return Err(InvalidElection::RenewDeadline { renew, retry });
+        }
+        Ok(())
+    }
+
+    /// How long one request for the Lease may take: short enough for a second one before the renew
+    /// deadline.
+    fn request_timeout(&self) -> Duration {
+        (self.renew_deadline / 2).max(Duration::from_secs(1))
+    }
+
+    fn default_identity(&self) -> String {
+        let named = |name: &String| !name.is_empty();
+        let host = std::env::var("HOSTNAME").ok().filter(named);
+        let host = host.or_else(|| {
+            let name = std::fs::read_to_string("/etc/hostname").ok()?;
+            Some(name.trim().to_owned()).filter(named)
+        });
+        let host = host.unwrap_or_else(|| "pintle".to_owned());
+        format!("{host}_{}", self.rng.uuid())
+    }
+}
+
+impl fmt::Debug for LeaderElection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderElection")
+            .field("namespace", &self.namespace)
+            .field("name", &self.name)
+            .field("identity", &self.identity)
+            .field("lease_duration", &self.lease_duration)
+            .field("renew_deadline", &self.renew_deadline)
+            .field("retry_period", &self.retry_period)
+            .finish_non_exhaustive()
+    }
+}

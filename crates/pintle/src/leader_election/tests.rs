@@ -1,0 +1,88 @@
+//! The rules of the election, without a server.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::{api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::meta::v1::MicroTime};
+use tokio::time::Instant;
+
+use super::lease::{Observed, claimed, released};
+
+const LEASE: Duration = Duration::from_secs(15);
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn held(by: &str, renewed: i64) -> LeaseSpec {
+    LeaseSpec {
+        holder_identity: Some(by.to_owned()),
+        lease_duration_seconds: Some(15),
+        acquire_time: Some(MicroTime(at(100))),
+        renew_time: Some(MicroTime(at(renewed))),
+        lease_transitions: Some(3),
+        strategy: Some("OldestEmulationVersion".to_owned()),
+        ..LeaseSpec::default()
+    }
+}
+
+#[test]
+fn new_lease_has_no_transitions() {
+    let spec = claimed(None, "a", LEASE, at(7));
+    let expected = LeaseSpec {
+        holder_identity: Some("a".to_owned()),
+        lease_duration_seconds: Some(15),
+        acquire_time: Some(MicroTime(at(7))),
+        renew_time: Some(MicroTime(at(7))),
+        lease_transitions: Some(0),
+        ..LeaseSpec::default()
+    };
+    assert_eq!(spec, expected);
+}
+
+#[test]
+fn renewal_changes_the_renew_time_alone() {
+    let spec = claimed(Some(held("a", 110)), "a", LEASE, at(112));
+    assert_eq!(spec, held("a", 112));
+}
+
+#[test]
+fn takeover_counts_a_transition() {
+    for before in [
+        held("b", 110),
+        released(held("b", 110), at(111)),
+        LeaseSpec::default(),
+    ] {
+        let transitions = before.lease_transitions.unwrap_or(0);
+        let spec = claimed(Some(before), "a", LEASE, at(200));
+        assert_eq!(spec.lease_transitions, Some(transitions + 1));
+        assert_eq!(spec.acquire_time, Some(MicroTime(at(200))));
+    }
+}
+
+#[test]
+fn release_retains_transitions_and_foreign_fields() {
+    let spec = released(held("a", 110), at(120));
+    assert_eq!(spec.holder_identity.as_deref(), Some(""));
+    assert_eq!(spec.lease_duration_seconds, Some(1));
+    assert_eq!(spec.lease_transitions, Some(3));
+    assert_eq!(spec.strategy, held("a", 110).strategy);
+}
+
+#[tokio::test(start_paused = true)]
+async fn candidate_waits_a_lease_duration_after_each_change_it_sees() {
+    let start = Instant::now();
+    let second = |n| start + Duration::from_secs(n);
+    let mut observed = Observed::new(held("b", 110), start);
+    assert_eq!(observed.held_until("a", second(14)), Some(second(15)));
+    assert_eq!(observed.held_until("a", second(15)), None);
+    // The same again is no sign of life.
+    observed.update(held("b", 110), second(10));
+    assert_eq!(observed.held_until("a", second(15)), None);
+    // A change is, whatever the time in it.
+    observed.update(held("b", 1), second(12));
+    assert_eq!(observed.held_until("a", second(20)), Some(second(27)));
+    assert_eq!(observed.held_until("b", second(20)), None);
+    observed.update(released(held("b", 1), at(2)), second(21));
+    assert_eq!(observed.held_until("a", second(21)), None);
+}

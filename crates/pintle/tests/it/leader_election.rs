@@ -1,0 +1,510 @@
+//! Replicas that compete for one Lease on the embedded API server, in virtual time.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{Request, Response};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ObjectMeta, PostParams},
+    client::Body,
+};
+use parking_lot::Mutex;
+use pintle::{
+    clock::{Clock, Rng},
+    leader_election::{Elector, InvalidElection, LeaderElection, NotLeading, Term},
+    metrics::Metrics,
+};
+use pintle_apiserver::ApiServer;
+use proptest::prelude::*;
+use serde_json::json;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// What the network does to the requests of one replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Network {
+    Up,
+    /// Requests do not arrive, and answers to those that did are lost.
+    Down,
+    /// Requests arrive, but their answers are lost.
+    Deaf,
+    /// The same, for writes only.
+    DeafToWrites,
+    /// Watches are forbidden.
+    NoWatch,
+}
+
+/// One process of a replicated program.
+struct Replica {
+    network: watch::Sender<Network>,
+    client: Client,
+    elector: Elector,
+    shutdown: CancellationToken,
+}
+
+impl Replica {
+    fn new(server: &ApiServer, identity: &str) -> Self {
+        Self::with(server, identity, |election| election)
+    }
+
+    fn with(
+        server: &ApiServer,
+        identity: &str,
+        settings: impl FnOnce(LeaderElection) -> LeaderElection,
+    ) -> Self {
+        let network = watch::Sender::new(Network::Up);
+        let client = through(&network, &server.client());
+        let start: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let election = LeaderElection::new(client.clone(), "operator")
+            .identity(identity)
+            .clock(Clock::starting_at(start))
+            .rng(Rng::with_seed(1));
+        Self {
+            network,
+            client,
+            elector: settings(election).build().unwrap(),
+            shutdown: CancellationToken::new(),
+        }
+    }
+
+    fn gated(&self) -> Api<ConfigMap> {
+        Api::default_namespaced(self.elector.leadership().gate(&self.client))
+    }
+
+    async fn lead(&mut self) -> Term {
+        let term = self.elector.acquire(&self.shutdown);
+        let term = timeout(Duration::from_mins(5), term).await;
+        term.expect("elected within five minutes").unwrap()
+    }
+
+    /// Whether it is elected within `wait`.
+    async fn leads_within(&mut self, wait: Duration) -> Option<Term> {
+        timeout(wait, self.elector.acquire(&self.shutdown))
+            .await
+            .ok()?
+    }
+}
+
+/// Returns a client whose requests pass `network`.
+fn through(network: &watch::Sender<Network>, client: &Client) -> Client {
+    let (states, inner) = (network.subscribe(), client.clone());
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (mut states, inner) = (states.clone(), inner.clone());
+        async move {
+            let state = *states.borrow_and_update();
+            let is_watch = request
+                .uri()
+                .query()
+                .is_some_and(|q| q.contains("watch=true"));
+            let is_read = request.method() == http::Method::GET;
+            match state {
+                Network::Down => std::future::pending().await,
+                Network::NoWatch if is_watch => Ok(forbidden()),
+                _ => {
+                    let answer = inner.send(request).await;
+                    let state = *states.borrow();
+                    match state {
+                        Network::Up | Network::NoWatch => {}
+                        Network::DeafToWrites if is_read => {}
+                        _ => std::future::pending().await,
+                    }
+                    answer
+                }
+            }
+        }
+    });
+    Client::new(service, client.default_namespace())
+}
+
+fn forbidden() -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+        "reason": "Forbidden", "code": 403, "message": "leases is forbidden"});
+    let body = Body::from(status.to_string().into_bytes());
+    Response::builder().status(403).body(body).unwrap()
+}
+
+fn map(name: &str) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    }
+}
+
+async fn write(maps: &Api<ConfigMap>, name: &str) -> Result<(), Option<NotLeading>> {
+    let written = maps.create(&PostParams::default(), &map(name)).await;
+    written.map(drop).map_err(|error| NotLeading::find(&error))
+}
+
+fn leases(server: &ApiServer) -> Api<Lease> {
+    Api::default_namespaced(server.client())
+}
+
+async fn spec(server: &ApiServer) -> serde_json::Value {
+    let lease = leases(server).get("operator").await.unwrap();
+    serde_json::to_value(lease.spec).unwrap()
+}
+
+/// Proves election/client-go-format.
+#[tokio::test(start_paused = true)]
+async fn lease_is_written_as_client_go_writes_it() {
+    let server = ApiServer::builder().build();
+    let mut a = Replica::with(&server, "a", |election| election.label("team", "shop"));
+    let term = a.lead().await;
+    let expected = json!({
+        "holderIdentity": "a", "leaseDurationSeconds": 15, "leaseTransitions": 0,
+        "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:00:00.000000Z",
+    });
+    assert_eq!(spec(&server).await, expected);
+    sleep(5 * SECOND).await;
+    let renewed = spec(&server).await;
+    assert_eq!(renewed["acquireTime"], expected["acquireTime"]);
+    assert_eq!(renewed["renewTime"], "2026-01-01T00:00:04.000000Z");
+    let lease = leases(&server).get("operator").await.unwrap();
+    assert_eq!(lease.metadata.labels.unwrap()["team"], "shop");
+    term.resign().await;
+    let released = json!({
+        "holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 0,
+        "acquireTime": "2026-01-01T00:00:05.000000Z", "renewTime": "2026-01-01T00:00:05.000000Z",
+    });
+    assert_eq!(spec(&server).await, released);
+}
+
+/// Proves election/one-leader, election/release.
+#[tokio::test(start_paused = true)]
+async fn standby_takes_over_as_soon_as_the_leader_resigns() {
+    let server = ApiServer::builder().build();
+    let (mut a, mut b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));
+    let term = a.lead().await;
+    assert!(b.leads_within(Duration::from_mins(10)).await.is_none());
+    assert!(a.elector.leadership().is_leader() && !b.elector.leadership().is_leader());
+    assert_eq!(b.elector.leadership().leader().as_deref(), Some("a"));
+
+    let (shutdown, start) = (b.shutdown.clone(), Instant::now());
+    let standby = tokio::spawn(async move { b.elector.acquire(&shutdown).await });
+    sleep(SECOND).await;
+    term.resign().await;
+    let next = standby.await.unwrap().unwrap();
+    assert_eq!(start.elapsed(), SECOND, "hand-over takes no time");
+    assert_eq!(next.transitions(), 1);
+    assert!(next.is_current());
+}
+
+/// Proves election/takeover-after-expiry.
+#[tokio::test(start_paused = true)]
+async fn crashed_leader_is_replaced_after_one_lease_duration() {
+    let server = ApiServer::builder().build();
+    let (mut a, mut b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));
+    let term = a.lead().await;
+    let (shutdown, start) = (b.shutdown.clone(), Instant::now());
+    let standby = tokio::spawn(async move { b.elector.acquire(&shutdown).await });
+    sleep(3 * SECOND).await; // The last renewal was after two.
+    a.network.send_replace(Network::Down);
+    let next = standby.await.unwrap().unwrap();
+    assert_eq!(start.elapsed(), 17 * SECOND);
+    assert!(next.is_current() && !term.is_current());
+}
+
+/// Proves election/gate, election/term-ends-first.
+#[tokio::test(start_paused = true)]
+async fn leader_that_cannot_renew_stops_before_its_lease_ends() {
+    let server = ApiServer::builder().build();
+    let mut a = Replica::new(&server, "a");
+    let maps = a.gated();
+    assert_eq!(write(&maps, "early").await, Err(Some(NotLeading::NotSent)));
+    let term = a.lead().await;
+    write(&maps, "first").await.unwrap();
+
+    let lease = through(&a.network, &server.client());
+    let other = Api::<ConfigMap>::default_namespaced(a.elector.leadership().gate(&lease));
+    a.network.send_replace(Network::Down);
+    sleep(9 * SECOND).await;
+    assert!(term.is_current() && !term.ended().is_cancelled());
+    let start = Instant::now();
+    // It hangs in the network when the term ends.
+    assert_eq!(
+        write(&other, "late").await,
+        Err(Some(NotLeading::Cancelled))
+    );
+    assert_eq!(start.elapsed(), SECOND);
+    assert!(!term.is_current());
+    term.ended().cancelled().await;
+    assert_eq!(write(&maps, "later").await, Err(Some(NotLeading::NotSent)));
+
+    // Reads and dry runs pass.
+    a.network.send_replace(Network::Up);
+    maps.get("first").await.unwrap();
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    maps.create(&dry, &map("dry")).await.unwrap();
+    let refused = maps
+        .delete("first", &DeleteParams::default())
+        .await
+        .unwrap_err();
+    assert_eq!(NotLeading::find(&refused), Some(NotLeading::NotSent));
+    assert!(refused.to_string().contains("does not lead"), "{refused}");
+}
+
+/// Proves election/gate.
+#[tokio::test(start_paused = true)]
+async fn write_of_a_former_term_is_cancelled_in_the_next() {
+    let server = ApiServer::builder().build();
+    let mut a = Replica::new(&server, "a");
+    let slow = watch::Sender::new(Network::Down);
+    let client = a
+        .elector
+        .leadership()
+        .gate(&through(&slow, &server.client()));
+    let term = a.lead().await;
+    let maps = Api::<ConfigMap>::default_namespaced(client);
+    let hanging = tokio::spawn(async move { write(&maps, "slow").await });
+    sleep(SECOND).await;
+    term.resign().await;
+    let term = a.lead().await;
+    assert!(term.is_current());
+    assert_eq!(hanging.await.unwrap(), Err(Some(NotLeading::Cancelled)));
+}
+
+/// Proves election/many-terms.
+#[tokio::test(start_paused = true)]
+async fn lost_leader_competes_again() {
+    let server = ApiServer::builder().build();
+    let metrics = Metrics::new();
+    let mut a = Replica::with(&server, "a", |election| election.metrics(&metrics));
+    for _ in 0..3 {
+        let term = a.lead().await;
+        assert_eq!(term.transitions(), 0, "it never changed hands");
+        assert!(
+            metrics
+                .encode()
+                .contains("leader_election_master_status{name=\"operator\"} 1")
+        );
+        a.network.send_replace(Network::Down);
+        term.ended().cancelled().await;
+        assert!(
+            metrics
+                .encode()
+                .contains("leader_election_master_status{name=\"operator\"} 0")
+        );
+        a.network.send_replace(Network::Up);
+    }
+    assert!(
+        metrics
+            .encode()
+            .contains("leader_election_lost_total{name=\"operator\"} 3")
+    );
+}
+
+/// Proves election/takeover-after-expiry.
+#[tokio::test(start_paused = true)]
+async fn candidate_that_may_not_watch_polls() {
+    let server = ApiServer::builder().build();
+    let (mut a, mut b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));
+    b.network.send_replace(Network::NoWatch);
+    let term = a.lead().await;
+    let (shutdown, start) = (b.shutdown.clone(), Instant::now());
+    let standby = tokio::spawn(async move { b.elector.acquire(&shutdown).await });
+    sleep(60 * SECOND).await;
+    term.resign().await;
+    assert!(standby.await.unwrap().is_some());
+    assert!(start.elapsed() < 65 * SECOND);
+}
+
+/// Proves election/release.
+#[tokio::test(start_paused = true)]
+async fn former_leader_does_not_release_its_successors_lease() {
+    let server = ApiServer::builder().build();
+    let (mut a, mut b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));
+    let term = a.lead().await;
+    // Renewals are executed, but the replica does not learn of it; then it is cut off.
+    a.network.send_replace(Network::Deaf);
+    sleep(8 * SECOND).await;
+    a.network.send_replace(Network::Down);
+    let successor = b.lead().await;
+    a.network.send_replace(Network::Up);
+    term.resign().await;
+    sleep(Duration::from_mins(1)).await;
+    assert!(successor.is_current());
+    assert_eq!(spec(&server).await["holderIdentity"], "b");
+}
+
+/// Proves election/release.
+#[tokio::test(start_paused = true)]
+async fn term_lasts_through_shutdown_until_it_is_resigned() {
+    let server = ApiServer::builder().build();
+    let mut a = Replica::new(&server, "a");
+    let (term, maps) = (a.lead().await, a.gated());
+    a.shutdown.cancel();
+    term.ended().cancelled().await;
+    sleep(Duration::from_mins(1)).await;
+    write(&maps, "last").await.unwrap();
+    term.resign().await;
+    assert_eq!(
+        write(&maps, "too-late").await,
+        Err(Some(NotLeading::NotSent))
+    );
+    assert!(a.elector.acquire(&a.shutdown).await.is_none());
+}
+
+/// Proves election/release.
+#[tokio::test(start_paused = true)]
+async fn shutdown_releases_a_lease_whose_claim_was_not_answered() {
+    let server = ApiServer::builder().build();
+    let mut a = Replica::new(&server, "a");
+    a.network.send_replace(Network::DeafToWrites);
+    let (network, shutdown) = (a.network.clone(), a.shutdown.clone());
+    let acquiring = tokio::spawn(async move { a.elector.acquire(&a.shutdown).await.is_none() });
+    sleep(SECOND).await;
+    assert_eq!(spec(&server).await["holderIdentity"], "a");
+    network.send_replace(Network::Up);
+    shutdown.cancel();
+    assert!(acquiring.await.unwrap());
+    assert_eq!(spec(&server).await["holderIdentity"], "");
+}
+
+/// Proves election/one-leader.
+#[tokio::test(start_paused = true)]
+async fn wall_clocks_may_differ_by_days() {
+    let server = ApiServer::builder().build();
+    let clock = |day: &str| {
+        let start = format!("2026-01-{day}T00:00:00Z").parse().unwrap();
+        Clock::starting_at(start)
+    };
+    let mut a = Replica::with(&server, "a", |election| election.clock(clock("01")));
+    let mut b = Replica::with(&server, "b", |election| election.clock(clock("09")));
+    let term = a.lead().await;
+    assert!(b.leads_within(Duration::from_mins(5)).await.is_none());
+    term.resign().await;
+    let term = b.lead().await;
+    assert!(a.leads_within(Duration::from_mins(5)).await.is_none());
+    assert!(term.is_current());
+}
+
+/// Proves election/checked-settings.
+#[tokio::test]
+async fn settings_that_cannot_work_are_refused() {
+    let client = ApiServer::builder().build().client();
+    let build = |change: fn(LeaderElection) -> LeaderElection| {
+        change(LeaderElection::new(client.clone(), "x"))
+            .build()
+            .unwrap_err()
+    };
+    assert_eq!(build(|e| e.identity("")), InvalidElection::Identity);
+    assert_eq!(
+        build(|e| e.retry_period(Duration::ZERO)),
+        InvalidElection::RetryPeriod
+    );
+    assert!(matches!(
+        build(|e| e.lease_duration(10 * SECOND)),
+        InvalidElection::LeaseDuration { .. }
+    ));
+    assert!(matches!(
+        build(|e| e.renew_deadline(2 * SECOND)),
+        InvalidElection::RenewDeadline { .. }
+    ));
+    let uneven = Duration::from_millis(15_500);
+    let refused = LeaderElection::new(client.clone(), "x")
+        .lease_duration(uneven)
+        .build();
+    assert_eq!(refused.unwrap_err(), InvalidElection::WholeSeconds(uneven));
+    assert_eq!(
+        LeaderElection::new(client, "").build().unwrap_err(),
+        InvalidElection::Name
+    );
+}
+
+/// One thing that happens to a replica, and how long it stays so.
+#[derive(Clone, Debug)]
+struct Fault {
+    replica: usize,
+    network: Network,
+    lasts: Duration,
+}
+
+fn faults() -> impl Strategy<Value = Vec<Fault>> {
+    let network = prop_oneof![
+        3 => Just(Network::Up),
+        3 => Just(Network::Down),
+        2 => Just(Network::Deaf),
+        2 => Just(Network::DeafToWrites),
+        1 => Just(Network::NoWatch),
+    ];
+    let fault = (0..3_usize, network, 1..20_000_u64).prop_map(|(replica, network, millis)| Fault {
+        replica,
+        network,
+        lasts: Duration::from_millis(millis),
+    });
+    prop::collection::vec(fault, 1..40)
+}
+
+/// The terms of all replicas, as intervals in which a write can start.
+type Terms = Arc<Mutex<Vec<(usize, Instant, Instant)>>>;
+
+/// Leads whenever it can, and notes from when to when a write could start.
+async fn keep_leading(number: usize, mut replica: Replica, terms: Terms) {
+    while let Some(term) = replica.elector.acquire(&replica.shutdown).await {
+        let start = Instant::now();
+        let mut end = start;
+        while term.is_current() && !term.ended().is_cancelled() {
+            end = Instant::now() + term.remaining();
+            // A term now and then is given up, so that hand-overs are tried too.
+            if start.elapsed() > 45 * SECOND {
+                end = Instant::now();
+                break;
+            }
+            sleep(100 * MILLISECOND).await;
+        }
+        terms.lock().push((number, start, end));
+        term.resign().await;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Proves election/one-leader.
+    #[test]
+    fn terms_never_overlap_whatever_the_network_does(faults in faults()) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let server = ApiServer::builder().seed(1).build();
+            let terms = Terms::default();
+            let (mut networks, shutdown) = (Vec::new(), CancellationToken::new());
+            let mut tasks = tokio::task::JoinSet::new();
+            for number in 0..3 {
+                let mut replica = Replica::new(&server, &format!("replica-{number}"));
+                replica.shutdown = shutdown.clone();
+                networks.push(replica.network.clone());
+                tasks.spawn(keep_leading(number, replica, Arc::clone(&terms)));
+            }
+            for fault in faults {
+                networks[fault.replica].send_replace(fault.network);
+                sleep(fault.lasts).await;
+            }
+            for network in &networks {
+                network.send_replace(Network::Up);
+            }
+            sleep(Duration::from_mins(2)).await;
+            shutdown.cancel();
+            while tasks.join_next().await.is_some() {}
+            let mut terms = std::mem::take(&mut *terms.lock());
+            terms.sort_by_key(|(_, start, _)| *start);
+            assert!(!terms.is_empty(), "no replica ever led");
+            for pair in terms.windows(2) {
+                assert!(pair[0].2 <= pair[1].1, "{:?} and {:?} overlap", pair[0], pair[1]);
+            }
+        });
+    }
+}
