@@ -85,7 +85,7 @@ pub(crate) async fn reconcile(flags: &Flags) -> Result<Outcome> {
                 Ok(Action::await_change())
             }
         };
-        controller.run(reconcile, &stop).await
+        controller.run_by_key(reconcile, &stop).await
     });
     if reads {
         // Reconcile the initial list before measuring.

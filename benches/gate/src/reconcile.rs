@@ -47,7 +47,7 @@ pub(crate) fn noop(count: usize) {
             }
         };
         controller
-            .run(reconcile, &CancellationToken::new())
+            .run_by_key(reconcile, &CancellationToken::new())
             .await
             .unwrap();
     });
@@ -140,7 +140,7 @@ pub(crate) fn whole(count: usize) {
             async move { scale(key, cx, &counted).await }
         };
         let shutdown = CancellationToken::new();
-        controller.run(reconcile, &shutdown).await.unwrap();
+        controller.run_by_key(reconcile, &shutdown).await.unwrap();
     });
     let maps = "/api/v1/namespaces/default/configmaps";
     let mut turns = 0;

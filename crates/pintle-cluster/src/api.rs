@@ -5,7 +5,7 @@ use kube::api::Patch;
 use pintle::{
     cache::{IndexError, Kind, Lister, Object, ObjectKey, Selector},
     client::describe,
-    controller::{Context, ReconcileError, Writable},
+    controller::{Context, Listers, ReconcileError, Writable},
     informer::SharedInformer,
 };
 use serde_json::json;
@@ -72,8 +72,8 @@ pub(crate) fn controlled_or_orphaned<K: Kind<DynamicType: Default>>(
 pub(crate) fn adopters<K: Kind, P: Kind>(
     owners: Lister<P>,
     selector: fn(&P) -> Selector,
-) -> impl Fn(&Object<K>) -> Vec<ObjectKey> {
-    move |object| {
+) -> impl Fn(&Object<K>, &Listers) -> Vec<ObjectKey> {
+    move |object, _| {
         if object.controller_owner().is_some() {
             return Vec::new();
         }

@@ -61,7 +61,7 @@
 //!         Ok(Action::await_change())
 //!     };
 //!     let controller = Controller::<Node>::new("labels", &informers);
-//!     controller.run(reconcile, &stopping).await
+//!     controller.run_by_key(reconcile, &stopping).await
 //! });
 //! tokio::time::sleep(Duration::from_secs(10)).await;
 //!

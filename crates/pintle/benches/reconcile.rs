@@ -128,7 +128,7 @@ async fn row(objects: usize, workers: usize, reads: bool, rounds: usize) {
                 Ok(Action::await_change())
             }
         };
-        controller.run(reconcile, &stop).await.unwrap();
+        controller.run_by_key(reconcile, &stop).await.unwrap();
     });
     // What the first list brings.
     done.wait(objects).await;

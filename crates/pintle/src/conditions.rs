@@ -1,4 +1,7 @@
-//! Conditions of a status: what is true of an object, since when, and why.
+//! Status conditions: what is true of an object, since when, and why.
+//!
+//! The difficult part is the transition time. It must move only when the condition's status changes,
+//! or a controller that reports the same thing twice writes twice and wakes itself.
 
 use std::fmt;
 
@@ -7,19 +10,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::clock::Clock;
 
-/// Whether a condition holds.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConditionStatus {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not hold.
+    /// The condition does not hold.
     False,
-    /// It cannot be told.
+    /// The controller cannot tell.
     Unknown,
 }
 
 impl ConditionStatus {
-    /// The word used on the wire.
+    /// Returns the status as it appears in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -41,7 +44,7 @@ impl fmt::Display for ConditionStatus {
     }
 }
 
-/// A condition as a controller sees it now. Since when that is so, [`set_condition`] finds out.
+/// A condition as observed now. [`set_condition`] adds the transition time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCondition {
     type_: String,
@@ -52,8 +55,10 @@ pub struct NewCondition {
 }
 
 impl NewCondition {
-    /// `type_` and `reason` are words in CamelCase for programs (a server refuses an empty reason);
-    /// the message, which may be empty, is for people.
+    /// Creates a condition.
+    ///
+    /// `type_` and `reason` are CamelCase words for programs; API servers refuse an empty reason.
+    /// `message` is for people and may be empty.
     pub fn new(
         type_: impl Into<String>,
         status: impl Into<ConditionStatus>,
@@ -69,17 +74,25 @@ impl NewCondition {
         }
     }
 
-    /// The generation of the object the controller looked at.
+    /// Sets the generation of the object that was observed.
     pub fn observed_generation(mut self, generation: impl Into<Option<i64>>) -> Self {
         self.observed_generation = generation.into();
         self
     }
+
+    /// Sets the observed generation unless it is set.
+    pub(crate) fn or_observed_generation(mut self, generation: Option<i64>) -> Self {
+        self.observed_generation = self.observed_generation.or(generation);
+        self
+    }
 }
 
-/// Puts a condition into a status, and says whether that changed anything.
+/// Sets a condition in a list of conditions. Returns whether that changed anything.
 ///
-/// The transition time moves only when the status does: a new reason or message of the same status
-/// keeps it. When nothing is new, nothing is changed, so a controller can leave out the write.
+/// The transition time moves only when the status of the condition changes; a new reason or message
+/// keeps it. If nothing changed, the controller can skip the write.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -90,7 +103,7 @@ impl NewCondition {
 /// let mut conditions = Vec::new();
 /// let ready = NewCondition::new("Ready", true, "AllReplicasUp", "3 of 3").observed_generation(2);
 /// assert!(set_condition(&mut conditions, ready.clone(), &clock));
-/// assert!(!set_condition(&mut conditions, ready, &clock), "nothing new, nothing to write");
+/// assert!(!set_condition(&mut conditions, ready, &clock), "nothing to write");
 /// assert!(is_true(&conditions, "Ready"));
 /// # }
 /// ```
@@ -104,11 +117,10 @@ pub fn set_condition(conditions: &mut Vec<Condition>, new: NewCondition, clock: 
     } = new;
     let status = status.as_str().to_owned();
     let known = conditions.iter_mut().find(|known| known.type_ == type_);
-    let since = match &known {
+    let last_transition_time = match &known {
         Some(known) if known.status == status => known.last_transition_time.clone(),
         _ => now(clock),
     };
-    let last_transition_time = since;
     let new = Condition {
         type_,
         status,
@@ -125,25 +137,25 @@ pub fn set_condition(conditions: &mut Vec<Condition>, new: NewCondition, clock: 
     true
 }
 
-/// Takes a condition out of a status, and says whether it was there.
+/// Removes the condition of this type. Returns whether there was one.
 pub fn remove_condition(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     let before = conditions.len();
     conditions.retain(|known| known.type_ != type_);
     conditions.len() != before
 }
 
-/// The condition of this type.
+/// Returns the condition of this type.
 pub fn find_condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|known| known.type_ == type_)
 }
 
-/// Whether the condition of this type is there and holds.
+/// Returns whether there is a condition of this type with status `True`.
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find_condition(conditions, type_).is_some_and(|known| known.status == "True")
 }
 
-/// The time in whole seconds, as it comes back from a server: so a condition that was just made
-/// equals itself once stored.
+/// Returns the time in whole seconds. Servers store no fraction, so a new condition equals itself
+/// once it is read back.
 fn now(clock: &Clock) -> Time {
     let now = clock.now();
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
@@ -160,12 +172,12 @@ mod tests {
     }
 
     fn clock() -> Clock {
-        Clock::starting_at("2026-01-01T00:00:00.75Z".parse().expect("a time"))
+        Clock::starting_at("2026-01-01T00:00:00.75Z".parse().expect("timestamp"))
     }
 
     fn since(conditions: &[Condition]) -> String {
         find_condition(conditions, "Ready")
-            .expect("there")
+            .expect("condition")
             .last_transition_time
             .0
             .to_string()
@@ -173,7 +185,7 @@ mod tests {
 
     /// Proves conditions/transition-time.
     #[tokio::test(start_paused = true)]
-    async fn the_transition_time_moves_with_the_status_only() {
+    async fn transition_time_moves_only_with_the_status() {
         let (clock, mut conditions) = (clock(), Vec::new());
         assert!(set_condition(
             &mut conditions,
@@ -210,9 +222,9 @@ mod tests {
 
     /// Proves conditions/transition-time.
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_new_changes_nothing() {
+    async fn unchanged_condition_is_not_reported_as_changed() {
         let (clock, mut conditions) = (clock(), Vec::new());
-        let new = ready(ConditionStatus::Unknown, "NoWord", "").observed_generation(1);
+        let new = ready(ConditionStatus::Unknown, "Unreachable", "").observed_generation(1);
         assert!(set_condition(&mut conditions, new.clone(), &clock));
         let stored = serde_json::to_string(&conditions).expect("JSON");
         let mut conditions: Vec<Condition> = serde_json::from_str(&stored).expect("conditions");

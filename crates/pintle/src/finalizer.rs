@@ -1,19 +1,21 @@
-//! Cleaning up outside the cluster before an object may go.
+//! Finalizers: cleaning up outside the cluster before an object is deleted.
 //!
-//! A controller that makes things the garbage collector does not know of (a bucket, a DNS name)
-//! marks its object with a finalizer first: the server then keeps a deleted object until the mark is
-//! taken off. The mistake to avoid is making the thing before the mark is stored: crash in between,
-//! and nobody will ever clean up. Here the type system keeps the order:
+//! A controller that creates things the garbage collector does not know (a bucket, a DNS record)
+//! first stores a finalizer on its object; the server then keeps a deleted object until the
+//! finalizer is removed. The mistake to avoid is creating the external resource before the finalizer
+//! is stored: after a crash in between, nothing ever cleans up. Here the types enforce the order:
 //!
 //! ```text
-//!              alive, not marked ──store the mark──► Held ──► make things outside
-//! guard() ──►  alive, marked ─────────────────────► Held ──► make things outside
-//!              being deleted, marked ─────────────► CleanUp ──► remove them, then release()
-//!              being deleted, not marked ─────────► Gone
+//!              live, no finalizer ──store it──► Held ──► create external resources
+//! guard() ──►  live, finalizer ───────────────► Held ──► create external resources
+//!              deleting, finalizer ───────────► CleanUp ──► remove them, then release()
+//!              deleting, no finalizer ────────► Gone
 //! ```
 //!
-//! In a reconcile, pass its [`Context`]: then the mark is one of the reconcile's own writes, and the
-//! next run of the key waits until the cache shows it. Written past the context, a rerun on a stale
+//! On a [`Controller`](crate::controller::Controller) that reconciles objects,
+//! [`finalizer`](crate::controller::Controller::finalizer) does all of this with one cleanup
+//! function. Everywhere else, call [`Finalizer::guard`] with the [`Context`] of the reconcile: the
+//! finalizer is then one of the reconcile's own writes. Written past the context, a rerun on a stale
 //! cache would try to store it again and get a conflict.
 
 use std::{borrow::Cow, fmt};
@@ -31,26 +33,27 @@ use crate::{
     controller::{Context, Writable, Writes},
 };
 
-/// A finalizer's name, checked: `example.org/bucket`.
+/// A finalizer with a valid name, such as `example.org/bucket`.
+///
+/// # Examples
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use pintle::{
 ///     cache::ObjectKey,
 ///     controller::{Action, Context, ReconcileError},
-///     finalizer::{Finalizer, Guard, Held},
+///     finalizer::{Guard, Held},
 /// };
 ///
 /// async fn create_bucket(config: Held<'_, ConfigMap>) { /* … */ }
-/// async fn delete_bucket(config: &ConfigMap) { /* … must bear being called again … */ }
+/// async fn delete_bucket(config: &ConfigMap) { /* … idempotent … */ }
 ///
 /// async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
 ///     let Some(config) = cx.lister::<ConfigMap>()?.get(&key) else {
 ///         return Ok(Action::await_change());
 ///     };
 ///     let config = config.get()?;
-///     let finalizer = Finalizer::new("example.org/bucket")?;
-///     match finalizer.guard(&cx, &*config).await? {
+///     match cx.finalizer("example.org/bucket", &*config).await? {
 ///         Guard::Held(held) => create_bucket(held).await,
 ///         Guard::CleanUp(clean_up) => {
 ///             delete_bucket(clean_up.object()).await;
@@ -66,35 +69,39 @@ pub struct Finalizer {
     name: String,
 }
 
-/// What may be done with an object; see the [module](self).
+/// What a controller may do with an object; see the [module](self).
 #[derive(Debug)]
-#[must_use]
+#[must_use = "what to do depends on the variant"]
 pub enum Guard<'a, K: Clone> {
-    /// It is alive and marked: things may be made for it.
+    /// The object is live and has the finalizer: external resources may be created for it.
     Held(Held<'a, K>),
-    /// It is being deleted and still marked: what was made for it has to be removed.
+    /// The object is being deleted and has the finalizer: its external resources must be removed.
     CleanUp(CleanUp<'a, K>),
-    /// It is being deleted and not marked (any more): there is nothing to do.
+    /// The object is being deleted and does not have the finalizer: nothing is left to do.
     Gone,
 }
 
-/// Proof that an object's finalizer is stored. Whatever makes things outside the cluster should take
-/// one of these rather than the object: then it cannot be called too early.
+/// Proof that an object's finalizer is stored.
+///
+/// A function that creates external resources should take this instead of the object: then it cannot
+/// be called too early.
 pub struct Held<'a, K: Clone> {
     object: Cow<'a, K>,
 }
 
-/// An object that waits for its clean-up. Dropped without [`release`](Self::release), it goes on
-/// waiting, and the next reconcile gets it again.
-#[must_use]
+/// An object whose deletion waits for its cleanup.
+///
+/// If it is dropped without [`release`](Self::release), the object keeps waiting and the next
+/// reconcile gets it again.
+#[must_use = "the object waits until it is released"]
 pub struct CleanUp<'a, K> {
     object: &'a K,
-    finalizer: &'a Finalizer,
+    finalizer: Finalizer,
     writer: &'a dyn Writer<K>,
 }
 
-/// What a finalizer can be written through: the [`Context`] of a reconcile, its [`Writes`] of a kind
-/// known at run time, or, outside a controller, an [`Api`] that reaches the object's namespace.
+/// A way to write a finalizer: the [`Context`] of a reconcile, its [`Writes`] for a kind known at run
+/// time, or, outside a controller, an [`Api`] for the object's namespace.
 pub trait Writer<K>: sealed::Patches<K> {}
 
 impl<K, W: sealed::Patches<K>> Writer<K> for W {}
@@ -103,7 +110,7 @@ mod sealed {
     use super::{BoxFuture, ObjectKey, Value};
 
     pub trait Patches<K>: Sync {
-        /// Merges `patch` into the object called `key`.
+        /// Sends a merge patch for the object called `key`.
         fn merge<'a>(
             &'a self,
             key: &'a ObjectKey,
@@ -112,7 +119,7 @@ mod sealed {
     }
 }
 
-impl<K: Writable> sealed::Patches<K> for Context {
+impl<K: Writable, S: Send + Sync> sealed::Patches<K> for Context<S> {
     fn merge<'a>(
         &'a self,
         key: &'a ObjectKey,
@@ -143,35 +150,39 @@ impl<K: Clone + DeserializeOwned + fmt::Debug + Send + Sync> sealed::Patches<K> 
     }
 }
 
-/// Why an object's finalizer could not be stored or taken off.
+/// Why a finalizer could not be stored or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FinalizerError {
-    /// A finalizer is named like `example.org/bucket`: a domain, a slash, a word.
-    #[error("{0:?} is no name for a finalizer: it has to look like example.org/bucket")]
+    /// The name is not a domain, a slash and a word.
+    #[error("invalid finalizer name {0:?}: use a name like example.org/bucket")]
     Name(String),
-    /// The object has no name or version, so it was not read from a server.
-    #[error("{0} was not read from a server")]
+    /// The object has no name or `resourceVersion`, so it was not read from a server.
+    #[error("cannot write the finalizer of {0}: the object was not read from a server")]
     NotStored(ObjectKey),
-    /// The object changed since it was read. The next reconcile will see the newer one.
-    #[error("{0} changed meanwhile")]
+    /// The object changed since it was read. The next reconcile sees the newer one.
+    #[error("cannot write the finalizer of {0}: the object has changed since it was read")]
     Changed(ObjectKey),
-    /// The server could not be reached or refused. Nothing else was done; try again.
-    #[error("the finalizer of {key} could not be written: {source}")]
+    /// The server refused or did not answer. Try again.
+    #[error("failed to write the finalizer of {key}: {source}")]
     Write {
         /// The object.
         key: ObjectKey,
-        /// What the client said.
+        /// The client's error.
         source: Box<kube::Error>,
     },
 }
 
 impl Finalizer {
-    /// A finalizer of this name.
+    /// Creates a finalizer with this name.
+    ///
+    /// # Errors
+    ///
+    /// [`FinalizerError::Name`] unless the name looks like `example.org/bucket`.
     pub fn new(name: impl Into<String>) -> Result<Self, FinalizerError> {
         let name = name.into();
-        let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-        let edge = |part: &str| {
+        let is_valid = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        let has_valid_ends = |part: &str| {
             let ends = [part.as_bytes().first(), part.as_bytes().last()];
             ends.iter()
                 .all(|end| end.is_some_and(u8::is_ascii_alphanumeric))
@@ -180,7 +191,7 @@ impl Finalizer {
             Some((domain, word))
                 if [domain, word]
                     .iter()
-                    .all(|part| edge(part) && part.bytes().all(fine))
+                    .all(|part| has_valid_ends(part) && part.bytes().all(is_valid))
                     && word.len() <= 63 =>
             {
                 Ok(Self { name })
@@ -189,26 +200,30 @@ impl Finalizer {
         }
     }
 
-    /// Stores the finalizer if the object is alive and lacks it, and says what may be done now.
+    /// Stores the finalizer if the object is live and lacks it. Returns what may be done now.
     ///
-    /// `writer` is the reconcile's [`Context`]; see [`Writer`]. The mark is written against the
-    /// `resourceVersion` of `object`: if that is not the newest, nothing is stored and the error is
-    /// [`Changed`](FinalizerError::Changed).
+    /// `writer` is the reconcile's [`Context`]; see [`Writer`]. The write requires that `object` is
+    /// the current version.
+    ///
+    /// # Errors
+    ///
+    /// [`Changed`](FinalizerError::Changed) if `object` is not current, or the server's refusal.
+    /// Nothing was stored then.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped half-way, the mark is stored or not, and the next call finds out.
+    /// Cancel safe: whether the finalizer was stored or not, the next call finds out.
     pub async fn guard<'a, K: Resource + Clone>(
-        &'a self,
+        &self,
         writer: &'a impl Writer<K>,
         object: &'a K,
     ) -> Result<Guard<'a, K>, FinalizerError> {
-        let marks = object.meta().finalizers.as_deref().unwrap_or_default();
-        let marked = marks.contains(&self.name);
-        match (object.meta().deletion_timestamp.is_some(), marked) {
+        let finalizers = object.meta().finalizers.as_deref().unwrap_or_default();
+        let has_ours = finalizers.contains(&self.name);
+        match (object.meta().deletion_timestamp.is_some(), has_ours) {
             (true, false) => Ok(Guard::Gone),
             (true, true) => {
-                let finalizer = self;
+                let finalizer = self.clone();
                 Ok(Guard::CleanUp(CleanUp {
                     object,
                     finalizer,
@@ -219,8 +234,8 @@ impl Finalizer {
                 object: Cow::Borrowed(object),
             })),
             (false, false) => {
-                let marks = marks.iter().chain([&self.name]).cloned().collect();
-                let stored = write(writer, object, marks).await?;
+                let finalizers = finalizers.iter().chain([&self.name]).cloned().collect();
+                let stored = write(writer, object, finalizers).await?;
                 Ok(Guard::Held(Held {
                     object: Cow::Owned(stored),
                 }))
@@ -229,8 +244,29 @@ impl Finalizer {
     }
 }
 
+impl<S: Send + Sync> Context<S> {
+    /// Stores the finalizer `name` if `object` is live and lacks it. Returns what may be done now.
+    ///
+    /// The same as [`Finalizer::guard`]; `object` is the object that is reconciled.
+    ///
+    /// # Errors
+    ///
+    /// [`FinalizerError::Name`] for an invalid name; otherwise as [`Finalizer::guard`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: whether the finalizer was stored or not, the next call finds out.
+    pub async fn finalizer<'a, K: Writable>(
+        &'a self,
+        name: &str,
+        object: &'a K,
+    ) -> Result<Guard<'a, K>, FinalizerError> {
+        Finalizer::new(name)?.guard(self, object).await
+    }
+}
+
 impl<K: Clone> Held<'_, K> {
-    /// The object with its mark, in the version in which the server has it.
+    /// Returns the object with its finalizer, as the server has it.
     pub fn object(&self) -> &K {
         &self.object
     }
@@ -243,22 +279,27 @@ impl<K: Clone> fmt::Debug for Held<'_, K> {
 }
 
 impl<'a, K> CleanUp<'a, K> {
-    /// The object whose things have to be removed. Its clean-up may run more than once.
+    /// Returns the object whose external resources must be removed. Its cleanup may run more than
+    /// once.
     pub fn object(&self) -> &'a K {
         self.object
     }
 }
 
 impl<K: Resource> CleanUp<'_, K> {
-    /// Everything is removed: takes the finalizer off, and lets the object go. That it is gone
-    /// already is fine.
+    /// Removes the finalizer, so that the server can delete the object. Call it when all external
+    /// resources are gone. An object that no longer exists counts as released.
+    ///
+    /// # Errors
+    ///
+    /// [`Changed`](FinalizerError::Changed) if the object is not current, or the server's refusal.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped half-way, the mark is there or not, and the next reconcile finds out.
+    /// Cancel safe: whether the finalizer was removed or not, the next reconcile finds out.
     pub async fn release(self) -> Result<(), FinalizerError> {
-        let marks = self.object.meta().finalizers.iter().flatten();
-        let others = marks
+        let finalizers = self.object.meta().finalizers.iter().flatten();
+        let others = finalizers
             .filter(|name| **name != self.finalizer.name)
             .cloned()
             .collect();
@@ -279,20 +320,20 @@ impl<K> fmt::Debug for CleanUp<'_, K> {
     }
 }
 
-/// Replaces the finalizers, if the object is still as it was read.
+/// Replaces the finalizers if the object has not changed since it was read.
 async fn write<K: Resource>(
     writer: &dyn Writer<K>,
     object: &K,
-    marks: Vec<String>,
+    finalizers: Vec<String>,
 ) -> Result<K, FinalizerError> {
     let key = ObjectKey::of(object);
     let meta = object.meta();
     let (Some(_), Some(version)) = (&meta.name, &meta.resource_version) else {
         return Err(FinalizerError::NotStored(key));
     };
-    // The version makes the server refuse the patch if anything happened in between: another's
-    // finalizer would be lost, or a mark put on an object of the same name.
-    let patch = json!({ "metadata": { "resourceVersion": version, "finalizers": marks } });
+    // With the version the server refuses the patch if the object changed: without it, a finalizer
+    // added meanwhile would be lost, or ours put on another object of the same name.
+    let patch = json!({ "metadata": { "resourceVersion": version, "finalizers": finalizers } });
     match writer.merge(&key, patch).await {
         Ok(stored) => Ok(stored),
         Err(kube::Error::Api(status)) if status.code == 409 => Err(FinalizerError::Changed(key)),
@@ -320,7 +361,7 @@ mod tests {
 
     type Patches = Arc<Mutex<Vec<Value>>>;
 
-    /// A server that answers every patch with `code`, and what it was sent.
+    /// A server that responds to every patch with `code`, and the patches it received.
     fn server(code: u16) -> (Api<ConfigMap>, Patches) {
         let patches = Patches::default();
         let seen = Arc::clone(&patches);
@@ -335,15 +376,15 @@ mod tests {
                     .into_body()
                     .collect()
                     .await
-                    .expect("a body")
+                    .expect("body")
                     .to_bytes();
                 seen.lock()
                     .push(serde_json::from_slice(&body).expect("JSON"));
-                let answer = json!({ "code": code, "metadata": { "resourceVersion": "8" } })
+                let response = json!({ "code": code, "metadata": { "resourceVersion": "8" } })
                     .to_string()
                     .into_bytes();
-                let answer = Response::builder().status(code).body(Body::from(answer));
-                Ok::<_, Infallible>(answer.expect("a response"))
+                let response = Response::builder().status(code).body(Body::from(response));
+                Ok::<_, Infallible>(response.expect("response"))
             }
         });
         (
@@ -360,21 +401,21 @@ mod tests {
             "finalizers": finalizers,
             "deletionTimestamp": deleted.then_some("2026-01-01T00:00:00Z"),
         });
-        serde_json::from_value(json!({ "metadata": metadata })).expect("a config map")
+        serde_json::from_value(json!({ "metadata": metadata })).expect("ConfigMap")
     }
 
     fn finalizer() -> Finalizer {
-        Finalizer::new(OURS).expect("a name")
+        Finalizer::new(OURS).expect("valid name")
     }
 
     /// Proves finalizer/stored-first.
     #[tokio::test]
-    async fn an_object_is_held_only_after_its_finalizer_was_stored() {
+    async fn object_is_held_only_once_its_finalizer_is_stored() {
         let ours = finalizer();
         let (api, patches) = server(200);
         let config = config(&["other/one"], false);
         let guard = ours.guard(&api, &config).await.expect("stored");
-        // The version it has now, so that it can be written again.
+        // The new version, so that the object can be written again.
         let stored = |object: &ConfigMap| object.metadata.resource_version.as_deref() == Some("8");
         assert!(matches!(guard, Guard::Held(held) if stored(held.object())));
         let metadata = json!({ "resourceVersion": "7", "finalizers": ["other/one", OURS] });
@@ -383,7 +424,7 @@ mod tests {
 
     /// Proves finalizer/stored-first.
     #[tokio::test]
-    async fn what_could_not_be_stored_is_not_held() {
+    async fn failed_write_does_not_hold_the_object() {
         let ours = finalizer();
         for code in [409, 404, 422, 500] {
             let (api, patches) = server(code);
@@ -408,7 +449,7 @@ mod tests {
 
     /// Proves finalizer/stored-first.
     #[tokio::test]
-    async fn an_object_that_has_its_finalizer_costs_no_request() {
+    async fn stored_finalizer_costs_no_request() {
         let ours = finalizer();
         let (api, patches) = server(500);
         let held = config(&[OURS], false);
@@ -420,15 +461,15 @@ mod tests {
 
     /// Proves finalizer/removal.
     #[tokio::test]
-    async fn a_deleted_object_goes_after_its_clean_up_and_others_marks_stay() {
+    async fn release_removes_only_our_finalizer() {
         let ours = finalizer();
         for (code, released) in [(200, true), (404, true), (409, false), (500, false)] {
             let (api, patches) = server(code);
             let deleted = config(&["other/one", OURS], true);
-            let guard = ours.guard(&api, &deleted).await.expect("to clean up");
+            let guard = ours.guard(&api, &deleted).await.expect("cleanup");
             assert!(
                 patches.lock().is_empty(),
-                "nothing before the clean-up is done"
+                "nothing is written before the cleanup"
             );
             let Guard::CleanUp(clean_up) = guard else {
                 panic!("{guard:?}")
@@ -442,7 +483,7 @@ mod tests {
 
     /// Proves finalizer/stored-first.
     #[test]
-    fn a_finalizer_needs_a_domain_and_a_word() {
+    fn finalizer_name_needs_a_domain_and_a_word() {
         for name in ["example.org/bucket", "a/b", "kubernetes.io/pv-protection"] {
             assert!(Finalizer::new(name).is_ok(), "{name}");
         }

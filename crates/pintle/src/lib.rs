@@ -74,3 +74,9 @@ mod testing;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles the examples of the migration guides.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/from-kube-rs.md")]
+#[doc = include_str!("../../../docs/from-controller-runtime.md")]
+struct MigrationGuides;

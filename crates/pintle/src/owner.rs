@@ -1,28 +1,37 @@
-//! Who owns what: references that let a child follow its owner, and go when it goes.
+//! Owner references: a child wakes its owner, and is garbage collected with it.
 //!
-//! A reference is only ever made of the owner itself, as it was read from the server: kind, name and
-//! UID belong together by construction, and an owner that was never stored cannot be one.
+//! A reference is built only from an owner that was read from the server. Kind, name and UID
+//! therefore always belong together, and an owner that was never stored cannot be referenced.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 
-use crate::cache::ObjectKey;
+use crate::{cache::ObjectKey, source::Home};
 
 /// Why one object cannot own another.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OwnerError {
     /// The owner has no name or UID, so it was not read from a server.
-    #[error("{kind} {owner} cannot own anything: it was never stored")]
+    #[error("{kind} {owner} cannot own anything: it is not stored")]
     NotStored {
         /// The owner's kind.
         kind: String,
         /// The owner.
         owner: ObjectKey,
     },
-    /// An owner in a namespace can own only what is in the same namespace: the garbage collector
-    /// would take the owner for missing and delete the child.
-    #[error("{kind} {owner} cannot own {child}, which is not in its namespace")]
+    /// The owner is being deleted. A new child would be deleted with it or, under foreground
+    /// deletion, hold up the deletion.
+    #[error("{kind} {owner} cannot own anything new: it is being deleted")]
+    BeingDeleted {
+        /// The owner's kind.
+        kind: String,
+        /// The owner.
+        owner: ObjectKey,
+    },
+    /// The child is in another namespace than its owner. The garbage collector would not find the
+    /// owner there, and delete the child.
+    #[error("{kind} {owner} cannot own {child}: it is in another namespace")]
     OtherNamespace {
         /// The owner's kind.
         kind: String,
@@ -31,7 +40,18 @@ pub enum OwnerError {
         /// The child.
         child: ObjectKey,
     },
-    /// An object has one controller at most, and this one has another.
+    /// The child is cluster-scoped and the owner is namespaced. The garbage collector would not find
+    /// the owner, and delete the child.
+    #[error("{kind} {owner} is namespaced and cannot own {child}, which is cluster-scoped")]
+    ClusterScoped {
+        /// The owner's kind.
+        kind: String,
+        /// The owner.
+        owner: ObjectKey,
+        /// The child.
+        child: ObjectKey,
+    },
+    /// The child has another controller already; an object has at most one.
     #[error("{child} is already controlled by {kind} {name}")]
     AlreadyControlled {
         /// The child.
@@ -41,13 +61,34 @@ pub enum OwnerError {
         /// The name of its controller.
         name: String,
     },
+    /// The child exists and has no controller. It is not adopted: whoever created it may not expect
+    /// that.
+    #[error("{child_kind} {child} already exists and is not controlled by {kind} {name}")]
+    NotControlled {
+        /// The child's kind.
+        child_kind: String,
+        /// The child.
+        child: ObjectKey,
+        /// The kind of the owner that wants it.
+        kind: String,
+        /// The name of the owner that wants it.
+        name: String,
+    },
 }
 
-/// Makes `owner` the controller of `child`, and says whether that changed anything.
+/// Makes `owner` the controller of `child`. Returns whether that changed anything.
 ///
-/// The garbage collector deletes the child after its controller, and where asked to, the controller
-/// waits for it (`blockOwnerDeletion`). Other owners of the child stay. The child is changed in
-/// memory only.
+/// Only changes `child` in memory; its other owners stay. Once it is written, the garbage collector
+/// deletes the child after its controller, or before it under foreground deletion
+/// (`blockOwnerDeletion`). In a reconcile,
+/// [`Context::apply_owned`](crate::controller::Context::apply_owned) does this and the write.
+///
+/// # Errors
+///
+/// The owner is not stored, the child is out of its scope, or the child has another controller.
+/// `child` is unchanged then.
+///
+/// # Examples
 ///
 /// ```
 /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
@@ -62,7 +103,7 @@ pub enum OwnerError {
 ///
 /// assert!(set_controller(&owner, &mut child)?);
 /// assert!(is_controlled_by(&child, &owner));
-/// assert!(!set_controller(&owner, &mut child)?, "nothing left to change");
+/// assert!(!set_controller(&owner, &mut child)?, "already set");
 ///
 /// child.metadata.namespace = Some("elsewhere".into());
 /// assert!(set_controller(&owner, &mut child).is_err());
@@ -72,12 +113,33 @@ pub fn set_controller<O, C>(owner: &O, child: &mut C) -> Result<bool, OwnerError
 where
     O: Resource,
     O::DynamicType: Default,
-    C: Resource,
+    C: Resource<Scope: 'static>,
 {
-    let reference = controller_reference(owner)?;
-    same_namespace(owner, child)?;
+    set_reference(&ObjectKey::of(owner), controller_reference(owner)?, child)
+}
+
+/// Makes the object called `owner` the controller of `child`, which lands in the owner's namespace
+/// unless it names one.
+pub(crate) fn adopt<C: Resource<Scope: 'static>>(
+    owner: &ObjectKey,
+    reference: OwnerReference,
+    child: &mut C,
+) -> Result<bool, OwnerError> {
+    let namespaced = Home::of::<C>() == Home::Namespaces;
+    if namespaced && child.meta().namespace.is_none() {
+        child.meta_mut().namespace = owner.namespace().map(str::to_owned);
+    }
+    set_reference(owner, reference, child)
+}
+
+fn set_reference<C: Resource<Scope: 'static>>(
+    owner: &ObjectKey,
+    reference: OwnerReference,
+    child: &mut C,
+) -> Result<bool, OwnerError> {
     let child_key = ObjectKey::of(child);
-    let references = child.meta_mut().owner_references.get_or_insert_default();
+    check_scope::<C>(owner, &reference.kind, &child_key)?;
+    let references = child.meta().owner_references.as_deref().unwrap_or_default();
     let other =
         |known: &&OwnerReference| known.controller == Some(true) && known.uid != reference.uid;
     if let Some(other) = references.iter().find(other) {
@@ -87,6 +149,7 @@ where
             name: other.name.clone(),
         });
     }
+    let references = child.meta_mut().owner_references.get_or_insert_default();
     match references
         .iter_mut()
         .find(|known| known.uid == reference.uid)
@@ -98,7 +161,7 @@ where
     Ok(true)
 }
 
-/// Whether `owner`, this very object and not another of its name, is the controller of `child`.
+/// Returns whether `owner` is the controller of `child`: this very object, not another of its name.
 pub fn is_controlled_by(child: &impl Resource, owner: &impl Resource) -> bool {
     let Some(uid) = owner.meta().uid.as_ref() else {
         return false;
@@ -109,10 +172,14 @@ pub fn is_controlled_by(child: &impl Resource, owner: &impl Resource) -> bool {
         .any(|known| known.controller == Some(true) && known.uid == *uid)
 }
 
-/// The reference that names `owner` as a controller.
+/// Returns the reference that names `owner` as a controller.
 ///
-/// For a child of which only parts are sent, such as an apply patch; the caller then sees to it that
-/// the child lives where the owner may own it. Otherwise [`set_controller`].
+/// For children built by hand, such as an apply patch. The caller makes sure that the child is in
+/// the owner's scope; [`set_controller`] checks that.
+///
+/// # Errors
+///
+/// [`OwnerError::NotStored`] if the owner has no name or UID.
 pub fn controller_reference<O>(owner: &O) -> Result<OwnerReference, OwnerError>
 where
     O: Resource,
@@ -134,21 +201,22 @@ where
     })
 }
 
-fn same_namespace<O>(owner: &O, child: &impl Resource) -> Result<(), OwnerError>
-where
-    O: Resource,
-    O::DynamicType: Default,
-{
-    let (owner_key, child_key) = (ObjectKey::of(owner), ObjectKey::of(child));
-    let cluster_wide = owner_key.namespace().is_none();
-    if cluster_wide || owner_key.namespace() == child_key.namespace() {
+/// A namespaced owner owns objects in its namespace, a cluster-scoped one any object.
+fn check_scope<C: Resource<Scope: 'static>>(
+    owner: &ObjectKey,
+    kind: &str,
+    child: &ObjectKey,
+) -> Result<(), OwnerError> {
+    let cluster_scoped = Home::of::<C>() == Home::Cluster;
+    let same_namespace = !cluster_scoped && owner.namespace() == child.namespace();
+    if owner.namespace().is_none() || same_namespace {
         return Ok(());
     }
-    let kind = O::kind(&O::DynamicType::default()).into_owned();
-    Err(OwnerError::OtherNamespace {
-        kind,
-        owner: owner_key,
-        child: child_key,
+    let (kind, owner, child) = (kind.to_owned(), owner.clone(), child.clone());
+    Err(if cluster_scoped {
+        OwnerError::ClusterScoped { kind, owner, child }
+    } else {
+        OwnerError::OtherNamespace { kind, owner, child }
     })
 }
 
@@ -170,7 +238,7 @@ mod tests {
 
     /// Proves owner/reference.
     #[test]
-    fn a_child_names_its_controller_in_full_and_only_once() {
+    fn controller_reference_is_complete_and_set_once() {
         let owner: ReplicaSet = object(Some("shop"), "web", "u1");
         let mut child: Pod = object(Some("shop"), "web-0", "u2");
         assert_eq!(set_controller(&owner, &mut child), Ok(true));
@@ -188,7 +256,7 @@ mod tests {
 
     /// Proves owner/reference.
     #[test]
-    fn a_plain_owner_becomes_the_controller_and_others_stay() {
+    fn plain_owner_becomes_controller_and_others_stay() {
         let (owner, friend): (ReplicaSet, ReplicaSet) = (
             object(Some("shop"), "web", "u1"),
             object(Some("shop"), "friend", "u3"),
@@ -211,7 +279,7 @@ mod tests {
 
     /// Proves owner/reference.
     #[test]
-    fn a_second_controller_is_refused_even_under_the_name_of_the_first() {
+    fn second_controller_is_refused_even_with_the_same_name() {
         let owner: ReplicaSet = object(Some("shop"), "web", "u1");
         let mut child: Pod = object(Some("shop"), "web-0", "u2");
         set_controller(&owner, &mut child).expect("the first");
@@ -231,32 +299,48 @@ mod tests {
 
     /// Proves owner/reference.
     #[test]
-    fn nobody_owns_across_namespaces() {
+    fn owner_out_of_scope_is_refused() {
         let owner: ReplicaSet = object(Some("shop"), "web", "u1");
         let mut elsewhere: Pod = object(Some("bank"), "web-0", "u2");
         let mut cluster_wide: Node = object(None, "node-1", "u3");
-        let refused = |result| matches!(result, Err(OwnerError::OtherNamespace { .. }));
-        assert!(refused(set_controller(&owner, &mut elsewhere)));
-        assert!(refused(set_controller(&owner, &mut cluster_wide)));
+        let refused = set_controller(&owner, &mut elsewhere);
+        assert!(matches!(refused, Err(OwnerError::OtherNamespace { .. })));
+        let refused = set_controller(&owner, &mut cluster_wide);
+        assert!(matches!(refused, Err(OwnerError::ClusterScoped { .. })));
         assert_eq!(elsewhere.metadata.owner_references, None);
+        assert_eq!(cluster_wide.metadata.owner_references, None);
         let node: Node = object(None, "node-1", "u3");
         assert_eq!(
             set_controller(&node, &mut elsewhere),
             Ok(true),
-            "a node may own any Pod"
+            "a cluster-scoped owner may own any object"
         );
     }
 
     /// Proves owner/reference.
     #[test]
-    fn an_owner_that_was_never_stored_owns_nothing() {
+    fn owner_without_uid_is_refused() {
         let owner: ReplicaSet = object(Some("shop"), "web", "");
         let mut child: Pod = object(Some("shop"), "web-0", "u2");
         let error = set_controller(&owner, &mut child).expect_err("no UID");
         assert_eq!(
             error.to_string(),
-            "ReplicaSet shop/web cannot own anything: it was never stored"
+            "ReplicaSet shop/web cannot own anything: it is not stored"
         );
         assert!(!is_controlled_by(&child, &ReplicaSet::default()));
+    }
+
+    /// Proves owner/reference.
+    #[test]
+    fn adopted_child_lands_in_its_owners_namespace() {
+        let owner: ReplicaSet = object(Some("shop"), "web", "u1");
+        let reference = controller_reference(&owner).expect("stored");
+        let mut child: Pod = object(None, "web-0", "u2");
+        adopt(&ObjectKey::of(&owner), reference.clone(), &mut child).expect("in scope");
+        assert_eq!(child.metadata.namespace.as_deref(), Some("shop"));
+        let mut node: Node = object(None, "node-1", "u3");
+        let refused = adopt(&ObjectKey::of(&owner), reference, &mut node);
+        assert!(matches!(refused, Err(OwnerError::ClusterScoped { .. })));
+        assert_eq!(node.metadata.namespace, None);
     }
 }

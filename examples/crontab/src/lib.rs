@@ -133,7 +133,7 @@ pub async fn run(client: kube::Client, shutdown: &CancellationToken) -> anyhow::
     let informers = InformerFactory::new(client);
     let ran = Controller::<CronTab>::new("crontabs", &informers)
         .owns::<CronJob>()
-        .run(
+        .run_by_key(
             move |key, cx| reconcile(key, cx, recorder.clone()),
             shutdown,
         )

@@ -20,7 +20,7 @@ use pintle::clock::Clock;
 pub use self::{
     embedded::{Crd, InProcess, OverTcp},
     gate::{Gate, Right},
-    scene::{Running, Scene},
+    scene::{Running, Scene, Start},
 };
 
 /// How time passes in a world.

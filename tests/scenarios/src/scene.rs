@@ -2,15 +2,16 @@
 
 use std::{fmt::Debug, time::Duration};
 
+use futures::future::BoxFuture;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{apps::v1::Deployment, core::v1::Event},
 };
 use kube::{
-    Api, Resource,
+    Api, Client, Resource,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use pintle::{events::EventBroadcaster, informer::InformerFactory, queue::WorkQueue};
+use pintle::{clock::Clock, events::EventBroadcaster, informer::InformerFactory, queue::WorkQueue};
 use sample_controller::{
     controller::{Controller, NAME},
     foo::{Foo, FooStatus},
@@ -47,6 +48,31 @@ pub struct Scene<W> {
     pub world: W,
     /// What the controllers' requests go through.
     pub gate: Gate,
+    start: Start,
+}
+
+/// Runs a controller until the token is cancelled.
+pub type Start = fn(Client, InformerFactory, Clock, CancellationToken) -> BoxFuture<'static, ()>;
+
+/// Runs the sample controller.
+fn sample(
+    client: Client,
+    informers: InformerFactory,
+    clock: Clock,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, ()> {
+    let run = async move {
+        let events = EventBroadcaster::builder().clock(clock.clone()).build();
+        let _sink = events.start_recording(client.clone());
+        let queue = WorkQueue::new("Foos");
+        let recorder = events.recorder(NAME);
+        let controller = Controller::new(client, &informers, recorder, queue, clock).unwrap();
+        informers.start(&shutdown);
+        controller.run(2, &shutdown).await.unwrap();
+        informers.shutdown().await;
+        assert_eq!(events.shutdown(Duration::from_secs(5)).await.left, 0);
+    };
+    Box::pin(run)
 }
 
 /// A controller at work.
@@ -67,12 +93,19 @@ impl Running {
 }
 
 impl<W: World> Scene<W> {
-    /// Installs the Foo CRD if it is missing, and waits until Foos are served.
+    /// Plays with the sample controller; see [`with`](Self::with).
     pub async fn new(world: W) -> Self {
+        Self::with(world, sample).await
+    }
+
+    /// Plays with the controller that `start` runs. Installs the Foo CRD if it is missing, and waits
+    /// until Foos are served.
+    pub async fn with(world: W, start: Start) -> Self {
         install::crd(&world.client()).await.unwrap();
         let scene = Self {
             world,
             gate: Gate::default(),
+            start,
         };
         scene
             .eventually("Foos to be served", async || {
@@ -89,18 +122,8 @@ impl<W: World> Scene<W> {
             .resync(self.world.pace().resync)
             .namespace(self.world.namespace());
         let (shutdown, clock) = (CancellationToken::new(), self.world.clock());
-        let (stop, caches) = (shutdown.clone(), informers.clone());
-        let task = tokio::spawn(async move {
-            let events = EventBroadcaster::builder().clock(clock.clone()).build();
-            let _sink = events.start_recording(client.clone());
-            let queue = WorkQueue::new("Foos");
-            let recorder = events.recorder(NAME);
-            let controller = Controller::new(client, &caches, recorder, queue, clock).unwrap();
-            caches.start(&stop);
-            controller.run(2, &stop).await.unwrap();
-            caches.shutdown().await;
-            assert_eq!(events.shutdown(Duration::from_secs(5)).await.left, 0);
-        });
+        let running = (self.start)(client, informers.clone(), clock, shutdown.clone());
+        let task = tokio::spawn(running);
         Running {
             informers,
             shutdown,

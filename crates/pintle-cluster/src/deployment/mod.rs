@@ -48,7 +48,7 @@ pub(crate) async fn run(
     Controller::<Deployment>::new("deployment-controller", &environment.informers)
         .owns::<ReplicaSet>()
         .watches::<ReplicaSet>(api::adopters(deployments, selector))
-        .watches_if::<Pod>(only_deletions(), move |pod| {
+        .watches_if::<Pod>(only_deletions(), move |pod, _| {
             let set = pod
                 .controller_owner()
                 .filter(|owner| owner.kind() == "ReplicaSet");
@@ -64,7 +64,7 @@ pub(crate) async fn run(
         })
         .workers(5)
         .metrics(&environment.metrics)
-        .run(
+        .run_by_key(
             move |key, cx| reconcile(key, cx, shared.clone(), recorder.clone()),
             &stop,
         )

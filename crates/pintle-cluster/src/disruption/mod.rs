@@ -41,9 +41,9 @@ pub(crate) async fn run(
     let shared = environment.clone();
     let kinds = Arc::new(Kinds::default());
     Controller::<PodDisruptionBudget>::new("disruption", &environment.informers)
-        .watches::<Pod>(move |pod| budgets_of(&budgets, pod))
+        .watches::<Pod>(move |pod, _| budgets_of(&budgets, pod))
         .metrics(&environment.metrics)
-        .run(
+        .run_by_key(
             move |key, cx| reconcile(key, cx, shared.clone(), kinds.clone(), recorder.clone()),
             &stop,
         )

@@ -37,7 +37,7 @@ pub(crate) async fn run(
     Controller::<Namespace>::new("namespaces", &environment.informers)
         .workers(5)
         .metrics(&environment.metrics)
-        .run(move |key, cx| reconcile(key, cx, shared.clone()), &stop)
+        .run_by_key(move |key, cx| reconcile(key, cx, shared.clone()), &stop)
         .await?;
     Ok(())
 }

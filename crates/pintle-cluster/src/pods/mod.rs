@@ -149,7 +149,7 @@ pub(crate) async fn run(
     let recorder = environment.events.recorder("default-scheduler");
     let (shared, unbound) = (environment.clone(), pods.lister());
     Controller::<Pod>::new("pods", &environment.informers)
-        .watches::<Node>(move |_| {
+        .watches::<Node>(move |_, _| {
             // A node that came, or changed, may fit a Pod that none fitted before.
             let waits = |pod: &Pod| state::node_name(pod).is_empty() && !state::is_gated(pod);
             let mut keys: Vec<ObjectKey> = unbound
@@ -163,7 +163,7 @@ pub(crate) async fn run(
         })
         .workers(WORKERS)
         .metrics(&environment.metrics)
-        .run(
+        .run_by_key(
             move |key, cx| reconcile(key, cx, shared.clone(), memory.clone(), recorder.clone()),
             &stop,
         )

@@ -54,7 +54,7 @@ pub(crate) async fn run(
         .watches::<Pod>(api::adopters(sets, selector))
         .workers(5)
         .metrics(&environment.metrics)
-        .run(
+        .run_by_key(
             move |key, cx| reconcile(key, cx, shared.clone(), recorder.clone()),
             &stop,
         )

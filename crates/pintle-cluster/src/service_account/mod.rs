@@ -25,14 +25,14 @@ pub(crate) async fn run(
     let shared = environment.clone();
     let namespace_of = |key: &ObjectKey| key.namespace().map(ObjectKey::cluster);
     Controller::<Namespace>::new("service-accounts", &environment.informers)
-        .watches::<ServiceAccount>(move |account| {
+        .watches::<ServiceAccount>(move |account, _| {
             let ours = account.key().name() == DEFAULT_ACCOUNT;
             namespace_of(account.key())
                 .filter(|_| ours)
                 .into_iter()
                 .collect()
         })
-        .watches::<ConfigMap>(move |map| {
+        .watches::<ConfigMap>(move |map, _| {
             let ours = map.key().name() == ROOT_CA;
             namespace_of(map.key())
                 .filter(|_| ours)
@@ -40,7 +40,7 @@ pub(crate) async fn run(
                 .collect()
         })
         .metrics(&environment.metrics)
-        .run(move |key, cx| reconcile(key, cx, shared.clone()), &stop)
+        .run_by_key(move |key, cx| reconcile(key, cx, shared.clone()), &stop)
         .await?;
     Ok(())
 }

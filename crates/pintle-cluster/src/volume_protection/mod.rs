@@ -31,7 +31,7 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) -> Result<(), LoopError> {
     let claims = Controller::<PersistentVolumeClaim>::new("pvc-protection", &environment.informers)
-        .watches::<Pod>(|pod| {
+        .watches::<Pod>(|pod, _| {
             let namespace = pod.key().namespace().unwrap_or_default();
             let claims = pod.get().map(|pod| plan::claims(&pod)).unwrap_or_default();
             let keys = claims
@@ -40,10 +40,10 @@ pub(crate) async fn run(
             keys.collect()
         })
         .metrics(&environment.metrics)
-        .run(reconcile_claim, &stop);
+        .run_by_key(reconcile_claim, &stop);
     let volumes = Controller::<PersistentVolume>::new("pv-protection", &environment.informers)
         .metrics(&environment.metrics)
-        .run(reconcile_volume, &stop);
+        .run_by_key(reconcile_volume, &stop);
     futures::try_join!(claims, volumes)?;
     Ok(())
 }

@@ -28,7 +28,7 @@ async fn every_node_gets_its_label() {
             cx.patch::<Node, _>(&key, &Patch::Merge(label)).await?;
             Ok(Action::await_change())
         };
-        controller.run(reconcile, &stopping).await
+        controller.run_by_key(reconcile, &stopping).await
     });
     sleep(Duration::from_secs(10)).await;
 

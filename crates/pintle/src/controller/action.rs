@@ -1,10 +1,10 @@
-//! What a reconcile answers.
+//! The result of a reconcile: when its key runs again.
 
-use std::{error::Error, fmt, time::Duration};
+use std::time::Duration;
 
-use crate::{client::describe, queue::Priority};
+use crate::queue::Priority;
 
-/// What happens to a key after a reconcile that succeeded.
+/// When a key runs again after a reconcile that succeeded.
 ///
 /// ```
 /// use pintle::controller::Action;
@@ -12,7 +12,7 @@ use crate::{client::describe, queue::Priority};
 ///
 /// // Nothing more to do until something changes.
 /// let done = Action::await_change();
-/// // Look again in an hour, whatever happens until then.
+/// // Look again in an hour, or as soon as something changes.
 /// let later = Action::requeue_after(Duration::from_secs(3600));
 /// assert_ne!(done, later);
 /// ```
@@ -24,7 +24,7 @@ pub struct Action {
 }
 
 impl Action {
-    /// Done: the key runs again when one of the watched objects changes.
+    /// Forgets the key until one of the watched objects changes.
     pub fn await_change() -> Self {
         Self {
             after: None,
@@ -32,7 +32,7 @@ impl Action {
         }
     }
 
-    /// Done for now: the key runs again after `delay` at the latest, sooner if something changes.
+    /// Runs the key again after `delay`, or earlier if something changes.
     pub fn requeue_after(delay: Duration) -> Self {
         Self {
             after: Some(delay),
@@ -40,7 +40,12 @@ impl Action {
         }
     }
 
-    /// The priority of the run after the delay; without it the key keeps the one it has now.
+    /// The same as [`requeue_after`](Self::requeue_after), under kube-runtime's name.
+    pub fn requeue(delay: Duration) -> Self {
+        Self::requeue_after(delay)
+    }
+
+    /// Sets the priority of the run after the delay. By default the key keeps its priority.
     pub fn with_priority(self, priority: Priority) -> Self {
         Self {
             priority: Some(priority),
@@ -49,71 +54,25 @@ impl Action {
     }
 }
 
-/// Why a reconcile failed, and whether trying again can help.
+/// When a key runs again after a reconcile that failed.
 ///
-/// Any type that is an [`Error`] becomes one through `?`, and is retried with back-off; for others
-/// (a boxed error, `anyhow`'s) there is [`retry`](Self::retry). An error that no retry mends
-/// (a spec that cannot be right) is made [`terminal`](Self::terminal): the key rests until
-/// something changes.
-///
-/// ```
-/// use pintle::controller::ReconcileError;
-///
-/// fn replicas(spec: &str) -> Result<u32, ReconcileError> {
-///     spec.parse().map_err(ReconcileError::terminal)
-/// }
-/// assert!(replicas("many").unwrap_err().is_terminal());
-/// ```
-pub struct ReconcileError {
-    error: Box<dyn Error + Send + Sync>,
-    terminal: bool,
+/// An [error policy](super::Controller::error_policy) returns one. It may also return an [`Action`]:
+/// `requeue_after` becomes [`RetryAfter`](Self::RetryAfter), `await_change` becomes
+/// [`Terminal`](Self::Terminal).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorAction {
+    /// Retries with the queue's back-off, which grows with every failure of the key.
+    #[default]
+    Retry,
+    /// Retries after this delay. The failure counts for the back-off of later retries.
+    RetryAfter(Duration),
+    /// Does not retry: the key runs again when something changes.
+    Terminal,
 }
 
-impl ReconcileError {
-    /// An error that is retried with back-off.
-    pub fn retry(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self {
-            error: error.into(),
-            terminal: false,
-        }
-    }
-
-    /// An error that is counted and reported but not retried.
-    pub fn terminal(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self {
-            error: error.into(),
-            terminal: true,
-        }
-    }
-
-    /// Whether the key rests until something changes.
-    pub fn is_terminal(&self) -> bool {
-        self.terminal
-    }
-
-    /// The error itself.
-    pub fn get_ref(&self) -> &(dyn Error + Send + Sync + 'static) {
-        &*self.error
-    }
-}
-
-impl<E: Error + Send + Sync + 'static> From<E> for ReconcileError {
-    fn from(error: E) -> Self {
-        Self::retry(error)
-    }
-}
-
-impl fmt::Display for ReconcileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&describe(&*self.error))
-    }
-}
-
-impl fmt::Debug for ReconcileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReconcileError")
-            .field("error", &self.error)
-            .field("terminal", &self.terminal)
-            .finish()
+impl From<Action> for ErrorAction {
+    fn from(action: Action) -> Self {
+        action.after.map_or(Self::Terminal, Self::RetryAfter)
     }
 }

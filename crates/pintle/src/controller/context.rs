@@ -1,179 +1,358 @@
-//! What a reconcile gets besides its key.
+//! The context of one reconcile: its key, the caches, and everything it writes with.
 
-use std::{any::TypeId, fmt, sync::Arc};
+use std::{fmt, ops::Deref, sync::Arc};
 
-use kube::{Client, api::Patch};
+use kube::Client;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
-use super::{Listers, own_writes::OwnWrites, writes::Writes};
-use crate::cache::{Kind, Lister, Object, ObjectKey};
+use super::{
+    Listers, NotWatched, Watchable, Writes,
+    apply::{AppliedConfigurations, Apply, ApplyOwned},
+    events::Events,
+    own_writes::OwnWrites,
+    primary::{Header, PrimaryKind},
+};
+use crate::{
+    cache::{Kind, Lister, Object, ObjectKey},
+    clock::Clock,
+    queue::WorkQueue,
+};
 
-/// What a reconcile works with: the caches to read from, and writes that the next reconcile of the
-/// same key is sure to see.
+/// Gives a reconcile the caches to read from and everything it writes with.
 ///
-/// Reads come from [`lister`](Self::lister). Writes made through the methods here are recorded for
-/// the key: its next reconcile starts only when the controller's caches of the written kinds have
-/// caught up. A kind is recognised by group and kind, so writing a `Pod` also waits for a cache of
-/// `PartialObjectMeta<Pod>` or of a struct with a few of its fields. Writes made through [`client`](Self::client) are not covered, and neither are
-/// kinds the controller does not watch. Where the informers see only a part of the objects, what
-/// they may never show is not waited for: an object outside their one namespace, and with a label
-/// or field selector any object that was written. A deletion is, for it can be told from the cache
-/// that had the object.
+/// # State
+///
+/// `S` is the state set with [`Controller::state`](super::Controller::state). A context
+/// dereferences to it, so `cx.bucket_api` reads a field of yours; where one of your methods has the
+/// name of a method here, call it as `cx.state().name()`.
+///
+/// # Reads
+///
+/// [`lister`](Self::lister) reads a cache of the controller, [`owned`](Self::owned) lists what the
+/// reconciled object controls.
+///
+/// # Writes
+///
+/// | to | use |
+/// |---|---|
+/// | keep a child as it should be | [`apply_owned`](Self::apply_owned) |
+/// | apply fields of any other object | [`apply`](Self::apply) |
+/// | create, replace, patch, delete | [`create`](Self::create), [`replace`](Self::replace), [`patch`](Self::patch), [`delete`](Self::delete) |
+/// | report status | [`update_status`](Self::update_status), [`set_condition`](Self::set_condition), [`report_error`](Self::report_error) |
+/// | tell the user | [`event`](Self::event) |
+/// | clean up outside the cluster | [`finalizer`](Self::finalizer), or [`Controller::finalizer`](super::Controller::finalizer) |
+///
+/// All writes name the controller's [field manager](super::Controller::field_manager).
+///
+/// **Read your own writes.** The next reconcile of the same key starts only when the controller's
+/// caches show what this one wrote. A kind is matched by group and kind, so writing a `Pod` also
+/// waits for a cache of `PartialObjectMeta<Pod>` or of a struct with a few of its fields. Not
+/// covered are writes made through [`client`](Self::client), kinds the controller does not watch,
+/// and objects its caches may never show: those outside the informers' namespace and, under a label
+/// or field selector, any write except a deletion.
+pub struct Context<S = ()> {
+    pub(super) inner: Inner,
+    pub(super) state: Arc<S>,
+}
+
+/// The part of a context that does not depend on the user's state.
 #[derive(Clone)]
-pub struct Context {
+pub(super) struct Inner {
     pub(super) shared: Arc<Shared>,
     pub(super) key: ObjectKey,
     pub(super) id: u64,
+    /// The object passed to the reconcile function. None if it was called with the key.
+    pub(super) primary: Option<Arc<dyn Header>>,
 }
 
 /// What all reconciles of one controller share.
 pub(super) struct Shared {
     pub(super) name: String,
+    pub(super) field_manager: String,
     pub(super) client: Client,
-    /// Of the kinds the controller watches.
-    pub(super) listers: Listers,
-    /// None if the controller does not wait for them.
+    pub(super) listers: Arc<Listers>,
+    pub(super) primary: PrimaryKind,
+    pub(super) queue: WorkQueue<ObjectKey>,
+    /// None if the controller does not wait for its own writes.
     pub(super) own_writes: Option<OwnWrites>,
+    pub(super) applied: AppliedConfigurations,
+    pub(super) events: Events,
+    pub(super) clock: Clock,
+    pub(super) shutdown: CancellationToken,
 }
 
-/// A reconcile asked for the cache of a kind that its controller does not watch.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("controller {controller} does not watch {kind}, so it has no cache of it")]
-#[non_exhaustive]
-pub struct NotWatched {
-    /// The controller.
-    pub controller: String,
-    /// The kind.
-    pub kind: String,
-}
-
-impl Context {
-    /// The key that is reconciled.
+impl<S> Context<S> {
+    /// Returns the key of the object that is reconciled.
     pub fn key(&self) -> &ObjectKey {
-        &self.key
+        &self.inner.key
     }
 
-    /// The number of this reconcile, as it stands in its tracing span.
+    /// Returns the state set with [`Controller::state`](super::Controller::state).
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+
+    /// Returns the number of this reconcile, unique within the controller. Its tracing span has it
+    /// as `reconcile_id`.
     pub fn reconcile_id(&self) -> u64 {
-        self.id
+        self.inner.id
     }
 
-    /// The plain client. What is written through it is not remembered.
+    /// Returns 1 for the first try since the key last succeeded, 2 for the first retry, and so on.
+    pub fn attempt(&self) -> u32 {
+        let retries = self.inner.shared.queue.retries(self.key());
+        retries.saturating_add(1)
+    }
+
+    /// Returns the token that is cancelled when the controller stops.
+    ///
+    /// A reconcile that takes long should return early then: it is dropped after
+    /// [`stop_within`](super::Controller::stop_within).
+    pub fn shutdown(&self) -> &CancellationToken {
+        &self.inner.shared.shutdown
+    }
+
+    /// Returns the client. The next reconcile may start before the caches show what is written
+    /// through it.
     pub fn client(&self) -> &Client {
-        &self.shared.client
+        &self.inner.shared.client
     }
 
-    /// The cache of a kind that the controller watches: its own, or one that it
+    /// Returns the clock for timestamps in conditions and events.
+    pub fn clock(&self) -> &Clock {
+        &self.inner.shared.clock
+    }
+
+    /// Returns the name under which the controller's writes appear in `managedFields`.
+    pub fn field_manager(&self) -> &str {
+        &self.inner.shared.field_manager
+    }
+
+    /// Returns the lister of a kind the controller watches: its own, or one that it
     /// [owns](super::Controller::owns) or [watches](super::Controller::watches).
     ///
-    /// Any other is refused. A change of it would wake nobody, and its cache would be empty until its
-    /// first list has come. No retry mends that: where a `?` that is retried with back-off, and
-    /// logged each time, is not wanted, say `map_err(ReconcileError::terminal)`.
+    /// # Errors
+    ///
+    /// [`NotWatched`] if the controller does not watch `K`: a change to such an object would wake no
+    /// key, and its cache might still be empty.
     pub fn lister<K: Kind<DynamicType: Default>>(&self) -> Result<Lister<K>, NotWatched> {
-        let lister = self.shared.listers.get(&TypeId::of::<K>());
-        let lister = lister.and_then(|lister| lister.downcast_ref::<Lister<K>>());
-        lister.cloned().ok_or_else(|| NotWatched {
-            controller: self.shared.name.clone(),
-            kind: K::kind(&K::DynamicType::default()).into_owned(),
-        })
+        self.inner.shared.listers.get()
     }
 
-    /// Writes objects of a kind that is known only at run time.
+    /// Lists the `K`s whose controller is the reconciled object, from the cache.
+    ///
+    /// The usual reason is pruning: delete every owned object that the spec no longer asks for. The
+    /// first call for a kind adds an index to its cache.
+    ///
+    /// # Errors
+    ///
+    /// [`NotWatched`] if the controller does not watch `K`.
+    pub fn owned<K: Watchable>(&self) -> Result<Vec<Object<K>>, NotWatched> {
+        let listers = &self.inner.shared.listers;
+        let Some(owner) = self.inner.primary() else {
+            return listers.get::<K>().map(|_| Vec::new());
+        };
+        listers.controlled_by(self.key().namespace(), owner.uid())
+    }
+
+    /// Returns the writes for a kind that is known only at run time.
     pub fn of<'a, K: Kind>(&'a self, kind: &'a K::DynamicType) -> Writes<'a, K> {
-        Writes::new(self, kind)
+        Writes::of(&self.inner, kind)
     }
 
-    /// Creates `object` in the namespace its metadata name.
+    fn writes<K: Kind<DynamicType: Default>>(&self) -> Writes<'_, K> {
+        Writes::typed(&self.inner)
+    }
+
+    /// Creates `object` in the namespace named in its metadata.
+    ///
+    /// # Errors
+    ///
+    /// The server refused or did not answer.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a create that was sent may have happened.
+    /// Not cancel safe: the request may have been executed.
     pub async fn create<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
-        self.of(&K::DynamicType::default()).create(object).await
+        self.writes().create(object).await
     }
 
-    /// Replaces `object`, if its `resourceVersion` is still the current one.
+    /// Replaces `object` if its `resourceVersion` is still current.
+    ///
+    /// # Errors
+    ///
+    /// A conflict if the object has changed; otherwise as [`create`](Self::create).
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a write that was sent may have happened.
+    /// Not cancel safe: the request may have been executed.
     pub async fn replace<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
-        self.of(&K::DynamicType::default()).replace(object).await
+        self.writes().replace(object).await
     }
 
-    /// Replaces the status of `object`, if its `resourceVersion` is still the current one.
+    /// Replaces the status of `object` if its `resourceVersion` is still current.
+    ///
+    /// # Errors
+    ///
+    /// A conflict if the object has changed; otherwise as [`create`](Self::create).
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a write that was sent may have happened.
+    /// Not cancel safe: the request may have been executed.
     pub async fn replace_status<K: Writable>(&self, object: &K) -> Result<K, kube::Error> {
-        let kind = K::DynamicType::default();
-        self.of(&kind).replace_status(object).await
+        self.writes().replace_status(object).await
     }
 
-    /// Patches the object called `key`. An [apply](Patch::Apply) takes over fields of others.
+    /// Patches the object called `key`.
+    ///
+    /// For server-side apply use [`apply`](Self::apply).
+    ///
+    /// # Errors
+    ///
+    /// The server refused or did not answer.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a write that was sent may have happened.
+    /// Not cancel safe: the request may have been executed.
     pub async fn patch<K: Writable, P: Serialize + fmt::Debug>(
         &self,
         key: &ObjectKey,
-        patch: &Patch<P>,
+        patch: &kube::api::Patch<P>,
     ) -> Result<K, kube::Error> {
-        let kind = K::DynamicType::default();
-        self.of::<K>(&kind).patch(key, patch).await
+        self.writes::<K>().patch(key, patch).await
     }
 
     /// Patches the status of the object called `key`.
     ///
+    /// # Errors
+    ///
+    /// The server refused or did not answer.
+    ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a write that was sent may have happened.
+    /// Not cancel safe: the request may have been executed.
     pub async fn patch_status<K: Writable, P: Serialize + fmt::Debug>(
         &self,
         key: &ObjectKey,
-        patch: &Patch<P>,
+        patch: &kube::api::Patch<P>,
     ) -> Result<K, kube::Error> {
-        let kind = K::DynamicType::default();
-        self.of::<K>(&kind).patch_status(key, patch).await
+        self.writes::<K>().patch_status(key, patch).await
     }
 
-    /// Deletes exactly `object`. An object that is gone already is deleted; another one under its
-    /// name is left alone, which the server answers with a conflict.
+    /// Deletes `object`, identified by its UID, with background propagation. An object that is
+    /// already gone counts as deleted.
+    ///
+    /// # Errors
+    ///
+    /// A conflict if another object has taken the name; otherwise as [`create`](Self::create).
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a deletion that was sent may have happened.
+    /// Not cancel safe: the request may have been executed.
     pub async fn delete<K>(&self, object: &Object<K>) -> Result<(), kube::Error>
     where
         K: Kind<DynamicType: Default>,
     {
-        self.of(&K::DynamicType::default()).delete(object).await
+        self.writes().delete(object).await
     }
 
-    /// Where writes are recorded, if the controller waits for them.
-    pub(super) fn own_writes(&self) -> Option<&OwnWrites> {
-        self.shared.own_writes.as_ref()
+    /// Applies `object` with server-side apply: the fields it sets become the controller's, fields
+    /// it set before and no longer does are removed.
+    ///
+    /// Await the result. A field that another manager owns with a different value is a conflict;
+    /// [`force`](Apply::force) takes it over.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::Service;
+    /// # async fn example(cx: pintle::controller::Context, service: Service) -> Result<(), kube::Error> {
+    /// cx.apply(&service).await?;
+    /// cx.apply(&service).force().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn apply<'a, K: Writable>(&'a self, object: &'a K) -> Apply<'a, K> {
+        self.writes().into_apply(object, None)
     }
 
-    /// The name under which the controller owns the fields it writes.
-    pub(super) fn field_manager(&self) -> String {
-        self.shared.name.clone()
+    /// Applies the status of `object` with server-side apply, as [`apply`](Self::apply) does with
+    /// the rest.
+    pub fn apply_status<'a, K: Writable>(&'a self, object: &'a K) -> Apply<'a, K> {
+        self.writes().into_apply(object, Some("status"))
+    }
+
+    /// Makes a child of the reconciled object what `child` says, and writes only if something
+    /// differs.
+    ///
+    /// Sets the controller reference and, if it is missing, the namespace; then applies `child` with
+    /// server-side apply. The next reconcile of the key sees the result. Await the returned value;
+    /// see [`ApplyOwned`] for what is compared, and for conflicts with other managers.
+    ///
+    /// ```no_run
+    /// # use std::sync::Arc;
+    /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+    /// # use pintle::controller::{Action, ApplyError, Context};
+    /// # fn deployment_for(_: &ConfigMap) -> Deployment { unimplemented!() }
+    /// async fn reconcile(config: Arc<ConfigMap>, cx: Context) -> Result<Action, ApplyError> {
+    ///     let deployment = cx.apply_owned(deployment_for(&config)).await?;
+    ///     if deployment.is_changed() {
+    ///         println!("wrote Deployment {:?}", deployment.metadata.name);
+    ///     }
+    ///     Ok(Action::await_change())
+    /// }
+    /// ```
+    pub fn apply_owned<K: Writable>(&self, child: K) -> ApplyOwned<'_, K> {
+        ApplyOwned::new(&self.inner, child)
+    }
+
+    /// Returns this context without the state.
+    pub(super) fn without_state(self) -> Context {
+        Context {
+            inner: self.inner,
+            state: Arc::new(()),
+        }
     }
 }
 
-impl fmt::Debug for Context {
+impl Inner {
+    /// Returns the reconciled object: the one passed to the reconcile function, or else the cached
+    /// one.
+    pub(super) fn primary(&self) -> Option<Arc<dyn Header>> {
+        let passed = self.primary.clone();
+        passed.or_else(|| self.shared.primary.cached(&self.key))
+    }
+}
+
+impl<S> Clone for Context<S> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            state: Arc::clone(&self.state),
+        }
+    }
+}
+
+impl<S> Deref for Context<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.state
+    }
+}
+
+impl<S> fmt::Debug for Context<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
-            .field("key", &self.key)
-            .field("id", &self.id)
+            .field("key", self.key())
+            .field("id", &self.inner.id)
             .finish_non_exhaustive()
     }
 }
 
-/// A kind that can be written back in full. A struct that holds a part of a kind's fields is for
-/// reading only, and must not be [`Serialize`].
-pub trait Writable: Kind<DynamicType: Default> + Serialize {}
+/// A kind that can be written back in full.
+///
+/// A struct that holds only some of a kind's fields is for reading and must not be [`Serialize`]:
+/// replacing an object with it would drop the other fields.
+pub trait Writable: Watchable + Serialize {}
 
-impl<K: Kind<DynamicType: Default> + Serialize> Writable for K {}
+impl<K: Watchable + Serialize> Writable for K {}

@@ -1,13 +1,12 @@
-//! Which changes are worth a reconcile.
+//! Predicates: which changes are worth a reconcile.
 //!
-//! A predicate sees additions and updates, never deletions: a deletion always reaches the queue.
+//! A predicate sees additions and updates. A deletion always reaches the queue.
 
 use std::{fmt, sync::Arc};
 
 use crate::cache::{Object, Selector};
 
-/// Decides whether a change of a `K` wakes the controller: given the object before (none when it
-/// was added) and after.
+/// Decides whether a change to a `K` enqueues anything, from the object before and after it.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -25,7 +24,7 @@ pub struct Predicate<K> {
 type Test<K> = dyn Fn(Option<&Object<K>>, &Object<K>) -> bool + Send + Sync;
 
 impl<K: 'static> Predicate<K> {
-    /// Any rule: `old` is `None` when the object was added.
+    /// Creates a predicate. `old` is `None` when the object was added.
     pub fn new(
         test: impl Fn(Option<&Object<K>>, &Object<K>) -> bool + Send + Sync + 'static,
     ) -> Self {
@@ -38,41 +37,41 @@ impl<K: 'static> Predicate<K> {
         Self::new(move |old, new| old.is_none_or(|old| changed(old, new)))
     }
 
-    /// Updates that changed the spec (as far as the kind counts generations).
+    /// Admits updates that changed the spec, for kinds that have a generation.
     pub fn generation_changed() -> Self {
         Self::on_update(|old, new| old.generation() != new.generation())
     }
 
-    /// Updates that are not mere resyncs.
+    /// Admits updates other than resyncs.
     pub fn resource_version_changed() -> Self {
         Self::on_update(|old, new| old.resource_version() != new.resource_version())
     }
 
-    /// Updates that changed a label.
+    /// Admits updates that changed a label.
     pub fn labels_changed() -> Self {
         Self::on_update(|old, new| !old.labels().iter().eq(new.labels().iter()))
     }
 
-    /// Updates that changed an annotation. Reads the metadata of both sides.
+    /// Admits updates that changed an annotation. Decodes the metadata of both versions.
     pub fn annotations_changed() -> Self {
         Self::on_update(|old, new| match (old.metadata(), new.metadata()) {
             (Ok(old), Ok(new)) => old.annotations != new.annotations,
-            // What cannot be read is the reconciler's to report.
+            // The reconcile reports what cannot be decoded.
             _ => true,
         })
     }
 
-    /// Objects whose labels `selector` selects.
+    /// Admits objects whose labels match `selector`.
     pub fn labels_match(selector: Selector) -> Self {
         Self::new(move |_, new| selector.matches_labels(new.labels()))
     }
 
-    /// Both must hold.
+    /// Admits what both predicates admit.
     pub fn and(self, other: Self) -> Self {
         Self::new(move |old, new| self.admits(old, new) && other.admits(old, new))
     }
 
-    /// One of the two must hold.
+    /// Admits what either predicate admits.
     pub fn or(self, other: Self) -> Self {
         Self::new(move |old, new| self.admits(old, new) || other.admits(old, new))
     }

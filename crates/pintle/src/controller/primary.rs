@@ -1,14 +1,23 @@
-//! The object that a reconcile is about.
+//! The object a reconcile is about.
 
-use super::{Context, NotWatched};
-use crate::cache::{Kind, Object};
+use std::sync::Arc;
 
-/// The object that a reconcile is about, as the cache has it.
+use k8s_openapi::{
+    api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+
+use super::{Context, NotWatched, Watchable};
+use crate::{
+    cache::{Kind, Lister, Object, ObjectKey},
+    owner::OwnerError,
+};
+
+/// The object a reconcile by key is about, as the cache has it.
 ///
-/// An object with a deletion timestamp still exists: it waits for its finalizers, or, under
-/// foreground deletion, for everything it owns to be deleted first. A reconcile that makes a child
-/// for it works against the garbage collector. So the two cases are two variants, and the usual
-/// first line of a reconcile handles both:
+/// An object with a deletion timestamp still exists: it waits for its finalizers or, under
+/// foreground deletion, until everything it owns is deleted. Creating a child for it works against
+/// the garbage collector. The two cases are therefore two variants, and the usual first line of a
+/// reconcile by key handles both:
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -18,36 +27,120 @@ use crate::cache::{Kind, Object};
 ///
 /// async fn reconcile(_: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
 ///     let Primary::Live(map) = cx.primary::<ConfigMap>()? else {
-///         return Ok(Action::await_change()); // Gone, or going with all it owns.
+///         return Ok(Action::await_change()); // gone, or being deleted with all it owns
 ///     };
 ///     println!("reconciling {}", map.key());
 ///     Ok(Action::await_change())
 /// }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "what is to be done depends on it"]
+#[must_use = "what to do depends on the variant"]
 pub enum Primary<K> {
-    /// It exists and nothing has asked for its deletion.
+    /// The object exists and is not being deleted.
     Live(Object<K>),
-    /// Its deletion was requested: clean up, and create nothing for it.
+    /// The object is being deleted: clean up, and create nothing for it.
     Deleting(Object<K>),
-    /// It does not exist.
+    /// The object does not exist.
     Gone,
 }
 
-impl Context {
-    /// Returns the object of the key that is reconciled, from the cache.
-    ///
-    /// `K` is the controller's primary kind.
+impl<S> Context<S> {
+    /// Returns the object of the reconciled key from the cache. `K` is the controller's own kind.
     ///
     /// # Errors
     ///
-    /// The controller does not watch `K`.
+    /// [`NotWatched`] if the controller does not watch `K`.
     pub fn primary<K: Kind<DynamicType: Default>>(&self) -> Result<Primary<K>, NotWatched> {
         Ok(match self.lister::<K>()?.get(self.key()) {
             None => Primary::Gone,
             Some(object) if object.is_being_deleted() => Primary::Deleting(object),
             Some(object) => Primary::Live(object),
+        })
+    }
+}
+
+/// The header of a cached object, whatever its type.
+pub(super) trait Header: Send + Sync {
+    fn uid(&self) -> &str;
+    fn resource_version(&self) -> &str;
+    fn is_being_deleted(&self) -> bool;
+}
+
+impl<K: Kind> Header for Object<K> {
+    fn uid(&self) -> &str {
+        Object::uid(self)
+    }
+
+    fn resource_version(&self) -> &str {
+        Object::resource_version(self)
+    }
+
+    fn is_being_deleted(&self) -> bool {
+        Object::is_being_deleted(self)
+    }
+}
+
+/// The controller's own kind, with its type erased.
+pub(super) struct PrimaryKind {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    cached: Box<Cached>,
+}
+
+type Cached = dyn Fn(&ObjectKey) -> Option<Arc<dyn Header>> + Send + Sync;
+
+impl PrimaryKind {
+    pub(super) fn new<K: Watchable>(lister: Lister<K>) -> Self {
+        let kind = K::DynamicType::default();
+        Self {
+            api_version: K::api_version(&kind).into_owned(),
+            kind: K::kind(&kind).into_owned(),
+            cached: Box::new(move |key| Some(Arc::new(lister.get(key)?))),
+        }
+    }
+
+    pub(super) fn cached(&self, key: &ObjectKey) -> Option<Arc<dyn Header>> {
+        (self.cached)(key)
+    }
+
+    /// Returns the reference for an event about the object called `key`. An event about one that is
+    /// gone names it without a UID.
+    pub(super) fn object_reference(
+        &self,
+        key: &ObjectKey,
+        object: Option<&dyn Header>,
+    ) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(self.api_version.clone()),
+            kind: Some(self.kind.clone()),
+            namespace: key.namespace().map(str::to_owned),
+            name: Some(key.name().to_owned()),
+            uid: object.map(|object| object.uid().to_owned()),
+            resource_version: object.map(|object| object.resource_version().to_owned()),
+            field_path: None,
+        }
+    }
+
+    /// Returns the reference that makes the object called `key` the controller of a child.
+    pub(super) fn controller_reference(
+        &self,
+        key: &ObjectKey,
+        object: Option<&dyn Header>,
+    ) -> Result<OwnerReference, OwnerError> {
+        let (kind, owner) = (self.kind.clone(), key.clone());
+        let Some(object) = object.filter(|object| !object.uid().is_empty()) else {
+            return Err(OwnerError::NotStored { kind, owner });
+        };
+        if object.is_being_deleted() {
+            return Err(OwnerError::BeingDeleted { kind, owner });
+        }
+        Ok(OwnerReference {
+            api_version: self.api_version.clone(),
+            kind,
+            name: key.name().to_owned(),
+            uid: object.uid().to_owned(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
         })
     }
 }

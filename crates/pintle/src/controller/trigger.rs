@@ -1,4 +1,9 @@
-//! From events to keys: whose reconcile does a change wake?
+//! From events to keys: which keys a change enqueues.
+//!
+//! A handler per watched kind turns each event into keys of the controller's own kind. Both sides of
+//! an update are mapped, because the former owner of an object has to notice the loss too. Objects
+//! of the first list and of a resync enter at low priority, so that a real change never queues
+//! behind them. Deletions bypass predicates.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,44 +17,42 @@ use crate::{
     source::Home,
 };
 
-/// Adds the keys that `keys_of` names for each change of a `K`.
+/// Enqueues the keys that `keys_of` returns for each change to a `K`.
 ///
-/// `keys_of` is asked about both sides of an update, because whoever lost the object has to hear of
-/// it too; of an object that is gone it may get nothing but the key. What the first list and a
-/// resync bring comes in at low priority, so that a real change never queues behind the whole world.
-pub(super) fn wake<K: Kind>(
+/// For a deleted object `keys_of` may get nothing but the key.
+pub(super) fn enqueue<K: Kind>(
     informer: &SharedInformer<K>,
     queue: &WorkQueue<ObjectKey>,
     predicate: Option<Predicate<K>>,
     keys_of: impl Fn(&ObjectKey, Option<&Object<K>>, &mut Vec<ObjectKey>) + Send + 'static,
 ) -> Registration {
     let queue = queue.clone();
-    // User code that panics must not lose a key: better one reconcile too many.
+    // A panic in user code must not lose a key: one reconcile too many is better.
     let admits = move |old: Option<&Object<K>>, new: &Object<K>| {
         let Some(predicate) = &predicate else {
             return true;
         };
         catch_unwind(AssertUnwindSafe(|| predicate.admits(old, new))).unwrap_or_else(|_| {
-            tracing::error!(key = %new.key(), "a predicate panicked; the change is let through");
+            tracing::error!(key = %new.key(), "predicate panicked; letting the change through");
             true
         })
     };
     let name = queue.name().to_owned();
-    // The queue forgets repeats itself, and a reconcile reads the cache, which is ahead of us: an
-    // event left out could be the one that says so.
+    // The queue drops duplicates itself. Coalescing here could lose the one event that matters: a
+    // reconcile reads the cache, which is ahead of this handler.
     let handler = informer.handler().name(name).backlog(Backlog::Lossless);
     handler.on_event(move |event| {
         let mut keys = Vec::new();
-        let mut ask = |key: &ObjectKey, object: Option<&Object<K>>| {
+        let mut map = |key: &ObjectKey, object: Option<&Object<K>>| {
             if catch_unwind(AssertUnwindSafe(|| keys_of(key, object, &mut keys))).is_err() {
-                tracing::error!(%key, "a mapping panicked; whoever it would have woken is not");
+                tracing::error!(%key, "key mapper panicked; its keys may not be enqueued");
             }
         };
         let mut priority = Priority::default();
         match &event {
             Event::Added { object, initial } => {
                 if admits(None, object) {
-                    ask(object.key(), Some(object));
+                    map(object.key(), Some(object));
                 }
                 if *initial {
                     priority = Priority::LOW;
@@ -57,14 +60,14 @@ pub(super) fn wake<K: Kind>(
             }
             Event::Updated { old, new } => {
                 if admits(Some(old), new) {
-                    ask(old.key(), Some(old));
-                    ask(new.key(), Some(new));
+                    map(old.key(), Some(old));
+                    map(new.key(), Some(new));
                 }
                 if event.is_resync() {
                     priority = Priority::LOW;
                 }
             }
-            Event::Deleted(deleted) => ask(&deleted.key, deleted.last.as_ref()),
+            Event::Deleted(deleted) => map(&deleted.key, deleted.last.as_ref()),
         }
         keys.sort_unstable();
         keys.dedup();
@@ -74,8 +77,7 @@ pub(super) fn wake<K: Kind>(
     })
 }
 
-/// How an owner of the primary kind `P` is recognised in an owner reference: by group and kind, in
-/// any version.
+/// Recognizes owners of the controller's kind in owner references, by group and kind in any version.
 pub(super) struct Owners {
     group: String,
     kind: String,
@@ -92,8 +94,8 @@ impl Owners {
         }
     }
 
-    /// The key of the primary object that `owner` of an object in `namespace` names, if it names
-    /// one.
+    /// Returns the key of the owner that `owner` names, if it is of the controller's kind.
+    /// `namespace` is that of the owned object.
     pub(super) fn key(&self, owner: &OwnerRef, namespace: Option<&str>) -> Option<ObjectKey> {
         if owner.group() != self.group || owner.kind() != self.kind {
             return None;

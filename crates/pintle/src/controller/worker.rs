@@ -1,4 +1,8 @@
-//! One worker: a key in, a reconcile, a verdict out.
+//! The workers: dequeue a key, reconcile it, decide what happens to it.
+//!
+//! Workers never hold a key that waits for the caches to show its own writes: such a key is parked
+//! on a task of its own, so that a slow watch cannot occupy all workers. User code that panics (a
+//! reconcile, a rate limiter, the `Display` of an error) costs a retry of its key, never a worker.
 
 use std::{
     any::Any,
@@ -25,7 +29,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Instrument, Level, debug, error, info, info_span, warn};
 
 use super::{
-    Action, Context, ReconcileError, StopReason, Stopped, context::Shared,
+    Action, ErrorAction, ReconcileError, StopReason, Stopped,
+    context::{Inner, Shared},
     metrics::ControllerMetrics,
 };
 use crate::{
@@ -34,14 +39,14 @@ use crate::{
     repeats::Repeats,
 };
 
-/// The user's reconcile, boxed once at the edge.
+/// The user's reconcile function, with its types erased.
 pub(super) type Reconcile =
-    dyn Fn(ObjectKey, Context) -> BoxFuture<'static, Result<Action, ReconcileError>> + Send + Sync;
+    dyn Fn(Inner) -> BoxFuture<'static, Result<Action, ReconcileError>> + Send + Sync;
 
 /// What all workers of a controller share.
 pub(super) struct Workers {
     pub(super) queue: WorkQueue<ObjectKey>,
-    /// The queue was made for this controller, and ends with it.
+    /// The queue belongs to the controller and ends with it.
     pub(super) shuts_queue_down: bool,
     pub(super) reconcile: Box<Reconcile>,
     pub(super) shared: Arc<Shared>,
@@ -51,7 +56,7 @@ pub(super) struct Workers {
     pub(super) next_id: AtomicU64,
     /// Which failures of a key are logged.
     pub(super) failures: Repeats<ObjectKey>,
-    /// The keys that are being reconciled, for the report at the end.
+    /// The keys being reconciled, for the report of a controller that stops.
     pub(super) running: Mutex<BTreeSet<ObjectKey>>,
     pub(super) parked: TaskTracker,
 }
@@ -65,8 +70,8 @@ enum Outcome {
 }
 
 impl Workers {
-    /// Works with `count` workers until `shutdown` or the end of the queue, then for at most `grace`
-    /// until those that reconcile have ended.
+    /// Runs `count` workers until `shutdown` or the end of the queue, then waits up to `grace` for
+    /// running reconciles.
     pub(super) async fn run(
         self: Arc<Self>,
         count: usize,
@@ -83,12 +88,12 @@ impl Workers {
             "controller started"
         );
         let reason = tokio::select! {
-            biased; // If both happened, the shutdown is what the caller asked for.
+            biased; // If both happened, report what the caller asked for.
             () = shutdown.cancelled() => StopReason::Shutdown,
             () = all_ended(&mut tasks) => StopReason::QueueShutDown,
             never = self.forget_seen_writes() => match never {},
         };
-        shutdown.cancel(); // Parked keys wait for nothing any more.
+        shutdown.cancel(); // Releases parked keys.
         if self.shuts_queue_down {
             self.queue.shut_down();
         }
@@ -99,10 +104,10 @@ impl Workers {
         };
         let _ = timeout(grace, ended).await;
         let left = self.queue.left();
-        // In the same moment as the count of the rest, and before any is dropped, or a key would be
-        // in both: as one that did not end, and as one to retry.
+        // Taken together with the rest of the report and before any reconcile is dropped: a dropped
+        // one is retried, and its key would be counted twice.
         let unfinished: Vec<_> = self.running.lock().iter().cloned().collect();
-        // Not awaited: a reconcile that blocks its thread would never let us.
+        // Not awaited: a reconcile that blocks its thread would block the shutdown.
         tasks.abort_all();
         let stopped = Stopped {
             reason,
@@ -120,7 +125,7 @@ impl Workers {
             warn!(
                 controller = self.shared.name,
                 ?stopped,
-                "controller stopped before every reconcile had ended"
+                "controller stopped before all reconciles ended; dropping them"
             );
         }
         stopped
@@ -133,20 +138,20 @@ impl Workers {
         }
     }
 
-    /// Works until `shutdown`; the reconcile that runs then is finished.
+    /// Reconciles keys until `shutdown`, and finishes the one that is running then.
     pub(super) async fn work(self: Arc<Self>, shutdown: CancellationToken) {
-        // Taken in the same breath in which the one before was handed back.
+        // Dequeued under the same lock that marked the previous key as done.
         let mut next: Option<Item<ObjectKey>> = None;
         loop {
             let item = if let Some(item) = next.take() {
-                consume_budget().await; // A worker that always finds a key lets others run, too.
+                consume_budget().await; // `get` does this; without it a busy worker would starve other tasks.
                 if shutdown.is_cancelled() {
                     return item.put_back();
                 }
                 item
             } else {
                 let item = tokio::select! {
-                    biased; // Who is told to stop takes no further key.
+                    biased; // Check for shutdown first, so a stopping worker dequeues no key.
                     () = shutdown.cancelled() => return,
                     item = self.queue.get() => item,
                 };
@@ -159,23 +164,23 @@ impl Workers {
                 self.park(item, &shutdown);
                 continue;
             }
-            // What panics here is the user's too: a limiter, an error's text, a destructor. The item
-            // was dropped then, and its key is retried.
+            // User code runs beside the reconcile too: a rate limiter, an error's `Display`, a `Drop`.
+            // If it panics the item is dropped, which retries the key.
             let processed = AssertUnwindSafe(self.process(item, &shutdown)).catch_unwind();
             next = processed.await.unwrap_or_else(|panic| {
                 self.metrics.panics.inc();
                 let panic = message_of(&*panic);
                 error!(
                     controller = self.shared.name,
-                    panic, "a worker panicked beside a reconcile"
+                    panic, "user code panicked outside a reconcile; retrying the key"
                 );
                 None
             });
         }
     }
 
-    /// Keeps `item` away from the workers until the caches have caught up with what its last
-    /// reconcile wrote. No other worker gets the key meanwhile, because the item is held.
+    /// Holds `item` until the caches show what its last reconcile wrote. The key stays in process, so
+    /// no worker gets it meanwhile.
     fn park(self: &Arc<Self>, mut item: Item<ObjectKey>, shutdown: &CancellationToken) {
         self.metrics.parked.inc();
         item.park();
@@ -187,7 +192,7 @@ impl Workers {
             };
             let caught_up = own_writes.seen(item.key());
             let waited = tokio::select! {
-                biased; // Stopping frees the key at once; the time limit comes before more waiting.
+                biased; // A shutdown releases the key at once.
                 () = shutdown.cancelled() => Ok(()),
                 waited = timeout(bound, caught_up) => waited,
             };
@@ -195,7 +200,7 @@ impl Workers {
                 workers.metrics.stale.inc();
                 warn!(
                     controller = workers.shared.name, key = %item.key(), ?bound,
-                    "a cache has not seen this key's own writes in time; reconciling anyway"
+                    "caches did not show the key's own writes in time; reconciling anyway"
                 );
                 own_writes.forget(item.key());
             }
@@ -203,8 +208,7 @@ impl Workers {
         });
     }
 
-    /// Reconciles a key and hands it back. Gives the next one, if there is one and nobody told us to
-    /// stop.
+    /// Reconciles a key. Returns the next one if it is ready and the controller is not stopping.
     async fn process(
         &self,
         item: Item<ObjectKey>,
@@ -217,6 +221,7 @@ impl Workers {
             namespace = item.key().namespace(),
             name = item.key().name(),
             reconcile_id = id,
+            attempt = item.retries().saturating_add(1),
         );
         let running = Running::new(self, item.key());
         let started = Instant::now();
@@ -232,14 +237,14 @@ impl Workers {
     }
 
     async fn reconcile(&self, key: &ObjectKey, id: u64) -> Outcome {
-        let cx = Context {
+        let context = Inner {
             shared: Arc::clone(&self.shared),
             key: key.clone(),
             id,
+            primary: None,
         };
-        // Also the call that makes the future is the user's code.
-        let run =
-            AssertUnwindSafe(async { (self.reconcile)(key.clone(), cx).await }).catch_unwind();
+        // The call is inside: it is user code too.
+        let run = AssertUnwindSafe(async { (self.reconcile)(context).await }).catch_unwind();
         let ended = match self.timeout {
             Some(limit) => match timeout(limit, run).await {
                 Ok(ended) => ended,
@@ -254,8 +259,8 @@ impl Workers {
         }
     }
 
-    /// Counts and reports the outcome, and gives the queue its verdict. Success, which is by far the
-    /// most frequent, takes the next key with it.
+    /// Counts and logs the outcome, and tells the queue. After a success, the most frequent outcome,
+    /// also dequeues the next key.
     fn conclude(
         &self,
         item: Item<ObjectKey>,
@@ -272,7 +277,7 @@ impl Workers {
                 };
                 if let Some(after) = after {
                     metrics.requeue_after.inc();
-                    debug!(?after, "reconciled; again later");
+                    debug!(?after, "reconciled; requeueing");
                     item.requeue_after(after);
                 } else {
                     metrics.success.inc();
@@ -286,12 +291,14 @@ impl Workers {
             Outcome::Failed(error) => {
                 metrics.error.inc();
                 metrics.errors.inc();
-                if error.is_terminal() {
-                    metrics.terminal_errors.inc();
-                    self.report_terminal(item, &error);
-                } else {
-                    let error = error.to_string();
-                    self.retry(Level::WARN, item, &error, "reconcile failed; retrying");
+                let (text, what) = (error.to_string(), "reconcile failed; retrying");
+                match error.action() {
+                    ErrorAction::Retry => self.retry(Level::WARN, item, &text, what),
+                    ErrorAction::RetryAfter(delay) => self.retry_after(item, &text, delay),
+                    ErrorAction::Terminal => {
+                        metrics.terminal_errors.inc();
+                        self.report_terminal(item, &text);
+                    }
                 }
             }
             Outcome::Panicked(message) => {
@@ -312,7 +319,7 @@ impl Workers {
         None
     }
 
-    /// Retries a key. The log says so at once, and of the same failure again at a falling rate: the
+    /// Retries a key with back-off. Logs a new failure at once and repeats of it at a falling rate: the
     /// first retries are only milliseconds apart.
     fn retry(&self, level: Level, item: Item<ObjectKey>, error: &str, what: &str) {
         let key = item.key().clone();
@@ -327,10 +334,19 @@ impl Workers {
         }
     }
 
-    fn report_terminal(&self, item: Item<ObjectKey>, error: &ReconcileError) {
-        let error = error.to_string();
+    /// Retries a key after a delay chosen by the user.
+    fn retry_after(&self, item: Item<ObjectKey>, error: &str, retry_in: Duration) {
+        if let Some(unlogged) = self.failures.admit(item.key(), error) {
+            warn!(error, ?retry_in, unlogged, "reconcile failed; retrying");
+        } else {
+            debug!(error, ?retry_in, "reconcile failed; retrying");
+        }
+        item.retry_after(retry_in);
+    }
+
+    fn report_terminal(&self, item: Item<ObjectKey>, error: &str) {
         let what = "reconcile failed with a terminal error; not retrying";
-        if let Some(unlogged) = self.failures.admit(item.key(), &error) {
+        if let Some(unlogged) = self.failures.admit(item.key(), error) {
             error!(error, unlogged, "{what}");
         } else {
             debug!(error, "{what}");
@@ -339,7 +355,7 @@ impl Workers {
     }
 }
 
-/// Counts a reconcile as running, until it has ended or was dropped.
+/// Counts a reconcile as running until it ends or is dropped.
 struct Running<'a> {
     workers: &'a Workers,
     key: ObjectKey,
@@ -372,5 +388,5 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
         .downcast_ref::<&str>()
         .map(|message| (*message).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "not a message".to_owned())
+        .unwrap_or_else(|| "no message".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Writes of a reconcile, recorded so that the next one sees them.
+//! Writes of a reconcile, recorded so that its next run sees them.
 
 use std::fmt;
 
@@ -8,15 +8,16 @@ use kube::{
     core::Request,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::{Context, own_writes::GroupKind};
+use super::{apply::Apply, context::Inner, own_writes::GroupKind};
 use crate::cache::{Kind, Object, ObjectKey};
 
-/// Writes objects of a kind described by a value, such as
+/// Writes objects of a kind that is known only at run time, such as
 /// [`DynamicObject`](kube::core::DynamicObject)s.
 ///
-/// [`Context::of`] returns it. Like the methods of [`Context`], it records what it writes for the
-/// key, and every cache of the same group and kind is waited for, whatever Rust type it holds.
+/// [`Context::of`](super::Context::of) returns it. Its writes are recorded for the key just as those
+/// of the context's own methods.
 ///
 /// ```no_run
 /// # async fn example(cx: &pintle::controller::Context) -> Result<(), kube::Error> {
@@ -29,20 +30,45 @@ use crate::cache::{Kind, Object, ObjectKey};
 /// # }
 /// ```
 pub struct Writes<'a, K: Kind> {
-    cx: &'a Context,
-    kind: &'a K::DynamicType,
+    pub(super) inner: &'a Inner,
+    kind: DynamicKind<'a, K>,
+}
+
+enum DynamicKind<'a, K: Kind> {
+    Given(&'a K::DynamicType),
+    Default(K::DynamicType),
 }
 
 impl<'a, K: Kind> Writes<'a, K> {
-    pub(super) fn new(cx: &'a Context, kind: &'a K::DynamicType) -> Self {
-        Self { cx, kind }
+    pub(super) fn of(inner: &'a Inner, kind: &'a K::DynamicType) -> Self {
+        let kind = DynamicKind::Given(kind);
+        Self { inner, kind }
     }
 
-    /// Deletes exactly `object`. See [`Context::delete`].
+    pub(super) fn typed(inner: &'a Inner) -> Self
+    where
+        K::DynamicType: Default,
+    {
+        let kind = DynamicKind::Default(K::DynamicType::default());
+        Self { inner, kind }
+    }
+
+    fn kind(&self) -> &K::DynamicType {
+        match &self.kind {
+            DynamicKind::Given(kind) => kind,
+            DynamicKind::Default(kind) => kind,
+        }
+    }
+
+    /// Deletes `object`, identified by its UID. See [`Context::delete`](super::Context::delete).
+    ///
+    /// # Errors
+    ///
+    /// A conflict if another object has taken the name, or the server's refusal.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a deletion that was sent may have happened.
+    /// Not cancel safe: the request may have been executed.
     pub async fn delete(&self, object: &Object<K>) -> Result<(), kube::Error> {
         let params = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Background),
@@ -57,15 +83,21 @@ impl<'a, K: Kind> Writes<'a, K> {
             .requests(key.namespace())
             .delete(key.name(), &params)
             .map_err(kube::Error::BuildRequest)?;
-        let (by, kind) = (self.cx.key(), GroupKind::of::<K>(self.kind));
-        let own_writes = self.cx.own_writes();
+        let (by, kind) = (&self.inner.key, GroupKind::of::<K>(self.kind()));
+        let shared = &self.inner.shared;
+        let own_writes = shared.own_writes.as_ref();
         if let Some(own_writes) = own_writes {
             own_writes.deleting(by, &kind, key, uid);
         }
-        match self.cx.client().request_status::<Answer>(request).await {
-            Ok(answer) => {
-                // Only marked: it goes when its finalizers are gone, which may be never.
-                if let Some(Answer { metadata }) = answer.left().filter(Answer::is_marked)
+        match shared
+            .client
+            .request_status::<DeleteResponse>(request)
+            .await
+        {
+            Ok(response) => {
+                // Only marked: the object stays until its finalizers are gone, which may be never.
+                let marked = response.left().filter(DeleteResponse::is_terminating);
+                if let Some(DeleteResponse { metadata }) = marked
                     && let Some(own_writes) = own_writes
                 {
                     let version = metadata.resource_version.unwrap_or_default();
@@ -76,7 +108,7 @@ impl<'a, K: Kind> Writes<'a, K> {
             }
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => {
-                // Without an answer it may have happened; then the wait for it is bounded anyway.
+                // Without a response the deletion may have happened; the wait for it is bounded.
                 if matches!(error, kube::Error::Api(_))
                     && let Some(own_writes) = own_writes
                 {
@@ -87,28 +119,46 @@ impl<'a, K: Kind> Writes<'a, K> {
         }
     }
 
-    fn requests(&self, namespace: Option<&str>) -> Request {
-        Request::new(K::url_path(self.kind, namespace))
+    pub(super) fn requests(&self, namespace: Option<&str>) -> Request {
+        Request::new(K::url_path(self.kind(), namespace))
+    }
+
+    /// Records that the server stored an object of this kind as `version`.
+    fn wrote(&self, namespace: Option<&str>, version: Option<&str>) {
+        if let Some(own_writes) = &self.inner.shared.own_writes
+            && let Some(version) = version
+        {
+            let kind = GroupKind::of::<K>(self.kind());
+            own_writes.wrote(&self.inner.key, &kind, namespace, version);
+        }
     }
 }
 
-impl<K: Kind + Serialize> Writes<'_, K> {
-    /// Creates `object`. See [`Context::create`].
+impl<'a, K: Kind + Serialize> Writes<'a, K> {
+    /// Creates `object`. See [`Context::create`](super::Context::create).
+    ///
+    /// # Errors
+    ///
+    /// The server refused or did not answer.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a create that was sent may have happened.
+    /// Not cancel safe: the request may have been executed.
     pub async fn create(&self, object: &K) -> Result<K, kube::Error> {
         let requests = self.requests(object.meta().namespace.as_deref());
         self.store(requests.create(&self.post_params(), json(object)?))
             .await
     }
 
-    /// Replaces `object`. See [`Context::replace`].
+    /// Replaces `object`. See [`Context::replace`](super::Context::replace).
+    ///
+    /// # Errors
+    ///
+    /// A conflict if the object has changed, or the server's refusal.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a write that was sent may have happened.
+    /// Not cancel safe: the request may have been executed.
     pub async fn replace(&self, object: &K) -> Result<K, kube::Error> {
         let requests = self.requests(object.meta().namespace.as_deref());
         let name = object.meta().name.as_deref().unwrap_or_default();
@@ -116,11 +166,16 @@ impl<K: Kind + Serialize> Writes<'_, K> {
             .await
     }
 
-    /// Replaces the status of `object`. See [`Context::replace_status`].
+    /// Replaces the status of `object`. See
+    /// [`Context::replace_status`](super::Context::replace_status).
+    ///
+    /// # Errors
+    ///
+    /// A conflict if the object has changed, or the server's refusal.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a write that was sent may have happened.
+    /// Not cancel safe: the request may have been executed.
     pub async fn replace_status(&self, object: &K) -> Result<K, kube::Error> {
         let requests = self.requests(object.meta().namespace.as_deref());
         let name = object.meta().name.as_deref().unwrap_or_default();
@@ -129,37 +184,105 @@ impl<K: Kind + Serialize> Writes<'_, K> {
             .await
     }
 
-    /// Patches the object called `key`. See [`Context::patch`].
+    /// Patches the object called `key`. See [`Context::patch`](super::Context::patch).
+    ///
+    /// # Errors
+    ///
+    /// The server refused or did not answer.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a write that was sent may have happened.
+    /// Not cancel safe: the request may have been executed.
     pub async fn patch<P: Serialize + fmt::Debug>(
         &self,
         key: &ObjectKey,
         patch: &Patch<P>,
     ) -> Result<K, kube::Error> {
-        let params = self.patch_params(patch);
-        self.store(
-            self.requests(key.namespace())
-                .patch(key.name(), &params, patch),
-        )
-        .await
+        let (requests, params) = (self.requests(key.namespace()), self.patch_params(false));
+        self.store(requests.patch(key.name(), &params, patch)).await
     }
 
-    /// Patches the status of the object called `key`. See [`Context::patch_status`].
+    /// Patches the status of the object called `key`. See
+    /// [`Context::patch_status`](super::Context::patch_status).
+    ///
+    /// # Errors
+    ///
+    /// The server refused or did not answer.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a write that was sent may have happened.
+    /// Not cancel safe: the request may have been executed.
     pub async fn patch_status<P: Serialize + fmt::Debug>(
         &self,
         key: &ObjectKey,
         patch: &Patch<P>,
     ) -> Result<K, kube::Error> {
-        let (requests, params) = (self.requests(key.namespace()), self.patch_params(patch));
+        let (requests, params) = (self.requests(key.namespace()), self.patch_params(false));
         self.store(requests.patch_subresource("status", key.name(), &params, patch))
             .await
+    }
+
+    /// Applies `object` with server-side apply. See [`Context::apply`](super::Context::apply).
+    pub fn apply(self, object: &'a K) -> Apply<'a, K> {
+        self.into_apply(object, None)
+    }
+
+    pub(super) fn into_apply(
+        self,
+        object: &'a K,
+        subresource: Option<&'static str>,
+    ) -> Apply<'a, K> {
+        Apply {
+            writes: self,
+            object,
+            subresource,
+            force: false,
+        }
+    }
+
+    /// Returns `object` as an apply configuration: with its kind, without `managedFields`.
+    pub(super) fn configuration(&self, object: &K) -> Result<Value, kube::Error> {
+        let mut config = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
+        if let Some(fields) = config.as_object_mut() {
+            let kind = self.kind();
+            for (name, value) in [
+                ("apiVersion", K::api_version(kind)),
+                ("kind", K::kind(kind)),
+            ] {
+                fields
+                    .entry(name)
+                    .or_insert_with(|| Value::from(value.into_owned()));
+            }
+            if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.remove("managedFields");
+            }
+        }
+        Ok(config)
+    }
+
+    /// Applies a configuration, and returns the object as the server stored it.
+    pub(super) async fn apply_configuration(
+        &self,
+        key: &ObjectKey,
+        config: &Value,
+        subresource: Option<&str>,
+        force: bool,
+    ) -> Result<Value, kube::Error> {
+        let (requests, params) = (self.requests(key.namespace()), self.patch_params(force));
+        let patch = Patch::Apply(config);
+        let request = match subresource {
+            Some(subresource) => {
+                requests.patch_subresource(subresource, key.name(), &params, &patch)
+            }
+            None => requests.patch(key.name(), &params, &patch),
+        };
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        let stored: Value = self.inner.shared.client.request(request).await?;
+        self.wrote(
+            key.namespace(),
+            stored["metadata"]["resourceVersion"].as_str(),
+        );
+        Ok(stored)
     }
 
     async fn store(
@@ -167,28 +290,23 @@ impl<K: Kind + Serialize> Writes<'_, K> {
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<K, kube::Error> {
         let request = request.map_err(kube::Error::BuildRequest)?;
-        let stored: K = self.cx.client().request(request).await?;
-        if let Some(own_writes) = self.cx.own_writes()
-            && let Some(version) = &stored.meta().resource_version
-        {
-            let kind = GroupKind::of::<K>(self.kind);
-            let namespace = stored.meta().namespace.as_deref();
-            own_writes.wrote(self.cx.key(), &kind, namespace, version);
-        }
+        let stored: K = self.inner.shared.client.request(request).await?;
+        let meta = stored.meta();
+        self.wrote(meta.namespace.as_deref(), meta.resource_version.as_deref());
         Ok(stored)
     }
 
     fn post_params(&self) -> PostParams {
         PostParams {
-            field_manager: Some(self.cx.field_manager()),
+            field_manager: Some(self.inner.shared.field_manager.clone()),
             ..PostParams::default()
         }
     }
 
-    fn patch_params<P: Serialize>(&self, patch: &Patch<P>) -> PatchParams {
+    fn patch_params(&self, force: bool) -> PatchParams {
         PatchParams {
-            field_manager: Some(self.cx.field_manager()),
-            force: matches!(patch, Patch::Apply(_)),
+            field_manager: Some(self.inner.shared.field_manager.clone()),
+            force,
             ..PatchParams::default()
         }
     }
@@ -197,7 +315,7 @@ impl<K: Kind + Serialize> Writes<'_, K> {
 impl<K: Kind> fmt::Debug for Writes<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writes")
-            .field("kind", &K::kind(self.kind))
+            .field("kind", &K::kind(self.kind()))
             .finish_non_exhaustive()
     }
 }
@@ -206,19 +324,19 @@ fn json(object: &impl Serialize) -> Result<Vec<u8>, kube::Error> {
     serde_json::to_vec(object).map_err(kube::Error::SerdeError)
 }
 
-/// The little we read of an object that answers a deletion.
+/// The part of a response to a deletion that matters: the object, if the server returns it.
 #[derive(Clone, Debug, Deserialize)]
-struct Answer {
+struct DeleteResponse {
     metadata: ObjectMeta,
 }
 
-impl Answer {
-    /// Whether the object is still there, waiting for its finalizers or its grace period.
+impl DeleteResponse {
+    /// Returns whether the object still exists, waiting for its finalizers or grace period.
     ///
-    /// An object in the answer is not enough: kube-apiserver answers with the object for Services,
-    /// Pods and others also when it is gone. It then has no deletion timestamp, or one with a grace
-    /// period of zero and no finalizers left.
-    fn is_marked(&self) -> bool {
+    /// An object in the response is not enough: kube-apiserver returns Services, Pods and others
+    /// even when they are gone. Such an object has no deletion timestamp, or one with a grace period
+    /// of zero and no finalizers left.
+    fn is_terminating(&self) -> bool {
         let meta = &self.metadata;
         let finalizers = meta.finalizers.as_deref().unwrap_or_default();
         meta.deletion_timestamp.is_some()
@@ -228,30 +346,33 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
-    fn is_marked(metadata: Value) -> bool {
+    fn is_terminating(metadata: Value) -> bool {
         let metadata = serde_json::from_value(metadata).expect("metadata");
-        Answer { metadata }.is_marked()
+        DeleteResponse { metadata }.is_terminating()
     }
 
     /// Proves controller/read-your-writes.
     #[test]
-    fn answer_to_a_deletion_tells_marked_from_gone() {
+    fn delete_response_tells_terminating_from_gone() {
         let at = "2026-01-01T00:00:00Z";
-        assert!(!is_marked(json!({"name": "service"})), "never marked");
+        assert!(!is_terminating(json!({"name": "service"})), "no timestamp");
         let unscheduled = json!({"deletionTimestamp": at, "deletionGracePeriodSeconds": 0});
-        assert!(!is_marked(unscheduled), "a Pod without a node goes at once");
+        assert!(
+            !is_terminating(unscheduled),
+            "a Pod without a node goes at once"
+        );
         let graceful = json!({"deletionTimestamp": at, "deletionGracePeriodSeconds": 30});
-        assert!(is_marked(graceful));
+        assert!(is_terminating(graceful));
         let finalizers = json!(["example.org/bucket"]);
         let held = json!({
             "deletionTimestamp": at, "deletionGracePeriodSeconds": 0, "finalizers": finalizers,
         });
-        assert!(is_marked(held));
+        assert!(is_terminating(held));
         let namespace = json!({"deletionTimestamp": at});
-        assert!(is_marked(namespace), "its finalizers are in its spec");
+        assert!(is_terminating(namespace), "its finalizers are in its spec");
     }
 }

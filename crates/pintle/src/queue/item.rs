@@ -112,6 +112,16 @@ impl<T: Key> Item<T> {
         delay
     }
 
+    /// Finishes a key that failed: it runs again after `delay` instead of the rate limiter's. The
+    /// failure counts for the back-off of later retries.
+    pub fn retry_after(mut self, delay: Duration) {
+        self.shared.limit(&self.key);
+        self.settle(Done::Again {
+            delay,
+            priority: self.priority,
+        });
+    }
+
     /// It worked, and should be looked at again after `delay` even if nothing happens: the key is
     /// done and its back-off forgotten. An earlier due time it already has stays.
     pub fn requeue_after(mut self, delay: Duration) {

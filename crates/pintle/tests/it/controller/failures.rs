@@ -80,7 +80,7 @@ async fn repeated_failure_is_one_short_line_at_a_falling_rate() {
     let informers = InformerFactory::new(client);
     let controller = Controller::<ConfigMap>::new("maps", &informers);
     let stop = shutdown.clone();
-    let running = tokio::spawn(async move { controller.run(reconcile, &stop).await });
+    let running = tokio::spawn(async move { controller.run_by_key(reconcile, &stop).await });
 
     // Nine tries of each key.
     sleep(Duration::from_secs(3)).await;

@@ -35,7 +35,7 @@ async fn nothing_is_reconciled_before_every_cache_and_handler_is_filled() {
     }
     let full = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&full);
-    let controller = world.controller().watches::<ConfigMap>(|_| Vec::new());
+    let controller = world.controller().watches::<ConfigMap>(|_, _| Vec::new());
     let _running = world.run(controller, move |_, cx| {
         count.store(cx.lister::<ConfigMap>().unwrap().len(), Ordering::SeqCst);
         async { Ok(Action::await_change()) }
@@ -236,7 +236,7 @@ async fn a_controller_that_stops_leaves_the_informers_to_those_who_started_them(
     let (informers, stop) = (world.informers.clone(), first.clone());
     let leaving = tokio::spawn(async move {
         Controller::<ServiceAccount>::new("first", &informers)
-            .run(done, &stop)
+            .run_by_key(done, &stop)
             .await
     });
     let _staying = world.run(world.controller(), done);

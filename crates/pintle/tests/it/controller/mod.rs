@@ -1,12 +1,16 @@
 //! What a user of the `Controller` builder relies on, on the embedded API server under virtual
 //! time.
 
+mod apply;
 mod failures;
 mod finalizers;
+mod from_kube_rs;
 mod lifecycle;
+mod objects;
 mod observed;
 mod own_write_kinds;
 mod own_writes;
+mod reporting;
 mod results;
 mod settings;
 mod terms;
@@ -121,7 +125,7 @@ impl World {
                 seen.push(&key, start);
                 reconcile(key, cx)
             };
-            controller.run(note, &shutdown).await
+            controller.run_by_key(note, &shutdown).await
         })
     }
 

@@ -46,7 +46,7 @@ async fn the_metrics_have_the_names_dashboards_know() {
                 _ => Ok(Action::await_change()),
             }
         };
-        controller.run(reconcile, &stop).await
+        controller.run_by_key(reconcile, &stop).await
     });
     informers.start(&shutdown);
     // The failing key runs at 0, 5, 15 and 35 ms.
@@ -96,7 +96,7 @@ async fn every_line_a_reconcile_logs_names_its_key_and_its_own_id() {
             tracing::info!(told = cx.reconcile_id(), "hello from inside");
             Ok(Action::await_change())
         };
-        controller.run(reconcile, &stop).await
+        controller.run_by_key(reconcile, &stop).await
     });
     sleep(Duration::from_secs(1)).await;
     let text = String::from_utf8(text.lock().unwrap().clone()).unwrap();
@@ -152,7 +152,7 @@ async fn what_a_predicate_rejects_is_still_in_the_cache() {
             seen.send(key.name().to_owned()).unwrap();
             async { Ok(Action::await_change()) }
         };
-        controller.run(reconcile, &stop).await
+        controller.run_by_key(reconcile, &stop).await
     });
     sleep(Duration::from_secs(1)).await;
     let mut noted = noted;

@@ -76,7 +76,7 @@ fn child() -> Secret {
 async fn children_created_from_cache_of<K: Watchable>() -> usize {
     let server = ApiServer::builder().build();
     let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(2)));
-    let controller = world.controller().watches::<K>(|_| Vec::new());
+    let controller = world.controller().watches::<K>(|_, _| Vec::new());
     let _running = world.run(controller, |key, cx| async move {
         if key.name() == "parent" {
             let cached = cx.lister::<K>()?.list();
@@ -144,7 +144,7 @@ async fn looks_at_a_deleted_service(scope: Scope) -> Vec<bool> {
     world.informers.adopt(&(), &cached);
     let looks = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&looks);
-    let controller = world.controller().watches::<Service>(|_| Vec::new());
+    let controller = world.controller().watches::<Service>(|_, _| Vec::new());
     let _running = world.run(controller, move |key, cx| {
         let seen = Arc::clone(&seen);
         async move {
@@ -173,7 +173,7 @@ async fn dynamic_write_is_waited_for_by_a_typed_cache() {
     let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(2)));
     let looks = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&looks);
-    let controller = world.controller().watches::<Secret>(|_| Vec::new());
+    let controller = world.controller().watches::<Secret>(|_, _| Vec::new());
     let _running = world.run(controller, move |key, cx| {
         let seen = Arc::clone(&seen);
         async move {
@@ -216,7 +216,7 @@ async fn waiting_for_own_writes_is_neither_work_nor_a_retry() {
     let metrics = Metrics::new();
     let controller = world
         .controller()
-        .watches::<Secret>(|_| Vec::new())
+        .watches::<Secret>(|_, _| Vec::new())
         .metrics(&metrics);
     let _running = world.run(controller, |key, cx| async move {
         if key.name() == "parent" {

@@ -65,7 +65,7 @@ async fn children_made(
     let server = ApiServer::builder().build();
     let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(2)));
     let _running = world.run(
-        controller(world.controller().watches::<Secret>(|_| Vec::new())),
+        controller(world.controller().watches::<Secret>(|_, _| Vec::new())),
         one_child_each,
     );
     sleep(Duration::from_secs(30)).await;
@@ -113,7 +113,7 @@ async fn a_key_that_waits_too_long_for_its_own_writes_runs_anyway() {
     let metrics = Metrics::new();
     let controller = world
         .controller()
-        .watches::<Secret>(|_| Vec::new())
+        .watches::<Secret>(|_, _| Vec::new())
         .metrics(&metrics)
         .read_own_writes_within(Duration::from_secs(7));
     let _running = world.run(controller, |key, cx| one_more_in("default", key, cx));
@@ -167,7 +167,7 @@ async fn looks_at_a_deletion(
     world.informers.adopt(&(), &secrets);
     let controller = world
         .controller()
-        .watches::<Secret>(|_| Vec::new())
+        .watches::<Secret>(|_, _| Vec::new())
         .metrics(&metrics);
     let _running = world.run(controller, move |key, cx| {
         let seen = Arc::clone(&seen);
@@ -250,7 +250,7 @@ async fn a_write_that_a_cache_may_never_show_is_not_waited_for() {
         let secrets = tweak(KubeSource::new(world.client.clone(), scope));
         let secrets = SharedInformer::<Secret>::new(secrets);
         world.informers.adopt(&(), &secrets);
-        let controller = world.controller().watches::<Secret>(|_| Vec::new());
+        let controller = world.controller().watches::<Secret>(|_, _| Vec::new());
         let _running = world.run(controller, move |key, cx| one_more_in(written, key, cx));
         sleep(Duration::from_secs(200)).await;
         world.account("parent").await;
@@ -269,7 +269,7 @@ async fn a_stop_does_not_wait_for_a_key_that_waits_for_its_own_writes() {
     let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(40)));
     let controller = world
         .controller()
-        .watches::<Secret>(|_| Vec::new())
+        .watches::<Secret>(|_, _| Vec::new())
         .read_own_writes_within(Duration::from_secs(20));
     let running = world.run(controller, |key, cx| one_more_in("default", key, cx));
     sleep(Duration::from_secs(200)).await;

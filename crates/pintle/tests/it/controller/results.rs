@@ -130,7 +130,7 @@ async fn a_kind_that_the_controller_does_not_watch_is_refused_by_name() {
     assert!(primary && owned);
     assert_eq!(
         refusal,
-        "controller accounts does not watch Secret, so it has no cache of it"
+        "controller accounts has no cache of Secret: add .owns::<Secret>() or .watches::<Secret>(…)"
     );
 }
 

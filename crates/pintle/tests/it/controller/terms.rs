@@ -24,13 +24,13 @@ fn term(world: &World) -> (CancellationToken, JoinHandle<()>) {
     let running = tokio::spawn(async move {
         let controller = Controller::<ServiceAccount>::new("accounts", &informers)
             .owns::<ConfigMap>()
-            .watches::<PartialObjectMeta<ServiceAccount>>(|_| Vec::new());
+            .watches::<PartialObjectMeta<ServiceAccount>>(|_, _| Vec::new());
         let start = tokio::time::Instant::now();
         let reconcile = move |key: ObjectKey, _| {
             seen.push(&key, start);
             async { Ok(Action::await_change()) }
         };
-        let stopped = controller.run(reconcile, &stop).await.unwrap();
+        let stopped = controller.run_by_key(reconcile, &stop).await.unwrap();
         assert!(stopped.unfinished.is_empty());
     });
     (end, running)

@@ -1,0 +1,597 @@
+//! Server-side apply, and children that are written only when they differ.
+//!
+//! # The problem
+//!
+//! A reconcile states what a child should look like and must not write if it already does. A field
+//! by field comparison of desired and cached object does not work: the server adds defaults,
+//! normalizes values, and other controllers own fields of the same object. Applying every time is
+//! correct but costs a request per reconcile.
+//!
+//! # What is compared
+//!
+//! After each apply the controller remembers two digests for the child: of the configuration it
+//! sent, and of what the server stored in the fields that configuration names. The next time it
+//! skips the write if both still hold:
+//!
+//! 1. The configuration is the one last applied. If it changed, even if only a field was left out,
+//!    the server has to be asked, because only it knows which fields to remove.
+//! 2. The cached child has in those fields what the server stored after the last apply. Maps are
+//!    compared by the keys the configuration names, lists as a whole, all other fields of the child
+//!    are ignored. A child that has not changed at all since is not even decoded.
+//!
+//! Whenever the answer is unclear the controller applies: for the first time after a start (an
+//! earlier version may have applied other fields), after somebody else changed a list that the
+//! configuration names, and after any change to a child whose configuration names write-only fields
+//! such as `stringData`. Applying a configuration that changes nothing costs a request, but no new
+//! `resourceVersion` and no event.
+
+use std::{
+    any::TypeId,
+    collections::BTreeMap,
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    ops::Deref,
+    sync::Arc,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::GetParams;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{NotWatched, Writable, Writes, context::Inner};
+use crate::{
+    cache::{DecodeError, Kind, Lister, Object, ObjectKey},
+    owner::{self, OwnerError},
+};
+
+/// A server-side apply, executed when awaited. See [`Context::apply`](super::Context::apply).
+#[must_use = "an apply does nothing until it is awaited"]
+pub struct Apply<'a, K: Kind> {
+    pub(super) writes: Writes<'a, K>,
+    pub(super) object: &'a K,
+    pub(super) subresource: Option<&'static str>,
+    pub(super) force: bool,
+}
+
+impl<K: Kind> Apply<'_, K> {
+    /// Takes over fields that other managers own with different values, instead of failing with a
+    /// conflict.
+    pub fn force(mut self) -> Self {
+        self.force = true;
+        self
+    }
+}
+
+impl<'a, K: Kind + Serialize> IntoFuture for Apply<'a, K> {
+    type Output = Result<K, kube::Error>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        async move {
+            let Self {
+                writes,
+                object,
+                subresource,
+                force,
+            } = self;
+            let mut config = writes.configuration(object)?;
+            if let Some(subresource) = subresource {
+                only(&mut config, subresource);
+            }
+            let key = ObjectKey::of(object);
+            let stored = writes.apply_configuration(&key, &config, subresource, force);
+            serde_json::from_value(stored.await?).map_err(kube::Error::SerdeError)
+        }
+        .boxed()
+    }
+}
+
+/// Leaves in a configuration what names the object, and one other field.
+fn only(config: &mut Value, field: &str) {
+    let Some(fields) = config.as_object_mut() else {
+        return;
+    };
+    fields.retain(|name, _| {
+        matches!(name.as_str(), "apiVersion" | "kind" | "metadata") || name == field
+    });
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|name, _| matches!(name.as_str(), "name" | "namespace" | "uid"));
+    }
+}
+
+/// Why [`apply_owned`](super::Context::apply_owned) did not leave the child as asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApplyError {
+    /// The reconciled object cannot own the child, or the child belongs to something else.
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    /// The controller has no cache of the child's kind.
+    #[error(transparent)]
+    NotWatched(#[from] NotWatched),
+    /// The child has no name. Generated names cannot be applied.
+    #[error("cannot apply a {kind} without a name")]
+    Unnamed {
+        /// The child's kind.
+        kind: String,
+    },
+    /// The cached child cannot be decoded.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The server refused or did not answer.
+    #[error("failed to apply {kind} {key}")]
+    Api {
+        /// The child's kind.
+        kind: String,
+        /// The child.
+        key: ObjectKey,
+        /// The client's error.
+        source: Box<kube::Error>,
+    },
+}
+
+impl ApplyError {
+    /// Returns whether the child exists and is not controlled by the reconciled object.
+    pub fn is_foreign(&self) -> bool {
+        matches!(
+            self,
+            Self::Owner(OwnerError::AlreadyControlled { .. } | OwnerError::NotControlled { .. })
+        )
+    }
+
+    /// Returns the server's answer, if it refused the child.
+    pub fn status(&self) -> Option<&kube::core::Status> {
+        match self {
+            Self::Api { source, .. } => match &**source {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// A child to apply, executed when awaited. See
+/// [`Context::apply_owned`](super::Context::apply_owned).
+///
+/// # What it does
+///
+/// - Sets the controller reference to the reconciled object, and the object's namespace if `child`
+///   is of a namespaced kind and names none.
+/// - Refuses an object that exists and is not controlled by the reconciled object, with or without
+///   another controller. If the cache does not show the child, the server is asked first: applying
+///   would silently adopt an object that exists.
+/// - Leaves a child alone that is being deleted. The owner is woken when it is gone.
+/// - Otherwise applies the child, unless that would change nothing.
+///
+/// # What is compared
+///
+/// The write is skipped if `child` is the configuration this controller last applied, and the cached
+/// object still has in those fields what the server stored then. Maps are compared by the keys that
+/// `child` names, lists as a whole, all other fields are ignored: defaults, values the server
+/// normalized and fields of other managers cause no write. The first reconcile after a start always
+/// applies, because only the server knows which fields an earlier version of the controller applied.
+///
+/// # Conflicts
+///
+/// Fields of other managers are taken over, as Kubernetes recommends for controllers: the child is
+/// the controller's own. Leave a field out to leave it to others (`spec.replicas` to an autoscaler),
+/// or choose [`without_force`](Self::without_force).
+#[must_use = "an apply does nothing until it is awaited"]
+pub struct ApplyOwned<'a, K> {
+    inner: &'a Inner,
+    child: K,
+    force: bool,
+}
+
+/// A child as the server has it, and whether [`apply_owned`](super::Context::apply_owned) changed
+/// it. Dereferences to the child.
+#[derive(Clone, Debug)]
+pub struct Applied<K> {
+    object: Arc<K>,
+    changed: bool,
+}
+
+impl<K> Applied<K> {
+    /// Returns the child: as stored if it was applied, else as cached.
+    pub fn object(&self) -> &Arc<K> {
+        &self.object
+    }
+
+    /// Returns the child.
+    pub fn into_object(self) -> Arc<K> {
+        self.object
+    }
+
+    /// Returns whether the apply created or changed the child.
+    pub fn is_changed(&self) -> bool {
+        self.changed
+    }
+}
+
+impl<K> Deref for Applied<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.object
+    }
+}
+
+impl<'a, K: Writable> ApplyOwned<'a, K> {
+    pub(super) fn new(inner: &'a Inner, child: K) -> Self {
+        Self {
+            inner,
+            child,
+            force: true,
+        }
+    }
+
+    /// Fails with a conflict if another manager owns a field with a different value, instead of
+    /// taking it over.
+    pub fn without_force(mut self) -> Self {
+        self.force = false;
+        self
+    }
+
+    async fn apply(self) -> Result<Applied<K>, ApplyError> {
+        let Self {
+            inner,
+            mut child,
+            force,
+        } = self;
+        let shared = &inner.shared;
+        let owner = inner.primary();
+        let reference = shared
+            .primary
+            .controller_reference(&inner.key, owner.as_deref())?;
+        owner::adopt(&inner.key, reference.clone(), &mut child)?;
+        let lister = shared.listers.get::<K>()?;
+        let key = ObjectKey::of(&child);
+        if key.name().is_empty() {
+            let kind = K::kind(&K::DynamicType::default()).into_owned();
+            return Err(ApplyError::Unnamed { kind });
+        }
+        let writes = Writes::<K>::typed(inner);
+        let failed = |source| api_error::<K>(&key, source);
+        let mut config = writes.configuration(&child).map_err(failed)?;
+        let digest = digest(&config);
+        let cached = lister.get(&key);
+        if let Some(cached) = &cached {
+            let controller = cached.controller_owner();
+            let controller = controller.map(|owner| (owner.kind(), owner.name(), owner.uid()));
+            check_controller::<K>(&key, controller, &reference)?;
+            if cached.is_being_deleted() || shared.applied.is_current(&key, cached, digest, &config)
+            {
+                return Ok(Applied {
+                    object: cached.get()?,
+                    changed: false,
+                });
+            }
+            // Never applied to another object that has taken the name since.
+            config["metadata"]["uid"] = Value::from(cached.uid());
+        } else if let Some(meta) = existing(&writes, &key).await.map_err(failed)? {
+            let references = meta.owner_references.iter().flatten();
+            let controller = references
+                .into_iter()
+                .find(|known| known.controller == Some(true));
+            let controller = controller
+                .map(|owner| (owner.kind.as_str(), owner.name.as_str(), owner.uid.as_str()));
+            check_controller::<K>(&key, controller, &reference)?;
+        }
+        let stored = writes.apply_configuration(&key, &config, None, force);
+        let stored = stored.await.map_err(failed)?;
+        let version = stored["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_default();
+        let unchanged = cached.filter(|cached| cached.resource_version() == version);
+        if let Some(metadata) = config["metadata"].as_object_mut() {
+            metadata.remove("uid");
+        }
+        let record = match &unchanged {
+            // A transform may have changed what the cache holds, so that is what is compared.
+            Some(cached) => Record::of_cached(digest, &config, cached),
+            None => Some(Record::new(digest, &config, &stored, version)),
+        };
+        shared.applied.remember(&key, record, &lister);
+        let object = serde_json::from_value(stored)
+            .map_err(|error| failed(kube::Error::SerdeError(error)))?;
+        Ok(Applied {
+            object: Arc::new(object),
+            changed: unchanged.is_none(),
+        })
+    }
+}
+
+impl<'a, K: Writable> IntoFuture for ApplyOwned<'a, K> {
+    type Output = Result<Applied<K>, ApplyError>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.apply().boxed()
+    }
+}
+
+fn api_error<K: Writable>(key: &ObjectKey, source: kube::Error) -> ApplyError {
+    ApplyError::Api {
+        kind: K::kind(&K::DynamicType::default()).into_owned(),
+        key: key.clone(),
+        source: Box::new(source),
+    }
+}
+
+/// Refuses a child that exists and has another controller, or none.
+fn check_controller<K: Writable>(
+    child: &ObjectKey,
+    controller: Option<(&str, &str, &str)>,
+    ours: &OwnerReference,
+) -> Result<(), OwnerError> {
+    match controller {
+        Some((_, _, uid)) if uid == ours.uid => Ok(()),
+        Some((kind, name, _)) => Err(OwnerError::AlreadyControlled {
+            child: child.clone(),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+        }),
+        None => Err(OwnerError::NotControlled {
+            child_kind: K::kind(&K::DynamicType::default()).into_owned(),
+            child: child.clone(),
+            kind: ours.kind.clone(),
+            name: ours.name.clone(),
+        }),
+    }
+}
+
+/// Asks the server for the metadata of an object that the cache does not show.
+async fn existing<K: Writable>(
+    writes: &Writes<'_, K>,
+    key: &ObjectKey,
+) -> Result<Option<ObjectMeta>, kube::Error> {
+    #[derive(Deserialize)]
+    struct Found {
+        metadata: ObjectMeta,
+    }
+    let request = writes
+        .requests(key.namespace())
+        .get_metadata(key.name(), &GetParams::default())
+        .map_err(kube::Error::BuildRequest)?;
+    match writes.inner.shared.client.request::<Found>(request).await {
+        Ok(found) => Ok(Some(found.metadata)),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the controller last applied to each child.
+///
+/// Holds at most twice as many records per kind as the cache holds objects, plus [`SLACK`].
+#[derive(Default)]
+pub(super) struct AppliedConfigurations {
+    kinds: Mutex<BTreeMap<TypeId, BTreeMap<ObjectKey, Record>>>,
+}
+
+/// Records of children that are gone, beyond which they are swept.
+const SLACK: usize = 64;
+
+/// What was sent, and what the server made of it.
+#[derive(Clone, Debug)]
+struct Record {
+    /// Of the configuration.
+    sent: u64,
+    /// Of the stored fields that the configuration names.
+    stored: Stored,
+    /// The newest version known to have these fields.
+    resource_version: String,
+}
+
+impl Record {
+    fn new(sent: u64, config: &Value, object: &Value, resource_version: &str) -> Self {
+        Self {
+            sent,
+            stored: Stored::of(config, object),
+            resource_version: resource_version.to_owned(),
+        }
+    }
+
+    fn of_cached<K: Kind>(sent: u64, config: &Value, cached: &Object<K>) -> Option<Self> {
+        let object = serde_json::from_slice(cached.bytes()).ok()?;
+        Some(Self::new(sent, config, &object, cached.resource_version()))
+    }
+}
+
+impl AppliedConfigurations {
+    /// Returns whether `cached` is what the last apply of the same configuration left.
+    fn is_current<K: Kind>(
+        &self,
+        key: &ObjectKey,
+        cached: &Object<K>,
+        digest: u64,
+        config: &Value,
+    ) -> bool {
+        let record = |kinds: &BTreeMap<_, BTreeMap<_, Record>>| {
+            kinds.get(&TypeId::of::<K>())?.get(key).cloned()
+        };
+        let Some(record) = record(&self.kinds.lock()).filter(|record| record.sent == digest) else {
+            return false;
+        };
+        if record.resource_version == cached.resource_version() {
+            return true;
+        }
+        let Some(now) = Record::of_cached(digest, config, cached) else {
+            return false;
+        };
+        if !now.stored.is_complete || now.stored != record.stored {
+            return false;
+        }
+        // The next look at this version need not decode it.
+        if let Some(records) = self.kinds.lock().get_mut(&TypeId::of::<K>())
+            && let Some(known) = records.get_mut(key)
+            && known.sent == digest
+        {
+            known.resource_version = now.resource_version;
+        }
+        true
+    }
+
+    fn remember<K: Kind>(&self, key: &ObjectKey, record: Option<Record>, lister: &Lister<K>) {
+        let mut kinds = self.kinds.lock();
+        let records = kinds.entry(TypeId::of::<K>()).or_default();
+        match record {
+            Some(record) => records.insert(key.clone(), record),
+            None => records.remove(key),
+        };
+        if records.len() > 2 * lister.len() + SLACK {
+            records.retain(|known, _| known == key || lister.get(known).is_some());
+        }
+    }
+}
+
+/// A digest of the fields of an object that a configuration names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stored {
+    digest: u64,
+    /// Whether the object has every field that the configuration sets. One that it lacks is
+    /// write-only or was dropped, so its value cannot be checked.
+    is_complete: bool,
+}
+
+impl Stored {
+    fn of(config: &Value, object: &Value) -> Self {
+        let mut hasher = DefaultHasher::new();
+        let is_complete = hash_named(config, Some(object), &mut hasher);
+        Self {
+            digest: hasher.finish(),
+            is_complete,
+        }
+    }
+}
+
+/// Hashes what `object` has where `config` has something. Returns whether it has all of it.
+fn hash_named(config: &Value, object: Option<&Value>, hasher: &mut DefaultHasher) -> bool {
+    match (config, object) {
+        (Value::Object(fields), _) => {
+            let object = object.and_then(Value::as_object);
+            let mut is_complete = true;
+            for (name, value) in fields {
+                let found = object.and_then(|object| object.get(name));
+                is_complete &= hash_named(value, found, hasher);
+            }
+            is_complete
+        }
+        (_, Some(value)) => {
+            value.hash(hasher);
+            true
+        }
+        // Servers drop empty values.
+        (config, None) => {
+            hasher.write_u8(0);
+            config.is_null() || config.as_array().is_some_and(Vec::is_empty)
+        }
+    }
+}
+
+fn digest(config: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    config.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl<K: Kind> fmt::Debug for Apply<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Apply")
+            .field("key", &ObjectKey::of(self.object))
+            .field("force", &self.force)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Writable> fmt::Debug for ApplyOwned<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApplyOwned")
+            .field("key", &ObjectKey::of(&self.child))
+            .field("force", &self.force)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn equal(config: &Value, before: &Value, after: &Value) -> bool {
+        let (before, after) = (Stored::of(config, before), Stored::of(config, after));
+        after.is_complete && before == after
+    }
+
+    /// Proves controller/apply-owned-compares.
+    #[test]
+    fn only_fields_of_the_configuration_count() {
+        let config = json!({
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"replicas": 2, "template": {"containers": [{"name": "web"}]}},
+        });
+        let stored = json!({
+            "metadata": {"labels": {"app": "web", "team": "shop"}, "resourceVersion": "7"},
+            "spec": {
+                "replicas": 2, "paused": false,
+                "template": {"containers": [{"name": "web", "pullPolicy": "Always"}]},
+            },
+            "status": {"ready": 0},
+        });
+        let with = |pointer: &str, value: Value| {
+            let mut changed = stored.clone();
+            *changed.pointer_mut(pointer).unwrap() = value;
+            changed
+        };
+        for (pointer, value) in [
+            ("/metadata/resourceVersion", json!("8")),
+            ("/metadata/labels/team", json!("bank")),
+            ("/spec/paused", json!(true)),
+            ("/status", json!({"ready": 2})),
+        ] {
+            let changed = with(pointer, value);
+            assert!(equal(&config, &stored, &changed), "{pointer}");
+        }
+        for (pointer, value) in [
+            ("/metadata/labels/app", json!("db")),
+            ("/spec/replicas", json!(3)),
+            ("/spec/template/containers/0/pullPolicy", json!("Never")),
+            ("/spec/template/containers", json!([])),
+            ("/spec", json!({})),
+        ] {
+            let changed = with(pointer, value);
+            assert!(!equal(&config, &stored, &changed), "{pointer}");
+        }
+    }
+
+    /// Proves controller/apply-owned-compares.
+    #[test]
+    fn write_only_fields_cannot_be_compared() {
+        let config = json!({"metadata": {"annotations": {}}, "stringData": {"password": "x"}});
+        let stored = json!({"metadata": {}, "data": {"password": "eA=="}});
+        assert!(!Stored::of(&config, &stored).is_complete);
+        let config = json!({"metadata": {"annotations": {}}, "rules": [], "empty": null});
+        assert!(
+            Stored::of(&config, &stored).is_complete,
+            "servers drop empty values"
+        );
+    }
+
+    #[test]
+    fn status_apply_sends_only_the_status() {
+        let mut config = json!({
+            "apiVersion": "v1", "kind": "Pod", "spec": {}, "status": {"phase": "Running"},
+            "metadata": {"name": "a", "namespace": "b", "labels": {}},
+        });
+        only(&mut config, "status");
+        let left = json!({
+            "apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running"},
+            "metadata": {"name": "a", "namespace": "b"},
+        });
+        assert_eq!(config, left);
+    }
+}

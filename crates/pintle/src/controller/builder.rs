@@ -1,0 +1,407 @@
+//! What a controller watches and how it runs.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::{
+    Context, ErrorAction, Listers, Predicate, Watchable, Writable,
+    own_writes::Watched,
+    reconciler::{self, Finalize, Policy},
+    trigger::{self, Owners},
+};
+use crate::{
+    cache::{BoxError, Object, ObjectKey},
+    clock::Clock,
+    events::EventRecorder,
+    informer::{InformerFactory, Registration},
+    metrics::Metrics,
+    queue::WorkQueue,
+};
+
+/// Builds a controller for objects of kind `K` and runs it. See the [module](super).
+///
+/// `S` is the [state](Self::state) that every reconcile gets, `E` the error type of the
+/// [error policy](Self::error_policy).
+#[must_use = "a controller does nothing until it is run"]
+pub struct Controller<K: Watchable, S = (), E = BoxError> {
+    pub(super) settings: Settings<K>,
+    pub(super) state: Arc<S>,
+    pub(super) policy: Option<Box<Policy<K, S, E>>>,
+    pub(super) finalizer: Option<(String, Box<Finalize<K, S>>)>,
+}
+
+/// The settings that do not depend on the state.
+pub(super) struct Settings<K> {
+    pub(super) name: String,
+    pub(super) field_manager: Option<String>,
+    pub(super) informers: InformerFactory,
+    pub(super) queue: Option<WorkQueue<ObjectKey>>,
+    pub(super) metrics: Metrics,
+    pub(super) recorder: Option<EventRecorder>,
+    pub(super) clock: Clock,
+    pub(super) predicate: Option<Predicate<K>>,
+    pub(super) triggers: Vec<Trigger>,
+    pub(super) reconcile_deleting: bool,
+    pub(super) workers: usize,
+    pub(super) timeout: Option<Duration>,
+    pub(super) stale_after: Option<Duration>,
+    pub(super) sync_timeout: Duration,
+    pub(super) stop_within: Duration,
+}
+
+/// Opens the cache of one kind, and returns what registers its handler once all caches are open.
+pub(super) type Trigger =
+    Box<dyn FnOnce(&InformerFactory, &mut Listers, &mut Vec<Watched>) -> Register + Send>;
+
+pub(super) type Register =
+    Box<dyn FnOnce(&WorkQueue<ObjectKey>, &Arc<Listers>) -> (String, Registration) + Send>;
+
+impl<K: Watchable> Controller<K> {
+    /// Creates a controller called `name` on the shared informers of the process.
+    ///
+    /// The name appears in logs, metrics and events and, unless
+    /// [`field_manager`](Self::field_manager) sets another, in `managedFields`.
+    pub fn new(name: impl Into<String>, informers: &InformerFactory) -> Self {
+        Self {
+            settings: Settings {
+                name: name.into(),
+                field_manager: None,
+                informers: informers.clone(),
+                queue: None,
+                metrics: Metrics::new(),
+                recorder: None,
+                clock: Clock::system(),
+                predicate: None,
+                triggers: Vec::new(),
+                reconcile_deleting: false,
+                workers: 1,
+                timeout: None,
+                stale_after: Some(Duration::from_secs(5)),
+                sync_timeout: Duration::from_secs(120),
+                stop_within: Duration::from_secs(30),
+            },
+            state: Arc::new(()),
+            policy: None,
+            finalizer: None,
+        }
+    }
+}
+
+impl<K: Watchable, E: 'static> Controller<K, (), E> {
+    /// Sets the state that every reconcile gets: clients of other systems, configuration, caches.
+    ///
+    /// A [`Context<S>`](Context) dereferences to it.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use pintle::{controller::{Action, Context, Controller}, informer::InformerFactory};
+    /// # use std::{convert::Infallible, sync::Arc};
+    /// struct State {
+    ///     region: String,
+    /// }
+    ///
+    /// async fn reconcile(_: Arc<ConfigMap>, cx: Context<State>) -> Result<Action, Infallible> {
+    ///     println!("working in {}", cx.region);
+    ///     Ok(Action::await_change())
+    /// }
+    ///
+    /// # async fn run(informers: &InformerFactory, shutdown: &tokio_util::sync::CancellationToken) {
+    /// let controller = Controller::<ConfigMap>::new("configs", informers)
+    ///     .state(State { region: "north".to_owned() });
+    /// controller.run(reconcile, shutdown).await.unwrap();
+    /// # }
+    /// ```
+    pub fn state<S: Send + Sync + 'static>(self, state: S) -> Controller<K, S, E> {
+        let Self {
+            settings,
+            policy,
+            finalizer,
+            ..
+        } = self;
+        Controller {
+            settings,
+            state: Arc::new(state),
+            policy: policy.map(|policy| -> Box<Policy<K, S, E>> {
+                Box::new(move |object, error, cx: Context<S>| {
+                    policy(object, error, cx.without_state())
+                })
+            }),
+            finalizer: finalizer.map(|(name, finalize)| -> (String, Box<Finalize<K, S>>) {
+                let finalize = move |object, cx: Context<S>, finalizer| {
+                    finalize(object, cx.without_state(), finalizer)
+                };
+                (name, Box::new(finalize))
+            }),
+        }
+    }
+}
+
+impl<K: Watchable, S: Send + Sync + 'static> Controller<K, S> {
+    /// Sets what happens to a key whose reconcile returned an error of type `E`: retry with back-off
+    /// (the default), retry after a fixed delay, or wait until something changes.
+    ///
+    /// The reconcile function passed to [`run`](Self::run) must return the same error type, or one
+    /// that converts into it.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use pintle::{controller::{Context, Controller, ErrorAction}, informer::InformerFactory};
+    /// # use std::{sync::Arc, time::Duration};
+    /// #[derive(Debug, thiserror::Error)]
+    /// enum Error {
+    ///     #[error("the region is full")]
+    ///     RegionFull,
+    ///     #[error("invalid spec: {0}")]
+    ///     Invalid(String),
+    ///     #[error(transparent)]
+    ///     Kube(#[from] kube::Error),
+    /// }
+    ///
+    /// fn error_policy(_: Arc<ConfigMap>, error: &Error, _: Context) -> ErrorAction {
+    ///     match error {
+    ///         Error::RegionFull => ErrorAction::RetryAfter(Duration::from_secs(300)),
+    ///         Error::Invalid(_) => ErrorAction::Terminal,
+    ///         Error::Kube(_) => ErrorAction::Retry,
+    ///     }
+    /// }
+    /// # fn build(informers: &InformerFactory) {
+    ///
+    /// let controller = Controller::<ConfigMap>::new("configs", informers).error_policy(error_policy);
+    /// # }
+    /// ```
+    pub fn error_policy<E, A, F>(self, policy: F) -> Controller<K, S, E>
+    where
+        F: Fn(Arc<K>, &E, Context<S>) -> A + Send + Sync + 'static,
+        A: Into<ErrorAction>,
+    {
+        Controller {
+            settings: self.settings,
+            state: self.state,
+            policy: Some(Box::new(move |object, error, cx| {
+                policy(object, error, cx).into()
+            })),
+            finalizer: self.finalizer,
+        }
+    }
+}
+
+impl<K: Watchable, S: Send + Sync + 'static, E> Controller<K, S, E> {
+    /// Cleans up outside the cluster when an object is deleted.
+    ///
+    /// Every object gets the finalizer `name` before its first reconcile. Once the object is being
+    /// deleted, `cleanup` is called instead of the reconcile function, and the finalizer is removed
+    /// when it succeeds. Until then it is retried like a reconcile, so it must be idempotent: to wait
+    /// for something, return an error such as [`ReconcileError::retry_after`].
+    ///
+    /// An invalid name is reported by [`run`](Self::run).
+    ///
+    /// [`ReconcileError::retry_after`]: super::ReconcileError::retry_after
+    pub fn finalizer<F, R, X>(mut self, name: impl Into<String>, cleanup: F) -> Self
+    where
+        K: Writable,
+        F: Fn(Arc<K>, Context<S>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), X>> + Send + 'static,
+        X: Into<BoxError>,
+    {
+        self.finalizer = Some((name.into(), reconciler::finalize(cleanup)));
+        self
+    }
+
+    /// Also calls the reconcile function for objects that are being deleted.
+    ///
+    /// By default [`run`](Self::run) passes on live objects only: creating children for an object
+    /// that is being deleted works against the garbage collector. With this, as in kube-runtime and
+    /// controller-runtime, the function has to check the deletion timestamp itself, usually through
+    /// [`Context::finalizer`]. [`run_by_key`](Self::run_by_key) always calls the function.
+    pub fn reconcile_deleting(mut self) -> Self {
+        self.settings.reconcile_deleting = true;
+        self
+    }
+
+    /// Leaves out changes to the controller's own kind that are not worth a reconcile. Deletions are
+    /// never left out. Several filters must all admit a change.
+    pub fn filter(mut self, predicate: Predicate<K>) -> Self {
+        let settings = &mut self.settings;
+        settings.predicate = Some(match settings.predicate.take() {
+            Some(earlier) => earlier.and(predicate),
+            None => predicate,
+        });
+        self
+    }
+
+    /// Enqueues the controlling owner of every `C` that changes. After a change of owner, the former
+    /// one is enqueued too.
+    pub fn owns<C: Watchable>(self) -> Self {
+        self.on_owned::<C>(None)
+    }
+
+    /// As [`owns`](Self::owns), for the changes that `predicate` admits, and for deletions.
+    pub fn owns_if<C: Watchable>(self, predicate: Predicate<C>) -> Self {
+        self.on_owned(Some(predicate))
+    }
+
+    /// Enqueues the keys that `keys_of` returns for the old and the new state of every `C` that
+    /// changes.
+    ///
+    /// `keys_of` gets the caches of the controller, to find out which objects refer to the changed
+    /// one:
+    ///
+    /// ```
+    /// # use k8s_openapi::api::{core::v1::{Pod, Secret}};
+    /// # use pintle::{controller::Controller, informer::InformerFactory};
+    /// # fn build(informers: &InformerFactory) -> Result<(), Box<dyn std::error::Error>> {
+    /// let pods = informers.informer::<Pod>();
+    /// pods.index_field("secret", "/metadata/annotations/secret")?;
+    /// let controller = Controller::<Pod>::new("restarter", informers)
+    ///     .watches::<Secret>(|secret, listers| {
+    ///         let pods = listers.get::<Pod>().ok();
+    ///         let users = pods.and_then(|pods| pods.by_index("secret", secret.key().name()).ok());
+    ///         users.into_iter().flatten().map(|pod| pod.key().clone()).collect()
+    ///     });
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// It runs on the handler's task, so it must not block.
+    pub fn watches<C: Watchable>(
+        self,
+        keys_of: impl Fn(&Object<C>, &Listers) -> Vec<ObjectKey> + Send + 'static,
+    ) -> Self {
+        self.on_mapped(None, keys_of)
+    }
+
+    /// As [`watches`](Self::watches), for the changes that `predicate` admits, and for deletions.
+    pub fn watches_if<C: Watchable>(
+        self,
+        predicate: Predicate<C>,
+        keys_of: impl Fn(&Object<C>, &Listers) -> Vec<ObjectKey> + Send + 'static,
+    ) -> Self {
+        self.on_mapped(Some(predicate), keys_of)
+    }
+
+    fn on_owned<C: Watchable>(self, predicate: Option<Predicate<C>>) -> Self {
+        let owners = Owners::of::<K>();
+        self.on(predicate, move |object, _, keys| {
+            let owner = object.controller_owner();
+            keys.extend(owner.and_then(|owner| owners.key(owner, object.key().namespace())));
+        })
+    }
+
+    fn on_mapped<C: Watchable>(
+        self,
+        predicate: Option<Predicate<C>>,
+        keys_of: impl Fn(&Object<C>, &Listers) -> Vec<ObjectKey> + Send + 'static,
+    ) -> Self {
+        self.on(predicate, move |object, listers, keys| {
+            keys.extend(keys_of(object, listers));
+        })
+    }
+
+    fn on<C: Watchable>(
+        mut self,
+        predicate: Option<Predicate<C>>,
+        keys_of: impl Fn(&Object<C>, &Listers, &mut Vec<ObjectKey>) + Send + 'static,
+    ) -> Self {
+        let open: Trigger = Box::new(move |informers, listers, watched| {
+            let informer = informers.informer::<C>();
+            watched.extend(listers.add(&informer));
+            Box::new(move |queue, listers| {
+                let listers = Arc::clone(listers);
+                let keys_of = move |_: &ObjectKey, object: Option<&Object<C>>, keys: &mut _| {
+                    if let Some(object) = object {
+                        keys_of(object, &listers, keys);
+                    }
+                };
+                let registration = trigger::enqueue(&informer, queue, predicate, keys_of);
+                (super::listers::kind_name::<C>(), registration)
+            })
+        });
+        self.settings.triggers.push(open);
+        self
+    }
+
+    /// Sets how many keys are reconciled at once. Default: 1.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.settings.workers = workers.max(1);
+        self
+    }
+
+    /// Sets the name under which the controller's writes appear in `managedFields`. Default: the
+    /// controller's name.
+    ///
+    /// Server-side apply removes the fields that the *same* manager applied earlier and leaves out
+    /// now. Keep the name stable between releases, and use one name per controller: after a rename,
+    /// fields applied under the old name stay.
+    pub fn field_manager(mut self, name: impl Into<String>) -> Self {
+        self.settings.field_manager = Some(name.into());
+        self
+    }
+
+    /// Records events with `recorder`, instead of a recorder that the controller starts with its
+    /// first event. Its owner writes the last events when the program stops.
+    pub fn recorder(mut self, recorder: EventRecorder) -> Self {
+        self.settings.recorder = Some(recorder);
+        self
+    }
+
+    /// Uses `queue` instead of a queue of its own, to choose the rate limiter or to add keys from
+    /// elsewhere.
+    ///
+    /// The controller does not shut `queue` down: keys that had no turn when it stops wait there for
+    /// the next [`run`](Self::run). If you shut it down, the controller finishes the ready keys and
+    /// stops with [`StopReason::QueueShutDown`](super::StopReason::QueueShutDown).
+    pub fn queue(mut self, queue: WorkQueue<ObjectKey>) -> Self {
+        self.settings.queue = Some(queue);
+        self
+    }
+
+    /// Registers the metrics of the controller and its queue.
+    pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.settings.metrics = metrics.clone();
+        self
+    }
+
+    /// Sets the clock for timestamps in conditions and events. Default: the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.settings.clock = clock;
+        self
+    }
+
+    /// Drops a reconcile that takes longer than `limit`, and retries it. Default: no limit.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.settings.timeout = Some(limit);
+        self
+    }
+
+    /// Sets how long a key waits for the caches to show its own writes before it runs anyway.
+    /// Default: 5 s.
+    pub fn read_own_writes_within(mut self, bound: Duration) -> Self {
+        self.settings.stale_after = Some(bound);
+        self
+    }
+
+    /// Runs keys without waiting for the caches to show their own writes.
+    pub fn without_reading_own_writes(mut self) -> Self {
+        self.settings.stale_after = None;
+        self
+    }
+
+    /// Sets how long the caches may take to fill before [`run`](Self::run) fails. Default: 2 minutes.
+    pub fn sync_timeout(mut self, limit: Duration) -> Self {
+        self.settings.sync_timeout = limit;
+        self
+    }
+
+    /// Sets how long running reconciles may take after the shutdown. Default: 30 s.
+    pub fn stop_within(mut self, limit: Duration) -> Self {
+        self.settings.stop_within = limit;
+        self
+    }
+}
+
+impl<K: Watchable, S, E> fmt::Debug for Controller<K, S, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("name", &self.settings.name)
+            .finish_non_exhaustive()
+    }
+}
