@@ -1,4 +1,4 @@
-//! What a controller counts, under the names that dashboards for controller-runtime use.
+//! The metrics of a controller, under controller-runtime's names.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -69,7 +69,7 @@ impl MetricSet for Set {
         );
         registry.register(
             "terminal_reconcile_errors",
-            "Reconciles that failed in a way no retry mends",
+            "Reconciles that failed with a terminal error",
             self.terminal_errors.clone(),
         );
         registry.register(
@@ -79,12 +79,12 @@ impl MetricSet for Set {
         );
         registry.register(
             "reconcile_timeouts",
-            "Reconciles that ran into their time limit",
+            "Reconciles that exceeded their time limit",
             self.timeouts.clone(),
         );
         registry.register(
             "reconcile_time_seconds",
-            "How long reconciles took",
+            "Duration of reconciles",
             self.seconds.clone(),
         );
         registry.register(
@@ -94,22 +94,22 @@ impl MetricSet for Set {
         );
         registry.register(
             "active_workers",
-            "Workers that reconcile now",
+            "Workers that are reconciling",
             self.active.clone(),
         );
         registry.register(
             "reconcile_parked",
-            "Keys that waited until the caches had seen their own writes",
+            "Keys that waited for a cache to show their own writes",
             self.parked.clone(),
         );
         registry.register(
             "reconcile_stale",
-            "Keys that ran although a cache had not seen their own writes in time",
+            "Keys that ran although a cache did not show their own writes in time",
             self.stale.clone(),
         );
         registry.register(
             "reconcile_unseen_writes",
-            "Keys with own writes that a cache does not show yet",
+            "Keys with writes that a cache does not show yet",
             self.unseen_writes.clone(),
         );
     }

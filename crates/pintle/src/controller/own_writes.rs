@@ -1,16 +1,14 @@
-//! Read your own writes: what each key wrote, until every cache has seen it.
+//! Read your own writes: what each key wrote, until every cache shows it.
 //!
-//! A reconcile that creates a child and runs again before the child is in the cache creates it
-//! twice. So what a reconcile writes through its [`Context`](super::Context) is recorded here, and
-//! the next run of that key waits until the caches of the written kinds are as new as its writes.
+//! A reconcile that creates a child, and runs again before the child is in the cache, creates it
+//! twice. What a reconcile writes through its [`Context`](super::Context) is therefore recorded here,
+//! and the next run of the key waits until the caches of the written kinds have caught up.
 //!
-//! A written kind and a cache belong together by group and kind. The Rust type does not matter: a
-//! `Pod` that is created is waited for by a cache of `Pod`, of its metadata, and of any struct with
-//! a few of its fields.
+//! Writes and caches are matched by group and kind, whatever the Rust type: a created `Pod` is
+//! awaited in caches of `Pod`, of its metadata, and of any struct with a few of its fields.
 //!
-//! A record goes when the cache has seen the write, whether or not the key runs again. The queue
-//! never runs one key twice at a time, so the records of a key are written and read by one
-//! reconcile at a time.
+//! A record is dropped once the cache shows the write, whether or not the key runs again. The queue
+//! never runs a key twice at a time, so the records of a key have one writer and one reader.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +26,7 @@ use crate::{
     source::Extent,
 };
 
-/// A kind in any version and any Rust type.
+/// A kind, regardless of version and Rust type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GroupKind {
     group: String,
@@ -44,42 +42,42 @@ impl GroupKind {
     }
 }
 
-/// What one cache can say about itself.
+/// What has to be known of a cache.
 pub(super) trait View: Send + Sync {
-    /// The `resourceVersion` up to which the cache has followed its server.
+    /// Returns the `resourceVersion` the cache has reached.
     fn version(&self) -> String;
-    /// Whether the object `uid` is (still) in the cache as `key`.
+    /// Returns whether the cache holds the object `key` with this UID.
     fn holds(&self, key: &ObjectKey, uid: &str) -> bool;
     /// Resolves when the cache has changed since the call.
     fn changed(&self) -> BoxFuture<'static, ()>;
 }
 
-/// One cache of the controller.
+/// A cache of the controller.
 pub(super) struct Watched {
     pub(super) kind: GroupKind,
-    /// Which objects of the kind the cache shows.
+    /// Which objects of the kind the cache holds.
     pub(super) extent: Extent,
     pub(super) view: Box<dyn View>,
 }
 
-/// Everything written and not yet seen, by the key whose reconcile wrote it.
+/// The writes that caches do not show yet, by the key whose reconcile wrote them.
 ///
 /// Holds at most one version per key and cache, and one entry per deletion.
 pub(super) struct OwnWrites {
-    /// A cache is known by its place in here.
+    /// Records refer to caches by index.
     caches: Vec<Watched>,
     state: Mutex<State>,
-    /// Wakes [`forget_seen`](Self::forget_seen) for a record that no change of its cache will.
+    /// Wakes [`forget_seen`](Self::forget_seen) for a record that no change to its cache will.
     recorded: Notify,
-    /// How many keys have records.
+    /// The number of keys with records.
     keys: Gauge,
 }
 
-/// The same records twice: by the key that wrote, and by the cache that has to show it.
+/// The records, twice: by the key that wrote, and by the cache that has to show the write.
 #[derive(Default)]
 struct State {
     by_key: BTreeMap<ObjectKey, BTreeSet<(usize, Awaited)>>,
-    /// Within a cache, versions come first and the oldest of them foremost; then come deletions.
+    /// Within a cache: versions, the oldest first, then deletions.
     by_cache: BTreeMap<usize, BTreeSet<(Awaited, ObjectKey)>>,
 }
 
@@ -90,8 +88,8 @@ enum Awaited {
     Gone { object: ObjectKey, uid: String },
 }
 
-/// A `resourceVersion` that can be compared. Shorter numbers are smaller, so the order of the
-/// fields is the order of versions.
+/// A `resourceVersion` that can be compared. Shorter numbers are smaller, so the derived order is the
+/// order of versions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
     digits: usize,
@@ -99,7 +97,7 @@ struct Version {
 }
 
 impl Version {
-    /// None if it is opaque: then it cannot be said when it is seen.
+    /// Returns none for an opaque version, which cannot be awaited.
     fn new(text: &str) -> Option<Self> {
         cache::compare_versions(text, text).ok()?;
         Some(Self {
@@ -119,9 +117,8 @@ impl OwnWrites {
         }
     }
 
-    /// `key` wrote an object of `kind` in `namespace`, which the server stored as `version`.
-    ///
-    /// Recorded for the caches that are sure to show it.
+    /// Records that `key` wrote an object of `kind` in `namespace`, stored as `version`, for the caches
+    /// that are certain to show it.
     pub(super) fn wrote(
         &self,
         key: &ObjectKey,
@@ -139,8 +136,8 @@ impl OwnWrites {
         }
     }
 
-    /// `key` is about to delete `object`. Recorded before the request, because the watch may be
-    /// faster than the answer.
+    /// Records that `key` is about to delete `object`. Called before the request, because the watch may
+    /// be faster than the response.
     pub(super) fn deleting(
         &self,
         key: &ObjectKey,
@@ -157,7 +154,7 @@ impl OwnWrites {
         }
     }
 
-    /// The deletion failed, or only marked the object.
+    /// Drops the record of a deletion that failed or only marked the object.
     pub(super) fn not_deleted(
         &self,
         key: &ObjectKey,
@@ -170,7 +167,7 @@ impl OwnWrites {
         }
     }
 
-    /// Whether the caches show everything that `key` wrote.
+    /// Returns whether the caches show everything that `key` wrote.
     pub(super) fn is_seen(&self, key: &ObjectKey) -> bool {
         self.unseen(key).is_empty()
     }
@@ -178,7 +175,7 @@ impl OwnWrites {
     /// Waits until the caches show everything that `key` wrote. Cancel safe.
     pub(super) async fn seen(&self, key: &ObjectKey) {
         loop {
-            // Listen before looking, or a change in between is missed.
+            // Subscribe before checking, or a change in between is missed.
             let changes: Vec<_> = self
                 .unseen(key)
                 .iter()
@@ -191,7 +188,7 @@ impl OwnWrites {
         }
     }
 
-    /// Gives up waiting for what `key` wrote.
+    /// Drops all records of `key`.
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.change(|state| {
             for (number, awaited) in state.by_key.remove(key).unwrap_or_default() {
@@ -200,13 +197,13 @@ impl OwnWrites {
         });
     }
 
-    /// Drops records as soon as the caches have seen them, for ever. Without it the records of a key
+    /// Drops records as soon as the caches show them; never returns. Without it, the records of a key
     /// that does not run again would stay.
     pub(super) async fn forget_seen(&self) -> Infallible {
         loop {
             let recorded = self.recorded.notified();
             let awaited = self.awaited();
-            // Listen before looking, here too.
+            // Subscribe before checking, here too.
             let changes: Vec<_> = awaited.iter().map(|number| self.changed(*number)).collect();
             for number in awaited {
                 self.sweep(number);
@@ -231,12 +228,12 @@ impl OwnWrites {
         caches.filter(move |(_, cache)| cache.kind == *kind)
     }
 
-    /// The caches that some record waits for.
+    /// Returns the caches that have records.
     fn awaited(&self) -> Vec<usize> {
         self.state.lock().by_cache.keys().copied().collect()
     }
 
-    /// The caches that do not show yet what `key` wrote. What is seen is forgotten.
+    /// Returns the caches that do not show yet what `key` wrote. Drops the records of the others.
     fn unseen(&self, key: &ObjectKey) -> BTreeSet<usize> {
         let records = self.state.lock().by_key.get(key).cloned();
         let Some(records) = records else {
@@ -253,8 +250,8 @@ impl OwnWrites {
         unseen
     }
 
-    /// Drops the records that a cache has seen: versions up to the first that it has not reached, and
-    /// deletions one by one.
+    /// Drops the records that a cache shows: versions up to the one it has reached, and deletions one
+    /// by one.
     fn sweep(&self, number: usize) {
         let Some(Watched { view, .. }) = self.caches.get(number) else {
             return;
@@ -287,7 +284,7 @@ impl OwnWrites {
             return true;
         };
         match awaited {
-            // A cache whose own version is opaque holds nobody up.
+            // A cache with an opaque version blocks no key.
             Awaited::Version(version) => {
                 Version::new(&view.version()).is_none_or(|reached| reached >= *version)
             }
@@ -303,7 +300,7 @@ impl OwnWrites {
     }
 
     /// Adds a record for a cache, and wakes [`forget_seen`](Self::forget_seen) if nothing else would:
-    /// for the first record, because it does not listen to the cache yet, and for one that the cache
+    /// for the first record, because it is not subscribed to the cache yet, and for one that the cache
     /// shows already, because the change it would wake for has passed.
     fn add(&self, number: usize, add: impl FnOnce(&mut State) -> Option<Awaited>) {
         let wake = self.change(|state| {
@@ -326,8 +323,7 @@ impl OwnWrites {
 }
 
 impl State {
-    /// Of the versions that one cache has to show for a key, only the newest counts. Returns what was
-    /// added.
+    /// Keeps the newest version that a cache has to show for a key. Returns what was added.
     fn wrote(&mut self, key: &ObjectKey, cache: usize, version: &Version) -> Option<Awaited> {
         let records = self.by_key.get(key).into_iter().flatten();
         let known = records
@@ -393,13 +389,13 @@ mod tests {
 
     use super::*;
 
-    /// A version, and the objects that are there with their UIDs.
+    /// A version, and the objects with their UIDs.
     type Contents = (String, Vec<(ObjectKey, String)>);
 
     #[derive(Clone, Default)]
     struct FakeCache(Arc<Mutex<Contents>>, Arc<Notify>, Arc<Calls>);
 
-    /// How often a cache was asked.
+    /// The number of calls to a cache.
     #[derive(Default)]
     struct Calls {
         version: AtomicUsize,
@@ -445,7 +441,7 @@ mod tests {
         GroupKind::of::<Pod>(&())
     }
 
-    /// The writes of a controller with a cache of Pods that has reached version 9.
+    /// A cache of Pods at version 9.
     fn with_pods() -> (FakeCache, OwnWrites) {
         let cache = FakeCache::default();
         cache.reach("9");
@@ -463,7 +459,7 @@ mod tests {
 
     /// Proves controller/read-your-writes.
     #[test]
-    fn a_key_waits_for_its_newest_write_and_no_other_key_does() {
+    fn key_waits_for_its_newest_write_only() {
         let (cache, writes) = with_pods();
         for version in ["10", "12", "11"] {
             wrote(&writes, "a", version);
@@ -476,14 +472,14 @@ mod tests {
         assert!(writes.is_seen(&key("a")));
         assert!(
             writes.state.lock().by_key.is_empty(),
-            "what is seen is forgotten"
+            "the record is dropped"
         );
         assert!(writes.state.lock().by_cache.is_empty());
     }
 
     /// Proves controller/read-your-writes-bounded, controller/read-your-writes.
     #[test]
-    fn an_opaque_version_or_a_kind_without_cache_holds_nobody_up() {
+    fn opaque_version_or_unwatched_kind_blocks_no_key() {
         let (cache, writes) = with_pods();
         wrote(&writes, "a", "opaque");
         let maps = GroupKind::of::<ConfigMap>(&());
@@ -496,7 +492,7 @@ mod tests {
 
     /// Proves controller/read-your-writes.
     #[test]
-    fn a_deletion_is_seen_when_the_uid_is_gone_whatever_took_its_name() {
+    fn deletion_is_seen_once_the_uid_is_gone() {
         let (cache, writes) = with_pods();
         cache.hold(&[("p", "old")]);
         writes.deleting(&key("a"), &pods(), &key("p"), "old");
@@ -507,7 +503,7 @@ mod tests {
 
     /// Proves controller/read-your-writes.
     #[test]
-    fn a_deletion_that_failed_is_not_waited_for() {
+    fn failed_deletion_is_not_awaited() {
         let (cache, writes) = with_pods();
         cache.hold(&[("p", "old")]);
         writes.deleting(&key("a"), &pods(), &key("p"), "old");
@@ -516,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn giving_up_frees_the_record() {
+    fn forget_drops_the_record() {
         let (_cache, writes) = with_pods();
         wrote(&writes, "a", "10");
         writes.forget(&key("a"));
@@ -526,7 +522,7 @@ mod tests {
 
     /// Proves controller/read-your-writes.
     #[test]
-    fn every_cache_of_a_kind_is_waited_for() {
+    fn every_cache_of_a_kind_is_awaited() {
         let (typed, metadata) = (FakeCache::default(), FakeCache::default());
         let watched = |kind, extent, cache: &FakeCache| Watched {
             kind,
@@ -556,7 +552,7 @@ mod tests {
 
     /// Proves controller/read-your-writes.
     #[tokio::test(start_paused = true)]
-    async fn records_go_when_the_cache_has_seen_them() {
+    async fn records_are_dropped_once_the_cache_shows_them() {
         let (cache, writes) = with_pods();
         let (writes, keys) = (Arc::new(writes), |writes: &OwnWrites| writes.keys.get());
         let sweeping = writes.clone();
@@ -580,7 +576,7 @@ mod tests {
         assert_eq!(keys(&writes), 0);
         wrote(&writes, "e", "12");
         settle().await;
-        assert_eq!(keys(&writes), 0, "seen when it was recorded");
+        assert_eq!(keys(&writes), 0, "the cache showed it already");
         sweeping.abort();
     }
 

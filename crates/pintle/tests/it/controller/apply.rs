@@ -146,7 +146,7 @@ async fn child_is_written_only_when_something_differs() {
     let managers = stored.metadata.managed_fields.unwrap();
     assert_eq!(managers[0].manager.as_deref(), Some("mapper"));
 
-    // Another reconcile, and a field of somebody else: no request.
+    // Another reconcile, and a change to a field of another manager: no request.
     fixture.world.relabel("a", 1).await;
     let others = json!({"metadata": {"labels": {"team": "shop"}}, "data": {"other": "x"}});
     patch(&fixture.world.maps(), "child", others).await;
@@ -154,7 +154,7 @@ async fn child_is_written_only_when_something_differs() {
     assert!(!results.is_empty() && changed(&results).iter().all(|changed| !changed));
     assert!(fixture.requests.take().is_empty());
 
-    // Somebody changes a field of ours: it is changed back, and theirs stay.
+    // A change to a field of ours is reverted; fields of others stay.
     patch(&fixture.world.maps(), "child", json!({"data": {"k": "9"}})).await;
     assert_eq!(changed(&fixture.settle().await), [true, false]);
     assert_eq!(fixture.requests.take(), ["PATCH child"]);
@@ -346,7 +346,7 @@ async fn apply_conflicts_unless_forced() {
     type Seen = Mutex<Vec<&'static str>>;
     let world = World::new();
     let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "theirs"}});
-    let params = PatchParams::apply("somebody");
+    let params = PatchParams::apply("other");
     let maps: Api<ConfigMap> = world.maps();
     maps.patch("shared", &params, &Patch::Apply(theirs))
         .await

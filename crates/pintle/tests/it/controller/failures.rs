@@ -1,4 +1,4 @@
-//! What the log says of a reconcile that fails again and again.
+//! The log of a reconcile that keeps failing.
 
 use std::{
     io::Write,
@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// The lines of a level, so far.
-    fn lines(&self, level: &str) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        let lines = text.lines().filter(|line| line.contains(level));
+    /// Returns the lines that contain `text`.
+    fn lines(&self, text: &str) -> Vec<String> {
+        let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let lines = log.lines().filter(|line| line.contains(text));
         lines.map(str::to_owned).collect()
     }
 }
@@ -45,7 +45,7 @@ fn map(name: &str) -> ConfigMap {
     serde_json::from_value(map).unwrap()
 }
 
-/// The object exists, so the server refuses: what an operator reads most often.
+/// Fails with an error of the server, the most frequent kind: the object exists already.
 async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
     match key.name() {
         "a" | "b" => {
@@ -62,7 +62,7 @@ async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError
 async fn repeated_failure_is_one_short_line_at_a_falling_rate() {
     let log = Log::default();
     let written = log.clone();
-    // Of this thread alone, on which everything here runs.
+    // For this thread only, on which the test runs.
     let subscriber = tracing_subscriber::fmt()
         .with_writer(move || written.clone())
         .with_ansi(false)
@@ -82,11 +82,11 @@ async fn repeated_failure_is_one_short_line_at_a_falling_rate() {
     let stop = shutdown.clone();
     let running = tokio::spawn(async move { controller.run_by_key(reconcile, &stop).await });
 
-    // Nine tries of each key.
+    // Each key is tried nine times.
     sleep(Duration::from_secs(3)).await;
-    let told = log.lines("reconcile failed; retrying");
-    assert_eq!(told.len(), 2, "{told:#?}");
-    for (line, name) in told.iter().zip(["a", "b"]) {
+    let lines = log.lines("reconcile failed; retrying");
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    for (line, name) in lines.iter().zip(["a", "b"]) {
         let message = format!("409 AlreadyExists: configmaps \"{name}\" already exists");
         let quoted = message.replace('"', "\\\"");
         assert_eq!(line.matches(&quoted).count(), 1, "{line}");
@@ -98,9 +98,9 @@ async fn repeated_failure_is_one_short_line_at_a_falling_rate() {
     assert_eq!(log.lines(terminal).len(), 1);
 
     sleep(Duration::from_mins(10)).await;
-    let told = log.lines("reconcile failed; retrying");
-    assert!((6..=14).contains(&told.len()), "{told:#?}");
-    assert!(told.last().unwrap().contains("unlogged="), "{told:#?}");
+    let lines = log.lines("reconcile failed; retrying");
+    assert!((6..=14).contains(&lines.len()), "{lines:#?}");
+    assert!(lines.last().unwrap().contains("unlogged="), "{lines:#?}");
     shutdown.cancel();
     running.await.unwrap().unwrap();
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use pintle::{
     cache::ObjectKey,
     controller::Action,
-    finalizer::{Finalizer, Guard},
+    finalizer::Guard,
     metrics::Metrics,
     queue::WorkQueue,
 };
@@ -26,12 +26,12 @@ async fn finalizer_is_not_stored_twice_from_a_stale_cache() {
     let queue = WorkQueue::new("accounts");
     let key = ObjectKey::namespaced("default", "a");
     let running = world.run(controller.queue(queue.clone()), |key, cx| async move {
-        let finalizer = Finalizer::new("example.org/bucket")?;
         let Some(account) = cx.lister::<ServiceAccount>()?.get(&key) else {
             return Ok(Action::await_change());
         };
         let account = account.get()?;
-        if let Guard::CleanUp(clean_up) = finalizer.guard(&cx, &*account).await? {
+        let guard = cx.finalizer("example.org/bucket", &*account).await?;
+        if let Guard::CleanUp(clean_up) = guard {
             clean_up.release().await?;
         }
         Ok(Action::await_change())
@@ -39,7 +39,7 @@ async fn finalizer_is_not_stored_twice_from_a_stale_cache() {
     sleep(Duration::from_secs(30)).await;
     world.account("a").await;
     sleep(Duration::from_millis(2100)).await;
-    // The cache shows the account, and not yet its finalizer.
+    // The cache shows the account, but not yet its finalizer.
     queue.add(key.clone());
     sleep(Duration::from_secs(30)).await;
     delete(&world.accounts(), "a").await;

@@ -1,4 +1,4 @@
-//! When a controller starts, how it stops, and what it leaves.
+//! When a controller starts, how it stops, and what it reports.
 
 use std::{
     future::ready,
@@ -26,7 +26,7 @@ use super::{World, done, slow_reads};
 
 /// Proves controller/starts-synced.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_reconciled_before_every_cache_and_handler_is_filled() {
+async fn first_reconcile_waits_for_all_caches() {
     let server = ApiServer::builder().build();
     let world = World::on(slow_reads(&server, "configmaps", Duration::from_secs(20)));
     world.account("a").await;
@@ -41,14 +41,14 @@ async fn nothing_is_reconciled_before_every_cache_and_handler_is_filled() {
         async { Ok(Action::await_change()) }
     });
     sleep(Duration::from_secs(120)).await;
-    // Three of ours; whatever else the namespace holds comes on top.
+    // The namespace may hold others.
     assert!(full.load(Ordering::SeqCst) >= 3);
     assert!(world.seen.take_times()[0] >= 20_000);
 }
 
 /// Proves controller/sync-timeout.
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_never_fills_ends_the_wait_and_is_named() {
+async fn cache_that_never_fills_is_an_error_with_its_kind() {
     let server = ApiServer::builder().build();
     let world = World::on(slow_reads(
         &server,
@@ -60,34 +60,34 @@ async fn a_cache_that_never_fills_ends_the_wait_and_is_named() {
         .controller()
         .owns::<ConfigMap>()
         .sync_timeout(Duration::from_secs(30));
-    let begin = Instant::now();
+    let start = Instant::now();
     let error = world.run(controller, done).await.unwrap().unwrap_err();
     assert!(error.to_string().contains("ConfigMap"), "{error}");
-    assert_eq!(begin.elapsed(), Duration::from_secs(30));
+    assert_eq!(start.elapsed(), Duration::from_secs(30));
     assert!(world.seen.take().is_empty());
 }
 
 /// Proves controller/stop.
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_is_told_to_stop_while_its_caches_fill_stops_at_once() {
+async fn shutdown_while_caches_fill_stops_at_once() {
     let server = ApiServer::builder().build();
     let never = Duration::from_secs(100_000);
     let world = World::on(slow_reads(&server, "configmaps", never));
     world.account("a").await;
-    // Others use the informers too, and go on.
+    // The informers are shared and keep running.
     world.informers.start(&CancellationToken::new());
     let running = world.run(world.controller().owns::<ConfigMap>(), done);
     world.settle().await;
-    let begin = Instant::now();
+    let start = Instant::now();
     world.shutdown.cancel();
     running.await.unwrap().unwrap();
-    assert_eq!(begin.elapsed(), Duration::ZERO);
+    assert_eq!(start.elapsed(), Duration::ZERO);
     assert!(world.seen.take().is_empty());
 }
 
 /// Proves controller/stop.
 #[tokio::test(start_paused = true)]
-async fn stopping_finishes_what_runs_and_takes_nothing_new() {
+async fn shutdown_finishes_running_reconciles_only() {
     let world = World::new();
     for name in ["a", "b"] {
         world.account(name).await;
@@ -105,22 +105,22 @@ async fn stopping_finishes_what_runs_and_takes_nothing_new() {
     sleep(Duration::from_secs(5)).await;
     world.shutdown.cancel();
     let stopped = running.await.unwrap().unwrap();
-    assert_eq!(finished.load(Ordering::SeqCst), 1, "the one that ran");
+    assert_eq!(finished.load(Ordering::SeqCst), 1, "the running one");
     assert!(stopped.unfinished.is_empty());
     assert!(stopped.waiting >= 1, "{stopped:?}");
 }
 
 /// Proves controller/stop, queue/yields.
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_always_finds_a_key_lets_others_run_and_stops_when_told() {
-    // A test has to end: a controller that starves the rest gives up here.
+async fn busy_controller_yields_and_stops_on_shutdown() {
+    // Ends the test if the controller starves everything else.
     const ENOUGH: usize = 100_000;
     let world = World::new();
     let queue = WorkQueue::new("accounts");
     let runs = Arc::new(AtomicUsize::new(ENOUGH));
     let (count, again) = (Arc::clone(&runs), queue.clone());
     let running = world.run(world.controller().queue(queue.clone()), move |key, _| {
-        // Added while it is in process, a key is its own next.
+        // A key added while it is in process is its own next.
         if count.fetch_add(1, Ordering::SeqCst) < ENOUGH {
             again.add(key);
         }
@@ -135,15 +135,15 @@ async fn a_controller_that_always_finds_a_key_lets_others_run_and_stops_when_tol
     }
     world.shutdown.cancel();
     let before = runs.load(Ordering::SeqCst);
-    assert!(before < ENOUGH, "nobody else ran");
+    assert!(before < ENOUGH, "other tasks ran");
     let stopped = running.await.unwrap().unwrap();
-    assert_eq!(runs.load(Ordering::SeqCst), before, "it took another key");
+    assert_eq!(runs.load(Ordering::SeqCst), before, "no key was dequeued after the shutdown");
     assert_eq!(stopped.waiting + stopped.delayed, 1);
 }
 
 /// Proves controller/stop.
 #[tokio::test(start_paused = true)]
-async fn stopping_says_how_many_keys_had_no_turn_and_how_many_wait_for_a_time() {
+async fn stopped_controller_reports_ready_and_delayed_keys() {
     let world = World::new();
     for name in ["1-later", "2-busy", "3-next", "4-next"] {
         world.account(name).await;
@@ -165,7 +165,7 @@ async fn stopping_says_how_many_keys_had_no_turn_and_how_many_wait_for_a_time() 
 
 /// Proves controller/stop.
 #[tokio::test(start_paused = true)]
-async fn what_does_not_end_in_time_is_dropped_and_named() {
+async fn reconcile_that_does_not_end_is_dropped_and_reported() {
     let world = World::new();
     world.account("stuck").await;
     let controller = world.controller().stop_within(Duration::from_secs(3));
@@ -183,19 +183,19 @@ async fn what_does_not_end_in_time_is_dropped_and_named() {
         stopped.unfinished,
         [ObjectKey::namespaced("default", "stuck")]
     );
-    assert_eq!((stopped.waiting, stopped.delayed), (0, 0), "counted once");
+    assert_eq!((stopped.waiting, stopped.delayed), (0, 0), "not counted twice");
     assert_eq!(start.elapsed(), Duration::from_secs(3));
 }
 
 /// Proves controller/informer-stops.
 #[tokio::test(start_paused = true)]
-async fn a_controller_whose_informer_stops_ends_and_says_so() {
+async fn stopped_informer_ends_the_controller_with_an_error() {
     let world = World::new();
     world.account("a").await;
     let informing = CancellationToken::new();
     let controller = world.controller();
-    // Somebody else started the informers, and stops them.
-    let _kept = world.informers.informer::<ServiceAccount>();
+    // The informers are started and stopped independently.
+    let _informers = world.informers.informer::<ServiceAccount>();
     world.informers.start(&informing);
     let running = world.run(controller, done);
     world.settle().await;
@@ -207,13 +207,13 @@ async fn a_controller_whose_informer_stops_ends_and_says_so() {
 
 /// Proves controller/informer-stops.
 #[tokio::test(start_paused = true)]
-async fn an_informer_that_stops_before_it_has_filled_its_cache_ends_the_controller_too() {
+async fn informer_that_stops_before_sync_ends_the_controller() {
     let server = ApiServer::builder().build();
     let never = Duration::from_secs(100_000);
     let world = World::on(slow_reads(&server, "configmaps", never));
     world.account("a").await;
     let informing = CancellationToken::new();
-    let _kept = (
+    let _informers = (
         world.informers.informer::<ServiceAccount>(),
         world.informers.informer::<ConfigMap>(),
     );
@@ -228,9 +228,9 @@ async fn an_informer_that_stops_before_it_has_filled_its_cache_ends_the_controll
 
 /// Proves controller/informer-stops.
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_stops_leaves_the_informers_to_those_who_started_them() {
+async fn stopped_controller_leaves_shared_informers_running() {
     let world = World::new();
-    let _kept = world.informers.informer::<ServiceAccount>();
+    let _informers = world.informers.informer::<ServiceAccount>();
     world.informers.start(&world.shutdown);
     let first = CancellationToken::new();
     let (informers, stop) = (world.informers.clone(), first.clone());

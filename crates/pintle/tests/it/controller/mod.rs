@@ -1,5 +1,4 @@
-//! What a user of the `Controller` builder relies on, on the embedded API server under virtual
-//! time.
+//! The contract of the `Controller`, on the embedded API server under virtual time.
 
 mod apply;
 mod failures;
@@ -51,7 +50,7 @@ use tower::ServiceExt;
 type Accounts = Api<ServiceAccount>;
 type Maps = Api<ConfigMap>;
 
-/// One controller of ServiceAccounts under test, and the keys it reconciled.
+/// A controller of ServiceAccounts, and the keys it reconciled.
 struct World {
     client: Client,
     informers: InformerFactory,
@@ -59,7 +58,7 @@ struct World {
     seen: Seen,
 }
 
-/// The keys in the order in which they were reconciled, and when.
+/// The reconciled keys in order, with their times.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<(String, Duration)>>>);
 
@@ -71,7 +70,7 @@ impl Seen {
             .push((key.name().to_owned(), start.elapsed()));
     }
 
-    /// What was reconciled since the last time somebody asked.
+    /// Returns the names reconciled since the last call.
     fn take(&self) -> Vec<String> {
         self.0
             .lock()
@@ -110,7 +109,7 @@ impl World {
         Controller::new("accounts", &self.informers)
     }
 
-    /// Runs `controller`, noting each key before `reconcile` gets it.
+    /// Runs `controller`, recording each key before `reconcile` gets it.
     fn run<R>(
         &self,
         controller: Controller<ServiceAccount>,
@@ -192,7 +191,7 @@ fn controlled_by(api_version: &str, account: &ServiceAccount) -> OwnerReference 
     }
 }
 
-/// Merges `patch` into the object called `name`.
+/// Sends a merge patch for the object called `name`.
 async fn patch<K: Stored>(api: &Api<K>, name: &str, patch: Value) {
     api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
         .await
@@ -203,7 +202,7 @@ async fn delete<K: Stored>(api: &Api<K>, name: &str) {
     api.delete(name, &DeleteParams::default()).await.unwrap();
 }
 
-/// What the server gives back.
+/// A kind the server can return.
 trait Stored: Clone + Debug + DeserializeOwned {}
 
 impl<K: Clone + Debug + DeserializeOwned> Stored for K {}
@@ -212,7 +211,7 @@ async fn done(_: ObjectKey, _: Context) -> Result<Action, ReconcileError> {
     Ok(Action::await_change())
 }
 
-/// A client that gets the answers about all of `resource` only after `delay`.
+/// A client whose reads of `resource` take `delay`.
 fn slow_reads(server: &ApiServer, resource: &'static str, delay: Duration) -> Client {
     let service = server.service();
     let slow = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -229,7 +228,7 @@ fn slow_reads(server: &ApiServer, resource: &'static str, delay: Duration) -> Cl
     Client::new(slow, "default")
 }
 
-/// A client whose watches of `resource` deliver every event `delay` late.
+/// A client whose watches of `resource` deliver each event `delay` late.
 fn slow_watches(server: &ApiServer, resource: &'static str, delay: Duration) -> Client {
     let service = server.service();
     let slow = tower::service_fn(move |request: http::Request<kube::client::Body>| {

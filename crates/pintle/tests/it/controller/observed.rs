@@ -1,4 +1,4 @@
-//! What an operator sees of a controller: its metrics and its log.
+//! The metrics and the log of a controller.
 
 use std::{
     io::Write,
@@ -26,9 +26,9 @@ async fn create(client: &Client, name: &str) {
 
 /// Proves controller/metrics.
 #[tokio::test(start_paused = true)]
-async fn the_metrics_have_the_names_dashboards_know() {
+async fn metrics_have_controller_runtime_names() {
     let client = ApiServer::builder().build().client();
-    for name in ["fine", "later", "fails", "hopeless"] {
+    for name in ["fine", "later", "fails", "invalid"] {
         create(&client, name).await;
     }
     let (metrics, shutdown) = (Metrics::new(), CancellationToken::new());
@@ -41,8 +41,8 @@ async fn the_metrics_have_the_names_dashboards_know() {
         let reconcile = |key: pintle::cache::ObjectKey, _| async move {
             match key.name() {
                 "later" => Ok(Action::requeue_after(Duration::from_secs(3600))),
-                "fails" => Err(ReconcileError::retry("no luck")),
-                "hopeless" => Err(ReconcileError::terminal("never")),
+                "fails" => Err(ReconcileError::retry("unavailable")),
+                "invalid" => Err(ReconcileError::terminal("invalid")),
                 _ => Ok(Action::await_change()),
             }
         };
@@ -73,8 +73,8 @@ async fn the_metrics_have_the_names_dashboards_know() {
 
 /// Proves controller/span.
 #[tokio::test(start_paused = true)]
-async fn every_line_a_reconcile_logs_names_its_key_and_its_own_id() {
-    // Of the whole process: the lines of other tests are told apart by what they say.
+async fn log_lines_of_a_reconcile_carry_its_span() {
+    // For the whole process; lines of other tests are filtered out below.
     let text = Arc::new(Mutex::new(Vec::new()));
     let log = Text(text.clone());
     tracing_subscriber::fmt()
@@ -93,7 +93,7 @@ async fn every_line_a_reconcile_logs_names_its_key_and_its_own_id() {
     let stop = shutdown.clone();
     let running = tokio::spawn(async move {
         let reconcile = |_, cx: pintle::controller::Context| async move {
-            tracing::info!(told = cx.reconcile_id(), "hello from inside");
+            tracing::info!(id = cx.reconcile_id(), "hello from inside");
             Ok(Action::await_change())
         };
         controller.run_by_key(reconcile, &stop).await
@@ -108,8 +108,9 @@ async fn every_line_a_reconcile_logs_names_its_key_and_its_own_id() {
     for (line, name) in lines.iter().zip(["one", "two"]) {
         assert!(line.contains(r#"controller="maps""#), "{line}");
         assert!(line.contains(r#"namespace="default""#), "{line}");
+        assert!(line.contains("attempt=1"), "{line}");
         assert!(line.contains(&format!(r#"name="{name}""#)), "{line}");
-        let id = line.split("told=").nth(1).unwrap().trim();
+        let id = line.split(" id=").nth(1).unwrap().trim();
         assert!(line.contains(&format!("reconcile_id={id}")), "{line}");
         seen.push(id);
     }
@@ -134,7 +135,7 @@ impl Write for Text {
 
 /// Proves controller/predicates.
 #[tokio::test(start_paused = true)]
-async fn what_a_predicate_rejects_is_still_in_the_cache() {
+async fn rejected_object_is_still_in_the_cache() {
     let client = ApiServer::builder().build().client();
     for name in ["one", "two"] {
         create(&client, name).await;
@@ -143,7 +144,7 @@ async fn what_a_predicate_rejects_is_still_in_the_cache() {
     let informers = InformerFactory::new(client);
     let maps = informers.informer::<ConfigMap>().lister();
     informers.start(&shutdown);
-    let (seen, noted) = tokio::sync::mpsc::unbounded_channel();
+    let (seen, mut reconciled) = tokio::sync::mpsc::unbounded_channel();
     let only_one = Predicate::new(|_, map| map.key().name() == "one");
     let controller = Controller::<ConfigMap>::new("maps", &informers).filter(only_one);
     let stop = shutdown.clone();
@@ -155,9 +156,8 @@ async fn what_a_predicate_rejects_is_still_in_the_cache() {
         controller.run_by_key(reconcile, &stop).await
     });
     sleep(Duration::from_secs(1)).await;
-    let mut noted = noted;
-    assert_eq!(noted.try_recv().unwrap(), "one");
-    assert!(noted.try_recv().is_err());
+    assert_eq!(reconciled.try_recv().unwrap(), "one");
+    assert!(reconciled.try_recv().is_err());
     let names: Vec<_> = maps
         .namespace("default")
         .list()

@@ -1,4 +1,4 @@
-//! Own writes are recognised by group and kind, whatever Rust type a cache or a write has.
+//! Own writes are matched by group and kind, whatever the Rust type of the cache or the write.
 
 use std::{
     borrow::Cow,
@@ -29,7 +29,7 @@ use tokio::time::sleep;
 
 use super::{World, slow_watches};
 
-/// The part of a Secret that a frugal controller caches.
+/// A struct with a part of a Secret.
 #[derive(Clone, Debug, Deserialize)]
 struct SlimSecret {
     metadata: ObjectMeta,
@@ -106,7 +106,7 @@ async fn children_created_from_cache_of<K: Watchable>() -> usize {
 
 /// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
-async fn metadata_cache_is_waited_for() {
+async fn metadata_cache_is_awaited() {
     assert_eq!(
         children_created_from_cache_of::<PartialObjectMeta<Secret>>().await,
         1
@@ -115,21 +115,21 @@ async fn metadata_cache_is_waited_for() {
 
 /// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
-async fn cache_of_a_slim_struct_is_waited_for() {
+async fn cache_of_a_partial_struct_is_awaited() {
     assert_eq!(children_created_from_cache_of::<SlimSecret>().await, 1);
 }
 
 /// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
-async fn deletion_answered_with_the_object_is_waited_for() {
+async fn deletion_that_returns_the_object_is_awaited() {
     for scope in [Scope::all(), Scope::all().labels("team=ours")] {
-        assert_eq!(looks_at_a_deleted_service(scope).await, [true, false]);
+        assert_eq!(observe_service_deletion(scope).await, [true, false]);
     }
 }
 
-/// Deletes a Service, which the server answers with the Service itself, and returns whether the
-/// reconciles found it in their cache of `scope`.
-async fn looks_at_a_deleted_service(scope: Scope) -> Vec<bool> {
+/// Deletes a Service, for which the server returns the Service itself. Returns whether the reconciles
+/// found it in their cache of `scope`.
+async fn observe_service_deletion(scope: Scope) -> Vec<bool> {
     let server = ApiServer::builder().build();
     let world = World::on(slow_watches(&server, "services", Duration::from_secs(2)));
     let services: Api<Service> = Api::namespaced(world.client.clone(), "default");
@@ -142,8 +142,8 @@ async fn looks_at_a_deleted_service(scope: Scope) -> Vec<bool> {
     let source = KubeSource::<Service>::new(world.client.clone(), scope);
     let cached = SharedInformer::<Service>::new(source);
     world.informers.adopt(&(), &cached);
-    let looks = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&looks);
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&found);
     let controller = world.controller().watches::<Service>(|_, _| Vec::new());
     let _running = world.run(controller, move |key, cx| {
         let seen = Arc::clone(&seen);
@@ -163,16 +163,16 @@ async fn looks_at_a_deleted_service(scope: Scope) -> Vec<bool> {
     sleep(Duration::from_millis(100)).await;
     world.relabel("parent", 1).await;
     sleep(Duration::from_secs(60)).await;
-    looks.lock().unwrap().clone()
+    found.lock().unwrap().clone()
 }
 
 /// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
-async fn dynamic_write_is_waited_for_by_a_typed_cache() {
+async fn dynamic_write_is_awaited_in_a_typed_cache() {
     let server = ApiServer::builder().build();
     let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(2)));
-    let looks = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&looks);
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&found);
     let controller = world.controller().watches::<Secret>(|_, _| Vec::new());
     let _running = world.run(controller, move |key, cx| {
         let seen = Arc::clone(&seen);
@@ -194,10 +194,10 @@ async fn dynamic_write_is_waited_for_by_a_typed_cache() {
     sleep(Duration::from_millis(100)).await;
     world.relabel("parent", 1).await;
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(*looks.lock().unwrap(), [false, true]);
+    assert_eq!(*found.lock().unwrap(), [false, true]);
 }
 
-/// The value of the metric that `line` begins with.
+/// Returns the value of a metric.
 fn value(metrics: &Metrics, line: &str) -> f64 {
     let text = metrics.encode();
     let value = text.lines().find_map(|found| found.strip_prefix(line));
@@ -231,7 +231,7 @@ async fn waiting_for_own_writes_is_neither_work_nor_a_retry() {
     sleep(Duration::from_secs(2)).await;
     let of = |metric: &str| value(&metrics, &format!(r#"{metric}{{name="accounts"}}"#));
     let parked = r#"controller_runtime_reconcile_parked_total{controller="accounts"}"#;
-    assert!(value(&metrics, parked) > 0.5, "it waits");
+    assert!(value(&metrics, parked) > 0.5, "the key waits");
     assert!(of("workqueue_unfinished_work_seconds") < 0.001);
     assert!(of("workqueue_longest_running_processor_seconds") < 0.001);
     sleep(Duration::from_secs(30)).await;
@@ -241,7 +241,7 @@ async fn waiting_for_own_writes_is_neither_work_nor_a_retry() {
 
 /// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
-async fn own_writes_are_forgotten_without_another_run() {
+async fn own_writes_are_dropped_without_another_run() {
     let world = World::new();
     let metrics = Metrics::new();
     let controller = world

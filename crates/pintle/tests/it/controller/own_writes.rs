@@ -1,4 +1,4 @@
-//! A reconcile reads what the one before it wrote.
+//! Read your own writes: a reconcile sees what the previous one of its key wrote.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{World, named, slow_watches};
 
-/// A child of the parent, whose name the server finds.
+/// A child with a generated name.
 fn child_in(namespace: &str) -> Secret {
     let labels = BTreeMap::from([("parent".to_owned(), "parent".to_owned())]);
     let metadata = ObjectMeta {
@@ -41,9 +41,8 @@ fn child_in(namespace: &str) -> Secret {
     }
 }
 
-/// A reconcile that makes a child unless the cache shows one: right only if the cache shows what
-/// was made before.
-async fn one_child_each(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
+/// Creates a child unless the cache shows one. Correct only if the cache shows the previous one.
+async fn create_one_child(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
     if cx.lister::<ServiceAccount>()?.get(&key).is_none() || key.name() != "parent" {
         return Ok(Action::await_change());
     }
@@ -57,16 +56,16 @@ async fn one_child_each(key: ObjectKey, cx: Context) -> Result<Action, Reconcile
     Ok(Action::await_change())
 }
 
-/// Makes the parent change faster than the cache of its children follows; how many children come
-/// of it?
-async fn children_made(
+/// Changes the parent faster than the cache of its children follows. Returns the number of children
+/// created.
+async fn children_created(
     controller: impl FnOnce(Controller<ServiceAccount>) -> Controller<ServiceAccount>,
 ) -> usize {
     let server = ApiServer::builder().build();
     let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(2)));
     let _running = world.run(
         controller(world.controller().watches::<Secret>(|_, _| Vec::new())),
-        one_child_each,
+        create_one_child,
     );
     sleep(Duration::from_secs(30)).await;
     world.account("parent").await;
@@ -84,17 +83,14 @@ async fn children_made(
 
 /// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_sees_what_the_one_before_wrote() {
-    let careless = children_made(Controller::without_reading_own_writes).await;
-    assert!(
-        careless > 1,
-        "without it the classic bug shows: {careless} children"
-    );
-    assert_eq!(children_made(|controller| controller).await, 1);
+async fn reconcile_sees_the_previous_create() {
+    let stale = children_created(Controller::without_reading_own_writes).await;
+    assert!(stale > 1, "a stale cache creates duplicates: {stale}");
+    assert_eq!(children_created(|controller| controller).await, 1);
 }
 
-/// Makes a Secret in `namespace` for the parent, at each of its runs.
-async fn one_more_in(
+/// Creates a Secret in `namespace` at each run of the parent.
+async fn create_in(
     namespace: &'static str,
     key: ObjectKey,
     cx: Context,
@@ -107,7 +103,7 @@ async fn one_more_in(
 
 /// Proves controller/read-your-writes-bounded.
 #[tokio::test(start_paused = true)]
-async fn a_key_that_waits_too_long_for_its_own_writes_runs_anyway() {
+async fn key_runs_anyway_when_its_writes_do_not_appear() {
     let server = ApiServer::builder().build();
     let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(40)));
     let metrics = Metrics::new();
@@ -116,7 +112,7 @@ async fn a_key_that_waits_too_long_for_its_own_writes_runs_anyway() {
         .watches::<Secret>(|_, _| Vec::new())
         .metrics(&metrics)
         .read_own_writes_within(Duration::from_secs(7));
-    let _running = world.run(controller, |key, cx| one_more_in("default", key, cx));
+    let _running = world.run(controller, |key, cx| create_in("default", key, cx));
     sleep(Duration::from_secs(200)).await;
     world.account("parent").await;
     sleep(Duration::from_millis(100)).await;
@@ -124,7 +120,7 @@ async fn a_key_that_waits_too_long_for_its_own_writes_runs_anyway() {
     world.relabel("parent", 1).await;
     sleep(Duration::from_secs(5)).await;
     assert!(world.seen.take().is_empty(), "parked");
-    // Meanwhile the one worker is free for others.
+    // The only worker is free meanwhile.
     world.account("other").await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(world.seen.take(), ["other"]);
@@ -137,10 +133,10 @@ async fn a_key_that_waits_too_long_for_its_own_writes_runs_anyway() {
     }
 }
 
-/// Deletes a child while the cache of children, of those in `scope`, follows two seconds late. What
-/// do the reconciles see of it: is it there, and if so, is it being deleted? And was one of them let
-/// through without knowing?
-async fn looks_at_a_deletion(
+/// Deletes a child while the cache of children in `scope` is two seconds behind. Returns what each
+/// reconcile sees of the child (none if it is gone, otherwise whether it is being deleted), and
+/// whether one of them ran on a stale cache.
+async fn observe_deletion(
     scope: Scope,
     finalizers: Option<Vec<String>>,
 ) -> (Vec<Option<bool>>, bool) {
@@ -160,8 +156,8 @@ async fn looks_at_a_deletion(
         .create(&PostParams::default(), &secret)
         .await
         .unwrap();
-    let (looks, metrics) = (Arc::new(Mutex::new(Vec::new())), Metrics::new());
-    let seen = Arc::clone(&looks);
+    let (seen, metrics) = (Arc::new(Mutex::new(Vec::new())), Metrics::new());
+    let observed = Arc::clone(&seen);
     let secrets = KubeSource::<Secret>::new(world.client.clone(), scope);
     let secrets = SharedInformer::<Secret>::new(secrets);
     world.informers.adopt(&(), &secrets);
@@ -170,13 +166,13 @@ async fn looks_at_a_deletion(
         .watches::<Secret>(|_, _| Vec::new())
         .metrics(&metrics);
     let _running = world.run(controller, move |key, cx| {
-        let seen = Arc::clone(&seen);
+        let observed = Arc::clone(&observed);
         async move {
             if key.name() == "parent" {
                 let child = cx.lister::<Secret>()?.namespace("default").get("child");
-                let look = child.as_ref().map(Object::is_being_deleted);
-                seen.lock().unwrap().push(look);
-                if let Some(child) = child.filter(|_| look == Some(false)) {
+                let deleting = child.as_ref().map(Object::is_being_deleted);
+                observed.lock().unwrap().push(deleting);
+                if let Some(child) = child.filter(|_| deleting == Some(false)) {
                     cx.delete(&child).await?;
                 }
             }
@@ -191,33 +187,33 @@ async fn looks_at_a_deletion(
     }
     sleep(Duration::from_secs(60)).await;
     let stale = r#"controller_runtime_reconcile_stale_total{controller="accounts"} 0"#;
-    let looks = looks.lock().unwrap().clone();
-    (looks, !metrics.encode().contains(stale))
+    let seen = seen.lock().unwrap().clone();
+    (seen, !metrics.encode().contains(stale))
 }
 
 /// Proves controller/read-your-writes, controller/read-your-writes-bounded.
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_does_not_see_what_the_one_before_deleted() {
+async fn reconcile_does_not_see_what_was_deleted() {
     for scope in [Scope::all(), Scope::all().labels("team=ours")] {
         let case = scope.to_string();
-        let (looks, stale) = looks_at_a_deletion(scope, None).await;
-        assert_eq!(looks, [Some(false), None], "{case}");
+        let (seen, stale) = observe_deletion(scope, None).await;
+        assert_eq!(seen, [Some(false), None], "{case}");
         assert!(!stale, "{case}");
     }
 }
 
 /// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_sees_that_what_the_one_before_deleted_is_held_by_a_finalizer() {
+async fn reconcile_sees_a_deleted_object_held_by_a_finalizer() {
     let held = vec!["example.com/hold".to_owned()];
-    let (looks, stale) = looks_at_a_deletion(Scope::all(), Some(held)).await;
-    assert_eq!(looks, [Some(false), Some(true)]);
-    assert!(!stale, "nobody waits for it to be gone");
+    let (seen, stale) = observe_deletion(Scope::all(), Some(held)).await;
+    assert_eq!(seen, [Some(false), Some(true)]);
+    assert!(!stale, "its removal is not awaited");
 }
 
 /// Proves controller/read-your-writes-bounded.
 #[tokio::test(start_paused = true)]
-async fn a_write_that_a_cache_may_never_show_is_not_waited_for() {
+async fn write_that_a_cache_may_never_show_is_not_awaited() {
     type Source = KubeSource<Secret>;
     let late: fn(Source) -> Source = |secrets| {
         secrets.tweak_list_options(|options| options.label_selector = Some("team=ours".into()))
@@ -251,7 +247,7 @@ async fn a_write_that_a_cache_may_never_show_is_not_waited_for() {
         let secrets = SharedInformer::<Secret>::new(secrets);
         world.informers.adopt(&(), &secrets);
         let controller = world.controller().watches::<Secret>(|_, _| Vec::new());
-        let _running = world.run(controller, move |key, cx| one_more_in(written, key, cx));
+        let _running = world.run(controller, move |key, cx| create_in(written, key, cx));
         sleep(Duration::from_secs(200)).await;
         world.account("parent").await;
         world.settle().await;
@@ -264,25 +260,25 @@ async fn a_write_that_a_cache_may_never_show_is_not_waited_for() {
 
 /// Proves controller/stop.
 #[tokio::test(start_paused = true)]
-async fn a_stop_does_not_wait_for_a_key_that_waits_for_its_own_writes() {
+async fn shutdown_does_not_wait_for_parked_keys() {
     let server = ApiServer::builder().build();
     let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(40)));
     let controller = world
         .controller()
         .watches::<Secret>(|_, _| Vec::new())
         .read_own_writes_within(Duration::from_secs(20));
-    let running = world.run(controller, |key, cx| one_more_in("default", key, cx));
+    let running = world.run(controller, |key, cx| create_in("default", key, cx));
     sleep(Duration::from_secs(200)).await;
     world.account("parent").await;
     world.settle().await;
     world.relabel("parent", 1).await;
     world.settle().await;
     assert_eq!(world.seen.take(), ["parent"], "the second run waits");
-    let begin = Instant::now();
+    let start = Instant::now();
     world.shutdown.cancel();
     let stopped = running.await.unwrap().unwrap();
-    assert_eq!(begin.elapsed(), Duration::ZERO);
+    assert_eq!(start.elapsed(), Duration::ZERO);
     assert!(stopped.unfinished.is_empty(), "{stopped:?}");
-    // As it lets go before or after the queue is shut.
+    // Depends on whether it is released before or after the queue shuts down.
     assert_eq!(stopped.waiting + stopped.delayed, 1);
 }

@@ -1,4 +1,4 @@
-//! What becomes of a key after its reconcile.
+//! What happens to a key after its reconcile.
 
 use std::{
     sync::{
@@ -20,8 +20,8 @@ use super::World;
 
 /// Proves controller/outcomes, controller/user-panics, controller/timeout.
 #[tokio::test(start_paused = true)]
-async fn what_a_reconcile_returns_decides_when_its_key_runs_again() {
-    // A result, and the waits in milliseconds before the runs that follow it (tried three times).
+async fn result_decides_when_the_key_runs_again() {
+    // A result, and the milliseconds before each further run, up to three runs.
     let cases: [(&str, &[u64]); 6] = [
         ("done", &[]),
         ("later", &[10_000, 10_000]),
@@ -45,8 +45,8 @@ async fn what_a_reconcile_returns_decides_when_its_key_runs_again() {
                 match if done { "done" } else { case } {
                     "done" => Ok(Action::await_change()),
                     "later" => Ok(Action::requeue_after(Duration::from_secs(10))),
-                    "error" => Err(ReconcileError::retry("no luck")),
-                    "terminal" => Err(ReconcileError::terminal("never")),
+                    "error" => Err(ReconcileError::retry("unavailable")),
+                    "terminal" => Err(ReconcileError::terminal("invalid")),
                     "panic" => panic!("oh no"),
                     _ => std::future::pending().await,
                 }
@@ -84,7 +84,7 @@ async fn what_a_reconcile_returns_decides_when_its_key_runs_again() {
 
 /// Proves queue/priority-merge.
 #[tokio::test(start_paused = true)]
-async fn a_key_runs_again_at_the_priority_its_reconcile_asked_for() {
+async fn key_runs_again_at_the_requested_priority() {
     let world = World::new();
     world.account("0-urgent").await;
     for number in 10..40 {
@@ -112,31 +112,31 @@ async fn a_key_runs_again_at_the_priority_its_reconcile_asked_for() {
 
 /// Proves controller/not-watched.
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_the_controller_does_not_watch_is_refused_by_name() {
+async fn lister_of_an_unwatched_kind_is_an_error() {
     let world = World::new();
     world.account("a").await;
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (sender, mut receiver) = mpsc::unbounded_channel();
     let controller = world.controller().owns::<ConfigMap>();
     let _running = world.run(controller, move |_, cx| {
-        let answers = (
+        let results = (
             cx.lister::<ServiceAccount>().is_ok(),
             cx.lister::<ConfigMap>().is_ok(),
             cx.lister::<Secret>().unwrap_err().to_string(),
         );
-        tell.send(answers).unwrap();
+        sender.send(results).unwrap();
         async { Ok(Action::await_change()) }
     });
-    let (primary, owned, refusal) = told.recv().await.unwrap();
+    let (primary, owned, error) = receiver.recv().await.unwrap();
     assert!(primary && owned);
     assert_eq!(
-        refusal,
+        error,
         "controller accounts has no cache of Secret: add .owns::<Secret>() or .watches::<Secret>(…)"
     );
 }
 
 /// Proves controller/worker-count.
 #[tokio::test(start_paused = true)]
-async fn as_many_keys_are_reconciled_at_once_as_there_are_workers() {
+async fn workers_bound_concurrent_reconciles() {
     let world = World::new();
     for number in 0..10 {
         world.account(&format!("a{number}")).await;
@@ -159,7 +159,7 @@ async fn as_many_keys_are_reconciled_at_once_as_there_are_workers() {
 
 /// An error that panics when it is dropped.
 #[derive(Debug, thiserror::Error)]
-#[error("a bomb")]
+#[error("panics on drop")]
 struct Bomb;
 
 impl Drop for Bomb {
@@ -170,7 +170,7 @@ impl Drop for Bomb {
 
 /// Proves controller/user-panics.
 #[tokio::test(start_paused = true)]
-async fn what_panics_beside_a_reconcile_costs_no_worker() {
+async fn panic_outside_a_reconcile_costs_no_worker() {
     let world = World::new();
     for name in ["bomb", "other"] {
         world.account(name).await;

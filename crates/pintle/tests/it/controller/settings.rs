@@ -1,4 +1,4 @@
-//! No setting, however large, makes a controller panic.
+//! Every setting accepts every duration.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ async fn informer_takes_any_duration() {
     let (running, stop) = (accounts.clone(), world.shutdown.clone());
     let running = tokio::spawn(async move { running.run(&stop).await });
     assert!(accounts.synced().await);
-    // Long enough for bookmarks, which the watchdog listens for.
+    // Long enough for bookmarks, which feed the watchdog.
     sleep(Duration::from_secs(600)).await;
     world.account("late").await;
     world.settle().await;
@@ -90,7 +90,7 @@ async fn factory_takes_any_duration() {
         .resync_of::<ConfigMap>(LONG);
     let accounts = informers.informer::<ServiceAccount>();
     let maps = informers.informer::<ConfigMap>();
-    // A shorter period of one handler makes the informer look at all of them.
+    // A handler with a shorter period makes the informer check all of them.
     let _often = maps
         .handler()
         .resync(Duration::from_secs(30))

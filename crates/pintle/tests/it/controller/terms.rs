@@ -1,4 +1,4 @@
-//! A leader that loses its lease and gains it again runs the same controller on the same factory.
+//! A leader that loses and regains its lease runs the same controller on the same factory.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::World;
 
-/// One term of a controller of service accounts that owns config maps.
+/// Runs a controller of ServiceAccounts for one term.
 fn term(world: &World) -> (CancellationToken, JoinHandle<()>) {
     let (informers, seen, end) = (
         world.informers.clone(),
@@ -65,7 +65,7 @@ async fn second_term_works_while_a_lister_of_the_first_is_held() {
     assert_eq!(world.seen.take(), ["a"]);
     finish(first).await;
 
-    // Nothing follows the server between the terms.
+    // Between the terms no informer runs.
     world.account("b").await;
     world.settle().await;
     assert_eq!(names(&held), ["a"]);
@@ -75,7 +75,7 @@ async fn second_term_works_while_a_lister_of_the_first_is_held() {
     let mut seen = world.seen.take();
     seen.sort_unstable();
     assert_eq!(seen, ["a", "b"]);
-    assert_eq!(names(&held), ["a", "b"], "the lister follows");
+    assert_eq!(names(&held), ["a", "b"], "the lister is updated");
     assert_eq!(held.by_index("name", "b").unwrap().len(), 1);
     world.account("c").await;
     world.settle().await;

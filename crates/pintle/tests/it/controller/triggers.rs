@@ -1,4 +1,4 @@
-//! Which changes wake which keys, and before which others.
+//! Which changes enqueue which keys, and at which priority.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,7 +18,7 @@ use super::{World, controlled_by, delete, done, named, patch};
 
 /// Proves controller/owner-wakes.
 #[tokio::test(start_paused = true)]
-async fn a_change_of_an_owned_object_wakes_its_owner_by_group_and_kind() {
+async fn change_enqueues_the_owner_by_group_and_kind() {
     let world = World::new();
     let (a, b) = (world.account("a").await, world.account("b").await);
     let _running = world.run(world.controller().owns::<ConfigMap>(), done);
@@ -35,11 +35,11 @@ async fn a_change_of_an_owned_object_wakes_its_owner_by_group_and_kind() {
             Some(controlled_by("other.example/v1", &b)),
         )
         .await;
-    world.map("of-nobody", None).await;
+    world.map("without-owner", None).await;
     world.settle().await;
     assert!(world.seen.take().is_empty());
 
-    // It changes hands: whoever lost it hears of it too.
+    // After a change of owner, the former one is enqueued too.
     let moved = json!({"metadata": {"ownerReferences": [controlled_by("v1", &b)]}});
     patch(&world.maps(), "ours", moved).await;
     world.settle().await;
@@ -52,7 +52,7 @@ async fn a_change_of_an_owned_object_wakes_its_owner_by_group_and_kind() {
 
 /// Proves controller/owner-wakes.
 #[tokio::test(start_paused = true)]
-async fn an_owner_without_namespace_is_found_from_inside_one() {
+async fn cluster_scoped_owner_of_a_namespaced_object_is_found() {
     let world = World::new();
     let nodes: Api<Node> = Api::all(world.client.clone());
     let node = Node {
@@ -107,7 +107,7 @@ async fn only_the_controlling_owner_is_enqueued() {
 
 /// Proves controller/owner-wakes, controller/mapper.
 #[tokio::test(start_paused = true)]
-async fn a_mapping_is_asked_about_both_sides_and_wakes_each_key_once() {
+async fn mapper_sees_old_and_new_state_and_enqueues_each_key_once() {
     let world = World::new();
     for name in ["old", "new", "other"] {
         world.account(name).await;
@@ -132,14 +132,14 @@ async fn a_mapping_is_asked_about_both_sides_and_wakes_each_key_once() {
 
     patch(&world.maps(), "pointer", json!({"data": {"to": "new"}})).await;
     world.settle().await;
-    let mut woken = world.seen.take();
-    woken.sort();
-    assert_eq!(woken, ["new", "old"]);
+    let mut enqueued = world.seen.take();
+    enqueued.sort();
+    assert_eq!(enqueued, ["new", "old"]);
 }
 
 /// Proves controller/predicates, controller/deletion-passes-predicates.
 #[tokio::test(start_paused = true)]
-async fn predicates_leave_out_updates_but_never_a_deletion() {
+async fn predicate_drops_updates_but_no_deletion() {
     let world = World::new();
     world.account("a").await;
     let nothing = Predicate::new(|_, _| false);
@@ -158,19 +158,19 @@ async fn predicates_leave_out_updates_but_never_a_deletion() {
 
 /// Proves controller/predicates.
 #[tokio::test(start_paused = true)]
-async fn a_label_predicate_admits_label_changes_only() {
+async fn label_predicate_admits_label_changes_only() {
     let world = World::new();
     world.account("a").await;
     let _running = world.run(world.controller().filter(Predicate::labels_changed()), done);
     world.settle().await;
     world.seen.take();
-    for (change, wakes) in [
+    for (change, runs) in [
         (json!({"metadata": {"annotations": {"x": "y"}}}), 0),
         (json!({"metadata": {"labels": {"x": "y"}}}), 1),
     ] {
         patch(&world.accounts(), "a", change).await;
         world.settle().await;
-        assert_eq!(world.seen.take().len(), wakes);
+        assert_eq!(world.seen.take().len(), runs);
     }
 }
 
@@ -182,14 +182,14 @@ async fn predicates_combine_and_select_by_label() {
         world.account(name).await;
     }
     let ours = || Predicate::labels_match("team=ours".parse().unwrap());
-    // Ours, or whatever changes an annotation; but nothing that is not new or really changed.
+    // Ours, or with a changed annotation; and not a resync.
     let interesting = ours()
         .or((!ours()).and(Predicate::annotations_changed()))
         .and(Predicate::resource_version_changed());
     let _running = world.run(world.controller().filter(interesting), done);
     world.settle().await;
     world.seen.take();
-    for (name, change, wakes) in [
+    for (name, change, runs) in [
         ("plain", json!({"metadata": {"labels": {"x": "y"}}}), 0),
         ("plain", json!({"metadata": {"annotations": {"x": "y"}}}), 1),
         ("ours", json!({"metadata": {"labels": {"team": "ours"}}}), 1),
@@ -197,13 +197,13 @@ async fn predicates_combine_and_select_by_label() {
     ] {
         patch(&world.accounts(), name, change).await;
         world.settle().await;
-        assert_eq!(world.seen.take().len(), wakes, "{name}");
+        assert_eq!(world.seen.take().len(), runs, "{name}");
     }
 }
 
 /// Proves controller/predicates.
 #[tokio::test(start_paused = true)]
-async fn of_several_filters_every_one_must_admit_a_change() {
+async fn every_filter_must_admit_a_change() {
     let world = World::new();
     world.account("a").await;
     let controller = world
@@ -213,20 +213,20 @@ async fn of_several_filters_every_one_must_admit_a_change() {
     let _running = world.run(controller, done);
     world.settle().await;
     world.seen.take();
-    for (change, wakes) in [
+    for (change, runs) in [
         (json!({"labels": {"x": "1"}}), 0),
         (json!({"annotations": {"x": "1"}}), 0),
         (json!({"labels": {"x": "2"}, "annotations": {"x": "2"}}), 1),
     ] {
         patch(&world.accounts(), "a", json!({ "metadata": change })).await;
         world.settle().await;
-        assert_eq!(world.seen.take().len(), wakes);
+        assert_eq!(world.seen.take().len(), runs);
     }
 }
 
 /// Proves controller/user-panics.
 #[tokio::test(start_paused = true)]
-async fn a_panicking_predicate_or_mapping_loses_no_other_key() {
+async fn panicking_predicate_or_mapper_loses_no_other_key() {
     let world = World::new();
     let account = world.account("a").await;
     let controller = world
@@ -242,8 +242,8 @@ async fn a_panicking_predicate_or_mapping_loses_no_other_key() {
     assert_eq!(world.seen.take(), ["a"]);
 }
 
-/// Fifty objects, each reconciled for a second, and `after` some time one that is new: it has its
-/// turn before what was there.
+/// Creates an object `after` some time, while fifty others are reconciled for a second each. The new
+/// one overtakes them.
 async fn assert_overtakes(world: World, after: Duration) {
     for number in 0..50 {
         world.account(&format!("bulk-{number:02}")).await;
@@ -263,22 +263,22 @@ async fn assert_overtakes(world: World, after: Duration) {
 
 /// Proves controller/low-priority-resync.
 #[tokio::test(start_paused = true)]
-async fn a_real_change_overtakes_the_initial_list() {
+async fn change_overtakes_the_initial_list() {
     assert_overtakes(World::new(), Duration::from_millis(1500)).await;
 }
 
 /// Proves controller/low-priority-resync.
 #[tokio::test(start_paused = true)]
-async fn a_real_change_overtakes_a_resync() {
+async fn change_overtakes_a_resync() {
     let mut world = World::new();
     world.informers = world.informers.resync(Duration::from_secs(10));
-    // The first list is long done, and there is always some of the last resync left.
+    // The first list is done, and the last resync is always in progress.
     assert_overtakes(world, Duration::from_millis(200_500)).await;
 }
 
 /// Proves controller/predicates, controller/deletion-passes-predicates.
 #[tokio::test(start_paused = true)]
-async fn a_predicate_of_another_kind_leaves_out_its_updates_but_no_deletion() {
+async fn predicate_of_a_watched_kind_drops_updates_but_no_deletion() {
     let world = World::new();
     world.account("a").await;
     let nothing = Predicate::new(|_, _| false);

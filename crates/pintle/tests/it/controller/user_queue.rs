@@ -1,4 +1,4 @@
-//! A queue that the user gave to the controller stays the user's.
+//! A queue passed to the controller stays the user's.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn run_returns_when_the_user_shuts_the_queue_down() {
     queue.shut_down();
     let stopped = timeout(Duration::from_secs(60), running).await;
     let stopped = stopped.expect("it returns").unwrap().unwrap();
-    assert_eq!(world.seen.take(), ["a", "b"], "what was ready still ran");
+    assert_eq!(world.seen.take(), ["a", "b"], "ready keys still ran");
     assert_eq!(stopped.reason, StopReason::QueueShutDown);
     assert!(stopped.unfinished.is_empty());
 }
@@ -61,13 +61,13 @@ async fn stopping_leaves_the_users_queue_open() {
     assert_eq!(world.seen.take(), ["a"]);
     assert!(!queue.is_shut_down());
 
-    // What is added between two runs waits for the second.
-    queue.add(key("kept"));
+    // A key added between two runs waits for the second.
+    queue.add(key("queued"));
     assert_eq!(queue.len(), 1);
     let again = World::on(world.client.clone());
     let _running = again.run(again.controller().queue(queue), done);
     again.settle().await;
     let mut seen = again.seen.take();
     seen.sort_unstable();
-    assert_eq!(seen, ["a", "kept"]);
+    assert_eq!(seen, ["a", "queued"]);
 }
