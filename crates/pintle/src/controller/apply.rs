@@ -460,7 +460,13 @@ struct Stored {
 impl Stored {
     fn of(config: &Value, object: &Value) -> Self {
         let mut hasher = DefaultHasher::new();
-        let is_complete = hash_named(config, Some(object), &mut hasher);
+        let mut is_complete = true;
+        for (name, value) in config.as_object().into_iter().flatten() {
+            // The items of a list have neither.
+            if !matches!(name.as_str(), "apiVersion" | "kind") {
+                is_complete &= hash_named(value, object.get(name), &mut hasher);
+            }
+        }
         Self {
             digest: hasher.finish(),
             is_complete,

@@ -345,7 +345,10 @@ async fn apply_conflicts_unless_forced() {
     }
     type Seen = Mutex<Vec<&'static str>>;
     let world = World::new();
-    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "theirs"}});
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "shared"}, "data": {"k": "theirs"},
+    });
     let params = PatchParams::apply("other");
     let maps: Api<ConfigMap> = world.maps();
     maps.patch("shared", &params, &Patch::Apply(theirs))

@@ -4,11 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use pintle::{
-    cache::ObjectKey,
-    controller::Action,
-    finalizer::Guard,
-    metrics::Metrics,
-    queue::WorkQueue,
+    cache::ObjectKey, controller::Action, finalizer::Guard, metrics::Metrics, queue::WorkQueue,
 };
 use pintle_apiserver::ApiServer;
 use tokio::time::sleep;

@@ -137,7 +137,11 @@ async fn busy_controller_yields_and_stops_on_shutdown() {
     let before = runs.load(Ordering::SeqCst);
     assert!(before < ENOUGH, "other tasks ran");
     let stopped = running.await.unwrap().unwrap();
-    assert_eq!(runs.load(Ordering::SeqCst), before, "no key was dequeued after the shutdown");
+    assert_eq!(
+        runs.load(Ordering::SeqCst),
+        before,
+        "no key was dequeued after the shutdown"
+    );
     assert_eq!(stopped.waiting + stopped.delayed, 1);
 }
 
@@ -183,7 +187,11 @@ async fn reconcile_that_does_not_end_is_dropped_and_reported() {
         stopped.unfinished,
         [ObjectKey::namespaced("default", "stuck")]
     );
-    assert_eq!((stopped.waiting, stopped.delayed), (0, 0), "not counted twice");
+    assert_eq!(
+        (stopped.waiting, stopped.delayed),
+        (0, 0),
+        "not counted twice"
+    );
     assert_eq!(start.elapsed(), Duration::from_secs(3));
 }
 

@@ -111,11 +111,11 @@ fn error_policy(account: Arc<ServiceAccount>, error: &Error, cx: Context<State>)
 /// Proves controller/error-policy, controller/attempt.
 #[tokio::test(start_paused = true)]
 async fn error_policy_decides_about_retries() {
-    for (error, lines) in [
-        (|| Error::Busy, &["a: busy, try 1", "a: busy, try 2"][..]),
+    let cases: [(fn() -> Error, &[&str]); 2] = [
+        (|| Error::Busy, &["a: busy, try 1", "a: busy, try 2"]),
         (|| Error::Invalid, &["a: invalid, try 1"]),
-    ] as [(fn() -> Error, &[&str]); 2]
-    {
+    ];
+    for (error, lines) in cases {
         let world = World::new();
         let state = State::default();
         world.account("a").await;
