@@ -270,6 +270,14 @@ impl<K: Clone> Held<'_, K> {
     pub fn object(&self) -> &K {
         &self.object
     }
+
+    /// Returns the object if the finalizer was stored just now.
+    pub(crate) fn into_stored(self) -> Option<K> {
+        match self.object {
+            Cow::Owned(stored) => Some(stored),
+            Cow::Borrowed(_) => None,
+        }
+    }
 }
 
 impl<K: Clone> fmt::Debug for Held<'_, K> {

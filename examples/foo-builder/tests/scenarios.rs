@@ -1,5 +1,7 @@
 //! The scenarios of the sample controller, played by the builder's form of it.
 
+#![allow(clippy::expect_used, reason = "a failed expectation fails the test")]
+
 use futures::{FutureExt, future::BoxFuture};
 use kube::Client;
 use pintle::{clock::Clock, informer::InformerFactory};

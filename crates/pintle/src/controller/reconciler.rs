@@ -54,9 +54,7 @@ where
         async move {
             match finalizer.guard(&cx, &*object).await? {
                 Guard::Held(held) => {
-                    let stored = (!std::ptr::eq(held.object(), &*object))
-                        .then(|| Arc::new(held.object().clone()));
-                    drop(held);
+                    let stored = held.into_stored().map(Arc::new);
                     Ok(Step::Reconcile(stored.unwrap_or(object)))
                 }
                 Guard::CleanUp(deleting) => {

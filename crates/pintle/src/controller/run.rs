@@ -180,15 +180,15 @@ impl<K: Watchable, S: Send + Sync + 'static> Controller<K, S> {
     }
 }
 
-/// The result of one reconcile.
-type Reconciled = BoxFuture<'static, Result<Action, ReconcileError>>;
+/// Reconciles one key.
+type Call<R> = fn(Arc<R>, Inner) -> BoxFuture<'static, Result<Action, ReconcileError>>;
 
 impl<K: Watchable, S: Send + Sync + 'static, E: 'static> Controller<K, S, E> {
     async fn run_with<F: Send + Sync + 'static>(
         self,
         reconcile: F,
         shutdown: &CancellationToken,
-        call: fn(Arc<Reconciler<K, S, E, F>>, Inner) -> Reconciled,
+        call: Call<Reconciler<K, S, E, F>>,
     ) -> Result<Stopped, ControllerError> {
         let Self {
             settings,

@@ -123,7 +123,7 @@ fn changed(results: &[Result<bool, ApplyError>]) -> Vec<bool> {
         .collect()
 }
 
-fn child(data: Value) -> Value {
+fn child(data: &Value) -> Value {
     json!({"metadata": {"name": "child", "labels": {"app": "web"}}, "data": data})
 }
 
@@ -133,7 +133,7 @@ async fn child_is_written_only_when_something_differs() {
     let fixture = Fixture::new();
     let account = fixture.world.account("a").await;
     // Created, and seen by the reconcile that its own event causes.
-    let results = fixture.ask(child(json!({"k": "1"}))).await;
+    let results = fixture.ask(child(&json!({"k": "1"}))).await;
     assert_eq!(changed(&results), [true, false]);
     assert_eq!(fixture.requests.take(), ["GET child", "PATCH child"]);
     let stored = fixture.child().await;
@@ -163,7 +163,7 @@ async fn child_is_written_only_when_something_differs() {
     assert_eq!(stored.labels()["team"], "shop");
 
     // A field that is left out is removed.
-    let results = fixture.ask(child(json!({"l": "2"}))).await;
+    let results = fixture.ask(child(&json!({"l": "2"}))).await;
     assert_eq!(changed(&results), [true, false]);
     let data = fixture.child().await.data.unwrap();
     assert_eq!(data.keys().collect::<Vec<_>>(), ["l", "other"]);
@@ -180,7 +180,7 @@ async fn first_reconcile_after_a_start_applies_once() {
     };
     fixture.world.account("a").await;
     fixture.start(&server);
-    fixture.ask(child(json!({"k": "1"}))).await;
+    fixture.ask(child(&json!({"k": "1"}))).await;
     fixture.world.shutdown.cancel();
     sleep(Duration::from_secs(1)).await;
     fixture.requests.take();
@@ -202,7 +202,7 @@ async fn foreign_object_is_not_adopted() {
     let other = fixture.world.account("b").await;
     fixture.world.map("child", None).await;
     fixture.world.settle().await;
-    let results = fixture.ask(child(json!({"k": "1"}))).await;
+    let results = fixture.ask(child(&json!({"k": "1"}))).await;
     let Err(error) = &results[0] else {
         panic!("{results:?}")
     };
@@ -215,7 +215,7 @@ async fn foreign_object_is_not_adopted() {
     let owners = json!({"metadata": {"ownerReferences": [controlled_by("v1", &other)]}});
     patch(&fixture.world.maps(), "child", owners).await;
     fixture.settle().await;
-    let results = fixture.ask(child(json!({"k": "2"}))).await;
+    let results = fixture.ask(child(&json!({"k": "2"}))).await;
     let Err(ApplyError::Owner(OwnerError::AlreadyControlled { name, .. })) = &results[0] else {
         panic!("{results:?}")
     };
@@ -247,7 +247,8 @@ async fn foreign_object_missing_from_the_cache_is_not_adopted() {
     tokio::spawn(async move { controller.run(reconcile, &shutdown).await });
     sleep(Duration::from_secs(60)).await;
     world.map("child", None).await;
-    let annotations = json!({"metadata": {"annotations": {"child": child(json!({})).to_string()}}});
+    let annotations =
+        json!({"metadata": {"annotations": {"child": child(&json!({})).to_string()}}});
     patch(&world.accounts(), "a", annotations).await;
     sleep(Duration::from_secs(1)).await;
     let results = std::mem::take(&mut *results.lock().unwrap());
@@ -262,13 +263,13 @@ async fn foreign_object_missing_from_the_cache_is_not_adopted() {
 async fn child_that_is_being_deleted_is_left_alone() {
     let fixture = Fixture::new();
     fixture.world.account("a").await;
-    fixture.ask(child(json!({"k": "1"}))).await;
+    fixture.ask(child(&json!({"k": "1"}))).await;
     let held = json!({"metadata": {"finalizers": ["example.org/held"]}});
     patch(&fixture.world.maps(), "child", held).await;
     delete(&fixture.world.maps(), "child").await;
     fixture.settle().await;
     fixture.requests.take();
-    let results = fixture.ask(child(json!({"k": "2"}))).await;
+    let results = fixture.ask(child(&json!({"k": "2"}))).await;
     assert_eq!(changed(&results), [false]);
     assert!(fixture.requests.take().is_empty());
 

@@ -95,6 +95,7 @@ enum Error {
     Broken,
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "the signature of a policy")]
 fn error_policy(account: Arc<ServiceAccount>, error: &Error, cx: Context<State>) -> ErrorAction {
     cx.log(format!(
         "{}: {error}, try {}",

@@ -9,7 +9,10 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{Event, Service};
-use kube::{Api, ResourceExt, api::PostParams};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+};
 use pintle::{
     clock::Clock,
     conditions::{NewCondition, find_condition, set_condition},
@@ -61,7 +64,7 @@ impl Fixture {
 
     /// The events, as `type reason: message`, by reporter.
     async fn events(&self) -> Vec<String> {
-        let events = self.events.list(&Default::default()).await.unwrap();
+        let events = self.events.list(&ListParams::default()).await.unwrap();
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let lines = events.iter().map(|event| {
             let about = text(&event.involved_object.name);
