@@ -112,7 +112,8 @@ fn error_policy(account: Arc<ServiceAccount>, error: &Error, cx: Context<State>)
 /// Proves controller/error-policy, controller/attempt.
 #[tokio::test(start_paused = true)]
 async fn error_policy_decides_about_retries() {
-    let cases: [(fn() -> Error, &[&str]); 2] = [
+    type Case = (fn() -> Error, &'static [&'static str]);
+    let cases: [Case; 2] = [
         (|| Error::Busy, &["a: busy, try 1", "a: busy, try 2"]),
         (|| Error::Invalid, &["a: invalid, try 1"]),
     ];

@@ -16,7 +16,7 @@ use kube::{
 use pintle::{
     clock::Clock,
     conditions::{NewCondition, find_condition, set_condition},
-    controller::{Action, Context, Controller, ReconcileError},
+    controller::{Action, Context, Controller, Predicate, ReconcileError},
     events::EventType,
     informer::InformerFactory,
 };
@@ -54,7 +54,10 @@ impl Fixture {
 
     fn controller(&self) -> Controller<Service> {
         let clock = Clock::starting_at(START.parse().unwrap());
-        Controller::new("services", &self.informers).clock(clock)
+        let ours = Predicate::new(|_, service| service.key().name() == "web");
+        Controller::new("services", &self.informers)
+            .filter(ours)
+            .clock(clock)
     }
 
     async fn version(&self) -> String {
