@@ -56,10 +56,10 @@ mod registry;
 mod schema;
 mod serve;
 mod server;
-mod service;
 mod store;
 #[cfg(test)]
 mod tests;
+mod tower_service;
 
 pub use pintle_clock::Clock;
 
@@ -68,7 +68,7 @@ pub use self::{
     points::{Hold, Points, Write},
     serve::{Bound, KubeconfigError, MergedContext, ServeError, ServeOptions},
     server::{ApiServer, Builder, PodDeletion},
-    service::ApiService,
+    tower_service::ApiService,
 };
 
 /// Compiles the examples of the README.

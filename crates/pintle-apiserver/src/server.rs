@@ -12,8 +12,8 @@ use crate::{
     },
     points::{Pointed, Points},
     registry::Registry,
-    service::ApiService,
     store::Store,
+    tower_service::ApiService,
 };
 use pintle_clock::{Clock, Rng};
 

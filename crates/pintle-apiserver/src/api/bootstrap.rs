@@ -64,12 +64,12 @@ impl Api {
         }
     }
 
-    /// Stores the objects of the table, which are encoded already.
+    /// Stores the objects of the collection, which are encoded already.
     fn sow(&self) {
         let now = self.clock.stamp();
         for seed in seeds() {
             let (group, plural) = seed.resource;
-            let Some(table) = self.registry.builtin_table(group, plural) else {
+            let Some(collection) = self.registry.builtin_collection(group, plural) else {
                 continue;
             };
             let uid = self.rng.uuid();
@@ -81,7 +81,7 @@ impl Api {
             // The store is empty: nothing is in the way.
             let _ = self
                 .store
-                .commit(table, &seed.key.into(), Expect::Absent, put);
+                .commit(collection, &seed.key.into(), Expect::Absent, put);
         }
     }
 }
@@ -96,7 +96,7 @@ mod tests {
         let api = ApiServer::builder().seed(1).build().api;
         let catalog = api.registry.catalog();
         let snapshot = |resource: &Resource| -> Snapshot {
-            api.store.snapshot(resource.table.unwrap()).unwrap()
+            api.store.snapshot(resource.collection.unwrap()).unwrap()
         };
         let mut count = 0;
         for (group, plural) in [

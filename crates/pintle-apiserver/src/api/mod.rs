@@ -48,7 +48,7 @@ use crate::{
     points::Pointed,
     registry::{
         Registry,
-        kind::{CREATE, DELETE, DELETE_COLLECTION, GET, LIST, PATCH, UPDATE, Verbs, WATCH},
+        verbs::{CREATE, DELETE, DELETE_COLLECTION, GET, LIST, PATCH, UPDATE, Verbs, WATCH},
     },
     serve::Closing,
     server::PodDeletion,
@@ -219,7 +219,7 @@ impl Api {
             GET => self.get(&call).await,
             LIST => self.list(&call).await,
             WATCH => self.watch(&call).await,
-            CREATE if resource.table.is_none() => self.create_unstored(&call),
+            CREATE if resource.collection.is_none() => self.create_unstored(&call),
             CREATE => self.create(&call),
             UPDATE => self.update(&call, ""),
             PATCH => self.patch(&call, ""),
@@ -262,7 +262,7 @@ impl Api {
             ("eviction", CREATE) => self.evict(call),
             ("token", CREATE) => self.create_token(call),
             ("log" | "exec" | "attach" | "portforward" | "proxy", _)
-                if self.store.get(call.table()?, &call.key()).is_none() =>
+                if self.store.get(call.collection()?, &call.key()).is_none() =>
             {
                 Err(call.missing())
             }
@@ -343,9 +343,9 @@ impl Call {
         )
     }
 
-    /// The table of the resource.
-    pub(crate) fn table(&self) -> Result<crate::store::TableId, ApiError> {
-        self.target.resource.table.ok_or_else(|| {
+    /// The collection of the resource.
+    pub(crate) fn collection(&self) -> Result<crate::store::CollectionId, ApiError> {
+        self.target.resource.collection.ok_or_else(|| {
             ApiError::not_implemented(&format!("{} objects", self.target.resource.kind))
         })
     }

@@ -1,4 +1,4 @@
 //! Bodies: how objects are read from the wire.
 
-pub(crate) mod duplicates;
+pub(crate) mod json;
 pub(crate) mod protobuf;

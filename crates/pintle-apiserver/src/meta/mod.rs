@@ -1,7 +1,7 @@
 //! What every object has in common: its metadata, the rules for it, and selectors over it.
 
-pub(crate) mod fields;
-pub(crate) mod labels;
+pub(crate) mod field_selector;
+pub(crate) mod label_selector;
 pub(crate) mod names;
 mod validate;
 
@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 pub(crate) use self::{
-    labels::LabelSelector,
+    label_selector::LabelSelector,
     names::NameRule,
     validate::{check, check_update},
 };

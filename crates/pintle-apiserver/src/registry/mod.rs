@@ -7,11 +7,10 @@
 
 mod convert;
 pub(crate) mod crd;
-mod fields;
-mod kept;
 pub(crate) mod kind;
-mod names;
 mod resource;
+mod selectable_fields;
+pub(crate) mod verbs;
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -19,17 +18,14 @@ use parking_lot::{Mutex, RwLock};
 use rpds::RedBlackTreeMapSync;
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    crd::{Definition, version_order},
-    names::{Entry, Names},
-};
+use self::crd::{Definition, Entry, Names, version_order};
 pub(crate) use self::{
-    names::{Claim, Conflict},
+    crd::{Claim, Conflict},
     resource::{Resource, api_version},
 };
 use crate::{
     schema::builtin::{self, group_versions},
-    store::{Object, Store, TableId},
+    store::{CollectionId, Object, Store},
 };
 
 /// The group of custom resource definitions.
@@ -181,7 +177,7 @@ impl Catalog {
 
 /// What one definition adds.
 ///
-/// Its objects are kept as long as the definition is, whatever it serves: a table is opened when the
+/// Its objects are kept as long as the definition is, whatever it serves: a collection is opened when the
 /// definition is first established and leaves with it.
 #[derive(Debug)]
 struct Defined {
@@ -200,8 +196,8 @@ struct Defined {
 }
 
 impl Defined {
-    fn table(&self) -> Option<TableId> {
-        self.instances.as_ref()?.table
+    fn collection(&self) -> Option<CollectionId> {
+        self.instances.as_ref()?.collection
     }
 }
 
@@ -213,7 +209,7 @@ struct Custom {
     names: Names,
     /// Tables whose definition is gone and that still hold an object: whoever put it there while
     /// the definition went is about to take it back.
-    leaving: Vec<TableId>,
+    leaving: Vec<CollectionId>,
 }
 
 /// The published catalog and how to make the next.
@@ -224,27 +220,27 @@ pub(crate) struct Registry {
     /// What definitions add; held while a catalog is being made, so that catalogs are published in
     /// the order of the states they were made from.
     custom: Mutex<Custom>,
-    /// The tables of built-in kinds by `group/plural`.
-    builtin_tables: BTreeMap<String, TableId>,
+    /// The collections of built-in kinds by `group/plural`.
+    builtin_collections: BTreeMap<String, CollectionId>,
 }
 
 impl Registry {
     pub(crate) fn new(store: &Store) -> Self {
-        let mut builtin_tables = BTreeMap::new();
+        let mut builtin_collections = BTreeMap::new();
         let mut catalog = Catalog::default();
         for kind in builtin_kinds() {
-            let table = kind.stored().then(|| {
-                *builtin_tables
+            let collection = kind.stored().then(|| {
+                *builtin_collections
                     .entry(home(kind))
-                    .or_insert_with(|| store.open_table())
+                    .or_insert_with(|| store.open_collection())
             });
-            catalog.insert(Arc::new(Resource::builtin(kind, table)));
+            catalog.insert(Arc::new(Resource::builtin(kind, collection)));
         }
         let registry = Self {
             store: store.clone(),
             catalog: RwLock::default(),
             custom: Mutex::default(),
-            builtin_tables,
+            builtin_collections,
         };
         *registry.catalog.write() = Arc::new(catalog);
         registry
@@ -255,16 +251,16 @@ impl Registry {
         Arc::clone(&self.catalog.read())
     }
 
-    /// The table of definitions.
-    pub(crate) fn definitions(&self) -> Option<TableId> {
-        self.builtin_tables
+    /// The collection of definitions.
+    pub(crate) fn definitions(&self) -> Option<CollectionId> {
+        self.builtin_collections
             .get("apiextensions.k8s.io/customresourcedefinitions")
             .copied()
     }
 
-    /// The table of a built-in kind.
-    pub(crate) fn builtin_table(&self, group: &str, plural: &str) -> Option<TableId> {
-        self.builtin_tables
+    /// The collection of a built-in kind.
+    pub(crate) fn builtin_collection(&self, group: &str, plural: &str) -> Option<CollectionId> {
+        self.builtin_collections
             .get(&format!("{group}/{plural}"))
             .copied()
     }
@@ -281,7 +277,7 @@ impl Registry {
         let mut custom = self.custom.lock();
         let stored = self
             .definitions()
-            .and_then(|table| self.store.get(table, name));
+            .and_then(|collection| self.store.get(collection, name));
         let before = custom.definitions.remove(name);
         let waiting = match (stored, before) {
             (Some(stored), Some(before)) if before.revision == stored.revision => {
@@ -299,7 +295,7 @@ impl Registry {
                 if !same {
                     custom
                         .leaving
-                        .extend(before.as_ref().and_then(Defined::table));
+                        .extend(before.as_ref().and_then(Defined::collection));
                 }
                 let defined =
                     stored.map(|stored| self.define(&stored, before.as_ref().filter(|_| same)));
@@ -324,11 +320,11 @@ impl Registry {
         };
         custom
             .leaving
-            .retain(|table| !self.store.close_table(*table));
+            .retain(|collection| !self.store.close_collection(*collection));
         waiting
     }
 
-    /// Builds what one definition adds, with the table it had `before` or a new one.
+    /// Builds what one definition adds, with the collection it had `before` or a new one.
     fn define(&self, object: &Object, before: Option<&Defined>) -> Defined {
         let definition = Definition::read(&object.decode());
         let established = definition.is_established();
@@ -336,13 +332,13 @@ impl Registry {
         let superseded = before
             .filter(|before| before.fingerprint == fingerprint)
             .map_or_else(CancellationToken::new, |before| before.superseded.clone());
-        let table = match before.and_then(Defined::table) {
-            None if established => Some(self.store.open_table()),
-            table => table,
+        let collection = match before.and_then(Defined::collection) {
+            None if established => Some(self.store.open_collection()),
+            collection => collection,
         };
         let (mut served, mut instances) = (Vec::new(), None);
-        if let Some(table) = table {
-            (served, instances) = definition.resources(table, &superseded);
+        if let Some(collection) = collection {
+            (served, instances) = definition.resources(collection, &superseded);
         }
         if !established {
             served.clear();

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{
-    convert::{Conversion, Twin},
-    crd::CustomVersion,
-    fields::{self, SelectableField},
-    kept::Kept,
-    kind::{self, Generation, Verbs},
+    convert::{Conversion, PeerVersion},
+    crd::{CustomVersion, StorageDefaults},
+    kind::{self, Generation},
+    selectable_fields::{self, SelectableField},
+    verbs::{Verbs, verb_set},
 };
 use crate::{
     meta::{NameRule, Tree},
@@ -17,7 +17,7 @@ use crate::{
         self,
         builtin::{self, TypeRef},
     },
-    store::{Content, TableId, type_prefix},
+    store::{CollectionId, Content, type_prefix},
 };
 
 /// A path below an object, with the kind it speaks.
@@ -55,7 +55,7 @@ pub(crate) struct Resource {
     /// Tells clients when the stored form changes.
     pub(crate) storage_hash: Option<String>,
     /// Where the objects are; none for what is answered and never kept.
-    pub(crate) table: Option<TableId>,
+    pub(crate) collection: Option<CollectionId>,
     /// What a definition says about this version; none for built-in kinds.
     pub(crate) custom: Option<Arc<CustomVersion>>,
     pub(crate) fields: Vec<SelectableField>,
@@ -66,13 +66,13 @@ pub(crate) struct Resource {
     /// How the served form differs from the stored one.
     pub(crate) conversion: Option<Conversion>,
     /// The other form of a kind that has two.
-    pub(crate) twin: Option<Twin>,
+    pub(crate) peer: Option<PeerVersion>,
     /// How objects open: `{"kind":…,"apiVersion":…,`.
     pub(crate) prefix: String,
 }
 
 impl Resource {
-    pub(super) fn builtin(kind: &builtin::Resource, table: Option<TableId>) -> Self {
+    pub(super) fn builtin(kind: &builtin::Resource, collection: Option<CollectionId>) -> Self {
         let strings = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
         Self {
             group: kind.group.to_owned(),
@@ -84,7 +84,7 @@ impl Resource {
             namespaced: kind.namespaced,
             short_names: strings(&kind.short_names),
             categories: strings(&kind.categories),
-            verbs: kind::verb_set(&kind.verbs),
+            verbs: verb_set(&kind.verbs),
             subresources: kind
                 .subresources
                 .iter()
@@ -93,7 +93,7 @@ impl Resource {
                     group: sub.group.unwrap_or(kind.group).to_owned(),
                     version: sub.version.unwrap_or(kind.version).to_owned(),
                     kind: sub.kind.to_owned(),
-                    verbs: kind::verb_set(&sub.verbs),
+                    verbs: verb_set(&sub.verbs),
                 })
                 .collect(),
             name_rule: builtin_name_rule(kind.group, kind.plural),
@@ -101,15 +101,15 @@ impl Resource {
             unconditional_update: kind::updates_unconditionally(kind.group, kind.plural),
             create_on_update: kind::creates_on_update(kind.group, kind.plural),
             storage_hash: kind.storage_version_hash.map(str::to_owned),
-            table,
+            collection,
             custom: None,
             conversion: match (kind.group, kind.version) {
                 ("events.k8s.io", _) => Some(Conversion::Events),
                 ("autoscaling", "v1") => Some(Conversion::Autoscalers),
                 _ => None,
             },
-            twin: Twin::of(kind.group, kind.version, kind.kind),
-            fields: fields::builtin(kind.group, kind.plural),
+            peer: PeerVersion::of(kind.group, kind.version, kind.kind),
+            fields: selectable_fields::builtin(kind.group, kind.plural),
             ty: builtin::kind(kind.group, kind.version, kind.kind),
             stored_ty: match (kind.group, kind.version) {
                 ("events.k8s.io", _) => builtin::kind("", "v1", "Event"),
@@ -150,38 +150,38 @@ impl Resource {
         self.custom.is_none() && self.group == group && self.plural == plural
     }
 
-    fn kept(&self) -> Option<&Kept> {
-        self.custom.as_ref()?.kept.as_deref()
+    fn storage_defaults(&self) -> Option<&StorageDefaults> {
+        self.custom.as_ref()?.storage_defaults.as_deref()
     }
 
     /// Whether a stored object has all defaults of the version it is kept in, so that its bytes
     /// can be served as they are.
     pub(crate) fn is_complete(&self, content: &Content) -> bool {
-        self.kept()
-            .is_none_or(|kept| kept.mark == content.header.complete)
+        self.storage_defaults()
+            .is_none_or(|defaults| defaults.fingerprint == content.header.defaulted_by)
     }
 
     /// A stored object as it is read: with the defaults of the version it is kept in.
     pub(crate) fn tree(&self, content: &Content, revision: Option<u64>) -> Tree {
         let tree = content.decode(revision);
-        match self.kept() {
-            Some(kept) if !self.is_complete(content) => kept.complete(tree),
+        match self.storage_defaults() {
+            Some(defaults) if !self.is_complete(content) => defaults.apply(tree),
             _ => tree,
         }
     }
 
     /// The served form of a stored object.
-    pub(crate) fn convert_out(&self, tree: Tree) -> Tree {
+    pub(crate) fn to_served(&self, tree: Tree) -> Tree {
         match self.conversion {
-            Some(conversion) => conversion.out(tree),
+            Some(conversion) => conversion.to_served(tree),
             None => tree,
         }
     }
 
     /// The stored form of a served object.
-    pub(crate) fn convert_back(&self, tree: Tree) -> Tree {
+    pub(crate) fn to_stored(&self, tree: Tree) -> Tree {
         match self.conversion {
-            Some(conversion) => conversion.back(tree),
+            Some(conversion) => conversion.to_stored(tree),
             None => tree,
         }
     }
@@ -199,17 +199,17 @@ impl Resource {
                 .map(|field| field.read(&object))
                 .collect(),
         };
-        let complete = self
-            .kept()
-            .filter(|kept| kept.complete(object.clone()) == object)
-            .map_or(0, |kept| kept.mark);
+        let defaulted_by = self
+            .storage_defaults()
+            .filter(|defaults| defaults.apply(object.clone()) == object)
+            .map_or(0, |defaults| defaults.fingerprint);
         let object = Value::Object(object);
         let depth = schema::depth(&object);
         let mut content = match object {
             Value::Object(object) => Content::encode(object, fields),
             _ => Content::encode(Tree::new(), fields),
         };
-        content.header.complete = complete;
+        content.header.defaulted_by = defaulted_by;
         content.header.depth = depth;
         content
     }

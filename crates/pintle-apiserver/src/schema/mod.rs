@@ -13,8 +13,9 @@
 
 pub(crate) mod builtin;
 pub(crate) mod defaults;
-pub(crate) mod faults;
+
 pub(crate) mod field;
+pub(crate) mod field_paths;
 pub(crate) mod prepare;
 pub(crate) mod rules;
 pub(crate) mod structural;

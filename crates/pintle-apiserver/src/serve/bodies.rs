@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep};
 
 use super::{connections::InFlight, stalls::Stall};
-use crate::service::{BodyTimeout, BoxError};
+use crate::tower_service::{BodyTimeout, BoxError};
 
 /// The body of a request, for as long as its client is given to send it.
 pub(super) struct Timed {

@@ -173,9 +173,9 @@ trait Graceful: Future<Output = hyper::Result<()>> {
 impl<S, B> Graceful for http1::UpgradeableConnection<TokioIo<TlsStream<Socket>>, S>
 where
     S: hyper::service::HttpService<Incoming, ResBody = B>,
-    S::Error: Into<crate::service::BoxError>,
+    S::Error: Into<crate::tower_service::BoxError>,
     B: http_body::Body + 'static,
-    B::Error: Into<crate::service::BoxError>,
+    B::Error: Into<crate::tower_service::BoxError>,
 {
     fn graceful_shutdown(self: Pin<&mut Self>) {
         self.graceful_shutdown();
@@ -185,11 +185,11 @@ where
 impl<S, B> Graceful for http2::Connection<TokioIo<TlsStream<Socket>>, S, TokioExecutor>
 where
     S: hyper::service::HttpService<Incoming, ResBody = B>,
-    S::Error: Into<crate::service::BoxError>,
+    S::Error: Into<crate::tower_service::BoxError>,
     S::Future: Send + 'static,
     B: http_body::Body + Send + 'static,
     B::Data: Send,
-    B::Error: Into<crate::service::BoxError>,
+    B::Error: Into<crate::tower_service::BoxError>,
 {
     fn graceful_shutdown(self: Pin<&mut Self>) {
         self.graceful_shutdown();

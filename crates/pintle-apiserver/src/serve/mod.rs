@@ -35,7 +35,7 @@ use self::{
 use crate::{
     ApiServer,
     api::{Announced, ApiError, ISSUER, Upgrade, User},
-    service::ApiService,
+    tower_service::ApiService,
 };
 
 pub(crate) use self::connections::InFlight;

@@ -1,6 +1,6 @@
 //! Every object of the server, one revision counter, and the log that watchers follow.
 //!
-//! A resource is a table: an ordered persistent map of its current objects and a log of its recent
+//! A resource is a collection: an ordered persistent map of its current objects and a log of its recent
 //! events. A commit takes the lock, checks what the writer believed, takes the next revision, and
 //! appends; everything expensive (decoding, validating, encoding) happened before, and waking the
 //! watchers happens after. Because one lock orders the commits, revisions are handed out in the
@@ -14,20 +14,20 @@
 //! they retain. Over the byte limit, the oldest event of all resources is dropped first. A cursor that
 //! has not read a dropped event gets [`Lost::Compacted`] and has to list again.
 
+mod collection;
 mod object;
-mod table;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use self::collection::{Collection, undo};
 #[cfg(test)]
 pub(crate) use self::object::DECODED;
-use self::table::{Table, undo};
 pub(crate) use self::{
+    collection::{Event, EventKind, Objects, key_range, namespace_bounds},
     object::{Content, Object, custom_type_prefix, key_of, type_prefix},
-    table::{Event, EventKind, Objects, key_range, namespace_bounds},
 };
 
 /// The limits of one batch of a cursor, in events and bytes. A slow watcher retains no more than the
@@ -35,9 +35,9 @@ pub(crate) use self::{
 const BATCH: usize = 128;
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// Names a table.
+/// Names a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TableId(u32);
+pub(crate) struct CollectionId(u32);
 
 /// What a commit does to its key.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) enum Refused {
     /// The object is another one than the writer believed, or none.
     Mismatch,
     /// The resource is no longer served.
-    NoTable,
+    NotServed,
 }
 
 /// Why a state of the past, or what followed it, cannot be told.
@@ -71,7 +71,7 @@ pub(crate) enum Lost {
     /// The revision has not been reached.
     Future { current: u64 },
     /// The resource is no longer served.
-    NoTable,
+    NotServed,
 }
 
 /// A consistent state of one resource.
@@ -84,60 +84,66 @@ pub(crate) struct Snapshot {
 #[derive(Debug)]
 struct State {
     revision: u64,
-    next_table: u32,
-    tables: BTreeMap<TableId, Table>,
+    next_id: u32,
+    collections: BTreeMap<CollectionId, Collection>,
     /// The total cost of all logs.
     bytes: usize,
     /// The first revision of each non-empty log; the first entry is the oldest event of all.
-    fronts: BTreeMap<u64, TableId>,
+    fronts: BTreeMap<u64, CollectionId>,
     /// Older states cannot be read, even if the logs still have the events.
     readable: u64,
 }
 
 impl State {
-    fn open(&self, id: TableId) -> Option<&Table> {
-        self.tables.get(&id).filter(|table| !table.closed)
+    fn open(&self, id: CollectionId) -> Option<&Collection> {
+        self.collections
+            .get(&id)
+            .filter(|collection| !collection.closed)
     }
 
-    /// Drops closed tables nobody watches any more.
+    /// Drops closed collections nobody watches any more.
     fn sweep(&mut self) {
-        let before = self.tables.len();
-        self.tables
-            .retain(|_, table| !table.closed || table.changed.receiver_count() > 0);
-        if self.tables.len() != before {
+        let before = self.collections.len();
+        self.collections
+            .retain(|_, collection| !collection.closed || collection.changed.receiver_count() > 0);
+        if self.collections.len() != before {
             self.recount();
         }
     }
 
     fn recount(&mut self) {
-        self.bytes = self.tables.values().map(|table| table.bytes).sum();
-        let fronts = self.tables.iter();
+        self.bytes = self
+            .collections
+            .values()
+            .map(|collection| collection.bytes)
+            .sum();
+        let fronts = self.collections.iter();
         self.fronts = fronts
-            .filter_map(|(id, table)| Some((table.oldest()?, *id)))
+            .filter_map(|(id, collection)| Some((collection.oldest()?, *id)))
             .collect();
     }
 
-    fn drop_oldest(&mut self, id: TableId) {
-        let Some(table) = self.tables.get_mut(&id) else {
+    fn drop_oldest(&mut self, id: CollectionId) {
+        let Some(collection) = self.collections.get_mut(&id) else {
             return;
         };
-        if let Some(oldest) = table.oldest() {
+        if let Some(oldest) = collection.oldest() {
             self.fronts.remove(&oldest);
         }
-        let before = table.bytes;
-        table.drop_oldest();
-        self.bytes -= before - table.bytes;
-        if let Some(oldest) = table.oldest() {
+        let before = collection.bytes;
+        collection.drop_oldest();
+        self.bytes -= before - collection.bytes;
+        if let Some(oldest) = collection.oldest() {
             self.fronts.insert(oldest, id);
         }
     }
 
     /// Drops events until the logs are within their limits. Never drops the newest event, so that
     /// waiting watchers get it however large it is.
-    fn trim(&mut self, id: TableId, history: History) {
+    fn trim(&mut self, id: CollectionId, history: History) {
         let is_long = |state: &Self| {
-            let table = state.tables.get(&id);
-            table.is_some_and(|table| table.log.len() > history.events)
+            let collection = state.collections.get(&id);
+            collection.is_some_and(|collection| collection.log.len() > history.events)
         };
         while is_long(self) {
             self.drop_oldest(id);
@@ -180,8 +186,8 @@ impl Store {
         // Revision 0 means "any" to clients: the first state of the store is 1.
         let state = State {
             revision: 1,
-            next_table: 0,
-            tables: BTreeMap::new(),
+            next_id: 0,
+            collections: BTreeMap::new(),
             bytes: 0,
             fronts: BTreeMap::new(),
             readable: 0,
@@ -199,12 +205,12 @@ impl Store {
         }
     }
 
-    /// Opens an empty table.
-    pub(crate) fn open_table(&self) -> TableId {
+    /// Opens an empty collection.
+    pub(crate) fn open_collection(&self) -> CollectionId {
         let mut state = self.shared.state.write();
         state.sweep();
-        let id = TableId(state.next_table);
-        state.next_table += 1;
+        let id = CollectionId(state.next_id);
+        state.next_id += 1;
         // Nothing happened in it before it existed, but an older revision may belong to a
         // predecessor of the same name: those watchers must list again.
         let floor = if state.revision <= 1 {
@@ -212,23 +218,23 @@ impl Store {
         } else {
             state.revision
         };
-        state.tables.insert(id, Table::new(floor));
+        state.collections.insert(id, Collection::new(floor));
         id
     }
 
-    /// Closes an empty table: it takes no more commits, and its watches end when they have seen the
+    /// Closes an empty collection: it takes no more commits, and its watches end when they have seen the
     /// last. `false`, and nothing happens, if it still holds an object.
-    pub(crate) fn close_table(&self, id: TableId) -> bool {
+    pub(crate) fn close_collection(&self, id: CollectionId) -> bool {
         let mut state = self.shared.state.write();
         state.sweep();
-        let Some(table) = state.tables.get_mut(&id) else {
+        let Some(collection) = state.collections.get_mut(&id) else {
             return true;
         };
-        if !table.objects.is_empty() {
+        if !collection.objects.is_empty() {
             return false;
         }
-        table.closed = true;
-        table.changed.send_modify(|_| {});
+        collection.closed = true;
+        collection.changed.send_modify(|_| {});
         true
     }
 
@@ -238,20 +244,24 @@ impl Store {
     }
 
     /// The current state of one object.
-    pub(crate) fn get(&self, table: TableId, key: &str) -> Option<Arc<Object>> {
+    pub(crate) fn get(&self, collection: CollectionId, key: &str) -> Option<Arc<Object>> {
         self.shared
             .state
             .read()
-            .open(table)?
+            .open(collection)?
             .objects
             .get(key)
             .cloned()
     }
 
     /// The current state of a resource.
-    pub(crate) fn snapshot(&self, table: TableId) -> Result<Snapshot, Lost> {
+    pub(crate) fn snapshot(&self, collection: CollectionId) -> Result<Snapshot, Lost> {
         let state = self.shared.state.read();
-        let objects = state.open(table).ok_or(Lost::NoTable)?.objects.clone();
+        let objects = state
+            .open(collection)
+            .ok_or(Lost::NotServed)?
+            .objects
+            .clone();
         Ok(Snapshot {
             revision: state.revision,
             objects,
@@ -259,20 +269,27 @@ impl Store {
     }
 
     /// The state of a resource as it was at `revision`.
-    pub(crate) fn snapshot_at(&self, table: TableId, revision: u64) -> Result<Snapshot, Lost> {
+    pub(crate) fn snapshot_at(
+        &self,
+        collection: CollectionId,
+        revision: u64,
+    ) -> Result<Snapshot, Lost> {
         let (objects, newer) = {
             let state = self.shared.state.read();
-            let table = state.open(table).ok_or(Lost::NoTable)?;
+            let collection = state.open(collection).ok_or(Lost::NotServed)?;
             if revision > state.revision {
                 return Err(Lost::Future {
                     current: state.revision,
                 });
             }
-            let floor = table.floor.max(state.readable);
+            let floor = collection.floor.max(state.readable);
             if revision < floor {
                 return Err(Lost::Compacted { floor });
             }
-            (table.objects.clone(), table.newest_first(revision))
+            (
+                collection.objects.clone(),
+                collection.newest_first(revision),
+            )
         };
         Ok(Snapshot {
             revision,
@@ -283,7 +300,7 @@ impl Store {
     /// Writes, if what is stored is what the writer believes.
     pub(crate) fn commit(
         &self,
-        table_id: TableId,
+        id: CollectionId,
         key: &Arc<str>,
         expect: Expect,
         change: Change,
@@ -291,24 +308,24 @@ impl Store {
         let (object, changed) = {
             let mut state = self.shared.state.write();
             let revision = state.revision + 1;
-            let table = state
-                .tables
-                .get_mut(&table_id)
-                .filter(|table| !table.closed);
-            let table = table.ok_or(Refused::NoTable)?;
-            let current = table.objects.get(key);
+            let collection = state
+                .collections
+                .get_mut(&id)
+                .filter(|collection| !collection.closed);
+            let collection = collection.ok_or(Refused::NotServed)?;
+            let current = collection.objects.get(key);
             let found = current.map_or(Expect::Absent, |object| Expect::Revision(object.revision));
             if found != expect {
                 return Err(Refused::Mismatch);
             }
-            let before = table.bytes;
-            let object = table.apply(key, change, revision);
-            let (after, oldest) = (table.bytes, table.oldest());
-            let changed = table.changed.clone();
+            let before = collection.bytes;
+            let object = collection.apply(key, change, revision);
+            let (after, oldest) = (collection.bytes, collection.oldest());
+            let changed = collection.changed.clone();
             state.revision = revision;
             state.bytes += after - before;
-            state.fronts.extend(oldest.map(|oldest| (oldest, table_id)));
-            state.trim(table_id, self.shared.history);
+            state.fronts.extend(oldest.map(|oldest| (oldest, id)));
+            state.trim(id, self.shared.history);
             (object, changed)
         };
         // Commits may get here out of order: the newest revision wins.
@@ -322,8 +339,8 @@ impl Store {
     pub(crate) fn compact(&self, revision: u64) {
         let mut state = self.shared.state.write();
         let revision = revision.min(state.revision);
-        for table in state.tables.values_mut() {
-            table.compact(revision);
+        for collection in state.collections.values_mut() {
+            collection.compact(revision);
         }
         state.recount();
     }
@@ -341,16 +358,16 @@ impl Store {
         let _ = seen.wait_for(|now| *now >= revision).await;
     }
 
-    /// A cursor that will see every event of the table after `revision`, or be told that it cannot.
-    pub(crate) fn cursor(&self, id: TableId, revision: u64) -> Result<Cursor, Lost> {
+    /// A cursor that will see every event of the collection after `revision`, or be told that it cannot.
+    pub(crate) fn cursor(&self, id: CollectionId, revision: u64) -> Result<Cursor, Lost> {
         let state = self.shared.state.read();
-        let table = state.open(id).ok_or(Lost::NoTable)?;
+        let collection = state.open(id).ok_or(Lost::NotServed)?;
         Ok(Cursor {
             store: self.clone(),
-            table: id,
+            collection: id,
             after: revision,
-            late: revision < table.floor,
-            changed: table.changed.subscribe(),
+            late: revision < collection.floor,
+            changed: collection.changed.subscribe(),
         })
     }
 }
@@ -369,7 +386,7 @@ fn wake(sender: &watch::Sender<u64>, revision: u64) {
 #[derive(Debug)]
 pub(crate) struct Cursor {
     store: Store,
-    table: TableId,
+    collection: CollectionId,
     after: u64,
     /// It came when its revision was forgotten already.
     late: bool,
@@ -382,13 +399,18 @@ impl Cursor {
     pub(crate) fn next_batch(&mut self) -> Result<(Vec<Arc<Event>>, u64), Lost> {
         self.changed.mark_unchanged();
         let state = self.store.shared.state.read();
-        let table = state.tables.get(&self.table).ok_or(Lost::NoTable)?;
-        if self.is_behind(table) {
-            return Err(Lost::Compacted { floor: table.floor });
+        let collection = state
+            .collections
+            .get(&self.collection)
+            .ok_or(Lost::NotServed)?;
+        if self.is_behind(collection) {
+            return Err(Lost::Compacted {
+                floor: collection.floor,
+            });
         }
-        let (events, more) = table.events_after(self.after, BATCH, BATCH_BYTES);
-        if events.is_empty() && table.closed {
-            return Err(Lost::NoTable);
+        let (events, more) = collection.events_after(self.after, BATCH, BATCH_BYTES);
+        if events.is_empty() && collection.closed {
+            return Err(Lost::NotServed);
         }
         self.after = match events.last() {
             Some(last) if more => last.revision(),
@@ -401,12 +423,12 @@ impl Cursor {
     /// Whether the next events were dropped, so that [`Cursor::next_batch`] will fail.
     pub(crate) fn is_compacted(&self) -> bool {
         let state = self.store.shared.state.read();
-        let table = state.tables.get(&self.table);
-        table.is_some_and(|table| self.is_behind(table))
+        let collection = state.collections.get(&self.collection);
+        collection.is_some_and(|collection| self.is_behind(collection))
     }
 
-    fn is_behind(&self, table: &Table) -> bool {
-        self.late || self.after < table.dropped
+    fn is_behind(&self, collection: &Collection) -> bool {
+        self.late || self.after < collection.dropped
     }
 
     /// Waits for the next commit; `false` when the resource is no longer served. Cancel safe.

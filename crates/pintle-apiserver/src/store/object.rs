@@ -20,7 +20,7 @@ pub(crate) struct Header {
     pub(crate) fields: Vec<String>,
     pub(crate) deleting: bool,
     /// The mark of the schema whose defaults a custom resource is known to have; 0 for none.
-    pub(crate) complete: u64,
+    pub(crate) defaulted_by: u64,
     /// The nesting depth of the object.
     pub(crate) depth: usize,
 }
@@ -54,7 +54,7 @@ impl Content {
                 .get("deletionTimestamp")
                 .is_some_and(|v| !v.is_null()),
             fields,
-            complete: 0,
+            defaulted_by: 0,
             depth: 0,
         };
         let mut rest = Vec::with_capacity(512);

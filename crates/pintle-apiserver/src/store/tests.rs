@@ -9,13 +9,13 @@ fn content(n: u64) -> Arc<Content> {
     Arc::new(Content::encode(map, Vec::new()))
 }
 
-fn put(store: &Store, table: TableId, key: &str, n: u64) -> u64 {
+fn put(store: &Store, collection: CollectionId, key: &str, n: u64) -> u64 {
     let key: Arc<str> = key.into();
     let expect = store
-        .get(table, &key)
+        .get(collection, &key)
         .map_or(Expect::Absent, |o| Expect::Revision(o.revision));
     store
-        .commit(table, &key, expect, Change::Put(content(n)))
+        .commit(collection, &key, expect, Change::Put(content(n)))
         .unwrap()
         .revision
 }
@@ -23,12 +23,17 @@ fn put(store: &Store, table: TableId, key: &str, n: u64) -> u64 {
 #[test]
 fn a_commit_needs_the_state_its_writer_believes_in() {
     let store = Store::new(8, usize::MAX);
-    let table = store.open_table();
-    let first = put(&store, table, "a", 1);
-    let refused = store.commit(table, &"a".into(), Expect::Absent, Change::Put(content(2)));
+    let collection = store.open_collection();
+    let first = put(&store, collection, "a", 1);
+    let refused = store.commit(
+        collection,
+        &"a".into(),
+        Expect::Absent,
+        Change::Put(content(2)),
+    );
     assert!(matches!(refused, Err(Refused::Mismatch)));
     let refused = store.commit(
-        table,
+        collection,
         &"b".into(),
         Expect::Revision(9),
         Change::Put(content(2)),
@@ -44,32 +49,32 @@ fn a_commit_needs_the_state_its_writer_believes_in() {
 #[test]
 fn a_past_state_is_the_present_with_its_changes_undone() {
     let store = Store::new(3, usize::MAX);
-    let table = store.open_table();
-    put(&store, table, "a", 1);
-    let then = put(&store, table, "b", 1);
-    put(&store, table, "a", 2);
-    let gone = store.get(table, "b").unwrap();
+    let collection = store.open_collection();
+    put(&store, collection, "a", 1);
+    let then = put(&store, collection, "b", 1);
+    put(&store, collection, "a", 2);
+    let gone = store.get(collection, "b").unwrap();
     store
         .commit(
-            table,
+            collection,
             &"b".into(),
             Expect::Revision(gone.revision),
             Change::Delete(content(1)),
         )
         .unwrap();
-    put(&store, table, "c", 1);
+    put(&store, collection, "c", 1);
 
-    let past = store.snapshot_at(table, then).unwrap();
+    let past = store.snapshot_at(collection, then).unwrap();
     let names: Vec<&str> = past.objects.keys().map(|key| &**key).collect();
     assert_eq!(names, ["a", "b"]);
     assert!(past.objects.get("a").unwrap().content.same_as(&content(1)));
     assert_eq!(
-        store.snapshot_at(table, then - 1).unwrap_err(),
+        store.snapshot_at(collection, then - 1).unwrap_err(),
         Lost::Compacted { floor: then }
     );
     let now = store.revision();
     assert_eq!(
-        store.snapshot_at(table, now + 1).unwrap_err(),
+        store.snapshot_at(collection, now + 1).unwrap_err(),
         Lost::Future { current: now }
     );
 }
@@ -77,12 +82,12 @@ fn a_past_state_is_the_present_with_its_changes_undone() {
 #[test]
 fn a_cursor_sees_every_event_once_and_in_order() {
     let store = Store::new(1000, usize::MAX);
-    let (table, other) = (store.open_table(), store.open_table());
+    let (collection, other) = (store.open_collection(), store.open_collection());
     let start = store.revision();
-    let mut cursor = store.cursor(table, start).unwrap();
+    let mut cursor = store.cursor(collection, start).unwrap();
     let mut want = Vec::new();
     for n in 0..300 {
-        want.push(put(&store, table, "a", n));
+        want.push(put(&store, collection, "a", n));
         put(&store, other, "a", n);
     }
     let mut got = Vec::new();
@@ -104,31 +109,36 @@ fn a_cursor_sees_every_event_once_and_in_order() {
 #[test]
 fn a_cursor_behind_the_floor_is_told() {
     let store = Store::new(2, usize::MAX);
-    let table = store.open_table();
-    let mut cursor = store.cursor(table, store.revision()).unwrap();
+    let collection = store.open_collection();
+    let mut cursor = store.cursor(collection, store.revision()).unwrap();
     for n in 0..3 {
-        put(&store, table, "a", n);
+        put(&store, collection, "a", n);
     }
     assert!(matches!(cursor.next_batch(), Err(Lost::Compacted { .. })));
-    let mut fresh = store.cursor(table, store.revision()).unwrap();
+    let mut fresh = store.cursor(collection, store.revision()).unwrap();
     assert!(fresh.next_batch().is_ok());
-    assert!(!store.close_table(table), "it holds an object");
-    let last = store.get(table, "a").unwrap();
+    assert!(!store.close_collection(collection), "it holds an object");
+    let last = store.get(collection, "a").unwrap();
     let gone = Change::Delete(content(2));
     store
-        .commit(table, &"a".into(), Expect::Revision(last.revision), gone)
+        .commit(
+            collection,
+            &"a".into(),
+            Expect::Revision(last.revision),
+            gone,
+        )
         .unwrap();
-    assert!(store.close_table(table));
+    assert!(store.close_collection(collection));
     assert_eq!(fresh.next_batch().unwrap().0.len(), 1);
-    assert_eq!(fresh.next_batch().unwrap_err(), Lost::NoTable);
+    assert_eq!(fresh.next_batch().unwrap_err(), Lost::NotServed);
 }
 
 #[test]
 fn a_range_that_starts_behind_its_end_is_empty() {
     let store = Store::new(2, usize::MAX);
-    let table = store.open_table();
-    put(&store, table, "b/x", 1);
-    let objects = store.snapshot(table).unwrap().objects;
+    let collection = store.open_collection();
+    put(&store, collection, "b/x", 1);
+    let objects = store.snapshot(collection).unwrap().objects;
     for (namespace, start, count) in [
         ("b", "a/x", 1),
         ("b", "b/x", 1),
@@ -152,12 +162,12 @@ fn sized(bytes: usize) -> Arc<Content> {
     Arc::new(Content::encode(map, Vec::new()))
 }
 
-fn put_sized(store: &Store, table: TableId, key: &str, bytes: usize) {
+fn put_sized(store: &Store, collection: CollectionId, key: &str, bytes: usize) {
     let key: Arc<str> = key.into();
-    let found = store.get(table, &key);
+    let found = store.get(collection, &key);
     let expect = found.map_or(Expect::Absent, |o| Expect::Revision(o.revision));
     let put = Change::Put(sized(bytes));
-    store.commit(table, &key, expect, put).unwrap();
+    store.commit(collection, &key, expect, put).unwrap();
 }
 
 /// Proves watch/history-bounded.
@@ -165,16 +175,23 @@ fn put_sized(store: &Store, table: TableId, key: &str, bytes: usize) {
 fn logs_hold_no_more_bytes_than_they_may() {
     let room = 100_000;
     let store = Store::new(1000, room);
-    let (small, large) = (store.open_table(), store.open_table());
+    let (small, large) = (store.open_collection(), store.open_collection());
     put_sized(&store, small, "first", 10);
     let held = |store: &Store| {
         let state = store.shared.state.read();
-        let logs = state.tables.values().flat_map(|table| &table.log);
+        let logs = state
+            .collections
+            .values()
+            .flat_map(|collection| &collection.log);
         let cost = logs.clone().map(|event| event.cost()).sum::<usize>();
         assert_eq!(state.bytes, cost);
         assert_eq!(
             state.fronts.len(),
-            state.tables.values().filter(|t| !t.log.is_empty()).count()
+            state
+                .collections
+                .values()
+                .filter(|t| !t.log.is_empty())
+                .count()
         );
         (cost, logs.count())
     };
@@ -186,7 +203,7 @@ fn logs_hold_no_more_bytes_than_they_may() {
     }
     // The oldest events go first, of whichever resource.
     let state = store.shared.state.read();
-    let oldest = |id| state.tables[&id].oldest().unwrap();
+    let oldest = |id| state.collections[&id].oldest().unwrap();
     assert!(oldest(small).abs_diff(oldest(large)) <= 2);
     drop(state);
     // What alone is larger than the room is kept until the next event.
@@ -202,10 +219,10 @@ fn logs_hold_no_more_bytes_than_they_may() {
 #[test]
 fn a_cursor_takes_large_events_one_by_one() {
     let store = Store::new(1000, usize::MAX);
-    let table = store.open_table();
-    let mut cursor = store.cursor(table, store.revision()).unwrap();
+    let collection = store.open_collection();
+    let mut cursor = store.cursor(collection, store.revision()).unwrap();
     for i in 0..4 {
-        put_sized(&store, table, &format!("k{i}"), BATCH_BYTES);
+        put_sized(&store, collection, &format!("k{i}"), BATCH_BYTES);
     }
     let mut sizes = Vec::new();
     loop {

@@ -16,7 +16,7 @@ use self::documents::{
 };
 use crate::api::{ApiError, Body, request::route::Route, response};
 use crate::{
-    registry::{Catalog, Group, Resource, api_version, kind::verb_names},
+    registry::{Catalog, Group, Resource, api_version, verbs::verb_names},
     server::KUBERNETES,
 };
 

@@ -90,18 +90,20 @@ impl Api {
 
     /// Removes what [`register`](Self::register) made, unless somebody else did.
     fn unregister(&self, resource: &Resource, group: &str, version: &str) {
-        let Some(table) = resource.table else { return };
+        let Some(collection) = resource.collection else {
+            return;
+        };
         let key = key_of(None, &format!("{version}.{group}"));
-        while let Some(current) = self.store.get(table, &key) {
+        while let Some(current) = self.store.get(collection, &key) {
             if !current.header().labels.contains_key(MANAGED) {
                 return;
             }
             let gone = Change::Delete(Arc::clone(&current.content));
             let expect = Expect::Revision(current.revision);
-            match self.store.commit(table, &key, expect, gone) {
+            match self.store.commit(collection, &key, expect, gone) {
                 // Somebody came between: what they made of it goes next.
                 Err(Refused::Mismatch) => {}
-                Ok(_) | Err(Refused::NoTable) => return,
+                Ok(_) | Err(Refused::NotServed) => return,
             }
         }
     }
@@ -123,11 +125,13 @@ impl Api {
         };
         self.mark_managers(resource, "", &options, None, &mut service);
         self.prepare_create(resource, &mut service, &options.warnings);
-        let Some(table) = resource.table else { return };
+        let Some(collection) = resource.collection else {
+            return;
+        };
         let put = Change::Put(Arc::new(resource.encode(service)));
         // Somebody else registered it: then it is registered.
         let _ = self
             .store
-            .commit(table, &key_of(None, &name), Expect::Absent, put);
+            .commit(collection, &key_of(None, &name), Expect::Absent, put);
     }
 }

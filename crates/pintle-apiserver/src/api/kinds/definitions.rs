@@ -45,12 +45,12 @@ impl Api {
         let Some(resource) = self.definition_resource() else {
             return false;
         };
-        let Some(table) = resource.table else {
+        let Some(collection) = resource.collection else {
             return false;
         };
         let key = key_of(None, name);
         loop {
-            let Some(current) = self.store.get(table, &key) else {
+            let Some(current) = self.store.get(collection, &key) else {
                 return false;
             };
             let stored = current.decode();
@@ -75,7 +75,7 @@ impl Api {
                 Change::Put(content)
             };
             let expect = Expect::Revision(current.revision);
-            match self.commit(&resource, table, &key, expect, what) {
+            match self.commit(&resource, collection, &key, expect, what) {
                 Ok(_) => return !gone,
                 Err(Unwritten::Mismatch) => {}
                 Err(Unwritten::Refused(error)) => {
@@ -161,7 +161,9 @@ impl Api {
         // From here on creations are refused; those under way see the mark and take theirs back.
         self.refresh_definition(name);
         if let Some(resource) = self.registry.instances_of(name)
-            && let Some(Ok(snapshot)) = resource.table.map(|table| self.store.snapshot(table))
+            && let Some(Ok(snapshot)) = resource
+                .collection
+                .map(|collection| self.store.snapshot(collection))
         {
             for object in snapshot.objects.values() {
                 self.delete_instance(&resource, &object.key);
@@ -182,12 +184,12 @@ impl Api {
         let definition = self
             .registry
             .definitions()
-            .and_then(|table| self.store.get(table, &custom.definition));
+            .and_then(|collection| self.store.get(collection, &custom.definition));
         if definition.is_some_and(|d| d.header().uid == custom.uid && !d.header().deleting) {
             return true;
         }
         self.take_back(resource, instance);
-        // The definition may have waited for this instance, or be gone and have left its table.
+        // The definition may have waited for this instance, or be gone and have left its collection.
         self.finish_definition(&custom.definition);
         self.refresh_definition(&custom.definition);
         false
@@ -195,15 +197,15 @@ impl Api {
 
     /// Removes an instance, whatever became of it since.
     fn take_back(&self, resource: &Resource, instance: &Object) {
-        let Some(table) = resource.table else {
+        let Some(collection) = resource.collection else {
             return;
         };
-        while let Some(current) = self.store.get(table, &instance.key)
+        while let Some(current) = self.store.get(collection, &instance.key)
             && current.header().uid == instance.header().uid
         {
             let expect = Expect::Revision(current.revision);
             let gone = Change::Delete(Arc::clone(&current.content));
-            match self.commit(resource, table, &instance.key, expect, gone) {
+            match self.commit(resource, collection, &instance.key, expect, gone) {
                 Ok(_) | Err(Unwritten::Refused(_)) => return,
                 Err(Unwritten::Mismatch) => {}
             }
@@ -222,8 +224,8 @@ impl Api {
         let empty = self
             .registry
             .instances_of(name)
-            .and_then(|resource| resource.table)
-            .and_then(|table| self.store.snapshot(table).ok())
+            .and_then(|resource| resource.collection)
+            .and_then(|collection| self.store.snapshot(collection).ok())
             .is_none_or(|snapshot| snapshot.objects.is_empty());
         if !empty {
             return;
@@ -253,7 +255,7 @@ mod tests {
             request::options::WriteOptions,
             write::{create::Written, delete::DeleteOptions, managers::Mark},
         },
-        store::{DECODED, Lost, TableId},
+        store::{CollectionId, DECODED, Lost},
     };
 
     const NAME: &str = "foos.example.com";
@@ -262,7 +264,7 @@ mod tests {
     struct Going {
         api: Arc<Api>,
         foos: Arc<Resource>,
-        table: TableId,
+        collection: CollectionId,
     }
 
     fn create(api: &Api, of: &Arc<Resource>, object: Value) -> Result<Written, ApiError> {
@@ -287,8 +289,12 @@ mod tests {
         create(&api, &foos, held).unwrap();
         api.delete_object(&definitions, &key_of(None, NAME), &DeleteOptions::default())
             .unwrap();
-        let table = foos.table.unwrap();
-        Going { api, foos, table }
+        let collection = foos.collection.unwrap();
+        Going {
+            api,
+            foos,
+            collection,
+        }
     }
 
     impl Going {
@@ -301,17 +307,17 @@ mod tests {
             let key = key_of(None, "late");
             self.api
                 .store
-                .commit(self.table, &key, Expect::Absent, put)
+                .commit(self.collection, &key, Expect::Absent, put)
                 .unwrap()
         }
 
-        fn remove(&self, table: TableId, name: &str) {
-            let object = self.api.store.get(table, name).unwrap();
+        fn remove(&self, collection: CollectionId, name: &str) {
+            let object = self.api.store.get(collection, name).unwrap();
             let gone = Change::Delete(Arc::clone(&object.content));
             let expect = Expect::Revision(object.revision);
             self.api
                 .store
-                .commit(table, &object.key, expect, gone)
+                .commit(collection, &object.key, expect, gone)
                 .unwrap();
         }
 
@@ -332,8 +338,8 @@ mod tests {
             json!({"metadata": {"name": "late"}}),
         );
         assert_eq!(late.unwrap_err().code, 403);
-        assert!(going.api.store.get(going.table, "late").is_none());
-        assert!(going.api.store.get(going.table, "held").is_some());
+        assert!(going.api.store.get(going.collection, "late").is_none());
+        assert!(going.api.store.get(going.collection, "held").is_some());
     }
 
     /// Proves crd/deletion.
@@ -341,7 +347,7 @@ mod tests {
     fn a_definition_waits_for_what_is_taken_back() {
         let going = going();
         let late = going.slip_in();
-        going.remove(going.table, "held");
+        going.remove(going.collection, "held");
         going.api.finish_definition(NAME);
         assert!(going.definition().is_some());
         assert!(!going.api.keep_instance(&going.foos, &late));
@@ -352,14 +358,14 @@ mod tests {
     #[test]
     fn the_table_of_a_lost_definition_is_closed_when_it_is_empty() {
         let going = going();
-        going.remove(going.table, "held");
+        going.remove(going.collection, "held");
         let late = going.slip_in();
         going.remove(going.api.registry.definitions().unwrap(), NAME);
         going.api.registry.refresh(NAME);
-        assert!(going.api.store.snapshot(going.table).is_ok());
+        assert!(going.api.store.snapshot(going.collection).is_ok());
         assert!(!going.api.keep_instance(&going.foos, &late));
-        let closed = going.api.store.snapshot(going.table).unwrap_err();
-        assert_eq!(closed, Lost::NoTable);
+        let closed = going.api.store.snapshot(going.collection).unwrap_err();
+        assert_eq!(closed, Lost::NotServed);
     }
 
     /// Proves crd/names.

@@ -123,13 +123,15 @@ impl Api {
         let Some(resource) = catalog.find(group, "v1", plural) else {
             return;
         };
-        let Some(table) = resource.table else { return };
+        let Some(collection) = resource.collection else {
+            return;
+        };
         let key = key_of(Some("default"), "kubernetes");
         let options = WriteOptions {
             manager: "kube-apiserver".to_owned(),
             ..WriteOptions::default()
         };
-        while let Some(current) = self.store.get(table, &key) {
+        while let Some(current) = self.store.get(collection, &key) {
             let stored = current.decode();
             let mut tree = stored.clone();
             change(&mut tree);
@@ -143,10 +145,10 @@ impl Api {
             self.mark_managers(resource, "", &options, Some(&stored), &mut tree);
             let put = Change::Put(Arc::new(resource.encode(tree)));
             let expect = Expect::Revision(current.revision);
-            match self.store.commit(table, &key, expect, put) {
+            match self.store.commit(collection, &key, expect, put) {
                 // Somebody came between: their state is changed next.
                 Err(Refused::Mismatch) => {}
-                Ok(_) | Err(Refused::NoTable) => return,
+                Ok(_) | Err(Refused::NotServed) => return,
             }
         }
     }
@@ -161,8 +163,12 @@ mod tests {
 
     fn announced(api: &Api, group: &str, plural: &str) -> Value {
         let catalog = api.registry.catalog();
-        let table = catalog.find(group, "v1", plural).unwrap().table.unwrap();
-        let object = api.store.get(table, "default/kubernetes").unwrap();
+        let collection = catalog
+            .find(group, "v1", plural)
+            .unwrap()
+            .collection
+            .unwrap();
+        let object = api.store.get(collection, "default/kubernetes").unwrap();
         Value::Object(object.decode())
     }
 

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use crate::api::Api;
-use crate::store::{Change, Expect, Object, TableId};
+use crate::store::{Change, CollectionId, Expect, Object};
 
 /// How long an event is kept, in seconds.
 const LIFE: i64 = 3600;
@@ -19,22 +19,22 @@ pub(crate) struct Expiry {
 }
 
 impl Api {
-    fn is_events(&self, table: Option<TableId>) -> bool {
-        table.is_some() && table == self.registry.builtin_table("", "events")
+    fn is_events(&self, collection: Option<CollectionId>) -> bool {
+        collection.is_some() && collection == self.registry.builtin_collection("", "events")
     }
 
     /// Remembers a write, if it was one of an event.
-    pub(crate) fn remember_event(&self, table: Option<TableId>, object: &Object) {
-        if self.is_events(table) {
+    pub(crate) fn remember_event(&self, collection: Option<CollectionId>, object: &Object) {
+        if self.is_events(collection) {
             let entry = (self.clock.now(), Arc::clone(&object.key), object.revision);
             self.expiry.queue.lock().push_back(entry);
         }
-        self.forget_events(table);
+        self.forget_events(collection);
     }
 
-    /// Deletes the events whose time has come, if the table is theirs.
-    pub(crate) fn forget_events(&self, table: Option<TableId>) {
-        let (true, Some(table)) = (self.is_events(table), table) else {
+    /// Deletes the events whose time has come, if the collection is theirs.
+    pub(crate) fn forget_events(&self, collection: Option<CollectionId>) {
+        let (true, Some(collection)) = (self.is_events(collection), collection) else {
             return;
         };
         let now = self.clock.now().as_second();
@@ -49,14 +49,14 @@ impl Api {
             let Some((_, key, revision)) = next else {
                 return;
             };
-            if let Some(event) = self.store.get(table, &key)
+            if let Some(event) = self.store.get(collection, &key)
                 && event.revision == revision
             {
                 let last = Change::Delete(Arc::clone(&event.content));
                 // Somebody was faster: then it lives on or is gone already.
                 let _ = self
                     .store
-                    .commit(table, &key, Expect::Revision(revision), last);
+                    .commit(collection, &key, Expect::Revision(revision), last);
             }
         }
     }

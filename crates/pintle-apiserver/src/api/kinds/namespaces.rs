@@ -24,8 +24,8 @@ impl Api {
         };
         let stored = self
             .registry
-            .builtin_table("", "namespaces")
-            .and_then(|table| self.store.get(table, namespace));
+            .builtin_collection("", "namespaces")
+            .and_then(|collection| self.store.get(collection, namespace));
         match stored {
             None => Err(ApiError::not_found("", "namespaces", namespace)),
             Some(object) if object.header().deleting => Err(ApiError::namespace_terminating(

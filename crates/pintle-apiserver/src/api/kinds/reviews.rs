@@ -8,7 +8,7 @@ use crate::api::{
 };
 use crate::{
     meta::{self, Tree},
-    registry::kind::{ALL, verb_names},
+    registry::verbs::{ALL, verb_names},
     schema::field::FieldError,
 };
 

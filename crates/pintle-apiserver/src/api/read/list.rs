@@ -18,7 +18,7 @@ use crate::api::{
 use crate::{
     registry::Resource,
     schema::field::FieldError,
-    store::{Lost, Object, Snapshot, TableId, key_range, namespace_bounds},
+    store::{CollectionId, Lost, Object, Snapshot, key_range, namespace_bounds},
 };
 
 /// How much of a list goes into one chunk.
@@ -66,8 +66,8 @@ impl Api {
 
     /// What a collection request selects.
     pub(crate) async fn find(&self, call: &Call) -> Result<Found, ApiError> {
-        let table = call.table()?;
-        self.forget_events(Some(table));
+        let collection = call.collection()?;
+        self.forget_events(Some(collection));
         self.forget_states();
         let selector = Selector::read(&call.target, &call.query)?;
         let limit = usize::try_from(call.query.number("limit")?.unwrap_or(0)).unwrap_or(0);
@@ -98,9 +98,9 @@ impl Api {
             (Some(parse_token(token, &prefix(call))?), limit)
         };
         let snapshot = match &page {
-            Some(page) => self.page_snapshot(table, page, &prefix(call))?,
+            Some(page) => self.page_snapshot(collection, page, &prefix(call))?,
             None => {
-                self.snapshot(table, wanted(version, matching, limit)?)
+                self.snapshot(collection, wanted(version, matching, limit)?)
                     .await?
             }
         };
@@ -113,35 +113,39 @@ impl Api {
         Ok(collect(call, &selector, &snapshot, page.as_ref(), limit))
     }
 
-    async fn snapshot(&self, table: TableId, wanted: Wanted) -> Result<Snapshot, ApiError> {
+    async fn snapshot(
+        &self,
+        collection: CollectionId,
+        wanted: Wanted,
+    ) -> Result<Snapshot, ApiError> {
         if let Wanted::NotOlderThan(revision) | Wanted::Exact(revision) = wanted {
             self.wait_for(revision).await?;
         }
         let result = match wanted {
-            Wanted::Exact(revision) => self.store.snapshot_at(table, revision),
-            Wanted::Latest | Wanted::NotOlderThan(_) => self.store.snapshot(table),
+            Wanted::Exact(revision) => self.store.snapshot_at(collection, revision),
+            Wanted::Latest | Wanted::NotOlderThan(_) => self.store.snapshot(collection),
         };
         result.map_err(|lost| match lost {
             Lost::Compacted { .. } => {
                 ApiError::expired("The resourceVersion for the provided list is too old.")
             }
             Lost::Future { current } => ApiError::version_too_large(current + 1, current),
-            Lost::NoTable => ApiError::unknown_resource(),
+            Lost::NotServed => ApiError::unknown_resource(),
         })
     }
 
     fn page_snapshot(
         &self,
-        table: TableId,
+        collection: CollectionId,
         page: &Page,
         prefix: &str,
     ) -> Result<Snapshot, ApiError> {
         let result = match page.revision {
-            Some(revision) => self.store.snapshot_at(table, revision),
-            None => self.store.snapshot(table),
+            Some(revision) => self.store.snapshot_at(collection, revision),
+            None => self.store.snapshot(collection),
         };
         result.map_err(|lost| match lost {
-            Lost::NoTable => ApiError::unknown_resource(),
+            Lost::NotServed => ApiError::unknown_resource(),
             Lost::Future { .. } => {
                 ApiError::bad_request("continue key is not valid: a version of the future")
             }

@@ -15,7 +15,7 @@ const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 impl Api {
     /// Answers GET of one object. Cancel safe.
     pub(crate) async fn get(&self, call: &Call) -> Answer {
-        let table = call.table()?;
+        let collection = call.collection()?;
         if let Some(version) = parse_version(call.query.get("resourceVersion"))
             .map_err(|why| ApiError::new(500, "", why))?
         {
@@ -23,7 +23,7 @@ impl Api {
         }
         let object = self
             .store
-            .get(table, &call.key())
+            .get(collection, &call.key())
             .ok_or_else(|| call.missing())?;
         Ok(response::object(200, &call.view(&self.clock), &object))
     }

@@ -41,7 +41,7 @@ const CHUNK: usize = 64 * 1024;
 impl Api {
     /// Answers a watch. Cancel safe.
     pub(crate) async fn watch(self: &Arc<Self>, call: &Call) -> Answer {
-        let table = call.table()?;
+        let collection = call.collection()?;
         let selector = Selector::read(&call.target, &call.query)?;
         let version = parse_version(call.query.get("resourceVersion"))
             .map_err(|why| ApiError::new(500, "", why))?;
@@ -84,7 +84,7 @@ impl Api {
             Start::State { .. } => {
                 let snapshot = self
                     .store
-                    .snapshot(table)
+                    .snapshot(collection)
                     .map_err(|_| ApiError::unknown_resource())?;
                 let bounds = filter.namespace.as_deref().map(namespace_bounds);
                 let range = key_range(bounds.as_ref(), None);
@@ -101,7 +101,7 @@ impl Api {
         };
         let cursor = self
             .store
-            .cursor(table, after)
+            .cursor(collection, after)
             .map_err(|_| ApiError::unknown_resource())?;
         let end = Instant::now() + timeout;
         let watcher = Watcher {
@@ -199,7 +199,7 @@ struct Filter {
     view: View,
     namespace: Option<String>,
     selector: Selector,
-    /// A table's columns are told once.
+    /// A collection's columns are told once.
     told_columns: bool,
 }
 
@@ -383,7 +383,7 @@ impl Watcher {
                     let message = format!("too old resource version: {} ({floor})", self.seen);
                     return Err(Some(ApiError::expired(message)));
                 }
-                Err(Lost::NoTable | Lost::Future { .. }) => return Err(None),
+                Err(Lost::NotServed | Lost::Future { .. }) => return Err(None),
             };
             self.seen = seen;
             for event in &events {

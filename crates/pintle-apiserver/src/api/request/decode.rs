@@ -12,7 +12,7 @@ use crate::api::{
     request::options::WriteOptions,
 };
 use crate::{
-    codec::{duplicates, protobuf},
+    codec::{json, protobuf},
     meta::{self, Tree},
     patch::json_kind,
     schema::field::FieldError,
@@ -189,7 +189,7 @@ impl Call {
             media_type(&self.headers).as_str(),
             "" | "*/*" | "application/json"
         ) {
-            let read = duplicates::read(&self.body);
+            let read = json::decode(&self.body);
             let (value, twice) =
                 read.map_err(|error| not_json(&resource.kind, &error, &self.body))?;
             let twice = twice
@@ -238,7 +238,7 @@ impl Call {
             check_metadata(&tree, &kind)?;
         }
         prune(resource, &mut tree, source, options)?;
-        Ok(resource.convert_back(tree))
+        Ok(resource.to_stored(tree))
     }
 
     /// The body as an object of the given `(apiVersion, kind)`.

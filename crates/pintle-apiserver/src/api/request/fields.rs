@@ -7,10 +7,10 @@ use crate::api::{
     request::options::{FieldValidation, WriteOptions},
 };
 use crate::{
-    codec::duplicates,
+    codec::json,
     meta::{self, Tree},
     registry::Resource,
-    schema::{defaults, faults, typed},
+    schema::{defaults, field_paths, typed},
 };
 
 /// Where an object was decoded from. It decides how unknown and mistyped fields are reported.
@@ -86,13 +86,13 @@ pub(crate) fn prune(
         Source::Json { text, duplicates }
             if resource.custom.is_none() && !(duplicates.is_empty() && unknown.is_empty()) =>
         {
-            duplicates::in_order(text, &unknown)
+            json::strict_errors(text, &unknown)
         }
         _ => {
             let unknown = unknown.iter();
             let unknown = unknown.map(|field| format!("unknown field {field:?}"));
             let faults = source.faults().iter().cloned();
-            faults.chain(unknown).take(faults::MOST).collect()
+            faults.chain(unknown).take(field_paths::MAX_PATHS).collect()
         }
     };
     match options.field_validation {

@@ -6,7 +6,7 @@ use http::{HeaderValue, Response, header};
 use parking_lot::Mutex;
 
 use crate::api::{ApiError, Body, Call};
-use crate::schema::{faults::clip, field::FieldError};
+use crate::schema::{field::FieldError, field_paths::clip};
 
 /// How many characters the warnings of one answer hold before each is cut short.
 const MOST_TOLD: usize = 4 * 1024;

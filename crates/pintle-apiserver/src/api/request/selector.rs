@@ -2,7 +2,7 @@
 
 use crate::api::{ApiError, request::query::Query, request::route::Target};
 use crate::{
-    meta::{LabelSelector, fields},
+    meta::{LabelSelector, field_selector},
     registry::Resource,
     store::Object,
 };
@@ -34,7 +34,9 @@ impl Selector {
         let labels =
             LabelSelector::parse(query.get("labelSelector")).map_err(ApiError::bad_request)?;
         let mut terms = Vec::new();
-        for term in fields::parse(query.get("fieldSelector")).map_err(ApiError::bad_request)? {
+        for term in
+            field_selector::parse(query.get("fieldSelector")).map_err(ApiError::bad_request)?
+        {
             let field = find(&target.resource, &term.field)?;
             terms.push(FieldTerm {
                 field,

@@ -77,7 +77,7 @@ impl View {
             Form::Table(version, row) => self.row(version, row, tree),
             Form::Metadata(version) => metadata(version, tree),
             Form::Json | Form::Yaml if self.resource.custom.is_some() => self.typed(tree),
-            Form::Json | Form::Yaml => Value::Object(self.resource.convert_out(tree)),
+            Form::Json | Form::Yaml => Value::Object(self.resource.to_served(tree)),
         };
         self.append(out, &value);
     }
@@ -138,7 +138,7 @@ impl View {
     }
 
     fn typed(&self, tree: Tree) -> Value {
-        let mut tree = self.resource.convert_out(tree);
+        let mut tree = self.resource.to_served(tree);
         tree.insert("apiVersion".into(), self.resource.api_version().into());
         tree.insert("kind".into(), self.resource.kind.clone().into());
         Value::Object(tree)

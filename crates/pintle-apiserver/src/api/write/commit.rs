@@ -7,7 +7,7 @@ use crate::{
     points::Write,
     registry::Resource,
     schema::MAX_DEPTH,
-    store::{Change, Content, Expect, Object, Refused, TableId},
+    store::{Change, CollectionId, Content, Expect, Object, Refused},
 };
 
 /// etcd's default limit for a request, in bytes.
@@ -29,7 +29,7 @@ impl From<Refused> for Unwritten {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Mismatch => Self::Mismatch,
-            Refused::NoTable => Self::Refused(ApiError::unknown_resource()),
+            Refused::NotServed => Self::Refused(ApiError::unknown_resource()),
         }
     }
 }
@@ -39,7 +39,7 @@ impl Api {
     pub(crate) fn commit(
         &self,
         resource: &Resource,
-        table: TableId,
+        collection: CollectionId,
         key: &Arc<str>,
         expect: Expect,
         change: Change,
@@ -48,7 +48,7 @@ impl Api {
             storable(resource, content).map_err(Unwritten::Refused)?;
         }
         let object = self.pass_points(resource, key, change, |change| {
-            self.store.commit(table, key, expect, change)
+            self.store.commit(collection, key, expect, change)
         })?;
         self.remember_state(object.revision);
         Ok(object)

@@ -78,8 +78,8 @@ impl Api {
         options: &WriteOptions,
         mark: Mark,
     ) -> Result<Written, ApiError> {
-        let table = resource
-            .table
+        let collection = resource
+            .collection
             .ok_or_else(|| ApiError::not_implemented(&format!("{} objects", resource.kind)))?;
         settle_namespace(resource, namespace, &mut object)?;
         // Upstream rejects a resourceVersion in the storage layer: after validation, and never for a
@@ -138,7 +138,7 @@ impl Api {
             let key = key_of(namespace, &last);
             let content = Arc::new(lighten(resource, resource.encode(next), mark));
             if options.dry_run {
-                if self.store.get(table, &key).is_none() {
+                if self.store.get(collection, &key).is_none() {
                     return Ok(Written::Tried(content, version));
                 }
                 continue;
@@ -151,7 +151,7 @@ impl Api {
                 ));
             }
             let put = Change::Put(content);
-            match self.commit(resource, table, &key, Expect::Absent, put) {
+            match self.commit(resource, collection, &key, Expect::Absent, put) {
                 Ok(stored) => {
                     if !self.keep_instance(resource, &stored) {
                         return Err(definition_goes(resource, &last));
@@ -168,7 +168,7 @@ impl Api {
             ApiError::no_free_name(group, plural, &last)
         } else {
             let error = ApiError::already_exists(group, plural, &last);
-            let there = self.store.get(table, &key_of(namespace, &last));
+            let there = self.store.get(collection, &key_of(namespace, &last));
             if there.is_some_and(|object| object.header().deleting) {
                 error.prefixed("object is being deleted: ")
             } else {
@@ -179,8 +179,8 @@ impl Api {
 
     /// What follows from a write of the server's own kinds.
     pub(crate) fn after_write(&self, resource: &Resource, object: &Object) {
-        self.remember_event(resource.table, object);
-        if self.registry.definitions() == resource.table {
+        self.remember_event(resource.collection, object);
+        if self.registry.definitions() == resource.collection {
             self.settle_definition(object.name());
         }
     }

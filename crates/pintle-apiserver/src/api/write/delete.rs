@@ -99,9 +99,9 @@ impl Api {
         key: &Arc<str>,
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
-        let table = resource.table.ok_or_else(ApiError::unknown_resource)?;
+        let collection = resource.collection.ok_or_else(ApiError::unknown_resource)?;
         for _ in 0..TRIES {
-            let Some(current) = self.store.get(table, key) else {
+            let Some(current) = self.store.get(collection, key) else {
                 let name = key.rsplit('/').next().unwrap_or_default();
                 return Err(ApiError::not_found(&resource.group, &resource.plural, name));
             };
@@ -145,10 +145,10 @@ impl Api {
             let expect = Expect::Revision(current.revision);
             let committed = if options.unasked {
                 self.store
-                    .commit(table, key, expect, what)
+                    .commit(collection, key, expect, what)
                     .map_err(Unwritten::from)
             } else {
-                self.commit(resource, table, key, expect, what)
+                self.commit(resource, collection, key, expect, what)
             };
             match committed {
                 Ok(object) if gone => {
@@ -209,7 +209,7 @@ impl Api {
         let at = later(self.clock.now(), grace);
         metadata.insert("deletionTimestamp".into(), format_seconds(at).into());
         let own_way =
-            resource.is("", "namespaces") || self.registry.definitions() == resource.table;
+            resource.is("", "namespaces") || self.registry.definitions() == resource.collection;
         if own_way {
             // These two have a life cycle of their own, without grace.
             return;
@@ -247,7 +247,7 @@ impl Api {
 
     /// What follows from marking an object of the server's own kinds.
     fn after_mark(self: &Arc<Self>, resource: &Resource, object: &Object) {
-        if self.registry.definitions() == resource.table {
+        if self.registry.definitions() == resource.collection {
             self.empty_definition(object.name());
         }
         if resource.is("", "pods") && self.pod_deletion == PodDeletion::AfterGrace {
@@ -290,7 +290,7 @@ impl Api {
 
     /// What follows when an object is gone.
     pub(crate) fn after_delete(&self, resource: &Resource, object: &Object) {
-        if self.registry.definitions() == resource.table {
+        if self.registry.definitions() == resource.collection {
             self.refresh_definition(object.name());
         } else if let Some(custom) = &resource.custom {
             self.finish_definition(&custom.definition);

@@ -48,7 +48,7 @@ impl Api {
             return;
         }
         // Fields have the names of the form they are written in.
-        let form = |tree: &Tree| Value::Object(resource.convert_out(tree.clone()));
+        let form = |tree: &Tree| Value::Object(resource.to_served(tree.clone()));
         let (live, mut value) = (live.map(meta::tree).map(form), form(object));
         let metadata = meta::metadata(object);
         if let Some(sent) = metadata.remove("managedFields") {
@@ -197,18 +197,21 @@ impl Resource {
                 })
                 .collect();
         }
-        self.twin_form().into_iter().collect()
+        self.peer_form().into_iter().collect()
     }
 
     /// The other form of a built-in kind that has two.
-    fn twin_form(&self) -> Option<Other<'static>> {
-        let twin = self.twin?;
-        let (group, version) = twin.version.split_once('/').unwrap_or(("", twin.version));
+    fn peer_form(&self) -> Option<Other<'static>> {
+        let peer = self.peer?;
+        let (group, version) = peer
+            .api_version
+            .split_once('/')
+            .unwrap_or(("", peer.api_version));
         Some(Other {
-            api_version: twin.version,
+            api_version: peer.api_version,
             shape: Shape::Builtin(builtin::kind(group, version, &self.kind)?),
-            there: twin.there,
-            back: twin.back,
+            there: peer.to_peer,
+            back: peer.from_peer,
         })
     }
 }

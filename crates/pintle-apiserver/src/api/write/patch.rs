@@ -14,7 +14,7 @@ use crate::api::{
     write::update::TRIES,
 };
 use crate::{
-    codec::duplicates,
+    codec::json,
     meta::{self, Tree},
     patch::{self, PatchError},
     schema::{
@@ -47,7 +47,7 @@ impl Api {
         let kind = (resource.api_version(), resource.kind.clone());
         let mut change = |stored: &Tree| {
             let uid = meta::text(stored, "uid").to_owned();
-            let mut value = Value::Object(resource.convert_out(stored.clone()));
+            let mut value = Value::Object(resource.to_served(stored.clone()));
             value["apiVersion"] = kind.0.clone().into();
             value["kind"] = kind.1.clone().into();
             patch.apply(&mut value)?;
@@ -72,7 +72,7 @@ impl Api {
         let mut tries = TRIES;
         loop {
             tries -= 1;
-            if may_create && self.store.get(call.table()?, &call.key()).is_none() {
+            if may_create && self.store.get(call.collection()?, &call.key()).is_none() {
                 match self.apply_new(call, options, &config) {
                     // Somebody came between: this is then a change of theirs.
                     Err(error) if error.is_taken() && tries > 0 => {}
@@ -81,7 +81,7 @@ impl Api {
             }
             let mut change = |stored: &Tree| {
                 let uid = meta::text(stored, "uid").to_owned();
-                let mut live = Value::Object(resource.convert_out(stored.clone()));
+                let mut live = Value::Object(resource.to_served(stored.clone()));
                 live["apiVersion"] = resource.api_version().into();
                 live["kind"] = resource.kind.clone().into();
                 let applied = self.apply_config(call, options, Some(&live), &config)?;
@@ -230,7 +230,7 @@ fn body(
     what: &str,
     patch: impl FnOnce(Value) -> Patch,
 ) -> Result<(Patch, Vec<String>), ApiError> {
-    let (value, twice) = duplicates::read(&call.body).map_err(|error| {
+    let (value, twice) = json::decode(&call.body).map_err(|error| {
         ApiError::bad_request(format!(
             "error decoding patch: {}",
             json_problem(&error, &call.body)

@@ -53,7 +53,7 @@ impl Api {
     pub(crate) fn get_scale(&self, call: &Call) -> Answer {
         let object = self
             .store
-            .get(call.table()?, &call.key())
+            .get(call.collection()?, &call.key())
             .ok_or_else(|| call.missing())?;
         let resource = &call.target.resource;
         let tree = resource.tree(&object.content, Some(object.revision));

@@ -45,8 +45,8 @@ impl Api {
             )));
         }
         meta::metadata(&mut object).insert("name".into(), name.into());
-        let table = call.table()?;
-        if self.store.get(table, &call.key()).is_none() {
+        let collection = call.collection()?;
+        if self.store.get(collection, &call.key()).is_none() {
             if !(resource.create_on_update && sub.is_empty()) {
                 return Err(call.missing());
             }
@@ -86,10 +86,10 @@ impl Api {
         change: Changing<'_>,
     ) -> Result<Written, ApiError> {
         let resource = &call.target.resource;
-        let table = call.table()?;
+        let collection = call.collection()?;
         let key = call.key();
         for _ in 0..TRIES {
-            let Some(current) = self.store.get(table, &key) else {
+            let Some(current) = self.store.get(collection, &key) else {
                 return Err(call.missing());
             };
             let stored = Value::Object(resource.tree(&current.content, Some(current.revision)));
@@ -134,7 +134,7 @@ impl Api {
                 Change::Put(content)
             };
             let expect = Expect::Revision(current.revision);
-            match self.commit(resource, table, &key, expect, what) {
+            match self.commit(resource, collection, &key, expect, what) {
                 Ok(object) => {
                     if gone {
                         self.after_delete(resource, &object);

@@ -27,19 +27,19 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
 ];
 
 /// Makes one form of an object from another.
-pub(crate) type Way = fn(Tree) -> Tree;
+pub(crate) type Convert = fn(Tree) -> Tree;
 
 /// The other form of a kind that has two, whichever of them is stored. Writes through
 /// `events.k8s.io` know of none: they forget the managers of the core group, as in Kubernetes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Twin {
+pub(crate) struct PeerVersion {
     /// `autoscaling/v1`.
-    pub(crate) version: &'static str,
-    pub(crate) there: Way,
-    pub(crate) back: Way,
+    pub(crate) api_version: &'static str,
+    pub(crate) to_peer: Convert,
+    pub(crate) from_peer: Convert,
 }
 
-impl Twin {
+impl PeerVersion {
     /// The other form of a built-in kind.
     pub(super) fn of(group: &str, version: &str, kind: &str) -> Option<Self> {
         let (other, conversion, is_stored) = match (group, version, kind) {
@@ -52,36 +52,40 @@ impl Twin {
             }
             _ => return None,
         };
-        let (out, back) = conversion.ways();
-        let (there, back) = if is_stored { (out, back) } else { (back, out) };
+        let (to_served, to_stored) = conversion.functions();
+        let (to_peer, from_peer) = if is_stored {
+            (to_served, to_stored)
+        } else {
+            (to_stored, to_served)
+        };
         Some(Self {
-            version: other,
-            there,
-            back,
+            api_version: other,
+            to_peer,
+            from_peer,
         })
     }
 }
 
 impl Conversion {
-    fn ways(self) -> (Way, Way) {
+    fn functions(self) -> (Convert, Convert) {
         match self {
-            Self::Events => (event_out, event_back),
-            Self::Autoscalers => (autoscalers::out, autoscalers::back),
+            Self::Events => (core_to_events, events_to_core),
+            Self::Autoscalers => (autoscalers::to_v1, autoscalers::to_v2),
         }
     }
 
     /// From the stored form to the served one.
-    pub(crate) fn out(self, tree: Tree) -> Tree {
-        self.ways().0(tree)
+    pub(crate) fn to_served(self, tree: Tree) -> Tree {
+        self.functions().0(tree)
     }
 
     /// From the served form to the stored one.
-    pub(crate) fn back(self, tree: Tree) -> Tree {
-        self.ways().1(tree)
+    pub(crate) fn to_stored(self, tree: Tree) -> Tree {
+        self.functions().1(tree)
     }
 }
 
-fn event_out(mut tree: Tree) -> Tree {
+fn core_to_events(mut tree: Tree) -> Tree {
     for (core, other) in EVENT_FIELDS {
         rename(&mut tree, core, other);
     }
@@ -94,7 +98,7 @@ fn event_out(mut tree: Tree) -> Tree {
     tree
 }
 
-fn event_back(mut tree: Tree) -> Tree {
+fn events_to_core(mut tree: Tree) -> Tree {
     for (core, other) in EVENT_FIELDS {
         rename(&mut tree, other, core);
     }
@@ -123,9 +127,9 @@ mod tests {
         else {
             panic!("an object")
         };
-        let other = Conversion::Events.out(core.clone());
+        let other = Conversion::Events.to_served(core.clone());
         assert_eq!(other["regarding"], core["involvedObject"]);
         assert_eq!(other["note"], "m");
-        assert_eq!(Conversion::Events.back(other), core);
+        assert_eq!(Conversion::Events.to_stored(other), core);
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::node::{Additional, Node};
-use crate::schema::faults::Paths;
+use crate::schema::field_paths::FieldPaths;
 
 /// Fields every object has without its schema saying so.
 pub(super) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -12,7 +12,7 @@ pub(super) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 #[derive(Default)]
 struct Walk {
     path: String,
-    unknown: Paths,
+    unknown: FieldPaths,
 }
 
 impl Walk {

@@ -22,7 +22,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 
 use super::builtin::{Field, FieldType, Leaf, Type, TypeRef, named, types};
-use super::faults::Paths;
+use super::field_paths::FieldPaths;
 
 pub(crate) use self::time::{micro_time, second_time};
 
@@ -147,7 +147,7 @@ enum Shape {
 #[derive(Default)]
 struct Walk {
     path: Vec<Step>,
-    unknown: Paths,
+    unknown: FieldPaths,
     /// Whether to word errors as [`restore`] does.
     restoring: bool,
     /// Above zero inside types that read themselves: unknown fields go without being told.

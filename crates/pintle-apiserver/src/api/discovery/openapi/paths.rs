@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::schemas;
 use crate::registry::{
     Resource,
-    kind::{CREATE, DELETE, DELETE_COLLECTION, GET, LIST, PATCH, UPDATE, Verbs},
+    verbs::{CREATE, DELETE, DELETE_COLLECTION, GET, LIST, PATCH, UPDATE, Verbs},
 };
 
 /// Adds the paths of one resource.

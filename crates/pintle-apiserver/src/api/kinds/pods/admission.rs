@@ -72,10 +72,10 @@ impl Api {
     }
 
     fn has_account(&self, namespace: &str, name: &str) -> bool {
-        let table = self.registry.builtin_table("", "serviceaccounts");
-        table.is_none_or(|table| {
+        let collection = self.registry.builtin_collection("", "serviceaccounts");
+        collection.is_none_or(|collection| {
             let key = key_of(Some(namespace), name);
-            self.store.get(table, &key).is_some()
+            self.store.get(collection, &key).is_some()
         })
     }
 
@@ -87,17 +87,17 @@ impl Api {
             value: 0,
             preemption: "PreemptLowerPriority".to_owned(),
         };
-        let Some(table) = self
+        let Some(collection) = self
             .registry
-            .builtin_table("scheduling.k8s.io", "priorityclasses")
+            .builtin_collection("scheduling.k8s.io", "priorityclasses")
         else {
             return Some(none);
         };
         if !class.is_empty() {
-            let found = self.store.get(table, class)?;
+            let found = self.store.get(collection, class)?;
             return Some(read(&found.decode()));
         }
-        let classes = self.store.snapshot(table).ok()?;
+        let classes = self.store.snapshot(collection).ok()?;
         let classes = classes.objects.values();
         let classes = classes.filter(|class| class.content.mentions("\"globalDefault\":true"));
         let classes = classes.map(|class| class.decode());

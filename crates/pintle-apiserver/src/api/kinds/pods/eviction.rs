@@ -50,7 +50,7 @@ impl Api {
         delete.dry_run |= options.dry_run;
         let pod = self
             .store
-            .get(call.table()?, &call.key())
+            .get(call.collection()?, &call.key())
             .ok_or_else(|| call.missing())?;
         let tree = Value::Object(pod.decode());
         let over = matches!(
@@ -81,8 +81,8 @@ impl Api {
         if !delete.dry_run {
             let now = self.clock.stamp();
             let resource = &call.target.resource;
-            let table = call.table()?;
-            let current = self.store.get(table, &call.key());
+            let collection = call.collection()?;
+            let current = self.store.get(collection, &call.key());
             let current = current.ok_or_else(|| call.missing())?;
             delete::check_preconditions(resource, &current, delete)?;
             let mut change = |pod: &Tree| {
@@ -108,7 +108,7 @@ impl Api {
         let namespace = call.target.namespace.as_deref().unwrap_or_default();
         let catalog = self.registry.catalog();
         let budgets = catalog.find("policy", "v1", "poddisruptionbudgets")?;
-        let snapshot = self.store.snapshot(budgets.table?).ok()?;
+        let snapshot = self.store.snapshot(budgets.collection?).ok()?;
         let bounds = namespace_bounds(namespace);
         let range = crate::store::key_range(Some(&bounds), None);
         let labels = &pod.header().labels;

@@ -224,8 +224,8 @@ impl Api {
 
     /// An object of the core group.
     fn named(&self, plural: &str, namespace: Option<&str>, name: &str) -> Option<Arc<Object>> {
-        let table = self.registry.builtin_table("", plural)?;
-        self.store.get(table, &key_of(namespace, name))
+        let collection = self.registry.builtin_collection("", plural)?;
+        self.store.get(collection, &key_of(namespace, name))
     }
 }
 

@@ -54,7 +54,7 @@ impl Api {
             let errors = vec![FieldError::invalid("metadata.name", said, why)];
             return Err(ApiError::invalid(GROUP, KIND, name, errors));
         }
-        let account = self.store.get(call.table()?, &call.key());
+        let account = self.store.get(call.collection()?, &call.key());
         let account = account.ok_or_else(|| call.missing())?;
         let now = self.clock.now();
         fill(&mut request, &account, &format_seconds(now))?;

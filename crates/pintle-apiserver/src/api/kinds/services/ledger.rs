@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 
 use super::spec::{HEALTH, has_address, node_ports, number, text};
-use crate::store::{Cursor, EventKind, Object, Store, TableId};
+use crate::store::{CollectionId, Cursor, EventKind, Object, Store};
 
 /// The address and ports of a service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Ledger {
     }
 
     /// Applies the events since the last call.
-    pub(super) fn follow(&mut self, store: &Store, services: TableId) {
+    pub(super) fn follow(&mut self, store: &Store, services: CollectionId) {
         loop {
             let Some(cursor) = &mut self.cursor else {
                 if !self.begin(store, services) {
@@ -102,7 +102,7 @@ impl Ledger {
     }
 
     /// Starts over from the stored services.
-    fn begin(&mut self, store: &Store, services: TableId) -> bool {
+    fn begin(&mut self, store: &Store, services: CollectionId) -> bool {
         let Ok(snapshot) = store.snapshot(services) else {
             return false;
         };

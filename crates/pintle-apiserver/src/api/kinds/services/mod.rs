@@ -61,7 +61,7 @@ impl Api {
         };
         let old = stored.and_then(|stored| stored.get("spec")?.as_object());
         let mut ledger = self.ledger.lock();
-        if let Some(services) = resource.table {
+        if let Some(services) = resource.collection {
             ledger.follow(&self.store, services);
         }
         let given = Giver::new(&self.rng, &ledger).give(spec, old);

@@ -39,7 +39,7 @@ const ANNOTATIONS: [&str; 6] = [
 const DEFAULT_USE: i64 = 80;
 
 /// From the newer form to the older one.
-pub(super) fn out(mut tree: Tree) -> Tree {
+pub(super) fn to_v1(mut tree: Tree) -> Tree {
     drop_annotations(&mut tree);
     let spec = tree.get("spec").cloned().unwrap_or_default();
     let status = tree.get("status").cloned().unwrap_or_default();
@@ -89,7 +89,7 @@ pub(super) fn out(mut tree: Tree) -> Tree {
 }
 
 /// From the older form to the newer one.
-pub(super) fn back(mut tree: Tree) -> Tree {
+pub(super) fn to_v2(mut tree: Tree) -> Tree {
     let old = tree.get("spec").cloned().unwrap_or_default();
     let old_status = tree.get("status").cloned().unwrap_or_default();
     let mut spec = pick(&old, &["scaleTargetRef", "minReplicas", "maxReplicas"]);

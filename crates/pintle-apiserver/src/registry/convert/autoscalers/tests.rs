@@ -47,7 +47,7 @@ fn newer() -> Tree {
 
 #[test]
 fn there_and_back_is_the_same_autoscaler() {
-    let old = out(newer());
+    let old = to_v1(newer());
     assert_eq!(old["spec"]["targetCPUUtilizationPercentage"], 60);
     assert_eq!(old["status"]["currentCPUUtilizationPercentage"], 40);
     let annotations = &old["metadata"]["annotations"];
@@ -64,12 +64,12 @@ fn there_and_back_is_the_same_autoscaler() {
             .unwrap()
             .contains("a \\u003c b")
     );
-    assert_eq!(back(old), newer());
+    assert_eq!(to_v2(old), newer());
 }
 
 #[test]
 fn labels_keep_their_order_among_themselves() {
-    let old = out(newer());
+    let old = to_v1(newer());
     let metrics = old["metadata"]["annotations"][METRICS].as_str().unwrap();
     let labels = "\"selector\":{\"matchLabels\":{\"a\":\"b\",\"name\":\"x\"}}";
     assert!(metrics.contains(labels), "{metrics}");
@@ -89,7 +89,7 @@ fn annotations_nobody_can_read_are_dropped() {
             CONDITIONS: text, CURRENT_METRICS: text, BEHAVIOR: text}},
             "spec": {"maxReplicas": 3}}),
         );
-        let new = back(old);
+        let new = to_v2(old);
         assert_eq!(new["metadata"].get("annotations"), None);
         let metrics = items(&new["spec"]["metrics"]).cloned();
         let metrics: Vec<Value> = metrics.collect();
@@ -116,7 +116,7 @@ fn a_target_value_beside_an_average_is_kept_unless_it_is_nothing() {
             json!({"metadata": {"name": "h", "annotations": {METRICS: metrics}},
             "spec": {"maxReplicas": 3}}),
         );
-        let new = back(old);
+        let new = to_v2(old);
         let target = &new["spec"]["metrics"][0]["object"]["target"];
         assert_eq!(target["value"], kept, "{value}");
         assert_eq!(target["averageValue"], "2");

@@ -10,15 +10,15 @@ use std::{
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::schema::faults::{LONGEST, MOST, Paths, clip};
+use crate::schema::field_paths::{FieldPaths, MAX_PATH_LEN, MAX_PATHS, clip};
 
 /// Reads a JSON text, and the fields that stand in it twice, as `spec.ports[0].name`.
-pub(crate) fn read(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
+pub(crate) fn decode(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
     let mut found = Found::default();
     let mut reader = serde_json::Deserializer::from_slice(text);
     let value = Reading(&mut found).deserialize(&mut reader)?;
     reader.end()?;
-    let mut duplicates = Paths::default();
+    let mut duplicates = FieldPaths::default();
     for path in &found.paths {
         // Collected on the way out, so the last part comes first.
         let parts = path
@@ -40,7 +40,7 @@ pub(crate) fn read(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Erro
 
 /// Lists the faults of a JSON text in document order: the fields whose paths are in `unknown`, and
 /// duplicate fields. Nothing below an unknown field is reported.
-pub(crate) fn in_order(text: &[u8], unknown: &[String]) -> Vec<String> {
+pub(crate) fn strict_errors(text: &[u8], unknown: &[String]) -> Vec<String> {
     let mut faults = Faults {
         unknown: unknown.iter().map(String::as_str).collect(),
         path: String::new(),
@@ -49,7 +49,7 @@ pub(crate) fn in_order(text: &[u8], unknown: &[String]) -> Vec<String> {
     let mut reader = serde_json::Deserializer::from_slice(text);
     // The text parsed before, so it parses again.
     let _ = Ordering(&mut faults).deserialize(&mut reader);
-    // Paths that were clipped do not match; append them.
+    // FieldPaths that were clipped do not match; append them.
     let rest = unknown.iter().map(|path| unknown_field(path));
     rest.for_each(|fault| faults.tell(fault));
     faults.told
@@ -69,7 +69,7 @@ struct Faults<'a> {
 impl Faults<'_> {
     /// Records a fault once.
     fn tell(&mut self, fault: String) {
-        if self.told.len() < MOST && !self.told.contains(&fault) {
+        if self.told.len() < MAX_PATHS && !self.told.contains(&fault) {
             self.told.push(fault);
         }
     }
@@ -143,7 +143,7 @@ impl<'de> Visitor<'de> for Ordering<'_, '_> {
                 fields.next_value::<IgnoredAny>()?;
             } else {
                 if !seen.insert(name) {
-                    let path = clip(&self.0.path, LONGEST);
+                    let path = clip(&self.0.path, MAX_PATH_LEN);
                     self.0.tell(format!("duplicate field {path:?}"));
                 }
                 fields.next_value_seed(Ordering(self.0))?;
@@ -233,7 +233,7 @@ impl<'de> Visitor<'de> for Reading<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
-            if map.contains_key(&name) && self.0.paths.len() < MOST {
+            if map.contains_key(&name) && self.0.paths.len() < MAX_PATHS {
                 self.0.paths.push(vec![Part::Field(name.as_str().into())]);
             }
             let before = self.0.paths.len();
@@ -258,11 +258,11 @@ mod tests {
     #[test]
     fn fields_that_stand_twice_are_found_wherever_they_are() {
         let text = br#"{"a":1,"b":[{"c":1},{"c":1,"c":2}],"a":{"d":0,"d":1}}"#;
-        let (value, duplicates) = read(text).unwrap();
+        let (value, duplicates) = decode(text).unwrap();
         assert_eq!(value, json!({"a": {"d": 1}, "b": [{"c": 1}, {"c": 2}]}));
         assert_eq!(duplicates, ["b[1].c", "a", "a.d"]);
-        assert!(read(br#"{"a":1}"#).unwrap().1.is_empty());
-        assert!(read(b"{} x").is_err());
+        assert!(decode(br#"{"a":1}"#).unwrap().1.is_empty());
+        assert!(decode(b"{} x").is_err());
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
         let text = br#"{"z":1,"a":[{"y":{"q":1,"q":2}},{"b":1,"b":2}],"z":2,"c":{"x":0},"z":3}"#;
         let unknown = ["a[0].y", "c.x", "gone"].map(str::to_owned);
         assert_eq!(
-            in_order(text, &unknown),
+            strict_errors(text, &unknown),
             [
                 "unknown field \"a[0].y\"",
                 "duplicate field \"a[1].b\"",

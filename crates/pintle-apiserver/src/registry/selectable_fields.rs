@@ -113,7 +113,7 @@ pub(crate) fn builtin(group: &str, plural: &str) -> Vec<SelectableField> {
         ("events.k8s.io", "events") => {
             let mut fields = event_object("regarding");
             fields.extend(same(&["reason", "type"]));
-            // The last has no name here, but its place must be filled: both groups share a table.
+            // The last has no name here, but its place must be filled: both groups share a collection.
             fields.extend(renamed(&[(
                 "reportingController",
                 "reportingComponent",

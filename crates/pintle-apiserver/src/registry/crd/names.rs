@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::{Registry, crd::Definition};
+use super::Definition;
+use crate::registry::Registry;
 
 /// The two namespaces in which names are unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +54,7 @@ struct Group {
 
 /// The names of all groups.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(in crate::registry) struct Names {
     groups: BTreeMap<String, Group>,
     /// Names that are decided but not stored yet, by claim id.
     claims: BTreeMap<u64, (String, BTreeSet<Taken>)>,
@@ -62,14 +63,14 @@ pub(super) struct Names {
 
 /// The names one definition holds, as they are stored.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(in crate::registry) struct Entry {
     group: String,
     taken: BTreeSet<Taken>,
     waiting: bool,
 }
 
 impl Entry {
-    pub(super) fn of(definition: &Definition) -> Self {
+    pub(in crate::registry) fn of(definition: &Definition) -> Self {
         let waiting = !same_names(definition.requested(), definition.accepted());
         Self {
             group: definition.group.clone(),
@@ -82,7 +83,7 @@ impl Entry {
 impl Names {
     /// Replaces the entry of a definition. Returns the waiting definitions to reconsider if a name
     /// was released.
-    pub(super) fn replace(
+    pub(in crate::registry) fn replace(
         &mut self,
         definition: &str,
         old: Option<&Entry>,

@@ -2,20 +2,20 @@
 //! client sends, and however long their names are, what is told of them has a bound.
 
 /// How many are told.
-pub(crate) const MOST: usize = 100;
+pub(crate) const MAX_PATHS: usize = 100;
 
 /// How much of the path of one is told, in characters: as much as all warnings of an answer hold, so
 /// that a warning loses nothing by it.
-pub(crate) const LONGEST: usize = 4 * 1024;
+pub(crate) const MAX_PATH_LEN: usize = 4 * 1024;
 
 /// The paths of such fields, in the order they were found.
 #[derive(Debug, Default)]
-pub(crate) struct Paths(Vec<String>);
+pub(crate) struct FieldPaths(Vec<String>);
 
-impl Paths {
+impl FieldPaths {
     /// Whether no more are told, so that nobody need make up their paths.
     pub(crate) fn is_full(&self) -> bool {
-        self.0.len() >= MOST
+        self.0.len() >= MAX_PATHS
     }
 
     /// Adds the path that these pieces make, if there is room.
@@ -33,7 +33,7 @@ impl Paths {
 /// The pieces as one text, as far as it is told.
 fn joined<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
     let mut text = String::new();
-    let mut room = LONGEST;
+    let mut room = MAX_PATH_LEN;
     for piece in pieces {
         let piece = clip(piece, room);
         text.push_str(piece);
@@ -59,25 +59,25 @@ mod tests {
 
     #[test]
     fn a_path_is_told_up_to_its_bound() {
-        let mut paths = Paths::default();
+        let mut paths = FieldPaths::default();
         paths.add(["a", ".", "b"]);
-        let long = "ä".repeat(LONGEST);
+        let long = "ä".repeat(MAX_PATH_LEN);
         paths.add(["a", ".", &long, ".b"]);
         let paths = paths.into_vec();
         assert_eq!(paths[0], "a.b");
-        assert_eq!(paths[1].chars().count(), LONGEST);
+        assert_eq!(paths[1].chars().count(), MAX_PATH_LEN);
         assert!(paths[1].starts_with("a.ä") && paths[1].ends_with('ä'));
     }
 
     #[test]
     fn so_many_paths_are_told_and_no_more() {
-        let mut paths = Paths::default();
-        for _ in 0..MOST {
+        let mut paths = FieldPaths::default();
+        for _ in 0..MAX_PATHS {
             assert!(!paths.is_full());
             paths.add(["a"]);
         }
         assert!(paths.is_full());
         paths.add(["b"]);
-        assert_eq!(paths.into_vec(), vec!["a"; MOST]);
+        assert_eq!(paths.into_vec(), vec!["a"; MAX_PATHS]);
     }
 }

@@ -60,7 +60,7 @@ impl Event {
 /// past can be forgotten where nothing happened. A reader that was there already has missed
 /// something only if it has not got as far as `dropped`.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct Collection {
     pub(super) objects: Objects,
     pub(super) log: VecDeque<Arc<Event>>,
     /// The total cost of the log.
@@ -70,11 +70,11 @@ pub(super) struct Table {
     pub(super) dropped: u64,
     /// No longer served; kept for watchers that have not seen the last event.
     pub(super) closed: bool,
-    /// Tells watchers that something was committed, or that the table was closed.
+    /// Tells watchers that something was committed, or that the collection was closed.
     pub(super) changed: watch::Sender<u64>,
 }
 
-impl Table {
+impl Collection {
     pub(super) fn new(floor: u64) -> Self {
         Self {
             objects: Objects::new_sync(),
