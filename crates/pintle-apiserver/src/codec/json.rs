@@ -1,4 +1,4 @@
-//! JSON with its duplicate keys: which fields an object names twice. The last one counts.
+//! Strict JSON decoding: reports duplicate and unknown fields. The last of several duplicates wins.
 
 use std::{
     borrow::Cow,
@@ -12,15 +12,15 @@ use serde_json::{Map, Value};
 
 use crate::schema::field_paths::{FieldPaths, MAX_PATH_LEN, MAX_PATHS, clip};
 
-/// Reads a JSON text, and the fields that stand in it twice, as `spec.ports[0].name`.
+/// Decodes JSON. Also returns the paths of duplicate fields, such as `spec.ports[0].name`.
 pub(crate) fn decode(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
-    let mut found = Found::default();
+    let mut found = Duplicates::default();
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = Reading(&mut found).deserialize(&mut reader)?;
+    let value = DecodeVisitor(&mut found).deserialize(&mut reader)?;
     reader.end()?;
     let mut duplicates = FieldPaths::default();
     for path in &found.paths {
-        // Collected on the way out, so the last part comes first.
+        // Paths are collected on the way out, so their last part comes first.
         let parts = path
             .iter()
             .rev()
@@ -38,46 +38,46 @@ pub(crate) fn decode(text: &[u8]) -> Result<(Value, Vec<String>), serde_json::Er
     Ok((value, duplicates.into_vec()))
 }
 
-/// Lists the faults of a JSON text in document order: the fields whose paths are in `unknown`, and
-/// duplicate fields. Nothing below an unknown field is reported.
+/// Returns the strict decoding errors of a JSON text in document order: fields whose paths are in
+/// `unknown`, and duplicate fields. Nothing below an unknown field is reported.
 pub(crate) fn strict_errors(text: &[u8], unknown: &[String]) -> Vec<String> {
-    let mut faults = Faults {
+    let mut errors = StrictErrors {
         unknown: unknown.iter().map(String::as_str).collect(),
         path: String::new(),
-        told: Vec::new(),
+        messages: Vec::new(),
     };
     let mut reader = serde_json::Deserializer::from_slice(text);
-    // The text parsed before, so it parses again.
-    let _ = Ordering(&mut faults).deserialize(&mut reader);
-    // FieldPaths that were clipped do not match; append them.
+    // The text has been parsed before, so this cannot fail.
+    let _ = OrderVisitor(&mut errors).deserialize(&mut reader);
+    // Truncated paths do not match while walking; append them.
     let rest = unknown.iter().map(|path| unknown_field(path));
-    rest.for_each(|fault| faults.tell(fault));
-    faults.told
+    rest.for_each(|message| errors.push(message));
+    errors.messages
 }
 
 fn unknown_field(path: &str) -> String {
     format!("unknown field {path:?}")
 }
 
-struct Faults<'a> {
+struct StrictErrors<'a> {
     unknown: BTreeSet<&'a str>,
     /// The path of the current value.
     path: String,
-    told: Vec<String>,
+    messages: Vec<String>,
 }
 
-impl Faults<'_> {
-    /// Records a fault once.
-    fn tell(&mut self, fault: String) {
-        if self.told.len() < MAX_PATHS && !self.told.contains(&fault) {
-            self.told.push(fault);
+impl StrictErrors<'_> {
+    /// Adds a message unless it is already present or the limit is reached.
+    fn push(&mut self, message: String) {
+        if self.messages.len() < MAX_PATHS && !self.messages.contains(&message) {
+            self.messages.push(message);
         }
     }
 }
 
-struct Ordering<'a, 'b>(&'a mut Faults<'b>);
+struct OrderVisitor<'a, 'b>(&'a mut StrictErrors<'b>);
 
-impl<'de> DeserializeSeed<'de> for Ordering<'_, '_> {
+impl<'de> DeserializeSeed<'de> for OrderVisitor<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
@@ -85,7 +85,7 @@ impl<'de> DeserializeSeed<'de> for Ordering<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Ordering<'_, '_> {
+impl<'de> Visitor<'de> for OrderVisitor<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -119,9 +119,9 @@ impl<'de> Visitor<'de> for Ordering<'_, '_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let here = self.0.path.len();
         for index in 0_usize.. {
-            // Writing to a text cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(self.0.path, "[{index}]");
-            let item = items.next_element_seed(Ordering(self.0))?;
+            let item = items.next_element_seed(OrderVisitor(self.0))?;
             self.0.path.truncate(here);
             if item.is_none() {
                 break;
@@ -139,14 +139,14 @@ impl<'de> Visitor<'de> for Ordering<'_, '_> {
             }
             self.0.path.push_str(&name);
             if self.0.unknown.contains(self.0.path.as_str()) {
-                self.0.tell(unknown_field(&self.0.path));
+                self.0.push(unknown_field(&self.0.path));
                 fields.next_value::<IgnoredAny>()?;
             } else {
                 if !seen.insert(name) {
                     let path = clip(&self.0.path, MAX_PATH_LEN);
-                    self.0.tell(format!("duplicate field {path:?}"));
+                    self.0.push(format!("duplicate field {path:?}"));
                 }
-                fields.next_value_seed(Ordering(self.0))?;
+                fields.next_value_seed(OrderVisitor(self.0))?;
             }
             self.0.path.truncate(here);
         }
@@ -159,23 +159,24 @@ enum Part {
     Item(usize),
 }
 
+/// Paths of duplicate fields, each with its last part first.
 #[derive(Default)]
-struct Found {
+struct Duplicates {
     paths: Vec<Vec<Part>>,
 }
 
-impl Found {
-    /// Puts `part` before the paths found since there were `before` of them.
-    fn below(&mut self, before: usize, part: impl Fn() -> Part) {
+impl Duplicates {
+    /// Appends the parent `part` to every path found after the first `before` ones.
+    fn add_parent(&mut self, before: usize, part: impl Fn() -> Part) {
         for path in self.paths.iter_mut().skip(before) {
             path.push(part());
         }
     }
 }
 
-struct Reading<'a>(&'a mut Found);
+struct DecodeVisitor<'a>(&'a mut Duplicates);
 
-impl<'de> DeserializeSeed<'de> for Reading<'_> {
+impl<'de> DeserializeSeed<'de> for DecodeVisitor<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
@@ -183,7 +184,7 @@ impl<'de> DeserializeSeed<'de> for Reading<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Reading<'_> {
+impl<'de> Visitor<'de> for DecodeVisitor<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -222,11 +223,11 @@ impl<'de> Visitor<'de> for Reading<'_> {
         let mut list = Vec::new();
         loop {
             let before = self.0.paths.len();
-            match items.next_element_seed(Reading(self.0))? {
+            match items.next_element_seed(DecodeVisitor(self.0))? {
                 Some(item) => list.push(item),
                 None => return Ok(list.into()),
             }
-            self.0.below(before, || Part::Item(list.len() - 1));
+            self.0.add_parent(before, || Part::Item(list.len() - 1));
         }
     }
 
@@ -237,11 +238,12 @@ impl<'de> Visitor<'de> for Reading<'_> {
                 self.0.paths.push(vec![Part::Field(name.as_str().into())]);
             }
             let before = self.0.paths.len();
-            let value = fields.next_value_seed(Reading(self.0))?;
+            let value = fields.next_value_seed(DecodeVisitor(self.0))?;
             if self.0.paths.len() > before {
-                // However long a name is, the paths through it share it.
+                // Names can be long, so all paths through this field share one copy.
                 let shared: Rc<str> = name.as_str().into();
-                self.0.below(before, || Part::Field(Rc::clone(&shared)));
+                self.0
+                    .add_parent(before, || Part::Field(Rc::clone(&shared)));
             }
             map.insert(name, value);
         }
@@ -256,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_that_stand_twice_are_found_wherever_they_are() {
+    fn finds_duplicate_fields_at_any_depth() {
         let text = br#"{"a":1,"b":[{"c":1},{"c":1,"c":2}],"a":{"d":0,"d":1}}"#;
         let (value, duplicates) = decode(text).unwrap();
         assert_eq!(value, json!({"a": {"d": 1}, "b": [{"c": 1}, {"c": 2}]}));
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_in_the_order_of_the_text() {
+    fn strict_errors_follow_document_order() {
         let text = br#"{"z":1,"a":[{"y":{"q":1,"q":2}},{"b":1,"b":2}],"z":2,"c":{"x":0},"z":3}"#;
         let unknown = ["a[0].y", "c.x", "gone"].map(str::to_owned);
         assert_eq!(

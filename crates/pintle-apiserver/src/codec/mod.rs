@@ -1,4 +1,4 @@
-//! Bodies: how objects are read from the wire.
+//! Decoding of request bodies: strict JSON and Kubernetes' protobuf encoding.
 
 pub(crate) mod json;
 pub(crate) mod protobuf;

@@ -8,7 +8,7 @@ pub(crate) struct FieldRequirement {
     pub(crate) value: String,
 }
 
-/// Parses a field selector; the error is the piece that is none.
+/// Parses a field selector. The error is upstream's message.
 pub(crate) fn parse(text: &str) -> Result<Vec<FieldRequirement>, String> {
     split_terms(text)
         .into_iter()
@@ -17,7 +17,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<FieldRequirement>, String> {
         .collect()
 }
 
-/// Splits at commas that are not escaped.
+/// Splits at unescaped commas.
 fn split_terms(text: &str) -> Vec<String> {
     let mut terms = vec![String::new()];
     let mut escaped = false;
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_and_escapes() {
+    fn parses_terms_and_escapes() {
         let got = parse(r"metadata.name=a,b!=c\,d,e==f").unwrap();
         let want = [
             ("metadata.name", true, "a"),

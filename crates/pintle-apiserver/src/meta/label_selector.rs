@@ -1,10 +1,10 @@
-//! Label selectors: `a=b,c!=d,e in (x,y),f notin (z),g,!h`.
+//! Label selectors: `a=b,c!=d,e in (x,y),f notin (z),g,!h`. Error messages are upstream's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::names;
 
-/// A parsed label selector; all requirements must hold.
+/// A parsed label selector. All requirements must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LabelSelector {
     requirements: Vec<Requirement>,
@@ -27,7 +27,7 @@ enum Operator {
 }
 
 impl LabelSelector {
-    /// Whether every label set matches.
+    /// Returns true if the selector matches everything.
     pub(crate) fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
@@ -38,7 +38,7 @@ impl LabelSelector {
             .all(|r| r.matches(labels.get(&r.key).map(String::as_str)))
     }
 
-    /// Parses a selector; the error is what is wrong with it.
+    /// Parses a selector. The error is upstream's message.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let tokens = tokens(text)?;
         let mut parser = Parser {
@@ -290,7 +290,7 @@ mod tests {
 
     /// Proves lists/selectors.
     #[test]
-    fn every_form_of_requirement_is_understood() {
+    fn parses_and_matches_every_operator() {
         let pod = [("app", "web"), ("tier", "front")];
         for yes in [
             "",

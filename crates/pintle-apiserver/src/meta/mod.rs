@@ -1,4 +1,4 @@
-//! What every object has in common: its metadata, the rules for it, and selectors over it.
+//! Object metadata: accessors, validation, and label and field selectors.
 
 pub(crate) mod field_selector;
 pub(crate) mod label_selector;
@@ -15,16 +15,16 @@ pub(crate) use self::{
     validate::{check, check_update},
 };
 
-/// An object as a tree.
+/// An object as a JSON tree.
 pub(crate) type Tree = Map<String, Value>;
 
-/// The tree of an object that is held as a value; empty if it is none.
+/// Returns the fields of an object, or an empty map if `object` is not one.
 pub(crate) fn tree(object: &Value) -> &Tree {
     static NONE: LazyLock<Tree> = LazyLock::new(Tree::new);
     object.as_object().unwrap_or(&NONE)
 }
 
-/// The metadata of an object; made if it is missing or not a map.
+/// Returns the metadata of an object, creating it if it is missing or not a map.
 pub(crate) fn metadata(object: &mut Tree) -> &mut Tree {
     let entry = object
         .entry("metadata")
@@ -34,11 +34,11 @@ pub(crate) fn metadata(object: &mut Tree) -> &mut Tree {
     }
     match entry {
         Value::Object(map) => map,
-        _ => unreachable!("made a map just above"),
+        _ => unreachable!("replaced by a map above"),
     }
 }
 
-/// A string below `metadata`; empty when missing.
+/// Returns a string field of `metadata`, or the empty string.
 pub(crate) fn text<'a>(object: &'a Tree, field: &str) -> &'a str {
     object
         .get("metadata")
@@ -47,7 +47,7 @@ pub(crate) fn text<'a>(object: &'a Tree, field: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// The finalizers of an object.
+/// Returns the finalizers of an object.
 pub(crate) fn finalizers(object: &Tree) -> Vec<&str> {
     match object.get("metadata").and_then(|m| m.get("finalizers")) {
         Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
@@ -55,7 +55,7 @@ pub(crate) fn finalizers(object: &Tree) -> Vec<&str> {
     }
 }
 
-/// Whether a deletion has been asked for.
+/// Returns true if the object has a `deletionTimestamp`.
 pub(crate) fn is_deleting(object: &Tree) -> bool {
     object
         .get("metadata")
@@ -68,7 +68,7 @@ pub(crate) fn set_generation(object: &mut Tree, generation: i64) {
     metadata(object).insert("generation".into(), generation.into());
 }
 
-/// The value of `metadata.generation`.
+/// Returns `metadata.generation`, or 0.
 pub(crate) fn generation(object: &Tree) -> i64 {
     object
         .get("metadata")

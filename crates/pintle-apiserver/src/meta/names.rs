@@ -1,4 +1,4 @@
-//! Which names, labels, annotations and finalizers are legal, and what to say when they are not.
+//! Validation of names, label keys and label values, with upstream's messages.
 
 use std::net::IpAddr;
 
@@ -10,23 +10,23 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
 
 const DOTS: &str = "must not contain dots";
 
-/// Which rule a kind's names follow.
+/// The syntax that a kind requires of its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameRule {
-    /// RFC 1123 subdomain: most kinds.
+    /// An RFC 1123 subdomain. Most kinds use this.
     Subdomain,
-    /// RFC 1123 label: namespaces and services.
+    /// An RFC 1123 label: namespaces and services.
     Label,
-    /// RFC 1035 label: the names in definitions.
+    /// An RFC 1035 label: names inside CRDs.
     Label1035,
-    /// Anything that is one path segment: RBAC, and kinds without a rule of their own.
+    /// Any single path segment: RBAC and kinds without a rule of their own.
     PathSegment,
     /// An IP address in canonical form.
     Address,
 }
 
 impl NameRule {
-    /// What is wrong with `name`. A `prefix` (generateName) may end in a dash.
+    /// Returns the problems of `name`. A `prefix` (`generateName`) may end in a dash.
     pub(crate) fn problems(self, name: &str, prefix: bool) -> Vec<String> {
         let body = if prefix { &before_tail(name) } else { name };
         match self {
@@ -41,7 +41,7 @@ impl NameRule {
     }
 }
 
-/// Why `text` is not an IP address in canonical form.
+/// Returns why `text` is not an IP address in canonical form.
 fn address(text: &str) -> Option<String> {
     let Ok(address) = text.parse::<IpAddr>() else {
         let octets: Vec<&str> = text.split('.').collect();
@@ -59,16 +59,16 @@ fn address(text: &str) -> Option<String> {
     (canonical != text).then(|| format!("must be in canonical form ({canonical:?})"))
 }
 
-/// A prefix that ends in a dash, as if it ended in a letter: what stands before the dash is judged
-/// with the whole name.
+/// Replaces a trailing dash, and the character before it, by a letter. The characters before the
+/// dash are validated with the complete name.
 fn before_tail(prefix: &str) -> String {
-    let mut kept = prefix.to_owned();
-    if prefix.len() > 1 && kept.ends_with('-') {
-        kept.pop();
-        kept.pop();
-        kept.push('a');
+    let mut name = prefix.to_owned();
+    if prefix.len() > 1 && name.ends_with('-') {
+        name.pop();
+        name.pop();
+        name.push('a');
     }
-    kept
+    name
 }
 
 fn path_segment(name: &str, prefix: bool) -> Vec<String> {
@@ -82,13 +82,13 @@ fn path_segment(name: &str, prefix: bool) -> Vec<String> {
         .collect()
 }
 
-/// Names are measured in characters, the parts of labels in bytes.
+/// Upstream limits names in characters, but label parts in bytes.
 fn in_characters(problems: Vec<String>) -> Vec<String> {
-    let told = |problem: String| match problem.strip_suffix(" bytes") {
+    let reword = |problem: String| match problem.strip_suffix(" bytes") {
         Some(rest) => format!("{rest} characters"),
         None => problem,
     };
-    problems.into_iter().map(told).collect()
+    problems.into_iter().map(reword).collect()
 }
 
 fn too_long(most: usize) -> String {
@@ -115,7 +115,7 @@ fn is_dns_label(s: &str) -> bool {
         && s.ends_with(inner)
 }
 
-/// What keeps `name` from being an RFC 1123 subdomain.
+/// Returns why `name` is not an RFC 1123 subdomain.
 pub(crate) fn is_subdomain(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > 253 {
@@ -135,7 +135,7 @@ fn is_word(s: &str) -> bool {
         && s.ends_with(inner)
 }
 
-/// What keeps `name` from being a qualified name (`prefix/name`), as label keys are.
+/// Returns why `name` is not a qualified name (`prefix/name`), the syntax of label keys.
 pub(crate) fn qualified_name(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let parts: Vec<&str> = name.split('/').collect();
@@ -170,7 +170,7 @@ pub(crate) fn qualified_name(name: &str) -> Vec<String> {
     problems
 }
 
-/// What keeps `value` from being a label value.
+/// Returns why `value` is not a label value.
 pub(crate) fn label_value(value: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if value.len() > 63 {
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_rule_knows_its_names() {
+    fn name_rules_accept_and_reject() {
         let ok = |rule: NameRule, name| rule.problems(name, false).is_empty();
         assert!(ok(NameRule::Subdomain, "a.b-c.1"));
         assert!(!ok(NameRule::Subdomain, "A"));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn label_keys_and_values() {
+    fn validates_label_keys_and_values() {
         assert!(qualified_name("app.kubernetes.io/name").is_empty());
         assert!(qualified_name("Up_per.x").is_empty());
         for bad in ["", "/x", "a/b/c", "x/", "-a", "a b"] {

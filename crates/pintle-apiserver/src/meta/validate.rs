@@ -1,4 +1,4 @@
-//! The rules for `metadata`, on create and on update.
+//! Validation of `metadata` on create and update.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::{NameRule, Tree, finalizers, is_deleting, names};
 use crate::schema::field::FieldError;
 
-/// All annotations of an object together.
+/// The maximum size of all annotations of an object, in bytes.
 const MOST_ANNOTATIONS: i64 = 256 * 1024;
-/// Finalizers that need no qualified name.
+/// Finalizers that may be unqualified.
 const PLAIN_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
 
-/// What is wrong with an object's metadata.
+/// Validates an object's metadata.
 pub(crate) fn check(
     object: &Tree,
     rule: NameRule,
@@ -183,7 +183,7 @@ fn check_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// What is wrong with a change of metadata from `old` to `new`.
+/// Validates a metadata update from `old` to `new`.
 pub(crate) fn check_update(new: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let field = |tree: &Tree, field: &str| tree.get("metadata").and_then(|m| m.get(field)).cloned();
@@ -197,7 +197,7 @@ pub(crate) fn check_update(new: &Tree, old: &Tree) -> Vec<FieldError> {
             ));
         }
     }
-    // Told by the rule for all objects and again by the rule of the kind.
+    // Upstream reports these twice: from generic validation and from the kind's own.
     errors.extend(errors.clone());
     if is_deleting(old) {
         let before: BTreeSet<&str> = finalizers(old).into_iter().collect();
@@ -217,7 +217,7 @@ pub(crate) fn check_update(new: &Tree, old: &Tree) -> Vec<FieldError> {
                         .join(", ")
                 ),
             );
-            // Told by the rule for all objects and again by the rule of the kind.
+            // Reported twice, as above.
             errors.extend([error.clone(), error]);
         }
     }

@@ -1,24 +1,25 @@
-//! JSON patch, RFC 6902, with the leniencies of the server clients know: `replace` of a field that
-//! is not there adds it, negative indices count from the end of a list, and `test` against null
-//! passes for a field that is not there.
+//! JSON patch (RFC 6902) with upstream's leniencies: `replace` of a missing field adds it, negative
+//! indices count from the end of a list, and `test` against null passes for a missing field.
 
 use serde_json::Value;
 
 use super::{PatchError, bounded};
 use crate::schema::{MAX_DEPTH, depth};
 
-/// How many operations one patch may hold.
+/// The maximum number of operations in a patch.
 pub(crate) const MAX_OPERATIONS: usize = 10_000;
 
-/// How many bytes all `copy` operations of a patch may add, and how many `move` operations may
-/// carry deeper: copies of copies double.
+/// The maximum number of bytes that all `copy` operations of a patch may add, and that `move`
+/// operations may nest deeper. Without a limit, repeated copies grow exponentially.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
-/// Applies a list of operations: all of them, or none.
+/// Applies a list of operations atomically.
 ///
-/// A patch that is no list of operations is [`PatchError::Malformed`]; a `test` that fails, a path
-/// that is not there or an operation nobody knows is [`PatchError::Unprocessable`]; more than
-/// [`MAX_OPERATIONS`] is [`PatchError::TooLarge`].
+/// # Errors
+///
+/// Returns [`PatchError::Malformed`] if the patch is not a list of operations,
+/// [`PatchError::Unprocessable`] if a `test` fails, a path is missing or an operation is unknown, and
+/// [`PatchError::TooLarge`] if there are more than [`MAX_OPERATIONS`].
 pub(crate) fn apply(object: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let malformed = || {
         PatchError::Malformed(format!(
@@ -48,7 +49,7 @@ pub(crate) fn apply(object: &mut Value, patch: &Value) -> Result<(), PatchError>
     Ok(())
 }
 
-/// The document as far as it is patched.
+/// The partially patched document.
 struct Work {
     document: Value,
     copied: usize,
@@ -89,7 +90,7 @@ impl Work {
         }
     }
 
-    /// The container a path leads into, and the key in it.
+    /// Returns the container that a path leads into, and the key in it.
     fn parent(&mut self, path: &str) -> Option<(&mut Value, String)> {
         let mut keys = path.split('/').skip(1).map(unescape);
         let mut key = keys.next()?;
@@ -238,7 +239,7 @@ impl Work {
     }
 }
 
-/// Nothing may end up deeper than an object can be read again.
+/// Checks that the nesting stays within what can be decoded again.
 fn fits(path: &str, value: &Value) -> Result<(), String> {
     if path.matches('/').count() + depth(value) > MAX_DEPTH {
         return Err(format!(
@@ -252,7 +253,7 @@ fn unescape(key: &str) -> String {
     key.replace("~1", "/").replace("~0", "~")
 }
 
-/// The place an index names in a list of `length`; a negative one counts from the end.
+/// Resolves an index into a list of `length`. Negative indices count from the end.
 fn index(key: &str, length: usize) -> Result<usize, String> {
     let number: i64 = key
         .parse()
@@ -330,7 +331,7 @@ mod tests {
 
     /// Proves patch/json.
     #[test]
-    fn malformed_is_told_from_unfitting_and_nothing_is_half_done() {
+    fn failed_patch_leaves_the_object_unchanged() {
         let before = json!({"a": 1, "l": []});
         let mut object = before.clone();
         for malformed in [json!({}), json!([1]), json!("x")] {
@@ -370,7 +371,7 @@ mod tests {
 
     /// Proves wire/size-limits.
     #[test]
-    fn ten_thousand_operations_and_no_more() {
+    fn number_of_operations_is_limited() {
         let test = json!({"op": "test", "path": "/a", "value": 1});
         let mut object = json!({"a": 1});
         apply(
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_cannot_be_deepened_or_doubled_without_end() {
+    fn nesting_and_copied_bytes_are_limited() {
         let deeper = json!([{"op": "copy", "from": "/a", "path": "/b"}, {"op": "move", "from": "/b", "path": "/a/a"}]);
         let deeper: Value = (0..400).map(|i| deeper[i % 2].clone()).collect();
         let error = apply(&mut json!({"a": {}}), &deeper).unwrap_err();
@@ -396,7 +397,7 @@ mod tests {
     proptest! {
         // Proves patch/json.
         #[test]
-        fn any_patch_is_applied_or_refused(
+        fn arbitrary_patches_apply_or_change_nothing(
             mut object in any_json(),
             op in prop_oneof!["add", "remove", "replace", "move", "copy", "test", "other"],
             path in "(/[a-d0-2~-]{0,2}){0,3}",

@@ -1,10 +1,10 @@
-//! JSON merge patch, RFC 7396.
+//! JSON merge patch (RFC 7396).
 
 use serde_json::{Map, Value};
 
 use super::{PatchError, bounded};
 
-/// Applies a merge patch: objects merge field by field, null deletes, everything else replaces.
+/// Applies a merge patch: objects merge field by field, null deletes, anything else replaces.
 pub(crate) fn apply(object: &mut Value, patch: Value) -> Result<(), PatchError> {
     if !patch.is_object() {
         return Err(PatchError::Malformed(format!(
@@ -46,7 +46,7 @@ mod tests {
 
     /// Proves patch/merge.
     #[test]
-    fn the_examples_of_the_rfc() {
+    fn rfc_examples() {
         let cases = [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
             (
@@ -96,7 +96,7 @@ mod tests {
 
     /// Proves patch/merge.
     #[test]
-    fn only_an_object_patches_an_object() {
+    fn patch_must_be_an_object() {
         let mut object = json!({"a": 1});
         let error = apply(&mut object, json!([1])).unwrap_err();
         assert!(matches!(error, PatchError::Malformed(_)));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_cannot_be_deepened_without_end() {
+    fn nesting_is_limited() {
         let mut patch = json!({});
         for _ in 0..200 {
             patch = json!({ "a": patch });
@@ -116,7 +116,7 @@ mod tests {
     proptest! {
         // Proves patch/merge.
         #[test]
-        fn applying_twice_is_applying_once(object in any_json(), patch in any_json()) {
+        fn merge_is_idempotent(object in any_json(), patch in any_json()) {
             let mut once = object;
             if apply(&mut once, patch.clone()).is_ok() {
                 let mut twice = once.clone();
@@ -127,7 +127,7 @@ mod tests {
 
         // Proves patch/merge.
         #[test]
-        fn an_empty_patch_changes_nothing(object in any_json()) {
+        fn empty_patch_changes_nothing(object in any_json()) {
             if object.is_object() {
                 let mut patched = object.clone();
                 apply(&mut patched, json!({})).unwrap();

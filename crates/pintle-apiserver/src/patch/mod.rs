@@ -1,14 +1,14 @@
-//! The four ways of changing part of an object.
+//! The four patch formats.
 //!
-//! | content type | module | what it is |
+//! | content type | module | description |
 //! |---|---|---|
-//! | `application/merge-patch+json` | [`merge`] | a document of changes: null deletes, lists replace |
+//! | `application/merge-patch+json` | [`merge`] | null deletes, lists are replaced |
 //! | `application/json-patch+json` | [`json`] | a list of operations on paths |
-//! | `application/strategic-merge-patch+json` | [`strategic`] | a merge patch that knows which lists are sets or maps |
-//! | `application/apply-patch+yaml` | [`apply`](mod@apply) | all its manager wants, and nothing it wants no more |
+//! | `application/strategic-merge-patch+json` | [`strategic`] | a merge patch that merges lists by key |
+//! | `application/apply-patch+yaml` | [`apply`](mod@apply) | server-side apply: the complete intent of one manager |
 //!
-//! Everything here is a pure function of the object and the patch. Defaulting, validation and the
-//! store come after.
+//! All of them are pure functions of the object and the patch. Defaulting, validation and storage
+//! come later.
 
 pub(crate) mod apply;
 pub(crate) mod json;
@@ -22,22 +22,22 @@ use crate::schema::{MAX_DEPTH, depth};
 /// Why a patch was not applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PatchError {
-    /// The patch is not a patch: the client gets 400.
+    /// The body is not a patch of this format: 400.
     #[error("{0}")]
     Malformed(String),
-    /// The patch does not fit the object: the client gets 422.
+    /// The patch does not apply to the object: 422.
     #[error("{0}")]
     Unprocessable(String),
-    /// The patch cannot be merged with the object. A kube-apiserver answers 500 without a reason
-    /// here, though the fault is the client's.
+    /// The patch cannot be merged with the object. kube-apiserver answers with a bare 500 here,
+    /// although the client is at fault.
     #[error("{0}")]
     Unmergeable(String),
-    /// The patch asks for too much: the client gets 413.
+    /// The patch exceeds a limit: 413.
     #[error("{0}")]
     TooLarge(String),
 }
 
-/// A patch may deepen an object step by step: the result is measured, not the patch.
+/// Checks the nesting of a patch or a patched object. A series of patches could deepen it forever.
 fn bounded(value: &Value) -> Result<(), PatchError> {
     if depth(value) > MAX_DEPTH {
         let why = format!("the patched object nests deeper than {MAX_DEPTH} levels");
@@ -46,7 +46,7 @@ fn bounded(value: &Value) -> Result<(), PatchError> {
     Ok(())
 }
 
-/// What a value is in the words of Go's decoder.
+/// Returns the JSON type of a value as Go's decoder calls it.
 pub(crate) fn json_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -58,7 +58,7 @@ pub(crate) fn json_kind(value: &Value) -> &'static str {
     }
 }
 
-/// A value as Go prints it.
+/// Formats a value as Go prints it.
 pub(crate) fn go_text(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),

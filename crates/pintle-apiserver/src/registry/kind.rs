@@ -1,4 +1,4 @@
-//! How built-in kinds behave beyond what discovery tells.
+//! Behavior of built-in kinds that discovery does not describe.
 
 /// How a kind maintains `metadata.generation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ fn has_generation(group: &str, plural: &str) -> bool {
     }
 }
 
-/// Kinds whose PUT may leave the resource version out.
+/// Returns true for kinds whose updates may omit the `resourceVersion`.
 pub(crate) fn updates_unconditionally(group: &str, plural: &str) -> bool {
     match group {
         "admissionregistration.k8s.io"
@@ -60,7 +60,7 @@ pub(crate) fn updates_unconditionally(group: &str, plural: &str) -> bool {
     }
 }
 
-/// Kinds whose PUT creates what does not exist.
+/// Returns true for kinds whose PUT creates a missing object.
 pub(crate) fn creates_on_update(group: &str, plural: &str) -> bool {
     match group {
         "" => matches!(plural, "endpoints" | "events" | "limitranges" | "services"),

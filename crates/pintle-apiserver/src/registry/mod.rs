@@ -1,9 +1,9 @@
-//! Which resources the server serves: the built-in kinds and what custom resource definitions add.
+//! The resources that are served: built-in kinds and those that CRDs define.
 //!
-//! The [`Registry`] publishes an immutable [`Catalog`]; a request takes the current one and is done
-//! with locks. Whenever a definition changes, the next catalog is derived from the current one and
-//! swapped in. Catalogs share what they have in common, so a change costs what that one definition
-//! adds, however many others there are.
+//! [`Registry`] publishes an immutable [`Catalog`]. A request clones the current one and needs no
+//! further locking. When a definition changes, the next catalog is derived from the current one and
+//! swapped in. Catalogs share structure, so a change costs as much as the one definition that changed,
+//! regardless of how many there are.
 
 mod convert;
 pub(crate) mod crd;
@@ -28,10 +28,10 @@ use crate::{
     store::{CollectionId, Object, Store},
 };
 
-/// The group of custom resource definitions.
+/// The API group of CRDs.
 pub(crate) const EXTENSIONS: &str = "apiextensions.k8s.io";
 
-/// A built-in kind that is exchanged below an object or not at all, and has no path of its own.
+/// Returns a built-in kind that is only used in subresources or not stored, and has no path of its own.
 pub(crate) fn unstored(
     group: &'static str,
     version: &'static str,
@@ -62,9 +62,9 @@ fn builtin_kinds() -> impl Iterator<Item = &'static builtin::Resource> {
         .flat_map(|version| &version.resources)
 }
 
-/// Where the objects of a kind are kept: by `group/plural`, whatever the version. Events have two
-/// groups and one home.
-fn home(kind: &builtin::Resource) -> String {
+/// Returns the collection that a kind is stored in, as `group/plural`. All versions share one, and so
+/// do core and `events.k8s.io` events.
+fn collection_key(kind: &builtin::Resource) -> String {
     let group = if kind.plural == "events" {
         ""
     } else {
@@ -73,19 +73,19 @@ fn home(kind: &builtin::Resource) -> String {
     format!("{group}/{}", kind.plural)
 }
 
-/// One group as discovery lists it.
+/// An API group as discovery lists it.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
     pub(crate) name: String,
-    /// Preferred first.
+    /// The preferred version first.
     pub(crate) versions: Vec<String>,
-    /// Served without a definition.
+    /// Served without a CRD.
     pub(crate) builtin: bool,
-    /// The place of a built-in group in discovery.
-    place: usize,
+    /// The position of a built-in group in discovery.
+    position: usize,
 }
 
-/// Everything served at one moment. Cloning shares everything.
+/// Everything that is served at one moment. Clones share structure.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Catalog {
     /// By `group/version/plural`.
@@ -104,7 +104,7 @@ impl Catalog {
         self.resources.get(&format!("{group}/{version}/{plural}"))
     }
 
-    /// The resources of one group and version, by plural.
+    /// Returns the resources of one group version, ordered by plural.
     pub(crate) fn of_version<'a>(
         &'a self,
         group: &str,
@@ -121,10 +121,10 @@ impl Catalog {
         self.groups.get(name)
     }
 
-    /// In discovery order: built-in groups first, then those of definitions by name.
+    /// Returns groups in discovery order: built-in groups first, then CRD groups by name.
     pub(crate) fn groups(&self) -> Vec<&Group> {
         let mut groups: Vec<&Group> = self.groups.values().collect();
-        groups.sort_by_key(|group| (!group.builtin, group.place));
+        groups.sort_by_key(|group| (!group.builtin, group.position));
         groups
     }
 
@@ -135,7 +135,7 @@ impl Catalog {
                 let mut group = group.clone();
                 group.versions.push(resource.version.clone());
                 if !group.builtin {
-                    // Which definition comes first says nothing about its versions.
+                    // CRDs arrive in any order, so sort the versions by priority.
                     let order = |version: &String| Reverse(version_order(version));
                     group.versions.sort_by_cached_key(order);
                 }
@@ -145,12 +145,12 @@ impl Catalog {
                 name: resource.group.clone(),
                 versions: vec![resource.version.clone()],
                 builtin: resource.custom.is_none(),
-                place: self.groups.size(),
+                position: self.groups.size(),
             }),
         };
         if let Some(mut group) = group {
             if !group.builtin {
-                group.place = 0;
+                group.position = 0;
             }
             self.groups.insert_mut(resource.group.clone(), group);
         }
@@ -175,23 +175,23 @@ impl Catalog {
     }
 }
 
-/// What one definition adds.
+/// What one CRD adds to the catalog.
 ///
-/// Its objects are kept as long as the definition is, whatever it serves: a collection is opened when the
-/// definition is first established and leaves with it.
+/// A collection is opened when the CRD is first established and closed when the CRD is gone. It
+/// outlives changes to what is served.
 #[derive(Debug)]
 struct Defined {
     uid: String,
-    /// The state of the definition this was made from.
+    /// The revision of the CRD that this was built from.
     revision: u64,
     /// Identifies what is served; see [`Definition::fingerprint`].
     fingerprint: u64,
-    /// Ends the watches that were opened before the definition changed.
+    /// Ends watches that were opened before the CRD changed.
     superseded: CancellationToken,
     names: Entry,
-    /// Its objects in the version they are stored in, served or not.
+    /// The resource of the storage version, served or not.
     instances: Option<Arc<Resource>>,
-    /// Preferred version first.
+    /// Served resources, preferred version first.
     served: Vec<Arc<Resource>>,
 }
 
@@ -201,24 +201,24 @@ impl Defined {
     }
 }
 
-/// What definitions add.
+/// What all CRDs add to the catalog.
 #[derive(Debug, Default)]
 struct Custom {
-    /// By the name of the definition; made anew when its revision changes.
+    /// By CRD name; rebuilt when the CRD's revision changes.
     definitions: BTreeMap<String, Defined>,
     names: Names,
-    /// Tables whose definition is gone and that still hold an object: whoever put it there while
-    /// the definition went is about to take it back.
+    /// Collections of removed CRDs that still hold an object, because a create raced with the removal.
+    /// That request is about to delete the object again.
     leaving: Vec<CollectionId>,
 }
 
-/// The published catalog and how to make the next.
+/// Publishes the current catalog and derives the next one.
 #[derive(Debug)]
 pub(crate) struct Registry {
     store: Store,
     catalog: RwLock<Arc<Catalog>>,
-    /// What definitions add; held while a catalog is being made, so that catalogs are published in
-    /// the order of the states they were made from.
+    /// Held while a catalog is built, so that catalogs are published in the order of the states they
+    /// were built from.
     custom: Mutex<Custom>,
     /// The collections of built-in kinds by `group/plural`.
     builtin_collections: BTreeMap<String, CollectionId>,
@@ -231,7 +231,7 @@ impl Registry {
         for kind in builtin_kinds() {
             let collection = kind.stored().then(|| {
                 *builtin_collections
-                    .entry(home(kind))
+                    .entry(collection_key(kind))
                     .or_insert_with(|| store.open_collection())
             });
             catalog.insert(Arc::new(Resource::builtin(kind, collection)));
@@ -246,33 +246,33 @@ impl Registry {
         registry
     }
 
-    /// What is served now.
+    /// Returns the current catalog.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&self.catalog.read())
     }
 
-    /// The collection of definitions.
+    /// Returns the collection of CRDs.
     pub(crate) fn definitions(&self) -> Option<CollectionId> {
         self.builtin_collections
             .get("apiextensions.k8s.io/customresourcedefinitions")
             .copied()
     }
 
-    /// The collection of a built-in kind.
+    /// Returns the collection of a built-in kind.
     pub(crate) fn builtin_collection(&self, group: &str, plural: &str) -> Option<CollectionId> {
         self.builtin_collections
             .get(&format!("{group}/{plural}"))
             .copied()
     }
 
-    /// The objects of a definition, in the version they are stored in.
+    /// Returns the resource of a CRD's storage version.
     pub(crate) fn instances_of(&self, definition: &str) -> Option<Arc<Resource>> {
         let custom = self.custom.lock();
         custom.definitions.get(definition)?.instances.clone()
     }
 
-    /// Updates the catalog for one definition, which may be gone. Returns the waiting definitions to
-    /// reconsider if it released a name.
+    /// Updates the catalog after a CRD changed or was removed. Returns the CRDs waiting for a name that
+    /// should be reconsidered because this one released a name.
     pub(crate) fn refresh(&self, name: &str) -> Vec<String> {
         let mut custom = self.custom.lock();
         let stored = self
@@ -289,7 +289,7 @@ impl Registry {
                 for resource in before.iter().flat_map(|before| &before.served) {
                     catalog.remove(resource);
                 }
-                // Another definition of that name has nothing to do with the old one's objects.
+                // A CRD recreated under the same name does not inherit the old one's objects.
                 let same = stored.as_ref().zip(before.as_ref());
                 let same = same.is_some_and(|(stored, before)| stored.header().uid == before.uid);
                 if !same {
@@ -324,7 +324,7 @@ impl Registry {
         waiting
     }
 
-    /// Builds what one definition adds, with the collection it had `before` or a new one.
+    /// Builds what a CRD adds, reusing the collection it had `before`.
     fn define(&self, object: &Object, before: Option<&Defined>) -> Defined {
         let definition = Definition::read(&object.decode());
         let established = definition.is_established();

@@ -1,4 +1,4 @@
-//! One served resource: a group, a version, a plural, and how its objects behave.
+//! A served resource: group, version, plural, and how its objects behave.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
     store::{CollectionId, Content, type_prefix},
 };
 
-/// A path below an object, with the kind it speaks.
+/// A subresource and the kind it exchanges.
 #[derive(Debug, Clone)]
 pub(crate) struct Sub {
     pub(crate) name: String,
@@ -34,7 +34,7 @@ pub(crate) struct Sub {
 #[derive(Debug)]
 #[allow(
     clippy::struct_excessive_bools,
-    reason = "each is a fact of its own about the kind"
+    reason = "independent properties of a kind"
 )]
 pub(crate) struct Resource {
     pub(crate) group: String,
@@ -52,22 +52,22 @@ pub(crate) struct Resource {
     pub(crate) generation: Generation,
     pub(crate) unconditional_update: bool,
     pub(crate) create_on_update: bool,
-    /// Tells clients when the stored form changes.
+    /// Changes when the stored form changes.
     pub(crate) storage_hash: Option<String>,
-    /// Where the objects are; none for what is answered and never kept.
+    /// The collection that holds the objects; `None` for kinds that are never stored.
     pub(crate) collection: Option<CollectionId>,
-    /// What a definition says about this version; none for built-in kinds.
+    /// The CRD version behind this resource; `None` for built-in kinds.
     pub(crate) custom: Option<Arc<CustomVersion>>,
     pub(crate) fields: Vec<SelectableField>,
     /// The type of a built-in kind as it is served.
     pub(crate) ty: Option<TypeRef>,
     /// The type of a built-in kind as it is stored.
     pub(crate) stored_ty: Option<TypeRef>,
-    /// How the served form differs from the stored one.
+    /// How the served version differs from the stored one.
     pub(crate) conversion: Option<Conversion>,
-    /// The other form of a kind that has two.
+    /// The other version of a kind that is served in two.
     pub(crate) peer: Option<PeerVersion>,
-    /// How objects open: `{"kind":…,"apiVersion":…,`.
+    /// The encoded start of an object: `{"kind":…,"apiVersion":…,`.
     pub(crate) prefix: String,
 }
 
@@ -120,7 +120,7 @@ impl Resource {
         }
     }
 
-    /// `v1`, `apps/v1`.
+    /// Returns the `apiVersion`: `v1` or `apps/v1`.
     pub(crate) fn api_version(&self) -> String {
         api_version(&self.group, &self.version)
     }
@@ -129,12 +129,12 @@ impl Resource {
         self.subresources.iter().find(|sub| sub.name == name)
     }
 
-    /// Whether `status` is written through its own path.
+    /// Returns true if `status` is a subresource.
     pub(crate) fn has_status(&self) -> bool {
         self.sub("status").is_some()
     }
 
-    /// Where a Kubernetes API server would keep an object: some of its messages say so.
+    /// Returns the etcd key that kube-apiserver would use. Some of its messages contain it.
     pub(crate) fn storage_path(&self, key: &str) -> String {
         match self.custom {
             Some(_) => format!("/registry/{}/{}/{key}", self.group, self.plural),
@@ -145,7 +145,7 @@ impl Resource {
         }
     }
 
-    /// Whether this is a built-in resource of that name.
+    /// Returns true if this is the given built-in resource.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         self.custom.is_none() && self.group == group && self.plural == plural
     }
@@ -154,14 +154,14 @@ impl Resource {
         self.custom.as_ref()?.storage_defaults.as_deref()
     }
 
-    /// Whether a stored object has all defaults of the version it is kept in, so that its bytes
-    /// can be served as they are.
+    /// Returns true if a stored object has all defaults of its storage version, so that its bytes can
+    /// be served as they are.
     pub(crate) fn is_complete(&self, content: &Content) -> bool {
         self.storage_defaults()
             .is_none_or(|defaults| defaults.fingerprint == content.header.defaulted_by)
     }
 
-    /// A stored object as it is read: with the defaults of the version it is kept in.
+    /// Decodes a stored object and applies the defaults of its storage version.
     pub(crate) fn tree(&self, content: &Content, revision: Option<u64>) -> Tree {
         let tree = content.decode(revision);
         match self.storage_defaults() {
@@ -170,7 +170,7 @@ impl Resource {
         }
     }
 
-    /// The served form of a stored object.
+    /// Converts a stored object to the served version.
     pub(crate) fn to_served(&self, tree: Tree) -> Tree {
         match self.conversion {
             Some(conversion) => conversion.to_served(tree),
@@ -178,7 +178,7 @@ impl Resource {
         }
     }
 
-    /// The stored form of a served object.
+    /// Converts a served object to the stored version.
     pub(crate) fn to_stored(&self, tree: Tree) -> Tree {
         match self.conversion {
             Some(conversion) => conversion.to_stored(tree),
@@ -188,8 +188,8 @@ impl Resource {
 
     /// Encodes an object of this resource for the store.
     ///
-    /// The selectable fields of a custom resource may change with its definition, so they are read
-    /// when a selector asks for them; those of a built-in kind are read here, once.
+    /// The selectable fields of a custom resource may change with its CRD, so they are read when a
+    /// selector needs them. Those of a built-in kind are read once, here.
     pub(crate) fn encode(&self, object: Tree) -> Content {
         let fields = match self.custom {
             Some(_) => Vec::new(),

@@ -1,18 +1,18 @@
-//! Which fields a field selector may name, and how to read them.
+//! The fields that field selectors support, and how to read them.
 
 use serde_json::Value;
 
 use crate::meta::Tree;
 
-/// A field a selector may name.
+/// A field that a selector can refer to.
 #[derive(Debug, Clone)]
 pub(crate) struct SelectableField {
-    /// As the selector writes it.
+    /// The field's name in a selector.
     pub(crate) label: String,
     path: Vec<String>,
-    /// The fallback when the field is empty.
+    /// The field to use if this one is empty.
     or: Option<Vec<String>>,
-    /// What a missing field counts as.
+    /// The value of a missing field.
     missing: &'static str,
 }
 
@@ -26,19 +26,19 @@ impl SelectableField {
         }
     }
 
-    /// Sets the fallback for an empty field.
+    /// Sets the field to use if this one is empty.
     fn or(mut self, path: &str) -> Self {
         self.or = Some(parts(path));
         self
     }
 
-    /// A field of a custom resource, by its JSON path (`.spec.color`).
+    /// A field of a custom resource, given as a JSON path (`.spec.color`).
     pub(crate) fn custom(json_path: &str) -> Self {
         let path = json_path.trim_start_matches('.');
         Self::new(path, path, "")
     }
 
-    /// The field's value as text.
+    /// Returns the field's value as a string.
     pub(crate) fn read(&self, object: &Tree) -> String {
         let value = self.read_at(&self.path, object);
         match &self.or {
@@ -70,8 +70,8 @@ fn parts(path: &str) -> Vec<String> {
     path.split('.').map(str::to_owned).collect()
 }
 
-/// The selectable fields of a built-in kind beyond its name and namespace. Events are kept in the
-/// form of the core group, whichever group a request names.
+/// Returns the selectable fields of a built-in kind besides name and namespace. Paths refer to the
+/// stored form, which for events is core `v1`.
 pub(crate) fn builtin(group: &str, plural: &str) -> Vec<SelectableField> {
     let same = |labels: &[&str]| -> Vec<SelectableField> {
         labels
@@ -113,7 +113,7 @@ pub(crate) fn builtin(group: &str, plural: &str) -> Vec<SelectableField> {
         ("events.k8s.io", "events") => {
             let mut fields = event_object("regarding");
             fields.extend(same(&["reason", "type"]));
-            // The last has no name here, but its place must be filled: both groups share a collection.
+            // `source` has no label in this group, but both groups share stored field values.
             fields.extend(renamed(&[(
                 "reportingController",
                 "reportingComponent",
@@ -136,7 +136,7 @@ pub(crate) fn builtin(group: &str, plural: &str) -> Vec<SelectableField> {
     }
 }
 
-/// The source of an event. Newer events set the reporter instead.
+/// The source of an event. Newer events set `reportingComponent` instead.
 fn event_source(label: &str) -> SelectableField {
     SelectableField::new(label, "source.component", "").or("reportingComponent")
 }

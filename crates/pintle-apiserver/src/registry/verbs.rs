@@ -1,6 +1,6 @@
-//! The verbs of a resource as a bit set.
+//! Verbs as a bit set.
 
-/// The verbs a resource answers, as a set of bits.
+/// A set of verbs.
 pub(crate) type Verbs = u16;
 
 pub(crate) const CREATE: Verbs = 1;
@@ -11,7 +11,7 @@ pub(crate) const LIST: Verbs = 1 << 4;
 pub(crate) const PATCH: Verbs = 1 << 5;
 pub(crate) const UPDATE: Verbs = 1 << 6;
 pub(crate) const WATCH: Verbs = 1 << 7;
-/// What an ordinary stored resource answers.
+/// The verbs of an ordinary stored resource.
 pub(crate) const ALL: Verbs =
     CREATE | DELETE | DELETE_COLLECTION | GET | LIST | PATCH | UPDATE | WATCH;
 
@@ -26,7 +26,7 @@ const NAMES: [(Verbs, &str); 8] = [
     (WATCH, "watch"),
 ];
 
-/// The names of a verb set, in discovery's (alphabetical) order.
+/// Returns the names of a verb set in alphabetical order, as discovery lists them.
 pub(crate) fn verb_names(verbs: Verbs) -> Vec<&'static str> {
     NAMES
         .iter()
@@ -35,7 +35,7 @@ pub(crate) fn verb_names(verbs: Verbs) -> Vec<&'static str> {
         .collect()
 }
 
-/// The set of the named verbs.
+/// Returns the set of the named verbs.
 pub(crate) fn verb_set(names: &[&str]) -> Verbs {
     NAMES
         .iter()

@@ -1,5 +1,4 @@
-//! Bodies on a socket: a request's must come in time, an answer's keeps its connection busy
-//! and must be read in time.
+//! Request bodies with a deadline, and response bodies that detect clients that stop reading.
 
 use std::{
     pin::Pin,
@@ -15,11 +14,11 @@ use tokio::time::{Sleep, sleep};
 use super::{connections::InFlight, stalls::Stall};
 use crate::tower_service::{BodyTimeout, BoxError};
 
-/// The body of a request, for as long as its client is given to send it.
+/// A request body that must arrive within a time limit.
 pub(super) struct Timed {
     body: Incoming,
     timeout: Duration,
-    /// Runs from the first time the client is waited for.
+    /// Starts when the client first keeps us waiting.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -61,14 +60,14 @@ impl Body for Timed {
     }
 }
 
-/// The most that is handed out at once, so that a client that reads slowly is seen to read.
+/// The largest frame passed to hyper at once, so that even a slow reader shows progress.
 const PIECE: usize = 16 * 1024;
 
-/// The body of an answer. Its request, unless it was refused, is in flight until it is sent or given
-/// up.
+/// A response body. Its request, unless it was rejected, is in flight until the body is sent or
+/// dropped.
 pub(super) struct Tracked {
     body: crate::Body,
-    /// What is left of the body's last frame.
+    /// The unsent part of the last frame.
     rest: Bytes,
     stall: Stall,
     _request: Option<InFlight>,

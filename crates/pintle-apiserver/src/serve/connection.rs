@@ -1,4 +1,4 @@
-//! One connection from its first byte to its last: handshake, protocol, requests, end.
+//! The life of one connection: handshake, protocol selection, requests, shutdown.
 
 use std::{
     convert::Infallible,
@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::{
-    At, Listener, ServeOptions,
+    Listener, LocalAddr, ServeOptions,
     bodies::{Timed, Tracked},
     connections::{Seat, Ticket},
     socket::Socket,
@@ -29,16 +29,16 @@ use super::{
     subject,
 };
 
-/// How long requests in flight may take after a shutdown was asked for.
+/// How long in-flight requests may take after a shutdown was requested.
 const DRAIN: Duration = Duration::from_secs(5);
-/// What hyper's timers take without overflowing.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// An upper bound for intervals, beyond which hyper's timers overflow.
+const MAX_INTERVAL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl Listener {
-    /// Serves a connection until it ends, breaks a limit, or the listener closes.
+    /// Serves a connection until it ends, exceeds a limit, or the listener closes.
     pub(super) async fn connection(self: Arc<Self>, stream: TcpStream, ticket: Ticket) {
         self.configure(&stream);
-        let at = stream.local_addr().ok().map(At);
+        let at = stream.local_addr().ok().map(LocalAddr);
         let seat = ticket.seat();
         let socket = Socket::new(stream, ticket, self.options.write_timeout);
         let Some(stream) = self.handshake(socket, &seat).await else {
@@ -47,14 +47,14 @@ impl Listener {
         seat.established();
         let session = stream.get_ref().1;
         let is_http2 = session.alpn_protocol() == Some(b"h2");
-        let shown = session.peer_certificates();
-        let client = shown.and_then(|chain| subject::user(chain.first()?));
+        let certificates = session.peer_certificates();
+        let client = certificates.and_then(|chain| subject::user(chain.first()?));
         let stalls = Stalls::default();
-        let (listener, requests, answers) = (Arc::clone(&self), seat.clone(), stalls.clone());
+        let (listener, requests, responses) = (Arc::clone(&self), seat.clone(), stalls.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let (listener, client, seat) =
                 (Arc::clone(&listener), client.clone(), requests.clone());
-            let stall = answers.answer();
+            let stall = responses.track();
             async move {
                 let request = request.map(|body| Timed::new(body, listener.options.body_timeout));
                 let (answer, in_flight) = listener.answer(request, client, at, &seat).await?;
@@ -76,16 +76,16 @@ impl Listener {
     }
 
     fn configure(&self, stream: &TcpStream) {
-        // Watch events are small and wanted now.
+        // Watch events are small and should not wait for more data.
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot switch off Nagle's algorithm");
+            tracing::debug!(%error, "failed to set TCP_NODELAY; continuing");
         }
         let interval = self.options.ping_interval;
         let keep_alive = TcpKeepalive::new()
             .with_time(interval)
             .with_interval(interval);
         if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keep_alive) {
-            tracing::debug!(%error, "cannot switch on TCP keep-alive");
+            tracing::debug!(%error, "failed to enable TCP keep-alive; continuing");
         }
     }
 
@@ -93,24 +93,25 @@ impl Listener {
         let accepted =
             tokio::time::timeout(self.options.handshake_timeout, self.acceptor.accept(socket));
         let accepted = tokio::select! {
-            // No request yet: a server that is closing waits for no handshake.
             biased;
             () = self.closing.cancelled() => return None,
             () = seat.evicted() => {
-                tracing::debug!("closed during its TLS handshake to make room");
+                tracing::debug!("evicted a connection during its TLS handshake");
                 return None;
             }
             accepted = accepted => accepted,
         };
         match accepted {
             Ok(Ok(stream)) => return Some(stream),
-            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-            Err(_) => tracing::debug!("TLS handshake timed out"),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "TLS handshake failed; closing the connection")
+            }
+            Err(_) => tracing::debug!("TLS handshake timed out; closing the connection"),
         }
         None
     }
 
-    /// Lets the connection run until it ends by itself or is told to.
+    /// Runs the connection until it ends or has to close.
     async fn drive<C: Graceful>(
         &self,
         connection: C,
@@ -119,13 +120,13 @@ impl Listener {
     ) -> hyper::Result<()> {
         let mut connection = pin!(connection);
         let closing = tokio::select! {
-            // The end comes first, or a busy connection would never see it.
+            // Shutdown first: a busy connection would never yield to it.
             biased;
             () = self.closing.cancelled() => true,
             () = seat.evicted() => false,
             () = seat.overdue(&self.options) => false,
             () = stalls.overdue(self.options.write_timeout) => {
-                tracing::debug!("client does not read an answer");
+                tracing::debug!("client stopped reading a response; closing the connection");
                 false
             }
             result = connection.as_mut() => return result,
@@ -134,12 +135,12 @@ impl Listener {
         if closing || seat.is_busy() {
             let ended = tokio::time::timeout(DRAIN, connection).await;
             return ended.unwrap_or_else(|_| {
-                tracing::debug!("connection did not end in time; closing it");
+                tracing::debug!("connection did not drain in time; closing it");
                 Ok(())
             });
         }
         tracing::debug!("closing an idle connection");
-        // Once, for the goodbye of the protocol. Whoever does not read it is not waited for.
+        // Poll once to send GOAWAY or close; do not wait for the client to read it.
         poll_fn(|context| {
             let _ = connection.as_mut().poll(context);
             Poll::Ready(Ok(()))
@@ -148,7 +149,7 @@ impl Listener {
     }
 }
 
-/// HTTP/1.1. Its own timeout for a request's head counts the idle time before it, so ours does both.
+/// HTTP/1.1. hyper's header timeout includes the idle time before a request, so we enforce our own.
 fn http1_builder() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(None);
@@ -160,12 +161,12 @@ fn http2_builder(options: &ServeOptions) -> http2::Builder<TokioExecutor> {
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(options.max_streams)
-        .keep_alive_interval(options.ping_interval.min(LONGEST))
-        .keep_alive_timeout(options.ping_timeout.min(LONGEST));
+        .keep_alive_interval(options.ping_interval.min(MAX_INTERVAL))
+        .keep_alive_timeout(options.ping_timeout.min(MAX_INTERVAL));
     builder
 }
 
-/// A connection that can be asked to end after the requests in flight.
+/// A connection that supports graceful shutdown.
 trait Graceful: Future<Output = hyper::Result<()>> {
     fn graceful_shutdown(self: Pin<&mut Self>);
 }

@@ -1,8 +1,8 @@
-//! The server on a socket: TLS with its own authority, one token besides those of service accounts,
-//! HTTP/1.1 and HTTP/2 as ALPN chooses.
+//! Serving over TLS: a certificate authority per listener, one admin token besides those of service
+//! accounts, and HTTP/1.1 or HTTP/2 by ALPN.
 //!
-//! Whoever reaches the port can open connections, so everything a connection can hold before it
-//! presents credentials is bounded in number and in time: see [`ServeOptions`].
+//! Anyone who can reach the port can open connections, so everything a connection may hold before it
+//! authenticates is limited in number and time; see [`ServeOptions`].
 
 mod bodies;
 mod connection;
@@ -44,13 +44,13 @@ pub use self::{
     options::ServeOptions,
 };
 
-/// The pause after the system would not hand out another connection.
+/// The delay after `accept` failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a server does not listen.
+/// Why a server could not start to listen, or could not issue credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address is reachable from other machines and the server was not built for that.
+    /// Other machines can reach the address, and the server was not built to allow that.
     #[error(
         "{0} is not a loopback address; build the server with `listen_beyond_loopback` to allow it"
     )]
@@ -58,33 +58,35 @@ pub enum ServeError {
     /// The address cannot be resolved or bound.
     #[error("cannot listen")]
     Listen(#[from] io::Error),
-    /// A certificate for a user without a name would be nobody's.
-    #[error("a user needs a name")]
+    /// A client certificate needs a user name.
+    #[error("user name must not be empty")]
     NoUser,
-    /// A kubeconfig cannot be written.
+    /// The kubeconfig could not be written.
     #[error("cannot write a kubeconfig")]
     Write(#[source] io::Error),
-    /// A name for the certificate is neither an IP address nor a DNS name.
+    /// A certificate name is neither an IP address nor a DNS name.
     #[error("{0:?} is neither an IP address nor a DNS name")]
     InvalidName(String),
-    /// No certificate could be made.
-    #[error("cannot make a certificate: {0}")]
+    /// A certificate or token could not be created.
+    #[error("cannot create a certificate: {0}")]
     Certificate(String),
 }
 
-/// Marks requests of a listener with what ends their watches.
+/// A request extension: cancelled when the listener closes, which ends its watches.
 #[derive(Debug, Clone)]
 pub(crate) struct Closing(pub(crate) CancellationToken);
 
-/// The server's own address on the connection a request came by.
+/// A request extension: the local address of the connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct At(pub(crate) SocketAddr);
+pub(crate) struct LocalAddr(pub(crate) SocketAddr);
 
-/// A server that listens. Dropping it closes the listener and all its connections; see
-/// [`Bound::shutdown`] for the graceful way.
+/// A listening server.
+///
+/// Dropping it closes the listener and all its connections at once; [`Bound::shutdown`] closes them
+/// gracefully.
 #[must_use]
 pub struct Bound {
-    /// The address in the endpoints of `kubernetes`.
+    /// Keeps the address in the endpoints of the `kubernetes` Service.
     _announced: Announced,
     address: SocketAddr,
     identity: Identity,
@@ -94,14 +96,23 @@ pub struct Bound {
 }
 
 impl ApiServer {
-    /// Listens on `address` (`127.0.0.1:0` for any free port) with TLS.
+    /// Starts listening on `address` with TLS. Use `127.0.0.1:0` for any free port.
     ///
-    /// The certificate is signed by an authority made for this listener; clients must present the
-    /// token of its kubeconfig, that of a service account (`kubectl create token`), or a certificate
-    /// of that authority ([`Bound::user_kubeconfig`]). Only loopback addresses are taken unless the server was built with
+    /// The certificate is signed by a certificate authority created for this listener. Clients
+    /// authenticate with the token of its kubeconfig, a service account token (`kubectl create token`),
+    /// or a client certificate of that authority ([`Bound::user_kubeconfig`]).
+    ///
+    /// # Errors
+    ///
+    /// Fails if the address cannot be bound. Addresses that other machines can reach are rejected
+    /// unless the server was built with
     /// [`listen_beyond_loopback`](crate::Builder::listen_beyond_loopback).
     ///
-    /// Cancel safe: nothing listens until it returns.
+    /// # Cancel safety
+    ///
+    /// Nothing listens until this method returns, so it can be cancelled at any time.
+    ///
+    /// # Examples
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -117,9 +128,17 @@ impl ApiServer {
         self.serve_with(address, ServeOptions::default()).await
     }
 
-    /// Listens as [`serve`](Self::serve) does, with other limits.
+    /// Starts listening like [`serve`](Self::serve), with custom options.
     ///
-    /// Cancel safe: nothing listens until it returns.
+    /// # Errors
+    ///
+    /// As for [`serve`](Self::serve). Also fails if [`ServeOptions::name`] was given an invalid name.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing listens until this method returns, so it can be cancelled at any time.
+    ///
+    /// # Examples
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -172,25 +191,25 @@ impl ApiServer {
 }
 
 impl Bound {
-    /// Where it listens.
+    /// Returns the address the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The server's URL for clients on this machine. It names loopback if the server listens on all
-    /// addresses.
+    /// Returns the server's URL for clients on this machine. The host is a loopback address if the
+    /// server listens on all addresses.
     pub fn url(&self) -> String {
         format!("https://{}", names::dialable(self.address))
     }
 
-    /// The certificate authority that clients check the server against. Not a secret.
+    /// Returns the certificate of the authority that signed the server's certificate, in PEM.
     pub fn authority_pem(&self) -> &str {
         &self.identity.authority_pem
     }
 
-    /// The kubeconfig of an administrator: URL, authority and token.
+    /// Returns a kubeconfig for the administrator.
     ///
-    /// It holds a secret: do not log it.
+    /// It contains the bearer token; do not log it.
     pub fn kubeconfig(&self) -> String {
         kubeconfig::text(
             &self.url(),
@@ -199,11 +218,15 @@ impl Bound {
         )
     }
 
-    /// A kubeconfig for another user: a certificate of this listener's authority, good as long as
-    /// it listens, names the user and their group. It holds the key: keep it like a password.
+    /// Returns a kubeconfig for another user, with a client certificate that names the user and an
+    /// optional group. The certificate is valid as long as the server listens.
     ///
-    /// Everybody may do everything but ask as somebody else, which takes the group
-    /// `system:masters`; who asked is told by a `SelfSubjectReview`. An empty name is refused.
+    /// The kubeconfig contains the private key; treat it like a password. There is no authorization:
+    /// every user may do everything except impersonate, which requires the group `system:masters`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `user` is empty.
     pub fn user_kubeconfig(&self, user: &str, group: Option<&str>) -> Result<String, ServeError> {
         if user.is_empty() {
             return Err(ServeError::NoUser);
@@ -219,13 +242,21 @@ impl Bound {
         ))
     }
 
-    /// Writes the kubeconfig to `path`, readable by its owner alone. An existing file is replaced.
+    /// Writes the admin kubeconfig to `path` with mode 0600, replacing an existing file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be written.
     pub fn write_kubeconfig(&self, path: impl AsRef<Path>) -> io::Result<()> {
         kubeconfig::write(path.as_ref(), &self.kubeconfig())
     }
 
-    /// Writes the kubeconfig of a user ([`Bound::user_kubeconfig`]) to `path`, readable by its
-    /// owner alone. An existing file is replaced.
+    /// Writes the kubeconfig of a user ([`Bound::user_kubeconfig`]) to `path` with mode 0600,
+    /// replacing an existing file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `user` is empty or the file cannot be written.
     pub fn write_user_kubeconfig(
         &self,
         path: impl AsRef<Path>,
@@ -236,10 +267,12 @@ impl Bound {
         kubeconfig::write(path.as_ref(), &text).map_err(ServeError::Write)
     }
 
-    /// Stops listening, ends all watches, lets other requests finish for a few seconds, and closes
-    /// all connections. Clients in process are not concerned.
+    /// Stops listening, ends all watches, gives other requests a few seconds to finish, and closes
+    /// all connections. In-process clients are not affected.
     ///
-    /// Cancel safe: the shutdown goes on, only nobody waits for it.
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the shutdown continues in the background.
     pub async fn shutdown(self) {
         self.closing.cancel();
         self.tasks.close();
@@ -261,7 +294,7 @@ impl fmt::Debug for Bound {
     }
 }
 
-/// What every connection shares.
+/// State shared by all connections of a listener.
 struct Listener {
     acceptor: TlsAcceptor,
     service: ApiService,
@@ -278,7 +311,6 @@ impl Listener {
         let mut full = false;
         loop {
             let accepted = tokio::select! {
-                // A server that is closing accepts nothing.
                 biased;
                 () = self.closing.cancelled() => return,
                 accepted = socket.accept() => accepted,
@@ -290,7 +322,7 @@ impl Listener {
                     continue;
                 }
             };
-            // Dropping the stream resets the connection: its client knows at once.
+            // Dropping the stream resets the connection, so the client learns at once.
             if let Some(ticket) = self.connections.admit() {
                 full = false;
                 let connection = Arc::clone(&self).connection(stream, ticket);
@@ -310,17 +342,17 @@ impl Listener {
             error.kind(),
             ConnectionAborted | ConnectionRefused | ConnectionReset
         ) {
-            // The client went before it was accepted.
+            // The client disconnected before it was accepted.
             return;
         }
-        tracing::warn!(%error, retry_in = ?ACCEPT_PAUSE, "cannot accept a connection; retrying");
+        tracing::warn!(%error, retry_in = ?ACCEPT_PAUSE, "failed to accept a connection; retrying");
         if is_out_of_files(error) {
             self.connections.make_room();
         }
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 
-    /// Whose token these headers carry: the administrator's, or that of a service account.
+    /// Returns the user of a bearer token: the administrator or a service account.
     fn bearer(&self, headers: &HeaderMap) -> Option<User> {
         let token = bearer(headers)?;
         if self.token.is(token) {
@@ -331,13 +363,13 @@ impl Listener {
         session.map(|session| session.user).ok()
     }
 
-    /// Answers a request, if its connection's certificate or its token says whose it is. One that is
-    /// refused is not in flight, so its connection can still be closed to make room.
+    /// Authenticates a request by client certificate or token, and answers it. A rejected request is
+    /// not in flight, so its connection can still be evicted.
     async fn answer(
         &self,
         mut request: Request<Timed>,
         client: Option<User>,
-        at: Option<At>,
+        at: Option<LocalAddr>,
         seat: &Seat,
     ) -> Result<(http::Response<crate::Body>, Option<InFlight>), Infallible> {
         let user = client
@@ -368,9 +400,9 @@ impl Listener {
     }
 }
 
-/// Whether this process or the machine has no file descriptor left.
+/// Returns true if the process or the system is out of file descriptors.
 fn is_out_of_files(error: &io::Error) -> bool {
-    // EMFILE and ENFILE, or WSAEMFILE: the standard library has no kind for them.
+    // EMFILE and ENFILE, or WSAEMFILE, for which std has no `ErrorKind`.
     let codes: &[i32] = if cfg!(windows) { &[10_024] } else { &[23, 24] };
     error
         .raw_os_error()

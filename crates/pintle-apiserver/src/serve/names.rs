@@ -1,4 +1,4 @@
-//! The names and addresses by which clients may reach a listener.
+//! Names and addresses in a listener's certificate.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -8,7 +8,7 @@ use std::{
 use super::ServeError;
 use crate::meta::NameRule;
 
-/// Names every certificate holds, as clients inside and outside of a cluster use them.
+/// Names in every certificate, as used inside and outside of a cluster.
 const NAMES: [&str; 5] = [
     "localhost",
     "kubernetes",
@@ -17,7 +17,7 @@ const NAMES: [&str; 5] = [
     "kubernetes.default.svc.cluster.local",
 ];
 
-/// A name or an address in a certificate.
+/// A subject alternative name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Name {
     Address(IpAddr),
@@ -41,9 +41,9 @@ impl FromStr for Name {
     }
 }
 
-/// All names a certificate for a listener on `address` holds: those of every cluster, loopback, the
-/// address itself, and those the user added. A listener on all addresses of the machine is also
-/// reached by the machine's name and by the addresses its traffic leaves from.
+/// Returns the names in the certificate of a listener on `address`: the well-known names, loopback,
+/// the address itself, and `more`. For a wildcard address, also the host name and the addresses that
+/// outgoing traffic uses.
 pub(super) fn all(address: IpAddr, more: &[String]) -> Result<Vec<Name>, ServeError> {
     let mut names: Vec<Name> = NAMES.map(|name| Name::Dns(name.to_owned())).to_vec();
     let mut add = |name: Name| {
@@ -59,11 +59,11 @@ pub(super) fn all(address: IpAddr, more: &[String]) -> Result<Vec<Name>, ServeEr
         add(Name::Address(address));
     }
     if address.is_unspecified() {
-        // A host name that no certificate can hold is nothing a client could use.
+        // Skip a host name that is not a valid certificate name.
         if let Some(Ok(name)) = host_name().map(|name| name.parse()) {
             add(name);
         }
-        for address in outward() {
+        for address in outgoing_addresses() {
             add(Name::Address(address));
         }
     }
@@ -73,7 +73,7 @@ pub(super) fn all(address: IpAddr, more: &[String]) -> Result<Vec<Name>, ServeEr
     Ok(names)
 }
 
-/// Where a client on this machine reaches a listener: no client can dial "any address".
+/// Returns an address at which clients on this machine can reach the listener.
 pub(super) fn dialable(listening: SocketAddr) -> SocketAddr {
     let ip: IpAddr = match listening.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -94,9 +94,9 @@ fn host_name() -> Option<String> {
     std::env::var("COMPUTERNAME").ok()
 }
 
-/// The addresses of this machine that others see. Connecting a UDP socket picks the address and
-/// sends nothing; the peers are addresses reserved for documentation.
-fn outward() -> Vec<IpAddr> {
+/// Returns the addresses of this machine that others see. Connecting a UDP socket selects a local
+/// address without sending anything; the peers are reserved for documentation.
+fn outgoing_addresses() -> Vec<IpAddr> {
     let peers: [(IpAddr, IpAddr); 2] = [
         (
             Ipv4Addr::UNSPECIFIED.into(),
@@ -107,12 +107,12 @@ fn outward() -> Vec<IpAddr> {
             Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
         ),
     ];
-    let seen = peers.into_iter().filter_map(|(any, peer)| {
+    let local = peers.into_iter().filter_map(|(any, peer)| {
         let socket = UdpSocket::bind((any, 0)).ok()?;
         socket.connect((peer, 9)).ok()?;
         Some(socket.local_addr().ok()?.ip())
     });
-    seen.filter(|ip| !ip.is_unspecified()).collect()
+    local.filter(|ip| !ip.is_unspecified()).collect()
 }
 
 #[cfg(test)]
@@ -147,7 +147,7 @@ mod tests {
 
     /// Proves auth/certificate-names.
     #[test]
-    fn certificate_for_all_addresses_names_loopback_and_what_was_added() {
+    fn wildcard_certificate_names_loopback_and_extra_names() {
         let more = ["build.example.com".to_owned(), "127.0.0.1".to_owned()];
         let names = all(Ipv4Addr::UNSPECIFIED.into(), &more).unwrap();
         for wanted in [
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_name_an_address_to_dial() {
+    fn url_of_a_wildcard_listener_uses_loopback() {
         let dial = |text: &str| dialable(text.parse().unwrap()).to_string();
         assert_eq!(dial("0.0.0.0:6443"), "127.0.0.1:6443");
         assert_eq!(dial("[::]:6443"), "[::1]:6443");

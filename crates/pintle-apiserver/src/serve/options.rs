@@ -1,11 +1,13 @@
-//! What a listener may be asked for: its limits, and the names its certificate holds.
+//! Limits of a listener and extra names in its certificate.
 
 use std::time::Duration;
 
-/// How a server listens; see [`ApiServer::serve_with`](crate::ApiServer::serve_with).
+/// Options of a listener; see [`ApiServer::serve_with`](crate::ApiServer::serve_with).
 ///
-/// Every limit is on by default, because whatever happens before authentication is open to anyone
-/// who can reach the port. None of them cuts a watch that its client reads.
+/// All limits are on by default, because anyone who can reach the port can use what happens before
+/// authentication. None of them ends a watch that its client reads.
+///
+/// # Examples
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,12 +54,12 @@ impl Default for ServeOptions {
 }
 
 impl ServeOptions {
-    /// Adds a DNS name or an IP address by which clients reach the server to its certificate.
+    /// Adds a DNS name or IP address to the server's certificate.
     ///
-    /// The certificate is always good for `localhost`, the loopback addresses, the names of the
-    /// service `kubernetes` and the address of the listener; on a listener on all addresses
-    /// (`0.0.0.0`, `[::]`) also for the host name and the addresses the machine's traffic leaves
-    /// from. A name that is neither makes the listener fail with
+    /// The certificate is always valid for `localhost`, the loopback addresses, the names of the
+    /// `kubernetes` Service and the address of the listener. If that is a wildcard (`0.0.0.0`, `[::]`),
+    /// the certificate is also valid for the host name and for the addresses of outgoing traffic.
+    /// An invalid name makes [`serve_with`](crate::ApiServer::serve_with) fail with
     /// [`ServeError::InvalidName`](crate::ServeError::InvalidName).
     ///
     /// ```
@@ -71,71 +73,73 @@ impl ServeOptions {
         self
     }
 
-    /// How many connections are open at once (10,000).
+    /// Sets the maximum number of open connections. Default: 10,000.
     ///
-    /// At the limit a new connection takes the place of one without a request in flight: first of
-    /// those that never presented valid credentials, then of the others, the longest idle first. If
-    /// every connection is serving a request, the new one is closed as soon as it is accepted, so
-    /// its client sees a reset instead of waiting. The same happens when the process runs out of
-    /// file descriptors before it reaches the limit.
+    /// At the limit, a new connection replaces one without a request in flight: first one that never
+    /// presented valid credentials, then the one that has been idle longest. If all connections are
+    /// serving requests, the new one is reset immediately instead of being left to wait. The same
+    /// applies if the process runs out of file descriptors first.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
         self
     }
 
-    /// How many connections may be within their TLS handshake at once (1,000). One more closes the
-    /// one that has been at it longest.
+    /// Sets the maximum number of concurrent TLS handshakes. Default: 1,000. One more evicts the
+    /// oldest.
     pub fn max_handshakes(mut self, handshakes: usize) -> Self {
         self.max_handshakes = handshakes;
         self
     }
 
-    /// How many requests, watches included, one HTTP/2 connection may have in flight (100, as
-    /// kube-apiserver).
+    /// Sets the maximum number of concurrent requests, including watches, on one HTTP/2 connection.
+    /// Default: 100, as in kube-apiserver.
     pub fn max_streams(mut self, streams: u32) -> Self {
         self.max_streams = streams;
         self
     }
 
-    /// How long a client may take for the TLS handshake (10 s).
+    /// Sets the time limit for the TLS handshake. Default: 10 s.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
     }
 
-    /// How long after the handshake the head of the first request with valid credentials may take to
-    /// arrive (30 s).
+    /// Sets the time limit from the handshake to the head of the first authenticated request.
+    /// Default: 30 s.
     pub fn header_timeout(mut self, timeout: Duration) -> Self {
         self.header_timeout = timeout;
         self
     }
 
-    /// How long a connection may be without a request in flight before it is closed (90 s, as
-    /// kube-apiserver). The head of the next request must be complete within that time. A request
-    /// that is refused for want of credentials does not count. A timeout below a tenth of a second,
-    /// zero included, may take that long to be noticed.
+    /// Sets how long a connection may have no request in flight before it is closed. Default: 90 s,
+    /// as in kube-apiserver. The head of the next request must be complete within that time.
+    /// Requests without valid credentials do not count. Timeouts below 100 ms, including zero, may
+    /// take that long to be noticed.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
         self
     }
 
-    /// How long the body of a request may take to arrive (60 s). A slower one is answered 408.
+    /// Sets the time limit for a request body. Default: 60 s. A slower request gets 408.
     pub fn body_timeout(mut self, timeout: Duration) -> Self {
         self.body_timeout = timeout;
         self
     }
 
-    /// How long a client may leave a part of an answer unread before its connection is closed
-    /// (2 min): by not reading from its socket, or in HTTP/2 by keeping the window of a single stream
-    /// closed. The other streams of the connection then have a few seconds to end. A client that
-    /// reads slowly, and a watch without events, are not affected.
+    /// Sets how long a client may leave part of a response unread before its connection is closed.
+    /// Default: 2 min.
+    ///
+    /// This covers clients that do not read from their socket and HTTP/2 clients that keep the window
+    /// of a single stream closed. Other streams of that connection get a few seconds to finish. Slow
+    /// readers and idle watches are not affected.
     pub fn write_timeout(mut self, timeout: Duration) -> Self {
         self.write_timeout = timeout;
         self
     }
 
-    /// After how much silence the peer is probed, by a ping in HTTP/2 and by TCP keep-alive in
-    /// HTTP/1.1 (30 s), and how long the answer to a ping may take (15 s).
+    /// Sets how long a peer may be silent before it is probed, and how long it may take to answer.
+    /// Defaults: 30 s and 15 s. HTTP/2 connections are probed with pings, HTTP/1.1 connections by TCP
+    /// keep-alive.
     pub fn keep_alive(mut self, interval: Duration, timeout: Duration) -> Self {
         (self.ping_interval, self.ping_timeout) = (interval, timeout);
         self

@@ -1,4 +1,5 @@
-//! The socket below TLS: it is counted while it is open, and a client that does not read loses it.
+//! The socket below TLS. It counts as a connection while it is open, and fails if the client stops
+//! reading.
 
 use std::{
     io,
@@ -15,12 +16,12 @@ use tokio::{
 
 use super::connections::Ticket;
 
-/// A connection's socket. An upgraded connection takes it along, and stays counted.
+/// The socket of a connection. An upgraded connection keeps it and stays counted.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
     write_timeout: Duration,
-    /// Runs while the peer takes nothing.
+    /// Runs while the peer accepts no data.
     stalled: Option<Pin<Box<Sleep>>>,
     _ticket: Ticket,
 }
@@ -35,7 +36,7 @@ impl Socket {
         }
     }
 
-    /// `written`, unless nothing could be written for too long.
+    /// Returns `written`, or an error if nothing could be written for too long.
     fn within_time<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -50,7 +51,7 @@ impl Socket {
         ready!(stalled.as_mut().poll(context));
         Poll::Ready(Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            "the client does not read",
+            "the client stopped reading",
         )))
     }
 }

@@ -1,48 +1,52 @@
-//! Which answers of a connection wait for their client to read.
+//! Detects responses that their client does not read.
 //!
-//! An HTTP/2 client can keep its socket readable and still leave no window for a stream. The body of
-//! that answer is not polled while it waits, so it cannot notice: it records here when it handed out
-//! a piece, and the connection looks.
+//! An HTTP/2 client can keep its socket readable and still leave a stream without window. The response
+//! body is not polled while it waits, so it cannot detect this itself. It records here when it passed
+//! on data, and the connection checks.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-/// The pause between two looks, however short the limit is.
-const SHORTEST: Duration = Duration::from_millis(1);
+/// The minimum delay between checks.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The stalled answers of one connection.
+/// The responses of one connection that wait for their client.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stalls(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    answers: u64,
+    responses: u64,
     since: BTreeMap<u64, Instant>,
 }
 
 impl Stalls {
-    /// Follows one more answer.
-    pub(super) fn answer(&self) -> Stall {
+    /// Tracks another response.
+    pub(super) fn track(&self) -> Stall {
         let mut state = self.0.lock();
-        state.answers += 1;
+        state.responses += 1;
         Stall {
-            id: state.answers,
+            id: state.responses,
             of: self.clone(),
         }
     }
 
-    /// Resolves when the client has left a piece of an answer waiting for `limit`.
+    /// Resolves when a client has left data of a response unread for `limit`.
     ///
-    /// Cancel safe. Nothing wakes this when a piece is handed out: it sleeps until the earliest time
-    /// at which one could be overdue, and looks again.
+    /// Nothing wakes this future when data is passed on: it sleeps until the earliest time at which
+    /// some data could be overdue, then checks again.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe.
     pub(super) async fn overdue(&self, limit: Duration) {
         loop {
             let oldest = self.0.lock().since.values().min().copied();
             let left = match oldest {
                 Some(since) => limit.saturating_sub(since.elapsed()),
-                None => limit.max(SHORTEST),
+                None => limit.max(MIN_CHECK_INTERVAL),
             };
             if left.is_zero() {
                 return;
@@ -52,7 +56,7 @@ impl Stalls {
     }
 }
 
-/// One answer; it no longer counts when this is dropped.
+/// One tracked response; dropping it stops tracking.
 #[derive(Debug)]
 pub(super) struct Stall {
     id: u64,
@@ -60,12 +64,12 @@ pub(super) struct Stall {
 }
 
 impl Stall {
-    /// A piece is on its way to the client.
+    /// Records that data is waiting for the client.
     pub(super) fn begin(&self) {
         self.of.0.lock().since.insert(self.id, Instant::now());
     }
 
-    /// The client took the last piece.
+    /// Records that the client has taken the data.
     pub(super) fn end(&self) {
         self.of.0.lock().since.remove(&self.id);
     }
@@ -90,9 +94,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_piece_that_waits_is_overdue() {
+    async fn only_unread_data_is_overdue() {
         let stalls = Stalls::default();
-        let (read, waiting) = (stalls.answer(), stalls.answer());
+        let (read, waiting) = (stalls.track(), stalls.track());
         read.begin();
         read.end();
         assert!(!is_overdue(&stalls).await, "nothing waits");
@@ -108,23 +112,23 @@ mod tests {
         assert!(is_overdue(&stalls).await);
         assert_eq!(start.elapsed(), LIMIT + LIMIT / 2);
         drop(read);
-        assert!(!is_overdue(&stalls).await, "all answers are gone");
+        assert!(!is_overdue(&stalls).await, "all responses are gone");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn client_that_reads_slowly_is_not_overdue() {
+    async fn slow_reader_is_not_overdue() {
         let stalls = Stalls::default();
-        let answer = stalls.answer();
+        let response = stalls.track();
         let reads = async {
             for _ in 0..100 {
-                answer.begin();
+                response.begin();
                 sleep(LIMIT / 2).await;
-                answer.end();
+                response.end();
             }
         };
         tokio::select! {
             biased;
-            () = stalls.overdue(LIMIT) => panic!("every piece was read in time"),
+            () = stalls.overdue(LIMIT) => panic!("all data was read in time"),
             () = reads => {}
         }
     }

@@ -1,7 +1,7 @@
-//! Who a client certificate speaks for: its subject's common name and organizations.
+//! Maps a client certificate to a user: the common name is the user, organizations are groups.
 //!
-//! Only certificates whose signature was checked get here. Of their DER nothing is read but the
-//! subject; the whole is what they are known by.
+//! TLS has verified the certificate by now. Only the subject is parsed from its DER; a hash of the
+//! whole certificate becomes the credential id.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -16,12 +16,12 @@ const VERSION: u8 = 0xa0;
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
 
-/// The user a certificate is for; none if it names nobody.
+/// Returns the user of a certificate, or `None` if it has no common name.
 pub(super) fn user(certificate: &[u8]) -> Option<User> {
     let credential = fingerprint(certificate);
     let (_, certificate, _) = element(certificate)?;
     let (_, mut fields, _) = element(certificate)?;
-    // A version may come first; then serial number, algorithm, issuer, validity, subject.
+    // An optional version, then serial number, algorithm, issuer, validity, subject.
     if fields.first() == Some(&VERSION) {
         fields = element(fields)?.2;
     }
@@ -63,13 +63,13 @@ pub(super) fn user(certificate: &[u8]) -> Option<User> {
 fn fingerprint(certificate: &[u8]) -> String {
     let mut text = "X509SHA256=".to_owned();
     for byte in digest(&SHA256, certificate).as_ref() {
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
     text
 }
 
-/// The first element of some DER: its tag, its content, and what follows it.
+/// Splits off the first DER element: its tag, its content, and the rest.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&length, rest) = rest.split_first()?;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_name_is_the_user_and_organizations_are_groups() {
+    fn common_name_is_the_user_and_organizations_are_groups() {
         let alice = user(&certificate("alice", Some("red"))).unwrap();
         assert_eq!(alice.name, "alice");
         assert_eq!(alice.groups, ["red", "system:authenticated"]);
@@ -125,13 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_may_name_many_organizations() {
+    fn certificate_may_have_several_organizations() {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         let name = &mut params.distinguished_name;
         name.push(DnType::OrganizationName, "red");
         name.push(DnType::CommonName, "alice");
-        // A type is kept once, so the second is told by its number.
+        // rcgen allows each type once, so give the second one by its OID.
         name.push(DnType::CustomDnType(vec![2, 5, 4, 10]), "blue");
         let key = KeyPair::generate().unwrap();
         let alice = user(params.self_signed(&key).unwrap().der()).unwrap();
@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_fail(at in 0_usize..400, byte in any::<u8>(), cut in 0_usize..400) {
+        fn arbitrary_der_never_panics(at in 0_usize..400, byte in any::<u8>(), cut in 0_usize..400) {
             let mut der = certificate("alice", Some("red"));
             if let Some(place) = der.get_mut(at) {
                 *place = byte;

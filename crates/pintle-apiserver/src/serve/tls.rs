@@ -1,4 +1,4 @@
-//! A certificate authority and a server certificate, made when the server starts to listen.
+//! The certificate authority and server certificate of a listener.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use rustls::{
 
 use super::{ServeError, names::Name};
 
-/// Who the server is.
+/// The authority and certificate of a listener.
 pub(super) struct Identity {
     pub(super) authority_pem: String,
     authority: CertifiedIssuer<'static, KeyPair>,
@@ -28,7 +28,7 @@ fn failed(error: impl std::fmt::Display) -> ServeError {
 }
 
 impl Identity {
-    /// A fresh authority and a certificate for a server of these names.
+    /// Creates an authority and a server certificate for these names.
     pub(super) fn new(names: &[Name]) -> Result<Self, ServeError> {
         let mut params = CertificateParams::default();
         params
@@ -62,7 +62,7 @@ impl Identity {
         })
     }
 
-    /// A certificate, and its key, that says who a client is: both in PEM.
+    /// Issues a client certificate and its key, both in PEM.
     pub(super) fn issue(
         &self,
         user: &str,
@@ -83,7 +83,7 @@ impl Identity {
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
-    /// Clients may show a certificate of our authority; those who show none need the token.
+    /// Accepts certificates of our authority. Clients without one need a token.
     fn client_verifier(
         &self,
         provider: Arc<CryptoProvider>,
@@ -96,7 +96,7 @@ impl Identity {
             .map_err(failed)
     }
 
-    /// TLS 1.2 and 1.3, HTTP/2 preferred.
+    /// Returns the TLS configuration: TLS 1.2 and 1.3, HTTP/2 preferred.
     pub(super) fn server_config(&self) -> Result<Arc<ServerConfig>, ServeError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(self.key.clone()));
@@ -133,15 +133,15 @@ mod tests {
 
     /// Proves auth/identity.
     #[test]
-    fn only_a_current_client_certificate_of_the_authority_is_taken() {
+    fn only_valid_client_certificates_are_accepted() {
         let names = ["localhost".parse().unwrap()];
         let ours = Identity::new(&names).unwrap();
         let other = Identity::new(&names).unwrap();
         let (pem, _) = ours.issue("alice", Some("red")).unwrap();
         let alice = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
         assert!(accepts(&ours, &alice));
-        assert!(!accepts(&other, &alice), "of another authority");
-        assert!(!accepts(&ours, &ours.certificate), "a server's");
+        assert!(!accepts(&other, &alice), "issued by another authority");
+        assert!(!accepts(&ours, &ours.certificate), "a server certificate");
 
         let mut params = CertificateParams::default();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];

@@ -1,4 +1,4 @@
-//! The bearer token of a listener.
+//! The bearer token of a listener's administrator.
 
 use std::{fmt, sync::Arc};
 
@@ -6,8 +6,8 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, header};
 use subtle::ConstantTimeEq;
 
-/// A secret. Drawn from the operating system, never from the server's seed: a run may replay, its
-/// secrets may not.
+/// A secret token. It comes from the operating system and never from the server's seed: runs may be
+/// replayed, secrets may not.
 #[derive(Clone)]
 pub(super) struct Token(Arc<str>);
 
@@ -17,7 +17,7 @@ impl Token {
         rustls::crypto::ring::default_provider()
             .secure_random
             .fill(&mut bytes)
-            .map_err(|_| "no randomness for a token".to_owned())?;
+            .map_err(|_| "the system has no randomness for a token".to_owned())?;
         Ok(Self(URL_SAFE_NO_PAD.encode(bytes).into()))
     }
 
@@ -29,14 +29,13 @@ impl Token {
         &self.0
     }
 
-    /// Whether this is the token. The time this takes says nothing about how much of a wrong token
-    /// was right.
+    /// Compares in constant time.
     pub(super) fn is(&self, token: &str) -> bool {
         token.as_bytes().ct_eq(self.0.as_bytes()).into()
     }
 }
 
-/// The token these headers carry, whatever it is.
+/// Returns the bearer token in the headers, valid or not.
 pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_at_checked("Bearer ".len())?;
@@ -58,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_itself_opens() {
+    fn only_the_exact_token_is_accepted() {
         let token = Token::new().unwrap();
         let opens = |headers: &HeaderMap| bearer(headers).is_some_and(|shown| token.is(shown));
         assert!(opens(&headers(&format!("Bearer {}", token.reveal()))));

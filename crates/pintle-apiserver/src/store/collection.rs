@@ -1,4 +1,4 @@
-//! The objects of one resource: the current state, and a bounded log of how it came about.
+//! One resource: its current objects and a bounded log of recent events.
 
 use std::{collections::VecDeque, ops::Bound, sync::Arc};
 
@@ -7,10 +7,10 @@ use tokio::sync::watch;
 
 use super::{Change, Object, object::Content};
 
-/// Objects by key. Cloning shares everything: a snapshot is a pointer.
+/// Objects by key. Clones share the tree, so a snapshot is a pointer.
 pub(crate) type Objects = RedBlackTreeMapSync<Arc<str>, Arc<Object>>;
 
-/// What a change did to its object.
+/// The type of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
     Added,
@@ -32,13 +32,13 @@ impl EventKind {
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) kind: EventKind,
-    /// The object after the change; for a deletion its last state at the deletion's revision.
+    /// The object after the change; for a deletion, its last state at the deletion's revision.
     pub(crate) object: Arc<Object>,
     /// The object before the change.
     pub(crate) previous: Option<Arc<Object>>,
 }
 
-/// The memory of an event besides the states it retains, in bytes.
+/// The fixed memory cost of an event in bytes, in addition to the states it retains.
 const EVENT_OVERHEAD: usize = 256;
 
 impl Event {
@@ -56,9 +56,9 @@ impl Event {
 
 /// One resource. The log holds every event with a revision above `dropped`, oldest first.
 ///
-/// `floor` is where history begins for whoever comes new; it may lie above `dropped`, because the
-/// past can be forgotten where nothing happened. A reader that was there already has missed
-/// something only if it has not got as far as `dropped`.
+/// `floor` is the oldest revision at which a new reader may start. It can be above `dropped`, because
+/// a compaction also covers revisions at which this resource did not change. An existing cursor has
+/// missed an event only if it has not reached `dropped`.
 #[derive(Debug)]
 pub(super) struct Collection {
     pub(super) objects: Objects,
@@ -66,11 +66,11 @@ pub(super) struct Collection {
     /// The total cost of the log.
     pub(super) bytes: usize,
     pub(super) floor: u64,
-    /// The revision of the last event that is no longer in the log.
+    /// The revision of the newest event that is no longer in the log.
     pub(super) dropped: u64,
-    /// No longer served; kept for watchers that have not seen the last event.
+    /// No longer served; retained for watchers that have not read the last event.
     pub(super) closed: bool,
-    /// Tells watchers that something was committed, or that the collection was closed.
+    /// Notifies watchers of a commit, or that the collection was closed.
     pub(super) changed: watch::Sender<u64>,
 }
 
@@ -137,7 +137,7 @@ impl Collection {
         self.log.front().map(|event| event.revision())
     }
 
-    /// Forgets every event up to `revision`.
+    /// Drops every event up to `revision`.
     pub(super) fn compact(&mut self, revision: u64) {
         while self
             .log
@@ -172,7 +172,7 @@ impl Collection {
         (events, false)
     }
 
-    /// The events after `revision`, newest first: undoing them gives the state at `revision`.
+    /// Returns the events after `revision`, newest first, ready for [`undo`].
     pub(super) fn newest_first(&self, revision: u64) -> Vec<Arc<Event>> {
         let start = self
             .log
@@ -181,7 +181,7 @@ impl Collection {
     }
 }
 
-/// Takes a state back through `events`, which come newest first.
+/// Reverts `events`, which are ordered newest first.
 pub(super) fn undo(mut objects: Objects, events: &[Arc<Event>]) -> Objects {
     for event in events {
         match &event.previous {
@@ -196,8 +196,8 @@ pub(super) fn undo(mut objects: Objects, events: &[Arc<Event>]) -> Objects {
     objects
 }
 
-/// The bounds of all keys of a namespace, from `start` if that is later; of no key if it is later
-/// than all of them.
+/// Returns the key range of a namespace, starting no earlier than `start`. The range is empty if
+/// `start` is past the namespace.
 pub(crate) fn key_range<'a>(
     namespace: Option<&'a (String, String)>,
     start: Option<&'a str>,
@@ -206,14 +206,14 @@ pub(crate) fn key_range<'a>(
         (None, None) => (Bound::Unbounded, Bound::Unbounded),
         (None, Some(start)) => (Bound::Included(start), Bound::Unbounded),
         (Some((first, end)), start) => {
-            // A range must not start behind its end.
+            // `range` panics if the start is past the end.
             let start = start.unwrap_or(first).clamp(first, end);
             (Bound::Included(start), Bound::Excluded(end))
         }
     }
 }
 
-/// The first key of a namespace and the first key behind it: `/` is followed by `0`.
+/// Returns the first key of a namespace and the first key after it (`0` follows `/` in ASCII).
 pub(crate) fn namespace_bounds(namespace: &str) -> (String, String) {
     (format!("{namespace}/"), format!("{namespace}0"))
 }

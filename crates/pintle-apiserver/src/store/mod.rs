@@ -1,18 +1,18 @@
-//! Every object of the server, one revision counter, and the log that watchers follow.
+//! The store: all objects, one revision counter, and the event log that watches read.
 //!
-//! A resource is a collection: an ordered persistent map of its current objects and a log of its recent
-//! events. A commit takes the lock, checks what the writer believed, takes the next revision, and
-//! appends; everything expensive (decoding, validating, encoding) happened before, and waking the
-//! watchers happens after. Because one lock orders the commits, revisions are handed out in the
-//! order in which they become visible.
+//! Each resource has a [`Collection`]: an ordered persistent map of its current objects plus a log of
+//! recent events. A commit takes the write lock, checks the writer's [`Expect`], assigns the next
+//! revision and appends to the log. Decoding, validation and encoding happen before the lock is
+//! taken, and watchers are woken after it is released. Because a single lock orders all commits,
+//! revisions are assigned in the order in which they become visible.
 //!
-//! A reader takes a snapshot, which is a pointer, and never blocks a writer. A state of the past is
-//! the current one with the newer events undone, so any revision the log still covers can be read.
-//! A watcher is a [`Cursor`]: a revision and the place to wait; it owns no queue.
+//! Readers take a [`Snapshot`], which is a pointer clone, and never block writers. A past state is the
+//! current one with newer events undone, so any revision that the log still covers can be read. A
+//! watch is a [`Cursor`]: a revision plus a notification channel. It owns no queue.
 //!
-//! Logs are bounded in two ways: each by its number of events, and all of them together by the bytes
-//! they retain. Over the byte limit, the oldest event of all resources is dropped first. A cursor that
-//! has not read a dropped event gets [`Lost::Compacted`] and has to list again.
+//! Logs are bounded twice: each by its number of events, and all of them together by the bytes they
+//! retain. Over the byte limit, the oldest event across all resources is dropped first. A cursor that
+//! has not read a dropped event gets [`Lost::Compacted`], and its client has to list again.
 
 mod collection;
 mod object;
@@ -30,12 +30,11 @@ pub(crate) use self::{
     object::{Content, Object, custom_type_prefix, key_of, type_prefix},
 };
 
-/// The limits of one batch of a cursor, in events and bytes. A slow watcher retains no more than the
-/// batch it is sending.
+/// Limits on one batch read from a cursor. A slow watcher retains at most the batch it is sending.
 const BATCH: usize = 128;
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// Names a collection.
+/// Identifies a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CollectionId(u32);
 
@@ -43,11 +42,11 @@ pub(crate) struct CollectionId(u32);
 #[derive(Debug)]
 pub(crate) enum Change {
     Put(Arc<Content>),
-    /// Removes the object; its last state is told to watchers.
+    /// Removes the object; watchers receive this as its last state.
     Delete(Arc<Content>),
 }
 
-/// What the writer believes to be stored.
+/// The state that a writer expects to replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {
     Absent,
@@ -57,18 +56,18 @@ pub(crate) enum Expect {
 /// Why a commit did not happen.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// The object is another one than the writer believed, or none.
+    /// The stored object is not the one the writer expected.
     Mismatch,
     /// The resource is no longer served.
     NotServed,
 }
 
-/// Why a state of the past, or what followed it, cannot be told.
+/// Why a past state, or the events after it, cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lost {
     /// The log starts later; it still covers everything after `floor`.
     Compacted { floor: u64 },
-    /// The revision has not been reached.
+    /// The store has not reached this revision yet.
     Future { current: u64 },
     /// The resource is no longer served.
     NotServed,
@@ -88,9 +87,9 @@ struct State {
     collections: BTreeMap<CollectionId, Collection>,
     /// The total cost of all logs.
     bytes: usize,
-    /// The first revision of each non-empty log; the first entry is the oldest event of all.
+    /// The revision of the oldest event of each non-empty log. The first entry is the oldest of all.
     fronts: BTreeMap<u64, CollectionId>,
-    /// Older states cannot be read, even if the logs still have the events.
+    /// States older than this cannot be read, even if the logs still hold the events.
     readable: u64,
 }
 
@@ -101,7 +100,7 @@ impl State {
             .filter(|collection| !collection.closed)
     }
 
-    /// Drops closed collections nobody watches any more.
+    /// Drops closed collections without watchers.
     fn sweep(&mut self) {
         let before = self.collections.len();
         self.collections
@@ -138,8 +137,8 @@ impl State {
         }
     }
 
-    /// Drops events until the logs are within their limits. Never drops the newest event, so that
-    /// waiting watchers get it however large it is.
+    /// Drops events until the logs are within their limits. Never drops the newest event, however
+    /// large, because waiting watchers have not read it yet.
     fn trim(&mut self, id: CollectionId, history: History) {
         let is_long = |state: &Self| {
             let collection = state.collections.get(&id);
@@ -157,7 +156,7 @@ impl State {
     }
 }
 
-/// A handle on the store.
+/// A cheaply cloneable handle to the store.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     shared: Arc<Shared>,
@@ -166,12 +165,12 @@ pub(crate) struct Store {
 #[derive(Debug)]
 struct Shared {
     state: RwLock<State>,
-    /// The newest revision, for readers that wait for one.
+    /// The newest revision; readers wait on it.
     revision: watch::Sender<u64>,
     history: History,
 }
 
-/// The limits of the logs.
+/// Limits on the event logs.
 #[derive(Debug, Clone, Copy)]
 struct History {
     /// Per resource.
@@ -181,9 +180,9 @@ struct History {
 }
 
 impl Store {
-    /// An empty store whose logs keep `events` events per resource, and together `bytes` bytes.
+    /// Creates an empty store whose logs hold up to `events` events per resource and `bytes` in all.
     pub(crate) fn new(events: usize, bytes: usize) -> Self {
-        // Revision 0 means "any" to clients: the first state of the store is 1.
+        // Clients use revision 0 for "any", so the store starts at 1.
         let state = State {
             revision: 1,
             next_id: 0,
@@ -211,8 +210,8 @@ impl Store {
         state.sweep();
         let id = CollectionId(state.next_id);
         state.next_id += 1;
-        // Nothing happened in it before it existed, but an older revision may belong to a
-        // predecessor of the same name: those watchers must list again.
+        // The collection has no events yet, but older revisions may belong to a predecessor with the
+        // same name. Watches from such a revision must list again.
         let floor = if state.revision <= 1 {
             0
         } else {
@@ -222,8 +221,8 @@ impl Store {
         id
     }
 
-    /// Closes an empty collection: it takes no more commits, and its watches end when they have seen the
-    /// last. `false`, and nothing happens, if it still holds an object.
+    /// Closes an empty collection: it rejects further commits, and its watches end after the last
+    /// event. Returns `false` and does nothing if the collection still holds an object.
     pub(crate) fn close_collection(&self, id: CollectionId) -> bool {
         let mut state = self.shared.state.write();
         state.sweep();
@@ -238,12 +237,12 @@ impl Store {
         true
     }
 
-    /// The newest revision.
+    /// Returns the newest revision.
     pub(crate) fn revision(&self) -> u64 {
         self.shared.state.read().revision
     }
 
-    /// The current state of one object.
+    /// Returns the current state of one object.
     pub(crate) fn get(&self, collection: CollectionId, key: &str) -> Option<Arc<Object>> {
         self.shared
             .state
@@ -254,7 +253,7 @@ impl Store {
             .cloned()
     }
 
-    /// The current state of a resource.
+    /// Returns the current state of a resource.
     pub(crate) fn snapshot(&self, collection: CollectionId) -> Result<Snapshot, Lost> {
         let state = self.shared.state.read();
         let objects = state
@@ -268,7 +267,7 @@ impl Store {
         })
     }
 
-    /// The state of a resource as it was at `revision`.
+    /// Returns the state of a resource at `revision`.
     pub(crate) fn snapshot_at(
         &self,
         collection: CollectionId,
@@ -297,7 +296,7 @@ impl Store {
         })
     }
 
-    /// Writes, if what is stored is what the writer believes.
+    /// Commits a change if the stored object is the one the writer expects.
     pub(crate) fn commit(
         &self,
         id: CollectionId,
@@ -328,14 +327,14 @@ impl Store {
             state.trim(id, self.shared.history);
             (object, changed)
         };
-        // Commits may get here out of order: the newest revision wins.
+        // Concurrent commits may get here out of order; `wake` only ever moves forward.
         wake(&changed, object.revision);
         wake(&self.shared.revision, object.revision);
         Ok(object)
     }
 
-    /// Forgets all events up to `revision` of every resource: pages of older lists, new watches from
-    /// before it, and running watches that have not seen one of those events expire.
+    /// Drops all events up to `revision`, as an etcd compaction does. Continue tokens and watches that
+    /// start before it expire, and so do running watches that have not read one of those events.
     pub(crate) fn compact(&self, revision: u64) {
         let mut state = self.shared.state.write();
         let revision = revision.min(state.revision);
@@ -345,20 +344,24 @@ impl Store {
         state.recount();
     }
 
-    /// Makes states before `revision` unreadable: continue tokens for them expire, watches go on.
+    /// Makes states before `revision` unreadable: their continue tokens expire, but watches continue.
     pub(crate) fn forget_states(&self, revision: u64) {
         let mut state = self.shared.state.write();
         state.readable = state.readable.max(revision.min(state.revision));
     }
 
-    /// Waits until the store has reached `revision`. Cancel safe.
+    /// Waits until the store has reached `revision`.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe.
     pub(crate) async fn reached(&self, revision: u64) {
         let mut seen = self.shared.revision.subscribe();
-        // The sender lives as long as `self`: waiting cannot fail.
+        // `self` holds the sender, so waiting cannot fail.
         let _ = seen.wait_for(|now| *now >= revision).await;
     }
 
-    /// A cursor that will see every event of the collection after `revision`, or be told that it cannot.
+    /// Returns a cursor over every event of the collection after `revision`.
     pub(crate) fn cursor(&self, id: CollectionId, revision: u64) -> Result<Cursor, Lost> {
         let state = self.shared.state.read();
         let collection = state.open(id).ok_or(Lost::NotServed)?;
@@ -382,20 +385,20 @@ fn wake(sender: &watch::Sender<u64>, revision: u64) {
     });
 }
 
-/// A place in the log of one resource.
+/// A position in the event log of one resource.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     store: Store,
     collection: CollectionId,
     after: u64,
-    /// It came when its revision was forgotten already.
+    /// The starting revision was already compacted when the cursor was created.
     late: bool,
     changed: watch::Receiver<u64>,
 }
 
 impl Cursor {
-    /// The next events, oldest first, and the revision up to which nothing else happened to the
-    /// resource; no events when there are none yet.
+    /// Returns the next events, oldest first, and the revision up to which they are complete. The
+    /// events are empty if there are none yet.
     pub(crate) fn next_batch(&mut self) -> Result<(Vec<Arc<Event>>, u64), Lost> {
         self.changed.mark_unchanged();
         let state = self.store.shared.state.read();
@@ -414,13 +417,13 @@ impl Cursor {
         }
         self.after = match events.last() {
             Some(last) if more => last.revision(),
-            // A cursor may wait for a revision of the future.
+            // A cursor may start at a future revision.
             _ => self.after.max(state.revision),
         };
         Ok((events, self.after))
     }
 
-    /// Whether the next events were dropped, so that [`Cursor::next_batch`] will fail.
+    /// Returns true if the next events were dropped, so that [`Cursor::next_batch`] will fail.
     pub(crate) fn is_compacted(&self) -> bool {
         let state = self.store.shared.state.read();
         let collection = state.collections.get(&self.collection);
@@ -431,7 +434,11 @@ impl Cursor {
         self.late || self.after < collection.dropped
     }
 
-    /// Waits for the next commit; `false` when the resource is no longer served. Cancel safe.
+    /// Waits for the next commit. Returns `false` if the resource is no longer served.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe.
     pub(crate) async fn changed(&mut self) -> bool {
         self.changed.changed().await.is_ok()
     }

@@ -1,40 +1,39 @@
-//! A stored object: a small parsed header and its encoded bytes, which are never encoded again.
+//! A stored object: a small parsed header plus encoded bytes that are never re-encoded.
 //!
-//! The bytes leave out what differs between readers: `apiVersion` and `kind` (a resource may be
-//! served in several versions, and lists of built-in kinds leave them out) and
-//! `metadata.resourceVersion` (assigned by the commit). Writing an object is therefore three
-//! copies: a prefix, the revision, and the rest. Two contents are the same state exactly when their
-//! bytes are.
+//! The bytes omit what differs between readers: `apiVersion` and `kind` (a resource may be served in
+//! several versions, and lists of built-in kinds omit them) and `metadata.resourceVersion` (assigned
+//! at commit). Serving an object is therefore three copies: a type prefix, the revision and the rest.
+//! Two contents are the same state if and only if their bytes are equal.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-/// What selectors and preconditions ask of an object, parsed once when it is written.
+/// The parts of an object that selectors and preconditions need, parsed once per write.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
     pub(crate) uid: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// The kind's selectable fields and their values, in the kind's order.
+    /// The values of the kind's selectable fields, in the kind's order.
     pub(crate) fields: Vec<String>,
     pub(crate) deleting: bool,
-    /// The mark of the schema whose defaults a custom resource is known to have; 0 for none.
+    /// The fingerprint of the schema whose defaults this custom resource is known to have, or 0.
     pub(crate) defaulted_by: u64,
     /// The nesting depth of the object.
     pub(crate) depth: usize,
 }
 
-/// One state of an object, before or without a revision.
+/// One state of an object, without a revision.
 #[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) header: Header,
-    /// Everything behind the type and `"metadata":{"resourceVersion":"N",`.
+    /// Everything after the type and `"metadata":{"resourceVersion":"N",`.
     rest: Bytes,
 }
 
 impl Content {
-    /// Encodes an object. `fields` are the values of the kind's selectable fields.
+    /// Encodes an object. `fields` holds the values of the kind's selectable fields.
     pub(crate) fn encode(mut object: Map<String, Value>, fields: Vec<String>) -> Self {
         object.remove("apiVersion");
         object.remove("kind");
@@ -71,7 +70,7 @@ impl Content {
         }
     }
 
-    /// Takes an object that is encoded already: see [`Content`] for what `rest` holds.
+    /// Wraps an already encoded object; see [`Content`] for the layout of `rest`.
     pub(crate) fn encoded(uid: String, labels: BTreeMap<String, String>, rest: String) -> Self {
         let header = Header {
             uid,
@@ -84,12 +83,12 @@ impl Content {
         }
     }
 
-    /// Whether both are the same state.
+    /// Returns true if both are the same state.
     pub(crate) fn same_as(&self, other: &Self) -> bool {
         self.rest == other.rest
     }
 
-    /// Appends the object as JSON, with the type written as `prefix` (see [`type_prefix`]).
+    /// Appends the object as JSON, starting with `prefix` (see [`type_prefix`]).
     pub(crate) fn write(&self, out: &mut Vec<u8>, prefix: &str, revision: Option<u64>) {
         out.reserve(prefix.len() + self.rest.len() + 56);
         out.extend_from_slice(prefix.as_bytes());
@@ -102,23 +101,23 @@ impl Content {
         out.extend_from_slice(&self.rest);
     }
 
-    /// The object as a tree, without its type.
+    /// Decodes the object, without its type.
     pub(crate) fn decode(&self, revision: Option<u64>) -> Map<String, Value> {
         #[cfg(test)]
         DECODED.set(DECODED.get() + 1);
         let mut json = Vec::new();
         self.write(&mut json, "{", revision);
-        // The bytes are our own, and nothing is stored that nests too deeply: they always decode.
+        // These are our own bytes, and the depth limit applies before storing, so they always decode.
         serde_json::from_slice(&json).unwrap_or_default()
     }
 
-    /// Whether the encoded bytes contain `text`: a cheap filter before decoding.
+    /// Returns true if the encoded bytes contain `text`: a cheap filter before decoding.
     pub(crate) fn mentions(&self, text: &str) -> bool {
         let text = text.as_bytes();
         self.rest.windows(text.len()).any(|piece| piece == text)
     }
 
-    /// How many bytes it takes.
+    /// Returns the length of the encoded bytes.
     pub(crate) fn len(&self) -> usize {
         self.rest.len()
     }
@@ -126,24 +125,24 @@ impl Content {
 
 #[cfg(test)]
 thread_local! {
-    /// Counts the objects decoded by this thread, as a measure of work.
+    /// Counts objects decoded on this thread, so that tests can measure work.
     pub(crate) static DECODED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// The opening of an object of a built-in kind: `{"kind":"Pod","apiVersion":"v1",`, in the order Go
-/// encodes `TypeMeta`.
+/// Returns how an object of a built-in kind starts: `{"kind":"Pod","apiVersion":"v1",`, in the order
+/// in which Go encodes `TypeMeta`.
 pub(crate) fn type_prefix(api_version: &str, kind: &str) -> String {
     format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
 }
 
-/// The opening of a custom resource, which upstream encodes as a map with sorted keys.
+/// Returns how a custom resource starts. Upstream encodes those as maps with sorted keys.
 pub(crate) fn custom_type_prefix(api_version: &str, kind: &str) -> String {
     format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",")
 }
 
 fn write_members(out: &mut Vec<u8>, members: &Map<String, Value>) {
     let start = out.len();
-    // Writing JSON into memory cannot fail: keys are strings and a `Vec` grows.
+    // Writing JSON to a `Vec` cannot fail: keys are strings.
     if serde_json::to_writer(&mut *out, members).is_ok() {
         out.remove(start);
         out.pop();
@@ -162,9 +161,9 @@ fn string_map(value: Option<&Value>) -> BTreeMap<String, String> {
 /// A stored object at one revision.
 #[derive(Debug)]
 pub(crate) struct Object {
-    /// `namespace/name`, or `name` where there are no namespaces.
+    /// `namespace/name`, or `name` for cluster-scoped kinds.
     pub(crate) key: Arc<str>,
-    /// 0 for one that is answered and never stored.
+    /// The `resourceVersion`; 0 for objects that are returned but never stored.
     pub(crate) revision: u64,
     pub(crate) content: Arc<Content>,
 }
@@ -182,7 +181,7 @@ impl Object {
         &self.content.header
     }
 
-    /// The revision, if it is stored.
+    /// Returns the revision if the object is stored.
     pub(crate) fn stored_revision(&self) -> Option<u64> {
         Some(self.revision).filter(|revision| *revision != 0)
     }
@@ -192,13 +191,13 @@ impl Object {
         self.content.write(out, prefix, self.stored_revision());
     }
 
-    /// The object as a tree, without its type.
+    /// Decodes the object, without its type.
     pub(crate) fn decode(&self) -> Map<String, Value> {
         self.content.decode(self.stored_revision())
     }
 }
 
-/// The key of an object: the order of lists.
+/// Returns the key of an object. Lists are ordered by key.
 pub(crate) fn key_of(namespace: Option<&str>, name: &str) -> Arc<str> {
     match namespace {
         Some(namespace) => format!("{namespace}/{name}").into(),
@@ -214,13 +213,13 @@ mod tests {
 
     fn content(value: Value) -> Content {
         let Value::Object(map) = value else {
-            panic!("an object")
+            panic!("not an object")
         };
         Content::encode(map, Vec::new())
     }
 
     #[test]
-    fn what_is_written_is_what_was_encoded() {
+    fn encoded_object_round_trips() {
         let pod = json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "a", "resourceVersion": "7", "labels": {"x": "y"}},
             "spec": {"n": 1}});
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_revision_is_no_part_of_the_state() {
+    fn resource_version_does_not_affect_equality() {
         let at = |rv: &str| content(json!({"metadata": {"name": "a", "resourceVersion": rv}}));
         assert!(at("1").same_as(&at("2")));
     }

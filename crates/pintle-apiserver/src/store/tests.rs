@@ -21,7 +21,7 @@ fn put(store: &Store, collection: CollectionId, key: &str, n: u64) -> u64 {
 }
 
 #[test]
-fn a_commit_needs_the_state_its_writer_believes_in() {
+fn commit_requires_the_expected_state() {
     let store = Store::new(8, usize::MAX);
     let collection = store.open_collection();
     let first = put(&store, collection, "a", 1);
@@ -47,7 +47,7 @@ fn a_commit_needs_the_state_its_writer_believes_in() {
 }
 
 #[test]
-fn a_past_state_is_the_present_with_its_changes_undone() {
+fn past_state_is_read_by_undoing_events() {
     let store = Store::new(3, usize::MAX);
     let collection = store.open_collection();
     put(&store, collection, "a", 1);
@@ -80,7 +80,7 @@ fn a_past_state_is_the_present_with_its_changes_undone() {
 }
 
 #[test]
-fn a_cursor_sees_every_event_once_and_in_order() {
+fn cursor_sees_every_event_once_in_order() {
     let store = Store::new(1000, usize::MAX);
     let (collection, other) = (store.open_collection(), store.open_collection());
     let start = store.revision();
@@ -107,7 +107,7 @@ fn a_cursor_sees_every_event_once_and_in_order() {
 }
 
 #[test]
-fn a_cursor_behind_the_floor_is_told() {
+fn cursor_behind_the_floor_gets_compacted() {
     let store = Store::new(2, usize::MAX);
     let collection = store.open_collection();
     let mut cursor = store.cursor(collection, store.revision()).unwrap();
@@ -134,7 +134,7 @@ fn a_cursor_behind_the_floor_is_told() {
 }
 
 #[test]
-fn a_range_that_starts_behind_its_end_is_empty() {
+fn range_past_the_namespace_is_empty() {
     let store = Store::new(2, usize::MAX);
     let collection = store.open_collection();
     put(&store, collection, "b/x", 1);
@@ -153,7 +153,7 @@ fn a_range_that_starts_behind_its_end_is_empty() {
     }
 }
 
-/// A content of about `bytes` bytes.
+/// Content of about `bytes` bytes.
 fn sized(bytes: usize) -> Arc<Content> {
     let serde_json::Value::Object(map) = json!({"metadata": {"name": "x"}, "n": "x".repeat(bytes)})
     else {
@@ -172,7 +172,7 @@ fn put_sized(store: &Store, collection: CollectionId, key: &str, bytes: usize) {
 
 /// Proves watch/history-bounded.
 #[test]
-fn logs_hold_no_more_bytes_than_they_may() {
+fn logs_stay_within_their_byte_limit() {
     let room = 100_000;
     let store = Store::new(1000, room);
     let (small, large) = (store.open_collection(), store.open_collection());
@@ -201,12 +201,12 @@ fn logs_hold_no_more_bytes_than_they_may() {
         let (cost, _) = held(&store);
         assert!(cost <= room, "{cost} after {i}");
     }
-    // The oldest events go first, of whichever resource.
+    // The oldest events are dropped first, regardless of resource.
     let state = store.shared.state.read();
     let oldest = |id| state.collections[&id].oldest().unwrap();
     assert!(oldest(small).abs_diff(oldest(large)) <= 2);
     drop(state);
-    // What alone is larger than the room is kept until the next event.
+    // An event that exceeds the limit on its own is retained until the next one.
     put_sized(&store, large, "a", 2 * room);
     assert_eq!(held(&store).1, 1);
     put_sized(&store, small, "last", 10);
@@ -217,7 +217,7 @@ fn logs_hold_no_more_bytes_than_they_may() {
 
 /// Proves watch/history-bounded.
 #[test]
-fn a_cursor_takes_large_events_one_by_one() {
+fn cursor_reads_large_events_one_at_a_time() {
     let store = Store::new(1000, usize::MAX);
     let collection = store.open_collection();
     let mut cursor = store.cursor(collection, store.revision()).unwrap();

@@ -15,7 +15,7 @@ use crate::api::{
     ApiError, Body, kinds::service_accounts, request::negotiate::Form, response::view::View,
 };
 use crate::{
-    serve::At,
+    serve::LocalAddr,
     store::{Content, Object},
 };
 
@@ -96,7 +96,7 @@ pub(crate) fn text(code: u16, text: &'static str) -> Response<Body> {
 /// Who signs the tokens of service accounts. What a client calls the server is for that client
 /// alone: a cache would hand it on to others.
 pub(crate) fn token_provider(parts: &Parts) -> Response<Body> {
-    if let Some(At(address)) = parts.extensions.get::<At>() {
+    if let Some(LocalAddr(address)) = parts.extensions.get::<LocalAddr>() {
         return cached(json(
             200,
             &service_accounts::provider(Some(&address.to_string())),

@@ -10,7 +10,7 @@ use crate::api::{
 };
 use crate::{
     meta::{self, Tree},
-    patch::apply::{self, ApplyError, FieldSet, Other, Shape, Write, scale::SCALE},
+    patch::apply::{self, ApplyError, FieldSet, OtherVersion, Shape, Write, scale::SCALE},
     registry::Resource,
     schema::{builtin, field::FieldError},
 };
@@ -147,7 +147,7 @@ fn refused(error: ApplyError) -> ApiError {
 /// A write that changed nothing but its own time is none.
 pub(crate) fn keep_times(stored: &Value, object: &mut Tree) {
     let mut value = Value::Object(std::mem::take(object));
-    apply::keep_times(stored, &mut value);
+    apply::keep_unchanged_times(stored, &mut value);
     if let Value::Object(kept) = value {
         *object = kept;
     }
@@ -185,15 +185,15 @@ impl Resource {
     }
 
     /// The other versions objects of this kind are written in.
-    fn other_forms(&self) -> Vec<Other<'_>> {
+    fn other_forms(&self) -> Vec<OtherVersion<'_>> {
         if let Some(custom) = &self.custom {
             let others = custom.others.iter();
             return others
-                .map(|(api_version, schema)| Other {
+                .map(|(api_version, schema)| OtherVersion {
                     api_version,
                     shape: Shape::Custom(schema),
-                    there: same,
-                    back: same,
+                    to_other: same,
+                    from_other: same,
                 })
                 .collect();
         }
@@ -201,17 +201,17 @@ impl Resource {
     }
 
     /// The other form of a built-in kind that has two.
-    fn peer_form(&self) -> Option<Other<'static>> {
+    fn peer_form(&self) -> Option<OtherVersion<'static>> {
         let peer = self.peer?;
         let (group, version) = peer
             .api_version
             .split_once('/')
             .unwrap_or(("", peer.api_version));
-        Some(Other {
+        Some(OtherVersion {
             api_version: peer.api_version,
             shape: Shape::Builtin(builtin::kind(group, version, &self.kind)?),
-            there: peer.to_peer,
-            back: peer.from_peer,
+            to_other: peer.to_peer,
+            from_other: peer.from_peer,
         })
     }
 }

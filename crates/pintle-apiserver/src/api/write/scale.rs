@@ -95,7 +95,7 @@ impl Api {
         let mut change = |stored: &Tree| {
             let mut object = Value::Object(stored.clone());
             let mut live = scale(resource, stored);
-            apply::scale::show(&object, &path, &mut live);
+            apply::scale::managers_to_scale(&object, &path, &mut live);
             let applied = self.apply_scale_config(call, &options, &live, &config)?;
             if resource.custom.is_some()
                 && object.pointer(&places.wanted).is_none()
@@ -105,7 +105,12 @@ impl Api {
                 let why = format!("the spec replicas field {field:?} cannot be empty");
                 return Err(ApiError::bad_request(why));
             }
-            apply::scale::keep(&mut object, &path, &resource.api_version(), &applied);
+            apply::scale::managers_from_scale(
+                &mut object,
+                &path,
+                &resource.api_version(),
+                &applied,
+            );
             let Value::Object(object) = object else {
                 return Ok(stored.clone());
             };

@@ -1,4 +1,4 @@
-//! The types that encode themselves.
+//! Types with custom encodings: quantities, times, durations, embedded JSON and schemas.
 
 use base64::Engine as _;
 use jiff::Timestamp;
@@ -9,19 +9,19 @@ use super::{Decoder, MAGIC, ProtobufError, envelope, malformed};
 use crate::schema::builtin::{self, Leaf};
 use crate::schema::typed;
 
-/// The moment that means none: the first of January of the year 1.
+/// Go's zero time, January 1 of year 1, in Unix seconds.
 const NO_TIME: i64 = -62_135_596_800;
 
 pub(super) fn base64(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-/// A number, without a fraction where it has none.
+/// Converts a double to JSON, as an integer if it has no fraction.
 pub(super) fn number(number: f64) -> Value {
-    // As far as every whole number is exact.
+    // Up to here every integer is exact.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() < EXACT {
-        #[allow(clippy::cast_possible_truncation)] // It is whole, and small enough.
+        #[allow(clippy::cast_possible_truncation)] // Checked above.
         return (number as i64).into();
     }
     number.into()
@@ -101,7 +101,7 @@ impl Decoder {
         }
     }
 
-    /// A schema, or a list of schemas.
+    /// Decodes a schema, or a list of schemas.
     fn alternative(
         &mut self,
         bytes: &[u8],
@@ -179,7 +179,7 @@ fn moment(bytes: &[u8], show: fn(Timestamp) -> String) -> Result<Value, Protobuf
     Ok(show(moment.map_err(|_| malformed("a time out of range"))?).into())
 }
 
-/// A span as clients print it: `1h2m3.5s`.
+/// Formats a duration as Go does: `1h2m3.5s`.
 fn span(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let left = nanos.unsigned_abs();
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_read_as_clients_print_them() {
+    fn durations_format_as_in_go() {
         let cases = [
             (0, "0s"),
             (1, "1ns"),

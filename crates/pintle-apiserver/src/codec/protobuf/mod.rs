@@ -1,8 +1,8 @@
-//! Bodies in protobuf, read into JSON.
+//! Decodes Kubernetes' protobuf bodies to JSON.
 //!
-//! A body is four magic bytes and a small envelope that names the kind; what is inside follows the
-//! tables of [`builtin`]. Only reading is needed: every client that writes protobuf also accepts
-//! JSON.
+//! A body is four magic bytes followed by an envelope that names the kind; the object inside is
+//! decoded with the field numbers from [`builtin`]. Encoding is not needed: every client that sends
+//! protobuf also accepts JSON.
 
 mod leaf;
 mod wire;
@@ -16,48 +16,48 @@ use self::wire::{Payload, Reader};
 use crate::schema::builtin::{self, Field, FieldType, ProtoTarget, TypeRef};
 use crate::schema::{MAX_DEPTH, depth, typed};
 
-/// The media type of these bodies.
+/// The media type of protobuf bodies.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// What every body begins with.
+/// The first bytes of every body.
 const MAGIC: &[u8; 4] = b"k8s\0";
 
-/// How many envelopes may stand in one another.
+/// How deeply envelopes may nest.
 const MAX_ENVELOPES: usize = 4;
 
-/// Why a body could not be read. The client gets 400.
+/// Why a body could not be decoded. The client gets 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtobufError {
-    /// The body does not begin as it must.
+    /// The magic bytes are missing.
     #[error(
         "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
     )]
     NotProtobuf,
-    /// Nobody knows how to read that kind.
+    /// The kind is not built in.
     #[error("no kind {kind:?} is registered for version {api_version:?}")]
     UnknownKind {
-        /// What the envelope says.
+        /// The envelope's `apiVersion`.
         api_version: String,
-        /// What the envelope says.
+        /// The envelope's `kind`.
         kind: String,
     },
-    /// The bytes end too early, or say something no message can.
+    /// The bytes are truncated or not a valid message.
     #[error("{0}")]
     Malformed(String),
-    /// The envelope can be read, the object in it cannot.
+    /// The envelope was decoded, but the object inside was not.
     #[error("{why}")]
     Object {
-        /// What the envelope says.
+        /// The envelope's `apiVersion`.
         api_version: String,
-        /// What the envelope says.
+        /// The envelope's `kind`.
         kind: String,
-        /// What is wrong with the object.
+        /// Why the object could not be decoded.
         why: Box<ProtobufError>,
     },
 }
 
 impl ProtobufError {
-    /// The version and kind of the envelope, if it was read.
+    /// Returns the envelope's `apiVersion` and `kind`, if they were decoded.
     pub(crate) fn said(&self) -> Option<(&str, &str)> {
         match self {
             Self::UnknownKind { api_version, kind }
@@ -77,8 +77,8 @@ fn cut() -> ProtobufError {
     ProtobufError::Malformed("unexpected EOF".to_owned())
 }
 
-/// Reads a body into the object it holds, as JSON, as [`typed::canonicalize`] leaves it.
-/// `expected` is the group, version and kind to take it for if the body names none.
+/// Decodes a body to the JSON that [`typed::canonicalize`] produces. `expected` is the group, version
+/// and kind to assume if the envelope has none.
 pub(crate) fn decode(
     body: &[u8],
     expected: Option<(&str, &str, &str)>,
@@ -153,7 +153,7 @@ fn envelope(
     Ok(object)
 }
 
-/// The type of a kind. Options are the same in every group.
+/// Looks up the type of a kind. Options kinds are the same in every group.
 fn find(api_version: &str, kind: &str) -> Option<TypeRef> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     builtin::kind(group, version, kind).or_else(|| {
@@ -164,7 +164,7 @@ fn find(api_version: &str, kind: &str) -> Option<TypeRef> {
 }
 
 struct Decoder {
-    /// How many envelopes may still be opened inside.
+    /// How many more nested envelopes may be opened.
     room: usize,
 }
 
@@ -223,7 +223,7 @@ impl Decoder {
                 let Value::Array(items) = entry else {
                     return Ok(());
                 };
-                // Numbers may stand packed in one payload.
+                // Repeated numbers may be packed into one payload.
                 let numbers = matches!(
                     **item,
                     FieldType::Int32 | FieldType::Int64 | FieldType::Bool
@@ -246,7 +246,7 @@ impl Decoder {
                         _ => {}
                     }
                 }
-                // A key without a value has the zero value: typed reading puts it in for null.
+                // A key without a value gets the zero value when the object is canonicalized.
                 let entry = map.entry(name).or_insert_with(|| Value::Object(Map::new()));
                 if let Value::Object(entries) = entry {
                     entries.insert(key, value.unwrap_or_default());

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Bodies a typed Go client wrote, each beside the JSON the same client writes.
+/// Bodies written by a typed Go client, each with the JSON the same client writes.
 fn fixtures() -> Vec<(String, Vec<u8>, Value)> {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/protobuf");
     let mut all = Vec::new();
@@ -23,7 +23,7 @@ fn fixtures() -> Vec<(String, Vec<u8>, Value)> {
 
 /// Proves wire/protobuf, wire/no-null-lists.
 #[test]
-fn what_a_go_client_sends_reads_as_the_json_it_would_have_sent() {
+fn go_client_bodies_decode_to_their_json() {
     let all = fixtures();
     assert!(all.len() >= 14);
     for (name, body, json) in all {
@@ -33,7 +33,7 @@ fn what_a_go_client_sends_reads_as_the_json_it_would_have_sent() {
 
 /// Proves wire/protobuf.
 #[test]
-fn the_url_names_the_kind_if_the_body_does_not() {
+fn url_names_the_kind_if_the_envelope_does_not() {
     let body = b"k8s\0\x12\x05\x0a\x03\x0a\x01a";
     let object = decode(body, Some(("", "v1", "ConfigMap"))).unwrap();
     assert_eq!(object["kind"], "ConfigMap");
@@ -46,14 +46,14 @@ fn the_url_names_the_kind_if_the_body_does_not() {
 
 /// Proves wire/protobuf.
 #[test]
-fn what_is_not_protobuf_is_refused() {
+fn malformed_bodies_are_rejected() {
     assert_eq!(decode(b"{}", None), Err(ProtobufError::NotProtobuf));
     let why = |body: &[u8]| decode(body, None).unwrap_err();
     assert_eq!(why(b"k8s\0").to_string(), "empty body");
     let cut = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x05\x0a\x03";
     assert_eq!(why(cut).to_string(), "unexpected EOF");
     assert_eq!(why(cut).said(), None);
-    // The envelope is whole, the object in it is not.
+    // The envelope is complete, but the object inside is truncated.
     let cut = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x02\x0a\x03";
     assert_eq!(why(cut).to_string(), "unexpected EOF");
     assert_eq!(why(cut).said(), Some(("v1", "ConfigMap")));
@@ -61,15 +61,15 @@ fn what_is_not_protobuf_is_refused() {
 
 /// Proves wire/protobuf.
 #[test]
-fn whole_numbers_have_no_fraction() {
+fn integral_doubles_decode_as_integers() {
     for (number, text) in [(0.0, "0"), (-2.0, "-2"), (0.5, "0.5"), (1e300, "1e+300")] {
         assert_eq!(leaf::number(number).to_string(), text);
     }
 }
 
-/// A schema inside a schema inside a schema …
+/// A schema inside a schema inside a schema, 10,000 levels deep.
 #[test]
-fn messages_cannot_nest_without_end() {
+fn message_nesting_is_limited() {
     fn wrap(number: u8, inside: &[u8]) -> Vec<u8> {
         let mut out = vec![number << 3 | 2];
         let mut length = inside.len();
@@ -100,14 +100,14 @@ fn messages_cannot_nest_without_end() {
 proptest! {
     // Proves wire/protobuf.
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode(&bytes, Some(("apps", "v1", "Deployment")));
         let _ = decode(&[&MAGIC[..], &bytes].concat(), Some(("", "v1", "Pod")));
     }
 
     // Proves wire/protobuf.
     #[test]
-    fn real_bodies_with_faults_are_read_or_refused(
+    fn corrupted_bodies_never_panic(
         pick in any::<prop::sample::Index>(),
         at in any::<prop::sample::Index>(),
         byte in any::<u8>(),

@@ -1,13 +1,13 @@
-//! The bytes of protobuf: keys, varints, lengths.
+//! The protobuf wire format: tags, varints and lengths.
 
 use super::{ProtobufError, cut, malformed};
 
-/// Reads the fields of a message one after the other.
+/// Iterates over the fields of a message.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
 
-/// What a field carries.
+/// The value of a field.
 #[derive(Clone, Copy)]
 pub(super) enum Payload<'a> {
     Varint(u64),
@@ -56,7 +56,7 @@ impl<'a> Iterator for Reader<'a> {
         }
         let field = self.read();
         if field.is_err() {
-            // After a fault the rest means nothing.
+            // After an error, the rest of the message is meaningless.
             self.rest = &[];
         }
         Some(field)
@@ -67,7 +67,7 @@ fn array<const N: usize>(bytes: &[u8]) -> Result<[u8; N], ProtobufError> {
     bytes.try_into().map_err(|_| cut())
 }
 
-/// A number in base 128, least significant group first.
+/// Reads a base-128 varint, least significant group first.
 pub(super) fn varint(bytes: &mut &[u8]) -> Result<u64, ProtobufError> {
     let mut number = 0u64;
     for shift in (0..64).step_by(7) {
@@ -96,7 +96,7 @@ impl<'a> Payload<'a> {
             .to_owned())
     }
 
-    #[allow(clippy::cast_possible_wrap)] // Negative numbers are carried as large ones.
+    #[allow(clippy::cast_possible_wrap)] // Negative numbers are encoded as large ones.
     pub(super) fn int64(self) -> Result<i64, ProtobufError> {
         match self {
             Self::Varint(number) | Self::Fixed64(number) => Ok(number as i64),
@@ -105,7 +105,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation)] // The upper half is the sign, repeated.
+    #[allow(clippy::cast_possible_truncation)] // The upper half only repeats the sign.
     pub(super) fn int32(self) -> Result<i32, ProtobufError> {
         Ok(self.int64()? as i32)
     }

@@ -1,4 +1,4 @@
-//! Who manages which fields: `metadata.managedFields`, read and written.
+//! Decoding and encoding of `metadata.managedFields`.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,23 @@ use serde_json::{Map, Value, json};
 
 use super::set::FieldSet;
 
-/// More managers than this are not kept apart if they only update.
+/// The maximum number of `Update` entries; the oldest are merged beyond that.
 const MAX_UPDATERS: usize = 10;
 
-/// Who collects the fields of those that are too many.
+/// The manager of merged entries.
 const ANCIENT: &str = "ancient-changes";
 
-/// What tells managers apart. Ordered as their entries are written in messages.
+/// The identity of a manager. The order is that of entries in conflict messages.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Id {
     pub(super) manager: String,
     pub(super) applies: bool,
-    /// Empty for those that apply: they are the same in every version.
+    /// Empty for operation `Apply`, whose entries are the same in every version.
     pub(super) api_version: String,
     pub(super) subresource: String,
 }
 
-/// What one manager has.
+/// The fields that one manager owns.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) api_version: String,
@@ -36,12 +36,12 @@ pub(super) struct Managed {
     pub(super) entries: BTreeMap<Id, Entry>,
 }
 
-/// The list as it stands in an object.
+/// Returns the `managedFields` list of an object.
 pub(super) fn list(object: &Value) -> Option<&Value> {
     object.get("metadata")?.get("managedFields")
 }
 
-/// True if a list asks to forget all managers: `[]` or `[{}]`.
+/// Returns true if a list requests a reset of all managers: `[]` or `[{}]`.
 pub(super) fn is_reset(list: Option<&Value>) -> bool {
     match list {
         Some(Value::Array(items)) => match items.as_slice() {
@@ -54,7 +54,7 @@ pub(super) fn is_reset(list: Option<&Value>) -> bool {
 }
 
 impl Managed {
-    /// Reads a list; nothing if an entry makes no sense.
+    /// Decodes a list. Returns `None` if any entry is invalid.
     pub(super) fn read(list: Option<&Value>) -> Option<Self> {
         let mut managed = Self::default();
         for entry in list.and_then(Value::as_array).into_iter().flatten() {
@@ -95,7 +95,7 @@ impl Managed {
         Some(managed)
     }
 
-    /// Writes the list into an object: those that apply first, then by time and name.
+    /// Writes the list to an object: `Apply` entries first, then by time and name.
     pub(super) fn write(self, object: &mut Value) {
         let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
             return;
@@ -125,7 +125,7 @@ impl Managed {
         metadata.insert("managedFields".into(), list.into());
     }
 
-    /// Keeps few of those that only update: the oldest share one entry per version.
+    /// Limits the number of `Update` entries by merging the oldest, per version.
     pub(super) fn cap(&mut self) {
         if self.entries.len() <= MAX_UPDATERS {
             return;
@@ -188,7 +188,7 @@ fn encode(id: &Id, entry: &Entry) -> Value {
 }
 
 impl Id {
-    /// A manager as conflicts name it.
+    /// Formats a manager as conflict messages do.
     pub(super) fn show(&self) -> String {
         let mut out = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {

@@ -1,14 +1,15 @@
-//! Server-side apply, and who manages which field.
+//! Server-side apply and field management.
 //!
-//! Every write leaves its mark: an entry in `metadata.managedFields` with the fields its manager
-//! has. Two kinds of managers:
+//! Every write records its manager in `metadata.managedFields`, together with the fields the manager
+//! owns. There are two operations:
 //!
-//! - those that **apply** say all they want. What they said last time and not now goes, unless
-//!   somebody else has it too; what somebody else has with another value is a conflict.
-//! - those that **update** have what they changed. They take it from everybody.
+//! - **Apply** states everything the manager wants. Fields that it applied last time but not now are
+//!   removed, unless another manager owns them too. Changing a field that another manager owns is a
+//!   conflict.
+//! - **Update** owns the fields it changes, and takes them from every other manager.
 //!
-//! [`update`] is called for creates, updates and all other patches; [`apply`] for apply patches.
-//! Both are pure: the time is handed in.
+//! [`update`] covers creates, updates and all other patches; [`apply`] covers apply patches. Both are
+//! pure: the time is an argument.
 
 mod managed;
 mod prune;
@@ -28,60 +29,60 @@ use serde_json::{Map, Value};
 use self::managed::{Entry, Id, Managed};
 pub(crate) use self::set::FieldSet;
 pub(crate) use self::shape::Shape;
-pub(crate) use self::versions::Other;
-use self::versions::{Seen, forget_unknown};
+pub(crate) use self::versions::OtherVersion;
+use self::versions::{VersionedChanges, drop_unknown_versions};
 use self::walk::Changes;
 use crate::schema::typed;
 
-/// The annotation clients that merge on their own keep their last configuration in.
+/// Where kubectl stores the last configuration of a client-side apply.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Who had what was there before anybody applied.
+/// The manager of fields that were set before the first apply.
 const BEFORE: &str = "before-first-apply";
 
-/// Who writes, how and when.
+/// The manager, version and time of a write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write<'a> {
     /// The name of the manager.
     pub manager: &'a str,
-    /// The version the request speaks: `apps/v1`.
+    /// The version of the request: `apps/v1`.
     pub api_version: &'a str,
-    /// The subresource written through; empty for none.
+    /// The subresource that is written, or empty.
     pub subresource: &'a str,
-    /// The time, as objects hold it.
+    /// The time as objects store it.
     pub now: &'a str,
-    /// Fields this way of writing cannot change, and so never has.
+    /// Fields that this endpoint cannot change and therefore never owns.
     pub reset: &'a FieldSet,
-    /// The other versions objects of the kind are written in.
-    pub others: &'a [Other<'a>],
+    /// The other versions that objects of the kind may be written in.
+    pub others: &'a [OtherVersion<'a>],
 }
 
 /// Why a configuration was not applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ApplyError {
-    /// Others have fields with other values: 409.
+    /// Other managers own these fields with different values: 409.
     #[error("{}", conflict_message(.0))]
     Conflicts(Vec<Conflict>),
-    /// The configuration says what it may not say: 400.
+    /// The configuration contains something it must not: 400.
     #[error("{0}")]
     BadRequest(String),
-    /// The configuration is not of the kind's shape. A kube-apiserver answers 500 without a reason
-    /// here, though the fault is the client's.
+    /// The configuration does not match the schema of its kind. kube-apiserver answers with a bare
+    /// 500 here, although the client is at fault.
     #[error("{0}")]
     Untyped(String),
 }
 
-/// One field somebody else has.
+/// A field that another manager owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Conflict {
-    /// Who has it, as messages name them: `"kubectl" using apps/v1`.
+    /// The owner as messages show it: `"kubectl" using apps/v1`.
     pub manager: String,
     /// The field: `.spec.replicas`.
     pub field: String,
 }
 
 impl Conflict {
-    /// The message of the cause.
+    /// Returns the message of the status cause.
     pub(crate) fn message(&self) -> String {
         format!("conflict with {}", self.manager)
     }
@@ -110,8 +111,8 @@ fn conflict_message(conflicts: &[Conflict]) -> String {
     )
 }
 
-/// Fields nobody has: they are the object's identity, or the server's own.
-static NOBODYS: LazyLock<FieldSet> = LazyLock::new(|| {
+/// Fields that have no owner: the object's identity and fields set by the server.
+static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of(&[
         &["apiVersion"],
         &["kind"],
@@ -127,8 +128,8 @@ static NOBODYS: LazyLock<FieldSet> = LazyLock::new(|| {
     ])
 });
 
-/// An object before anything is said about it.
-fn nothing(shape: Shape<'_>) -> &'static Value {
+/// Returns an object with no fields set.
+fn empty_object(shape: Shape<'_>) -> &'static Value {
     static EMPTY: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
     match shape {
         Shape::Builtin(ty) => typed::zero_ref(ty),
@@ -136,9 +137,9 @@ fn nothing(shape: Shape<'_>) -> &'static Value {
     }
 }
 
-/// The same, of the kind and version a configuration names.
-fn nothing_named(config: &Value, shape: Shape<'_>) -> Value {
-    let mut empty = nothing(shape).clone();
+/// Returns an object with only the `apiVersion` and `kind` of a configuration.
+fn empty_object_like(config: &Value, shape: Shape<'_>) -> Value {
+    let mut empty = empty_object(shape).clone();
     for name in ["apiVersion", "kind"] {
         if let (Some(value), Value::Object(map)) = (config.get(name), &mut empty) {
             map.insert(name.into(), value.clone());
@@ -155,7 +156,7 @@ fn without_managers(object: &Value) -> Value {
     object
 }
 
-/// Whether two objects are the same if nobody asks who manages them.
+/// Returns true if two objects differ at most in their managers.
 fn same_but_managers(a: &Value, b: &Value) -> bool {
     fn rest<'a>(object: &'a Value, but: &'a str) -> impl Iterator<Item = (&'a String, &'a Value)> {
         let members = object.as_object().into_iter().flatten();
@@ -166,9 +167,10 @@ fn same_but_managers(a: &Value, b: &Value) -> bool {
         && rest(x, "managedFields").eq(rest(y, "managedFields"))
 }
 
-/// Marks `new` with who manages its fields, after a create (`live` is nothing) or an update by any
-/// way but apply. A list of managers that comes with `new` counts, unless it was written through a
-/// subresource; `[]` and `[{}]` forget everybody.
+/// Records the managers of `new` after a create (no `live` object) or any update except apply.
+///
+/// `managedFields` sent with `new` are used, unless the write goes through a subresource. `[]` and
+/// `[{}]` reset all managers.
 pub(crate) fn update(live: Option<&Value>, new: &mut Value, shape: Shape<'_>, write: &Write<'_>) {
     let stored = || {
         live.and_then(|live| Managed::read(managed::list(live)))
@@ -188,11 +190,11 @@ pub(crate) fn update(live: Option<&Value>, new: &mut Value, shape: Shape<'_>, wr
     if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
-    // An object nobody is tracked for stays so until somebody applies.
-    let tracked = live.is_none() || !managed.entries.is_empty();
-    let marked = if tracked {
+    // An object without managers stays untracked until the first apply.
+    let is_tracked = live.is_none() || !managed.entries.is_empty();
+    let marked = if is_tracked {
         after_update(
-            live.unwrap_or_else(|| nothing(shape)),
+            live.unwrap_or_else(|| empty_object(shape)),
             new,
             shape,
             managed,
@@ -211,18 +213,18 @@ fn after_update(
     mut managed: Managed,
     write: &Write<'_>,
 ) -> Managed {
-    forget_unknown(&mut managed, shape, write);
-    let seen = Seen::new(before, after, shape, &managed, write);
+    drop_unknown_versions(&mut managed, shape, write);
+    let versioned = VersionedChanges::new(before, after, shape, &managed, write);
     for entry in managed.entries.values_mut() {
-        let changes = seen.by(entry);
+        let changes = versioned.seen_by(entry);
         for gone in [&changes.added, &changes.modified, &changes.removed] {
             entry.fields.remove(gone);
         }
     }
     managed.entries.retain(|_, entry| !entry.fields.is_empty());
-    let mut own = seen.here.modified;
-    own.add(seen.here.added);
-    own.remove(&NOBODYS);
+    let mut own = versioned.here.modified;
+    own.add(versioned.here.added);
+    own.remove(&UNOWNED);
     if !own.is_empty() {
         let id = Id {
             manager: if write.manager.is_empty() {
@@ -240,7 +242,7 @@ fn after_update(
         }
         let entry = Entry {
             api_version: write.api_version.to_owned(),
-            // A scale says who set it, not when.
+            // Upstream records no time for writes through a scale.
             time: (write.subresource != "scale").then(|| write.now.to_owned()),
             fields: own,
         };
@@ -255,14 +257,14 @@ fn filtered(changes: Changes, reset: &FieldSet) -> Changes {
         return changes;
     }
     Changes {
-        added: changes.added.without(reset),
-        removed: changes.removed.without(reset),
-        modified: changes.modified.without(reset),
+        added: changes.added.recursive_difference(reset),
+        removed: changes.removed.recursive_difference(reset),
+        modified: changes.modified.recursive_difference(reset),
     }
 }
 
-/// Applies a configuration to `live`, or to nothing if there is no such object yet, and returns
-/// what becomes of it, managers included.
+/// Applies a configuration to `live`, or creates the object if there is none. Returns the result
+/// including its managers.
 pub(crate) fn apply(
     live: Option<&Value>,
     config: &Value,
@@ -274,20 +276,20 @@ pub(crate) fn apply(
     let stored = live.and_then(managed::list);
     let managed = Managed::read(stored)
         .ok_or_else(|| ApplyError::Untyped("failed to decode managed fields".into()))?;
-    let before = live.map_or_else(|| nothing_named(config, shape), without_managers);
+    let before = live.map_or_else(|| empty_object_like(config, shape), without_managers);
     let managed = if managed.entries.is_empty() {
         let first = Write {
             manager: BEFORE,
             ..*write
         };
-        after_update(nothing(shape), &before, shape, managed, &first)
+        after_update(empty_object(shape), &before, shape, managed, &first)
     } else {
         managed
     };
     let migrates = write.manager == "kubectl" && last_applied(&before).is_some();
     let mut outcome = applied(&before, config, shape, managed.clone(), write, force);
     if let (Err(ApplyError::Conflicts(conflicts)), true) = (&outcome, migrates) {
-        // What it applied itself, before it applied here, it may change.
+        // kubectl may change what it set earlier by client-side apply.
         let allowed = own_last(&before, shape, write).unwrap_or_default();
         let left: Vec<Conflict> = conflicts
             .iter()
@@ -303,11 +305,11 @@ pub(crate) fn apply(
     let (mut object, managed) = outcome?;
     if migrates {
         let text = Value::String(format!("{config}\n"));
-        let notes = object
+        let annotations = object
             .pointer_mut("/metadata/annotations")
             .and_then(Value::as_object_mut);
-        if let Some(notes) = notes {
-            notes.insert(LAST_APPLIED.into(), text);
+        if let Some(annotations) = annotations {
+            annotations.insert(LAST_APPLIED.into(), text);
         }
     }
     managed.write(&mut object);
@@ -356,7 +358,7 @@ fn applied(
     write: &Write<'_>,
     force: bool,
 ) -> Result<(Value, Managed), ApplyError> {
-    forget_unknown(&mut managed, shape, write);
+    drop_unknown_versions(&mut managed, shape, write);
     let place = shape.root();
     let id = Id {
         manager: if write.manager.is_empty() {
@@ -370,7 +372,7 @@ fn applied(
         subresource: write.subresource.to_owned(),
     };
     let last = managed.entries.get(&id).cloned();
-    let fields = walk::field_set(config, place).without(write.reset);
+    let fields = walk::field_set(config, place).recursive_difference(write.reset);
     let time = last.as_ref().and_then(|last| last.time.clone());
     let api_version = write.api_version.to_owned();
     managed.entries.insert(
@@ -389,14 +391,14 @@ fn applied(
         _ => merged,
     };
 
-    let seen = Seen::new(before, &after, shape, &managed, write);
+    let versioned = VersionedChanges::new(before, &after, shape, &managed, write);
     let mut conflicts = Vec::new();
     for (other, entry) in managed
         .entries
         .iter_mut()
         .filter(|(other, _)| **other != id)
     {
-        let changes = seen.by(entry);
+        let changes = versioned.seen_by(entry);
         let taken = entry.fields.intersection(&changes.changed());
         let manager = other.show();
         let each = taken.paths().into_iter();
@@ -411,7 +413,7 @@ fn applied(
         return Err(ApplyError::Conflicts(conflicts));
     }
     if let Some(entry) = managed.entries.get_mut(&id) {
-        entry.fields = entry.fields.difference(&NOBODYS);
+        entry.fields = entry.fields.difference(&UNOWNED);
         if after != *before {
             entry.time = Some(write.now.to_owned());
         }
@@ -429,7 +431,7 @@ fn last_applied(object: &Value) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The fields of the configuration a client merged itself, as far as the object still has them.
+/// Returns the fields of the last client-side apply that the object still has unchanged.
 fn own_last(before: &Value, shape: Shape<'_>, write: &Write<'_>) -> Option<Vec<String>> {
     let last: Value = serde_json::from_str(last_applied(before)?).ok()?;
     if last.get("apiVersion")? != write.api_version {
@@ -444,9 +446,8 @@ fn own_last(before: &Value, shape: Shape<'_>, write: &Write<'_>) -> Option<Vec<S
     Some(same.difference(&changes.removed).paths())
 }
 
-/// If a write changed nothing but when its managers wrote, keeps the times of `old`, so that the
-/// write is none.
-pub(crate) fn keep_times(old: &Value, new: &mut Value) {
+/// Restores the timestamps of `old` if the write changed nothing else, which makes it a no-op.
+pub(crate) fn keep_unchanged_times(old: &Value, new: &mut Value) {
     let timeless = |object: &Value| {
         let mut list = managed::list(object).cloned().unwrap_or_default();
         for entry in list.as_array_mut().into_iter().flatten() {
@@ -454,7 +455,7 @@ pub(crate) fn keep_times(old: &Value, new: &mut Value) {
                 entry.remove("time");
             }
         }
-        // Times decide the order, too.
+        // Entries are ordered by time.
         if let Value::Array(entries) = &mut list {
             entries.sort_by_key(ToString::to_string);
         }
@@ -470,11 +471,11 @@ pub(crate) fn keep_times(old: &Value, new: &mut Value) {
     }
 }
 
-/// The fields a write through `subresource` (empty for none) cannot change: a main write cannot
-/// change a status that is kept apart, a status write nothing else.
-pub(crate) fn reset_fields(subresource: &str, status_apart: bool, custom: bool) -> FieldSet {
+/// Returns the fields that a write through `subresource` (empty for the main resource) cannot change:
+/// the main resource ignores `status` if that is a subresource, and `status` ignores everything else.
+pub(crate) fn reset_fields(subresource: &str, has_status: bool, custom: bool) -> FieldSet {
     match subresource {
-        "" if status_apart => FieldSet::of(&[&["status"]]),
+        "" if has_status => FieldSet::of(&[&["status"]]),
         "status" if custom => FieldSet::of(&[&["metadata"], &["spec"]]),
         "status" => FieldSet::of(&[&["spec"]]),
         _ => FieldSet::default(),

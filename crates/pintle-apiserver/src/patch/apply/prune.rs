@@ -1,16 +1,16 @@
-//! What goes when a manager no longer says it.
+//! Removal of fields that an applier no longer configures.
 
 use serde_json::{Map, Value};
 
 use super::{
-    Other, Write,
+    OtherVersion, Write,
     managed::{Entry, Managed},
     set::FieldSet,
     shape::Shape,
     walk,
 };
 
-/// The merged object without what its manager said last time and nobody says now.
+/// Removes from the merged object what this manager applied last time and no manager owns now.
 pub(super) fn pruned(
     merged: &Value,
     managed: &Managed,
@@ -18,22 +18,22 @@ pub(super) fn pruned(
     shape: Shape<'_>,
     write: &Write<'_>,
 ) -> Value {
-    let is_last = |other: &&Other<'_>| other.api_version == last.api_version;
+    let is_last = |other: &&OtherVersion<'_>| other.api_version == last.api_version;
     let Some(other) = write.others.iter().find(is_last) else {
         return pruned_in(merged, managed, &last.fields, shape, write.others);
     };
-    // It is undone in the version it was said in.
-    let here = Other {
+    // The fields are named as in the version of the last apply, so remove them in that version.
+    let here = OtherVersion {
         api_version: write.api_version,
         shape,
-        there: other.back,
-        back: other.there,
+        to_other: other.from_other,
+        from_other: other.to_other,
     };
-    // Where there are more than two, all of them convert alike.
+    // A built-in kind has at most two versions; the versions of a CRD all convert trivially.
     let rest = write.others.iter().filter(|other| !is_last(other));
-    let others: Vec<Other<'_>> = rest.copied().chain([here]).collect();
-    let merged = other.there(merged);
-    other.back(&pruned_in(
+    let others: Vec<OtherVersion<'_>> = rest.copied().chain([here]).collect();
+    let merged = other.to_other(merged);
+    other.from_other(&pruned_in(
         &merged,
         managed,
         &last.fields,
@@ -42,38 +42,38 @@ pub(super) fn pruned(
     ))
 }
 
-/// The same, all in the version `last` is in; managers may have fields in others.
+/// Like [`pruned`] if `last` is in the version of `shape`. Managers may own fields in `others`.
 fn pruned_in(
     merged: &Value,
     managed: &Managed,
     last: &FieldSet,
     shape: Shape<'_>,
-    others: &[Other<'_>],
+    others: &[OtherVersion<'_>],
 ) -> Value {
     let place = shape.root();
     let whole = |set: &FieldSet| walk::with_structs(set, place, merged);
     let last = whole(last);
     let first = without(merged, &last, shape);
-    let is_in = |entry: &Entry, other: &Other<'_>| entry.api_version == other.api_version;
+    let is_in = |entry: &Entry, other: &OtherVersion<'_>| entry.api_version == other.api_version;
     let entries = || managed.entries.values();
     let here = entries().filter(|entry| !others.iter().any(|other| is_in(entry, other)));
-    // Others' fields come back with what they stand in …
+    // Restore fields that other managers own, with their parents …
     let mut second = with_owned(merged, &first, &here.collect::<Vec<&Entry>>(), shape);
     for other in others {
         let there: Vec<&Entry> = entries().filter(|entry| is_in(entry, other)).collect();
         if !there.is_empty() {
-            let (merged, left) = (other.there(merged), other.there(&second));
-            second = other.back(&with_owned(&merged, &left, &there, other.shape));
+            let (merged, left) = (other.to_other(merged), other.to_other(&second));
+            second = other.from_other(&with_owned(&merged, &left, &there, other.shape));
         }
     }
-    // … and so does what was never this manager's to remove.
+    // … and fields that this manager never owned.
     let kept = whole(&walk::field_set(&second, place));
     let present = whole(&walk::field_set(merged, place));
     let gone = present.difference(&kept).intersection(&last);
     without(merged, &gone, shape)
 }
 
-/// Of the merged object what is `left`, and what managers have.
+/// Returns what is `left` of the merged object plus the fields that `managers` own.
 fn with_owned(merged: &Value, left: &Value, managers: &[&Entry], shape: Shape<'_>) -> Value {
     let place = shape.root();
     let whole = |set: &FieldSet| walk::with_structs(set, place, merged);

@@ -1,7 +1,7 @@
-//! Maps field managers between an object and its scale.
+//! Maps field managers between an object and its `scale` subresource.
 //!
-//! A scale shows one field of its object, so the managers of a scale are the managers that own the
-//! replica count. After an apply to the scale, ownership of that one field is written back.
+//! A scale exposes one field of its object, so its managers are those that own the replica count.
+//! After an apply to the scale, ownership of that field is written back to the object.
 
 use serde_json::{Value, json};
 
@@ -10,11 +10,11 @@ use super::{
     set::FieldSet,
 };
 
-/// The version scales are written in.
+/// The API version of `Scale`.
 pub(crate) const SCALE: &str = "autoscaling/v1";
 
-/// Sets the managers of `scale` to those that own the replica count of `object`, found at `path`.
-pub(crate) fn show(object: &Value, path: &[&str], scale: &mut Value) {
+/// Sets the managers of `scale` to those that own the replica count of `object` at `path`.
+pub(crate) fn managers_to_scale(object: &Value, path: &[&str], scale: &mut Value) {
     let count = FieldSet::of(&[path]);
     let all = Managed::read(managed::list(object)).unwrap_or_default();
     let shown = all
@@ -39,11 +39,16 @@ pub(crate) fn show(object: &Value, path: &[&str], scale: &mut Value) {
     shown.write(scale);
 }
 
-/// Writes ownership of the replica count at `path` back from the managers of `scale` to `object`.
+/// Copies ownership of the replica count at `path` from the managers of `scale` to `object`.
 ///
-/// Differs from kube-apiserver, which loses track of a manager with operation `Update` on the way
-/// back: it splits the entry in two and, at the next write, forgets that it owned the field.
-pub(crate) fn keep(object: &mut Value, path: &[&str], api_version: &str, scale: &Value) {
+/// Differs from kube-apiserver, which loses track of a manager with operation `Update`: it splits the
+/// entry in two and forgets on the next write that the manager owned the field.
+pub(crate) fn managers_from_scale(
+    object: &mut Value,
+    path: &[&str],
+    api_version: &str,
+    scale: &Value,
+) {
     let count = FieldSet::of(&[path]);
     let mut all = Managed::read(managed::list(object)).unwrap_or_default();
     let mut now = Managed::read(managed::list(scale)).unwrap_or_default();
@@ -80,7 +85,7 @@ fn has(entry: &Entry, count: &FieldSet) -> bool {
     !entry.fields.intersection(count).is_empty()
 }
 
-/// The version is part of a manager's identity only for updates.
+/// The version is part of a manager's identity only for operation `Update`.
 fn version_of(id: &Id, version: &str) -> String {
     if id.applies {
         String::new()

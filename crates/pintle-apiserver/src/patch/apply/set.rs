@@ -1,9 +1,8 @@
-//! Sets of fields, and their one spelling in `managedFields`.
+//! Sets of fields, and their encoding in `managedFields`.
 //!
-//! A set is a tree. An edge is a step down: `f:name` to a field, `k:{"name":"x"}` to an item of a
-//! list by its keys, `v:"x"` to a value of a set. A node says whether the path that ends there is
-//! in the set. In JSON the tree is written as it is, with `.` for a node that is in the set and
-//! has others below.
+//! A set is a tree whose edges are path elements: `f:name` for a field, `k:{"name":"x"}` for a list
+//! item by its keys, `v:"x"` for a value of a set. A node records whether the path that ends there is
+//! a member. The JSON form mirrors the tree, with `.` marking a member that has others below it.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +10,13 @@ use serde_json::{Map, Value};
 
 use crate::schema::MAX_DEPTH;
 
-/// A set of paths to fields.
+/// A set of field paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FieldSet {
     steps: BTreeMap<Box<str>, Node>,
 }
 
-/// The end of a step: in the set or not, and what is below.
+/// A tree node: whether its path is a member, and the members below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) member: bool,
@@ -38,15 +37,15 @@ impl Node {
 }
 
 impl FieldSet {
-    /// The set of these paths of field names.
+    /// Returns the set of these paths of field names.
     pub(crate) fn of(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
-            let Some((last, ways)) = path.split_last() else {
+            let Some((last, parents)) = path.split_last() else {
                 continue;
             };
             let mut at = &mut set;
-            for name in ways {
+            for name in parents {
                 at = &mut at
                     .steps
                     .entry(format!("f:{name}").into())
@@ -61,7 +60,7 @@ impl FieldSet {
         set
     }
 
-    /// True if no path is in the set.
+    /// Returns true if the set has no members.
     pub(crate) fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
@@ -80,14 +79,14 @@ impl FieldSet {
         self.steps.iter().map(|(step, node)| (&**step, node))
     }
 
-    /// Paths in either.
+    /// Returns the paths in either set.
     pub(crate) fn union(&self, other: &Self) -> Self {
         let mut out = self.clone();
         out.add(other.clone());
         out
     }
 
-    /// Puts in what is in the other.
+    /// Adds the paths of another set.
     pub(crate) fn add(&mut self, other: Self) {
         if self.is_empty() {
             *self = other;
@@ -100,7 +99,7 @@ impl FieldSet {
         }
     }
 
-    /// Paths in both.
+    /// Returns the paths in both sets.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let mut out = Self::default();
         for (step, node) in &self.steps {
@@ -117,14 +116,14 @@ impl FieldSet {
         out
     }
 
-    /// Paths in this set and not in the other.
+    /// Returns the paths in this set but not in the other.
     pub(crate) fn difference(&self, other: &Self) -> Self {
         let mut out = self.clone();
         out.remove(other);
         out
     }
 
-    /// Takes out what is in the other.
+    /// Removes the paths of another set.
     pub(crate) fn remove(&mut self, other: &Self) {
         for (step, theirs) in &other.steps {
             let Some(node) = self.steps.get_mut(step) else {
@@ -138,8 +137,8 @@ impl FieldSet {
         }
     }
 
-    /// Paths in this set that are neither in the other nor below one that is.
-    pub(crate) fn without(&self, other: &Self) -> Self {
+    /// Returns the paths that are neither in the other set nor below one of its paths.
+    pub(crate) fn recursive_difference(&self, other: &Self) -> Self {
         let mut out = Self::default();
         for (step, node) in &self.steps {
             let left = match other.steps.get(step) {
@@ -147,7 +146,7 @@ impl FieldSet {
                 Some(theirs) if theirs.member => continue,
                 Some(theirs) => Node {
                     member: node.member,
-                    below: node.below.without(&theirs.below),
+                    below: node.below.recursive_difference(&theirs.below),
                 },
             };
             out.put(step.clone(), left);
@@ -155,7 +154,7 @@ impl FieldSet {
         out
     }
 
-    /// The paths as people read them, sorted level by level: `.spec.containers[name="a"].image`.
+    /// Returns readable paths, parents before children: `.spec.containers[name="a"].image`.
     pub(crate) fn paths(&self) -> Vec<String> {
         let mut out = Vec::new();
         self.collect("", &mut out);
@@ -179,12 +178,12 @@ impl FieldSet {
         }
     }
 
-    /// A step as people read it: `[name="a"]`.
+    /// Returns a path element in readable form: `[name="a"]`.
     pub(super) fn shown(step: &str) -> String {
         show(step)
     }
 
-    /// The set as `fieldsV1`.
+    /// Encodes the set as `fieldsV1`.
     pub(crate) fn to_json(&self) -> Value {
         let mut map = Map::new();
         for (step, node) in &self.steps {
@@ -200,7 +199,7 @@ impl FieldSet {
         Value::Object(map)
     }
 
-    /// Reads `fieldsV1`. Steps nobody knows are skipped.
+    /// Decodes `fieldsV1`, skipping unknown path elements.
     pub(crate) fn from_json(fields: &Value) -> Option<Self> {
         Self::read(fields, 0)
     }
@@ -218,7 +217,7 @@ impl FieldSet {
                 continue;
             }
             let below = Self::read(value, depth + 1)?;
-            // Nothing below means the path itself is meant.
+            // A node without children stands for its own path.
             let member = below.is_empty() || value.get(".").is_some();
             set.put(step.as_str(), Node { member, below });
         }
@@ -226,7 +225,6 @@ impl FieldSet {
     }
 }
 
-/// A step as people read it.
 fn show(step: &str) -> String {
     let (kind, rest) = step.split_at_checked(2).unwrap_or((step, ""));
     match kind {
@@ -249,7 +247,7 @@ mod tests {
 
     /// Proves apply/managed-fields.
     #[test]
-    fn sets_are_written_as_clients_know_them() {
+    fn sets_round_trip_through_fields_v1() {
         let json = json!({
             "f:metadata": {"f:finalizers": {".": {}, "v:\"a/b\"": {}}},
             "f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}}}},
@@ -288,14 +286,14 @@ mod tests {
     proptest! {
         // Proves apply/managed-fields.
         #[test]
-        fn sets_are_sets(a in any_set(), b in any_set()) {
+        fn set_operations_obey_their_laws(a in any_set(), b in any_set()) {
             prop_assert_eq!(FieldSet::from_json(&a.to_json()), Some(a.clone()));
             prop_assert_eq!(a.union(&b), b.union(&a));
             prop_assert_eq!(a.intersection(&b), b.intersection(&a));
             prop_assert_eq!(a.union(&a), a.clone());
             prop_assert!(a.difference(&a).is_empty());
             prop_assert_eq!(a.difference(&b).union(&a.intersection(&b)), a.clone());
-            prop_assert!(a.without(&b).intersection(&b).is_empty());
+            prop_assert!(a.recursive_difference(&b).intersection(&b).is_empty());
         }
     }
 }

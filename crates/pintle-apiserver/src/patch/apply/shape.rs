@@ -1,5 +1,5 @@
-//! How objects of a kind are shaped, in the terms apply thinks in: scalars, maps that are one
-//! value or many, lists that are one value, a set, or items by key.
+//! The schema of a kind as server-side apply sees it: scalars, granular or atomic maps, and lists that
+//! are atomic, sets, or associative (keyed).
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -9,18 +9,18 @@ use serde_json::{Map, Value};
 use crate::schema::builtin::{Field, FieldType, ListType, TypeRef, named};
 use crate::schema::structural::{Node, Structural};
 
-/// How objects of a kind are shaped.
+/// Where the schema of a kind comes from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Shape<'a> {
-    /// As the tables of built-in kinds say.
+    /// The tables of built-in kinds.
     Builtin(TypeRef),
-    /// As a definition's schema says.
+    /// The schema of a CRD.
     Custom(&'a Structural),
-    /// Nobody says: maps are many values, lists are one.
+    /// No schema: maps are granular and lists atomic.
     Open,
 }
 
-/// A place in a shape.
+/// A position in a schema.
 #[derive(Clone, Copy)]
 pub(super) enum Place<'a> {
     Field(&'a FieldType, Option<&'a Field>),
@@ -30,14 +30,14 @@ pub(super) enum Place<'a> {
     Open,
 }
 
-/// What a value is at a place.
+/// The type of a value at a position.
 pub(super) enum Atom<'a> {
     Scalar(Scalar),
     List(List<'a>),
     Map { atomic: bool, of: Place<'a> },
 }
 
-/// What a scalar may be.
+/// The type of a scalar.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Scalar {
     Text,
@@ -46,7 +46,7 @@ pub(super) enum Scalar {
     Any,
 }
 
-/// A list, and how its items are told apart.
+/// A list and how its items are identified.
 pub(super) struct List<'a> {
     pub(super) kind: ListKind<'a>,
     pub(super) item: Place<'a>,
@@ -72,7 +72,7 @@ impl<'a> Shape<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// What `value` is here. Where nobody says, the value does.
+    /// Returns the type of `value` at this position. Without a schema, the value determines it.
     pub(super) fn atom(self, value: &Value) -> Atom<'a> {
         match self {
             Self::Text => Atom::Scalar(Scalar::Text),
@@ -115,8 +115,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The place of the field `name` of a map here, and whether it is a named field of a struct
-    /// rather than a key of a map. Nothing if there can be no such field.
+    /// Returns the position of field `name`, and whether it is a declared field rather than a map key.
+    /// Returns `None` if the schema has no such field.
     pub(super) fn field(self, name: &str) -> Option<(Place<'a>, bool)> {
         match self {
             Self::Type(ty) => {
@@ -147,7 +147,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// What a key of an item is when the item does not say.
+    /// Returns the default of an item's key field.
     fn key_default(self, name: &str) -> Option<Value> {
         match self.field(name)?.0 {
             Self::Field(_, Some(field)) => serde_json::from_str(field.default?).ok(),
@@ -199,7 +199,7 @@ fn custom_atom<'a>(place: Place<'a>, node: &'a Node, value: &Value) -> Atom<'a> 
 }
 
 impl List<'_> {
-    /// The step to an item: what tells it apart from the others.
+    /// Returns the path element that identifies an item.
     pub(super) fn step(&self, item: &Value) -> Result<String, String> {
         match &self.kind {
             ListKind::Atomic => Err("invalid indexing of non-associative list".into()),

@@ -1,4 +1,4 @@
-#![allow(clippy::needless_pass_by_value)] // `json!` at the call reads best.
+#![allow(clippy::needless_pass_by_value)] // Lets tests pass `json!` values directly.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ fn container(image: &str) -> Value {
 
 /// Proves apply/create, apply/managed-fields.
 #[test]
-fn the_first_apply_creates_and_records_its_fields() {
+fn first_apply_creates_and_records_fields() {
     let object = apply_map(None, json!({"a": "1"}), "me", false).unwrap();
     assert_eq!(object["data"], json!({"a": "1"}));
     assert_eq!(
@@ -82,7 +82,7 @@ fn the_first_apply_creates_and_records_its_fields() {
 
 /// Proves apply/managed-fields.
 #[test]
-fn a_create_owns_what_it_said_but_not_the_identity() {
+fn create_owns_its_fields_but_not_identity() {
     let ty = kind("apps", "v1", "Deployment").unwrap();
     let mut object = deployment(json!({"replicas": 2, "template": {"spec": {"containers": [
         {"name": "c", "image": "x", "ports": [{"containerPort": 80}]}]}}}));
@@ -121,7 +121,7 @@ fn a_create_owns_what_it_said_but_not_the_identity() {
 
 /// Proves apply/ownership.
 #[test]
-fn what_is_no_longer_said_goes_unless_others_say_it() {
+fn dropped_field_stays_while_another_manager_owns_it() {
     let first = apply_map(None, json!({"a": "1", "b": "2"}), "me", false).unwrap();
     let shared = apply_map(Some(&first), json!({"b": "2"}), "you", false).unwrap();
     let after = apply_map(Some(&shared), json!({"c": "3"}), "me", false).unwrap();
@@ -132,7 +132,7 @@ fn what_is_no_longer_said_goes_unless_others_say_it() {
 
 /// Proves apply/ownership, objects/optimistic-locking.
 #[test]
-fn a_field_somebody_else_has_is_a_conflict_until_forced() {
+fn changing_an_owned_field_conflicts_unless_forced() {
     let first = apply_map(None, json!({"a": "1", "b": "2"}), "me", false).unwrap();
     let error = apply_map(Some(&first), json!({"a": "9"}), "you", false).unwrap_err();
     assert_eq!(
@@ -156,7 +156,7 @@ fn a_field_somebody_else_has_is_a_conflict_until_forced() {
 
 /// Proves apply/ownership.
 #[test]
-fn the_same_value_is_shared() {
+fn equal_values_share_ownership() {
     let first = apply_map(None, json!({"a": "1"}), "me", false).unwrap();
     let shared = apply_map(Some(&first), json!({"a": "1"}), "you", false).unwrap();
     assert_eq!(owned(&shared, "me"), owned(&shared, "you"));
@@ -167,7 +167,7 @@ fn the_same_value_is_shared() {
 
 /// Proves apply/updates-take-over.
 #[test]
-fn an_update_takes_what_it_changes() {
+fn update_takes_ownership_of_changed_fields() {
     let reset = FieldSet::default();
     let live = apply_map(None, json!({"a": "1", "b": "2", "c": "3"}), "me", false).unwrap();
     let mut new = live.clone();
@@ -184,7 +184,7 @@ fn an_update_takes_what_it_changes() {
 
 /// Proves apply/updates-take-over.
 #[test]
-fn many_updaters_are_not_kept_apart_for_ever() {
+fn oldest_updaters_merge_into_one_entry() {
     let reset = FieldSet::default();
     let mut live = config(json!({}));
     update(
@@ -226,7 +226,7 @@ fn many_updaters_are_not_kept_apart_for_ever() {
 
 /// Proves apply/updates-take-over.
 #[test]
-fn what_was_there_before_the_first_apply_is_kept() {
+fn fields_from_before_the_first_apply_have_an_owner() {
     let mut live = config(json!({"a": "1", "b": "2"}));
     live["metadata"]["uid"] = "u".into();
     let error = apply_map(Some(&live), json!({"a": "9"}), "me", false).unwrap_err();
@@ -244,7 +244,7 @@ fn what_was_there_before_the_first_apply_is_kept() {
 
 /// Proves apply/updates-take-over.
 #[test]
-fn a_client_that_merged_itself_may_change_what_it_merged() {
+fn kubectl_takes_over_client_side_applied_fields() {
     let last = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}});
     let mut live = config(json!({"a": "1", "b": "2"}));
     live["metadata"]["annotations"] = json!({LAST_APPLIED: last.to_string()});
@@ -257,17 +257,17 @@ fn a_client_that_merged_itself_may_change_what_it_merged() {
     );
     let after = apply_map(Some(&live), json!({"a": "9"}), "kubectl", false).unwrap();
     assert_eq!(after["data"], json!({"a": "9", "b": "2"}));
-    let noted = after["metadata"]["annotations"][LAST_APPLIED]
+    let annotation = after["metadata"]["annotations"][LAST_APPLIED]
         .as_str()
         .unwrap();
-    assert!(noted.contains("\"a\":\"9\""), "{noted}");
+    assert!(annotation.contains("\"a\":\"9\""), "{annotation}");
     assert!(apply_map(Some(&live), json!({"b": "9"}), "kubectl", false).is_err());
     assert!(apply_map(Some(&live), json!({"a": "9"}), "other", false).is_err());
 }
 
 /// Proves apply/reset.
 #[test]
-fn an_empty_list_of_managers_forgets_them_and_none_keeps_them() {
+fn empty_managed_fields_reset_but_absent_ones_do_not() {
     let reset = FieldSet::default();
     let mut live = apply_map(None, json!({"a": "1"}), "me", false).unwrap();
     live["metadata"]["uid"] = "u".into();
@@ -298,7 +298,7 @@ fn an_empty_list_of_managers_forgets_them_and_none_keeps_them() {
 
 /// Proves apply/request.
 #[test]
-fn a_configuration_that_cannot_be_applied_is_told_in_the_words_clients_know() {
+fn invalid_configurations_get_upstream_messages() {
     let reset = FieldSet::default();
     let deploy = shape("apps", "v1", "Deployment");
     let try_apply = |config: Value| {
@@ -341,7 +341,7 @@ fn a_configuration_that_cannot_be_applied_is_told_in_the_words_clients_know() {
 
 /// Proves apply/idempotent.
 #[test]
-fn applying_the_same_again_changes_nothing() {
+fn reapplying_the_same_configuration_changes_nothing() {
     let first = apply_map(None, json!({"a": "1"}), "me", false).unwrap();
     let reset = FieldSet::default();
     let later = Write {
@@ -361,15 +361,15 @@ fn applying_the_same_again_changes_nothing() {
 
 /// Proves apply/idempotent.
 #[test]
-fn a_write_that_only_moves_times_is_none() {
+fn write_that_only_changes_timestamps_is_a_no_op() {
     let live = apply_map(None, json!({"a": "1"}), "me", false).unwrap();
     let mut new = live.clone();
     new["metadata"]["managedFields"][0]["time"] = "2027-01-01T00:00:00Z".into();
-    keep_times(&live, &mut new);
+    keep_unchanged_times(&live, &mut new);
     assert_eq!(live, new);
     new["data"]["a"] = "2".into();
     new["metadata"]["managedFields"][0]["time"] = "2027-01-01T00:00:00Z".into();
-    keep_times(&live, &mut new);
+    keep_unchanged_times(&live, &mut new);
     assert_eq!(
         new["metadata"]["managedFields"][0]["time"],
         "2027-01-01T00:00:00Z"
@@ -378,7 +378,7 @@ fn a_write_that_only_moves_times_is_none() {
 
 /// Proves apply/merge-types.
 #[test]
-fn items_merge_by_key_and_default_keys_count() {
+fn items_merge_by_key_including_default_keys() {
     let reset = FieldSet::default();
     let service = shape("", "v1", "Service");
     let config = |ports: Value| {
@@ -409,7 +409,7 @@ fn items_merge_by_key_and_default_keys_count() {
 
 /// Proves apply/merge-types.
 #[test]
-fn items_of_the_configuration_stand_in_its_order() {
+fn configured_items_follow_the_configured_order() {
     let reset = FieldSet::default();
     let deploy = shape("apps", "v1", "Deployment");
     let of = |names: &[&str]| {
@@ -449,7 +449,7 @@ fn items_of_the_configuration_stand_in_its_order() {
 
 /// Proves apply/merge-types.
 #[test]
-fn custom_resources_follow_their_schema() {
+fn custom_resources_merge_by_their_schema() {
     let schema = Structural::parse(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "size": {"type": "integer"},
         "list": {"type": "array", "items": {"type": "string"}},
@@ -494,7 +494,7 @@ fn custom_resources_follow_their_schema() {
 
 /// Proves apply/managed-fields.
 #[test]
-fn a_write_through_status_has_nothing_else() {
+fn status_write_owns_only_status() {
     let reset = reset_fields("status", true, false);
     let deploy = shape("apps", "v1", "Deployment");
     let mut live = deployment(container("x"));
@@ -525,13 +525,13 @@ fn a_write_through_status_has_nothing_else() {
     );
 }
 
-/// Data as several managers might apply it.
+/// Data that several managers might apply.
 fn any_data() -> impl Strategy<Value = BTreeMap> {
     prop::collection::btree_map("[a-d]", "[x-z]", 0..4)
 }
 type BTreeMap = std::collections::BTreeMap<String, String>;
 
-/// Containers as several managers might apply them.
+/// Containers that several managers might apply.
 fn any_spec() -> impl Strategy<Value = Value> {
     let item = (
         "[a-c]",
@@ -574,12 +574,12 @@ proptest! {
 
     // Proves apply/ownership.
     #[test]
-    fn who_applies_owns_what_it_says_and_it_is_so(first in any_spec(), second in any_spec()) {
+    fn sole_manager_owns_exactly_its_configuration(first in any_spec(), second in any_spec()) {
         let reset = FieldSet::default();
         let deploy = shape("apps", "v1", "Deployment");
         let one = apply(None, &deployment(first), deploy, &write("me", "apps/v1", &reset), false).unwrap();
         let two = apply(Some(&one), &deployment(second.clone()), deploy, &write("me", "apps/v1", &reset), false).unwrap();
-        // Alone, a manager gets exactly what it says.
+        // A sole manager gets exactly what it configures.
         let fresh = apply(None, &deployment(second), deploy, &write("me", "apps/v1", &reset), false).unwrap();
         let plain = |mut object: Value| {
             let ty = kind("apps", "v1", "Deployment").unwrap();
@@ -607,7 +607,7 @@ proptest! {
 
     // Proves apply/updates-take-over.
     #[test]
-    fn an_update_that_changes_nothing_moves_nothing(data in any_data()) {
+    fn no_op_update_moves_no_ownership(data in any_data()) {
         let reset = FieldSet::default();
         let live = apply_map(None, json!(data), "me", false).unwrap();
         let mut new = live.clone();
@@ -617,7 +617,7 @@ proptest! {
 
     // Proves apply/request.
     #[test]
-    fn any_configuration_is_applied_or_refused(live in any_json(), config in any_json(), managed in any_json()) {
+    fn arbitrary_configurations_never_panic(live in any_json(), config in any_json(), managed in any_json()) {
         let reset = FieldSet::default();
         for shape in [shape("apps", "v1", "Deployment"), Shape::Open] {
             let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": config});

@@ -1,4 +1,4 @@
-//! Managers that wrote in different versions of a kind: each is compared in the names of its own.
+//! Field ownership across versions: each manager is compared in the version it wrote in.
 
 use serde_json::{Map, Value};
 
@@ -9,42 +9,42 @@ use super::{
     walk::{self, Changes},
 };
 
-/// Another version of a kind: who wrote in it has fields under the names of that version, and of
-/// lists what that version takes for one field.
+/// Another version of a kind. A manager that wrote in it owns fields under that version's names, with
+/// that version's list types.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Other<'a> {
-    /// `autoscaling/v1`.
+pub(crate) struct OtherVersion<'a> {
+    /// For example `autoscaling/v1`.
     pub api_version: &'a str,
-    /// How its objects are shaped.
+    /// The schema of that version.
     pub shape: Shape<'a>,
-    /// From the version the request speaks to this one.
-    pub there: fn(Map<String, Value>) -> Map<String, Value>,
-    /// From this version to the one the request speaks.
-    pub back: fn(Map<String, Value>) -> Map<String, Value>,
+    /// Converts from the version of the request to this one.
+    pub to_other: fn(Map<String, Value>) -> Map<String, Value>,
+    /// Converts from this version to that of the request.
+    pub from_other: fn(Map<String, Value>) -> Map<String, Value>,
 }
 
-impl Other<'_> {
-    pub(super) fn there(&self, object: &Value) -> Value {
-        converted(object, self.there)
+impl OtherVersion<'_> {
+    pub(super) fn to_other(&self, object: &Value) -> Value {
+        converted(object, self.to_other)
     }
 
-    pub(super) fn back(&self, object: &Value) -> Value {
-        converted(object, self.back)
+    pub(super) fn from_other(&self, object: &Value) -> Value {
+        converted(object, self.from_other)
     }
 }
 
-fn converted(object: &Value, way: fn(Map<String, Value>) -> Map<String, Value>) -> Value {
-    Value::Object(way(object.as_object().cloned().unwrap_or_default()))
+fn converted(object: &Value, convert: fn(Map<String, Value>) -> Map<String, Value>) -> Value {
+    Value::Object(convert(object.as_object().cloned().unwrap_or_default()))
 }
 
-/// What a write changes, in the names of each version its managers wrote in.
-pub(super) struct Seen<'a> {
+/// The changes of a write, as seen in each version that a manager wrote in.
+pub(super) struct VersionedChanges<'a> {
     pub(super) here: Changes,
-    there: Vec<(&'a str, Changes)>,
+    others: Vec<(&'a str, Changes)>,
 }
 
-impl<'a> Seen<'a> {
-    /// Looks only at those other versions that one of the managers wrote in.
+impl<'a> VersionedChanges<'a> {
+    /// Compares `before` and `after`, in other versions only if a manager wrote in them.
     pub(super) fn new(
         before: &Value,
         after: &Value,
@@ -55,32 +55,33 @@ impl<'a> Seen<'a> {
         let compare = |before: &Value, after: &Value, shape: Shape<'_>| {
             filtered(walk::compare(before, after, shape.root()), write.reset)
         };
-        let wrote_in = |other: &&Other<'a>| {
+        let wrote_in = |other: &&OtherVersion<'a>| {
             let mut entries = managed.entries.values();
             entries.any(|entry| entry.api_version == other.api_version)
         };
         let others = write.others.iter().filter(wrote_in).map(|other| {
-            let (before, after) = (other.there(before), other.there(after));
+            let (before, after) = (other.to_other(before), other.to_other(after));
             (other.api_version, compare(&before, &after, other.shape))
         });
         Self {
             here: compare(before, after, shape),
-            there: others.collect(),
+            others: others.collect(),
         }
     }
 
-    /// What changes for the manager of an entry.
-    pub(super) fn by(&self, entry: &Entry) -> &Changes {
-        let there = self.there.iter();
-        let mut there = there.filter(|(version, _)| entry.api_version == *version);
-        there.next().map_or(&self.here, |(_, changes)| changes)
+    /// Returns the changes in the version of an entry.
+    pub(super) fn seen_by(&self, entry: &Entry) -> &Changes {
+        let mut others = self.others.iter();
+        others
+            .find(|(version, _)| entry.api_version == *version)
+            .map_or(&self.here, |(_, changes)| changes)
     }
 }
 
-/// Forgets managers that wrote in a version which cannot be compared with: nothing tells what of
-/// theirs is left.
-pub(super) fn forget_unknown(managed: &mut Managed, shape: Shape<'_>, write: &Write<'_>) {
-    // What a definition no longer has was named as in its other versions.
+/// Drops managers that wrote in an unknown version of a built-in kind: their fields can no longer be
+/// compared.
+pub(super) fn drop_unknown_versions(managed: &mut Managed, shape: Shape<'_>, write: &Write<'_>) {
+    // All versions of a CRD use the same field names, including versions that were removed.
     if !matches!(shape, Shape::Builtin(_)) {
         return;
     }

@@ -1,5 +1,4 @@
-//! The walks over objects that apply is made of: which fields there are, what differs, merging,
-//! removing.
+//! Walks over objects: collecting fields, comparing, merging, removing and schema checks.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,7 @@ use serde_json::{Map, Value};
 use super::set::{FieldSet, Node};
 use super::shape::{Atom, List, ListKind, Place, Scalar};
 
-/// What makes a value a whole: it is told as one field.
+/// Returns true if a value is owned as a whole.
 fn is_leaf(atom: &Atom<'_>) -> bool {
     match atom {
         Atom::Scalar(_) => true,
@@ -17,7 +16,7 @@ fn is_leaf(atom: &Atom<'_>) -> bool {
     }
 }
 
-/// The fields of an object.
+/// Returns the fields that are set in an object.
 pub(super) fn field_set(value: &Value, place: Place<'_>) -> FieldSet {
     fields(value, place).below
 }
@@ -36,7 +35,7 @@ fn fields(value: &Value, place: Place<'_>) -> Node {
                 steps.entry(step).or_insert((0, item)).0 += 1;
             }
             for (step, (times, item)) in steps {
-                // An item that stands twice is told as one field: nobody knows which is which.
+                // Duplicate items count as one field, since they cannot be told apart.
                 let mut below = if times > 1 {
                     Node::leaf()
                 } else {
@@ -59,14 +58,14 @@ fn fields(value: &Value, place: Place<'_>) -> Node {
                 node.below.put(format!("f:{name}"), below);
             }
         }
-        // Nothing is known of what is not there, or is not what it should be.
+        // Absent values have no fields; values of the wrong type count as one.
         (_, Value::Null) => {}
         _ => node.member = true,
     }
     node
 }
 
-/// How one object became another.
+/// The difference between two objects.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) added: FieldSet,
@@ -75,7 +74,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// What has another value than before.
+    /// Returns the fields whose value differs from before.
     pub(super) fn changed(&self) -> FieldSet {
         self.modified.union(&self.added)
     }
@@ -100,7 +99,7 @@ impl Diff {
     }
 }
 
-/// What changed between two objects.
+/// Compares two objects.
 pub(super) fn compare(before: &Value, after: &Value, place: Place<'_>) -> Changes {
     let diff = diff(Some(before), Some(after), place);
     Changes {
@@ -172,7 +171,7 @@ fn diff(before: Option<&Value>, after: Option<&Value>, place: Place<'_>) -> Diff
     out
 }
 
-/// Items by what tells them apart; those that stand twice keep all their places.
+/// Groups items by their path element; duplicates share one entry.
 fn by_step<'a>(value: Option<&'a Value>, list: &List<'_>) -> BTreeMap<String, Vec<&'a Value>> {
     let mut steps: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
     for item in value.and_then(Value::as_array).into_iter().flatten() {
@@ -215,7 +214,7 @@ fn diff_lists(before: Option<&Value>, after: Option<&Value>, list: &List<'_>, ou
     }
 }
 
-/// The object with the configuration laid over it.
+/// Merges a configuration into an object.
 pub(super) fn merge(live: &Value, config: &Value, place: Place<'_>) -> Value {
     merged(Some(live), Some(config), place).unwrap_or_else(|| Value::Object(Map::new()))
 }
@@ -251,7 +250,7 @@ fn merged(live: Option<&Value>, config: Option<&Value>, place: Place<'_>) -> Opt
         {
             Some(Value::Array(merge_items(live, config, &list)))
         }
-        // Saying nothing about many fields leaves them.
+        // A null configuration leaves granular maps and associative lists alone.
         (Atom::Map { atomic: false, .. }, Value::Object(map), Value::Null) if !map.is_empty() => {
             Some(live.clone())
         }
@@ -264,7 +263,7 @@ fn merged(live: Option<&Value>, config: Option<&Value>, place: Place<'_>) -> Opt
     }
 }
 
-/// Items of both lists: those of the configuration in its order, the others where they stood.
+/// Merges two associative lists: configured items in the configured order, the others in place.
 fn merge_items(live: &[Value], config: &[Value], list: &List<'_>) -> Vec<Value> {
     let steps = |items: &[Value]| -> Vec<String> {
         items
@@ -276,7 +275,7 @@ fn merge_items(live: &[Value], config: &[Value], list: &List<'_>) -> Vec<Value> 
     let find = |items: &[Value], steps: &[String]| -> BTreeMap<String, Option<Value>> {
         let mut found: BTreeMap<String, Option<Value>> = BTreeMap::new();
         for (step, item) in steps.iter().zip(items) {
-            // What stands twice cannot be merged with: the configuration replaces it.
+            // Duplicates cannot be merged; the configuration replaces them.
             found
                 .entry(step.clone())
                 .and_modify(|v| *v = None)
@@ -309,7 +308,7 @@ fn merge_items(live: &[Value], config: &[Value], list: &List<'_>) -> Vec<Value> 
                 continue;
             }
             if theirs.contains_key(mine) && next.is_some_and(|next| next != mine) {
-                // Its turn comes with the configuration.
+                // The item is emitted at its configured position.
                 l += 1;
                 continue;
             }
@@ -336,8 +335,8 @@ fn merge_items(live: &[Value], config: &[Value], list: &List<'_>) -> Vec<Value> 
     out
 }
 
-/// The object without these fields. What is emptied by that is null: nothing to those who read
-/// it, but not removed.
+/// Removes fields from an object. Containers that become empty turn into null, which is distinct from
+/// being removed.
 pub(super) fn remove(value: &Value, gone: &FieldSet, place: Place<'_>) -> Option<Value> {
     let atom = place.atom(value);
     if is_leaf(&atom) {
@@ -372,7 +371,7 @@ pub(super) fn remove(value: &Value, gone: &FieldSet, place: Place<'_>) -> Option
                     }
                     Some(node) if node.member => {}
                     Some(node) => {
-                        // Emptied is not gone: whoever has the map itself still has it.
+                        // Emptied, not removed: another manager may own the map itself.
                         let value = remove(value, &node.below, place);
                         kept.insert(name.clone(), value.unwrap_or_default());
                     }
@@ -384,7 +383,7 @@ pub(super) fn remove(value: &Value, gone: &FieldSet, place: Place<'_>) -> Option
     }
 }
 
-/// The set with the structs its fields stand in: who owns `.a.b` also has `.a` there.
+/// Adds the declared parents of each field: an owner of `.a.b` also owns `.a` if that is a struct.
 pub(super) fn with_structs(set: &FieldSet, place: Place<'_>, value: &Value) -> FieldSet {
     let mut out = FieldSet::default();
     let atom = place.atom(value);
@@ -406,7 +405,7 @@ pub(super) fn with_structs(set: &FieldSet, place: Place<'_>, value: &Value) -> F
     out
 }
 
-/// Is the configuration one of this shape? What is wrong is told with its path.
+/// Checks a configuration against the schema. The error names the path.
 pub(super) fn check(value: &Value, place: Place<'_>, path: &str) -> Result<(), String> {
     match (place.atom(value), value) {
         (_, Value::Null) => Ok(()),
@@ -465,7 +464,7 @@ fn check_scalar(scalar: Scalar, value: &Value, path: &str) -> Result<(), String>
     }
 }
 
-/// A value as Go prints a pointer to it.
+/// Formats a value as Go prints a pointer to it.
 fn go_value(value: &Value) -> String {
     format!("&{{{}}}", crate::patch::go_text(value))
 }

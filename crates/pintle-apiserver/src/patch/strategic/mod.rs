@@ -1,16 +1,16 @@
-//! Strategic merge patch: a merge patch that knows which lists are sets or maps.
+//! Strategic merge patch: a merge patch that knows which lists are keyed or sets.
 //!
-//! A field's type says how it merges ([`PatchStrategy`]): a list replaces, or its items merge by a
-//! key; a map merges, replaces, or keeps only the keys named. A patch can say otherwise with
-//! directives:
+//! The type of a field determines how it merges ([`PatchStrategy`]): a list is replaced, or its items
+//! merge by a key; a map merges, is replaced, or retains only the named keys. A patch can override this
+//! with directives:
 //!
-//! | directive | in | means |
+//! | directive | where | effect |
 //! |---|---|---|
-//! | `$patch: replace` | a map, an item | take the patch as it stands |
-//! | `$patch: delete` | a map, an item | empty the map, remove the item |
-//! | `$retainKeys: [..]` | a map | drop every other key |
-//! | `$deleteFromPrimitiveList/f: [..]` | beside `f` | remove these values |
-//! | `$setElementOrder/f: [..]` | beside `f` | the order the items end in |
+//! | `$patch: replace` | map, item | replaces with the patch as is |
+//! | `$patch: delete` | map, item | empties the map, removes the item |
+//! | `$retainKeys: [..]` | map | drops every other key |
+//! | `$deleteFromPrimitiveList/f: [..]` | next to `f` | removes these values |
+//! | `$setElementOrder/f: [..]` | next to `f` | sets the order of the items |
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::{PatchError, bounded};
+use super::{PatchError, bounded, go_text};
 use crate::schema::builtin::{FieldType, PatchStrategy, TypeRef};
 
 const DIRECTIVE: &str = "$patch";
@@ -44,14 +44,14 @@ pub(crate) fn apply(object: &mut Value, patch: Value, ty: TypeRef) -> Result<(),
     Ok(())
 }
 
-/// What is known of the map being merged.
+/// The type of the map that is being merged.
 #[derive(Clone, Copy)]
 enum Scope<'a> {
-    /// It is a value of this type.
+    /// A value of this type.
     Type(TypeRef),
-    /// It is a map whose values are of this type.
+    /// A map with values of this type.
     Values(&'a FieldType),
-    /// Nothing.
+    /// Unknown.
     Open,
 }
 
@@ -148,14 +148,14 @@ fn merge_map(
     Ok(original)
 }
 
-/// What is taken over as it stands, without nulls and directives; nothing if it is a directive.
+/// Returns a new value without nulls and directives; `None` if the value is itself a directive.
 fn plain(value: Value) -> Option<Value> {
     match value {
         Value::Object(map) if map.contains_key(DIRECTIVE) => None,
         Value::Object(map) => {
-            let kept = map.into_iter().filter(|(_, value)| !value.is_null());
+            let fields = map.into_iter().filter(|(_, value)| !value.is_null());
             Some(Value::Object(
-                kept.filter_map(|(k, v)| Some((k, plain(v)?))).collect(),
+                fields.filter_map(|(k, v)| Some((k, plain(v)?))).collect(),
             ))
         }
         Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(plain).collect())),
@@ -185,7 +185,7 @@ fn retain_keys(
     Ok(())
 }
 
-/// Merges the lists whose order the patch sets, and puts them in that order.
+/// Merges lists that have a `$setElementOrder` directive and sorts them accordingly.
 fn set_order(
     original: &mut Map<String, Value>,
     patch: &mut Map<String, Value>,
@@ -230,7 +230,7 @@ fn list(value: Option<Value>) -> Result<Option<Vec<Value>>, PatchError> {
     }
 }
 
-/// Items of the patch stand in the order the patch asks for.
+/// Checks that items in the patch appear in the order that the patch requests.
 fn check_order(change: &[Value], order: &[Value], key: Option<&str>) -> Result<(), PatchError> {
     if change.is_empty() || order.is_empty() {
         return Ok(());
@@ -242,15 +242,15 @@ fn check_order(change: &[Value], order: &[Value], key: Option<&str>) -> Result<(
         if !ids.any(|other| other.is_ok_and(|other| other == id)) {
             return Err(PatchError::Unmergeable(format!(
                 "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
-                go_show(&Value::Array(change.to_vec())),
-                go_show(&Value::Array(order.to_vec())),
+                go_text(&Value::Array(change.to_vec())),
+                go_text(&Value::Array(order.to_vec())),
             )));
         }
     }
     Ok(())
 }
 
-/// What tells an item apart: its key, or itself.
+/// Returns the identity of an item: its merge key, or the item itself.
 fn identity(item: &Value, key: Option<&str>) -> Result<String, PatchError> {
     match key {
         None => Ok(item.to_string()),
@@ -262,7 +262,7 @@ fn identity(item: &Value, key: Option<&str>) -> Result<String, PatchError> {
 }
 
 fn no_key(item: &Value, key: &str) -> PatchError {
-    let shown = go_show(item);
+    let shown = go_text(item);
     PatchError::Unmergeable(format!(
         "map: {shown} does not contain declared merge key: {key}"
     ))
@@ -290,7 +290,7 @@ fn merge_list(
         ));
     };
     let (mut before, change) = special_items(before, change, key)?;
-    // By key, the first item of each: merging is linear in the lists, not quadratic.
+    // Index the first item of each key, so that merging is linear instead of quadratic.
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for (i, item) in before.iter().enumerate() {
         if let Some(value) = item.get(key) {
@@ -317,18 +317,18 @@ fn merge_list(
     arrange(before, &change, &server_order, Some(key))
 }
 
-/// Takes the items that are directives out of the patch and does what they say.
+/// Removes items with directives from the patch and applies those directives.
 fn special_items(
     mut before: Vec<Value>,
     change: Vec<Value>,
     key: &str,
 ) -> Result<(Vec<Value>, Vec<Value>), PatchError> {
-    let mut kept = Vec::with_capacity(change.len());
+    let mut items = Vec::with_capacity(change.len());
     let mut gone = BTreeSet::new();
     let mut replace = false;
     for item in change {
         match item.get(DIRECTIVE) {
-            None => kept.push(item),
+            None => items.push(item),
             Some(Value::String(directive)) if directive == "delete" => {
                 gone.insert(identity(&item, Some(key))?);
             }
@@ -344,13 +344,13 @@ fn special_items(
         }
     }
     if replace {
-        return Ok((kept, Vec::new()));
+        return Ok((items, Vec::new()));
     }
     before.retain(|item| {
         item.get(key)
             .is_none_or(|value| !gone.contains(&value.to_string()))
     });
-    Ok((before, kept))
+    Ok((before, items))
 }
 
 fn same_kind(before: &[Value], change: &[Value]) -> Result<(), PatchError> {
@@ -365,7 +365,7 @@ fn same_kind(before: &[Value], change: &[Value]) -> Result<(), PatchError> {
     }
     let kind = go_kind(first);
     if all.any(|item| go_kind(item) != kind) {
-        let shown = |items: &[Value]| go_show(&Value::Array(items.to_vec()));
+        let shown = |items: &[Value]| go_text(&Value::Array(items.to_vec()));
         return Err(PatchError::Unmergeable(format!(
             "list element types are not identical: [{} {}]",
             shown(before),
@@ -375,7 +375,7 @@ fn same_kind(before: &[Value], change: &[Value]) -> Result<(), PatchError> {
     Ok(())
 }
 
-/// Puts items the patch names in the patch's order, and the others where the server had them.
+/// Sorts items of the patch in patch order and puts the others where the server had them.
 fn arrange(
     items: Vec<Value>,
     order: &[Value],
@@ -407,7 +407,7 @@ fn arrange(
     let mut merged = Vec::with_capacity(ours.len() + theirs.len());
     let mut theirs = theirs.into_iter().peekable();
     for (_, before, item) in ours {
-        // What stood before this item on the server still does.
+        // Items that preceded this one on the server still do.
         while theirs
             .peek()
             .is_some_and(|(at, _)| at.is_some() && before.is_some() && *at < before)
@@ -421,8 +421,8 @@ fn arrange(
 }
 
 fn unknown_directive(directive: &Value, map: &Map<String, Value>) -> PatchError {
-    let directive = go_show(directive);
-    let map = go_show(&Value::Object(map.clone()));
+    let directive = go_text(directive);
+    let map = go_text(&Value::Object(map.clone()));
     PatchError::Unmergeable(format!("unknown patch type: {directive} in map: {map}"))
 }
 
@@ -435,26 +435,5 @@ fn go_kind(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
-    }
-}
-
-/// A value as messages of the server show it: `map[a:1 b:[x y]]`.
-fn go_show(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".into(),
-        Value::String(text) => text.clone(),
-        Value::Array(items) => {
-            format!(
-                "[{}]",
-                items.iter().map(go_show).collect::<Vec<_>>().join(" ")
-            )
-        }
-        Value::Object(map) => {
-            let each = map
-                .iter()
-                .map(|(name, value)| format!("{name}:{}", go_show(value)));
-            format!("map[{}]", each.collect::<Vec<_>>().join(" "))
-        }
-        other => other.to_string(),
     }
 }

@@ -16,7 +16,7 @@ fn pod(spec: &Value, patch: &Value) -> Result<Value, PatchError> {
 
 /// Proves patch/strategic.
 #[test]
-fn lists_merge_by_key_or_as_sets_or_replace() {
+fn lists_merge_by_key_as_sets_or_are_replaced() {
     let before =
         json!({"containers": [{"name": "a", "args": ["x", "y"], "image": "1"}, {"name": "b"}]});
     let patch = json!({"containers": [{"name": "a", "args": ["z"], "image": null}, {"name": "c"}]});
@@ -31,7 +31,7 @@ fn lists_merge_by_key_or_as_sets_or_replace() {
 
 /// Proves patch/strategic.
 #[test]
-fn a_map_whose_strategy_is_replace_is_replaced() {
+fn replace_strategy_replaces_the_map() {
     let mut object = json!({"spec": {"selector": {"matchLabels": {"a": "1"}}, "minAvailable": 1}});
     let patch = json!({"spec": {"selector": {"matchLabels": {"b": "2"}}}});
     apply(
@@ -101,7 +101,7 @@ fn directives_delete_replace_retain_and_order() {
 
 /// Proves patch/strategic.
 #[test]
-fn a_patch_that_cannot_be_merged_is_told_in_the_words_clients_know() {
+fn unmergeable_patches_get_upstream_messages() {
     let before = json!({"containers": [{"name": "a"}], "nodeSelector": {}});
     let cases = [
         (
@@ -140,7 +140,7 @@ fn a_patch_that_cannot_be_merged_is_told_in_the_words_clients_know() {
 
 /// Proves patch/merge-keys.
 #[test]
-fn ports_merge_by_their_number_alone() {
+fn ports_merge_by_number_alone() {
     let before = json!({"containers": [{"name": "a", "ports": [
         {"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53, "protocol": "TCP"}]}]});
     let patch = json!({"containers": [{"name": "a", "ports": [
@@ -154,7 +154,7 @@ fn ports_merge_by_their_number_alone() {
     );
 }
 
-/// Patches as people write them: containers by name, and labels.
+/// Typical patches: containers by name, and labels.
 fn any_patch() -> impl Strategy<Value = Value> {
     let container = ("[a-c]", prop::option::of("[x-z]")).prop_map(|(name, image)| match image {
         Some(image) => json!({"name": name, "image": image}),
@@ -174,7 +174,7 @@ fn any_patch() -> impl Strategy<Value = Value> {
 proptest! {
     // Proves patch/strategic.
     #[test]
-    fn applying_twice_is_applying_once(first in any_patch(), patch in any_patch()) {
+    fn merge_is_idempotent(first in any_patch(), patch in any_patch()) {
         let ty = kind("", "v1", "Pod").unwrap();
         let mut object = json!({});
         apply(&mut object, first, ty).unwrap();
@@ -186,7 +186,7 @@ proptest! {
 
     // Proves patch/strategic.
     #[test]
-    fn an_empty_patch_changes_nothing(object in any_json()) {
+    fn empty_patch_changes_nothing(object in any_json()) {
         if object.is_object() {
             let mut patched = object.clone();
             apply(&mut patched, json!({}), kind("", "v1", "Pod").unwrap()).unwrap();
@@ -196,7 +196,7 @@ proptest! {
 
     // Proves patch/strategic.
     #[test]
-    fn any_patch_is_applied_or_refused(spec in any_json(), patch in any_json(), meta in any_json()) {
+    fn arbitrary_patches_never_panic(spec in any_json(), patch in any_json(), meta in any_json()) {
         let _ = pod(&spec, &patch);
         let order = json!({"$setElementOrder/containers": patch, "containers": meta,
             "$retainKeys": meta, "$deleteFromPrimitiveList/containers": patch});

@@ -1,4 +1,4 @@
-//! Resources served in another form than they are kept in.
+//! Conversion of resources that are served in a different version from the one they are stored in.
 
 mod autoscalers;
 
@@ -6,16 +6,16 @@ use serde_json::Value;
 
 use crate::meta::Tree;
 
-/// How a resource differs from its stored form.
+/// How a served version differs from the stored one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Conversion {
-    /// `events.k8s.io` over the events of the core group: the same facts under other names.
+    /// `events.k8s.io/v1` over core `v1` events: the same data under different field names.
     Events,
-    /// `autoscaling/v1` over autoscalers of `autoscaling/v2`.
+    /// `autoscaling/v1` over `autoscaling/v2` HorizontalPodAutoscalers.
     Autoscalers,
 }
 
-/// The core group's name and the other group's name of each field that has two.
+/// Event fields whose names differ: core `v1`, then `events.k8s.io/v1`.
 const EVENT_FIELDS: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -26,21 +26,23 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// Makes one form of an object from another.
+/// Converts an object from one version to another.
 pub(crate) type Convert = fn(Tree) -> Tree;
 
-/// The other form of a kind that has two, whichever of them is stored. Writes through
-/// `events.k8s.io` know of none: they forget the managers of the core group, as in Kubernetes.
+/// The other version of a kind that is served in two. Either may be the stored one.
+///
+/// `managedFields` entries of the peer version are converted with it. Writes through `events.k8s.io`
+/// have no peer: they drop core `v1` managers, as in Kubernetes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PeerVersion {
-    /// `autoscaling/v1`.
+    /// For example `autoscaling/v1`.
     pub(crate) api_version: &'static str,
     pub(crate) to_peer: Convert,
     pub(crate) from_peer: Convert,
 }
 
 impl PeerVersion {
-    /// The other form of a built-in kind.
+    /// Returns the peer of a built-in kind, if it has one.
     pub(super) fn of(group: &str, version: &str, kind: &str) -> Option<Self> {
         let (other, conversion, is_stored) = match (group, version, kind) {
             ("", "v1", "Event") => ("events.k8s.io/v1", Conversion::Events, true),
@@ -74,12 +76,12 @@ impl Conversion {
         }
     }
 
-    /// From the stored form to the served one.
+    /// Converts from the stored version to the served one.
     pub(crate) fn to_served(self, tree: Tree) -> Tree {
         self.functions().0(tree)
     }
 
-    /// From the served form to the stored one.
+    /// Converts from the served version to the stored one.
     pub(crate) fn to_stored(self, tree: Tree) -> Tree {
         self.functions().1(tree)
     }
@@ -89,7 +91,7 @@ fn core_to_events(mut tree: Tree) -> Tree {
     for (core, other) in EVENT_FIELDS {
         rename(&mut tree, core, other);
     }
-    // The core group writes these even when empty.
+    // Core `v1` encodes these even when they are empty.
     for field in ["reportingController", "reportingInstance"] {
         if tree.get(field).and_then(Value::as_str) == Some("") {
             tree.remove(field);
@@ -121,11 +123,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back_is_the_same_event() {
+    fn event_conversion_round_trips() {
         let Value::Object(core) = json!({"metadata": {"name": "e"}, "involvedObject": {"name": "p"},
             "message": "m", "reportingComponent": "", "reportingInstance": "", "reason": "r", "count": 2, "source": {"component": "c"}})
         else {
-            panic!("an object")
+            panic!("not an object")
         };
         let other = Conversion::Events.to_served(core.clone());
         assert_eq!(other["regarding"], core["involvedObject"]);

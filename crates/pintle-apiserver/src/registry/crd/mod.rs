@@ -1,4 +1,4 @@
-//! Custom resource definitions: their rules, their conditions, and the resources they add.
+//! Custom resource definitions (CRDs): parsing, conditions, and the resources they define.
 
 mod names;
 mod storage_defaults;
@@ -30,40 +30,40 @@ use crate::{
     store::{CollectionId, custom_type_prefix},
 };
 
-/// Keeps a definition until its instances are gone.
+/// Blocks the deletion of a definition until its instances are gone.
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// The group of the definition of that name: `example.com` of `foos.example.com`.
+/// Returns the group in a definition's name: `example.com` for `foos.example.com`.
 pub(crate) fn group_of(name: &str) -> &str {
     name.split_once('.').map_or("", |(_, group)| group)
 }
 
-/// What a definition says about one served version.
+/// One version of a custom resource.
 #[derive(Debug)]
 pub(crate) struct CustomVersion {
-    /// The definition's own name.
+    /// The name of the definition.
     pub(crate) definition: String,
-    /// Tells it from another one of that name.
+    /// The UID of the definition.
     pub(crate) uid: String,
-    /// The definition is being deleted: nothing new may be created.
+    /// The definition is being deleted, so creating instances is forbidden.
     pub(crate) terminating: bool,
-    /// What objects must look like.
+    /// The schema of this version.
     pub(crate) schema: Arc<Structural>,
-    /// The other versions, served or not: `example.com/v2`, and what objects look like there.
+    /// The other versions, served or not, with their schemas: `example.com/v2`.
     pub(crate) others: Vec<(String, Arc<Structural>)>,
-    /// Only a webhook knows what objects look like in this version.
+    /// Serving this version requires a conversion webhook.
     pub(crate) needs_webhook: bool,
-    /// What objects get when they are read; none if nothing.
+    /// Defaults applied to stored objects on read, if there are any.
     pub(crate) storage_defaults: Option<Arc<StorageDefaults>>,
-    /// The text of the `Warning` header of every response, if the version is deprecated.
+    /// The text of the `Warning` header if the version is deprecated.
     pub(crate) deprecation: Option<String>,
     /// Cancelled when the definition changes, which ends the watches opened before.
     pub(crate) superseded: CancellationToken,
-    /// The whole entry of `spec.versions`.
+    /// The version's entry in `spec.versions`.
     pub(crate) version: Value,
 }
 
-/// The parts of a definition the server acts on.
+/// The parts of a definition that the server acts on.
 #[derive(Debug)]
 pub(crate) struct Definition {
     pub(crate) name: String,
@@ -80,7 +80,7 @@ fn at<'a>(tree: &'a Tree, path: &[&str]) -> &'a Value {
         .unwrap_or(&Value::Null)
 }
 
-/// Remembers the version that objects are stored in from now on, beside those that they were.
+/// Adds the storage version to `status.storedVersions`.
 pub(crate) fn remember_storage(definition: &mut Tree) {
     let Some(stored) = Definition::read(definition)
         .storage()
@@ -89,11 +89,11 @@ pub(crate) fn remember_storage(definition: &mut Tree) {
         return;
     };
     let status = definition.get_mut("status");
-    let kept = status.and_then(|status| status.get_mut("storedVersions")?.as_array_mut());
-    if let Some(kept) = kept
-        && !kept.contains(&stored)
+    let versions = status.and_then(|status| status.get_mut("storedVersions")?.as_array_mut());
+    if let Some(versions) = versions
+        && !versions.contains(&stored)
     {
-        kept.push(stored);
+        versions.push(stored);
     }
 }
 
@@ -115,7 +115,7 @@ impl Definition {
         }
     }
 
-    /// Whether its resources are served.
+    /// Returns true if the definition's resources are served.
     pub(crate) fn is_established(&self) -> bool {
         condition(&self.tree, "Established") == Some("True")
     }
@@ -125,17 +125,17 @@ impl Definition {
         crate::meta::is_deleting(&self.tree)
     }
 
-    /// The requested names.
+    /// Returns the requested names.
     pub(crate) fn requested(&self) -> &Value {
         at(&self.tree, &["spec", "names"])
     }
 
-    /// The accepted names.
+    /// Returns the accepted names.
     pub(crate) fn accepted(&self) -> &Value {
         at(&self.tree, &["status", "acceptedNames"])
     }
 
-    /// Identifies what is served: the spec and the accepted names.
+    /// Returns a hash of everything that is served: the spec and the accepted names.
     pub(super) fn fingerprint(&self) -> u64 {
         fingerprint(&format!("{}{}", at(&self.tree, &["spec"]), self.accepted()))
     }
@@ -147,8 +147,8 @@ impl Definition {
             .flatten()
     }
 
-    /// One resource per served version, preferred version first, and the one of the version that
-    /// objects are stored in, served or not. `superseded` ends the watches of all of them.
+    /// Returns one resource per served version, preferred version first, and the resource of the
+    /// storage version, served or not. `superseded` ends the watches of all of them.
     pub(super) fn resources(
         &self,
         collection: CollectionId,
@@ -171,10 +171,10 @@ impl Definition {
         (served.into_iter().map(make).collect(), stored)
     }
 
-    /// What objects look like in each version.
+    /// Returns the schema of each version.
     fn schemas(&self) -> Vec<(String, Arc<Structural>)> {
         let parsed = |version: &Value| {
-            // It was checked when the definition was written.
+            // The schema was validated when the definition was written.
             let schema = Structural::parse(&version["schema"]["openAPIV3Schema"]);
             let name = api_version(&self.group, &string(&version["name"]));
             (name, Arc::new(schema.unwrap_or_default()))
@@ -182,12 +182,13 @@ impl Definition {
         self.versions().map(parsed).collect()
     }
 
-    /// Whether there may be objects that only a webhook could show in this version: all are kept in
-    /// the one that is stored, or in those that were.
+    /// Returns true if showing some object in this version would require a conversion webhook.
+    /// Objects may be stored in the storage version or in any of `status.storedVersions`.
     fn needs_webhook(&self, version: &Value) -> bool {
-        let kept = strings(at(&self.tree, &["status", "storedVersions"]));
+        let stored = strings(at(&self.tree, &["status", "storedVersions"]));
         at(&self.tree, &["spec", "conversion", "strategy"]) == "Webhook"
-            && (version["storage"] != true || kept.iter().any(|kept| version["name"] != **kept))
+            && (version["storage"] != true
+                || stored.iter().any(|stored| version["name"] != **stored))
     }
 
     fn storage(&self) -> Option<&Value> {
@@ -225,7 +226,7 @@ impl Definition {
         }
     }
 
-    /// The warning of a deprecated version: the definition's own text, or which version to use.
+    /// Returns the deprecation warning: the definition's own text, or which version to use instead.
     fn deprecation(&self, version: &Value) -> Option<String> {
         if version["deprecated"] != true {
             return None;
@@ -316,7 +317,7 @@ impl Definition {
     }
 }
 
-/// The status of a condition.
+/// Returns the status of a condition.
 fn condition<'a>(tree: &'a Tree, kind: &str) -> Option<&'a str> {
     at(tree, &["status", "conditions"])
         .as_array()?
@@ -325,7 +326,7 @@ fn condition<'a>(tree: &'a Tree, kind: &str) -> Option<&'a str> {
         .as_str()
 }
 
-/// Sets a condition, keeping its time while its status stays.
+/// Sets a condition. `lastTransitionTime` changes only with the status.
 pub(crate) fn set_condition(
     tree: &mut Tree,
     kind: &str,
@@ -358,20 +359,20 @@ pub(crate) fn set_condition(
     }
 }
 
-/// FNV-1a.
+/// Returns the 64-bit FNV-1a hash of a string.
 fn fingerprint(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Differs between kinds, stays the same for one.
+/// Returns the storage version hash: stable for a kind, different between kinds.
 fn storage_hash(name: &str) -> String {
     STANDARD.encode(fingerprint(name).to_be_bytes())
 }
 
-/// Records a decision about names in the status. A definition is established once it has got all its
-/// names, and stays established.
+/// Records a naming decision in the status. A definition becomes established once all its names are
+/// accepted, and stays established.
 pub(crate) fn establish(tree: &mut Tree, decision: &Decision, now: &str) {
     let established = Definition::read(tree).is_established();
     let status = tree.entry("status").or_insert_with(|| json!({}));
@@ -396,8 +397,8 @@ pub(crate) fn establish(tree: &mut Tree, decision: &Decision, now: &str) {
     }
 }
 
-/// Kubernetes' order of versions: `v2 > v1 > v1beta2 > v1beta1 > v1alpha1 > anything else`, larger
-/// is preferred.
+/// Orders versions as Kubernetes does; larger is preferred: `v2 > v1 > v1beta2 > v1beta1 > v1alpha1 >
+/// anything else`.
 pub(super) fn version_order(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
     let other = (0, 0, 0, std::cmp::Reverse(name.to_owned()));
     let Some(rest) = name.strip_prefix('v') else {
@@ -425,7 +426,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_preferred_by_maturity_then_number() {
+    fn versions_order_by_maturity_then_number() {
         let mut names = ["v1alpha1", "v2", "foo", "v1beta2", "v11", "v1", "v1beta10"];
         names.sort_by_key(|name| std::cmp::Reverse(version_order(name)));
         assert_eq!(

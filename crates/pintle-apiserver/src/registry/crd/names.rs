@@ -1,13 +1,13 @@
-//! The names that definitions hold, per group.
+//! Names that CRDs hold, per group.
 //!
-//! A definition requests names in `spec.names` and holds those in `status.acceptedNames`. Within a
-//! group, plurals, singulars and short names share one namespace; kinds and list kinds share another.
-//! A name is held by at most one definition. A definition that did not get every name it requested is
-//! waiting, and is reconsidered when a name of its group is released.
+//! A CRD requests names in `spec.names` and holds those in `status.acceptedNames`. Within a group,
+//! plurals, singulars and short names share one namespace; kinds and list kinds share another. Each
+//! name is held by at most one CRD. A CRD that did not get every name it requested is waiting, and is
+//! reconsidered when a name in its group is released.
 //!
-//! Deciding on names and storing the decision are two steps, and no lock is held across both. Names
-//! that are decided but not stored yet are covered by a [`Claim`], which counts as held, so two
-//! definitions created at the same time cannot both get the same name.
+//! Deciding on names and storing the decision are two steps, and no lock is held across both. A
+//! [`Claim`] covers names that are decided but not stored yet and counts as held, so two CRDs created
+//! concurrently cannot both get the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ pub(crate) struct Conflict {
     pub(crate) message: String,
 }
 
-/// The outcome for one definition.
+/// The outcome for one CRD.
 #[derive(Debug)]
 pub(crate) struct Decision {
     /// The new `status.acceptedNames`.
@@ -46,9 +46,9 @@ pub(crate) struct Decision {
 /// The names of one group.
 #[derive(Debug, Default)]
 struct Group {
-    /// The holders of each name. There is more than one only if a client edited the status.
+    /// The holders of each name. More than one only if a client edited the status.
     taken: BTreeMap<Taken, BTreeSet<String>>,
-    /// Definitions that lack a name they requested.
+    /// CRDs that lack a name they requested.
     waiting: BTreeSet<String>,
 }
 
@@ -56,12 +56,12 @@ struct Group {
 #[derive(Debug, Default)]
 pub(in crate::registry) struct Names {
     groups: BTreeMap<String, Group>,
-    /// Names that are decided but not stored yet, by claim id.
+    /// Names that are decided but not stored yet, by claim.
     claims: BTreeMap<u64, (String, BTreeSet<Taken>)>,
     next_claim: u64,
 }
 
-/// The names one definition holds, as they are stored.
+/// The names that one CRD holds, as stored.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::registry) struct Entry {
     group: String,
@@ -81,8 +81,7 @@ impl Entry {
 }
 
 impl Names {
-    /// Replaces the entry of a definition. Returns the waiting definitions to reconsider if a name
-    /// was released.
+    /// Replaces the entry of a CRD. Returns the waiting CRDs to reconsider if a name was released.
     pub(in crate::registry) fn replace(
         &mut self,
         definition: &str,
@@ -117,7 +116,7 @@ impl Names {
             .flat_map(|group| group.waiting.iter().map(String::as_str))
     }
 
-    /// Decides which names a definition gets. It keeps the names it already holds.
+    /// Decides which names a CRD gets. It keeps the names it already holds.
     fn decide(&self, definition: &Definition) -> Decision {
         let (requested, accepted) = (definition.requested(), definition.accepted());
         let group = self.groups.get(&definition.group);
@@ -196,7 +195,7 @@ impl Group {
     }
 }
 
-/// Reserves names until they are stored. Drop it after the commit.
+/// Reserves names until they are stored; drop it after the commit.
 #[must_use]
 pub(crate) struct Claim<'a> {
     registry: &'a Registry,
@@ -210,8 +209,8 @@ impl Drop for Claim<'_> {
 }
 
 impl Registry {
-    /// Decides which of the requested names a definition gets and reserves them until the claim is
-    /// dropped. Returns `None` if it holds all of them already or is being deleted.
+    /// Decides which of the requested names a CRD gets and reserves them until the claim is dropped.
+    /// Returns `None` if it already holds all of them or is being deleted.
     pub(crate) fn claim_names(&self, definition: &Definition) -> Option<(Decision, Claim<'_>)> {
         let satisfied = same_names(definition.requested(), definition.accepted());
         if satisfied || definition.is_deleting() {
@@ -226,12 +225,12 @@ impl Registry {
         Some((decision, Claim { registry: self, id }))
     }
 
-    /// Returns why a definition would not get every requested name now.
+    /// Returns why a CRD would not get every requested name now.
     pub(crate) fn name_conflict(&self, definition: &Definition) -> Option<Conflict> {
         self.custom.lock().names.decide(definition).conflict
     }
 
-    /// Returns the definitions of a group that lack a name they requested.
+    /// Returns the CRDs of a group that lack a name they requested.
     pub(crate) fn waiting_for_names(&self, group: &str) -> Vec<String> {
         let custom = self.custom.lock();
         custom.names.waiting(group).map(str::to_owned).collect()
@@ -246,7 +245,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Every name in a set of names.
+/// Collects every name in a `names` object.
 fn taken(names: &Value) -> BTreeSet<Taken> {
     let resources = [&names["plural"], &names["singular"]];
     let resources = resources.into_iter().chain(list(&names["shortNames"]));

@@ -47,7 +47,7 @@ pub(crate) fn check_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
     errors
 }
 
-/// A version in which objects may still be stored cannot be removed.
+/// Checks that no version is removed in which objects may still be stored.
 fn check_stored_versions(tree: &Tree, errors: &mut Vec<FieldError>) {
     const FIELD: &str = "status.storedVersions";
     let stored = at(tree, &["status", "storedVersions"]);
@@ -108,7 +108,7 @@ fn check_spec(definition: &Definition, errors: &mut Vec<FieldError>) {
     check_versions(definition, errors);
 }
 
-/// Groups of Kubernetes itself are for definitions its reviewers have seen.
+/// Checks the API approval annotation, which `k8s.io` and `kubernetes.io` groups require.
 fn check_approval(tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldError>) {
     const APPROVAL: &str = "api-approved.kubernetes.io";
     let group = string(at(tree, &["spec", "group"]));
@@ -122,7 +122,7 @@ fn check_approval(tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldError>)
     let found = |tree: &Tree| string(at(tree, &["metadata", "annotations", APPROVAL]));
     let is_valid = |text: &str| text.starts_with("unapproved") || text.contains("://");
     let text = found(tree);
-    // An update that does not change the state of the approval is never refused for it.
+    // Updates that leave the approval as it is are always accepted.
     let unchanged = old
         .map(found)
         .is_some_and(|old| old.is_empty() == text.is_empty() && is_valid(&old) == is_valid(&text));
@@ -175,7 +175,7 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
         let place = format!("{path}.schema.openAPIV3Schema");
         if schema.is_object() {
             let status = version["subresources"]["status"].is_object();
-            // The place it would have if all versions shared one schema, which a single one does.
+            // Upstream hoists the schema of a single version to `spec.validation`.
             let place = if definition.versions().count() == 1 {
                 "spec.validation.openAPIV3Schema"
             } else {
@@ -195,7 +195,7 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Validates the warning of a version, which becomes a header.
+/// Validates a deprecation warning, which becomes a header value.
 fn deprecation_problems(version: &Value) -> Vec<String> {
     const MOST: usize = 256;
     let Some(text) = version["deprecationWarning"].as_str() else {

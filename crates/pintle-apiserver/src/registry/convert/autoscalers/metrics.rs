@@ -1,18 +1,18 @@
-//! Metrics and behaviour in the spelling of either form.
+//! Metrics and scaling behavior in `v1` annotations ("old") and `v2` fields ("new").
 
 use serde_json::{Map, Value, json};
 
 use super::items;
 use crate::schema::typed::quantity;
 
-/// Moves a value, if it is there.
+/// Copies a value unless it is null.
 fn put(into: &mut Map<String, Value>, name: &str, value: &Value) {
     if !value.is_null() {
         into.insert(name.to_owned(), value.clone());
     }
 }
 
-/// A quantity that the older form cannot leave out.
+/// A quantity that is required in `v1`.
 fn amount(value: &Value) -> Value {
     match value {
         Value::Null => "0".into(),
@@ -20,7 +20,7 @@ fn amount(value: &Value) -> Value {
     }
 }
 
-/// Whether a quantity, written as text or as a number, is nothing.
+/// Returns true if a quantity, given as a string or a number, is zero.
 fn is_zero(value: &Value) -> bool {
     let text = match value {
         Value::Null => return true,
@@ -30,7 +30,7 @@ fn is_zero(value: &Value) -> bool {
     quantity::canonical(&text).is_ok_and(|amount| amount == "0")
 }
 
-/// The kind of a metric, and its part that says more.
+/// Returns a metric's type, the field that describes its source, and that source.
 fn source(metric: &Value) -> (String, &'static str, &Value) {
     let kind = metric["type"].as_str().unwrap_or_default();
     let field = match kind {
@@ -138,7 +138,7 @@ pub(super) fn new_metric(old: &Value) -> Value {
     json!({"type": kind, field: new})
 }
 
-/// What the newer form says of a metric under one name.
+/// Returns the `v2` metric identifier: a name and a selector.
 fn metric(source: &Value, selector: &str) -> Value {
     let mut metric = Map::new();
     put(&mut metric, "name", &source["metricName"]);
@@ -221,7 +221,7 @@ pub(super) fn new_metric_status(old: &Value) -> Value {
     json!({"type": kind, field: new})
 }
 
-/// The behaviour is written in the spelling of the code, with nothing left out.
+/// Upstream encodes the internal Go struct: upper-case field names, and nulls included.
 pub(super) fn old_behavior(behavior: &Value) -> Value {
     let rules = |rules: &Value| match rules {
         Value::Object(_) => {
@@ -239,7 +239,7 @@ pub(super) fn old_behavior(behavior: &Value) -> Value {
     json!({"ScaleUp": rules(&behavior["scaleUp"]), "ScaleDown": rules(&behavior["scaleDown"])})
 }
 
-/// The same in the spelling of the newer form, without what is left open.
+/// Reverses [`old_behavior`]: lower-case field names, without nulls.
 pub(super) fn new_behavior(old: &Value) -> Value {
     match old {
         Value::Object(map) => {

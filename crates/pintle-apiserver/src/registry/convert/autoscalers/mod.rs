@@ -1,8 +1,7 @@
-//! `autoscaling/v1` over the autoscalers of `autoscaling/v2`.
+//! `autoscaling/v1` over `autoscaling/v2` HorizontalPodAutoscalers.
 //!
-//! The older version knows one metric, the use of the CPU. What else an autoscaler has stands in
-//! annotations there, as JSON in the spelling of that version, so that whoever reads and writes the
-//! older form loses nothing of the newer one.
+//! `v1` has a single metric, CPU utilization. All other `v2` fields are carried in annotations, as JSON
+//! with `v1` field names, so a client that reads and writes `v1` loses nothing.
 
 mod metrics;
 #[cfg(test)]
@@ -26,7 +25,7 @@ const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
-/// All annotations that stand for fields; two of them only ever did.
+/// All annotations that carry `v2` fields. The last two are only dropped, never written.
 const ANNOTATIONS: [&str; 6] = [
     METRICS,
     CURRENT_METRICS,
@@ -35,10 +34,10 @@ const ANNOTATIONS: [&str; 6] = [
     "autoscaling.alpha.kubernetes.io/scale-down-tolerance",
     "autoscaling.alpha.kubernetes.io/scale-up-tolerance",
 ];
-/// The use of the CPU that is aimed at when nothing is said, in percent.
+/// The default target CPU utilization, in percent.
 const DEFAULT_USE: i64 = 80;
 
-/// From the newer form to the older one.
+/// Converts `v2` to `v1`.
 pub(super) fn to_v1(mut tree: Tree) -> Tree {
     drop_annotations(&mut tree);
     let spec = tree.get("spec").cloned().unwrap_or_default();
@@ -88,7 +87,7 @@ pub(super) fn to_v1(mut tree: Tree) -> Tree {
     canonical(tree, "v1")
 }
 
-/// From the older form to the newer one.
+/// Converts `v1` to `v2`.
 pub(super) fn to_v2(mut tree: Tree) -> Tree {
     let old = tree.get("spec").cloned().unwrap_or_default();
     let old_status = tree.get("status").cloned().unwrap_or_default();
@@ -103,9 +102,9 @@ pub(super) fn to_v2(mut tree: Tree) -> Tree {
         ],
     );
     let mut metrics = Vec::new();
-    if let Some(kept) = annotated(&tree, METRICS) {
-        let kept = kept.iter().map(new_metric).collect();
-        metrics = fitting("spec", "metrics", kept);
+    if let Some(items) = annotated(&tree, METRICS) {
+        let items = items.iter().map(new_metric).collect();
+        metrics = fitting("spec", "metrics", items);
     }
     match old["targetCPUUtilizationPercentage"].as_i64() {
         Some(wanted) => metrics.push(cpu_use(wanted)),
@@ -126,17 +125,17 @@ pub(super) fn to_v2(mut tree: Tree) -> Tree {
         current.push(json!({"type": "Resource",
             "resource": {"name": "cpu", "current": {"averageUtilization": used}}}));
     }
-    if let Some(kept) = annotated(&tree, CURRENT_METRICS) {
-        // They know more than the older status.
-        let kept = kept.iter().map(new_metric_status).collect();
-        current = fitting("status", "currentMetrics", kept);
+    if let Some(items) = annotated(&tree, CURRENT_METRICS) {
+        // The annotation carries more than the `v1` status, so it wins.
+        let items = items.iter().map(new_metric_status).collect();
+        current = fitting("status", "currentMetrics", items);
     }
     if !current.is_empty() {
         status.insert("currentMetrics".into(), current.into());
     }
-    if let Some(kept) = annotated(&tree, CONDITIONS) {
-        let kept = fitting("status", "conditions", kept);
-        status.insert("conditions".into(), kept.into());
+    if let Some(items) = annotated(&tree, CONDITIONS) {
+        let items = fitting("status", "conditions", items);
+        status.insert("conditions".into(), items.into());
     }
     drop_annotations(&mut tree);
     tree.insert("spec".into(), spec.into());
@@ -147,7 +146,7 @@ pub(super) fn to_v2(mut tree: Tree) -> Tree {
 fn canonical(tree: Tree, version: &str) -> Tree {
     let mut value = Value::Object(tree);
     if let Some(ty) = builtin::kind("autoscaling", version, "HorizontalPodAutoscaler") {
-        // What comes from a checked object fits, and so does what was tried before.
+        // Fields come from a valid object or were checked with `fits`, so this cannot fail.
         let _ = typed::canonicalize(&mut value, ty);
     }
     match value {
@@ -156,13 +155,13 @@ fn canonical(tree: Tree, version: &str) -> Tree {
     }
 }
 
-/// Whether a part of an autoscaler in the newer form can be read.
+/// Returns true if part of a `v2` object decodes.
 fn fits(part: &Value) -> bool {
     builtin::kind("autoscaling", "v2", "HorizontalPodAutoscaler")
         .is_some_and(|ty| typed::canonicalize(&mut part.clone(), ty).is_ok())
 }
 
-/// The items, or none if one of them cannot be read.
+/// Returns the items, or none of them if any does not decode.
 fn fitting(part: &str, field: &str, items: Vec<Value>) -> Vec<Value> {
     if fits(&json!({part: {field: items}})) {
         items

@@ -1,11 +1,9 @@
-//! Autoscalers in both forms.
-
 use super::*;
 
 fn object(value: Value) -> Tree {
     match value {
         Value::Object(tree) => tree,
-        other => panic!("an object, not {other}"),
+        other => panic!("not an object: {other}"),
     }
 }
 
@@ -15,7 +13,7 @@ fn newer() -> Tree {
         |name: &str| json!({"name": name, "selector": {"matchLabels": {"name": "x", "a": "b"}}});
     canonical(
         object(json!({
-            "metadata": {"name": "h", "annotations": {"own": "kept"}},
+            "metadata": {"name": "h", "annotations": {"own": "value"}},
             "spec": {
                 "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
                 "minReplicas": 1, "maxReplicas": 3,
@@ -46,12 +44,12 @@ fn newer() -> Tree {
 }
 
 #[test]
-fn there_and_back_is_the_same_autoscaler() {
+fn autoscaler_conversion_round_trips() {
     let old = to_v1(newer());
     assert_eq!(old["spec"]["targetCPUUtilizationPercentage"], 60);
     assert_eq!(old["status"]["currentCPUUtilizationPercentage"], 40);
     let annotations = &old["metadata"]["annotations"];
-    assert_eq!(annotations["own"], "kept");
+    assert_eq!(annotations["own"], "value");
     assert_eq!(
         annotations[BEHAVIOR],
         "{\"ScaleUp\":null,\"ScaleDown\":{\"StabilizationWindowSeconds\":10,\
@@ -68,7 +66,7 @@ fn there_and_back_is_the_same_autoscaler() {
 }
 
 #[test]
-fn labels_keep_their_order_among_themselves() {
+fn label_order_is_preserved() {
     let old = to_v1(newer());
     let metrics = old["metadata"]["annotations"][METRICS].as_str().unwrap();
     let labels = "\"selector\":{\"matchLabels\":{\"a\":\"b\",\"name\":\"x\"}}";
@@ -76,7 +74,7 @@ fn labels_keep_their_order_among_themselves() {
 }
 
 #[test]
-fn annotations_nobody_can_read_are_dropped() {
+fn unreadable_annotations_are_dropped() {
     for text in [
         "",
         "{",
@@ -99,8 +97,8 @@ fn annotations_nobody_can_read_are_dropped() {
 }
 
 #[test]
-fn a_target_value_beside_an_average_is_kept_unless_it_is_nothing() {
-    for (value, kept) in [
+fn zero_target_value_beside_average_is_dropped() {
+    for (value, expected) in [
         ("5", json!("5")),
         ("\"5\"", json!("5")),
         ("1500", json!("1500")),
@@ -118,7 +116,7 @@ fn a_target_value_beside_an_average_is_kept_unless_it_is_nothing() {
         );
         let new = to_v2(old);
         let target = &new["spec"]["metrics"][0]["object"]["target"];
-        assert_eq!(target["value"], kept, "{value}");
+        assert_eq!(target["value"], expected, "{value}");
         assert_eq!(target["averageValue"], "2");
     }
 }

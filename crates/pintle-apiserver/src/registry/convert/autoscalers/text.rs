@@ -1,8 +1,8 @@
-//! How annotations are written: as JSON, letter by letter as clients know it.
+//! Annotation values as Go encodes them: JSON with fields in struct order.
 
 use serde_json::Value;
 
-/// The order in which fields are written in annotations: that of the types they are fields of.
+/// Fields in the order of the Go structs they belong to.
 const ORDER: [&str; 37] = [
     "type",
     "status",
@@ -43,11 +43,11 @@ const ORDER: [&str; 37] = [
     "PeriodSeconds",
 ];
 
-/// JSON with its fields in the order clients are used to.
+/// Encodes a value with its fields in Go's order.
 pub(super) fn text(value: &Value) -> String {
     let mut out = String::new();
     write(&mut out, value);
-    // As it would be safe to put in a web page.
+    // `encoding/json` escapes these for HTML.
     out.replace('<', "\\u003c")
         .replace('>', "\\u003e")
         .replace('&', "\\u0026")
@@ -74,7 +74,7 @@ fn write(out: &mut String, value: &Value) {
             }
             out.push('}');
         }
-        // A selector is written with its labels first.
+        // In a LabelSelector, `matchLabels` comes first.
         Value::Object(map) if map.contains_key("matchExpressions") => {
             out.push('{');
             if let Some(labels) = map.get("matchLabels") {
