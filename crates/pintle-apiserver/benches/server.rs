@@ -1,19 +1,19 @@
-//! What the server costs by itself: no socket, no TLS, one thread.
+//! Benchmarks the server alone: no socket, no TLS, one thread.
 //!
 //! ```text
 //! cargo bench -p pintle-apiserver --bench server
 //! cargo bench -p pintle-apiserver --bench server -- --pods 10000
 //! ```
 //!
-//! Processor time of the one thread; of the rows told twice or more, the best. `cargo xtask bench
-//! apiserver` sets the server beside a real one, over TLS.
+//! Reports CPU time of that thread; rows that run several times show the best. `cargo xtask bench
+//! apiserver` compares the server with kube-apiserver over TLS.
 
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a program that prints figures"
+    reason = "prints results for people"
 )]
-#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+#![allow(clippy::cast_precision_loss, reason = "approximate results are fine")]
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -35,7 +35,7 @@ use tower::ServiceExt as _;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const ROUNDS: usize = 3;
 
-/// Processor time of this thread so far.
+/// Returns the CPU time of this thread.
 fn cpu() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime)
         .try_into()
@@ -64,15 +64,15 @@ async fn send(service: &ApiService, method: Method, path: &str, body: Bytes) -> 
         .header("content-type", "application/json")
         .body(Full::new(body))
         .unwrap();
-    let answer = service.clone().oneshot(request).await.unwrap();
-    (answer.status(), answer.into_body())
+    let response = service.clone().oneshot(request).await.unwrap();
+    (response.status(), response.into_body())
 }
 
-/// Writes, and reads the answer to its end.
+/// Sends a write and reads the response to its end.
 async fn write(service: &ApiService, method: Method, path: &str, body: Bytes) {
     let (status, body) = send(service, method, path, body).await;
-    let answer = body.collect().await.unwrap().to_bytes();
-    assert!(status.is_success(), "{status}: {answer:?}");
+    let response = body.collect().await.unwrap().to_bytes();
+    assert!(status.is_success(), "{status}: {response:?}");
 }
 
 async fn start() -> ApiServer {
@@ -83,14 +83,14 @@ async fn start() -> ApiServer {
     let (status, _) = send(&service, Method::GET, path, Bytes::new()).await;
     assert_eq!(status, StatusCode::OK);
     println!(
-        "build to first answer: {:.2} ms; {:.1} MB resident",
+        "build to first response: {:.2} ms; {:.1} MB resident",
         (since(before)).as_secs_f64() * 1e3,
         resident_mb()
     );
     server
 }
 
-/// Objects made by a typed client: encoded, sent, stored, answered, decoded.
+/// Creates through a typed client: encode, send, store, respond, decode.
 async fn typed_creates(count: usize) {
     let server = ApiServer::builder().build();
     let api = Api::<ConfigMap>::namespaced(server.client(), "default");
@@ -111,7 +111,7 @@ async fn typed_creates(count: usize) {
     rate("typed create through kube::Client", count, since(before));
 }
 
-/// Objects whose bytes are at hand: what the server does alone.
+/// Creates and replaces with prepared bodies: the cost of the server alone.
 async fn writes(count: usize) {
     let server = ApiServer::builder().build();
     let service = server.service();
@@ -140,7 +140,7 @@ async fn writes(count: usize) {
     rate("replace, bytes in and out", count, since(before));
 }
 
-/// Changes of one object, and how much more they cost when many watch it.
+/// Updates of one object, by number of watchers.
 async fn watchers(watchers: usize, changes: usize) {
     let server = ApiServer::builder().build();
     let service = server.service();
@@ -169,16 +169,16 @@ async fn watchers(watchers: usize, changes: usize) {
         seen += read(&mut open);
     }
     let took = since(before);
-    // What a watch from version 0 is told first is the object as it was.
+    // A watch from version 0 starts with the existing object.
     assert_eq!(seen, watchers * (changes + 1));
     println!(
-        "a change with {watchers} watchers: {:.2} µs",
+        "update with {watchers} watchers: {:.2} µs",
         took.as_secs_f64() * 1e6 / changes as f64
     );
 }
 
-/// Reads what is there from every watch, and counts the lines. However much that is: the runtime
-/// would have a task that always finds something give way.
+/// Reads all available events from every watch and counts them. `unconstrained`, because tokio would
+/// make a task that always finds data yield.
 fn read(open: &mut [Body]) -> usize {
     let mut seen = 0;
     for body in open {
@@ -191,7 +191,7 @@ fn read(open: &mut [Body]) -> usize {
     seen
 }
 
-/// A Pod of about two kilobytes as it is answered.
+/// A Pod of about two kilobytes.
 fn pod(index: usize) -> Bytes {
     let variables: Vec<_> = (0..12)
         .map(|n| json!({ "name": format!("VARIABLE_{n}"), "value": "some value of it" }))
@@ -224,7 +224,7 @@ async fn lists(pods: usize) {
         }
         took += since(before);
     }
-    rate("create of a Pod, bytes in and out", pods, took);
+    rate("create a Pod, bytes in and out", pods, took);
     let (mut best, mut bytes) = (Duration::MAX, 0);
     for _ in 0..ROUNDS {
         let before = cpu();
@@ -246,7 +246,7 @@ async fn lists(pods: usize) {
 
 fn rate(what: &str, count: usize, took: Duration) {
     println!(
-        "{what}: {:.0} a second ({:.1} µs each)",
+        "{what}: {:.0} per second ({:.1} µs each)",
         count as f64 / took.as_secs_f64(),
         took.as_secs_f64() * 1e6 / count as f64
     );

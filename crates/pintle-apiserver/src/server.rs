@@ -1,4 +1,4 @@
-//! The server as a value: built in milliseconds, listening nowhere.
+//! The server and its builder.
 
 use std::{fmt, sync::Arc};
 
@@ -17,34 +17,34 @@ use crate::{
 };
 use pintle_clock::{Clock, Rng};
 
-/// The Kubernetes version whose behaviour the server has.
+/// The Kubernetes version that the server implements.
 pub(crate) const KUBERNETES: (&str, &str) = ("1", "36");
 
-/// How many events each resource remembers unless told otherwise.
+/// The default number of events retained per resource.
 const HISTORY: usize = 8192;
 
-/// The default limit of the history of all resources, in bytes.
+/// The default size of the history of all resources, in bytes.
 const HISTORY_BYTES: usize = 128 * 1024 * 1024;
 
-/// What happens to a scheduled pod that is deleted with a grace period, as long as no kubelet ends
-/// it.
+/// What happens to a scheduled Pod that is deleted with a grace period, if no kubelet ends it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PodDeletion {
-    /// It is gone at once, whatever its grace: right for tests of controllers.
+    /// Removes the Pod at once, whatever its grace period. Suits controller tests.
     #[default]
     AtOnce,
-    /// It is gone when its grace is over.
+    /// Removes the Pod when its grace period ends.
     AfterGrace,
-    /// It stays, marked, until somebody deletes it with a grace of 0: right with a kubelet.
+    /// Keeps the Pod until it is deleted with a grace period of 0. Use this with a kubelet.
     Leave,
 }
 
 /// A Kubernetes API server in this process.
 ///
-/// It starts in milliseconds, keeps everything in memory and listens nowhere until told to. Cloning
-/// gives another handle on the same server; when the last handle and the last client are dropped,
-/// its state is gone.
+/// It starts in milliseconds, stores everything in memory, and does not listen until
+/// [`serve`](ApiServer::serve) is called. Clones are handles to the same server; its state is dropped
+/// with the last handle and client.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
@@ -63,7 +63,7 @@ pub struct ApiServer {
     pub(crate) beyond_loopback: bool,
 }
 
-/// How a server is to be; see [`ApiServer::builder`].
+/// Configures a server; see [`ApiServer::builder`].
 #[derive(Debug)]
 #[must_use]
 pub struct Builder {
@@ -77,7 +77,7 @@ pub struct Builder {
 }
 
 impl ApiServer {
-    /// A server with everything at its default.
+    /// Returns a builder with default settings.
     pub fn builder() -> Builder {
         Builder {
             clock: Clock::system(),
@@ -104,27 +104,32 @@ impl ApiServer {
 
     /// Registers a controller for a built-in kind until the returned guard is dropped.
     ///
-    /// Without one, the response to a write of a kind that the server only stores carries a `Warning`
-    /// header that says the object has no effect.
+    /// For kinds that the server only stores, writes carry a `Warning` header that says the object has
+    /// no effect, unless a controller is registered.
+    ///
+    /// # Examples
     ///
     /// ```
     /// let server = pintle_apiserver::ApiServer::builder().build();
-    /// let acting = server.register_controller("apps", "statefulsets");
+    /// let registration = server.register_controller("apps", "statefulsets");
     /// // … run the controller …
-    /// drop(acting);
+    /// drop(registration);
     /// ```
     pub fn register_controller(&self, group: &str, plural: &str) -> ControllerRegistration {
         self.api.controllers.register(group, plural)
     }
 
-    /// The newest resource version.
+    /// Returns the newest `resourceVersion`.
     pub fn resource_version(&self) -> String {
         self.api.store.revision().to_string()
     }
 
-    /// Reports whether a part of the control plane runs, as `kubectl get componentstatuses` shows
-    /// it: `scheduler` and `controller-manager` are expected, others may be added. A part that was
-    /// never reported does not run.
+    /// Reports the health of a control plane component, as `kubectl get componentstatuses` shows it.
+    ///
+    /// `scheduler` and `controller-manager` are always listed, and count as unhealthy until they are
+    /// reported. Other names are added to the list.
+    ///
+    /// # Examples
     ///
     /// ```
     /// let server = pintle_apiserver::ApiServer::builder().build();
@@ -135,65 +140,65 @@ impl ApiServer {
         self.api.components.report(name, health);
     }
 
-    /// Forgets every past state: watches that are behind and pages of older lists expire with 410,
-    /// as after a compaction of etcd.
+    /// Drops the history, as an etcd compaction does: watches that are behind, and continue tokens of
+    /// older lists, expire with 410.
     pub fn compact(&self) {
         self.api.store.compact(self.api.store.revision());
     }
 }
 
 impl Builder {
-    /// Where timestamps come from.
+    /// Sets the source of timestamps.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Makes uids, generated names and jitter replay from a seed.
+    /// Seeds UIDs, generated names and jitter, so that a run can be replayed.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// How many events each resource remembers for watches and pages to go on from (8192).
+    /// Sets how many events each resource retains for watches and paged lists. Default: 8192.
     pub fn history(mut self, events: usize) -> Self {
         self.history = events;
         self
     }
 
-    /// Limits the history of all resources together, in bytes (128 MiB).
+    /// Sets the size limit of the history of all resources, in bytes. Default: 128 MiB.
     ///
-    /// An event counts as the states of the object before and after it. Over the limit, the oldest
-    /// events are dropped, whichever resource they belong to. A watch that has not read a dropped
-    /// event yet ends with an `ERROR` event that carries a 410 `Expired` status, and its client has to
-    /// list again, as after a compaction of etcd. Continue tokens of older states expire as well.
+    /// An event counts as the object before and after it. Over the limit, the oldest events are dropped,
+    /// whichever resource they belong to. A watch that has not read a dropped event ends with an
+    /// `ERROR` event with status 410 `Expired`, and its client has to list again, as after an etcd
+    /// compaction. Continue tokens of older states expire as well.
     pub fn history_bytes(mut self, bytes: usize) -> Self {
         self.history_bytes = bytes;
         self
     }
 
-    /// What happens to a scheduled pod that is deleted.
+    /// Sets what happens to scheduled Pods that are deleted.
     pub fn pod_deletion(mut self, pod_deletion: PodDeletion) -> Self {
         self.pod_deletion = pod_deletion;
         self
     }
 
-    /// Is told of every write of a request at named points around its commit, and may hold back
-    /// answers. For tests of what happens when somebody comes between, or an answer gets lost.
+    /// Installs hooks around every commit, which may also delay responses. For tests of concurrent
+    /// writes and lost responses.
     pub fn points(mut self, points: impl Points) -> Self {
         self.points = Pointed::new(points);
         self
     }
 
-    /// Lets [`ApiServer::serve`] take addresses other machines can reach.
+    /// Allows [`ApiServer::serve`] to bind addresses that other machines can reach.
     ///
-    /// Whoever then holds the token is the administrator, from wherever.
+    /// Anyone who has the token is then administrator, from any machine.
     pub fn listen_beyond_loopback(mut self) -> Self {
         self.beyond_loopback = true;
         self
     }
 
-    /// Builds the server. Needs no runtime.
+    /// Builds the server. Does not need a tokio runtime.
     pub fn build(self) -> ApiServer {
         let store = Store::new(self.history, self.history_bytes);
         let registry = Registry::new(&store);
@@ -217,7 +222,7 @@ impl Builder {
             closing: CancellationToken::new(),
         };
         api.bootstrap();
-        // What every server begins with is nobody's request.
+        // Bootstrap objects are not client requests, so install the hooks afterwards.
         api.points = self.points;
         ApiServer {
             api: Arc::new(api),

@@ -1,4 +1,4 @@
-//! The server as a tower service.
+//! The API server as a tower service.
 
 use std::{
     any::Any,
@@ -22,24 +22,23 @@ use crate::api::{Api, ApiError, Body, MOST_BODY, User, impersonated, refusal};
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A request's body did not arrive in time.
+/// A request body did not arrive in time.
 #[derive(Debug, thiserror::Error)]
 #[error("timed out after {0:?}")]
 pub(crate) struct BodyTimeout(pub(crate) Duration);
 
-/// Answers requests; always ready, cheap to clone.
+/// A tower service that answers API requests. Always ready and cheap to clone.
 ///
-/// A layer in front of it sees every request of every client, in process or over a socket: the place
-/// to delay, refuse or lose them.
+/// Wrap it in a layer to observe, delay or fail the requests of every client, in process or over TLS.
 #[derive(Clone)]
 pub struct ApiService {
     api: Arc<Api>,
-    /// The user of requests without a [`User`] extension; without one they get 401.
+    /// The user of requests without a [`User`] extension; if `None`, they get 401.
     user: Option<Arc<User>>,
 }
 
 impl ApiService {
-    /// A service that acts as `user`.
+    /// Creates a service that acts as `user`.
     pub(crate) fn new(api: Arc<Api>, user: User) -> Self {
         Self {
             api,
@@ -47,7 +46,7 @@ impl ApiService {
         }
     }
 
-    /// A service for requests that carry an authenticated [`User`] extension; others get 401.
+    /// Creates a service for requests with an authenticated [`User`] extension; others get 401.
     pub(crate) fn unidentified(api: Arc<Api>) -> Self {
         Self { api, user: None }
     }
@@ -91,13 +90,13 @@ where
                 .points
                 .is_set()
                 .then(|| (parts.method.clone(), parts.uri.path().to_owned()));
-            // One request may fail, never the server: whoever asked is told.
+            // A panic must fail this request only, not the server.
             let answer = AssertUnwindSafe(api.handle(parts, body, user))
                 .catch_unwind()
                 .await;
             let answer = answer.unwrap_or_else(|panic| {
                 let what = panic_text(panic.as_ref());
-                tracing::error!(what, "a request panicked");
+                tracing::error!(what, "request handler panicked; responding with 500");
                 refusal(&ApiError::internal("a request handler panicked"))
             });
             if let Some((method, path)) = asked {
@@ -109,7 +108,10 @@ where
                     && let Err(panic) = AssertUnwindSafe(hold).catch_unwind().await
                 {
                     let what = panic_text(panic.as_ref());
-                    tracing::error!(what, "what an answer waited for panicked");
+                    tracing::error!(
+                        what,
+                        "future returned by before_answer panicked; responding now"
+                    );
                 }
             }
             Ok(answer)

@@ -1,28 +1,28 @@
-//! Faults of single fields, in the words every Kubernetes client knows.
+//! Field errors with Kubernetes' wording.
 //!
-//! A [`FieldError`] becomes one cause of a `Status` with reason `Invalid`: its [`Reason`], its
-//! message ([`FieldError::body`]) and the path of the field.
+//! A [`FieldError`] becomes one cause of a `Status` with reason `Invalid`: a [`Reason`], a message
+//! ([`FieldError::body`]) and the path of the field.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// Why a field was refused: the `reason` of a cause.
+/// Why a field was rejected: the `reason` of a status cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
     /// The field refers to something that does not exist.
     NotFound,
     /// The field must be present.
     Required,
-    /// The value occurs twice where it may occur once.
+    /// The value must be unique but is repeated.
     Duplicate,
-    /// The value breaks a rule.
+    /// The value violates a rule.
     Invalid,
-    /// The value is not one of the values allowed.
+    /// The value is not one of the allowed ones.
     NotSupported,
-    /// The field may not be set, or not be changed, here.
+    /// The field must not be set or changed here.
     Forbidden,
-    /// The text is too long.
+    /// The string is too long.
     TooLong,
     /// There are too many items.
     TooMany,
@@ -31,7 +31,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// The name a cause carries on the wire.
+    /// Returns the name on the wire.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::NotFound => "FieldValueNotFound",
@@ -46,7 +46,7 @@ impl Reason {
         }
     }
 
-    /// The words a message opens with.
+    /// Returns the start of the message.
     fn phrase(self) -> &'static str {
         match self {
             Self::NotFound => "Not found",
@@ -65,16 +65,16 @@ impl Reason {
     }
 }
 
-/// One fault of one field.
+/// One error in one field.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FieldError {
-    /// Why.
+    /// The kind of error.
     pub reason: Reason,
-    /// Where, as `spec.containers[0].name`; `<nil>` for the object as a whole.
+    /// The path, such as `spec.containers[0].name`; `<nil>` for the whole object.
     pub field: String,
-    /// What was there, if it is worth showing.
+    /// The rejected value, if messages show it.
     pub value: Option<Value>,
-    /// What would be right.
+    /// What would be valid.
     pub detail: String,
 }
 
@@ -88,7 +88,7 @@ impl FieldError {
         }
     }
 
-    /// The value breaks a rule.
+    /// The value violates a rule.
     pub(crate) fn invalid(
         field: impl Into<String>,
         value: impl Into<Value>,
@@ -111,12 +111,12 @@ impl FieldError {
         Self::new(Reason::Required, field, "".into(), detail.into())
     }
 
-    /// The field may not be set, or not be changed, here.
+    /// The field must not be set or changed here.
     pub(crate) fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(Reason::Forbidden, field, "".into(), detail.into())
     }
 
-    /// The value occurs twice.
+    /// The value is repeated.
     pub(crate) fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::new(Reason::Duplicate, field, value.into(), String::new())
     }
@@ -126,7 +126,7 @@ impl FieldError {
         Self::new(Reason::NotFound, field, value.into(), String::new())
     }
 
-    /// The value is none of `supported`.
+    /// The value is not one of `supported`.
     pub(crate) fn not_supported<S: AsRef<str>>(
         field: impl Into<String>,
         value: impl Into<Value>,
@@ -140,21 +140,21 @@ impl FieldError {
         Self::new(Reason::NotSupported, field, value.into(), detail)
     }
 
-    /// The text is longer than `max` bytes.
+    /// The string is longer than `max` bytes.
     pub(crate) fn too_long(field: impl Into<String>, max: i64) -> Self {
         let unit = if max == 1 { "byte" } else { "bytes" };
         let detail = format!("may not be more than {max} {unit}");
         Self::new(Reason::TooLong, field, "<value omitted>".into(), detail)
     }
 
-    /// There are `actual` items where `max` are allowed.
+    /// There are `actual` items but only `max` are allowed.
     pub(crate) fn too_many(field: impl Into<String>, actual: i64, max: i64) -> Self {
         let unit = if max == 1 { "item" } else { "items" };
         let detail = format!("must have at most {max} {unit}");
         Self::new(Reason::TooMany, field, actual.into(), detail)
     }
 
-    /// The message without the path: what a cause carries.
+    /// Returns the message without the path, as a status cause has it.
     pub(crate) fn body(&self) -> String {
         let mut text = self.reason.phrase().to_owned();
         if let (true, Some(value)) = (self.reason.shows_value(), &self.value) {
@@ -177,8 +177,8 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// All faults in one line: as the message of a `Status` with reason `Invalid` ends. Repeated
-/// faults are told once.
+/// Joins errors into one line, as in the message of a `Status` with reason `Invalid`. Repeated errors
+/// appear once.
 pub(crate) fn aggregate(errors: &[FieldError]) -> String {
     let mut lines: Vec<String> = Vec::with_capacity(errors.len());
     let mut seen = std::collections::BTreeSet::new();
@@ -194,10 +194,10 @@ pub(crate) fn aggregate(errors: &[FieldError]) -> String {
     }
 }
 
-/// A path to a field while walking an object: a list that lives on the stack and becomes text only
-/// when a fault is found.
+/// The path of a field during a walk: a linked list on the stack that is only formatted when an error
+/// is found.
 #[derive(Debug, Clone, Copy)]
-pub enum Path<'a> {
+pub(crate) enum Path<'a> {
     /// The object itself.
     Root,
     /// A path given as text.
@@ -211,18 +211,18 @@ pub enum Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// The field `name` below.
-    pub fn child(&'a self, name: &'a str) -> Self {
+    /// Returns the path of field `name`.
+    pub(crate) fn child(&'a self, name: &'a str) -> Self {
         Self::Child(self, name)
     }
 
-    /// The map entry `key` below.
-    pub fn key(&'a self, key: &'a str) -> Self {
+    /// Returns the path of map entry `key`.
+    pub(crate) fn key(&'a self, key: &'a str) -> Self {
         Self::Key(self, key)
     }
 
-    /// The item `index` below.
-    pub fn index(&'a self, index: usize) -> Self {
+    /// Returns the path of item `index`.
+    pub(crate) fn index(&'a self, index: usize) -> Self {
         Self::Index(self, index)
     }
 
@@ -280,7 +280,7 @@ impl From<&Path<'_>> for String {
     }
 }
 
-/// A value as messages show it: text in quotes, numbers in their shortest form, the rest as JSON.
+/// Formats a value as messages show it: quoted strings, shortest numbers, anything else as JSON.
 fn show(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
@@ -293,7 +293,7 @@ fn show(value: &Value) -> String {
     }
 }
 
-/// Text in double quotes with the escapes a Go client prints.
+/// Quotes a string as Go's `%q` does.
 pub(crate) fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -318,7 +318,7 @@ pub(crate) fn quote(text: &str) -> String {
     out
 }
 
-/// A float in its shortest decimal form; exponents appear below 1e-4 and from 1e21.
+/// Formats a float as Go does: shortest form, with an exponent below 1e-4 and from 1e21.
 pub(crate) fn float(n: f64) -> String {
     if n == 0.0 {
         return if n.is_sign_negative() {
@@ -350,7 +350,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn paths_read_as_clients_print_them() {
+    fn paths_format_as_in_kubernetes() {
         let spec = Path::Root.child("spec").to_string();
         assert_eq!(spec, "spec");
         let root = Path::Root;
@@ -363,7 +363,7 @@ mod tests {
 
     /// Proves errors/invalid.
     #[test]
-    fn bodies_show_values_as_clients_know_them() {
+    fn messages_match_kubernetes() {
         let cases = [
             (FieldError::required("a", ""), "a: Required value"),
             (
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn several_faults_stand_in_brackets_and_repeats_once() {
+    fn aggregate_uses_brackets_and_drops_repeats() {
         let a = FieldError::required("a", "");
         let b = FieldError::required("b", "");
         assert_eq!(aggregate(std::slice::from_ref(&a)), "a: Required value");

@@ -1,24 +1,24 @@
-//! The faults of form a body is told of: fields it names twice, or that nobody knows. However many a
-//! client sends, and however long their names are, what is told of them has a bound.
+//! A bounded list of field paths, for reporting unknown and duplicate fields. However many of them a
+//! client sends and however long their names are, the report stays small.
 
-/// How many are told.
+/// The maximum number of paths.
 pub(crate) const MAX_PATHS: usize = 100;
 
-/// How much of the path of one is told, in characters: as much as all warnings of an answer hold, so
-/// that a warning loses nothing by it.
+/// The maximum length of a path in characters. All warnings of a response together hold as much, so
+/// this never truncates a warning further.
 pub(crate) const MAX_PATH_LEN: usize = 4 * 1024;
 
-/// The paths of such fields, in the order they were found.
+/// Paths in the order in which they were found.
 #[derive(Debug, Default)]
 pub(crate) struct FieldPaths(Vec<String>);
 
 impl FieldPaths {
-    /// Whether no more are told, so that nobody need make up their paths.
+    /// Returns true if further paths would be dropped, so that callers need not build them.
     pub(crate) fn is_full(&self) -> bool {
         self.0.len() >= MAX_PATHS
     }
 
-    /// Adds the path that these pieces make, if there is room.
+    /// Adds the path formed by `pieces`, unless the list is full.
     pub(crate) fn add<'a>(&mut self, pieces: impl IntoIterator<Item = &'a str>) {
         if !self.is_full() {
             self.0.push(joined(pieces));
@@ -30,7 +30,7 @@ impl FieldPaths {
     }
 }
 
-/// The pieces as one text, as far as it is told.
+/// Joins pieces up to [`MAX_PATH_LEN`].
 fn joined<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
     let mut text = String::new();
     let mut room = MAX_PATH_LEN;
@@ -45,9 +45,9 @@ fn joined<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
     text
 }
 
-/// The first `most` characters of a text.
-pub(crate) fn clip(text: &str, most: usize) -> &str {
-    match text.char_indices().nth(most) {
+/// Returns the first `max` characters of a string.
+pub(crate) fn clip(text: &str, max: usize) -> &str {
+    match text.char_indices().nth(max) {
         Some((end, _)) => text.get(..end).unwrap_or(text),
         None => text,
     }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_told_up_to_its_bound() {
+    fn long_paths_are_truncated() {
         let mut paths = FieldPaths::default();
         paths.add(["a", ".", "b"]);
         let long = "ä".repeat(MAX_PATH_LEN);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_paths_are_told_and_no_more() {
+    fn number_of_paths_is_limited() {
         let mut paths = FieldPaths::default();
         for _ in 0..MAX_PATHS {
             assert!(!paths.is_full());

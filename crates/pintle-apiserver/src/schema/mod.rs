@@ -1,19 +1,18 @@
-//! What the server knows about the shape of objects: how fields are typed, pruned, defaulted and
-//! checked. Everything here is a pure function over [`serde_json::Value`]: no clock, no store, no
-//! input or output.
+//! Schemas: how fields are typed, pruned, defaulted and validated.
 //!
-//! - [`builtin`]: tables of the kinds that need no definition.
-//! - [`typed`]: their objects, read and written as a typed server would.
-//! - [`defaults`]: what their fields hold when nobody says.
-//! - [`prepare`]: what the server sets when they are created.
-//! - [`rules`]: what no schema tells about them.
-//! - [`faults`]: which fields a body names twice or nobody knows, as far as it is told.
-//! - [`field`]: one fault of one field, worded as clients know it.
-//! - [`structural`]: the schema a custom resource definition carries, and what it does to objects.
+//! Everything here is a pure function over [`serde_json::Value`], without clock, store or I/O.
+//!
+//! - [`builtin`]: tables of built-in kinds.
+//! - [`typed`]: decoding built-in kinds as a typed server would.
+//! - [`defaults`]: default values of built-in kinds.
+//! - [`prepare`]: what the server sets on create.
+//! - [`rules`]: validation beyond the schema.
+//! - [`field`]: field errors with Kubernetes' wording.
+//! - [`field_paths`]: bounded reports of unknown and duplicate fields.
+//! - [`structural`]: schemas of custom resources.
 
 pub(crate) mod builtin;
 pub(crate) mod defaults;
-
 pub(crate) mod field;
 pub(crate) mod field_paths;
 pub(crate) mod prepare;
@@ -23,8 +22,8 @@ pub(crate) mod typed;
 
 /// The maximum nesting of an object, counted in containers.
 ///
-/// `serde_json` refuses to read anything deeper: such an object could be stored but never decoded
-/// again. The limit also bounds the recursive walks of this crate.
+/// `serde_json` refuses to decode anything deeper, so such an object could be stored but never read
+/// again. The limit also bounds the recursive walks in this crate.
 pub(crate) const MAX_DEPTH: usize = 127;
 
 /// Returns the nesting of a value: 0 for a scalar, 1 for `[]`, 2 for `[[]]` and `[[1]]`.
@@ -65,7 +64,7 @@ mod tests {
 
     /// Proves errors/depth.
     #[test]
-    fn depth_limit_is_what_serde_json_reads() {
+    fn depth_limit_matches_serde_json() {
         for leaf in [json!({}), json!([]), json!(1)] {
             let mut value = leaf;
             loop {

@@ -1,12 +1,12 @@
-//! One example of each part.
+//! One example per module.
 
 use serde_json::json;
 
 #[test]
-fn a_protobuf_body_becomes_an_object() {
+fn protobuf_body_decodes_to_an_object() {
     use crate::codec::protobuf;
 
-    // ConfigMap "a", as a client writes it.
+    // ConfigMap "a" as a client encodes it.
     let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x05\x0a\x03\x0a\x01a";
     let object = protobuf::decode(body, None).unwrap();
     assert_eq!(object["kind"], "ConfigMap");
@@ -14,7 +14,7 @@ fn a_protobuf_body_becomes_an_object() {
 }
 
 #[test]
-fn a_structural_schema_prunes_defaults_and_validates() {
+fn structural_schema_prunes_defaults_and_validates() {
     use crate::schema::structural::Structural;
 
     let schema = Structural::check(
@@ -45,7 +45,7 @@ fn a_structural_schema_prunes_defaults_and_validates() {
 }
 
 #[test]
-fn quantities_have_one_spelling() {
+fn quantities_become_canonical() {
     use crate::schema::typed::quantity::canonical;
 
     assert_eq!(canonical("0.5").unwrap(), "500m");
@@ -54,7 +54,7 @@ fn quantities_have_one_spelling() {
 }
 
 #[test]
-fn an_object_is_read_as_its_type() {
+fn built_in_object_is_decoded_as_its_type() {
     use crate::schema::{builtin, typed};
 
     let service = builtin::kind("", "v1", "Service").unwrap();
@@ -72,7 +72,7 @@ fn an_object_is_read_as_its_type() {
 }
 
 #[test]
-fn a_new_pod_is_pending() {
+fn new_pod_is_pending() {
     use crate::schema::{builtin, prepare};
 
     let mut pod = json!({ "spec": { "containers": [] }, "status": { "phase": "Running" } });
@@ -85,18 +85,18 @@ fn a_new_pod_is_pending() {
 }
 
 #[test]
-fn a_fault_names_its_field() {
+fn field_error_names_its_field() {
     use crate::schema::field::FieldError;
 
-    let fault = FieldError::invalid("spec.replicas", -1, "must be greater than or equal to 0");
+    let error = FieldError::invalid("spec.replicas", -1, "must be greater than or equal to 0");
     assert_eq!(
-        fault.to_string(),
+        error.to_string(),
         "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
     );
 }
 
 #[test]
-fn the_tables_know_kinds_and_resources() {
+fn tables_contain_kinds_and_resources() {
     use crate::schema::builtin;
 
     let deployment = builtin::kind("apps", "v1", "Deployment").unwrap();
@@ -109,19 +109,19 @@ fn the_tables_know_kinds_and_resources() {
 }
 
 #[test]
-fn a_container_needs_an_image() {
+fn container_needs_an_image() {
     use crate::schema::{builtin, rules};
 
     let pod = json!({ "spec": { "containers": [{ "name": "c" }] } });
-    let faults = rules::create(&pod, builtin::kind("", "v1", "Pod").unwrap());
+    let errors = rules::create(&pod, builtin::kind("", "v1", "Pod").unwrap());
     assert_eq!(
-        faults[0].to_string(),
+        errors[0].to_string(),
         "spec.containers[0].image: Required value"
     );
 }
 
 #[test]
-fn a_deployment_gets_its_defaults() {
+fn deployment_gets_its_defaults() {
     use crate::schema::{builtin, defaults, typed};
 
     let ty = builtin::kind("apps", "v1", "Deployment").unwrap();
@@ -137,7 +137,7 @@ fn a_deployment_gets_its_defaults() {
 }
 
 #[test]
-fn a_set_is_made_of_paths() {
+fn field_set_is_built_from_paths() {
     use crate::patch::apply::FieldSet;
 
     let set = FieldSet::of(&[&["status"], &["metadata", "labels"]]);
@@ -145,7 +145,7 @@ fn a_set_is_made_of_paths() {
 }
 
 #[test]
-fn who_applies_another_value_is_told_whose_it_is() {
+fn apply_conflict_names_the_owner() {
     use crate::patch::apply::{self, FieldSet, Shape, Write};
     use crate::schema::builtin;
 
@@ -172,7 +172,7 @@ fn who_applies_another_value_is_told_whose_it_is() {
 }
 
 #[test]
-fn a_merge_patch_replaces_lists() {
+fn merge_patch_replaces_lists() {
     use crate::patch::merge;
 
     let mut object = json!({ "spec": { "a": 1, "b": 2, "list": [1, 2] } });
@@ -181,7 +181,7 @@ fn a_merge_patch_replaces_lists() {
 }
 
 #[test]
-fn a_strategic_patch_merges_lists_by_key() {
+fn strategic_patch_merges_lists_by_key() {
     use crate::patch::strategic;
     use crate::schema::builtin;
 
@@ -194,7 +194,7 @@ fn a_strategic_patch_merges_lists_by_key() {
 }
 
 #[test]
-fn a_json_patch_is_a_list_of_steps() {
+fn json_patch_applies_operations() {
     use crate::patch::json;
 
     let mut object = json!({ "spec": { "replicas": 1 } });

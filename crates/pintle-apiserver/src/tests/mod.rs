@@ -1,4 +1,4 @@
-//! Tests of more than one part.
+//! Tests that span modules.
 
 mod examples;
 mod recorded;

@@ -1,5 +1,4 @@
-//! What a kube-apiserver of the pinned version made of a series of random writes, step by step,
-//! and what we make of them.
+//! Replays writes that were recorded on a kube-apiserver of the pinned version, and compares results.
 
 use serde_json::{Value, json};
 
@@ -13,7 +12,7 @@ use crate::{
 
 const API_VERSION: &str = "apps/v1";
 
-/// The object without what differs from run to run.
+/// Removes what differs from run to run.
 fn plain(object: &Value) -> Value {
     let mut object = object.clone();
     let metadata = object["metadata"].as_object_mut().unwrap();
@@ -72,7 +71,7 @@ fn step(live: &Value, step: &Value) -> Result<Value, String> {
 
 /// Proves patch/strategic, apply/ownership, apply/updates-take-over, objects/defaults.
 #[test]
-fn random_writes_end_as_they_did_on_the_pinned_server() {
+fn recorded_writes_have_the_same_result() {
     let series: Vec<Value> =
         serde_json::from_str(include_str!("../../tests/fixtures/deployments.json")).unwrap();
     for (s, series) in series.iter().enumerate() {
@@ -93,9 +92,9 @@ fn random_writes_end_as_they_did_on_the_pinned_server() {
     }
 }
 
-/// Faults as causes: reason, field and message, in no order.
-fn causes(faults: &[FieldError]) -> Vec<Value> {
-    let each = faults
+/// Formats errors as status causes: reason, field and message, sorted.
+fn causes(errors: &[FieldError]) -> Vec<Value> {
+    let each = errors
         .iter()
         .map(|e| json!([e.reason.as_str(), e.field, e.body()]));
     sorted(each.collect())
@@ -112,7 +111,7 @@ fn schemas() -> Value {
 
 /// Proves crd/schema.
 #[test]
-fn custom_objects_are_refused_as_the_pinned_server_refused_them() {
+fn recorded_objects_get_the_same_errors() {
     let recorded = &schemas()["objects"];
     let schema = Structural::check(&recorded["schema"], "s", true).unwrap();
     for (i, case) in recorded["cases"].as_array().unwrap().iter().enumerate() {
@@ -127,13 +126,13 @@ fn custom_objects_are_refused_as_the_pinned_server_refused_them() {
 
 /// Proves crd/validated.
 #[test]
-fn definitions_are_refused_as_the_pinned_server_refused_them() {
+fn recorded_schemas_get_the_same_errors() {
     for case in schemas()["definitions"].as_array().unwrap() {
         let at = "spec.validation.openAPIV3Schema";
-        let faults = Structural::check(&case["schema"], at, false)
+        let errors = Structural::check(&case["schema"], at, false)
             .err()
             .unwrap_or_default();
         let wanted = sorted(case["causes"].as_array().unwrap().clone());
-        assert_eq!(causes(&faults), wanted, "{}", case["schema"]);
+        assert_eq!(causes(&errors), wanted, "{}", case["schema"]);
     }
 }

@@ -1,9 +1,9 @@
-//! What the server knows of the kinds that need no definition: their types, field by field, the
-//! resources they are served as, and the objects every server begins with.
+//! Tables of built-in kinds: their types, the resources they are served as, and the objects that every
+//! server starts with.
 //!
-//! All are tables written by `cargo xtask generate` from one pinned version of Kubernetes, read
-//! lazily: the first question indexes the lines (well below a millisecond), and a type is parsed
-//! when it is first asked for.
+//! `cargo xtask generate` writes the tables from a pinned version of Kubernetes. They are read lazily:
+//! the first access indexes the lines, which takes well under a millisecond, and each type is parsed on
+//! first use.
 
 mod resources;
 mod seeds;
@@ -15,5 +15,5 @@ pub(crate) use self::types::{
     Field, FieldType, Leaf, ListType, PatchStrategy, ProtoTarget, Type, TypeRef, kind, named, types,
 };
 
-/// The version of Kubernetes the tables were taken from.
+/// The Kubernetes version that the tables come from.
 pub(crate) const KUBERNETES_VERSION: &str = "v1.36.4";

@@ -1,10 +1,10 @@
-//! Which resources are served, and how.
+//! The resources that are served.
 
 use std::sync::LazyLock;
 
 static TABLE: &str = include_str!("../tables/resources.txt");
 
-/// One version of one group, with its resources in the order discovery lists them.
+/// One version of one group. Resources are in discovery order.
 #[derive(Debug)]
 pub(crate) struct GroupVersion {
     /// The group; empty for the core group.
@@ -15,7 +15,7 @@ pub(crate) struct GroupVersion {
     pub resources: Vec<Resource>,
 }
 
-/// One resource of a group and version.
+/// A resource in one group version.
 #[derive(Debug)]
 pub(crate) struct Resource {
     /// The group; empty for the core group.
@@ -24,48 +24,48 @@ pub(crate) struct Resource {
     pub version: &'static str,
     /// The name in URLs: `deployments`.
     pub plural: &'static str,
-    /// The name people may say: `deployment`.
+    /// The singular name: `deployment`.
     pub singular: &'static str,
     /// The kind of its objects.
     pub kind: &'static str,
-    /// Whether its objects live in namespaces.
+    /// True if objects are namespaced.
     pub namespaced: bool,
-    /// What can be done with it, sorted.
+    /// Supported verbs, sorted.
     pub verbs: Vec<&'static str>,
-    /// What people type instead.
+    /// Abbreviations for the command line.
     pub short_names: Vec<&'static str>,
-    /// Which sets it belongs to: `all`.
+    /// Categories such as `all`.
     pub categories: Vec<&'static str>,
-    /// The hash of its storage version, if it is stored.
+    /// The storage version hash; `None` for resources that are not stored.
     pub storage_version_hash: Option<&'static str>,
-    /// What stands below an object.
+    /// Subresources.
     pub subresources: Vec<Subresource>,
 }
 
-/// Something below an object: `deployments/scale`.
+/// A subresource: `deployments/scale`.
 #[derive(Debug)]
 pub(crate) struct Subresource {
-    /// The name after the object's: `scale`.
+    /// The last path segment: `scale`.
     pub name: &'static str,
-    /// The group of what is exchanged, where it differs from the resource's.
+    /// The group of the exchanged kind, if it differs from the resource's.
     pub group: Option<&'static str>,
-    /// The version of what is exchanged, where it differs from the resource's.
+    /// The version of the exchanged kind, if it differs from the resource's.
     pub version: Option<&'static str>,
-    /// The kind of what is exchanged.
+    /// The exchanged kind.
     pub kind: &'static str,
-    /// What can be done with it, sorted.
+    /// Supported verbs, sorted.
     pub verbs: Vec<&'static str>,
 }
 
 impl Resource {
-    /// The subresource of that name.
+    /// Returns the subresource of that name.
     pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources
             .iter()
             .find(|subresource| subresource.name == name)
     }
 
-    /// True if objects of this resource are stored, rather than answered and forgotten.
+    /// Returns true if objects of this resource are stored.
     pub(crate) fn stored(&self) -> bool {
         self.storage_version_hash.is_some()
     }
@@ -73,12 +73,12 @@ impl Resource {
 
 static ALL: LazyLock<Vec<GroupVersion>> = LazyLock::new(|| parse(TABLE));
 
-/// Every group and version, in the order of discovery: the core group first.
+/// Returns every group version in discovery order, the core group first.
 pub(crate) fn group_versions() -> &'static [GroupVersion] {
     &ALL
 }
 
-/// The resource of that name.
+/// Looks up a resource.
 pub(crate) fn resource(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
     let all = ALL
         .iter()
@@ -160,7 +160,7 @@ mod tests {
 
     /// Proves discovery/resources.
     #[test]
-    fn resources_know_their_names_verbs_and_subresources() {
+    fn resources_have_names_verbs_and_subresources() {
         let deployments = resource("apps", "v1", "deployments").unwrap();
         assert_eq!(deployments.short_names, ["deploy"]);
         assert_eq!(deployments.categories, ["all"]);
@@ -177,7 +177,7 @@ mod tests {
 
     /// Proves discovery/resources.
     #[test]
-    fn every_group_the_pinned_server_serves_is_there() {
+    fn all_upstream_groups_are_present() {
         let groups: Vec<&str> = group_versions().iter().map(|gv| gv.group).collect();
         for group in [
             "",

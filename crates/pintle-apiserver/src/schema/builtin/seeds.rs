@@ -1,19 +1,19 @@
-//! The objects a kube-apiserver creates when it starts: RBAC's roles and bindings, the priority
-//! classes of the system, and an `APIService` for each group and version.
+//! Objects that kube-apiserver creates at startup: RBAC roles and bindings, system priority classes,
+//! and an `APIService` per group version.
 //!
-//! The table holds them as they are stored, with placeholders for what differs between servers, so
-//! that a server begins with them without decoding, checking or encoding any.
+//! The table holds them in stored form, with placeholders for what differs between servers, so a server
+//! starts without decoding, validating or encoding any of them.
 
 static TABLE: &str = include_str!("../tables/seeds.txt");
 
-/// What stands for the object's uid.
+/// Placeholder for the object's UID.
 const UID: &str = "$uid";
-/// What stands for the moment the server started.
+/// Placeholder for the server's start time.
 const TIME: &str = "$time";
-/// What stands for who manages the object's fields.
+/// Placeholder for `managedFields`.
 const MANAGERS: &str = "$managers";
 
-/// An object of the table.
+/// An object in the table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seed {
     /// The group and the plural of its resource.
@@ -26,13 +26,13 @@ pub(crate) struct Seed {
 }
 
 impl Seed {
-    /// Its labels.
+    /// Returns the object's labels.
     pub(crate) fn labels(&self) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
         let pairs = self.labels.split(',');
         pairs.filter_map(|pair| pair.split_once('='))
     }
 
-    /// The object as it is stored, without its type and version.
+    /// Returns the object in stored form, without its type and `resourceVersion`.
     pub(crate) fn content(&self, uid: &str, time: &str) -> String {
         self.content
             .replace(MANAGERS, self.managers)
@@ -41,7 +41,7 @@ impl Seed {
     }
 }
 
-/// Every object of the table, in its order.
+/// Iterates over the objects in the order of the table.
 pub(crate) fn seeds() -> impl Iterator<Item = Seed> {
     let mut resource = ("", "");
     let mut managers: Vec<&'static str> = Vec::new();

@@ -1,4 +1,4 @@
-//! The types of built-in kinds.
+//! The Go types of built-in kinds, with their JSON and protobuf encodings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,158 +6,157 @@ use std::sync::{LazyLock, OnceLock};
 
 static TABLE: &str = include_str!("../tables/types.txt");
 
-/// A type, by reference: cheap to copy and to compare.
+/// A reference to a type; cheap to copy and compare.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TypeRef(usize);
 
-/// One type: what its JSON holds, and how its protobuf message spells it.
+/// A type and its JSON and protobuf encodings.
 #[derive(Debug)]
 pub(crate) struct Type {
     /// The short name: `Pod`.
     pub name: &'static str,
-    /// The package in OpenAPI's spelling: `io.k8s.api.core.v1`.
+    /// The package as OpenAPI names it: `io.k8s.api.core.v1`.
     pub package: &'static str,
-    /// Group, version and kind, if it is one that can stand alone.
+    /// Group, version and kind of a top-level type.
     pub kind: Option<(&'static str, &'static str, &'static str)>,
-    /// Set for the types that encode themselves: they have no fields to look at.
+    /// Set for types with a custom encoding, whose fields are opaque.
     pub leaf: Option<Leaf>,
-    /// Whether the whole is one value to server-side apply.
+    /// True if server-side apply treats the type as one value.
     pub atomic: bool,
-    /// Unions, as OpenAPI spells them.
+    /// Unions in OpenAPI form.
     pub unions: Option<&'static str>,
-    /// Whether it is a type of OpenAPI: false if its fields only ever stand inside others.
+    /// True if OpenAPI lists the type; false if it is only ever inlined into others.
     pub public: bool,
-    /// The fields of its JSON, sorted by name.
+    /// JSON fields, sorted by name.
     pub fields: Vec<Field>,
-    /// Literals its fields default to, as the published schemas tell them; zero values that a
-    /// field holds anyway are not among them.
+    /// Default literals from the published schemas, except zero values that the field has anyway.
     pub defaults: Vec<(&'static str, serde_json::Value)>,
-    /// The fields of its protobuf message, sorted by number.
+    /// Protobuf fields, sorted by number.
     pub numbers: Vec<(u32, ProtoTarget)>,
 }
 
-/// Where a protobuf field goes.
+/// Where a protobuf field is decoded to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProtoTarget {
-    /// To the field at this place in [`Type::fields`].
+    /// The field at this index of [`Type::fields`].
     Field(usize),
-    /// A message whose fields stand inline in JSON.
+    /// A message whose fields are inlined in JSON.
     Inline(TypeRef),
 }
 
-/// One field of a type.
+/// A field of a type.
 #[derive(Debug, Clone)]
-// Each is a fact of its own about how the field is encoded.
+// Independent properties of the encoding.
 #[allow(clippy::struct_excessive_bools)]
 pub(crate) struct Field {
-    /// The name in JSON.
+    /// The JSON name.
     pub name: &'static str,
     /// The type.
     pub ty: FieldType,
-    /// True if absent and zero are told apart.
+    /// True if absent and zero are distinct.
     pub pointer: bool,
-    /// True if an encoder leaves an empty value out (structs are never empty).
+    /// True if an encoder omits an empty value (`omitempty`; structs are never empty).
     pub omit_empty: bool,
-    /// True if an encoder leaves a zero value out, structs included.
+    /// True if an encoder omits a zero value, including structs (`omitzero`).
     pub omit_zero: bool,
-    /// True if OpenAPI lists it as required.
+    /// True if OpenAPI lists the field as required.
     pub required: bool,
-    /// How server-side apply sees the list.
+    /// How server-side apply treats the list.
     pub list_type: Option<ListType>,
-    /// What tells items of a list of type map apart.
+    /// The keys of a list of type `map`.
     pub list_map_keys: Vec<&'static str>,
-    /// Whether the map or struct is one value to server-side apply.
+    /// True if server-side apply treats the map or struct as one value.
     pub atomic: bool,
-    /// How strategic merge patches treat it.
+    /// How a strategic merge patch treats the field.
     pub patch_strategy: PatchStrategy,
-    /// What tells items apart in a strategic merge patch.
+    /// The merge key of a strategic merge patch.
     pub patch_merge_key: Option<&'static str>,
-    /// The values allowed, if they are listed.
+    /// The enum of allowed values, if there is one.
     pub allowed: Vec<&'static str>,
-    /// The values allowed for each item of a list, if they are listed.
+    /// The enum of allowed values for list items, if there is one.
     pub allowed_items: Vec<&'static str>,
-    /// The default OpenAPI tells, as JSON: zero values included.
+    /// The OpenAPI default as JSON, including zero values.
     pub default: Option<&'static str>,
 }
 
 /// The type of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FieldType {
-    /// Text.
+    /// A string.
     String,
-    /// A whole number of 32 bits.
+    /// A 32-bit integer.
     Int32,
-    /// A whole number of 64 bits.
+    /// A 64-bit integer.
     Int64,
-    /// True or false.
+    /// A boolean.
     Bool,
-    /// A number.
+    /// A floating-point number.
     Double,
-    /// Bytes, in base64.
+    /// Bytes, encoded in base64.
     Bytes,
     /// A list.
     List(Box<FieldType>),
-    /// A list that is a message of its own in protobuf.
+    /// A list that is a separate message in protobuf.
     Wrapped(Box<FieldType>),
-    /// A map from text.
+    /// A map with string keys.
     Map(Box<FieldType>),
     /// Another type.
     Named(TypeRef),
 }
 
-/// The types that encode themselves.
+/// Types with a custom encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leaf {
-    /// An amount: `500m`, `1Gi`.
+    /// A quantity: `500m`, `1Gi`.
     Quantity,
-    /// A number or a text.
+    /// An integer or a string.
     IntOrString,
-    /// A moment, to the second.
+    /// A timestamp in seconds.
     Time,
-    /// A moment, to the microsecond.
+    /// A timestamp in microseconds.
     MicroTime,
-    /// A span: `1h0m0s`.
+    /// A duration: `1h0m0s`.
     Duration,
     /// Any object.
     RawExtension,
-    /// A set of fields.
+    /// A set of fields (`FieldsV1`).
     Fields,
     /// Any JSON.
     Json,
-    /// A schema, or a list of them.
+    /// A schema or a list of schemas.
     SchemaOrArray,
-    /// A schema, or true or false.
+    /// A schema or a boolean.
     SchemaOrBool,
-    /// A schema, or a list of names.
+    /// A schema or a list of strings.
     SchemaOrStringArray,
-    /// Whatever a patch holds.
+    /// The body of a patch.
     Patch,
 }
 
-/// How server-side apply sees a list.
+/// How server-side apply treats a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListType {
-    /// One value.
+    /// As one value.
     Atomic,
-    /// Each value once.
+    /// As a set of unique values.
     Set,
-    /// Items by key.
+    /// As items identified by keys.
     Map,
 }
 
-/// How strategic merge patches treat a field.
+/// How a strategic merge patch treats a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PatchStrategy {
     /// A list is merged instead of replaced.
     pub merge: bool,
     /// A map is replaced instead of merged.
     pub replace: bool,
-    /// `$retainKeys` says which fields of the map stay.
+    /// `$retainKeys` selects the fields of the map that stay.
     pub retain_keys: bool,
 }
 
 impl FieldType {
-    /// The type it names.
+    /// Returns the type it refers to.
     pub(crate) fn named(&self) -> Option<TypeRef> {
         match self {
             Self::Named(ty) => Some(*ty),
@@ -167,13 +166,13 @@ impl FieldType {
 }
 
 impl TypeRef {
-    /// The type itself.
+    /// Returns the type, parsing it on first use.
     pub(crate) fn get(self) -> &'static Type {
         let entry = &table().entries[self.0];
         entry.parsed.get_or_init(|| table().parse(entry))
     }
 
-    /// The field of that name.
+    /// Returns the field of that name.
     pub(crate) fn field(self, name: &str) -> Option<&'static Field> {
         let fields = &self.get().fields;
         let at = fields
@@ -182,12 +181,12 @@ impl TypeRef {
         fields.get(at)
     }
 
-    /// Its place in the table: a small number, different for each type.
+    /// Returns the index in the table, unique per type.
     pub(crate) fn index(self) -> usize {
         self.0
     }
 
-    /// The name OpenAPI knows it by: `io.k8s.api.core.v1.Pod`.
+    /// Returns the OpenAPI name: `io.k8s.api.core.v1.Pod`.
     pub(crate) fn schema_name(self) -> String {
         let ty = self.get();
         format!("{}.{}", ty.package, ty.name)
@@ -200,7 +199,7 @@ impl fmt::Debug for TypeRef {
     }
 }
 
-/// The type of a kind.
+/// Looks up the type of a kind.
 pub(crate) fn kind(group: &str, version: &str, kind: &str) -> Option<TypeRef> {
     let table = table();
     let at = table
@@ -210,7 +209,7 @@ pub(crate) fn kind(group: &str, version: &str, kind: &str) -> Option<TypeRef> {
     Some(table.kinds[at].1)
 }
 
-/// A type by the name OpenAPI knows it by.
+/// Looks up a type by its OpenAPI name.
 pub(crate) fn named(name: &str) -> Option<TypeRef> {
     let (package, name) = name.rsplit_once('.')?;
     let table = table();
@@ -218,18 +217,18 @@ pub(crate) fn named(name: &str) -> Option<TypeRef> {
     table.find(&format!("{package}.{name}"))
 }
 
-/// Every type, in the order of the table.
+/// Iterates over all types in the order of the table.
 pub(crate) fn types() -> impl Iterator<Item = TypeRef> {
     (0..table().entries.len()).map(TypeRef)
 }
 
 type Kind = (&'static str, &'static str, &'static str);
 
-/// The table, indexed by line.
+/// The indexed table.
 struct Table {
     packages: Vec<&'static str>,
     entries: Vec<Entry>,
-    /// `9.Pod` → place in `entries`.
+    /// Maps `9.Pod` to an index in `entries`.
     names: BTreeMap<&'static str, usize>,
     kinds: Vec<(Kind, TypeRef)>,
 }
@@ -352,7 +351,7 @@ impl Table {
             let literal = field.default.filter(|literal| {
                 field.pointer || !matches!(*literal, "\"\"" | "0" | "false" | "{}")
             });
-            // A struct behind a pointer is not made to hold its own defaults.
+            // A nil struct pointer is not allocated to hold its defaults.
             let scalar = field.ty.named().is_none();
             let parsed = literal
                 .filter(|_| scalar)
@@ -452,7 +451,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_table_is_understood() {
+    fn every_table_line_parses() {
         for ty in types() {
             let lines = table().entries[ty.0].body.lines().count();
             let parsed = ty.get();
@@ -467,7 +466,7 @@ mod tests {
 
     /// Proves patch/merge-keys.
     #[test]
-    fn merge_keys_and_list_map_keys_are_kept_apart() {
+    fn merge_key_and_list_map_keys_may_differ() {
         let container = named("io.k8s.api.core.v1.Container").unwrap();
         let ports = container.field("ports").unwrap();
         assert_eq!(ports.patch_merge_key, Some("containerPort"));
@@ -477,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn inlined_fields_stand_in_their_holder() {
+    fn inlined_fields_belong_to_the_outer_type() {
         let volume = named("io.k8s.api.core.v1.Volume").unwrap();
         assert!(volume.field("name").is_some());
         assert!(volume.field("emptyDir").is_some());
@@ -491,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_found() {
+    fn kinds_are_found_by_group_version_kind() {
         let pod = kind("", "v1", "Pod").unwrap();
         assert_eq!(pod.schema_name(), "io.k8s.api.core.v1.Pod");
         assert_eq!(pod.get().kind, Some(("", "v1", "Pod")));

@@ -9,13 +9,13 @@
 use std::{iter::Peekable, str::Chars, thread};
 
 /// The maximum length of an expression, in characters.
-const MOST_CHARACTERS: usize = 100_000;
+const MAX_CHARACTERS: usize = 100_000;
 
 /// The maximum nesting of an expression.
-const MOST_LEVELS: usize = 250;
+const MAX_LEVELS: usize = 250;
 
-/// The stack that one level takes while parsing and while evaluating, in bytes. Measured in debug
-/// builds, where one bracket takes 170 KiB of the parser and 55 KiB of the interpreter, plus a margin.
+/// Stack bytes per nesting level while parsing and evaluating. In debug builds one bracket was measured
+/// at 170 KiB in the parser and 55 KiB in the interpreter; these values add a margin.
 pub(super) const PARSING: usize = 192 * 1024;
 pub(super) const EVALUATING: usize = 64 * 1024;
 
@@ -29,12 +29,12 @@ const MARGIN: usize = 2 * 1024 * 1024;
 ///
 /// # Errors
 ///
-/// The message of cel-go, if the expression exceeds a limit.
+/// Returns cel-go's message if the expression exceeds a limit.
 pub(super) fn levels(expression: &str) -> Result<usize, String> {
     let size = expression.chars().count();
-    if size > MOST_CHARACTERS {
+    if size > MAX_CHARACTERS {
         return Err(format!(
-            "ERROR: <input>:-1:0: expression code point size exceeds limit: size: {size}, limit {MOST_CHARACTERS}"
+            "ERROR: <input>:-1:0: expression code point size exceeds limit: size: {size}, limit {MAX_CHARACTERS}"
         ));
     }
     let levels = height(expression).unwrap_or_else(|| {
@@ -42,7 +42,7 @@ pub(super) fn levels(expression: &str) -> Result<usize, String> {
         let is_word = |c: &char| c.is_ascii_alphanumeric();
         expression.chars().filter(|c| !is_word(c)).count()
     });
-    if levels > MOST_LEVELS {
+    if levels > MAX_LEVELS {
         return Err("ERROR: <input>:-1:0: max recursion depth exceeded".to_owned());
     }
     Ok(levels)

@@ -1,8 +1,8 @@
-//! Rules in CEL: `x-kubernetes-validations`.
+//! CEL rules: `x-kubernetes-validations`.
 //!
-//! Each schema with rules is compiled on its own, without the rules of those below it: so each
-//! rule is asked at its place, with the value there before and now, and told with its own path. A
-//! rule beyond the [`bounds`] is never parsed.
+//! The rules of each schema are compiled separately from those of its subschemas, so that each rule is
+//! evaluated at its own path with the old and new value there. Rules that exceed the [`bounds`] are
+//! never parsed.
 
 use std::sync::{Arc, LazyLock};
 
@@ -14,22 +14,22 @@ use serde_json::{Map, Value, json};
 use super::{bounds, lists::OldItems, node::Node};
 use crate::schema::field::{FieldError, Path, Reason};
 
-/// The rules of one schema.
+/// The compiled rules of one schema.
 #[derive(Clone)]
 pub(crate) struct Rules {
-    /// `None` if one of them was refused.
+    /// `None` if one of the rules was rejected.
     compiled: Option<Arc<CompiledSchema>>,
-    refused: Vec<Fault>,
+    rejected: Vec<RuleError>,
     /// The nesting of the deepest expression.
     pub(super) levels: usize,
 }
 
 /// A rule that exceeds a limit or does not compile.
 #[derive(Debug, Clone)]
-pub(super) struct Fault {
+pub(super) struct RuleError {
     /// Its index among the rules of its schema.
     pub(super) rule: usize,
-    /// The faulty expression: `rule` or `messageExpression`.
+    /// The offending expression: `rule` or `messageExpression`.
     pub(super) field: &'static str,
     pub(super) why: String,
 }
@@ -43,17 +43,17 @@ impl std::fmt::Debug for Rules {
 static VALIDATOR: LazyLock<Validator> = LazyLock::new(Validator::new);
 
 impl Rules {
-    /// Compiles the rules of a schema; nothing if it has none.
+    /// Compiles the rules of a schema. Returns `None` if it has none.
     pub(super) fn of(schema: &Map<String, Value>, root: bool) -> Option<Self> {
         let rules = schema.get("x-kubernetes-validations")?;
         if rules.as_array().is_none_or(Vec::is_empty) {
             return None;
         }
         let mut alone = Value::Object(schema.clone());
-        silence(&mut alone);
+        remove_rules(&mut alone);
         alone["x-kubernetes-validations"] = rules.clone();
         if root && let Some(properties) = properties(&mut alone) {
-            // What every object has, rules may look at.
+            // Rules at the root may use the type and the names of the object.
             let text = || json!({ "type": "string" });
             properties.entry("apiVersion").or_insert_with(text);
             properties.entry("kind").or_insert_with(text);
@@ -63,13 +63,13 @@ impl Rules {
                 "name": text(), "generateName": text() } }),
             );
         }
-        let (levels, mut refused) = bounded(rules);
+        let (levels, mut rejected) = bounded(rules);
         let mut compiled = None;
-        if refused.is_empty() {
+        if rejected.is_empty() {
             let stack = levels * bounds::PARSING;
             compiled = bounds::with_stack(stack, || Arc::new(compile_schema(&alone)));
             if compiled.is_none() {
-                refused.push(Fault {
+                rejected.push(RuleError {
                     rule: 0,
                     field: "rule",
                     why: "cannot spawn a thread to compile the rule".to_owned(),
@@ -78,13 +78,13 @@ impl Rules {
         }
         Some(Self {
             compiled,
-            refused,
+            rejected,
             levels,
         })
     }
 
     /// Returns the rules that exceed a limit or do not compile.
-    pub(super) fn faults(&self) -> Vec<Fault> {
+    pub(super) fn errors(&self) -> Vec<RuleError> {
         let compiled = self.compiled.iter();
         let compiled = compiled.flat_map(|compiled| compiled.validations.iter().enumerate());
         let failed = compiled.filter_map(|(rule, outcome)| {
@@ -94,21 +94,21 @@ impl Rules {
                 _ => "rule",
             };
             let why = error.to_string();
-            Some(Fault { rule, field, why })
+            Some(RuleError { rule, field, why })
         });
-        self.refused.iter().cloned().chain(failed).collect()
+        self.rejected.iter().cloned().chain(failed).collect()
     }
 }
 
 /// Returns the nesting of the deepest expression, and the expressions that exceed a limit.
-fn bounded(rules: &Value) -> (usize, Vec<Fault>) {
+fn bounded(rules: &Value) -> (usize, Vec<RuleError>) {
     let mut deepest = 0;
-    let mut refused = Vec::new();
+    let mut rejected = Vec::new();
     for (i, rule) in rules.as_array().into_iter().flatten().enumerate() {
         for field in ["rule", "messageExpression"] {
             match bounds::levels(rule[field].as_str().unwrap_or_default()) {
                 Ok(levels) => deepest = deepest.max(levels),
-                Err(why) => refused.push(Fault {
+                Err(why) => rejected.push(RuleError {
                     rule: i,
                     field,
                     why,
@@ -116,7 +116,7 @@ fn bounded(rules: &Value) -> (usize, Vec<Fault>) {
             }
         }
     }
-    (deepest, refused)
+    (deepest, rejected)
 }
 
 fn properties(schema: &mut Value) -> Option<&mut Map<String, Value>> {
@@ -126,24 +126,24 @@ fn properties(schema: &mut Value) -> Option<&mut Map<String, Value>> {
         .as_object_mut()
 }
 
-/// Drops all rules of a schema and of those below.
-fn silence(schema: &mut Value) {
+/// Removes all rules from a schema and its subschemas.
+fn remove_rules(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
             map.remove("x-kubernetes-validations");
             for (name, value) in map.iter_mut() {
-                // What looks like a schema in a default or an example is data.
+                // Values that look like schemas in these keywords are data.
                 if !matches!(name.as_str(), "default" | "example" | "enum") {
-                    silence(value);
+                    remove_rules(value);
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(silence),
+        Value::Array(items) => items.iter_mut().for_each(remove_rules),
         _ => {}
     }
 }
 
-/// Asks all rules. Rules that do not look back are not asked again of what did not change.
+/// Evaluates all rules. Rules without `oldSelf` are not re-evaluated for unchanged values.
 pub(super) fn validate(
     value: &Value,
     old: Option<&Value>,
@@ -155,7 +155,7 @@ pub(super) fn validate(
         return;
     }
     if let Some(rules) = &schema.compiled {
-        ask(value, old, rules, schema, at, errors);
+        evaluate(value, old, rules, schema, at, errors);
     }
     match value {
         Value::Object(map) => {
@@ -182,7 +182,7 @@ pub(super) fn validate(
     }
 }
 
-fn ask(
+fn evaluate(
     value: &Value,
     old: Option<&Value>,
     rules: &Rules,
@@ -196,11 +196,11 @@ fn ask(
     let Some(compiled) = &rules.compiled else {
         return;
     };
-    let asked = VALIDATOR.validate_compiled_with_context(compiled, value, old, context.as_ref());
-    let Err(failed) = asked else { return };
+    let result = VALIDATOR.validate_compiled_with_context(compiled, value, old, context.as_ref());
+    let Err(failed) = result else { return };
     for failure in failed.into_vec() {
-        let looks_back = failure.rule.contains("oldSelf");
-        if !looks_back && old == Some(value) {
+        let is_transition = failure.rule.contains("oldSelf");
+        if !is_transition && old == Some(value) {
             continue;
         }
         let field = match failure.field_path.trim_start_matches('.') {
@@ -212,7 +212,7 @@ fn ask(
         let kind = failure.kind;
         let detail = match kind {
             ErrorKind::ValidationFailure => failure.message.trim().to_owned(),
-            ErrorKind::EvaluationError => broken(&failure.message, &failure.rule, schema),
+            ErrorKind::EvaluationError => evaluation_error(&failure.message, &failure.rule, schema),
             _ => failure.message,
         };
         let reason = match (&kind, failure.reason.as_deref()) {
@@ -221,7 +221,7 @@ fn ask(
             (ErrorKind::ValidationFailure, Some("FieldValueDuplicate")) => Reason::Duplicate,
             _ => Reason::Invalid,
         };
-        // A duplicate is told by its value alone.
+        // Kubernetes reports a duplicate by its value alone.
         let detail = if reason == Reason::Duplicate {
             String::new()
         } else {
@@ -240,8 +240,8 @@ fn ask(
     }
 }
 
-/// A rule that could not be answered: why, and which.
-fn broken(message: &str, rule: &str, schema: &Node) -> String {
+/// Formats an evaluation error as Kubernetes does: the cause and the rule.
+fn evaluation_error(message: &str, rule: &str, schema: &Node) -> String {
     let why = message
         .strip_prefix("rule evaluation error: ")
         .unwrap_or(message);
@@ -249,11 +249,11 @@ fn broken(message: &str, rule: &str, schema: &Node) -> String {
     let first = chars.next().map(|c| c.to_ascii_lowercase());
     let why: String = first.into_iter().chain(chars).collect();
     let known = schema.rules.iter().find(|known| known["rule"] == rule);
-    let said = known
+    let text = known
         .and_then(|known| known.get("message")?.as_str())
         .unwrap_or_default()
         .trim();
-    let named = if said.is_empty() { rule.trim() } else { said };
+    let named = if text.is_empty() { rule.trim() } else { text };
     format!("{why} evaluating rule: {named}")
 }
 

@@ -1,4 +1,4 @@
-//! The string formats a schema may name, and what each accepts.
+//! String formats that schemas may name, and what each accepts.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use regex::Regex;
 
 use super::node::Node;
 
-/// Formats of strings that are enforced; a name not here is ignored.
+/// The string formats that are enforced; others are ignored.
 const KNOWN: [&str; 26] = [
     "bsonobjectid",
     "uri",
@@ -38,7 +38,7 @@ const KNOWN: [&str; 26] = [
     "k8slongname",
 ];
 
-/// The format that counts for this schema: one its type knows, or none.
+/// Returns the format if it is enforced for the type of this schema, else the empty string.
 pub(super) fn enforced(schema: &Node) -> &str {
     let format = schema.format.as_str();
     if format.is_empty() || schema.int_or_string {
@@ -53,14 +53,14 @@ pub(super) fn enforced(schema: &Node) -> &str {
     if known { format } else { "" }
 }
 
-/// Names are compared without dashes: `date-time` is `datetime`.
+/// Format names are compared without dashes: `date-time` is `datetime`.
 fn plain(format: &str) -> String {
     format.replace('-', "")
 }
 
 macro_rules! pattern {
     ($name:ident, $pattern:expr) => {
-        // A pattern written here compiles; one that did not would match nothing.
+        // These patterns are constants that compile; one that did not would match nothing.
         static $name: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new($pattern).ok());
     };
 }
@@ -119,7 +119,7 @@ pattern!(
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 );
 
-/// True if `text` is what `format` wants. A format without a rule wants nothing.
+/// Returns true if `text` matches `format`. Unknown formats match anything.
 pub(super) fn matches(format: &str, text: &str) -> bool {
     let like = |pattern: &LazyLock<Option<Regex>>| {
         pattern
@@ -166,7 +166,7 @@ pub(super) fn matches(format: &str, text: &str) -> bool {
     }
 }
 
-/// An IPv4 address; leading zeros are read as decimal digits.
+/// Parses an IPv4 address. Leading zeros are accepted and read as decimal.
 fn ipv4(text: &str) -> Option<Ipv4Addr> {
     let mut octets = [0u8; 4];
     let mut parts = text.split('.');
@@ -278,7 +278,7 @@ mod tests {
 
     /// Proves crd/schema.
     #[test]
-    fn formats_accept_and_refuse() {
+    fn formats_accept_and_reject() {
         let cases = [
             ("date-time", "2014-12-15T19:30:20.000Z", "2014-12-15 19:30"),
             ("date", "2024-02-29", "2023-02-29"),
@@ -300,7 +300,7 @@ mod tests {
         ];
         for (format, good, bad) in cases {
             assert!(matches(format, good), "{format} should accept {good}");
-            assert!(!matches(format, bad), "{format} should refuse {bad}");
+            assert!(!matches(format, bad), "{format} should reject {bad}");
         }
         assert!(matches("unheard-of", "anything"));
     }

@@ -1,4 +1,4 @@
-//! Lists of type `set` and `map`: duplicates, and which item of a map list is which.
+//! Lists of type `set` and `map`: duplicate items, and matching items of old and new lists.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::node::Node;
 use crate::schema::field::{FieldError, Path};
 
-/// Every item that stands twice in a list of type `set` or `map`, told at its second place.
+/// Reports every duplicate in lists of type `set` or `map`, at its second occurrence.
 pub(super) fn duplicates(value: &Value, schema: &Node) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(value, schema, &Path::Root, &mut errors);
@@ -69,7 +69,7 @@ fn keyed(items: &[Value], keys: &[String], path: &Path<'_>, errors: &mut Vec<Fie
     }
 }
 
-/// The place where each repeated value stands for the second time.
+/// Returns the index of the second occurrence of each repeated value.
 fn repeated<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<usize> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut second = Vec::new();
@@ -83,8 +83,8 @@ fn repeated<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<usize> {
     second
 }
 
-/// Indexes the items of the old list by their keys, so that each new item finds its predecessor in
-/// one look-up. Empty unless the list is of type `map`: other items have no identity.
+/// Indexes the old items by their keys, so that each new item finds its predecessor in one look-up.
+/// Empty unless the list is of type `map`, because other items have no identity.
 pub(super) struct OldItems<'a> {
     keys: &'a [String],
     items: BTreeMap<String, &'a Value>,
@@ -97,7 +97,7 @@ impl<'a> OldItems<'a> {
         let keys = schema.list_map_keys.as_slice();
         let mut items = BTreeMap::new();
         for item in old.into_iter().flatten() {
-            // Of items with the same keys, the first one counts.
+            // The first of several items with the same keys counts.
             items.entry(identity(item, keys)).or_insert(item);
         }
         Self { keys, items }
@@ -112,7 +112,7 @@ impl<'a> OldItems<'a> {
     }
 }
 
-/// Encodes the keys of an item: two encodings are equal exactly if the keys are.
+/// Encodes the keys of an item. Encodings are equal if and only if the keys are.
 fn identity(item: &Value, keys: &[String]) -> String {
     #[cfg(test)]
     IDENTIFIED.set(IDENTIFIED.get() + 1);
@@ -128,7 +128,7 @@ fn identity(item: &Value, keys: &[String]) -> String {
 
 #[cfg(test)]
 thread_local! {
-    /// Counts the items identified by this thread, as a measure of work.
+    /// Counts items identified on this thread, so that tests can measure work.
     static IDENTIFIED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -149,7 +149,7 @@ mod tests {
 
     /// Proves errors/cel-stack.
     #[test]
-    fn each_item_of_a_map_is_identified_once() {
+    fn map_items_are_identified_once() {
         let list: Vec<Value> = (0..5_000).map(|i| json!({ "name": i })).collect();
         let (old, schema) = (Value::Array(list.clone()), map_of(&["name"]));
         IDENTIFIED.set(0);
@@ -163,7 +163,7 @@ mod tests {
     proptest! {
         /// Proves crd/ratcheting.
         #[test]
-        fn an_item_is_the_first_one_with_equal_keys(
+        fn item_matches_the_first_with_equal_keys(
             old in items(),
             new in items(),
             keys in prop::sample::subsequence(vec!["a", "b"], 0..=2),

@@ -1,14 +1,14 @@
-//! The schema of a custom resource, and what it does to objects.
+//! Structural schemas of custom resources.
 //!
-//! A definition's `openAPIV3Schema` is *structural*: every field is specified by its place, never
-//! only inside an alternative. That is what lets the server
+//! The `openAPIV3Schema` of a CRD is *structural*: every field is specified at its own place, not only
+//! inside an alternative. This allows the server, on every write and in this order, to
 //!
-//! 1. drop what is not specified ([`Structural::prune`]),
-//! 2. fill in what is missing ([`Structural::default`]),
-//! 3. check what is left ([`Structural::validate`]),
+//! 1. drop unspecified fields ([`Structural::prune`]),
+//! 2. fill in missing ones ([`Structural::default`]),
+//! 3. validate the result ([`Structural::validate`]).
 //!
-//! in this order, on every write. [`Structural::check`] asks, when the definition is written,
-//! whether a schema is structural and its own defaults obey it.
+//! [`Structural::check`] verifies, when the CRD is written, that a schema is structural and that its
+//! defaults are valid.
 
 mod bounds;
 mod cel;
@@ -30,14 +30,14 @@ use serde_json::{Value, json};
 pub(crate) use self::node::Node;
 use super::field::{FieldError, Path, Reason};
 
-/// A schema, read once and then used for every object of its kind and version.
+/// A parsed schema, shared by all objects of its kind and version.
 #[derive(Debug, Clone)]
 pub(crate) struct Structural {
     root: Node,
 }
 
 impl Structural {
-    /// Reads a schema without asking whether it is structural: for one that was accepted before.
+    /// Parses a schema that has been checked before.
     pub(crate) fn parse(schema: &Value) -> Result<Self, Vec<FieldError>> {
         Self::parse_at(schema, &Path::Root)
     }
@@ -52,9 +52,9 @@ impl Structural {
         }
     }
 
-    /// Reads the schema of a new definition and tells everything that is wrong with it. `at` is
-    /// its place in the definition; `status` says whether the version has the status subresource,
-    /// which narrows what may stand at the root.
+    /// Parses and checks the schema of a new CRD, and reports everything that is wrong with it. `at` is
+    /// its path in the CRD. `status` tells whether the version has a status subresource, which
+    /// restricts the keywords at the root.
     pub(crate) fn check(schema: &Value, at: &str, status: bool) -> Result<Self, Vec<FieldError>> {
         let at = Path::At(at);
         let parsed = Self::parse_at(schema, &at)?;
@@ -85,21 +85,21 @@ impl Structural {
         }
     }
 
-    /// Drops every field that is not specified, and nulls that are not allowed, and tells the
-    /// paths of the unknown fields in order. `apiVersion`, `kind` and `metadata` stay.
+    /// Drops unspecified fields and invalid nulls. Returns the sorted paths of the unspecified fields.
+    /// `apiVersion`, `kind` and `metadata` are preserved.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
         let unknown = prune::prune(object, &self.root, true);
         prune::prune_nulls(object, Some(&self.root));
         unknown
     }
 
-    /// Fills in defaults, at any depth. Doing it twice changes nothing.
+    /// Fills in defaults at any depth. Idempotent.
     pub(crate) fn default(&self, object: &mut Value) {
         prune::default(object, &self.root);
     }
 
-    /// Everything wrong with an object. `old` is what it replaces, if anything: faults of parts
-    /// that did not change are tolerated, so that a stricter schema does not freeze old objects.
+    /// Validates an object. `old` is the object it replaces, if any: violations in unchanged parts are
+    /// tolerated, so that a stricter schema does not freeze existing objects.
     pub(crate) fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = validate::validate(object, old, &self.root, &Path::Root);
         self.embedded(object, &mut errors);
@@ -108,8 +108,8 @@ impl Structural {
         errors
     }
 
-    /// Everything wrong with the `status` of an object, which is all a write to its status
-    /// subresource can change.
+    /// Validates the `status` of an object, which is all that a write to the status subresource can
+    /// change.
     pub(crate) fn validate_status(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let schema = self.root.properties.get("status");
@@ -122,7 +122,7 @@ impl Structural {
         errors
     }
 
-    /// Rules expect values of the right types: they are not asked about others.
+    /// Evaluates CEL rules. They expect values of the right types, so invalid objects are skipped.
     fn rules(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         let Some(levels) = self.root.rule_levels() else {
             return;
@@ -133,18 +133,18 @@ impl Structural {
             errors.push(FieldError::invalid(Path::Root, Value::Null, why));
             return;
         }
-        let asked = bounds::with_stack(levels * bounds::EVALUATING, || {
+        let evaluated = bounds::with_stack(levels * bounds::EVALUATING, || {
             let mut errors = Vec::new();
             cel::validate(object, old, &self.root, &Path::Root, &mut errors);
             errors
         });
-        errors.extend(asked.unwrap_or_else(|| {
+        errors.extend(evaluated.unwrap_or_else(|| {
             let why = "validation rules could not be evaluated";
             vec![FieldError::invalid(Path::Root, Value::Null, why)]
         }));
     }
 
-    /// Duplicates that were there before are tolerated.
+    /// Reports duplicate list items, unless the old object had duplicates too.
     fn lists(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         let found = lists::duplicates(object, &self.root);
         if !found.is_empty() && old.is_none_or(|old| lists::duplicates(old, &self.root).is_empty())
@@ -161,14 +161,13 @@ impl Structural {
         &self.root
     }
 
-    /// True if the schema has defaults anywhere.
+    /// Returns true if the schema has a default anywhere.
     pub(crate) fn has_defaults(&self) -> bool {
         self.root.has_defaults()
     }
 }
 
-/// True if one of these faults keeps rules in CEL from being asked: they expect values of the
-/// right types.
+/// Returns true if these errors prevent CEL rules from being evaluated.
 pub(crate) fn blocks_rules(errors: &[FieldError]) -> bool {
     errors.iter().any(|error| {
         matches!(
@@ -182,8 +181,8 @@ pub(crate) fn blocks_rules(errors: &[FieldError]) -> bool {
     })
 }
 
-/// With a status subresource the schema of `status` is taken out of the root, so nothing may
-/// stand at the root that would then be lost.
+/// With a status subresource, upstream validates `status` with its own schema, so the root must not
+/// use keywords that would be lost.
 fn allowed_at_root(schema: &serde_json::Map<String, Value>, at: &Path<'_>) -> Option<FieldError> {
     const LOST: [&str; 17] = [
         "id",
@@ -229,7 +228,7 @@ fn allowed_at_root(schema: &serde_json::Map<String, Value>, at: &Path<'_>) -> Op
     })
 }
 
-/// Defaults are what a user could have written: known fields only, valid by their own schema.
+/// Checks that defaults contain only known fields and are valid themselves.
 fn check_defaults(schema: &Node, at: &Path<'_>, root: bool, errors: &mut Vec<FieldError>) {
     if let Some(default) = &schema.default {
         let here = at.child("default");
@@ -250,27 +249,27 @@ fn check_defaults(schema: &Node, at: &Path<'_>, root: bool, errors: &mut Vec<Fie
     let below = at.child("properties");
     let resource = root || schema.embedded;
     for (name, property) in &schema.properties {
-        // What every object has follows rules of its own.
+        // Type and metadata have their own rules.
         if !(resource && prune::META_FIELDS.contains(&name.as_str())) {
             check_defaults(property, &below.key(name), false, errors);
         }
     }
 }
 
-/// Rules that do not compile.
+/// Reports rules that were rejected or do not compile.
 fn uncompiled(schema: &Node, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     if let Some(rules) = &schema.compiled {
         let here = at.child("x-kubernetes-validations");
-        for fault in rules.faults() {
-            let rule = schema.rules.get(fault.rule).cloned().unwrap_or_default();
-            let text = rule.get(fault.field).cloned().unwrap_or_default();
-            let place = here.index(fault.rule);
-            let what = match fault.field {
+        for error in rules.errors() {
+            let rule = schema.rules.get(error.rule).cloned().unwrap_or_default();
+            let text = rule.get(error.field).cloned().unwrap_or_default();
+            let place = here.index(error.rule);
+            let what = match error.field {
                 "messageExpression" => "messageExpression compilation failed",
                 _ => "compilation failed",
             };
-            let why = format!("{what}: {}", fault.why);
-            errors.push(FieldError::invalid(place.child(fault.field), text, why));
+            let why = format!("{what}: {}", error.why);
+            errors.push(FieldError::invalid(place.child(error.field), text, why));
         }
     }
     if let Some(items) = &schema.items {
@@ -285,7 +284,7 @@ fn uncompiled(schema: &Node, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// An embedded resource names its type.
+/// Checks that embedded resources have a type.
 fn embedded(value: &Value, schema: &Node, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     match value {
         Value::Object(map) => {
@@ -324,7 +323,7 @@ fn embedded(value: &Value, schema: &Node, at: &Path<'_>, errors: &mut Vec<FieldE
     }
 }
 
-/// A schema that keeps everything: for a version that specifies nothing.
+/// A schema that preserves everything, for versions that specify nothing.
 impl Default for Structural {
     fn default() -> Self {
         let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });

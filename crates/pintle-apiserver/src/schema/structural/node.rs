@@ -1,4 +1,4 @@
-//! The schema as a tree, read once when a definition is stored.
+//! A schema as a tree, parsed once when the CRD is stored.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,13 @@ use super::re2;
 use crate::schema::MAX_DEPTH;
 use crate::schema::field::{FieldError, Path};
 
-/// One schema: what a value here may be. Used both for the structure itself and for the clauses
-/// under `allOf`, `anyOf`, `oneOf` and `not`.
+/// One schema. Also used for the clauses in `allOf`, `anyOf`, `oneOf` and `not`.
 #[derive(Debug, Clone, Default)]
-// They are the keywords of the schema language: each is a flag of its own.
+// Each flag is a keyword of the schema language.
 #[allow(clippy::struct_excessive_bools)]
 pub(crate) struct Node {
     pub(crate) type_name: String,
     pub(crate) format: String,
-    pub(crate) has_title: bool,
-    pub(crate) has_description: bool,
     pub(crate) nullable: bool,
     pub(crate) default: Option<Value>,
 
@@ -46,7 +43,6 @@ pub(crate) struct Node {
     pub(crate) pattern: Option<Pattern>,
     pub(crate) max_items: Option<i64>,
     pub(crate) min_items: Option<i64>,
-    pub(crate) unique_items: bool,
     pub(crate) max_properties: Option<i64>,
     pub(crate) min_properties: Option<i64>,
     pub(crate) required: Vec<String>,
@@ -57,14 +53,14 @@ pub(crate) struct Node {
     pub(crate) not: Option<Box<Node>>,
 }
 
-/// What `additionalProperties` says.
+/// The value of `additionalProperties`.
 #[derive(Debug, Clone)]
 pub(crate) enum Additional {
     Bool(bool),
     Schema(Box<Node>),
 }
 
-/// A pattern, compiled once. One that does not compile refuses every text, as it would upstream.
+/// A compiled pattern. A pattern that does not compile rejects every string, as it does upstream.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     pub(crate) source: String,
@@ -72,14 +68,14 @@ pub(crate) struct Pattern {
 }
 
 impl Node {
-    /// The schema of the property `name`, or of any property if the schema is a map's.
+    /// Returns the schema of property `name`, falling back to `additionalProperties`.
     pub(crate) fn property(&self, name: &str) -> Option<&Self> {
         self.properties
             .get(name)
             .or_else(|| self.additional_schema())
     }
 
-    /// Whether this or anything below has a default.
+    /// Returns true if this schema or any below it has a default.
     pub(crate) fn has_defaults(&self) -> bool {
         let mut below = self
             .properties
@@ -124,8 +120,6 @@ impl Node {
     fn read_scalars(&mut self, map: &Map<String, Value>) {
         self.type_name = text(map, "type");
         self.format = text(map, "format");
-        self.has_title = !text(map, "title").is_empty();
-        self.has_description = !text(map, "description").is_empty();
         self.nullable = flag(map, "nullable");
         self.default = map.get("default").filter(|v| !v.is_null()).cloned();
         self.preserve_unknown = flag(map, "x-kubernetes-preserve-unknown-fields");
@@ -144,7 +138,6 @@ impl Node {
         self.min_length = map.get("minLength").and_then(Value::as_i64);
         self.max_items = map.get("maxItems").and_then(Value::as_i64);
         self.min_items = map.get("minItems").and_then(Value::as_i64);
-        self.unique_items = flag(map, "uniqueItems");
         self.max_properties = map.get("maxProperties").and_then(Value::as_i64);
         self.min_properties = map.get("minProperties").and_then(Value::as_i64);
         self.required = texts(map, "required");

@@ -1,14 +1,14 @@
-//! Dropping what the schema does not know.
+//! Pruning of unspecified fields and defaulting.
 
 use serde_json::Value;
 
 use super::node::{Additional, Node};
 use crate::schema::field_paths::FieldPaths;
 
-/// Fields every object has without its schema saying so.
+/// Fields that every object has without its schema saying so.
 pub(super) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The path to the field being looked at, and the unknown fields found so far.
+/// The path of the current field, and the unknown fields found so far.
 #[derive(Default)]
 struct Walk {
     path: String,
@@ -42,8 +42,8 @@ impl Walk {
     }
 }
 
-/// Drops every field the schema does not specify, and says which. At the root, and in embedded
-/// resources, `apiVersion`, `kind` and `metadata` stay.
+/// Drops every field that the schema does not specify, and returns their paths. `apiVersion`, `kind`
+/// and `metadata` are preserved at the root and in embedded resources.
 pub(super) fn prune(value: &mut Value, schema: &Node, root: bool) -> Vec<String> {
     let mut walk = Walk::default();
     walk.prune(value, Some(schema), root);
@@ -55,7 +55,7 @@ pub(super) fn prune(value: &mut Value, schema: &Node, root: bool) -> Vec<String>
 impl Walk {
     fn prune(&mut self, value: &mut Value, schema: Option<&Node>, root: bool) {
         match (value, schema) {
-            (value, Some(schema)) if schema.preserve_unknown => self.keep(value, schema, root),
+            (value, Some(schema)) if schema.preserve_unknown => self.preserve(value, schema, root),
             (Value::Object(map), Some(schema)) => {
                 let resource = schema.embedded || root;
                 let top = self.path.is_empty();
@@ -97,8 +97,8 @@ impl Walk {
         }
     }
 
-    /// Unknown fields stay here, but what is specified below is pruned by its own schema.
-    fn keep(&mut self, value: &mut Value, schema: &Node, root: bool) {
+    /// Preserves unknown fields here, but prunes specified ones by their own schema.
+    fn preserve(&mut self, value: &mut Value, schema: &Node, root: bool) {
         match value {
             Value::Object(map) => {
                 let resource = schema.embedded || root;
@@ -116,7 +116,7 @@ impl Walk {
             Value::Array(items) => {
                 if let Some(below) = schema.items.as_deref() {
                     for (i, item) in items.iter_mut().enumerate() {
-                        self.item(i, |walk| walk.keep(item, below, false));
+                        self.item(i, |walk| walk.preserve(item, below, false));
                     }
                 }
             }
@@ -125,13 +125,13 @@ impl Walk {
     }
 }
 
-/// Drops nulls where the schema allows none and has no default to put in their place.
+/// Drops nulls where the schema is not nullable and has no default to replace them.
 pub(super) fn prune_nulls(value: &mut Value, schema: Option<&Node>) {
     match value {
         Value::Object(map) => map.retain(|name, value| {
             let below = schema.and_then(|schema| schema.property(name));
-            let refused = below.is_some_and(|node| !node.nullable && node.default.is_none());
-            if value.is_null() && refused {
+            let invalid = below.is_some_and(|node| !node.nullable && node.default.is_none());
+            if value.is_null() && invalid {
                 return false;
             }
             prune_nulls(value, below);
@@ -147,7 +147,7 @@ pub(super) fn prune_nulls(value: &mut Value, schema: Option<&Node>) {
     }
 }
 
-/// Puts defaults where a field is missing, or null without being nullable.
+/// Fills in defaults for fields that are missing, or null without being nullable.
 pub(super) fn default(value: &mut Value, schema: &Node) {
     match value {
         Value::Object(map) => {

@@ -1,15 +1,15 @@
-//! Patterns as Kubernetes reads them (RE2), run by the `regex` crate.
+//! RE2 patterns, run by the `regex` crate.
 //!
-//! The two syntaxes agree almost everywhere. They differ in what `\d`, `\w`, `\s` and `\b` mean
-//! (ASCII there, Unicode here) and inside brackets, where this crate knows nested sets and set
-//! operators that RE2 reads as plain characters.
+//! The two syntaxes agree almost everywhere. They differ in `\d`, `\w`, `\s` and `\b`, which are ASCII
+//! in RE2 and Unicode in `regex`, and inside brackets, where `regex` has nested sets and set operators
+//! that RE2 reads as plain characters.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
 use regex::Regex;
 
-/// The compiled pattern, or what is wrong with it.
+/// Compiles a pattern. The error is worded like that of Go's `regexp`.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
     Regex::new(&translate(pattern)).map_err(|error| match error {
         regex::Error::Syntax(text) => {
@@ -41,7 +41,7 @@ fn translate(pattern: &str) -> String {
                 if chars.peek() == Some(&'^') {
                     out.extend(chars.next());
                 }
-                // A bracket right after the opening one is a plain character.
+                // `]` right after the opening bracket is a plain character.
                 if chars.peek() == Some(&']') {
                     chars.next();
                     out.push_str("\\]");
@@ -62,7 +62,7 @@ fn translate(pattern: &str) -> String {
     out
 }
 
-/// True if the text ends inside a `[:name:` that the next bracket closes.
+/// Returns true if `out` ends inside a `[:name:` that the next bracket closes.
 fn posix_open(out: &str) -> bool {
     out.rfind("[:").is_some_and(|at| {
         let name = &out[at + 2..out.len() - 1];
@@ -89,7 +89,7 @@ fn escape(chars: &mut Peekable<Chars<'_>>, in_set: bool, out: &mut String) {
     }
 }
 
-/// `\Q…\E`: everything between is meant as it stands.
+/// Translates `\Q…\E`, which quotes everything in between.
 fn quoted(chars: &mut Peekable<Chars<'_>>, out: &mut String) {
     let mut plain = String::new();
     while let Some(c) = chars.next() {
@@ -126,13 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_pattern_is_told() {
+    fn invalid_pattern_is_reported() {
         assert!(compile("(").unwrap_err().contains("error parsing regexp"));
     }
 
     proptest::proptest! {
         #[test]
-        fn any_pattern_compiles_or_is_refused(pattern in "\\PC{0,40}") {
+        fn arbitrary_patterns_never_panic(pattern in "\\PC{0,40}") {
             let _ = compile(&pattern);
         }
     }

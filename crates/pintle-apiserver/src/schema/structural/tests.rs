@@ -1,6 +1,4 @@
-//! What a schema does to objects, in the words of the people who meet it.
-
-#![allow(clippy::needless_pass_by_value)] // `json!` at the call reads best.
+#![allow(clippy::needless_pass_by_value)] // Lets tests pass `json!` values directly.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -13,20 +11,20 @@ fn schema(spec: Value) -> Structural {
     Structural::check(&whole, "s", true).unwrap()
 }
 
-fn faults(spec: Value, object: Value) -> Vec<String> {
+fn messages(spec: Value, object: Value) -> Vec<String> {
     let schema = Structural::parse(&json!({ "type": "object", "properties": { "spec": spec } }));
     let errors = schema.unwrap().validate(&json!({ "spec": object }), None);
     errors.iter().map(ToString::to_string).collect()
 }
 
-fn refused(schema: Value) -> Vec<String> {
+fn schema_errors(schema: Value) -> Vec<String> {
     let errors = Structural::check(&schema, "s", false).unwrap_err();
     errors.iter().map(ToString::to_string).collect()
 }
 
 /// Proves crd/schema.
 #[test]
-fn each_keyword_is_told_in_the_words_clients_know() {
+fn every_keyword_has_the_upstream_message() {
     let cases = [
         (
             json!({"type": "integer"}),
@@ -130,13 +128,13 @@ fn each_keyword_is_told_in_the_words_clients_know() {
         ),
     ];
     for (spec, value, text) in cases {
-        assert_eq!(faults(spec, value), [text]);
+        assert_eq!(messages(spec, value), [text]);
     }
 }
 
 /// Proves crd/schema.
 #[test]
-fn what_fits_is_accepted() {
+fn valid_values_are_accepted() {
     let cases = [
         (json!({"type": "integer"}), json!(1.0)),
         (json!({"type": "number"}), json!(1)),
@@ -154,17 +152,17 @@ fn what_fits_is_accepted() {
         (json!({"type": "integer", "enum": [1, 2]}), json!(2)),
     ];
     for (spec, value) in cases {
-        assert_eq!(faults(spec, value), Vec::<String>::new());
+        assert_eq!(messages(spec, value), Vec::<String>::new());
     }
 }
 
 /// Proves crd/schema.
 #[test]
-fn of_several_alternatives_the_nearest_is_told() {
+fn closest_alternative_is_reported() {
     let any = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
         "anyOf": [{"required": ["a"]}, {"required": ["b"]}]});
     assert_eq!(
-        faults(any, json!({})),
+        messages(any, json!({})),
         [
             "<nil>: Invalid value: \"\": \"spec\" must validate at least one schema (anyOf)",
             "spec.a: Required value",
@@ -172,7 +170,7 @@ fn of_several_alternatives_the_nearest_is_told() {
     );
     let one = json!({"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]});
     assert_eq!(
-        faults(one, json!({"a": 1, "b": 1})),
+        messages(one, json!({"a": 1, "b": 1})),
         [
             "<nil>: Invalid value: \"\": \"spec\" must validate one and only one schema (oneOf). \
          Found 2 valid alternatives",
@@ -180,7 +178,7 @@ fn of_several_alternatives_the_nearest_is_told() {
     );
     let all = json!({"type": "integer", "allOf": [{"minimum": 1}, {"maximum": 5}]});
     assert_eq!(
-        faults(all, json!(9)),
+        messages(all, json!(9)),
         [
             "spec: Invalid value: 9: spec in body should be less than or equal to 5",
             "<nil>: Invalid value: \"\": \"spec\" must validate all the schemas (allOf)",
@@ -190,7 +188,7 @@ fn of_several_alternatives_the_nearest_is_told() {
 
 /// Proves crd/pruning.
 #[test]
-fn unknown_fields_go_and_are_named() {
+fn unknown_fields_are_pruned_and_reported() {
     let schema = schema(json!({"type": "object", "properties": {
         "known": {"type": "object", "properties": {"a": {"type": "string"}}},
         "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
@@ -240,7 +238,7 @@ fn unknown_fields_go_and_are_named() {
 
 /// Proves crd/defaulting.
 #[test]
-fn defaults_fill_gaps_and_forbidden_nulls() {
+fn defaults_replace_missing_fields_and_invalid_nulls() {
     let schema = schema(json!({"type": "object", "properties": {
         "a": {"type": "string", "default": "x"},
         "n": {"type": "string", "default": "x", "nullable": true},
@@ -260,7 +258,7 @@ fn defaults_fill_gaps_and_forbidden_nulls() {
 
 /// Proves crd/schema.
 #[test]
-fn sets_and_maps_hold_each_item_once() {
+fn duplicates_in_sets_and_maps_are_rejected() {
     let schema = schema(json!({"type": "object", "properties": {
         "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
         "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
@@ -281,13 +279,13 @@ fn sets_and_maps_hold_each_item_once() {
     );
     assert!(
         schema.validate(&bad, Some(&bad)).is_empty(),
-        "what was there before is tolerated"
+        "existing duplicates are tolerated"
     );
 }
 
 /// Proves crd/ratcheting.
 #[test]
-fn a_fault_that_was_there_before_does_not_block_a_change_elsewhere() {
+fn existing_violation_does_not_block_other_changes() {
     let schema = schema(json!({"type": "object", "properties": {
         "old": {"type": "integer", "maximum": 1},
         "new": {"type": "integer", "maximum": 1},
@@ -305,7 +303,7 @@ fn a_fault_that_was_there_before_does_not_block_a_change_elsewhere() {
 
 /// Proves crd/schema.
 #[test]
-fn the_status_is_checked_at_its_own_place() {
+fn status_is_validated_at_its_own_path() {
     let schema = schema(json!({"type": "object"}));
     let bad = json!({"spec": 1, "status": {"ready": "yes"}});
     let errors: Vec<_> = schema
@@ -323,7 +321,7 @@ fn the_status_is_checked_at_its_own_place() {
 
 /// Proves crd/validated.
 #[test]
-fn schemas_that_are_not_structural_are_refused() {
+fn schemas_that_are_not_structural_are_rejected() {
     let cases = [
         (
             json!({}),
@@ -396,20 +394,20 @@ fn schemas_that_are_not_structural_are_refused() {
         ),
     ];
     for (schema, text) in cases {
-        assert_eq!(refused(schema), [text]);
+        assert_eq!(schema_errors(schema), [text]);
     }
 }
 
 /// Proves crd/validated.
 #[test]
-fn int_or_string_may_name_its_types() {
-    for spelled in [
+fn int_or_string_may_list_its_types() {
+    for property in [
         json!({"x-kubernetes-int-or-string": true}),
         json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}),
         json!({"x-kubernetes-int-or-string": true,
             "allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}]}),
     ] {
-        let schema = schema(json!({"type": "object", "properties": {"p": spelled}}));
+        let schema = schema(json!({"type": "object", "properties": {"p": property}}));
         assert!(
             schema
                 .validate(&json!({"spec": {"p": "10%"}}), None)
@@ -430,7 +428,7 @@ fn int_or_string_may_name_its_types() {
 
 /// Proves crd/pruning.
 #[test]
-fn an_embedded_resource_names_its_type() {
+fn embedded_resource_needs_a_type() {
     let schema = schema(
         json!({"type": "object", "properties": {"pod": {"type": "object",
         "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}}),
@@ -439,7 +437,7 @@ fn an_embedded_resource_names_its_type() {
     assert_eq!(errors[0].to_string(), "spec.pod.apiVersion: Required value");
 }
 
-fn told(schema: &Structural, object: &Value, old: Option<&Value>) -> Vec<String> {
+fn validate(schema: &Structural, object: &Value, old: Option<&Value>) -> Vec<String> {
     schema
         .validate(object, old)
         .iter()
@@ -449,7 +447,7 @@ fn told(schema: &Structural, object: &Value, old: Option<&Value>) -> Vec<String>
 
 /// Proves crd/ratcheting.
 #[test]
-fn rules_are_told_at_their_place_in_their_words() {
+fn rule_failures_have_path_reason_and_message() {
     let schema = schema(json!({"type": "object",
     "x-kubernetes-validations": [
         {"rule": "self.min <= self.max", "message": "min must not exceed max"},
@@ -466,15 +464,15 @@ fn rules_are_told_at_their_place_in_their_words() {
             "x-kubernetes-validations": [{"rule": "self > 0", "message": "must be positive"}]}},
     }}));
     assert_eq!(
-        told(&schema, &json!({"spec": {"max": 4}}), None)[0],
+        validate(&schema, &json!({"spec": {"max": 4}}), None)[0],
         "spec: Invalid value: \"object\": no such key: min evaluating rule: min must not exceed max",
     );
     assert_eq!(
-        told(&schema, &json!({"spec": {"min": 2, "max": 4}}), None),
+        validate(&schema, &json!({"spec": {"min": 2, "max": 4}}), None),
         Vec::<String>::new()
     );
     assert_eq!(
-        told(
+        validate(
             &schema,
             &json!({"spec": {"min": 3, "max": 1, "name": "root"}}),
             None
@@ -486,7 +484,7 @@ fn rules_are_told_at_their_place_in_their_words() {
         ]
     );
     assert_eq!(
-        told(
+        validate(
             &schema,
             &json!({"spec": {"min": -2, "max": 1, "map": {"k": "b"}, "list": [1, 0]}}),
             None
@@ -501,14 +499,14 @@ fn rules_are_told_at_their_place_in_their_words() {
 
 /// Proves crd/ratcheting.
 #[test]
-fn rules_that_look_back_are_asked_on_updates_alone() {
+fn transition_rules_run_only_on_update() {
     let schema = schema(json!({"type": "object", "properties": {
         "fixed": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "is immutable"}]},
         "late": {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 5", "message": "too big"}]}}}));
     let before = json!({"spec": {"fixed": "a", "late": 9}});
-    assert!(told(&schema, &json!({"spec": {"fixed": "a", "late": 1}}), None).is_empty());
+    assert!(validate(&schema, &json!({"spec": {"fixed": "a", "late": 1}}), None).is_empty());
     assert_eq!(
-        told(
+        validate(
             &schema,
             &json!({"spec": {"fixed": "b", "late": 9}}),
             Some(&before)
@@ -519,13 +517,13 @@ fn rules_that_look_back_are_asked_on_updates_alone() {
 
 /// Proves crd/ratcheting.
 #[test]
-fn rules_are_not_asked_about_broken_objects() {
+fn rules_are_skipped_for_invalid_objects() {
     let schema = schema(
         json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}},
         "x-kubernetes-validations": [{"rule": "self.a > 0"}]}),
     );
     assert_eq!(
-        told(&schema, &json!({"spec": {}}), None),
+        validate(&schema, &json!({"spec": {}}), None),
         [
             "spec.a: Required value",
             "<nil>: Invalid value: null: some validation rules were not checked because the object was \
@@ -536,8 +534,8 @@ fn rules_are_not_asked_about_broken_objects() {
 
 /// Proves crd/ratcheting.
 #[test]
-fn a_rule_that_does_not_compile_refuses_the_definition() {
-    let errors = refused(
+fn rule_that_does_not_compile_is_rejected() {
+    let errors = schema_errors(
         json!({"type": "object", "properties": {"a": {"type": "integer",
         "x-kubernetes-validations": [{"rule": "self >"}]}}}),
     );
@@ -554,20 +552,20 @@ fn a_rule_that_does_not_compile_refuses_the_definition() {
 
 /// Proves crd/ratcheting.
 #[test]
-fn rules_at_the_root_see_the_name() {
+fn root_rules_see_the_object_name() {
     let schema = Structural::check(&json!({"type": "object",
         "x-kubernetes-validations": [{"rule": "self.metadata.name.startsWith('a')", "message": "name"}],
         "properties": {"spec": {"type": "object"}}}), "s", true).unwrap();
     let object =
         |name: &str| json!({"apiVersion": "e.x/v1", "kind": "K", "metadata": {"name": name}});
-    assert!(told(&schema, &object("ab"), None).is_empty());
+    assert!(validate(&schema, &object("ab"), None).is_empty());
     assert_eq!(
-        told(&schema, &object("b"), None),
+        validate(&schema, &object("b"), None),
         ["<nil>: Invalid value: name"]
     );
 }
 
-/// Any JSON, a few levels deep, with names that collide with those of the schemas below.
+/// Arbitrary JSON, a few levels deep, with names that collide with those of the schemas below.
 pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -608,7 +606,7 @@ fn rich() -> Structural {
 proptest! {
     // Proves crd/pruning, crd/defaulting.
     #[test]
-    fn pruning_and_defaulting_settle_at_once(object in any_json()) {
+    fn pruning_and_defaulting_are_idempotent(object in any_json()) {
         let schema = rich();
         let mut once = object;
         schema.prune(&mut once);
@@ -621,14 +619,14 @@ proptest! {
 
     // Proves crd/ratcheting.
     #[test]
-    fn an_unchanged_object_is_never_refused(object in any_json()) {
+    fn unchanged_object_is_always_accepted(object in any_json()) {
         let schema = rich();
         prop_assert!(schema.validate(&object, Some(&object)).is_empty());
     }
 
     // Proves crd/validated.
     #[test]
-    fn any_schema_is_accepted_or_refused(definition in any_json(), object in any_json()) {
+    fn arbitrary_schemas_never_panic(definition in any_json(), object in any_json()) {
         if let Ok(schema) = Structural::check(&definition, "s", true) {
             let mut object = object;
             schema.prune(&mut object);

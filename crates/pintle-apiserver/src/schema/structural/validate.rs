@@ -1,7 +1,7 @@
-//! Checking values against the schema, with the messages a kube-apiserver gives.
+//! Validation of values against a schema, with kube-apiserver's messages.
 //!
-//! The walk collects [`Fault`]s and counts what matched: of several failing alternatives
-//! (`anyOf`, `oneOf`) the one that matched most is told.
+//! The walk collects violations and counts what matched: if all alternatives of an `anyOf` or `oneOf`
+//! fail, the one that matched most is reported.
 
 use serde_json::{Number, Value};
 
@@ -10,25 +10,25 @@ use super::lists::OldItems;
 use super::node::{Additional, Node};
 use crate::schema::field::{FieldError, Path, float, quote};
 
-/// No more than this many faults are told of one object: a hostile body must not become a
+/// The maximum number of violations reported for an object, so that a hostile body cannot cause a
 /// response many times its size.
-const MAX_FAULTS: usize = 1_000;
+const MAX_VIOLATIONS: usize = 1_000;
 
-/// Outcome of one check: faults, and how many checks passed on the way.
+/// The outcome of a check: violations, and the number of checks that passed.
 #[derive(Default)]
 struct Outcome {
-    faults: Vec<Fault>,
+    violations: Vec<Violation>,
     matched: usize,
 }
 
-/// One fault, before it knows where the object stands.
-struct Fault {
+/// A violation, with a path relative to the validated value.
+struct Violation {
     name: String,
-    kind: FaultKind,
+    kind: ViolationKind,
     message: String,
 }
 
-enum FaultKind {
+enum ViolationKind {
     Required,
     Enum {
         value: Value,
@@ -41,24 +41,25 @@ enum FaultKind {
     },
     Type(Value),
     Invalid(Value),
-    /// About the schema as a whole rather than one field: reported at the object.
+    /// Concerns the whole value rather than one field; reported at the value itself.
     Whole,
 }
 
 impl Outcome {
     fn is_valid(&self) -> bool {
-        self.faults.is_empty()
+        self.violations.is_empty()
     }
 
     fn merge(&mut self, other: Self) {
         self.matched += other.matched;
-        let room = MAX_FAULTS.saturating_sub(self.faults.len());
-        self.faults.extend(other.faults.into_iter().take(room));
+        let room = MAX_VIOLATIONS.saturating_sub(self.violations.len());
+        self.violations
+            .extend(other.violations.into_iter().take(room));
     }
 
-    fn fault(&mut self, name: &str, kind: FaultKind, message: String) {
-        if self.faults.len() < MAX_FAULTS {
-            self.faults.push(Fault {
+    fn fail(&mut self, name: &str, kind: ViolationKind, message: String) {
+        if self.violations.len() < MAX_VIOLATIONS {
+            self.violations.push(Violation {
                 name: name.to_owned(),
                 kind,
                 message,
@@ -67,8 +68,8 @@ impl Outcome {
     }
 }
 
-/// Checks `value` against `schema`. Faults of parts that are equal in `old` are tolerated: a rule
-/// that came later must not block changes elsewhere. `at` is where the value stands.
+/// Validates `value`, located at `at`, against `schema`. Violations in parts that are equal in `old`
+/// are tolerated, so that a schema that became stricter does not block other changes (ratcheting).
 pub(super) fn validate(
     value: &Value,
     old: Option<&Value>,
@@ -76,15 +77,15 @@ pub(super) fn validate(
     at: &Path<'_>,
 ) -> Vec<FieldError> {
     let outcome = ratchet(value, old, schema, "");
-    let mut told = std::collections::BTreeSet::new();
-    let fresh = outcome
-        .faults
+    let mut seen = std::collections::BTreeSet::new();
+    let distinct = outcome
+        .violations
         .into_iter()
-        .filter(|fault| told.insert(fault.message.clone()));
-    fresh.map(|fault| fault.at(at)).collect()
+        .filter(|violation| seen.insert(violation.message.clone()));
+    distinct.map(|violation| violation.at(at)).collect()
 }
 
-impl Fault {
+impl Violation {
     fn at(self, base: &Path<'_>) -> FieldError {
         let name = self.name.strip_prefix('.').unwrap_or(&self.name);
         let path = if name.is_empty() {
@@ -93,13 +94,15 @@ impl Fault {
             base.child(name).to_string()
         };
         match self.kind {
-            FaultKind::Required => FieldError::required(path, ""),
-            FaultKind::Enum { value, allowed } => FieldError::not_supported(path, value, &allowed),
-            FaultKind::TooLong(max) => FieldError::too_long(path, max),
-            FaultKind::TooMany { actual, max } => FieldError::too_many(path, actual, max),
-            FaultKind::Type(value) => FieldError::type_invalid(path, value, self.message),
-            FaultKind::Invalid(value) => FieldError::invalid(path, value, self.message),
-            FaultKind::Whole => FieldError::invalid(base, "", self.message),
+            ViolationKind::Required => FieldError::required(path, ""),
+            ViolationKind::Enum { value, allowed } => {
+                FieldError::not_supported(path, value, &allowed)
+            }
+            ViolationKind::TooLong(max) => FieldError::too_long(path, max),
+            ViolationKind::TooMany { actual, max } => FieldError::too_many(path, actual, max),
+            ViolationKind::Type(value) => FieldError::type_invalid(path, value, self.message),
+            ViolationKind::Invalid(value) => FieldError::invalid(path, value, self.message),
+            ViolationKind::Whole => FieldError::invalid(base, "", self.message),
         }
     }
 }
@@ -107,7 +110,7 @@ impl Fault {
 fn ratchet(value: &Value, old: Option<&Value>, schema: &Node, path: &str) -> Outcome {
     let mut outcome = check(value, old, schema, path);
     if !outcome.is_valid() && old == Some(value) {
-        outcome.faults.clear();
+        outcome.violations.clear();
     }
     outcome
 }
@@ -141,7 +144,7 @@ fn check(value: &Value, old: Option<&Value>, schema: &Node, path: &str) -> Outco
     outcome
 }
 
-/// What the JSON type is called, and the format that goes with it.
+/// Returns the name of a JSON type and its format.
 fn type_of(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),
@@ -168,7 +171,7 @@ fn check_type(value: &Value, schema: &Node, path: &str, outcome: &mut Outcome) {
     }
     let mut wrong = |wanted: &str, found: &str| {
         let message = format!("{path} in body must be of type {wanted}: {}", quote(found));
-        outcome.fault(path, FaultKind::Type(found.into()), message);
+        outcome.fail(path, ViolationKind::Type(found.into()), message);
     };
     let has = |name: &str| types.contains(&name);
     if value.is_null() {
@@ -187,7 +190,7 @@ fn check_type(value: &Value, schema: &Node, path: &str, outcome: &mut Outcome) {
     if !plain && !format.is_empty() && !fits && found_format != format {
         wrong(format, found_format);
     } else if plain && !format.is_empty() && !has("number") && !has("integer") {
-        // The format decides, not the type.
+        // The format decides instead of the type.
         outcome.matched += 1;
     } else if fits {
         outcome.matched += 1;
@@ -196,7 +199,7 @@ fn check_type(value: &Value, schema: &Node, path: &str, outcome: &mut Outcome) {
     }
 }
 
-/// True if a float stands for a whole number, within what JSON can carry.
+/// Returns true if a float is an integer that JSON can represent exactly.
 fn is_integer(n: f64) -> bool {
     const LARGEST: f64 = 9_007_199_254_740_991.0;
     n.is_finite() && n.abs() <= LARGEST && n.fract() == 0.0
@@ -212,9 +215,9 @@ fn check_enum(value: &Value, schema: &Node, path: &str, outcome: &mut Outcome) {
     };
     let allowed: Vec<String> = schema.allowed.iter().map(show).collect();
     let message = format!("{path} in body should be one of [{}]", allowed.join(" "));
-    outcome.fault(
+    outcome.fail(
         path,
-        FaultKind::Enum {
+        ViolationKind::Enum {
             value: value.clone(),
             allowed,
         },
@@ -231,13 +234,13 @@ fn same(a: &Value, b: &Value) -> bool {
 
 fn check_text(text: &str, schema: &Node, path: &str, outcome: &mut Outcome) {
     let length = || i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
-    let invalid = || FaultKind::Invalid(text.into());
+    let invalid = || ViolationKind::Invalid(text.into());
     if let Some(max) = schema.max_length.filter(|&max| length() > max) {
         let message = format!("{path} in body should be at most {max} chars long");
-        outcome.fault(path, FaultKind::TooLong(max), message);
+        outcome.fail(path, ViolationKind::TooLong(max), message);
     } else if let Some(min) = schema.min_length.filter(|&min| length() < min) {
         let message = format!("{path} in body should be at least {min} chars long");
-        outcome.fault(path, invalid(), message);
+        outcome.fail(path, invalid(), message);
     } else if let Some(pattern) = &schema.pattern {
         let wanted = match &pattern.regex {
             Ok(regex) if regex.is_match(text) => None,
@@ -246,13 +249,13 @@ fn check_text(text: &str, schema: &Node, path: &str, outcome: &mut Outcome) {
         };
         if let Some(wanted) = wanted {
             let message = format!("{path} in body should match '{wanted}'");
-            outcome.fault(path, invalid(), message);
+            outcome.fail(path, invalid(), message);
         }
     }
     let format = formats::enforced(schema);
     if !formats::matches(format, text) {
         let message = format!("{path} in body must be of type {format}: {}", quote(text));
-        outcome.fault(path, FaultKind::Type(text.into()), message);
+        outcome.fail(path, ViolationKind::Type(text.into()), message);
     }
 }
 
@@ -261,23 +264,23 @@ fn check_number(number: &Number, schema: &Node, path: &str, outcome: &mut Outcom
     let n = number.as_f64().unwrap_or_default();
     let whole = number.as_i64();
     if let Some(message) = out_of_range(number, schema, path) {
-        outcome.fault(path, FaultKind::Whole, message);
+        outcome.fail(path, ViolationKind::Whole, message);
     }
-    // Bounds of whole numbers are read as whole numbers.
+    // Bounds of integers are truncated to integers, as upstream does.
     #[allow(clippy::cast_possible_truncation)]
     let bound = |limit: f64| whole.map(|_| limit as i64);
     let shown = |limit: f64| bound(limit).map_or_else(|| float(limit), |limit| limit.to_string());
-    let mut fault = |message: String| {
-        outcome.fault(path, FaultKind::Invalid(value.clone()), message);
+    let mut fail = |message: String| {
+        outcome.fail(path, ViolationKind::Invalid(value.clone()), message);
     };
     if let Some(factor) = schema.multiple_of {
         if factor <= 0.0 {
             let shown = shown(factor);
-            fault(format!(
+            fail(format!(
                 "factor MultipleOf declared for {path} must be positive: {shown}"
             ));
         } else if !is_multiple(n, whole, factor) {
-            fault(format!(
+            fail(format!(
                 "{path} in body should be a multiple of {}",
                 shown(factor)
             ));
@@ -296,7 +299,7 @@ fn check_number(number: &Number, schema: &Node, path: &str, outcome: &mut Outcom
             } else {
                 format!("than{than}")
             };
-            fault(format!(
+            fail(format!(
                 "{path} in body should be greater {than} {}",
                 shown(min)
             ));
@@ -310,7 +313,7 @@ fn check_number(number: &Number, schema: &Node, path: &str, outcome: &mut Outcom
             } else {
                 "than or equal to"
             };
-            fault(format!(
+            fail(format!(
                 "{path} in body should be less {than} {}",
                 shown(max)
             ));
@@ -374,11 +377,11 @@ fn check_items(items: &[Value], old: Option<&Value>, schema: &Node, path: &str) 
     let size = i64::try_from(items.len()).unwrap_or(i64::MAX);
     if let Some(min) = schema.min_items.filter(|&min| size < min) {
         let message = format!("{path} in body should have at least {min} items");
-        outcome.fault(path, FaultKind::Invalid(size.into()), message);
+        outcome.fail(path, ViolationKind::Invalid(size.into()), message);
     }
     if let Some(max) = schema.max_items.filter(|&max| size > max) {
         let message = format!("{path} in body should have at most {max} items");
-        outcome.fault(path, FaultKind::TooMany { actual: size, max }, message);
+        outcome.fail(path, ViolationKind::TooMany { actual: size, max }, message);
     }
     outcome.matched += 2;
     outcome
@@ -394,11 +397,11 @@ fn check_fields(
     let size = i64::try_from(map.len()).unwrap_or(i64::MAX);
     if let Some(min) = schema.min_properties.filter(|&min| size < min) {
         let message = format!("{path} in body should have at least {min} properties");
-        outcome.fault(path, FaultKind::Invalid(size.into()), message);
+        outcome.fail(path, ViolationKind::Invalid(size.into()), message);
     }
     if let Some(max) = schema.max_properties.filter(|&max| size > max) {
         let message = format!("{path} in body should have at most {max} properties");
-        outcome.fault(path, FaultKind::TooMany { actual: size, max }, message);
+        outcome.fail(path, ViolationKind::TooMany { actual: size, max }, message);
     }
     for (name, value) in map {
         let declared = schema.properties.get(name);
@@ -408,12 +411,12 @@ fn check_fields(
             (None, Some(Additional::Schema(below))) => (&**below, format!("{path}.{name}")),
             (None, Some(Additional::Bool(false))) => {
                 let message = format!("{path}.{name} in body is a forbidden property");
-                outcome.fault(path, FaultKind::Invalid(name.as_str().into()), message);
+                outcome.fail(path, ViolationKind::Invalid(name.as_str().into()), message);
                 continue;
             }
             (None, _) => continue,
         };
-        // The type of the object itself is not a value that could have been there before.
+        // The object's own type is not subject to ratcheting.
         let type_meta = path.is_empty() && (name == "kind" || name == "apiVersion");
         let before = old.and_then(|old| old.get(name)).filter(|_| !type_meta);
         outcome.merge(match before {
@@ -425,7 +428,7 @@ fn check_fields(
         if !map.contains_key(name) {
             let at = format!("{path}.{name}");
             let message = format!("{at} in body is required");
-            outcome.fault(&at, FaultKind::Required, message);
+            outcome.fail(&at, ViolationKind::Required, message);
         }
     }
     outcome
@@ -453,7 +456,7 @@ fn check_clauses(value: &Value, old: Option<&Value>, schema: &Node, path: &str) 
         }
         if !valid {
             let message = format!("{named} must validate at least one schema (anyOf)");
-            outcome.fault(path, FaultKind::Whole, message);
+            outcome.fail(path, ViolationKind::Whole, message);
         }
         outcome.merge(best.unwrap_or_default());
     }
@@ -470,14 +473,14 @@ fn check_clauses(value: &Value, old: Option<&Value>, schema: &Node, path: &str) 
         if valid != schema.all_of.len() {
             let none = if valid == 0 { ". None validated" } else { "" };
             let message = format!("{named} must validate all the schemas (allOf){none}");
-            outcome.fault(path, FaultKind::Whole, message);
+            outcome.fail(path, ViolationKind::Whole, message);
         }
     }
     if let Some(clause) = &schema.not
         && check(value, old, clause, path).is_valid()
     {
         let message = format!("{named} must not validate the schema (not)");
-        outcome.fault(path, FaultKind::Whole, message);
+        outcome.fail(path, ViolationKind::Whole, message);
     }
     outcome.matched += 1;
     outcome
@@ -517,6 +520,6 @@ fn check_one_of(
     };
     let named = quote(path);
     let message = format!("{named} must validate one and only one schema (oneOf). {found}");
-    outcome.fault(path, FaultKind::Whole, message);
+    outcome.fail(path, ViolationKind::Whole, message);
     outcome.merge(best.unwrap_or_default());
 }

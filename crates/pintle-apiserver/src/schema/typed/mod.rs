@@ -1,9 +1,8 @@
-//! Objects of built-in kinds, read and written as a typed server would.
+//! Decoding of built-in kinds as a typed server would do it.
 //!
-//! A kube-apiserver decodes a body into a struct and encodes it again: unknown fields vanish,
-//! wrong types are refused, empty values that an encoder leaves out are gone, and values it never
-//! leaves out appear. [`canonicalize`] has the same effect on JSON, driven by the tables of
-//! [`builtin`](super::builtin).
+//! kube-apiserver decodes a body into a Go struct and encodes it again: unknown fields are dropped,
+//! values of the wrong type are rejected, empty `omitempty` fields disappear and required ones appear.
+//! [`canonicalize`] has the same effect on JSON, driven by the tables in [`builtin`](super::builtin).
 
 pub(crate) mod quantity;
 mod time;
@@ -26,21 +25,21 @@ use super::field_paths::FieldPaths;
 
 pub(crate) use self::time::{micro_time, second_time};
 
-/// A value that cannot be what its field is.
+/// A value does not fit the type of its field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct TypeError(String);
 
-/// Reads `object` as a value of the type and leaves what an encoder would write. Returns the paths
-/// of fields the type does not know, in the order of their names.
+/// Converts `object` to what an encoder would write for this type. Returns the paths of unknown fields,
+/// ordered by name.
 pub(crate) fn canonicalize(object: &mut Value, ty: TypeRef) -> Result<Vec<String>, TypeError> {
     let mut walk = Walk::default();
     walk.named(object, ty, "")?;
     Ok(walk.unknown.into_vec())
 }
 
-/// Like [`canonicalize`], for the result of a strategic merge. Type errors are worded as upstream's
-/// conversion from an unstructured map words them, without paths.
+/// Like [`canonicalize`], for the result of a strategic merge. Errors are worded like those of
+/// upstream's conversion from unstructured maps, which have no paths.
 pub(crate) fn restore(object: &mut Value, ty: TypeRef) -> Result<Vec<String>, TypeError> {
     let mut walk = Walk {
         restoring: true,
@@ -50,8 +49,7 @@ pub(crate) fn restore(object: &mut Value, ty: TypeRef) -> Result<Vec<String>, Ty
     Ok(walk.unknown.into_vec())
 }
 
-/// The zero value of a type, as an encoder writes it: what a field of it holds when nothing is
-/// said.
+/// Returns the zero value of a type as an encoder writes it.
 pub(crate) fn zero(ty: TypeRef) -> Value {
     match ty.get().leaf {
         Some(Leaf::Quantity) => "0".into(),
@@ -69,7 +67,7 @@ pub(crate) fn zero(ty: TypeRef) -> Value {
     }
 }
 
-/// The zero value of a type, made once.
+/// Returns the cached zero value of a type.
 pub(crate) fn zero_ref(ty: TypeRef) -> &'static Value {
     static ALL: LazyLock<Vec<OnceLock<Value>>> =
         LazyLock::new(|| types().map(|_| OnceLock::new()).collect());
@@ -78,17 +76,17 @@ pub(crate) fn zero_ref(ty: TypeRef) -> &'static Value {
         .map_or(&NULL, |one| one.get_or_init(|| zero(ty)))
 }
 
-/// True if an encoder never leaves the field out.
+/// Returns true if an encoder never omits the field.
 fn always(field: &Field) -> bool {
     if field.omit_zero {
         return false;
     }
-    // Emptiness is known of scalars, lists and maps; a struct is never empty.
+    // Scalars, lists and maps can be empty; a struct never is.
     let never_empty = !field.pointer && field.ty.named().is_some();
     !field.omit_empty || never_empty
 }
 
-/// What an encoder writes for a field nobody set.
+/// Returns what an encoder writes for an unset field.
 fn empty(field: &Field) -> Value {
     if field.pointer {
         return Value::Null;
@@ -97,7 +95,7 @@ fn empty(field: &Field) -> Value {
         FieldType::String => "".into(),
         FieldType::Int32 | FieldType::Int64 | FieldType::Double => 0.into(),
         FieldType::Bool => false.into(),
-        // Clients with generated models refuse null where a list or map is required.
+        // Clients with generated models reject null where a list or map is required.
         FieldType::List(_) | FieldType::Wrapped(_) if field.required => Value::Array(Vec::new()),
         FieldType::Map(_) if field.required => Value::Object(Map::new()),
         FieldType::Bytes | FieldType::List(_) | FieldType::Wrapped(_) | FieldType::Map(_) => {
@@ -107,7 +105,7 @@ fn empty(field: &Field) -> Value {
     }
 }
 
-/// True for values an encoder leaves out of a field that may be left out.
+/// Returns true for values that an encoder omits from an `omitempty` field.
 fn is_empty(value: &Value, ty: &FieldType) -> bool {
     match (ty, value) {
         (FieldType::Named(_), _) => false,
@@ -120,20 +118,20 @@ fn is_empty(value: &Value, ty: &FieldType) -> bool {
     }
 }
 
-/// True for a list that is refused when it is empty, where none at all gets a default: so it may not
-/// be left out before anybody has looked.
-fn refused_empty(ty: &Type, field: &Field) -> bool {
+/// Returns true for a list that is invalid when empty but defaulted when absent, and so must not be
+/// dropped before validation.
+fn is_invalid_when_empty(ty: &Type, field: &Field) -> bool {
     (ty.name, field.name) == ("HPAScalingRules", "policies")
 }
 
 enum Step {
     Name(&'static str),
-    /// A key of a map: shown to people, but no field.
+    /// A map key, which error messages of `encoding/json` leave out.
     Key(String),
     Index(usize),
 }
 
-/// The Go kind of the type a value does not fit.
+/// The Go kind of the expected type.
 #[derive(Clone, Copy)]
 enum Shape {
     Struct,
@@ -148,14 +146,14 @@ enum Shape {
 struct Walk {
     path: Vec<Step>,
     unknown: FieldPaths,
-    /// Whether to word errors as [`restore`] does.
+    /// Words errors as [`restore`] does.
     restoring: bool,
-    /// Above zero inside types that read themselves: unknown fields go without being told.
+    /// Nonzero inside types with a custom decoder, where unknown fields are dropped silently.
     quiet: usize,
 }
 
 impl Walk {
-    /// Notes an unknown field by its path with indices.
+    /// Records an unknown field by its full path.
     fn record(&mut self, name: &str) {
         if self.unknown.is_full() {
             return;
@@ -178,7 +176,7 @@ impl Walk {
         self.unknown.add(pieces.chain([dot, name]));
     }
 
-    /// The path of names alone, as wrong types are told.
+    /// Returns the path without indices and keys, as type errors show it.
     fn field_path(&self) -> String {
         let names = self.path.iter().filter_map(|step| match step {
             Step::Name(name) => Some(*name),
@@ -258,7 +256,7 @@ impl Walk {
                 } => is_empty(value, &field.ty),
                 _ => false,
             };
-            !gone || refused_empty(ty, field)
+            !gone || is_invalid_when_empty(ty, field)
         });
         if let Some(error) = failed {
             return Err(error);
@@ -321,7 +319,7 @@ impl Walk {
         }
     }
 
-    /// An item of a list or map: null stands for the zero value there.
+    /// Decodes an item of a list or map, where null means the zero value.
     fn element(&mut self, value: &mut Value, ty: &FieldType, owner: &str) -> Result<(), TypeError> {
         if value.is_null() {
             *value = match ty {
@@ -391,8 +389,8 @@ impl Walk {
     }
 }
 
-/// The message of upstream's converter for a value that does not fit. For scalars it depends on
-/// whether Go's reflection could convert the value at all.
+/// Returns upstream's conversion error for a value of the wrong type. For scalars it depends on whether
+/// Go's reflection could convert the value.
 fn unrestorable(found: &Value, wanted: &str, shape: Shape) -> String {
     let kind = match found {
         Value::Null => "invalid",
@@ -426,7 +424,7 @@ fn unrestorable(found: &Value, wanted: &str, shape: Shape) -> String {
     }
 }
 
-/// The type as Go clients know it: `v1.Container`.
+/// Returns the Go name of a type: `v1.Container`.
 fn go_name(ty: &Type) -> String {
     let package = ty.package.rsplit('.').next().unwrap_or_default();
     format!("{package}.{}", ty.name)
@@ -446,7 +444,7 @@ fn go_type(ty: &FieldType) -> String {
     }
 }
 
-/// Bytes in the one spelling of base64 an encoder writes.
+/// Re-encodes base64 as an encoder would write it.
 fn bytes(text: &str) -> Result<String, TypeError> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,

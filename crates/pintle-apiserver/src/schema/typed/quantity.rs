@@ -1,20 +1,20 @@
-//! Amounts: `500m`, `1.5Gi`, `1e3`, and the one spelling each is stored in.
+//! Quantities such as `500m`, `1.5Gi` and `1e3`, and their canonical form.
 
-/// Why a text is no amount.
+/// Why a string is not a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QuantityError {
-    /// The text is not a number with a suffix.
+    /// Not a number with a suffix.
     #[error(
         "quantities must match the regular expression \
          '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
     )]
     Format,
-    /// The suffix is none of those known.
+    /// An unknown suffix.
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
 
-/// How an amount is spelled.
+/// The suffix format of a quantity.
 #[derive(Clone, Copy, PartialEq)]
 enum Format {
     /// `k`, `M`, `m` …
@@ -46,20 +46,20 @@ const BINARY: [(&str, u32); 6] = [
     ("Ei", 60),
 ];
 
-/// Finer amounts than this are rounded up.
+/// Smaller scales are rounded up.
 const NANO: i32 = -9;
 
-/// More digits than this are kept as they were written.
+/// Quantities with more digits are stored as written.
 const MAX_DIGITS: usize = 18;
 
-/// The spelling an amount is stored in: the largest suffix that needs no fraction.
+/// Returns the canonical form: the largest suffix that needs no fraction.
 pub(crate) fn canonical(text: &str) -> Result<String, QuantityError> {
     let text = text.trim();
     let parts = Parts::of(text)?;
     let (format, exponent) = suffix(parts.suffix).ok_or(QuantityError::Suffix)?;
     let digits: String = [parts.whole, parts.fraction].concat();
     if digits.len() > MAX_DIGITS || exponent.unsigned_abs() > 60 {
-        // Binary amounts end at the largest number of 64 bits.
+        // Binary quantities are capped at the largest 64-bit integer.
         let beyond = format == Format::Binary && parts.fraction.is_empty();
         return Ok(if beyond {
             i64::MAX.to_string()
@@ -72,7 +72,7 @@ pub(crate) fn canonical(text: &str) -> Result<String, QuantityError> {
         return Ok("0".into());
     }
     let fraction = i32::try_from(parts.fraction.len()).unwrap_or(i32::MAX);
-    if keeps(&digits, number, format, exponent, fraction) {
+    if is_kept_as_written(&digits, number, format, exponent, fraction) {
         return Ok(text.to_owned());
     }
     let sign = if parts.negative { "-" } else { "" };
@@ -83,13 +83,12 @@ pub(crate) fn canonical(text: &str) -> Result<String, QuantityError> {
     Ok(format!("{sign}{body}"))
 }
 
-/// Whether one amount is less than another; nothing if one of them is no amount, or too large to
-/// compare.
+/// Returns true if `one` is less than `other`, and `None` if either is invalid or too large to compare.
 pub(crate) fn less(one: &str, other: &str) -> Option<bool> {
     Some(nanos(one)? < nanos(other)?)
 }
 
-/// An amount in billionths.
+/// Returns a quantity in billionths.
 fn nanos(text: &str) -> Option<i128> {
     let parts = Parts::of(text.trim()).ok()?;
     let (format, exponent) = suffix(parts.suffix)?;
@@ -112,8 +111,14 @@ fn nanos(text: &str) -> Option<i128> {
     Some(if parts.negative { -nanos } else { nanos })
 }
 
-/// True for spellings that are taken as they are.
-fn keeps(digits: &str, number: i128, format: Format, exponent: i32, fraction: i32) -> bool {
+/// Returns true for forms that upstream stores unchanged.
+fn is_kept_as_written(
+    digits: &str,
+    number: i128,
+    format: Format,
+    exponent: i32,
+    fraction: i32,
+) -> bool {
     if format == Format::Binary {
         return fraction == 0 && number & 7 != 0 && digits.len() < 5;
     }
@@ -171,7 +176,7 @@ fn suffix(suffix: &str) -> Option<(Format, i32)> {
     Some((Format::Exponent, power.parse().ok()?))
 }
 
-/// `number` × 10^`scale`.
+/// Formats `number` × 10^`scale`.
 fn decimal(mut number: i128, mut scale: i32, format: Format) -> String {
     while scale < NANO {
         number = number / 10 + i128::from(number % 10 != 0);
@@ -193,9 +198,9 @@ fn decimal(mut number: i128, mut scale: i32, format: Format) -> String {
     }
 }
 
-/// `number` × 2^`exponent` ÷ 10^`fraction`.
+/// Formats `number` × 2^`exponent` ÷ 10^`fraction`.
 fn binary(number: i128, exponent: u32, fraction: i32) -> String {
-    let most = i128::from(i64::MAX);
+    let max = i128::from(i64::MAX);
     let factor = 10_i128.pow(fraction.unsigned_abs());
     let scaled = number << exponent;
     if scaled < 1024 * factor {
@@ -204,7 +209,7 @@ fn binary(number: i128, exponent: u32, fraction: i32) -> String {
     if scaled % factor != 0 {
         return decimal(scaled, -fraction, Format::Decimal);
     }
-    let mut whole = (scaled / factor).min(most);
+    let mut whole = (scaled / factor).min(max);
     let mut names = [""].into_iter().chain(BINARY.iter().map(|(name, _)| *name));
     let mut name = names.next().unwrap_or_default();
     while whole % 1024 == 0 {
@@ -221,7 +226,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn amounts_are_spelled_as_the_pinned_server_spells_them() {
+    fn canonical_forms_match_upstream() {
         let cases = [
             ("0", "0"),
             ("0.0", "0"),
@@ -290,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount_is_told() {
+    fn invalid_quantities_are_rejected() {
         for text in ["", "lots", "1.2.3", ".", "-", "1 5"] {
             assert_eq!(canonical(text), Err(QuantityError::Format), "{text}");
         }
@@ -299,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_compare() {
+    fn quantities_compare_across_suffixes() {
         for (one, other) in [
             ("1", "2"),
             ("500m", "1"),
@@ -316,14 +321,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_stored_spelling_is_stable(text in "[+-]?[0-9]{0,5}(\\.[0-9]{0,4})?([numkMGTPE]|[KMGTPE]i|e-?[0-9])?") {
+        fn canonical_form_is_stable(text in "[+-]?[0-9]{0,5}(\\.[0-9]{0,4})?([numkMGTPE]|[KMGTPE]i|e-?[0-9])?") {
             if let Ok(once) = canonical(&text) {
                 prop_assert_eq!(canonical(&once), Ok(once.clone()));
             }
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC{0,20}") {
+        fn arbitrary_text_never_panics(text in "\\PC{0,20}") {
             let _ = canonical(&text);
         }
     }

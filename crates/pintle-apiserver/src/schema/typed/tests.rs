@@ -5,12 +5,12 @@ use super::*;
 use crate::schema::builtin::kind;
 use crate::schema::structural::any_json;
 
-fn read(group: &str, version: &str, name: &str, mut object: Value) -> (Value, Vec<String>) {
+fn decode(group: &str, version: &str, name: &str, mut object: Value) -> (Value, Vec<String>) {
     let unknown = canonicalize(&mut object, kind(group, version, name).unwrap()).unwrap();
     (object, unknown)
 }
 
-fn refused(group: &str, version: &str, name: &str, mut object: Value) -> String {
+fn decode_error(group: &str, version: &str, name: &str, mut object: Value) -> String {
     canonicalize(&mut object, kind(group, version, name).unwrap())
         .unwrap_err()
         .to_string()
@@ -18,8 +18,8 @@ fn refused(group: &str, version: &str, name: &str, mut object: Value) -> String 
 
 /// Proves objects/field-validation.
 #[test]
-fn unknown_fields_are_dropped_and_named_by_path() {
-    let (object, unknown) = read(
+fn unknown_fields_are_dropped_and_reported() {
+    let (object, unknown) = decode(
         "apps",
         "v1",
         "Deployment",
@@ -47,8 +47,8 @@ fn unknown_fields_are_dropped_and_named_by_path() {
 
 /// Proves wire/timestamps, objects/types.
 #[test]
-fn empty_values_vanish_or_appear_as_an_encoder_would_have_it() {
-    let (object, _) = read(
+fn empty_values_are_omitted_as_in_go() {
+    let (object, _) = decode(
         "apps",
         "v1",
         "Deployment",
@@ -73,9 +73,9 @@ fn empty_values_vanish_or_appear_as_an_encoder_would_have_it() {
 
 /// Proves objects/types.
 #[test]
-fn a_value_of_the_wrong_type_is_refused_with_its_place() {
+fn wrong_type_is_rejected_with_its_path() {
     assert_eq!(
-        refused(
+        decode_error(
             "apps",
             "v1",
             "Deployment",
@@ -84,7 +84,7 @@ fn a_value_of_the_wrong_type_is_refused_with_its_place() {
         "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32",
     );
     assert_eq!(
-        refused(
+        decode_error(
             "",
             "v1",
             "Pod",
@@ -93,12 +93,14 @@ fn a_value_of_the_wrong_type_is_refused_with_its_place() {
         "json: cannot unmarshal number into Go struct field Container.spec.containers.name of type string",
     );
     assert_eq!(
-        refused("", "v1", "Pod", json!({"spec": {"containers": {}}})),
+        decode_error("", "v1", "Pod", json!({"spec": {"containers": {}}})),
         "json: cannot unmarshal object into Go struct field PodSpec.spec.containers of type []v1.Container",
     );
-    assert!(refused("", "v1", "Secret", json!({"data": {"a": "*"}})).contains("illegal base64"));
     assert!(
-        refused(
+        decode_error("", "v1", "Secret", json!({"data": {"a": "*"}})).contains("illegal base64")
+    );
+    assert!(
+        decode_error(
             "",
             "v1",
             "Pod",
@@ -106,13 +108,13 @@ fn a_value_of_the_wrong_type_is_refused_with_its_place() {
         )
         .starts_with("parsing time \"noon\"")
     );
-    assert!(refused("", "v1", "Pod", json!([])).contains("of type v1.Pod"));
+    assert!(decode_error("", "v1", "Pod", json!([])).contains("of type v1.Pod"));
 }
 
 /// Proves wire/timestamps.
 #[test]
-fn moments_and_amounts_have_one_spelling() {
-    let (lease, _) = read(
+fn timestamps_and_quantities_become_canonical() {
+    let (lease, _) = decode(
         "coordination.k8s.io",
         "v1",
         "Lease",
@@ -126,7 +128,7 @@ fn moments_and_amounts_have_one_spelling() {
         "2026-11-15T21:00:00Z"
     );
     assert_eq!(lease["spec"]["renewTime"], "2026-11-15T21:00:00.000000Z");
-    let (pod, _) = read(
+    let (pod, _) = decode(
         "",
         "v1",
         "Pod",
@@ -138,8 +140,8 @@ fn moments_and_amounts_have_one_spelling() {
 }
 
 #[test]
-fn schemas_inside_definitions_keep_their_alternatives() {
-    let (crd, unknown) = read(
+fn schemas_in_crds_keep_their_alternatives() {
+    let (crd, unknown) = decode(
         "apiextensions.k8s.io",
         "v1",
         "CustomResourceDefinition",
@@ -162,7 +164,7 @@ fn schemas_inside_definitions_keep_their_alternatives() {
 proptest! {
     // Proves objects/types.
     #[test]
-    fn any_object_is_read_or_refused_and_reading_settles(spec in any_json(), meta in any_json()) {
+    fn decoding_is_idempotent_and_never_panics(spec in any_json(), meta in any_json()) {
         for (group, name) in [("", "Pod"), ("apps", "Deployment"), ("", "Secret")] {
             let mut object = json!({"metadata": meta, "spec": spec, "data": spec});
             let ty = kind(group, "v1", name).unwrap();

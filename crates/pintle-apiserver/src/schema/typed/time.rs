@@ -1,14 +1,14 @@
-//! Moments, in the two spellings objects hold.
+//! Timestamps in seconds and microseconds.
 
 use jiff::Timestamp;
 use jiff::tz::Offset;
 
 use super::TypeError;
 
-/// A moment read from text.
+/// A parsed timestamp.
 pub(crate) struct Moment(Timestamp);
 
-/// Reads a moment: RFC 3339, with a `T` and an offset.
+/// Parses RFC 3339 with a `T` and an offset. Errors are worded as in Go.
 pub(super) fn read(text: &str) -> Result<Moment, TypeError> {
     let shaped = text.as_bytes().get(10) == Some(&b'T');
     let parsed = text.parse::<Timestamp>().ok().filter(|_| shaped);
@@ -19,7 +19,7 @@ pub(super) fn read(text: &str) -> Result<Moment, TypeError> {
     })
 }
 
-/// Reads a moment that must be spelt to the microsecond.
+/// Parses a timestamp that must have exactly six fractional digits.
 pub(super) fn read_micros(text: &str) -> Result<Moment, TypeError> {
     let moment = read(text).map_err(|_| match text.get(10..) {
         Some(rest) if is_date(text) && !rest.starts_with('T') => micros_wanted(text, rest, "T"),
@@ -32,13 +32,13 @@ pub(super) fn read_micros(text: &str) -> Result<Moment, TypeError> {
     });
     match digits {
         Some(6) => Ok(moment),
-        // Six of them are read, and then an offset is looked for.
+        // Go reads six digits and then expects an offset.
         Some(7..) => Err(micros_wanted(text, &fraction[7..], "Z07:00")),
         _ => Err(micros_wanted(text, fraction, ".000000")),
     }
 }
 
-/// Whether a text begins with a date.
+/// Returns true if a string starts with a date.
 fn is_date(text: &str) -> bool {
     let date = text.get(..10).map(str::parse::<jiff::civil::Date>);
     date.is_some_and(|date| date.is_ok())
@@ -55,18 +55,18 @@ fn micros_wanted(text: &str, rest: &str, wanted: &str) -> TypeError {
 }
 
 impl Moment {
-    /// To the second: `2026-11-15T21:00:00Z`.
+    /// Formats in seconds: `2026-11-15T21:00:00Z`.
     pub(super) fn seconds(&self) -> String {
         second_time(self.0)
     }
 
-    /// To the microsecond: `2026-11-15T21:00:00.123456Z`.
+    /// Formats in microseconds: `2026-11-15T21:00:00.123456Z`.
     pub(super) fn micros(&self) -> String {
         micro_time(self.0)
     }
 }
 
-/// A moment to the second.
+/// Formats a timestamp in seconds.
 pub(crate) fn second_time(moment: Timestamp) -> String {
     let at = Offset::UTC.to_datetime(moment);
     format!(
@@ -80,7 +80,7 @@ pub(crate) fn second_time(moment: Timestamp) -> String {
     )
 }
 
-/// A moment to the microsecond.
+/// Formats a timestamp in microseconds.
 pub(crate) fn micro_time(moment: Timestamp) -> String {
     let at = Offset::UTC.to_datetime(moment);
     let second = second_time(moment);

@@ -1,4 +1,4 @@
-//! Which keywords a schema may use, and how they may be combined.
+//! Which keywords a schema may use and how they may be combined.
 
 use serde_json::{Value, json};
 
@@ -6,15 +6,15 @@ use super::{Schema, clauses, flag, list, map, present, properties, text};
 use crate::schema::field::{FieldError, Path};
 use crate::schema::structural::prune::META_FIELDS;
 
-/// What holds on the way down through a schema.
+/// Inherited from the schemas above.
 #[derive(Clone, Copy)]
 struct Context<'a> {
-    /// Why defaults are not allowed here, if they are not.
+    /// Why defaults are forbidden here, if they are.
     no_defaults: Option<&'a str>,
     inside_metadata: bool,
 }
 
-/// Faults against the rules for keywords.
+/// Checks the use of keywords.
 pub(in super::super) fn openapi(schema: &Schema, at: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let context = Context {
@@ -88,7 +88,7 @@ fn keywords(
     rules(schema, at, errors);
 }
 
-/// Keywords that are refused wherever they stand.
+/// Rejects unsupported keywords.
 fn standard(schema: &Schema, context: Context<'_>, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     let type_name = text(schema, "type");
     let types = ["array", "boolean", "integer", "number", "object", "string"];
@@ -201,7 +201,7 @@ fn extensions(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A list of type `map` names keys that every item has.
+/// Checks that a list of type `map` names keys that every item has.
 fn map_list(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     let list_type = text(schema, "x-kubernetes-list-type");
     let keys = list(schema, "x-kubernetes-list-map-keys");
@@ -292,7 +292,7 @@ fn map_keys(
     }
 }
 
-/// How rules in CEL are written down; what they say is checked elsewhere.
+/// Checks the form of CEL rules; compiling them comes later.
 fn rules(schema: &Schema, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     let reasons = [
         "FieldValueDuplicate",

@@ -1,8 +1,8 @@
-//! Is this a schema a definition may carry? Asked once, when the definition is written.
+//! Checks the schema of a CRD when the CRD is written.
 //!
-//! Two sets of rules. [`structural`]: every value is specified outside of `allOf`, `anyOf`,
-//! `oneOf` and `not`, so that pruning and defaulting know each field from its place alone.
-//! [`openapi`]: the keywords that are understood, and how they may be combined.
+//! There are two sets of rules. [`structural`]: every value is specified outside of `allOf`, `anyOf`,
+//! `oneOf` and `not`, so that pruning and defaulting depend only on a field's place. [`openapi`]: which
+//! keywords are supported and how they may be combined.
 
 mod keywords;
 
@@ -14,7 +14,7 @@ use crate::schema::field::{FieldError, Path};
 
 type Schema = Map<String, Value>;
 
-/// Where a schema stands in the structure.
+/// The position of a schema in the structure.
 #[derive(Clone, Copy, PartialEq)]
 enum Level {
     Root,
@@ -45,19 +45,19 @@ fn present(schema: &Schema, name: &str) -> bool {
     schema.get(name).is_some_and(|value| !value.is_null())
 }
 
-/// The schemas named in `properties`, with their names.
+/// Iterates over the schemas in `properties` by name.
 fn properties(schema: &Schema) -> impl Iterator<Item = (&String, &Schema)> {
     let all = map(schema, "properties").into_iter().flatten();
     all.filter_map(|(name, schema)| Some((name, schema.as_object()?)))
 }
 
-/// The schemas in a list of clauses, with their places.
+/// Iterates over the schemas in a list of clauses by index.
 fn clauses<'a>(schema: &'a Schema, name: &str) -> impl Iterator<Item = (usize, &'a Schema)> {
     let all = list(schema, name).iter().enumerate();
     all.filter_map(|(i, schema)| Some((i, schema.as_object()?)))
 }
 
-/// Faults against the structural rules, sorted by their text.
+/// Checks the structural rules. Errors are sorted by their text.
 pub(super) fn structural(schema: &Schema, at: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     invariants(schema, Level::Root, at, &mut errors);
@@ -122,7 +122,7 @@ fn invariants(schema: &Schema, level: Level, at: &Path<'_>, errors: &mut Vec<Fie
     }
 }
 
-/// The one way of naming types inside `anyOf` that is allowed.
+/// The only way in which types may be named inside `anyOf`.
 fn is_int_or_string(schema: &Schema) -> bool {
     schema.get("anyOf") == Some(&json!([{ "type": "integer" }, { "type": "string" }]))
 }
@@ -155,8 +155,8 @@ fn type_rules(schema: &Schema, level: Level, at: &Path<'_>, errors: &mut Vec<Fie
     }
 }
 
-/// `kind` and `apiVersion` are strings; `metadata` is what it is everywhere, and a schema may
-/// narrow only its names.
+/// `kind` and `apiVersion` are strings. `metadata` is predefined, and a schema may only restrict its
+/// names.
 fn metadata_rules(schema: &Schema, level: Level, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     let resource = level == Level::Root || flag(schema, "x-kubernetes-embedded-resource");
     let below = at.child("properties");
@@ -239,7 +239,7 @@ fn value_rules(
     }
 }
 
-/// A clause may narrow values; it may not say anything about the structure.
+/// Checks that a clause only restricts values and does not define structure.
 fn nested(clause: &Schema, skip_any_of: bool, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     value_rules(clause, skip_any_of, false, at, errors);
     if let Some(items) = map(clause, "items") {
@@ -287,7 +287,7 @@ fn nested(clause: &Schema, skip_any_of: bool, at: &Path<'_>, errors: &mut Vec<Fi
     }
 }
 
-/// Whatever a clause speaks of is specified in the structure too.
+/// Checks that everything a clause mentions is also specified in the structure.
 fn complete(
     clause: &Schema,
     schema: Option<&Schema>,
