@@ -1,4 +1,4 @@
-//! Serves an empty cluster and writes a kubeconfig for it, until interrupted.
+//! Serves an empty cluster until interrupted, and writes a kubeconfig for it.
 //!
 //! ```text
 //! cargo run -p pintle-apiserver --example serve -- kubeconfig
@@ -10,7 +10,7 @@ use std::error::Error;
 use pintle_apiserver::ApiServer;
 
 #[tokio::main]
-#[allow(clippy::print_stdout, reason = "a program talks to its user")]
+#[allow(clippy::print_stdout, reason = "prints the address for the user")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args()
         .nth(1)

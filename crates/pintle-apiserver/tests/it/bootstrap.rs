@@ -1,4 +1,4 @@
-//! What a server has from the start.
+//! Objects that every server starts with.
 
 use crate::support::*;
 use pintle_apiserver::ApiServer;
@@ -23,7 +23,7 @@ async fn one(http: &Http, path: &str) -> Value {
 
 /// Proves bootstrap/objects.
 #[tokio::test]
-async fn the_roles_of_a_fresh_cluster_are_there() {
+async fn rbac_bootstrap_objects_exist() {
     let server = server();
     let http = http(&server);
     let admin = one(&http, &format!("{RBAC}/clusterroles/cluster-admin")).await;
@@ -65,14 +65,14 @@ async fn the_roles_of_a_fresh_cluster_are_there() {
 
 /// Proves bootstrap/objects.
 #[tokio::test]
-async fn a_seeded_object_is_changed_like_any_other() {
+async fn bootstrap_object_can_be_changed() {
     let server = server();
     let http = http(&server);
     let path = format!("{RBAC}/clusterroles/view");
     let seeded = one(&http, &path).await;
     let (code, same) = http.put(&path, &seeded).await;
     assert_eq!(code, 200, "{same}");
-    assert_eq!(same, seeded, "a write that changes nothing is none");
+    assert_eq!(same, seeded, "a no-op write changes nothing");
     let label = json!({"metadata": {"labels": {"team": "a"}}});
     let (code, changed) = http.merge(&path, &label).await;
     assert_eq!(code, 200, "{changed}");
@@ -83,7 +83,7 @@ async fn a_seeded_object_is_changed_like_any_other() {
 
 /// Proves bootstrap/objects.
 #[tokio::test]
-async fn the_priority_classes_of_the_system_are_there() {
+async fn system_priority_classes_exist() {
     let server = server();
     let http = http(&server);
     let path = "/apis/scheduling.k8s.io/v1/priorityclasses";
@@ -98,7 +98,7 @@ async fn the_priority_classes_of_the_system_are_there() {
 
 /// Proves bootstrap/objects.
 #[tokio::test]
-async fn every_group_and_version_has_its_api_service() {
+async fn every_group_version_has_an_api_service() {
     let server = server();
     let http = http(&server);
     let all = names(&http, API_SERVICES).await;
@@ -133,7 +133,7 @@ async fn every_group_and_version_has_its_api_service() {
 
 /// Proves errors/not-implemented, bootstrap/no-aggregation.
 #[tokio::test]
-async fn an_api_service_of_another_server_is_refused() {
+async fn api_service_of_another_server_is_rejected() {
     let server = server();
     let http = http(&server);
     let spec = json!({"group": "metrics.k8s.io", "version": "v1beta1",
@@ -152,7 +152,7 @@ async fn an_api_service_of_another_server_is_refused() {
 
 /// Proves bootstrap/component-status.
 #[tokio::test]
-async fn component_statuses_tell_what_runs() {
+async fn component_statuses_follow_reports() {
     let server = server();
     let http = http(&server);
     let path = "/api/v1/componentstatuses";
@@ -186,7 +186,7 @@ async fn component_statuses_tell_what_runs() {
 
 /// Proves bootstrap/objects.
 #[tokio::test]
-async fn the_service_cidr_is_that_of_the_services() {
+async fn service_cidr_matches_the_allocator() {
     let server = server();
     let http = http(&server);
     let path = "/apis/networking.k8s.io/v1/servicecidrs/kubernetes";
@@ -201,7 +201,7 @@ async fn the_service_cidr_is_that_of_the_services() {
 
 /// Proves bootstrap/objects.
 #[tokio::test]
-async fn the_endpoints_of_kubernetes_follow_the_listeners() {
+async fn kubernetes_endpoints_follow_listeners() {
     let server = ApiServer::builder().build();
     let http = http(&server);
     let endpoints = "/api/v1/namespaces/default/endpoints/kubernetes";

@@ -13,7 +13,7 @@ use pintle_apiserver::ApiServer;
 
 /// Proves auth/in-process.
 #[tokio::test(start_paused = true)]
-async fn a_typed_client_works_in_process() {
+async fn typed_client_works_in_process() {
     let server = ApiServer::builder().build();
     let maps: Api<ConfigMap> = Api::default_namespaced(server.client());
     let list = maps.list(&ListParams::default()).await.unwrap();
@@ -38,7 +38,7 @@ async fn a_typed_client_works_in_process() {
         .await
         .unwrap();
     let Some(Ok(WatchEvent::Added(seen))) = events.next().await else {
-        panic!("an event")
+        panic!("expected an ADDED event")
     };
     assert_eq!(seen.uid(), made.uid());
     assert!(matches!(

@@ -1,4 +1,4 @@
-//! Many writers and many watchers at once, on several threads.
+//! Concurrent writers and watchers.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ const WRITES: usize = 60;
 
 /// Proves watch/complete-and-ordered, watch/selectors, objects/server-fields.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_watcher_sees_every_write_once_and_in_one_order() {
+async fn watchers_see_all_writes_once_in_one_order() {
     let server = server();
     let http = Arc::new(http(&server));
     let path = format!(
@@ -60,10 +60,10 @@ async fn every_watcher_sees_every_write_once_and_in_one_order() {
                 "DELETED" => live.remove(&name).is_some(),
                 _ => live.insert(name.clone(), version).is_some() == (kind == "MODIFIED"),
             };
-            assert!(known, "{kind} {name} does not fit");
+            assert!(known, "{kind} {name} does not follow from earlier events");
             assert!(
                 log.last().is_none_or(|(last, _)| *last < version),
-                "versions only grow"
+                "versions must increase"
             );
             let end = name == "end";
             log.push((version, format!("{kind} {name}")));
@@ -86,18 +86,18 @@ async fn every_watcher_sees_every_write_once_and_in_one_order() {
                 (metadata["name"].as_str().unwrap().to_owned(), version)
             })
             .collect();
-        assert_eq!(live, now, "the watch ends where the list is");
+        assert_eq!(live, now, "watch and list differ");
         logs.push(log);
     }
     assert!(
         logs.windows(2).all(|pair| pair[0] == pair[1]),
-        "one order for everybody"
+        "watchers saw different orders"
     );
 }
 
 /// Proves objects/optimistic-locking.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_update_is_lost() {
+async fn concurrent_updates_are_not_lost() {
     let server = server();
     let http = Arc::new(http(&server));
     let mut counter = config_map("n");
@@ -129,7 +129,7 @@ async fn no_update_is_lost() {
 
 /// Proves watch/slow, watch/expired.
 #[tokio::test]
-async fn a_watcher_that_never_reads_costs_nothing_and_is_told() {
+async fn watcher_that_never_reads_gets_expired() {
     let server = pintle_apiserver::ApiServer::builder().history(16).build();
     let http = http(&server);
     let path = format!(
@@ -155,14 +155,14 @@ fn version_of(event: &Value) -> u64 {
     version.unwrap().parse().unwrap()
 }
 
-/// What one client saw that hangs up after every few events and comes back with the last version it
-/// knows, of an event or of a bookmark, and that takes its time now and then.
+/// Returns what a client sees that disconnects after every few events and resumes from the last version
+/// it knows, from an event or a bookmark.
 async fn interrupted(http: Arc<Http>, from: u64, patience: usize) -> (Vec<(u64, String)>, usize) {
     let mut seen: Vec<(u64, String)> = Vec::new();
     let mut bookmarks = 0;
     let mut last = from;
     loop {
-        // Shortly before its end a watch sends a bookmark.
+        // A watch sends a bookmark shortly before it times out.
         let path = format!(
             "{CONFIG_MAPS}?watch=true&resourceVersion={last}&allowWatchBookmarks=true&timeoutSeconds=3"
         );
@@ -174,10 +174,10 @@ async fn interrupted(http: Arc<Http>, from: u64, patience: usize) -> (Vec<(u64, 
             let version = version_of(&event);
             let kind = event["type"].as_str().unwrap().to_owned();
             if kind == "BOOKMARK" {
-                assert!(version >= last, "a bookmark never goes back");
+                assert!(version >= last, "bookmark went back");
                 last = version;
                 bookmarks += 1;
-                // As far as it says the client has seen everything, so it may go on from here.
+                // The client has seen everything up to the bookmark, so it can resume from there.
                 break;
             }
             assert!(version > last, "{kind} at {version} after {last}");
@@ -194,7 +194,7 @@ async fn interrupted(http: Arc<Http>, from: u64, patience: usize) -> (Vec<(u64, 
 
 /// Proves watch/complete-and-ordered, watch/bookmarks, watch/slow.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_resumed_misses_nothing_and_repeats_nothing() {
+async fn resumed_watch_misses_and_repeats_nothing() {
     let server = server();
     let http = Arc::new(http(&server));
     let from: u64 = server.resource_version().parse().unwrap();
@@ -221,48 +221,48 @@ async fn a_watch_that_is_resumed_misses_nothing_and_repeats_nothing() {
             })
         })
         .collect();
-    // One who begins at the beginning and is never interrupted knows the truth.
+    // The reference: a watch from the start that is never interrupted.
     let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion={from}");
     let mut whole = http.watch(&path).await;
     for writer in writers {
         writer.await.unwrap();
     }
     http.post(CONFIG_MAPS, &config_map("end")).await;
-    let mut truth = Vec::new();
-    while !matches!(truth.last(), Some((_, last)) if last == "ADDED end") {
+    let mut expected = Vec::new();
+    while !matches!(expected.last(), Some((_, last)) if last == "ADDED end") {
         let event = whole.next().await.unwrap();
         let name = event["object"]["metadata"]["name"].as_str().unwrap();
-        let told = format!("{} {name}", event["type"].as_str().unwrap());
-        truth.push((version_of(&event), told));
+        let description = format!("{} {name}", event["type"].as_str().unwrap());
+        expected.push((version_of(&event), description));
     }
     let mut all_bookmarks = 0;
     for client in clients {
         let (seen, bookmarks) = client.await.unwrap();
-        assert_eq!(seen, truth);
+        assert_eq!(seen, expected);
         all_bookmarks += bookmarks;
     }
-    assert!(all_bookmarks > 0, "some went on from a bookmark");
+    assert!(all_bookmarks > 0, "no client resumed from a bookmark");
 }
 
-/// Lets two threads send the same kind of request at the same moment, round after round, and gives
-/// their answers.
+/// Sends the same kind of request from two threads at the same time, repeatedly, and returns the
+/// responses.
 fn race(
     http: &Http,
     rounds: usize,
     request: impl Fn(usize, usize) -> (&'static str, &'static str, String, Value) + Sync,
 ) -> Vec<[(u16, Value); 2]> {
     let start = std::sync::Barrier::new(2);
-    let runner = |who: usize| {
+    let runner = |writer: usize| {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for round in 0..rounds {
-            let (method, kind, path, body) = request(round, who);
+            let (method, kind, path, body) = request(round, writer);
             start.wait();
-            answers.push(runtime.block_on(http.raw(method, &path, kind, body.to_string())));
+            responses.push(runtime.block_on(http.raw(method, &path, kind, body.to_string())));
         }
-        answers
+        responses
     };
     let (one, two) = std::thread::scope(|scope| {
         let (one, two) = (scope.spawn(|| runner(0)), scope.spawn(|| runner(1)));
@@ -273,16 +273,16 @@ fn race(
 
 /// Proves apply/create, apply/ownership.
 #[test]
-fn whoever_applies_second_changes_what_the_first_created() {
+fn concurrent_applies_create_once_then_merge() {
     let server = server();
     let http = http(&server);
-    let answers = race(&http, 500, |round, who| {
-        let path = format!("{CONFIG_MAPS}/a{round}?fieldManager=m{who}");
+    let responses = race(&http, 500, |round, writer| {
+        let path = format!("{CONFIG_MAPS}/a{round}?fieldManager=m{writer}");
         let config = json!({"apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": format!("a{round}")}, "data": {format!("k{who}"): "x"}});
+            "metadata": {"name": format!("a{round}")}, "data": {format!("k{writer}"): "x"}});
         ("PATCH", "application/apply-patch+yaml", path, config)
     });
-    for both in answers {
+    for both in responses {
         let mut codes = both.each_ref().map(|(code, _)| *code);
         codes.sort_unstable();
         assert_eq!(codes, [200, 201], "{both:?}");
@@ -293,19 +293,19 @@ fn whoever_applies_second_changes_what_the_first_created() {
 
 /// Proves objects/create-on-update, objects/unconditional-update.
 #[test]
-fn whoever_puts_second_meets_what_the_first_created() {
+fn concurrent_puts_create_once() {
     let server = server();
     let http = http(&server);
-    let answers = race(&http, 500, |round, who| {
+    let responses = race(&http, 500, |round, writer| {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/l{round}");
         let lease = json!({"metadata": {"name": format!("l{round}")},
-            "spec": {"holderIdentity": format!("h{who}")}});
+            "spec": {"holderIdentity": format!("h{writer}")}});
         ("PUT", "application/json", path, lease)
     });
-    for both in answers {
+    for both in responses {
         let mut codes = both.each_ref().map(|(code, _)| *code);
         codes.sort_unstable();
-        // Leases are replaced only by those who know their version.
+        // A Lease cannot be updated without its `resourceVersion`.
         assert_eq!(codes, [201, 422], "{both:?}");
     }
 }

@@ -1,6 +1,6 @@
-//! What a client may hold of a listener, and for how long.
+//! Limits on what a client can hold of a listener, and for how long.
 //!
-//! Every wait is for a condition, with a deadline that no working server comes near.
+//! Tests wait for conditions, with deadlines that a working server never approaches.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -48,7 +48,7 @@ async fn tcp(bound: &Bound) -> TcpStream {
     TcpStream::connect(bound.address()).await.unwrap()
 }
 
-/// A connection whose handshake is done.
+/// Connects and completes the handshake.
 async fn tls(bound: &Bound, protocol: Option<&str>) -> io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(bound.authority_pem().as_bytes()).unwrap();
@@ -69,11 +69,11 @@ async fn tls(bound: &Bound, protocol: Option<&str>) -> io::Result<TlsStream<TcpS
         .await
 }
 
-/// Everything that comes until the server closes the connection, in order or not.
+/// Reads until the server closes the connection, cleanly or not.
 async fn until_closed(mut stream: impl AsyncRead + Unpin) -> Vec<u8> {
     let mut bytes = Vec::new();
     let closed = timeout(DEADLINE, stream.read_to_end(&mut bytes)).await;
-    let _in_order = closed.expect("the server closes the connection");
+    let _clean = closed.expect("the server did not close the connection");
     bytes
 }
 
@@ -91,7 +91,7 @@ fn request(bound: &Bound, method: &str, path: &str, length: usize) -> String {
     )
 }
 
-/// Reads until `end` has come.
+/// Reads until `end` arrives.
 async fn read_until(stream: &mut TlsStream<TcpStream>, end: &str) -> io::Result<String> {
     let mut bytes = Vec::new();
     loop {
@@ -105,7 +105,7 @@ async fn read_until(stream: &mut TlsStream<TcpStream>, end: &str) -> io::Result<
     }
 }
 
-/// Asks `/readyz` on a connection that stays open.
+/// Requests `/readyz` and returns the connection, which stays open.
 async fn probe(bound: &Bound) -> io::Result<TlsStream<TcpStream>> {
     let probe = async {
         let mut stream = tls(bound, Some(HTTP1)).await?;
@@ -116,7 +116,7 @@ async fn probe(bound: &Bound) -> io::Result<TlsStream<TcpStream>> {
     };
     timeout(DEADLINE, probe)
         .await
-        .expect("an answer, or the end")
+        .expect("neither a response nor a close")
 }
 
 /// Probes until it succeeds.
@@ -126,11 +126,13 @@ async fn wait_until_served(bound: &Bound) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(DEADLINE, served).await.expect("served again");
+    timeout(DEADLINE, served)
+        .await
+        .expect("not served again in time");
 }
 
-/// Opens an HTTP/2 connection that sends one GET, and lets the server send `window` bytes of each
-/// answer's body.
+/// Opens an HTTP/2 connection, sends one GET, and allows the server to send `window` bytes of each
+/// response body.
 async fn http2_get(bound: &Bound, path: &str, token: &str, window: u32) -> TlsStream<TcpStream> {
     // SETTINGS_INITIAL_WINDOW_SIZE.
     let settings = [
@@ -139,18 +141,18 @@ async fn http2_get(bound: &Bound, path: &str, token: &str, window: u32) -> TlsSt
     ]
     .concat();
     let literal = |name: &[u8], value: &str| {
-        let length = u8::try_from(value.len()).expect("one byte");
-        assert!(length < 127, "longer strings take two bytes");
+        let length = u8::try_from(value.len()).expect("value too long");
+        assert!(length < 127, "longer strings need a second length byte");
         [name, &[length], value.as_bytes()].concat()
     };
-    // GET and https are in HPACK's static table, as are the names of the other headers.
+    // The static table of HPACK has GET, https and the names of the other headers.
     let mut block = vec![0x82, 0x87];
     block.extend(literal(&[0x04], path));
     block.extend(literal(&[0x01], "localhost"));
     if !token.is_empty() {
         block.extend(literal(&[0x0f, 0x08], &format!("Bearer {token}")));
     }
-    let length = u8::try_from(block.len()).expect("a short head");
+    let length = u8::try_from(block.len()).expect("head too long");
     // END_STREAM and END_HEADERS, on stream 1.
     let head = [0, 0, length, 1, 5, 0, 0, 0, 1];
     let mut stream = tls(bound, Some(HTTP2)).await.unwrap();
@@ -161,7 +163,7 @@ async fn http2_get(bound: &Bound, path: &str, token: &str, window: u32) -> TlsSt
     stream
 }
 
-/// Reads frames until the head of an answer has come.
+/// Reads frames until the head of a response arrives.
 async fn read_head(stream: &mut TlsStream<TcpStream>) {
     let read = async {
         loop {
@@ -174,10 +176,10 @@ async fn read_head(stream: &mut TlsStream<TcpStream>) {
             }
         }
     };
-    timeout(DEADLINE, read).await.expect("an answer");
+    timeout(DEADLINE, read).await.expect("no response");
 }
 
-/// A watch whose first event has come.
+/// Opens a watch and reads its first event.
 async fn watch(bound: &Bound) -> TlsStream<TcpStream> {
     let mut stream = tls(bound, Some(HTTP1)).await.unwrap();
     let request = request(bound, "GET", "/api/v1/namespaces?watch=1", 0);
@@ -212,7 +214,7 @@ async fn tls_connection_that_sends_nothing_is_closed() {
 
 /// Proves serve/timeouts.
 #[tokio::test]
-async fn half_a_request_head_does_not_keep_a_connection() {
+async fn partial_request_head_times_out() {
     let (_server, bound) = serve(patient().header_timeout(SHORT)).await;
     let mut stream = tls(&bound, Some(HTTP1)).await.unwrap();
     stream
@@ -227,7 +229,7 @@ async fn half_a_request_head_does_not_keep_a_connection() {
 
 /// Proves serve/timeouts.
 #[tokio::test]
-async fn idle_connection_is_closed_and_a_watch_is_not() {
+async fn idle_connection_is_closed_but_a_watch_is_not() {
     let options = patient()
         .idle_timeout(SHORT)
         .body_timeout(SHORT)
@@ -237,7 +239,7 @@ async fn idle_connection_is_closed_and_a_watch_is_not() {
     let path = "/api/v1/namespaces?watch=1";
     let mut http2_watch = http2_get(&bound, path, &token(&bound), 1 << 20).await;
     read_until(&mut http2_watch, "ADDED").await.unwrap();
-    // Time enough for two idle connections to end is enough for the watch to end wrongly.
+    // If two idle connections time out in sequence, a watch subject to the timeout would have ended.
     for _ in 0..2 {
         until_closed(probe(&bound).await.unwrap()).await;
     }
@@ -250,13 +252,13 @@ async fn idle_connection_is_closed_and_a_watch_is_not() {
     assert_eq!(created.unwrap().status(), 201);
     for watch in [&mut watch, &mut http2_watch] {
         let event = timeout(DEADLINE, read_until(watch, "later")).await;
-        event.unwrap().expect("the watch goes on");
+        event.unwrap().expect("the watch ended");
     }
 }
 
 /// Proves serve/timeouts.
 #[tokio::test]
-async fn body_that_does_not_come_is_answered_408() {
+async fn slow_request_body_gets_408() {
     let (_server, bound) = serve(patient().body_timeout(SHORT)).await;
     let mut stream = tls(&bound, Some(HTTP1)).await.unwrap();
     let head = request(&bound, "POST", "/api/v1/namespaces", 10);
@@ -264,14 +266,14 @@ async fn body_that_does_not_come_is_answered_408() {
         .write_all(format!("{head}{{").as_bytes())
         .await
         .unwrap();
-    let answer = String::from_utf8(until_closed(stream).await).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    assert!(answer.contains("\"reason\":\"Timeout\""), "{answer}");
+    let response = String::from_utf8(until_closed(stream).await).unwrap();
+    assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
+    assert!(response.contains("\"reason\":\"Timeout\""), "{response}");
 }
 
 /// Proves serve/timeouts.
 #[tokio::test]
-async fn client_that_does_not_read_loses_its_connection() {
+async fn client_that_does_not_read_is_disconnected() {
     let options = patient().write_timeout(SHORT).max_connections(1);
     let (server, bound) = serve(options).await;
     for number in 0..12 {
@@ -282,7 +284,7 @@ async fn client_that_does_not_read_loses_its_connection() {
     let mut stalled = tls(&bound, Some(HTTP1)).await.unwrap();
     let list = request(&bound, "GET", "/api/v1/configmaps", 0);
     stalled.write_all(list.as_bytes()).await.unwrap();
-    // An answer began, so the connection is busy and no probe takes its place.
+    // The response has started, so the connection is busy and cannot be evicted by a probe.
     stalled.read_u8().await.unwrap();
     wait_until_served(&bound).await;
     drop(stalled);
@@ -290,7 +292,7 @@ async fn client_that_does_not_read_loses_its_connection() {
 
 /// Proves serve/timeouts.
 #[tokio::test]
-async fn http2_stream_that_is_not_read_ends_its_connection() {
+async fn unread_http2_stream_ends_its_connection() {
     let options = patient().write_timeout(SHORT).max_connections(1);
     let (_server, bound) = serve(options).await;
     let mut stalled = http2_get(&bound, "/readyz", &token(&bound), 0).await;
@@ -301,18 +303,18 @@ async fn http2_stream_that_is_not_read_ends_its_connection() {
 
 /// Proves serve/connection-limit.
 #[tokio::test]
-async fn refused_request_keeps_no_client_out() {
+async fn unauthenticated_connection_is_evicted() {
     let (_server, bound) = serve(patient().max_connections(1)).await;
-    // The socket is read and only the stream is not, so nothing blocks but the refusal's body.
-    let mut stranger = http2_get(&bound, "/readyz", "", 0).await;
-    read_head(&mut stranger).await;
-    probe(&bound).await.expect("the stranger makes room");
-    until_closed(stranger).await;
+    // The socket is read but the stream is not, so only the body of the 401 is stuck.
+    let mut unauthenticated = http2_get(&bound, "/readyz", "", 0).await;
+    read_head(&mut unauthenticated).await;
+    probe(&bound).await.expect("not evicted");
+    until_closed(unauthenticated).await;
 }
 
 /// Proves serve/timeouts.
 #[tokio::test]
-async fn peer_that_answers_no_ping_is_closed() {
+async fn peer_that_does_not_answer_pings_is_closed() {
     let (_server, bound) = serve(patient().keep_alive(SHORT, SHORT)).await;
     let mut stream = tls(&bound, Some(HTTP2)).await.unwrap();
     stream
@@ -327,12 +329,12 @@ async fn peer_that_answers_no_ping_is_closed() {
         let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
         rest = &rest[9 + length..];
     }
-    assert!(kinds.contains(&6), "a PING frame, not {kinds:?}");
+    assert!(kinds.contains(&6), "no PING frame: {kinds:?}");
 }
 
 /// Proves serve/connection-limit.
 #[tokio::test]
-async fn silent_connections_keep_no_client_out() {
+async fn silent_connections_are_evicted() {
     let options = patient().max_connections(8).max_handshakes(4);
     let (_server, bound) = serve(options).await;
     let mut silent = Vec::new();
@@ -341,19 +343,21 @@ async fn silent_connections_keep_no_client_out() {
     }
     probe(&bound)
         .await
-        .expect("half-open connections make room");
+        .expect("half-open connections were not evicted");
     until_closed(silent.swap_remove(0)).await;
     let mut idle = Vec::new();
     for _ in 0..20 {
         idle.push(tls(&bound, Some(HTTP2)).await.unwrap());
     }
-    probe(&bound).await.expect("idle connections make room");
+    probe(&bound)
+        .await
+        .expect("idle connections were not evicted");
     until_closed(idle.swap_remove(0)).await;
 }
 
 /// Proves serve/connection-limit.
 #[tokio::test]
-async fn full_listener_closes_new_connections_at_once() {
+async fn full_listener_resets_new_connections() {
     let (_server, bound) = serve(patient().max_connections(2)).await;
     let watches = [watch(&bound).await, watch(&bound).await];
     until_closed(tcp(&bound).await).await;
@@ -364,7 +368,7 @@ async fn full_listener_closes_new_connections_at_once() {
 
 /// Proves wire/http.
 #[tokio::test]
-async fn alpn_alone_chooses_the_protocol() {
+async fn alpn_selects_the_protocol() {
     let (_server, bound) = serve(patient()).await;
     for protocol in [None, Some(HTTP1)] {
         let mut stream = tls(&bound, protocol).await.unwrap();
@@ -372,10 +376,10 @@ async fn alpn_alone_chooses_the_protocol() {
             .write_all(&[PREFACE, SETTINGS].concat())
             .await
             .unwrap();
-        let answer = until_closed(stream).await;
+        let response = until_closed(stream).await;
         assert!(
-            answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"),
-            "{answer:?}"
+            response.is_empty() || response.starts_with(b"HTTP/1.1 4"),
+            "{response:?}"
         );
     }
     let mut stream = tls(&bound, Some(HTTP2)).await.unwrap();
@@ -384,7 +388,7 @@ async fn alpn_alone_chooses_the_protocol() {
         .await
         .unwrap();
     assert!(!until_closed(stream).await.starts_with(b"HTTP/1.1"));
-    // Without ALPN it is HTTP/1.1.
+    // HTTP/1.1 is the default without ALPN.
     let mut stream = tls(&bound, None).await.unwrap();
     let ready = request(&bound, "GET", "/readyz", 0);
     stream.write_all(ready.as_bytes()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Who a request in process is made by.
+//! Identity of in-process requests.
 
 use crate::support::server;
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use tower::ServiceExt as _;
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// Asks who one is.
+/// Creates a SelfSubjectReview and returns the user info.
 async fn review(service: ApiService, headers: &[(&str, &str)]) -> (u16, Value) {
     let mut request = Request::post(REVIEWS).header("content-type", "application/json");
     for (name, value) in headers {
@@ -29,7 +29,7 @@ async fn review(service: ApiService, headers: &[(&str, &str)]) -> (u16, Value) {
 
 /// Proves auth/in-process, auth/identity.
 #[tokio::test]
-async fn service_speaks_for_the_user_it_was_made_for() {
+async fn service_acts_as_its_user() {
     let server = server();
     assert_eq!(
         review(server.service(), &[]).await.1,
@@ -56,7 +56,7 @@ async fn service_speaks_for_the_user_it_was_made_for() {
 
 /// Proves auth/in-process, auth/identity.
 #[tokio::test]
-async fn impersonation_headers_are_honoured_in_process() {
+async fn impersonation_headers_work_in_process() {
     let server = server();
     let jane = [("impersonate-user", "jane"), ("impersonate-group", "red")];
     assert_eq!(
@@ -66,7 +66,7 @@ async fn impersonation_headers_are_honoured_in_process() {
             json!({"username": "jane", "groups": ["red", "system:authenticated"]})
         )
     );
-    // Only administrators may ask as somebody else.
+    // Impersonation is reserved to administrators.
     let (code, status) = review(server.service_as("bob"), &jane).await;
     assert_eq!(code, 403);
     assert_eq!(
@@ -77,7 +77,7 @@ async fn impersonation_headers_are_honoured_in_process() {
 
 /// Proves auth/in-process, errors/status-reasons.
 #[tokio::test]
-async fn request_without_a_user_is_refused() {
+async fn request_without_a_user_gets_401() {
     let server = ApiServer::builder().build();
     let (code, status) = review(server.service_as(""), &[]).await;
     assert_eq!((code, &status["reason"]), (401, &json!("Unauthorized")));

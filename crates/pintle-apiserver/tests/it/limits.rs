@@ -1,4 +1,4 @@
-//! What a request may cost: depth, size, rules, and the history kept for watches.
+//! Limits on what a request may cost: nesting, size, CEL rules, and the history retained for watches.
 
 use crate::support::*;
 use http_body_util::{BodyExt as _, Full};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
-/// A definition of Foos that take anything.
+/// A CRD whose instances may hold anything.
 fn open_definition() -> Value {
     let mut definition = foo_definition();
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
@@ -15,7 +15,7 @@ fn open_definition() -> Value {
     definition
 }
 
-/// `levels` containers in each other, every `nth` a list and the others objects, around `leaf`.
+/// Nests `levels` containers around `leaf`; every `nth` is a list, the others are objects.
 fn nested(levels: usize, nth: usize, leaf: &Value) -> Value {
     (1..=levels).fold(leaf.clone(), |inner, level| {
         if level % nth == 0 {
@@ -28,13 +28,13 @@ fn nested(levels: usize, nth: usize, leaf: &Value) -> Value {
 
 /// Proves errors/depth.
 #[tokio::test(start_paused = true)]
-async fn what_was_stored_can_always_be_read_again() {
+async fn every_stored_object_can_be_read_again() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &open_definition()).await;
-    let mut refused = 0;
+    let mut rejected = 0;
     let leaves = [json!({}), json!([]), json!(1)];
-    // Fields of objects have managers, which nest in their own way; lists here have one as a whole.
+    // Fields of objects are tracked individually in managedFields, which nests too; lists are not.
     let shapes = leaves
         .iter()
         .flat_map(|leaf| [1, 2, usize::MAX].map(|nth| (leaf, nth)));
@@ -74,8 +74,8 @@ async fn what_was_stored_can_always_be_read_again() {
                     body["metadata"] = stored["metadata"].clone();
                 }
                 let what = format!("{method} {kind} of {levels} levels");
-                let (code, answer) = http.raw(method, path, kind, body.to_string()).await;
-                // A later write reads what is stored.
+                let (code, response) = http.raw(method, path, kind, body.to_string()).await;
+                // A later write decodes what is stored.
                 let label = json!({"metadata": {"labels": {"seen": "yes"}}});
                 http.merge(&format!("{FOOS}/a"), &label).await;
                 let (found, stored) = http.get(&format!("{FOOS}/a")).await;
@@ -84,21 +84,24 @@ async fn what_was_stored_can_always_be_read_again() {
                     assert_eq!(stored["deep"], value, "{what}");
                     assert_eq!(stored["spec"]["replicas"], 1, "{what}");
                 } else {
-                    refused += 1;
-                    assert!((400..500).contains(&code), "{what}: {code} {answer}");
-                    let kept = method != "POST";
-                    assert_eq!(found, if kept { 200 } else { 404 }, "{what}");
-                    assert!(!kept || stored["spec"]["replicas"] == 1, "{what}: {stored}");
+                    rejected += 1;
+                    assert!((400..500).contains(&code), "{what}: {code} {response}");
+                    let existed = method != "POST";
+                    assert_eq!(found, if existed { 200 } else { 404 }, "{what}");
+                    assert!(
+                        !existed || stored["spec"]["replicas"] == 1,
+                        "{what}: {stored}"
+                    );
                     assert_eq!(stored.get("deep"), None, "{what}");
                 }
                 http.delete(&format!("{FOOS}/a")).await;
             }
         }
     }
-    assert!(refused > 0, "the border is within the range");
+    assert!(rejected > 0, "the limit is outside the tested range");
 }
 
-/// A definition with one rule for `spec`.
+/// A CRD with one CEL rule on `spec`.
 fn with_rule(rule: &str) -> Value {
     let mut definition = foo_definition();
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] =
@@ -108,10 +111,10 @@ fn with_rule(rule: &str) -> Value {
 
 /// Proves errors/cel-stack.
 #[tokio::test(start_paused = true)]
-async fn no_rule_overflows_the_stack() {
+async fn cel_rules_cannot_overflow_the_stack() {
     let server = server();
     let http = http(&server);
-    // A name, and what stands before, repeatedly before, between, repeatedly behind, and behind.
+    // Each rule is: first, repeated before, between, repeated behind, last.
     let shapes = [
         ("sum", ["1", "+1", " > 0", "", ""]),
         ("relation", ["1", " == 1", "", "", ""]),
@@ -136,30 +139,30 @@ async fn no_rule_overflows_the_stack() {
             format!("{first}{before}{between}{behind}{last}")
         };
         for times in [40, 240, 300, 40_000] {
-            let (code, answer) = http.post(DEFINITIONS, &with_rule(&rule(times))).await;
+            let (code, response) = http.post(DEFINITIONS, &with_rule(&rule(times))).await;
             if code == 422 {
-                let field = answer["details"]["causes"][0]["field"].as_str().unwrap();
+                let field = response["details"]["causes"][0]["field"].as_str().unwrap();
                 assert!(
                     field.ends_with("[spec].x-kubernetes-validations[0].rule"),
                     "{shape} {times}: {field}"
                 );
             } else {
                 assert_eq!(code, 201, "{shape} {times}");
-                // A rule that was taken can be asked.
-                let (code, answer) = http.post(FOOS, &foo("a")).await;
-                assert!(matches!(code, 201 | 422), "{shape} {times}: {answer}");
+                // An accepted rule can be evaluated.
+                let (code, response) = http.post(FOOS, &foo("a")).await;
+                assert!(matches!(code, 201 | 422), "{shape} {times}: {response}");
                 http.delete(&format!("{DEFINITIONS}/foos.example.com"))
                     .await;
             }
             if times <= 40 {
-                assert_eq!(code, 201, "{shape} {times}: {answer}");
+                assert_eq!(code, 201, "{shape} {times}: {response}");
             }
             if times >= 40_000 && !matches!(*shape, "not" | "minus") {
                 assert_eq!(code, 422, "{shape} {times}");
             }
         }
     }
-    // Logic is balanced however long it is.
+    // Logical operators nest in a balanced tree, however many there are.
     let rule = format!("true{}", " && true".repeat(2_000));
     assert_eq!(http.post(DEFINITIONS, &with_rule(&rule)).await.0, 201);
     assert_eq!(http.post(FOOS, &foo("a")).await.0, 201);
@@ -167,7 +170,7 @@ async fn no_rule_overflows_the_stack() {
 
 /// Proves errors/cel-stack.
 #[tokio::test(start_paused = true)]
-async fn a_rule_beyond_the_limits_is_told_which() {
+async fn cel_rule_over_a_limit_names_the_limit() {
     let server = server();
     let http = http(&server);
     for (rule, why) in [
@@ -180,9 +183,9 @@ async fn a_rule_beyond_the_limits_is_told_which() {
             "ERROR: <input>:-1:0: expression code point size exceeds limit: size: 160004, limit 100000",
         ),
     ] {
-        let (code, answer) = http.post(DEFINITIONS, &with_rule(&rule)).await;
+        let (code, response) = http.post(DEFINITIONS, &with_rule(&rule)).await;
         assert_eq!(code, 422);
-        let cause = &answer["details"]["causes"][0];
+        let cause = &response["details"]["causes"][0];
         let message = cause["message"].as_str().unwrap();
         assert!(
             message.ends_with(why),
@@ -194,7 +197,7 @@ async fn a_rule_beyond_the_limits_is_told_which() {
 
 /// Proves watch/history-bounded, watch/slow.
 #[tokio::test(start_paused = true)]
-async fn slow_watcher_expires_by_bytes_and_fast_one_goes_on() {
+async fn slow_watcher_expires_but_fast_one_continues() {
     let server = ApiServer::builder()
         .seed(1)
         .history_bytes(64 * 1024)
@@ -223,10 +226,10 @@ async fn slow_watcher_expires_by_bytes_and_fast_one_goes_on() {
     );
     assert_eq!(event["object"]["reason"], "Expired");
     assert_eq!(slow.next().await, None);
-    // Who lists again goes on.
+    // A new list works.
     let (_, list) = http.get(SECRETS).await;
     assert_eq!(list["items"].as_array().unwrap().len(), 21);
-    // One object larger than all the room is still seen by whoever is there.
+    // An object larger than the whole history still reaches current watchers.
     let mut large = secret("large");
     large["stringData"]["k"] = "x".repeat(200_000).into();
     http.post(SECRETS, &large).await;
@@ -235,7 +238,7 @@ async fn slow_watcher_expires_by_bytes_and_fast_one_goes_on() {
 
 /// Proves watch/history-bounded.
 #[tokio::test(start_paused = true)]
-async fn watcher_that_leaves_the_state_unread_expires() {
+async fn watcher_that_leaves_initial_state_unread_expires() {
     let server = ApiServer::builder().seed(1).history(10).build();
     let http = http(&server);
     let secret = |name: &str| {
@@ -263,14 +266,14 @@ async fn watcher_that_leaves_the_state_unread_expires() {
         }
         added += 1;
     };
-    assert!(added < 8, "the rest of the state is not sent: {added}");
+    assert!(added < 8, "the rest of the initial state was sent: {added}");
     assert_eq!(event["object"]["code"], 410, "{event}");
     assert_eq!(watch.next().await, None);
 }
 
 /// Proves wire/field-order-and-pretty.
 #[tokio::test(start_paused = true)]
-async fn indented_answer_comes_in_small_frames() {
+async fn pretty_response_is_sent_in_small_frames() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &open_definition()).await;
@@ -279,7 +282,7 @@ async fn indented_answer_comes_in_small_frames() {
     let (code, stored) = http.post(FOOS, &object).await;
     assert_eq!(code, 201, "{stored}");
     for path in [format!("{FOOS}/a"), FOOS.to_owned()] {
-        let (_, wanted) = http.get(&path).await;
+        let (_, expected) = http.get(&path).await;
         let request = http::Request::get(format!("{path}?pretty=true"))
             .body(Full::default())
             .unwrap();
@@ -292,14 +295,14 @@ async fn indented_answer_comes_in_small_frames() {
         }
         assert!(text.len() > 4_000_000, "{path}: {}", text.len());
         assert!(largest < 1_000_000, "{path}: {largest}");
-        let indented = serde_json::to_vec_pretty(&wanted).unwrap();
+        let indented = serde_json::to_vec_pretty(&expected).unwrap();
         assert_eq!(text.len(), indented.len(), "{path}");
         let read: Value = serde_json::from_slice(&text).unwrap();
-        assert!(read == wanted, "{path}");
+        assert!(read == expected, "{path}");
     }
 }
 
-/// An object whose stored form has about this many bytes.
+/// An object with about this many encoded bytes.
 fn sized(name: &str, bytes: usize) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name},
         "spec": {"text": "x".repeat(bytes)}})
@@ -307,7 +310,7 @@ fn sized(name: &str, bytes: usize) -> Value {
 
 /// Proves wire/size-limits.
 #[tokio::test(start_paused = true)]
-async fn objects_beyond_the_limit_of_etcd_are_refused() {
+async fn objects_over_the_etcd_limit_are_rejected() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &open_definition()).await;
@@ -327,7 +330,7 @@ async fn objects_beyond_the_limit_of_etcd_are_refused() {
         ) && message.ends_with(" vs. 2097152)"),
         "{message}"
     );
-    // However it grows.
+    // The limit also applies to updates.
     let path = format!("{FOOS}/fits");
     let grow = json!({"spec": {"more": "x".repeat(100_000)}});
     for body in [&large["spec"], &grow["spec"]] {
@@ -342,11 +345,11 @@ async fn objects_beyond_the_limit_of_etcd_are_refused() {
 
 /// Proves wire/size-limits.
 #[tokio::test(start_paused = true)]
-async fn an_object_too_large_with_its_managers_is_stored_without() {
+async fn oversized_managed_fields_are_dropped() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &open_definition()).await;
-    // Many short fields: their managers take more room than they do.
+    // Many short fields, whose managedFields are larger than the fields.
     let spec: serde_json::Map<String, Value> = (0..60_000)
         .map(|i| (format!("field{i}"), 1.into()))
         .collect();

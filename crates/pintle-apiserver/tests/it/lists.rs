@@ -1,4 +1,4 @@
-//! Lists: selectors, pages, versions, collections.
+//! Lists: selectors, paging, resource versions, collections.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn filled(count: usize) -> (ApiServer, Http) {
 
 /// Proves lists/sorted, lists/selectors.
 #[tokio::test]
-async fn lists_are_sorted_and_selected() {
+async fn lists_are_sorted_and_filtered() {
     let (server, http) = filled(4).await;
     let (code, list) = http.get(CONFIG_MAPS).await;
     assert_eq!((code, &list["kind"]), (200, &json!("ConfigMapList")));
@@ -42,7 +42,7 @@ async fn lists_are_sorted_and_selected() {
     assert_eq!(
         list["items"][0].get("kind"),
         None,
-        "items of built-in kinds carry no type"
+        "items of built-in kinds have no type"
     );
     let (_, odd) = http
         .get(&format!("{CONFIG_MAPS}?labelSelector=parity%3Dodd"))
@@ -58,7 +58,7 @@ async fn lists_are_sorted_and_selected() {
 
 /// Proves lists/selectors.
 #[tokio::test]
-async fn selectors_that_make_no_sense_are_refused() {
+async fn invalid_selectors_are_rejected() {
     let (_server, http) = filled(1).await;
     for bad in [
         "labelSelector=a%3Db%3Dc",
@@ -77,7 +77,7 @@ async fn selectors_that_make_no_sense_are_refused() {
 
 /// Proves lists/pages.
 #[tokio::test]
-async fn all_pages_show_one_state() {
+async fn pages_show_one_state() {
     let (_server, http) = filled(5).await;
     let (_, first) = http.get(&format!("{CONFIG_MAPS}?limit=2")).await;
     assert_eq!(names(&first), ["c00", "c01"]);
@@ -103,7 +103,7 @@ async fn all_pages_show_one_state() {
 
 /// Proves lists/pages.
 #[tokio::test]
-async fn a_page_of_a_forgotten_state_can_go_on_without_it() {
+async fn expired_page_can_continue_inconsistently() {
     let (server, http) = filled(4).await;
     let (_, first) = http.get(&format!("{CONFIG_MAPS}?limit=2")).await;
     http.post(CONFIG_MAPS, &config_map("c021")).await;
@@ -132,7 +132,7 @@ async fn a_page_of_a_forgotten_state_can_go_on_without_it() {
 
 /// Proves lists/resource-version.
 #[tokio::test(start_paused = true)]
-async fn which_state_a_version_asks_for() {
+async fn resource_version_selects_the_state() {
     let (server, http) = filled(2).await;
     let (_, then) = http.get(CONFIG_MAPS).await;
     let version = then["metadata"]["resourceVersion"].as_str().unwrap();
@@ -149,7 +149,7 @@ async fn which_state_a_version_asks_for() {
         3
     );
     let any = at("resourceVersion=0&limit=1".into()).await.1;
-    assert_eq!(names(&any).len(), 3, "any state is answered whole");
+    assert_eq!(names(&any).len(), 3, "lists at version 0 are not paged");
     for bad in [
         "resourceVersionMatch=Exact",
         "resourceVersion=0&resourceVersionMatch=Exact",
@@ -177,7 +177,7 @@ async fn which_state_a_version_asks_for() {
 
 /// Proves delete/collection.
 #[tokio::test]
-async fn a_collection_is_deleted_by_selector() {
+async fn collection_is_deleted_by_selector() {
     let (_server, http) = filled(4).await;
     let (code, gone) = http
         .delete(&format!("{CONFIG_MAPS}?labelSelector=parity%3Dodd"))
@@ -188,7 +188,7 @@ async fn a_collection_is_deleted_by_selector() {
 
 /// Proves apiserver/paths, errors/status-reasons.
 #[tokio::test]
-async fn every_namespace_at_once_can_only_be_read() {
+async fn all_namespaces_path_is_read_only() {
     let (_server, http) = filled(1).await;
     assert_eq!(names(&http.get("/api/v1/configmaps").await.1), ["c00"]);
     let (code, status) = http.delete("/api/v1/configmaps").await;
@@ -201,7 +201,7 @@ async fn every_namespace_at_once_can_only_be_read() {
 
 /// Proves lists/pages, errors/no-panic.
 #[tokio::test]
-async fn a_page_of_one_namespace_shows_nothing_of_another() {
+async fn continue_token_does_not_leak_other_namespaces() {
     let (_server, http) = filled(3).await;
     let (_, first) = http.get(&format!("{CONFIG_MAPS}?limit=1")).await;
     let token = first["metadata"]["continue"].as_str().unwrap();
@@ -216,7 +216,7 @@ async fn a_page_of_one_namespace_shows_nothing_of_another() {
 
 /// Proves lists/pages.
 #[tokio::test(start_paused = true)]
-async fn pages_expire_five_minutes_after_their_state_is_gone() {
+async fn pages_expire_five_minutes_after_a_write() {
     let start: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let server = ApiServer::builder()
         .clock(Clock::starting_at(start))
@@ -230,7 +230,7 @@ async fn pages_expire_five_minutes_after_their_state_is_gone() {
     let token = first["metadata"]["continue"].as_str().unwrap();
     let version = first["metadata"]["resourceVersion"].as_str().unwrap();
     let page = format!("{CONFIG_MAPS}?limit=9&continue={token}");
-    // As long as nothing is written, its state is the current one.
+    // Without writes, the state of the page is still current.
     tokio::time::sleep(Duration::from_mins(60)).await;
     assert_eq!(names(&http.get(&page).await.1), ["b", "c"]);
     http.post(CONFIG_MAPS, &config_map("b1")).await;
@@ -243,7 +243,7 @@ async fn pages_expire_five_minutes_after_their_state_is_gone() {
     assert!(message.starts_with("The provided continue parameter is too old"));
     let exact = format!("{CONFIG_MAPS}?resourceVersionMatch=Exact&resourceVersion={version}");
     assert_eq!(http.get(&exact).await.0, 410);
-    // The answer offers to go on in the current state.
+    // The error carries a token to continue from the current state.
     let token = status["metadata"]["continue"].as_str().unwrap();
     let (_, rest) = http
         .get(&format!("{CONFIG_MAPS}?limit=9&continue={token}"))

@@ -1,4 +1,4 @@
-//! The API server as its clients see it, over its real HTTP path.
+//! Scenario tests: the API server as its clients see it, over HTTP.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,26 +7,28 @@
     reason = "a failed assertion is how a test reports"
 )]
 
-mod accounts;
 mod apply;
 mod bootstrap;
 mod client;
-mod cluster;
 mod concurrency;
 mod connections;
+mod content_types;
+mod custom_resources;
 mod definitions;
-mod forms;
+mod discovery;
+mod encoding;
 mod identity;
 mod limits;
 mod lists;
 mod mutations;
-mod notices;
+mod namespaces;
 mod objects;
 mod openapi;
 mod pods;
 mod points;
 mod properties;
 mod scales;
+mod service_accounts;
 mod services;
 mod serving;
 mod signing_requests;
@@ -34,7 +36,7 @@ mod specs;
 mod subresources;
 mod support;
 mod tables;
-mod text;
+mod warnings;
 mod watches;
 mod websockets;
 mod writes;

@@ -1,4 +1,4 @@
-//! OpenAPI v2: what kubectl falls back to.
+//! OpenAPI v2, which kubectl falls back to.
 
 use crate::support::*;
 use bytes::Bytes;
@@ -6,14 +6,14 @@ use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
-/// What client-go asks for, and what it gets.
-const ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// What client-go sends in `Accept`, and the content type it gets.
+const REQUESTED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-async fn ask(http: &Http, accept: &str, known: &str) -> (u16, HeaderMap, Bytes) {
+async fn fetch(http: &Http, accept: &str, etag: &str) -> (u16, HeaderMap, Bytes) {
     let request = Request::get("/openapi/v2")
         .header("accept", accept)
-        .header("if-none-match", known)
+        .header("if-none-match", etag)
         .body(Full::new(Bytes::new()))
         .unwrap();
     let response = http.send(request).await;
@@ -23,7 +23,7 @@ async fn ask(http: &Http, accept: &str, known: &str) -> (u16, HeaderMap, Bytes) 
 }
 
 async fn document(http: &Http) -> Value {
-    let (code, headers, body) = ask(http, "application/json", "").await;
+    let (code, headers, body) = fetch(http, "application/json", "").await;
     assert_eq!(
         (code, &headers["content-type"]),
         (200, &"application/json".parse().unwrap())
@@ -31,7 +31,7 @@ async fn document(http: &Http) -> Value {
     serde_json::from_slice(&body).unwrap()
 }
 
-/// A protobuf message: the fields in their order, as long as they are varints, doubles or bytes.
+/// Splits a protobuf message into fields. Supports varints, doubles and bytes.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
     fn varint(bytes: &mut &[u8]) -> u64 {
         let (mut number, mut shift) = (0, 0);
@@ -72,21 +72,21 @@ fn field(bytes: &[u8], number: u64) -> &[u8] {
     found.unwrap_or_else(|| panic!("no field {number}")).1
 }
 
-/// The value of one of the `name` and `value` pairs in field `number`.
+/// Returns the value of a name/value pair in field `number`.
 fn named<'a>(bytes: &'a [u8], number: u64, name: &str) -> &'a [u8] {
     let pairs = fields(bytes).into_iter().filter(|(at, _)| *at == number);
     let mut pairs = pairs.filter(|(_, pair)| field(pair, 1) == name.as_bytes());
     field(pairs.next().unwrap_or_else(|| panic!("no {name}")).1, 2)
 }
 
-/// An extension, which is carried as YAML.
+/// Returns an extension, which is encoded as YAML.
 fn extension(bytes: &[u8], number: u64, name: &str) -> Value {
     serde_json::from_slice(field(named(bytes, number, name), 2)).unwrap()
 }
 
 /// Proves openapi/v2.
 #[tokio::test]
-async fn openapi_v2_tells_what_kubectl_validates_with() {
+async fn openapi_v2_has_what_kubectl_needs() {
     let server = server();
     let http = http(&server);
     let document = document(&http).await;
@@ -116,7 +116,7 @@ async fn openapi_v2_tells_what_kubectl_validates_with() {
 
 /// Proves openapi/v2.
 #[tokio::test]
-async fn every_reference_of_openapi_v2_leads_somewhere() {
+async fn openapi_v2_references_resolve() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &foo_definition()).await;
@@ -127,9 +127,9 @@ async fn every_reference_of_openapi_v2_leads_somewhere() {
         match value {
             Value::Object(map) => {
                 if let Some(Value::String(reference)) = map.get("$ref") {
-                    let place = reference.strip_prefix('#').unwrap();
-                    assert!(document.pointer(place).is_some(), "{reference}");
-                    assert!(!map.contains_key("type"), "{reference} beside a type");
+                    let pointer = reference.strip_prefix('#').unwrap();
+                    assert!(document.pointer(pointer).is_some(), "{reference}");
+                    assert!(!map.contains_key("type"), "{reference} next to a type");
                     count += 1;
                 }
                 open.extend(map.values());
@@ -143,11 +143,11 @@ async fn every_reference_of_openapi_v2_leads_somewhere() {
 
 /// Proves openapi/v2.
 #[tokio::test]
-async fn openapi_v2_comes_in_the_protobuf_form_of_client_go() {
+async fn openapi_v2_is_served_as_protobuf() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &foo_definition()).await;
-    let (code, headers, body) = ask(&http, ASKED, "").await;
+    let (code, headers, body) = fetch(&http, REQUESTED, "").await;
     assert_eq!(
         (code, &headers["content-type"]),
         (200, &PROTOBUF.parse().unwrap())
@@ -190,13 +190,13 @@ async fn openapi_v2_comes_in_the_protobuf_form_of_client_go() {
 
 /// Proves openapi/content, openapi/v2.
 #[tokio::test]
-async fn openapi_v2_changes_with_the_definitions() {
+async fn openapi_v2_follows_crds() {
     let server = server();
     let http = http(&server);
-    let (_, headers, _) = ask(&http, ASKED, "").await;
+    let (_, headers, _) = fetch(&http, REQUESTED, "").await;
     let tag = headers["etag"].to_str().unwrap().to_owned();
-    assert_eq!(ask(&http, ASKED, &tag).await.0, 304);
-    assert_eq!(ask(&http, "application/json", &tag).await.0, 304);
+    assert_eq!(fetch(&http, REQUESTED, &tag).await.0, 304);
+    assert_eq!(fetch(&http, "application/json", &tag).await.0, 304);
     let name = "com.example.v1.Foo";
     assert_eq!(document(&http).await["definitions"].get(name), None);
 
@@ -206,9 +206,9 @@ async fn openapi_v2_changes_with_the_definitions() {
     properties["port"] = json!({"x-kubernetes-int-or-string": true,
         "anyOf": [{"type": "integer"}, {"type": "string"}]});
     properties["note"] = json!({"type": "string", "nullable": true});
-    let (code, answer) = http.post(DEFINITIONS, &definition).await;
-    assert_eq!(code, 201, "{answer}");
-    let (code, headers, _) = ask(&http, ASKED, &tag).await;
+    let (code, response) = http.post(DEFINITIONS, &definition).await;
+    assert_eq!(code, 201, "{response}");
+    let (code, headers, _) = fetch(&http, REQUESTED, &tag).await;
     assert_eq!(code, 200);
     assert_ne!(headers["etag"], tag);
     let schema = document(&http).await["definitions"][name].clone();
@@ -222,16 +222,20 @@ async fn openapi_v2_changes_with_the_definitions() {
     http.delete(&format!("{DEFINITIONS}/foos.example.com"))
         .await;
     assert_eq!(document(&http).await["definitions"].get(name), None);
-    assert_eq!(ask(&http, ASKED, &tag).await.0, 304, "as it was before");
+    assert_eq!(
+        fetch(&http, REQUESTED, &tag).await.0,
+        304,
+        "same as before the CRD"
+    );
 }
 
 /// Proves openapi/v2.
 #[tokio::test]
-async fn openapi_v2_has_no_other_form() {
+async fn openapi_v2_rejects_other_content_types() {
     let server = server();
     let http = http(&server);
-    assert_eq!(ask(&http, "image/png", "").await.0, 406);
-    let (code, headers, _) = ask(&http, "image/png, */*", "").await;
+    assert_eq!(fetch(&http, "image/png", "").await.0, 406);
+    let (code, headers, _) = fetch(&http, "image/png, */*", "").await;
     assert_eq!(
         (code, &headers["content-type"]),
         (200, &"application/json".parse().unwrap())

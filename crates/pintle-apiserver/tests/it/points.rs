@@ -1,4 +1,4 @@
-//! What a test can do at the points around a commit.
+//! Test hooks around a commit.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tower::ServiceExt;
 
-/// Writes down what it is told.
+/// Records the hooks that run.
 #[derive(Clone, Default)]
 struct Journal(Arc<Mutex<Vec<String>>>);
 
@@ -53,15 +53,11 @@ impl Points for Journal {
 
 /// Proves testing/points.
 #[tokio::test]
-async fn a_write_passes_its_points_in_order() {
+async fn hooks_run_in_order() {
     let journal = Journal::default();
     let server = ApiServer::builder().points(journal.clone()).build();
     let http = http(&server);
-    assert_eq!(
-        journal.take(),
-        [""; 0],
-        "what a server begins with is no request"
-    );
+    assert_eq!(journal.take(), [""; 0], "bootstrap is not a request");
     let (_, made) = http.post(CONFIG_MAPS, &config_map("a")).await;
     let version = made["metadata"]["resourceVersion"].as_str().unwrap();
     let answer = |method: &str, path: &str, code: u16| format!("answer {method} {path} {code}");
@@ -80,12 +76,12 @@ async fn a_write_passes_its_points_in_order() {
     assert_eq!(
         journal.take(),
         [answer("PATCH", &one, 200)],
-        "nothing to write"
+        "a no-op commits nothing"
     );
     http.delete(&one).await;
-    let told = journal.take();
-    assert_eq!(told.len(), 3, "{told:?}");
-    assert!(told[1].starts_with("removed a "), "{told:?}");
+    let lines = journal.take();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(lines[1].starts_with("removed a "), "{lines:?}");
     let again = http.delete(&one).await;
     assert_eq!(again.0, 404);
     assert_eq!(journal.take(), [answer("DELETE", &one, 404)]);
@@ -93,7 +89,7 @@ async fn a_write_passes_its_points_in_order() {
 
 /// Proves testing/points.
 #[tokio::test(start_paused = true)]
-async fn what_follows_from_a_request_is_told_and_what_the_server_does_by_itself_is_not() {
+async fn hooks_cover_requests_but_not_background_work() {
     let journal = Journal::default();
     let server = ApiServer::builder()
         .points(journal.clone())
@@ -107,14 +103,18 @@ async fn what_follows_from_a_request_is_told_and_what_the_server_does_by_itself_
         "versions": [{"name": "v1", "served": true, "storage": true,
             "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
     let writes = || {
-        let told = journal.take().into_iter();
-        let commits = told.filter(|line| line.starts_with("put ") || line.starts_with("removed "));
+        let lines = journal.take().into_iter();
+        let commits = lines.filter(|line| line.starts_with("put ") || line.starts_with("removed "));
         let names = commits.map(|line| line.rsplit_once(' ').unwrap().0.to_owned());
         names.collect::<Vec<_>>()
     };
     assert_eq!(http.post(definitions, &definition).await.0, 201);
     let put = format!("put {name}");
-    assert_eq!(writes(), [put.as_str(), put.as_str()], "it is accepted");
+    assert_eq!(
+        writes(),
+        [put.as_str(), put.as_str()],
+        "created, then accepted"
+    );
     let foo = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "f"}});
     assert_eq!(http.post("/apis/example.com/v1/foos", &foo).await.0, 201);
     assert_eq!(writes(), ["put f"]);
@@ -132,13 +132,17 @@ async fn what_follows_from_a_request_is_told_and_what_the_server_does_by_itself_
     let binding = json!({"metadata": {"name": "p"}, "target": {"name": "n"}});
     http.post(&format!("{one}/binding"), &binding).await;
     http.delete(&one).await;
-    assert_eq!(writes(), ["put p"; 3], "made, bound, marked");
+    assert_eq!(
+        writes(),
+        ["put p"; 3],
+        "created, bound, marked for deletion"
+    );
     tokio::time::sleep(Duration::from_secs(31)).await;
     assert_eq!(http.get(&one).await.0, 404);
     assert_eq!(writes(), [""; 0]);
 }
 
-/// Writes before the next commit of another, once it has a server to write to.
+/// Commits a competing write before the next commit, if it has a server.
 #[derive(Clone, Default)]
 struct Rival(Arc<Mutex<Option<ApiServer>>>);
 
@@ -150,18 +154,20 @@ impl Points for Rival {
             .header("content-type", "application/merge-patch+json")
             .body(Full::new(Bytes::from(patch)))
             .unwrap();
-        // Taken, so that its own write has nobody to come between.
+        // Take the server, so that the competing write does not trigger another.
         let server = self.0.lock().take();
         if let Some(server) = server {
-            let answer = server.service().oneshot(request).now_or_never();
-            answer.expect("a write waits for nobody").unwrap();
+            let response = server.service().oneshot(request).now_or_never();
+            response
+                .expect("a write completes without waiting")
+                .unwrap();
         }
     }
 }
 
 /// Proves testing/points.
 #[tokio::test]
-async fn somebody_can_come_between_reading_and_committing() {
+async fn hook_can_write_between_read_and_commit() {
     let rival = Rival::default();
     let server = ApiServer::builder().points(rival.clone()).build();
     let http = http(&server);
@@ -169,7 +175,7 @@ async fn somebody_can_come_between_reading_and_committing() {
     let one = format!("{CONFIG_MAPS}/a");
     let mut next = made.clone();
     next["data"]["mine"] = "x".into();
-    // Who names the version is told; who does not is tried again on top.
+    // A write with a resourceVersion conflicts; one without is retried.
     *rival.0.lock() = Some(server.clone());
     let (code, status) = http.put(&one, &next).await;
     assert_eq!(
@@ -188,13 +194,13 @@ async fn somebody_can_come_between_reading_and_committing() {
     );
 }
 
-/// Holds back the answer to the first create for ever.
-struct Loses {
+/// Holds back the response to the first create forever.
+struct LoseFirstResponse {
     reached: Arc<Notify>,
     once: Mutex<bool>,
 }
 
-impl Points for Loses {
+impl Points for LoseFirstResponse {
     fn before_answer(&self, method: &Method, path: &str, _: StatusCode) -> Option<Hold> {
         if method != Method::POST || path != CONFIG_MAPS {
             return None;
@@ -209,13 +215,13 @@ impl Points for Loses {
 
 /// Proves testing/points.
 #[tokio::test]
-async fn a_lost_answer_is_a_write_all_the_same() {
+async fn write_with_a_lost_response_is_committed() {
     let reached = Arc::new(Notify::new());
-    let loses = Loses {
+    let hooks = LoseFirstResponse {
         reached: Arc::clone(&reached),
         once: Mutex::new(false),
     };
-    let server = ApiServer::builder().points(loses).build();
+    let server = ApiServer::builder().points(hooks).build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let kubeconfig = Kubeconfig::from_yaml(&bound.kubeconfig()).unwrap();
     let options = KubeConfigOptions::default();
@@ -227,16 +233,16 @@ async fn a_lost_answer_is_a_write_all_the_same() {
     let (first, wanted) = (maps.clone(), map.clone());
     let request = tokio::spawn(async move { first.create(&PostParams::default(), &wanted).await });
     reached.notified().await;
-    // It is there for everybody to see, but whoever made it waits.
+    // The object is visible, but its creator is still waiting.
     assert!(maps.get("a").await.is_ok());
     assert!(!request.is_finished());
     request.abort();
     assert!(request.await.unwrap_err().is_cancelled());
 
-    // The client knows nothing of its success, and finds it.
+    // The client does not know that the create succeeded; a retry finds out.
     let again = maps.create(&PostParams::default(), &map).await;
     let kube::Error::Api(status) = again.unwrap_err() else {
-        panic!("a status")
+        panic!("expected a status")
     };
     assert_eq!(
         (status.code, status.reason.as_str()),
@@ -244,7 +250,7 @@ async fn a_lost_answer_is_a_write_all_the_same() {
     );
 }
 
-/// A point that panics.
+/// Hooks that panic.
 struct Broken;
 
 impl Points for Broken {
@@ -257,7 +263,7 @@ impl Points for Broken {
     }
 }
 
-/// A point whose answer waits for something that panics.
+/// A hook that returns a future that panics.
 struct BrokenHold;
 
 impl Points for BrokenHold {
@@ -269,7 +275,7 @@ impl Points for BrokenHold {
 
 /// Proves testing/points.
 #[tokio::test]
-async fn a_broken_hold_holds_nothing() {
+async fn panic_in_a_hold_is_contained() {
     let server = ApiServer::builder().points(BrokenHold).build();
     let http = http(&server);
     assert_eq!(http.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
@@ -277,7 +283,7 @@ async fn a_broken_hold_holds_nothing() {
 
 /// Proves testing/points.
 #[tokio::test]
-async fn a_broken_point_breaks_nothing_else() {
+async fn panic_in_a_hook_is_contained() {
     let server = ApiServer::builder().points(Broken).build();
     let http = http(&server);
     assert_eq!(http.post(CONFIG_MAPS, &config_map("a")).await.0, 201);

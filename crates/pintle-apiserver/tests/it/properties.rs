@@ -1,4 +1,4 @@
-//! What holds for any sequence of requests.
+//! Properties that hold for any sequence of requests.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// One write of a random client.
+/// A random write.
 #[derive(Debug, Clone)]
 enum Op {
     Put(u8, u8),
@@ -68,7 +68,7 @@ fn state(list: &Value) -> State {
         .collect()
 }
 
-/// Applies watch events to a state, checking that versions only grow and each event fits.
+/// Applies watch events to a state, and checks that versions increase and every event is consistent.
 async fn follow(watch: &mut Watch, mut state: State, until: u64) -> State {
     let mut last = 0;
     while let Some(event) = watch.next().await {
@@ -81,7 +81,7 @@ async fn follow(watch: &mut Watch, mut state: State, until: u64) -> State {
         let bookmark = event["type"] == "BOOKMARK";
         assert!(
             version > last || (bookmark && version == last),
-            "versions only grow"
+            "versions must increase"
         );
         last = version;
         if bookmark {
@@ -93,11 +93,11 @@ async fn follow(watch: &mut Watch, mut state: State, until: u64) -> State {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         object.as_object_mut().unwrap().remove("kind");
         object.as_object_mut().unwrap().remove("apiVersion");
-        let before = match event["type"].as_str().unwrap() {
+        let consistent = match event["type"].as_str().unwrap() {
             "DELETED" => state.remove(&name).is_some(),
             kind => state.insert(name, object).is_some() == (kind == "MODIFIED"),
         };
-        assert!(before, "an event that does not fit: {event}");
+        assert!(consistent, "inconsistent event: {event}");
     }
     state
 }
@@ -107,7 +107,7 @@ proptest! {
 
     // Proves watch/complete-and-ordered, watch/selectors.
     #[test]
-    fn a_list_and_the_watch_from_its_version_are_the_later_list(
+    fn list_plus_watch_equals_a_later_list(
         before in ops(), after in ops(), selected in any::<bool>(),
     ) {
         runtime().block_on(async {
@@ -127,15 +127,15 @@ proptest! {
                 run(&http, op).await;
             }
             let until = server.resource_version().parse().unwrap();
-            let seen = follow(&mut watch, state(&list), until).await;
+            let followed = follow(&mut watch, state(&list), until).await;
             let (_, now) = http.get(&format!("{CONFIG_MAPS}?{selector}")).await;
-            assert_eq!(seen, state(&now));
+            assert_eq!(followed, state(&now));
         });
     }
 
     // Proves lists/pages.
     #[test]
-    fn pages_are_one_state_whatever_happens_between_them(
+    fn pages_show_one_state_despite_writes(
         before in ops(), between in prop::collection::vec(ops(), 0..6), limit in 1..4_usize,
     ) {
         runtime().block_on(async {
@@ -167,7 +167,7 @@ proptest! {
 
     // Proves errors/no-panic.
     #[test]
-    fn no_request_makes_the_server_panic_or_half_write(
+    fn requests_never_panic_or_write_partially(
         method in prop::sample::select(vec!["GET", "POST", "PUT", "PATCH", "DELETE"]),
         path in prop::sample::select(vec![
             "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/configmaps/a",
@@ -212,16 +212,16 @@ proptest! {
             let bytes = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
             assert!(!String::from_utf8_lossy(&bytes).contains("panicked"), "{path}");
             if code >= 400 {
-                assert_eq!(server.resource_version(), before, "a refusal writes nothing: {path}");
+                assert_eq!(server.resource_version(), before, "a rejected request wrote something: {path}");
             }
-            // Whatever was stored can be read.
+            // Everything stored can be read.
             let (code, list) = http.get(CONFIG_MAPS).await;
             assert!(code == 200 && list["items"].is_array());
         });
     }
 }
 
-/// JSON that looks a little like an object.
+/// JSON that resembles an object.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

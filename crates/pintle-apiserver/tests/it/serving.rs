@@ -1,4 +1,4 @@
-//! The server on a socket.
+//! The server over TLS.
 
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 
@@ -12,7 +12,7 @@ use kube::{
 use pintle_apiserver::{ApiServer, Bound, KubeconfigError, ServeError, ServeOptions};
 use tokio::net::TcpStream;
 
-/// An upper bound on a shutdown that waits for nobody.
+/// An upper bound for a shutdown that has nothing to wait for.
 const SOON: Duration = Duration::from_secs(2);
 
 async fn config(bound: &Bound) -> Config {
@@ -24,7 +24,7 @@ async fn config(bound: &Bound) -> Config {
 
 /// Proves wire/http, auth/listener.
 #[tokio::test]
-async fn a_client_with_the_kubeconfig_is_served_over_tls() {
+async fn client_with_the_kubeconfig_is_served_over_tls() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let client = Client::try_from(config(&bound).await).unwrap();
@@ -37,34 +37,34 @@ async fn a_client_with_the_kubeconfig_is_served_over_tls() {
         .unwrap()
         .boxed();
     assert!(events.next().await.unwrap().is_ok());
-    // Less than requests in flight are waited for: nothing had to be cut off.
+    // Shorter than the drain timeout, so watches ended by themselves.
     tokio::time::timeout(SOON, bound.shutdown())
         .await
-        .expect("watches end when they are told");
+        .expect("watches did not end at shutdown");
     while let Some(event) = events.next().await {
-        event.expect("a clean end");
+        event.expect("watch ended with an error");
     }
 }
 
 /// Proves auth/listener.
 #[tokio::test]
-async fn a_client_that_says_nothing_does_not_hold_up_the_end() {
+async fn silent_client_does_not_delay_shutdown() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let silent = TcpStream::connect(bound.address()).await.unwrap();
-    // A served client shows that the silent one, who came first, was taken in.
+    // Once a later client is served, the silent one has been accepted.
     let client = Client::try_from(config(&bound).await).unwrap();
     let namespaces: Api<Namespace> = Api::all(client);
     namespaces.list(&ListParams::default()).await.unwrap();
     tokio::time::timeout(SOON, bound.shutdown())
         .await
-        .expect("a handshake is not waited for");
+        .expect("shutdown waited for a handshake");
     drop(silent);
 }
 
 /// Proves errors/status-reasons, auth/listener.
 #[tokio::test]
-async fn nobody_gets_in_without_the_token() {
+async fn request_without_the_token_gets_401() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     for token in [None, Some("wrong".to_owned())] {
@@ -73,7 +73,7 @@ async fn nobody_gets_in_without_the_token() {
         let namespaces: Api<Namespace> = Api::all(Client::try_from(config).unwrap());
         let error = namespaces.list(&ListParams::default()).await.unwrap_err();
         let kube::Error::Api(status) = error else {
-            panic!("a status, not {error}")
+            panic!("expected a status, got {error}")
         };
         assert_eq!(
             (status.code, status.message.as_str()),
@@ -84,17 +84,17 @@ async fn nobody_gets_in_without_the_token() {
 
 /// Proves auth/listener.
 #[tokio::test]
-async fn a_server_stays_on_its_machine_unless_told_otherwise() {
+async fn only_loopback_is_allowed_by_default() {
     let server = ApiServer::builder().build();
-    let refused = server.serve("0.0.0.0:0").await;
-    assert!(matches!(refused, Err(ServeError::NotLoopback(_))));
+    let result = server.serve("0.0.0.0:0").await;
+    assert!(matches!(result, Err(ServeError::NotLoopback(_))));
     let open = ApiServer::builder().listen_beyond_loopback().build();
     assert!(open.serve("0.0.0.0:0").await.is_ok());
 }
 
 /// Proves auth/certificate-names.
 #[tokio::test]
-async fn listener_on_all_addresses_is_reached_by_every_name() {
+async fn certificate_of_a_wildcard_listener_has_all_names() {
     let server = ApiServer::builder().listen_beyond_loopback().build();
     let options = ServeOptions::default().name("build.example.com");
     let bound = server.serve_with("0.0.0.0:0", options).await.unwrap();
@@ -104,7 +104,7 @@ async fn listener_on_all_addresses_is_reached_by_every_name() {
     by_name.push("build.example.com".to_owned());
     for name in by_name {
         let mut config = config(&bound).await;
-        // The connection goes to loopback; the certificate is checked for the name.
+        // Connect to loopback, but verify the certificate for this name.
         config.tls_server_name = Some(name.clone());
         let namespaces: Api<Namespace> = Api::all(Client::try_from(config).unwrap());
         let listed = namespaces.list(&ListParams::default()).await;
@@ -116,8 +116,8 @@ async fn listener_on_all_addresses_is_reached_by_every_name() {
     assert!(namespaces.list(&ListParams::default()).await.is_err());
 
     let options = ServeOptions::default().name("not a name");
-    let refused = server.serve_with("127.0.0.1:0", options).await;
-    assert!(matches!(refused, Err(ServeError::InvalidName(name)) if name == "not a name"));
+    let result = server.serve_with("127.0.0.1:0", options).await;
+    assert!(matches!(result, Err(ServeError::InvalidName(name)) if name == "not a name"));
 }
 
 const FOREIGN: &str = "apiVersion: v1
@@ -149,7 +149,7 @@ fn yaml(path: &std::path::Path) -> serde_json::Value {
 
 /// Proves auth/kubeconfig-merge, auth/secrets.
 #[tokio::test]
-async fn context_comes_and_goes_beside_others() {
+async fn context_is_merged_and_removed() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -162,8 +162,8 @@ async fn context_comes_and_goes_beside_others() {
     let context = bound.merge_kubeconfig(&path, "pintle").await.unwrap();
     assert_eq!(context.previous(), Some("prod"));
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600, "it holds a secret now");
-    assert!(path.is_symlink(), "the file it leads to is changed");
+    assert_eq!(mode & 0o777, 0o600, "the file now holds a secret");
+    assert!(path.is_symlink(), "the link was replaced");
     let after = yaml(&path);
     for list in ["clusters", "users", "contexts"] {
         assert_eq!(after[list][0], before[list][0], "{list}");
@@ -171,10 +171,10 @@ async fn context_comes_and_goes_beside_others() {
     }
     assert_eq!(after["current-context"], "pintle");
     let merged = std::fs::read_to_string(&path).unwrap();
-    let (user, _) = who(client_of(&merged).await).await.unwrap();
+    let (user, _) = whoami(client_of(&merged).await).await.unwrap();
     assert_eq!(user, "kubernetes-admin");
 
-    // A second listener takes the name over; the first leaves it alone.
+    // A second listener takes over the name; the first leaves it alone.
     let other = server.serve("127.0.0.1:0").await.unwrap();
     let newer = other.merge_kubeconfig(&path, "pintle").await.unwrap();
     context.remove().await.unwrap();
@@ -240,7 +240,7 @@ async fn dangling_link_is_followed() {
 
 /// Proves auth/kubeconfig-merge.
 #[tokio::test]
-async fn file_that_is_no_kubeconfig_is_left_alone() {
+async fn file_that_is_not_a_kubeconfig_is_not_changed() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -267,7 +267,7 @@ async fn file_that_is_no_kubeconfig_is_left_alone() {
 
 /// Proves auth/secrets.
 #[tokio::test]
-async fn the_kubeconfig_is_its_owners_alone() {
+async fn kubeconfig_has_mode_0600() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -288,7 +288,7 @@ async fn client_of(kubeconfig: &str) -> Client {
     Client::try_from(config.unwrap()).unwrap()
 }
 
-async fn who(client: Client) -> kube::Result<(String, Vec<String>)> {
+async fn whoami(client: Client) -> kube::Result<(String, Vec<String>)> {
     let reviews: Api<SelfSubjectReview> = Api::all(client);
     let review = reviews
         .create(&PostParams::default(), &SelfSubjectReview::default())
@@ -299,7 +299,7 @@ async fn who(client: Client) -> kube::Result<(String, Vec<String>)> {
 
 /// Proves auth/identity.
 #[tokio::test]
-async fn a_certificate_of_the_servers_authority_says_who_a_client_is() {
+async fn client_certificate_identifies_the_user() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let alice = bound.user_kubeconfig("alice", Some("red")).unwrap();
@@ -308,26 +308,26 @@ async fn a_certificate_of_the_servers_authority_says_who_a_client_is() {
         all.map(|group| (*group).to_owned()).collect()
     };
     assert_eq!(
-        who(client_of(&alice).await).await.unwrap(),
+        whoami(client_of(&alice).await).await.unwrap(),
         ("alice".to_owned(), groups(&["red"]))
     );
     assert_eq!(
-        who(client_of(&bound.kubeconfig()).await).await.unwrap(),
+        whoami(client_of(&bound.kubeconfig()).await).await.unwrap(),
         ("kubernetes-admin".to_owned(), groups(&["system:masters"]))
     );
-    // The same server on another port has another authority.
+    // Every listener has its own authority.
     let other = server.serve("127.0.0.1:0").await.unwrap();
-    let mut stranger: serde_json::Value =
+    let mut foreign: serde_json::Value =
         serde_json::from_str(&other.user_kubeconfig("alice", None).unwrap()).unwrap();
     let ours: serde_json::Value = serde_json::from_str(&alice).unwrap();
-    stranger["clusters"] = ours["clusters"].clone();
-    assert!(who(client_of(&stranger.to_string()).await).await.is_err());
+    foreign["clusters"] = ours["clusters"].clone();
+    assert!(whoami(client_of(&foreign.to_string()).await).await.is_err());
     bound.shutdown().await;
     other.shutdown().await;
 }
 
-/// What a client gets that asks with these headers besides those of its kubeconfig.
-async fn ask(kubeconfig: &str, headers: &[(&str, &str)]) -> (u16, serde_json::Value) {
+/// Creates a SelfSubjectReview with extra headers.
+async fn review(kubeconfig: &str, headers: &[(&str, &str)]) -> (u16, serde_json::Value) {
     use http_body_util::BodyExt;
     let mut request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
         .header("content-type", "application/json");
@@ -337,21 +337,21 @@ async fn ask(kubeconfig: &str, headers: &[(&str, &str)]) -> (u16, serde_json::Va
     let request = request
         .body(kube::client::Body::from(b"{}".to_vec()))
         .unwrap();
-    let answer = client_of(kubeconfig).await.send(request).await.unwrap();
-    let code = answer.status().as_u16();
-    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let response = client_of(kubeconfig).await.send(request).await.unwrap();
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
     (code, serde_json::from_slice(&body).unwrap())
 }
 
 /// Proves auth/identity.
 #[tokio::test]
-async fn only_administrators_ask_as_somebody_else() {
+async fn only_administrators_may_impersonate() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let bob = [("impersonate-user", "bob"), ("impersonate-group", "blue")];
-    let (code, answer) = ask(&bound.kubeconfig(), &bob).await;
+    let (code, response) = review(&bound.kubeconfig(), &bob).await;
     assert_eq!(code, 201);
-    let info = &answer["status"]["userInfo"];
+    let info = &response["status"]["userInfo"];
     assert_eq!(
         (&info["username"], &info["groups"]),
         (
@@ -362,24 +362,24 @@ async fn only_administrators_ask_as_somebody_else() {
     let chief = bound
         .user_kubeconfig("chief", Some("system:masters"))
         .unwrap();
-    assert_eq!(ask(&chief, &bob).await.0, 201);
+    assert_eq!(review(&chief, &bob).await.0, 201);
 
     let alice = bound.user_kubeconfig("alice", Some("red")).unwrap();
-    let (code, status) = ask(&alice, &bob).await;
+    let (code, status) = review(&alice, &bob).await;
     assert_eq!((code, &status["reason"]), (403, &"Forbidden".into()));
     assert_eq!(
         status["message"],
         "users \"bob\" is forbidden: User \"alice\" cannot impersonate resource \"users\" \
          in API group \"\" at the cluster scope"
     );
-    let (code, status) = ask(&bound.kubeconfig(), &bob[1..]).await;
+    let (code, status) = review(&bound.kubeconfig(), &bob[1..]).await;
     assert_eq!((code, &status["reason"]), (400, &"BadRequest".into()));
     bound.shutdown().await;
 }
 
 /// Proves auth/identity, auth/secrets.
 #[tokio::test]
-async fn a_users_kubeconfig_is_somebodys_and_theirs_alone() {
+async fn user_kubeconfig_needs_a_name_and_is_private() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     assert!(matches!(
@@ -398,13 +398,13 @@ async fn a_users_kubeconfig_is_somebodys_and_theirs_alone() {
         assert_eq!(mode & 0o777, 0o600);
     }
     let text = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(who(client_of(&text).await).await.unwrap().0, "alice");
+    assert_eq!(whoami(client_of(&text).await).await.unwrap().0, "alice");
     bound.shutdown().await;
 }
 
 /// Proves auth/identity.
 #[tokio::test]
-async fn a_certificate_counts_before_a_token() {
+async fn certificate_takes_precedence_over_token() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let alice = bound.user_kubeconfig("alice", None).unwrap();
@@ -412,9 +412,9 @@ async fn a_certificate_counts_before_a_token() {
     let token = admin.split_once("token: ").unwrap().1.lines().next();
     for token in [token.unwrap(), "wrong"] {
         let header = format!("Bearer {token}");
-        let (code, answer) = ask(&alice, &[("authorization", &header)]).await;
+        let (code, response) = review(&alice, &[("authorization", &header)]).await;
         assert_eq!(code, 201);
-        assert_eq!(answer["status"]["userInfo"]["username"], "alice");
+        assert_eq!(response["status"]["userInfo"]["username"], "alice");
     }
     bound.shutdown().await;
 }

@@ -1,4 +1,4 @@
-//! What the server makes of a spec: which changes it counts, and what a patch leaves.
+//! Generation counting, and defaulting and validation of patched specs.
 
 use crate::support::*;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn deployment() -> Value {
 
 /// Proves objects/generation.
 #[tokio::test]
-async fn kinds_that_count_their_specs_count_changes_of_them_alone() {
+async fn generation_counts_spec_changes() {
     let server = server();
     let http = http(&server);
     let (_, made) = http.post(DEPLOYMENTS, &deployment()).await;
@@ -51,7 +51,7 @@ async fn kinds_that_count_their_specs_count_changes_of_them_alone() {
 
 /// Proves patch/result-validated.
 #[tokio::test]
-async fn what_a_patch_makes_is_filled_in_and_checked_like_any_object() {
+async fn patched_object_is_defaulted_and_validated() {
     let server = server();
     let http = http(&server);
     let (_, made) = http.post(DEPLOYMENTS, &deployment()).await;
@@ -61,7 +61,7 @@ async fn what_a_patch_makes_is_filled_in_and_checked_like_any_object() {
     assert_eq!(
         (code, &now["spec"]),
         (200, &made["spec"]),
-        "defaults come back"
+        "defaults were not restored"
     );
     let operations = json!([{"op": "replace", "path": "/spec/replicas", "value": -1}]);
     let body = operations.to_string();
@@ -70,7 +70,7 @@ async fn what_a_patch_makes_is_filled_in_and_checked_like_any_object() {
     assert_eq!(code, 422);
     assert_eq!(status["details"]["causes"][0]["field"], "spec.replicas");
 
-    // An apply of something new is a create.
+    // Applying a new object is a create.
     let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "e"},
         "spec": {"selector": {"matchLabels": {"app": "e"}}}});
     let new = format!("{DEPLOYMENTS}/e?fieldManager=m");

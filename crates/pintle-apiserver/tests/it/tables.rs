@@ -1,4 +1,4 @@
-//! Tables of built-in kinds: the columns people know from `kubectl get`.
+//! Tables of built-in kinds, as `kubectl get` prints them.
 
 use crate::support::*;
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
-/// The names of the columns, and the cells of the first row.
+/// Returns the column names and the cells of the first row.
 async fn table(http: &Http, path: &str) -> (Vec<String>, Value) {
     let request = Request::get(path)
         .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
@@ -21,12 +21,12 @@ async fn table(http: &Http, path: &str) -> (Vec<String>, Value) {
     (names.collect(), table["rows"][0]["cells"].clone())
 }
 
-/// Creates an object in a collection and prints it.
+/// Creates an object and returns its table.
 async fn printed(collection: &str, object: Value) -> (Vec<String>, Value) {
     let server = server();
     let http = http(&server);
-    let (code, answer) = http.post(collection, &object).await;
-    assert_eq!(code, 201, "{answer}");
+    let (code, response) = http.post(collection, &object).await;
+    assert_eq!(code, 201, "{response}");
     table(
         &http,
         &format!(
@@ -39,7 +39,7 @@ async fn printed(collection: &str, object: Value) -> (Vec<String>, Value) {
 
 /// Proves wire/tables.
 #[tokio::test]
-async fn autoscalers_print_reference_and_targets() {
+async fn hpa_prints_reference_and_targets() {
     let spec = json!({"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment",
         "name": "web"}, "minReplicas": 2, "maxReplicas": 5, "metrics": [{"type": "Resource",
         "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]});
@@ -75,7 +75,7 @@ async fn autoscalers_print_reference_and_targets() {
 
 /// Proves wire/tables.
 #[tokio::test]
-async fn ingresses_print_class_hosts_and_ports() {
+async fn ingress_prints_class_hosts_and_ports() {
     let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
     let paths = json!({"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]});
     let spec = json!({"ingressClassName": "nginx", "tls": [{"hosts": ["a.example.com"]}],
@@ -96,7 +96,7 @@ async fn ingresses_print_class_hosts_and_ports() {
 
 /// Proves wire/tables.
 #[tokio::test]
-async fn network_policies_print_their_pod_selector() {
+async fn network_policy_prints_its_pod_selector() {
     let selector = json!({"matchLabels": {"app": "web"},
         "matchExpressions": [{"key": "tier", "operator": "In", "values": ["b", "a"]}]});
     let object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
@@ -109,7 +109,7 @@ async fn network_policies_print_their_pod_selector() {
 
 /// Proves wire/tables.
 #[tokio::test]
-async fn a_kind_without_a_printer_shows_when_it_was_created() {
+async fn kind_without_a_printer_shows_creation_time() {
     let object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "a"}, "rules": []});
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles";

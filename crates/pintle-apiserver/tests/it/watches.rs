@@ -1,4 +1,4 @@
-//! Watches: what they start with, what they see, when they end.
+//! Watches: their initial state, events, bookmarks and end.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 /// Proves watch/any-collection, watch/complete-and-ordered, watch/selectors.
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_a_version_sees_exactly_what_follows() {
+async fn watch_from_a_version_sees_what_follows() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("before")).await;
@@ -30,7 +30,11 @@ async fn a_watch_from_a_version_sees_exactly_what_follows() {
     assert_eq!(first["object"]["kind"], "ConfigMap");
     let gone = watch.next().await.unwrap();
     assert_eq!(gone["type"], "DELETED");
-    assert_eq!(gone["object"]["data"], json!({"k": "v"}), "the last state");
+    assert_eq!(
+        gone["object"]["data"],
+        json!({"k": "v"}),
+        "not the last state"
+    );
     assert_eq!(
         gone["object"]["metadata"]["resourceVersion"],
         server.resource_version()
@@ -39,7 +43,7 @@ async fn a_watch_from_a_version_sees_exactly_what_follows() {
 
 /// Proves watch/complete-and-ordered.
 #[tokio::test(start_paused = true)]
-async fn a_watch_without_a_version_starts_with_the_state() {
+async fn watch_without_a_version_starts_with_the_state() {
     let server = server();
     let http = http(&server);
     for name in ["b", "a"] {
@@ -53,7 +57,7 @@ async fn a_watch_without_a_version_starts_with_the_state() {
 
 /// Proves watch/expired.
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_a_forgotten_version_is_told_so() {
+async fn watch_from_a_compacted_version_expires() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -71,7 +75,7 @@ async fn a_watch_from_a_forgotten_version_is_told_so() {
 
 /// Proves watch/selectors.
 #[tokio::test(start_paused = true)]
-async fn objects_come_and_go_as_they_match() {
+async fn selector_watch_adds_and_deletes_as_objects_match() {
     let server = server();
     let http = http(&server);
     let mut watch = http
@@ -89,7 +93,7 @@ async fn objects_come_and_go_as_they_match() {
     assert_eq!(gone["type"], "DELETED");
     assert_eq!(
         gone["object"]["metadata"]["labels"]["app"], "web",
-        "the last state that matched"
+        "not the last matching state"
     );
     assert_eq!(
         gone["object"]["metadata"]["resourceVersion"],
@@ -99,7 +103,7 @@ async fn objects_come_and_go_as_they_match() {
 
 /// Proves watch/bookmarks, watch/timeout.
 #[tokio::test(start_paused = true)]
-async fn bookmarks_come_each_minute_and_before_the_end() {
+async fn bookmarks_come_every_minute_and_before_the_end() {
     let server = server();
     let http = http(&server);
     let start = tokio::time::Instant::now();
@@ -126,7 +130,7 @@ async fn bookmarks_come_each_minute_and_before_the_end() {
 
 /// Proves watch/bookmarks.
 #[tokio::test(start_paused = true)]
-async fn nobody_gets_bookmarks_unasked() {
+async fn bookmarks_are_opt_in() {
     let server = server();
     let http = http(&server);
     let mut watch = http
@@ -137,7 +141,7 @@ async fn nobody_gets_bookmarks_unasked() {
 
 /// Proves watch/streaming-list.
 #[tokio::test(start_paused = true)]
-async fn a_streaming_list_marks_its_end() {
+async fn streaming_list_marks_its_end() {
     let server = server();
     let http = http(&server);
     for name in ["a", "b"] {
@@ -171,7 +175,7 @@ async fn a_streaming_list_marks_its_end() {
 
 /// Proves watch/future-version.
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_the_future_waits_and_a_streaming_list_from_it_fails() {
+async fn watch_from_a_future_version_waits() {
     let server = server();
     let http = http(&server);
     let mut watch = http
@@ -191,7 +195,7 @@ async fn a_watch_from_the_future_waits_and_a_streaming_list_from_it_fails() {
 
 /// Proves watch/crd-deleted.
 #[tokio::test(start_paused = true)]
-async fn watches_end_with_their_definition() {
+async fn watches_end_when_their_crd_is_deleted() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &foo_definition()).await;
@@ -206,7 +210,7 @@ async fn watches_end_with_their_definition() {
 
 /// Proves watch/expired.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_missed_nothing_survives_a_compaction() {
+async fn watch_that_missed_nothing_survives_compaction() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -231,7 +235,7 @@ async fn a_watch_that_missed_nothing_survives_a_compaction() {
 
 /// Proves watch/bookmarks, watch/timeout.
 #[tokio::test(start_paused = true)]
-async fn a_busy_log_keeps_no_watch_from_its_bookmarks_and_its_end() {
+async fn busy_watch_still_gets_bookmarks_and_times_out() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -243,7 +247,10 @@ async fn a_busy_log_keeps_no_watch_from_its_bookmarks_and_its_end() {
     let mut watch = http.watch(&path).await;
     let mut bookmarks = 0;
     loop {
-        assert!(start.elapsed() < Duration::from_mins(4), "it never ends");
+        assert!(
+            start.elapsed() < Duration::from_mins(4),
+            "the watch did not time out"
+        );
         let patch = json!({"data": {"n": format!("{:?}", start.elapsed())}});
         http.merge(&format!("{CONFIG_MAPS}/a"), &patch).await;
         match watch.next().await {

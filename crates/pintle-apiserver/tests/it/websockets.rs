@@ -1,4 +1,4 @@
-//! Watches over WebSocket, on a real connection.
+//! Watches over WebSocket.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,9 +16,9 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// How long something that is about to happen may take.
+/// A deadline for things that should happen at once.
 const SOON: Duration = Duration::from_secs(10);
-/// The example of RFC 6455, and what a server must answer to it.
+/// The example key of RFC 6455, and the expected response to it.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
@@ -27,8 +27,8 @@ struct Socket {
     buffer: Vec<u8>,
 }
 
-/// Sends a request for a WebSocket and returns the head of the answer.
-async fn ask(bound: &Bound, path: &str, headers: &[&str]) -> (Socket, String) {
+/// Sends an upgrade request and returns the head of the response.
+async fn request(bound: &Bound, path: &str, headers: &[&str]) -> (Socket, String) {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(bound.authority_pem().as_bytes());
     roots.add(authority.unwrap()).unwrap();
@@ -68,7 +68,7 @@ async fn ask(bound: &Bound, path: &str, headers: &[&str]) -> (Socket, String) {
 
 /// Opens a watch over WebSocket.
 async fn open(bound: &Bound, path: &str) -> Socket {
-    let (socket, head) = ask(bound, path, &upgrade()).await;
+    let (socket, head) = request(bound, path, &upgrade()).await;
     assert!(head.starts_with("http/1.1 101 "), "{head}");
     let accept = format!("sec-websocket-accept: {}", ACCEPT.to_lowercase());
     assert!(head.contains(&accept), "{head}");
@@ -92,13 +92,15 @@ impl Socket {
     async fn take(&mut self, count: usize) -> Vec<u8> {
         while self.buffer.len() < count {
             let read = self.stream.read_buf(&mut self.buffer);
-            let read = tokio::time::timeout(SOON, read).await.expect("an answer");
+            let read = tokio::time::timeout(SOON, read)
+                .await
+                .expect("no data in time");
             assert_ne!(read.unwrap(), 0, "the server closed the connection");
         }
         self.buffer.drain(..count).collect()
     }
 
-    /// The next frame: its first byte and its payload.
+    /// Returns the first byte and the payload of the next frame.
     async fn frame(&mut self) -> (u8, Vec<u8>) {
         let head = self.take(2).await;
         let length = match head[1] {
@@ -112,14 +114,14 @@ impl Socket {
         (head[0], self.take(usize::try_from(length).unwrap()).await)
     }
 
-    /// The next event, which must be one text message.
+    /// Returns the next event, which must be one text message.
     async fn event(&mut self) -> Value {
         let (first, payload) = self.frame().await;
-        assert_eq!(first, 0x81, "a whole text message");
+        assert_eq!(first, 0x81, "not an unfragmented text message");
         serde_json::from_slice(&payload).unwrap()
     }
 
-    /// Sends a frame with a mask of zeros, which leaves the payload as it is.
+    /// Sends a frame with a zero mask, which leaves the payload unchanged.
     async fn send(&mut self, opcode: u8, payload: &[u8]) {
         let length = u8::try_from(payload.len()).unwrap();
         let mut frame = vec![0x80 | opcode, 0x80 | length, 0, 0, 0, 0];
@@ -130,7 +132,7 @@ impl Socket {
 
 /// Proves watch/any-collection, watch/complete-and-ordered, wire/watch-websocket.
 #[tokio::test]
-async fn a_watch_over_websocket_sends_text_messages() {
+async fn websocket_watch_sends_text_messages() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let http = http(&server);
@@ -147,7 +149,7 @@ async fn a_watch_over_websocket_sends_text_messages() {
 
     socket.send(0x9, b"hello").await;
     assert_eq!(socket.frame().await, (0x8a, b"hello".to_vec()));
-    socket.send(0x1, b"nobody listens").await;
+    socket.send(0x1, b"ignored").await;
     socket.send(0x8, &1000_u16.to_be_bytes()).await;
     assert_eq!(socket.frame().await, (0x88, vec![3, 232]));
     bound.shutdown().await;
@@ -155,7 +157,7 @@ async fn a_watch_over_websocket_sends_text_messages() {
 
 /// Proves wire/watch-websocket.
 #[tokio::test]
-async fn a_watch_over_websocket_ends_with_a_close_frame() {
+async fn websocket_watch_ends_with_a_close_frame() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let over = format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=1");
@@ -169,7 +171,7 @@ async fn a_watch_over_websocket_ends_with_a_close_frame() {
 
 /// Proves wire/watch-websocket.
 #[tokio::test]
-async fn a_bad_handshake_is_refused() {
+async fn invalid_websocket_handshake_is_rejected() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let path = format!("{CONFIG_MAPS}?watch=true");
@@ -181,17 +183,20 @@ async fn a_bad_handshake_is_refused() {
         let headers = upgrade();
         let headers = headers.iter().filter(|header| !header.starts_with(missing));
         let headers: Vec<&str> = headers.copied().collect();
-        let (_, head) = ask(&bound, &path, &headers).await;
+        let (_, head) = request(&bound, &path, &headers).await;
         let status = format!("http/1.1 {code} ");
         assert!(head.starts_with(&status), "without {missing}: {head}");
     }
     let offer = ["sec-websocket-protocol: base64.binary.k8s.io"];
-    let (_, head) = ask(&bound, &path, &[&upgrade()[..], &offer].concat()).await;
-    assert!(head.contains(offer[0]), "the offer is confirmed: {head}");
+    let (_, head) = request(&bound, &path, &[&upgrade()[..], &offer].concat()).await;
+    assert!(
+        head.contains(offer[0]),
+        "the protocol was not confirmed: {head}"
+    );
 }
 
 #[tokio::test]
-async fn a_watch_without_a_connection_cannot_be_upgraded() {
+async fn in_process_watch_cannot_be_upgraded() {
     let server = server();
     let mut request = http::Request::get(format!("{CONFIG_MAPS}?watch=true"));
     for header in upgrade() {

@@ -1,4 +1,4 @@
-//! The forms of answers: tables, metadata, YAML, OpenAPI, and the two groups of events.
+//! Request and response formats: tables, metadata only, YAML, OpenAPI, and events in both groups.
 
 use crate::support::*;
 use bytes::Bytes;
@@ -64,7 +64,7 @@ async fn tables_of_custom_resources() {
 
 /// Proves wire/tables, watch/future-version.
 #[tokio::test(start_paused = true)]
-async fn a_table_watch_tells_its_columns_once() {
+async fn table_watch_sends_its_columns_once() {
     let server = server();
     let http = http(&server);
     for name in ["a", "b"] {
@@ -83,7 +83,7 @@ async fn a_table_watch_tells_its_columns_once() {
 
 /// Proves wire/metadata-only.
 #[tokio::test]
-async fn metadata_alone() {
+async fn metadata_only_list() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -96,7 +96,7 @@ async fn metadata_alone() {
 
 /// Proves wire/accept, wire/tables.
 #[tokio::test]
-async fn what_nobody_can_produce_is_not_acceptable() {
+async fn unsupported_accept_gets_406() {
     let server = server();
     let http = http(&server);
     let (code, body) = accept(&http, CONFIG_MAPS, "image/png").await;
@@ -115,7 +115,7 @@ async fn what_nobody_can_produce_is_not_acceptable() {
 
 /// Proves objects/events-both-groups.
 #[tokio::test]
-async fn events_of_both_groups_are_the_same_events() {
+async fn both_event_groups_show_the_same_events() {
     let server = server();
     let http = http(&server);
     let core = "/api/v1/namespaces/default/events";
@@ -156,7 +156,7 @@ async fn events_of_both_groups_are_the_same_events() {
 
 /// Proves openapi/v3, openapi/content.
 #[tokio::test]
-async fn openapi_tells_kinds_patches_and_schemas() {
+async fn openapi_v3_describes_kinds_patches_and_schemas() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &foo_definition()).await;
@@ -188,12 +188,12 @@ async fn openapi_tells_kinds_patches_and_schemas() {
     let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
     assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
     assert_eq!(http.get("/openapi/v3/apis/apps/v1?hash=other").await.0, 301);
-    let ask = Request::get(url).body(Full::new(Bytes::new()));
-    let response = http.send(ask.unwrap()).await;
+    let request = Request::get(url).body(Full::new(Bytes::new()));
+    let response = http.send(request.unwrap()).await;
     assert_eq!(
         response.headers()["expires"],
         "Fri, 01 Jan 2027 00:00:00 UTC",
-        "what has a fingerprint does not change"
+        "a URL with a hash never changes"
     );
 
     let url = index["paths"]["apis/example.com/v1"]["serverRelativeURL"]
@@ -215,7 +215,7 @@ async fn openapi_tells_kinds_patches_and_schemas() {
 
 /// Proves discovery/aggregated.
 #[tokio::test]
-async fn a_client_of_older_discovery_gets_the_plain_form() {
+async fn older_aggregated_discovery_gets_the_plain_form() {
     let server = server();
     let http = http(&server);
     let older = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
@@ -228,7 +228,7 @@ async fn a_client_of_older_discovery_gets_the_plain_form() {
 
 /// Proves wire/watch-lines.
 #[tokio::test]
-async fn each_event_of_a_watch_is_a_line_and_comes_when_it_happens() {
+async fn watch_sends_each_event_as_one_line() {
     let server = server();
     let http = http(&server);
     let watch = Request::get(format!("{CONFIG_MAPS}?watch=true"))
@@ -238,7 +238,7 @@ async fn each_event_of_a_watch_is_a_line_and_comes_when_it_happens() {
     assert_eq!(response.headers()["content-type"], "application/json");
     let mut body = response.into_body();
     for name in ["a", "b"] {
-        // With a line break in its data, which stays one in the event.
+        // A line break in the data must be escaped in the event.
         let mut object = config_map(name);
         object["data"]["k"] = "1\n2".into();
         http.post(CONFIG_MAPS, &object).await;
@@ -249,4 +249,46 @@ async fn each_event_of_a_watch_is_a_line_and_comes_when_it_happens() {
         let event: Value = serde_json::from_str(line).unwrap();
         assert_eq!(event["object"]["metadata"]["name"], name);
     }
+}
+
+/// Proves wire/size-limits, wire/protobuf, wire/accept.
+#[tokio::test]
+async fn bodies_are_limited_in_size_and_type() {
+    let server = server();
+    let http = http(&server);
+    let big = vec![b' '; 3 * 1024 * 1024 + 1];
+    let (code, status) = http.raw("POST", CONFIG_MAPS, "application/json", big).await;
+    assert_eq!(
+        (code, &status["reason"]),
+        (413, &json!("RequestEntityTooLarge"))
+    );
+    let (code, status) = http.raw("POST", CONFIG_MAPS, "text/csv", "a,b").await;
+    assert_eq!(
+        (code, &status["reason"]),
+        (415, &json!("UnsupportedMediaType"))
+    );
+    let yaml = "metadata:\n  name: a\ndata:\n  k: v\n";
+    assert_eq!(
+        http.raw("POST", CONFIG_MAPS, "application/yaml", yaml)
+            .await
+            .0,
+        201
+    );
+    assert_eq!(
+        http.raw("POST", CONFIG_MAPS, "application/json", "{")
+            .await
+            .0,
+        400
+    );
+    let many: Vec<Value> = (0..10_001)
+        .map(|_| json!({"op": "remove", "path": "/x"}))
+        .collect();
+    let path = format!("{CONFIG_MAPS}/a");
+    let body = Value::from(many).to_string();
+    assert_eq!(
+        http.raw("PATCH", &path, "application/json-patch+json", body)
+            .await
+            .0,
+        413
+    );
 }

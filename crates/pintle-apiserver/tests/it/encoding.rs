@@ -1,4 +1,4 @@
-//! Answers as text: the order of their fields, and indentation for people.
+//! The text of responses: field order and indentation.
 
 use crate::support::*;
 use bytes::Bytes;
@@ -27,12 +27,14 @@ async fn define(http: &Http, group: &str, plural: &str, version: &str) {
     assert_eq!(code, 201, "{made}");
 }
 
-/// kubectl resolves a short name to the first group that has it. Proves PW-47, W14.
+/// kubectl resolves a short name to the first group that has it.
+///
+/// Proves discovery/resources.
 #[tokio::test]
-async fn groups_of_equal_priority_are_ordered_by_name() {
+async fn groups_of_equal_priority_are_sorted_by_name() {
     let server = server();
     let http = http(&server);
-    // The names of the definitions would give another order than those of their groups.
+    // Sorting by the names of the CRDs would give a different order.
     define(&http, "z.example.com", "apples", "v1").await;
     define(&http, "a.example.com", "pears", "v1beta1").await;
     define(&http, "m.example.com", "nuts", "v1").await;
@@ -51,7 +53,7 @@ async fn groups_of_equal_priority_are_ordered_by_name() {
         last(&aggregated, "items", "/metadata/name"),
         ["a.example.com", "m.example.com", "z.example.com"]
     );
-    // The older list goes by the names of the services that stand for each version.
+    // The unaggregated list is sorted by the names of the APIServices.
     let (_, groups) = http.get("/apis").await;
     assert_eq!(
         last(&groups, "groups", "/name"),
@@ -59,9 +61,11 @@ async fn groups_of_equal_priority_are_ordered_by_name() {
     );
 }
 
-/// Some clients compare text. Proves PW-47, W10, W12.
+/// Some clients compare text.
+///
+/// Proves wire/field-order-and-pretty.
 #[tokio::test]
-async fn documents_open_with_their_kind() {
+async fn documents_start_with_their_kind() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -124,7 +128,7 @@ async fn documents_open_with_their_kind() {
         let got = text(&http, path, &[(header::ACCEPT, accept)]).await;
         assert!(got.starts_with(start), "{path} {accept}: {got:.300}");
     }
-    // A custom resource has the order of its names.
+    // Custom resources have sorted fields.
     http.post(DEFINITIONS, &foo_definition()).await;
     http.post(FOOS, &foo("f")).await;
     let got = text(&http, &format!("{FOOS}/f"), &[]).await;
@@ -134,7 +138,7 @@ async fn documents_open_with_their_kind() {
 
 /// Proves wire/field-order-and-pretty.
 #[tokio::test]
-async fn people_get_indented_json() {
+async fn browsers_and_curl_get_indented_json() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -171,7 +175,7 @@ async fn people_get_indented_json() {
         let got = text(&http, path, &agent("curl/8.0")).await;
         assert!(got.starts_with("{\n  \""), "{path}: {got}");
     }
-    // A watch has one event a line, whoever watches.
+    // A watch has one event per line, even for browsers.
     let mut watch = http
         .watch(&format!("{CONFIG_MAPS}?watch=true&pretty=true"))
         .await;

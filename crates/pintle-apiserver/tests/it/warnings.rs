@@ -1,4 +1,4 @@
-//! What the server says about objects that it stores and nobody acts on.
+//! Warnings about objects that the server stores but that have no effect.
 
 use crate::support::*;
 use bytes::Bytes;
@@ -35,7 +35,7 @@ fn workload(name: &str) -> Value {
 
 /// Proves objects/no-silent-storage.
 #[tokio::test]
-async fn creating_an_ignored_object_is_answered_with_a_warning() {
+async fn creating_an_object_without_effect_warns() {
     let server = server();
     let http = http(&server);
     let webhooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
@@ -43,7 +43,7 @@ async fn creating_an_ignored_object_is_answered_with_a_warning() {
     let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     let sets = "/apis/apps/v1/namespaces/default/statefulsets";
     let named = |name: &str| json!({"metadata": {"name": name}});
-    for (path, object, said) in [
+    for (path, object, message) in [
         (
             webhooks,
             named("w"),
@@ -65,10 +65,10 @@ async fn creating_an_ignored_object_is_answered_with_a_warning() {
             "the StatefulSet is stored and has no effect: no controller creates its Pods here",
         ),
     ] {
-        let told = write(&http, "POST", path, "application/json", &object).await;
-        assert_eq!(told, [format!("299 - \"pintle: {said}\"")]);
+        let warnings = write(&http, "POST", path, "application/json", &object).await;
+        assert_eq!(warnings, [format!("299 - \"pintle: {message}\"")]);
     }
-    let told = write(
+    let warnings = write(
         &http,
         "POST",
         CONFIG_MAPS,
@@ -76,12 +76,12 @@ async fn creating_an_ignored_object_is_answered_with_a_warning() {
         &config_map("m"),
     )
     .await;
-    assert_eq!(told, [""; 0], "a ConfigMap is what it is");
+    assert_eq!(warnings, [""; 0], "a ConfigMap needs no controller");
 }
 
 /// Proves objects/no-silent-storage.
 #[tokio::test]
-async fn changing_an_ignored_object_warns_if_it_asks_for_something() {
+async fn changing_an_object_without_effect_warns() {
     let server = server();
     let http = http(&server);
     let path = "/apis/apps/v1/namespaces/default/statefulsets/s?fieldManager=me";
@@ -93,7 +93,7 @@ async fn changing_an_ignored_object_warns_if_it_asks_for_something() {
     assert_eq!(write(&http, "PATCH", path, apply, &set).await.len(), 1);
     let scale = json!({"spec": {"replicas": 3}});
     assert_eq!(write(&http, "PATCH", path, merge, &scale).await.len(), 1);
-    // What asks for nothing new is told nothing new.
+    // A change that requests nothing new does not warn.
     assert_eq!(write(&http, "PATCH", path, merge, &scale).await.len(), 0);
     let label = json!({"metadata": {"labels": {"x": "y"}}});
     assert_eq!(write(&http, "PATCH", path, merge, &label).await.len(), 0);
@@ -101,23 +101,23 @@ async fn changing_an_ignored_object_warns_if_it_asks_for_something() {
 
 /// Proves objects/no-silent-storage.
 #[tokio::test]
-async fn registered_controller_silences_the_warning_while_it_runs() {
+async fn registered_controller_suppresses_the_warning() {
     let server = server();
     let http = http(&server);
     let path = "/apis/apps/v1/namespaces/default/statefulsets";
     let json = "application/json";
-    let acting = server.register_controller("apps", "statefulsets");
-    let also = server.register_controller("apps", "statefulsets");
+    let first = server.register_controller("apps", "statefulsets");
+    let second = server.register_controller("apps", "statefulsets");
     assert_eq!(
         write(&http, "POST", path, json, &workload("a")).await.len(),
         0
     );
-    drop(acting);
+    drop(first);
     assert_eq!(
         write(&http, "POST", path, json, &workload("b")).await.len(),
         0
     );
-    drop(also);
+    drop(second);
     assert_eq!(
         write(&http, "POST", path, json, &workload("c")).await.len(),
         1

@@ -1,4 +1,4 @@
-//! Tokens of service accounts: asked for, shown, reviewed, and lost.
+//! Service account tokens: issuing, reviewing, authenticating with them, and expiry.
 
 use std::sync::{
     Arc,
@@ -20,9 +20,9 @@ const TOKEN: &str = "/api/v1/namespaces/default/serviceaccounts/robot/token";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const SELF_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-const US: &str = "https://kubernetes.default.svc";
+const ISSUER: &str = "https://kubernetes.default.svc";
 
 fn request(spec: &Value) -> Value {
     json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
@@ -40,9 +40,9 @@ async fn account(http: &Http) -> String {
 }
 
 async fn token(http: &Http, request: &Value) -> String {
-    let (code, answer) = http.post(TOKEN, request).await;
-    assert_eq!(code, 201, "{answer}");
-    answer["status"]["token"].as_str().unwrap().to_owned()
+    let (code, response) = http.post(TOKEN, request).await;
+    assert_eq!(code, 201, "{response}");
+    response["status"]["token"].as_str().unwrap().to_owned()
 }
 
 fn part(token: &str, index: usize) -> Value {
@@ -54,12 +54,12 @@ async fn review(http: &Http, token: &str, audiences: &[&str]) -> Value {
     let spec = json!({"token": token, "audiences": audiences});
     let body =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec});
-    let (code, answer) = http.post(REVIEWS, &body).await;
-    assert_eq!(code, 201, "{answer}");
-    answer["status"].clone()
+    let (code, response) = http.post(REVIEWS, &body).await;
+    assert_eq!(code, 201, "{response}");
+    response["status"].clone()
 }
 
-async fn fault(http: &Http, token: &str) -> String {
+async fn review_error(http: &Http, token: &str) -> String {
     let status = review(http, token, &[]).await;
     assert_eq!(status.get("authenticated"), None, "{status}");
     assert_eq!(status["user"], json!({}));
@@ -68,27 +68,27 @@ async fn fault(http: &Http, token: &str) -> String {
 
 /// Proves subresources/finalize-and-token.
 #[tokio::test]
-async fn a_token_says_what_kubernetes_tokens_say() {
+async fn token_has_the_claims_of_kubernetes() {
     let server = server();
     let http = http(&server);
     let uid = account(&http).await;
-    let (code, answer) = http.post(TOKEN, &json!({})).await;
+    let (code, response) = http.post(TOKEN, &json!({})).await;
     assert_eq!(code, 201);
-    assert_eq!(answer["kind"], "TokenRequest");
-    assert_eq!(answer["apiVersion"], "authentication.k8s.io/v1");
-    let metadata = &answer["metadata"];
+    assert_eq!(response["kind"], "TokenRequest");
+    assert_eq!(response["apiVersion"], "authentication.k8s.io/v1");
+    let metadata = &response["metadata"];
     assert_eq!(metadata["name"], "robot");
     assert_eq!(metadata["namespace"], "default");
     assert_eq!(metadata["uid"], uid.as_str());
     assert_eq!(metadata["creationTimestamp"], "2026-01-01T00:00:00Z");
     assert_eq!(
-        answer["spec"],
-        json!({"audiences": [US], "expirationSeconds": 3600, "boundObjectRef": null})
+        response["spec"],
+        json!({"audiences": [ISSUER], "expirationSeconds": 3600, "boundObjectRef": null})
     );
-    let expiry = &answer["status"]["expirationTimestamp"];
+    let expiry = &response["status"]["expirationTimestamp"];
     assert_eq!(expiry, "2026-01-01T01:00:00Z");
 
-    let token = answer["status"]["token"].as_str().unwrap();
+    let token = response["status"]["token"].as_str().unwrap();
     assert_eq!(part(token, 0)["alg"], "ES256");
     let mut claims = part(token, 1);
     let id = claims["jti"].take();
@@ -96,7 +96,7 @@ async fn a_token_says_what_kubernetes_tokens_say() {
     let start = 1_767_225_600;
     assert_eq!(
         claims,
-        json!({"aud": [US], "exp": start + 3600, "iat": start, "nbf": start, "iss": US, "jti": null,
+        json!({"aud": [ISSUER], "exp": start + 3600, "iat": start, "nbf": start, "iss": ISSUER, "jti": null,
             "sub": "system:serviceaccount:default:robot",
             "kubernetes.io": {"namespace": "default",
                 "serviceaccount": {"name": "robot", "uid": uid}}})
@@ -104,17 +104,17 @@ async fn a_token_says_what_kubernetes_tokens_say() {
     let (_, keys) = http.get("/openid/v1/jwks").await;
     assert_eq!(keys["keys"][0]["kid"], part(token, 0)["kid"]);
     let (_, provider) = http.get("/.well-known/openid-configuration").await;
-    assert_eq!(provider["issuer"], US);
+    assert_eq!(provider["issuer"], ISSUER);
     assert_eq!(http.post("/openid/v1/jwks", &json!({})).await.0, 405);
 }
 
 /// Proves subresources/finalize-and-token.
 #[tokio::test]
-async fn what_a_token_cannot_be_is_refused() {
+async fn invalid_token_requests_are_rejected() {
     let server = server();
     let http = http(&server);
     account(&http).await;
-    let missing = "/api/v1/namespaces/default/serviceaccounts/nobody/token";
+    let missing = "/api/v1/namespaces/default/serviceaccounts/missing/token";
     assert_eq!(http.post(missing, &json!({})).await.0, 404);
     assert_eq!(http.get(TOKEN).await.0, 405);
     for (seconds, code) in [
@@ -161,7 +161,7 @@ async fn what_a_token_cannot_be_is_refused() {
 
 /// Proves subresources/finalize-and-token, reviews/answered.
 #[tokio::test]
-async fn a_token_ends_with_what_it_is_bound_to() {
+async fn token_expires_with_its_bound_object() {
     let server = server();
     let http = http(&server);
     account(&http).await;
@@ -185,24 +185,24 @@ async fn a_token_ends_with_what_it_is_bound_to() {
         let status = review(&http, &token, &[]).await;
         assert_eq!(status["authenticated"], true, "{status}");
         let extra = &status["user"]["extra"];
-        let known = |field: &str| extra.get(format!("authentication.kubernetes.io/{field}"));
-        assert_eq!(known("pod-name").is_some(), kind == "Pod");
-        assert_eq!(known("pod-uid").is_some(), kind == "Pod");
-        assert_eq!(known("node-name").is_some(), kind != "Secret");
-        assert_eq!(known("node-uid").is_some(), kind != "Secret");
+        let claim = |field: &str| extra.get(format!("authentication.kubernetes.io/{field}"));
+        assert_eq!(claim("pod-name").is_some(), kind == "Pod");
+        assert_eq!(claim("pod-uid").is_some(), kind == "Pod");
+        assert_eq!(claim("node-name").is_some(), kind != "Secret");
+        assert_eq!(claim("node-uid").is_some(), kind != "Secret");
 
         assert_eq!(http.delete(&path).await.0, 200);
         let gone = "[invalid bearer token, service account token has been invalidated]";
-        assert_eq!(fault(&http, &token).await, gone, "{kind}");
+        assert_eq!(review_error(&http, &token).await, gone, "{kind}");
         assert_eq!(http.post(collection, object).await.0, 201);
-        let other = fault(&http, &token).await;
+        let other = review_error(&http, &token).await;
         assert!(other.contains(" UID ("), "{other}");
     }
 }
 
 /// Proves subresources/finalize-and-token.
 #[tokio::test]
-async fn a_kubelets_token_outlives_what_it_was_asked_for() {
+async fn kubelet_token_gets_an_extended_lifetime() {
     let server = server();
     let http = http(&server);
     account(&http).await;
@@ -211,24 +211,24 @@ async fn a_kubelets_token_outlives_what_it_was_asked_for() {
     http.post(PODS, &pod).await;
     let mut request = bound_to("Pod", "p");
     request["spec"]["expirationSeconds"] = 3607.into();
-    let (_, answer) = http.post(TOKEN, &request).await;
+    let (_, response) = http.post(TOKEN, &request).await;
     assert_eq!(
-        answer["status"]["expirationTimestamp"],
+        response["status"]["expirationTimestamp"],
         "2026-01-01T01:00:07Z"
     );
-    let claims = part(answer["status"]["token"].as_str().unwrap(), 1);
+    let claims = part(response["status"]["token"].as_str().unwrap(), 1);
     let start = claims["iat"].as_i64().unwrap();
     assert_eq!(claims["kubernetes.io"]["warnafter"], start + 3607);
     assert_eq!(claims["exp"], start + 365 * 24 * 3600);
 }
 
-/// A server whose clock the test sets, in seconds after the start of 2026.
+/// A server with a clock in seconds since the start of 2026.
 fn clocked() -> (ApiServer, Arc<AtomicI64>) {
     let seconds = Arc::new(AtomicI64::new(0));
     let start: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-    let passed = Arc::clone(&seconds);
+    let elapsed = Arc::clone(&seconds);
     let clock = Clock::from_fn(move || {
-        start + jiff::SignedDuration::from_secs(passed.load(Ordering::SeqCst))
+        start + jiff::SignedDuration::from_secs(elapsed.load(Ordering::SeqCst))
     });
     let server = ApiServer::builder().clock(clock).seed(1).build();
     (server, seconds)
@@ -236,7 +236,7 @@ fn clocked() -> (ApiServer, Arc<AtomicI64>) {
 
 /// Proves reviews/answered, auth/identity.
 #[tokio::test]
-async fn a_token_is_reviewed_for_its_time_its_account_and_its_audience() {
+async fn review_checks_expiry_account_and_audience() {
     let (server, seconds) = clocked();
     let http = http(&server);
     let uid = account(&http).await;
@@ -245,15 +245,15 @@ async fn a_token_is_reviewed_for_its_time_its_account_and_its_audience() {
     let id = format!("JTI={}", part(&good, 1)["jti"].as_str().unwrap());
     assert_eq!(
         status,
-        json!({"authenticated": true, "audiences": [US], "user": {
+        json!({"authenticated": true, "audiences": [ISSUER], "user": {
             "username": "system:serviceaccount:default:robot", "uid": uid,
             "groups": ["system:serviceaccounts", "system:serviceaccounts:default",
                 "system:authenticated"],
             "extra": {"authentication.kubernetes.io/credential-id": [id]}}})
     );
     assert_eq!(
-        review(&http, &good, &["x", US]).await["audiences"],
-        json!([US])
+        review(&http, &good, &["x", ISSUER]).await["audiences"],
+        json!([ISSUER])
     );
     let wrong = review(&http, &good, &["x"]).await;
     assert_eq!(
@@ -263,36 +263,40 @@ async fn a_token_is_reviewed_for_its_time_its_account_and_its_audience() {
     );
     let for_x = token(&http, &request(&json!({"audiences": ["x"]}))).await;
     assert_eq!(review(&http, &for_x, &["x"]).await["authenticated"], true);
-    assert!(fault(&http, &for_x).await.contains("audiences"));
+    assert!(review_error(&http, &for_x).await.contains("audiences"));
 
-    // A minute is forgiven.
+    // A minute of clock skew is tolerated.
     seconds.store(3660, Ordering::SeqCst);
     assert_eq!(review(&http, &good, &[]).await["authenticated"], true);
     seconds.store(3661, Ordering::SeqCst);
     let expired = "[invalid bearer token, service account token has expired]";
-    assert_eq!(fault(&http, &good).await, expired);
+    assert_eq!(review_error(&http, &good).await, expired);
     seconds.store(-61, Ordering::SeqCst);
-    assert!(fault(&http, &good).await.contains("not valid yet"));
+    assert!(review_error(&http, &good).await.contains("not valid yet"));
     seconds.store(0, Ordering::SeqCst);
 
     let path = format!("{ACCOUNTS}/robot");
     assert_eq!(http.delete(&path).await.0, 200);
     let missing = "[invalid bearer token, serviceaccounts \"robot\" not found]";
-    assert_eq!(fault(&http, &good).await, missing);
+    assert_eq!(review_error(&http, &good).await, missing);
     account(&http).await;
-    assert!(fault(&http, &good).await.contains("does not match claim"));
+    assert!(
+        review_error(&http, &good)
+            .await
+            .contains("does not match claim")
+    );
 
     let forged = format!("{}AAAA", &good[..good.len() - 4]);
     assert_eq!(
-        fault(&http, &forged).await,
+        review_error(&http, &forged).await,
         "[invalid bearer token, invalid signature]"
     );
-    assert_eq!(fault(&http, "wrong").await, "invalid bearer token");
+    assert_eq!(review_error(&http, "wrong").await, "invalid bearer token");
     let empty = json!({"spec": {"token": ""}});
     assert_eq!(http.post(REVIEWS, &empty).await.0, 400);
 }
 
-/// A client of a listener that shows a token.
+/// A client of a listener, with a bearer token.
 async fn bearer(bound: &Bound, token: Option<&str>) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(&bound.kubeconfig()).unwrap();
     let options = KubeConfigOptions::default();
@@ -310,40 +314,40 @@ async fn post(client: &Client, path: &str, body: &Value, headers: &[(&str, &str)
         request = request.header(*name, *value);
     }
     let body = kube::client::Body::from(body.to_string().into_bytes());
-    let answer = client.send(request.body(body).unwrap()).await.unwrap();
-    let code = answer.status().as_u16();
-    let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+    let response = client.send(request.body(body).unwrap()).await.unwrap();
+    let code = response.status().as_u16();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
     (code, serde_json::from_slice(&bytes).unwrap())
 }
 
 /// Proves subresources/finalize-and-token, errors/status-reasons, auth/identity, auth/listener.
 #[tokio::test]
-async fn a_client_with_a_token_is_its_account() {
+async fn client_with_a_token_acts_as_its_account() {
     let (server, seconds) = clocked();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let http = http(&server);
     let uid = account(&http).await;
     let good = token(&http, &json!({})).await;
     let robot = bearer(&bound, Some(&good)).await;
-    let (code, answer) = post(&robot, WHO, &json!({}), &[]).await;
+    let (code, response) = post(&robot, SELF_REVIEWS, &json!({}), &[]).await;
     assert_eq!(code, 201);
-    let user = &answer["status"]["userInfo"];
+    let user = &response["status"]["userInfo"];
     assert_eq!(user["username"], "system:serviceaccount:default:robot");
     assert_eq!(user["uid"], uid.as_str());
     assert!(user["extra"]["authentication.kubernetes.io/credential-id"].is_array());
 
-    let elsewhere = token(&http, &request(&json!({"audiences": ["x"]}))).await;
+    let other_audience = token(&http, &request(&json!({"audiences": ["x"]}))).await;
     let forged = format!("{}AAAA", &good[..good.len() - 4]);
-    for wrong in [&elsewhere, &forged] {
-        let stranger = bearer(&bound, Some(wrong)).await;
-        assert_eq!(post(&stranger, WHO, &json!({}), &[]).await.0, 401);
+    for wrong in [&other_audience, &forged] {
+        let client = bearer(&bound, Some(wrong)).await;
+        assert_eq!(post(&client, SELF_REVIEWS, &json!({}), &[]).await.0, 401);
     }
     seconds.store(3661, Ordering::SeqCst);
-    assert_eq!(post(&robot, WHO, &json!({}), &[]).await.0, 401);
+    assert_eq!(post(&robot, SELF_REVIEWS, &json!({}), &[]).await.0, 401);
     seconds.store(0, Ordering::SeqCst);
-    assert_eq!(post(&robot, WHO, &json!({}), &[]).await.0, 201);
+    assert_eq!(post(&robot, SELF_REVIEWS, &json!({}), &[]).await.0, 201);
     http.delete(&format!("{ACCOUNTS}/robot")).await;
-    assert_eq!(post(&robot, WHO, &json!({}), &[]).await.0, 401);
+    assert_eq!(post(&robot, SELF_REVIEWS, &json!({}), &[]).await.0, 401);
     bound.shutdown().await;
 }
 
@@ -353,21 +357,21 @@ fn access(verb: &str) -> Value {
 
 /// Proves reviews/answered, auth/identity.
 #[tokio::test]
-async fn an_account_may_do_everything_but_be_somebody_else() {
+async fn service_account_may_not_impersonate() {
     let server = server();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let http = http(&server);
     account(&http).await;
     let robot = bearer(&bound, Some(&token(&http, &json!({})).await)).await;
     let admin = bearer(&bound, None).await;
-    for (client, may) in [(&robot, false), (&admin, true)] {
-        let (_, answer) = post(client, ACCESS, &access("delete"), &[]).await;
-        assert_eq!(answer["status"]["allowed"], true);
-        let (_, answer) = post(client, ACCESS, &access("impersonate"), &[]).await;
-        assert_eq!(answer["status"]["allowed"], may);
+    for (client, allowed) in [(&robot, false), (&admin, true)] {
+        let (_, response) = post(client, ACCESS, &access("delete"), &[]).await;
+        assert_eq!(response["status"]["allowed"], true);
+        let (_, response) = post(client, ACCESS, &access("impersonate"), &[]).await;
+        assert_eq!(response["status"]["allowed"], allowed);
         let bob = [("impersonate-user", "bob")];
-        let (code, _) = post(client, WHO, &json!({}), &bob).await;
-        assert_eq!(code, if may { 201 } else { 403 });
+        let (code, _) = post(client, SELF_REVIEWS, &json!({}), &bob).await;
+        assert_eq!(code, if allowed { 201 } else { 403 });
     }
     let headers = [
         ("impersonate-user", "bob"),
@@ -375,9 +379,9 @@ async fn an_account_may_do_everything_but_be_somebody_else() {
         ("impersonate-extra-example.com%2fteam", "a"),
         ("impersonate-extra-example.com%2Fteam", "b"),
     ];
-    let (_, answer) = post(&admin, WHO, &json!({}), &headers).await;
+    let (_, response) = post(&admin, SELF_REVIEWS, &json!({}), &headers).await;
     assert_eq!(
-        answer["status"]["userInfo"],
+        response["status"]["userInfo"],
         json!({"username": "bob", "uid": "u", "groups": ["system:authenticated"],
             "extra": {"example.com/team": ["a", "b"]}})
     );
@@ -386,7 +390,7 @@ async fn an_account_may_do_everything_but_be_somebody_else() {
 
 /// Proves reviews/answered, auth/listener.
 #[tokio::test]
-async fn a_listeners_own_token_is_known_as_long_as_it_listens() {
+async fn listener_token_is_valid_while_it_listens() {
     let server = server();
     let http = http(&server);
     let bound = server.serve("127.0.0.1:0").await.unwrap();
@@ -396,18 +400,18 @@ async fn a_listeners_own_token_is_known_as_long_as_it_listens() {
     let status = review(&http, token, &[]).await;
     assert_eq!(
         status,
-        json!({"authenticated": true, "audiences": [US], "user": {"username": "kubernetes-admin",
+        json!({"authenticated": true, "audiences": [ISSUER], "user": {"username": "kubernetes-admin",
             "groups": ["system:masters", "system:authenticated"]}})
     );
-    let elsewhere = review(&http, token, &["x"]).await;
-    assert_eq!(elsewhere["error"], "invalid bearer token");
+    let other_audience = review(&http, token, &["x"]).await;
+    assert_eq!(other_audience["error"], "invalid bearer token");
     bound.shutdown().await;
-    assert_eq!(fault(&http, token).await, "invalid bearer token");
+    assert_eq!(review_error(&http, token).await, "invalid bearer token");
 }
 
 /// Proves auth/identity.
 #[tokio::test]
-async fn a_certificate_is_told_by_its_print() {
+async fn certificate_credential_id_is_its_fingerprint() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let alice = bound.user_kubeconfig("alice", None).unwrap();
@@ -415,37 +419,37 @@ async fn a_certificate_is_told_by_its_print() {
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let client = Client::try_from(config.unwrap()).unwrap();
-    let (_, answer) = post(&client, WHO, &json!({}), &[]).await;
-    let extra = &answer["status"]["userInfo"]["extra"];
+    let (_, response) = post(&client, SELF_REVIEWS, &json!({}), &[]).await;
+    let extra = &response["status"]["userInfo"]["extra"];
     let credential = &extra["authentication.kubernetes.io/credential-id"];
-    let print = credential[0].as_str().unwrap();
-    assert!(print.starts_with("X509SHA256="), "{print}");
+    let fingerprint = credential[0].as_str().unwrap();
+    assert!(fingerprint.starts_with("X509SHA256="), "{fingerprint}");
     bound.shutdown().await;
 }
 
 /// Proves reviews/answered.
 #[tokio::test]
-async fn a_question_has_no_metadata() {
+async fn access_reviews_reject_metadata() {
     let server = server();
     let http = http(&server);
     let attributes = json!({"verb": "get", "resource": "pods", "namespace": "default"});
-    let own = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews";
+    let local = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews";
     for (path, why) in [
         (ACCESS, "must be empty"),
         (
             "/apis/authorization.k8s.io/v1/subjectaccessreviews",
             "must be empty",
         ),
-        (own, "must be empty except for namespace"),
+        (local, "must be empty except for namespace"),
     ] {
-        let mut question = json!({"spec": {"user": "bob", "resourceAttributes": attributes}});
-        let (code, answer) = http.post(path, &question).await;
+        let mut review = json!({"spec": {"user": "bob", "resourceAttributes": attributes}});
+        let (code, response) = http.post(path, &review).await;
         assert_eq!(code, 201, "{path}");
-        assert!(answer["metadata"]["managedFields"].is_array());
-        question["metadata"] = json!({"labels": {"a": "b"}});
-        let (code, answer) = http.post(path, &question).await;
+        assert!(response["metadata"]["managedFields"].is_array());
+        review["metadata"] = json!({"labels": {"a": "b"}});
+        let (code, response) = http.post(path, &review).await;
         assert_eq!(code, 422, "{path}");
-        let cause = &answer["details"]["causes"][0];
+        let cause = &response["details"]["causes"][0];
         assert_eq!(cause["field"], "metadata");
         assert!(cause["message"].as_str().unwrap().ends_with(why));
     }
@@ -453,7 +457,7 @@ async fn a_question_has_no_metadata() {
 
 /// Proves reviews/answered.
 #[tokio::test]
-async fn a_token_outlives_the_deletion_of_what_is_held_by_a_minute() {
+async fn token_outlives_a_pending_deletion_by_a_minute() {
     for held in [ACCOUNTS, SECRETS] {
         let (server, seconds) = clocked();
         let http = http(&server);
@@ -471,50 +475,50 @@ async fn a_token_outlives_the_deletion_of_what_is_held_by_a_minute() {
             assert_eq!(status["authenticated"], true, "{held} {after}");
         }
         seconds.store(61, Ordering::SeqCst);
-        let why = fault(&http, &token).await;
+        let why = review_error(&http, &token).await;
         let account = "service account default/robot has been deleted";
         let secret = "service account token has been invalidated";
         let expected = if held == ACCOUNTS { account } else { secret };
         assert_eq!(why, format!("[invalid bearer token, {expected}]"));
 
-        // Without the finalizer it is gone, and the token at once.
+        // Once the finalizer is gone, so is the object, and the token is invalid at once.
         seconds.store(0, Ordering::SeqCst);
         let free = json!({"metadata": {"finalizers": null}});
         assert_eq!(http.merge(&path, &free).await.0, 200);
-        fault(&http, &token).await;
+        review_error(&http, &token).await;
     }
 }
 
 /// Proves auth/issuer.
 #[tokio::test]
-async fn no_cache_is_given_what_a_client_calls_the_server() {
+async fn response_that_depends_on_host_is_not_cached() {
     const PROVIDER: &str = "/.well-known/openid-configuration";
     let server = server();
-    let ask = || {
+    let request = || {
         let request = http::Request::get(PROVIDER).header("host", "elsewhere.example.com");
         request.body(Vec::new()).unwrap()
     };
-    let shown = |answer: http::Response<Vec<u8>>| {
-        let caching = answer.headers()["cache-control"].to_str().unwrap();
-        let body: Value = serde_json::from_slice(answer.body()).unwrap();
+    let cache_and_uri = |response: http::Response<Vec<u8>>| {
+        let caching = response.headers()["cache-control"].to_str().unwrap();
+        let body: Value = serde_json::from_slice(response.body()).unwrap();
         (caching.to_owned(), body["jwks_uri"].clone())
     };
-    let answer = http(&server)
-        .send(ask().map(Into::into).map(Full::new))
+    let response = http(&server)
+        .send(request().map(Into::into).map(Full::new))
         .await;
-    let (head, body) = answer.into_parts();
+    let (head, body) = response.into_parts();
     let bytes = body.collect().await.unwrap().to_bytes().to_vec();
-    let (caching, place) = shown(http::Response::from_parts(head, bytes));
-    assert_eq!(place, "https://elsewhere.example.com/openid/v1/jwks");
+    let (caching, uri) = cache_and_uri(http::Response::from_parts(head, bytes));
+    assert_eq!(uri, "https://elsewhere.example.com/openid/v1/jwks");
     assert_eq!(caching, "no-cache, private");
 
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let client = bearer(&bound, None).await;
-    let answer = client.send(ask().map(Into::into)).await.unwrap();
-    let (head, body) = answer.into_parts();
+    let response = client.send(request().map(Into::into)).await.unwrap();
+    let (head, body) = response.into_parts();
     let bytes = body.collect().await.unwrap().to_bytes().to_vec();
-    let (caching, place) = shown(http::Response::from_parts(head, bytes));
-    assert_eq!(place, format!("{}/openid/v1/jwks", bound.url()));
+    let (caching, uri) = cache_and_uri(http::Response::from_parts(head, bytes));
+    assert_eq!(uri, format!("{}/openid/v1/jwks", bound.url()));
     assert_eq!(caching, "public, max-age=3600");
     bound.shutdown().await;
 }
