@@ -26,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((choice, applied)) = input.split_first() else {
         return;
     };
-    // The manager that owns all fields gives up what it leaves out; another one meets conflicts.
+    // Manager `a` owns all fields and drops those it leaves out; manager `b` gets conflicts.
     let manager = if choice & 1 == 0 { "a" } else { "b" };
     let force = choice & 2 == 0;
     let path = format!(

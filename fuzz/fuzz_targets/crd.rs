@@ -1,7 +1,7 @@
-//! Definitions with schemas and CEL rules, and objects checked against them.
+//! CRDs with schemas and CEL rules, and objects validated against them.
 //!
-//! The input is JSON: `{"schema": …, "object": …}`. A definition that is accepted takes the object,
-//! and goes again.
+//! The input is JSON: `{"schema": …, "object": …}`. If the CRD is accepted, the object is sent to it, and
+//! then the CRD is deleted.
 
 #![no_main]
 
@@ -48,6 +48,6 @@ fuzz_target!(|input: &[u8]| {
         object.to_string().as_bytes(),
     );
     let path = format!("{DEFINITIONS}/foos.example.com");
-    let (code, answer) = SERVER.send("DELETE", &path, "application/json", b"");
-    assert_eq!(code, 200, "{}", String::from_utf8_lossy(&answer));
+    let (code, response) = SERVER.send("DELETE", &path, "application/json", b"");
+    assert_eq!(code, 200, "{}", String::from_utf8_lossy(&response));
 });

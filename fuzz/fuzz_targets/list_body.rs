@@ -1,4 +1,4 @@
-//! The body of a list, as a source cuts it into items while it arrives.
+//! List bodies, split into items as they arrive.
 
 #![no_main]
 
@@ -19,12 +19,12 @@ fuzz_target!(|input: &[u8]| {
         let mut on_item = |item: RawItem<'_>| {
             items += 1;
             if let RawItem::Json(json) = item {
-                assert!(json.len() <= 4096, "an item beyond the limit");
+                assert!(json.len() <= 4096, "item over the limit");
                 let _ = reader.read(json);
             }
         };
         let listed = source.list(ListOptions::default(), &mut on_item).await;
-        // A body that was read to its end, and that is JSON, gave all its items.
+        // A valid body that was read completely must yield all its items.
         if listed.is_ok() && input.len() > 1 && keys_are_distinct(&input[1..]) {
             let list: Result<serde_json::Value, _> = serde_json::from_slice(&input[1..]);
             if let Ok(list) = list {

@@ -1,4 +1,4 @@
-//! The skim of an object: what its header holds agrees with what a decoder finds.
+//! Object headers: skimming an object finds the same metadata as decoding it.
 
 #![no_main]
 
@@ -32,8 +32,8 @@ fuzz_target!(|input: &[u8]| {
     for (key, value) in &labels {
         assert_eq!(object.labels().get(key), Some(value.as_str()));
     }
-    assert!(metadata.managed_fields.is_none(), "they are dropped");
-    // What was read reads the same again.
+    assert!(metadata.managed_fields.is_none(), "managedFields must be dropped");
+    // Reading is idempotent.
     let again = Reader::<Pod>::new().read(object.bytes());
-    assert_eq!(again.expect("its own bytes").bytes(), object.bytes());
+    assert_eq!(again.expect("an object must be readable from its own bytes").bytes(), object.bytes());
 });

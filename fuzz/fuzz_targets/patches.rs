@@ -1,4 +1,4 @@
-//! JSON, merge and strategic merge patches of a stored object. The first byte chooses.
+//! JSON, merge and strategic merge patches of a stored object. The first byte selects the format.
 
 #![no_main]
 

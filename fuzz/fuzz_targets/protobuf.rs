@@ -1,4 +1,4 @@
-//! Bodies in Kubernetes' protobuf form. The first byte chooses the kind.
+//! Bodies in Kubernetes' protobuf encoding. The first byte selects the kind.
 
 #![no_main]
 

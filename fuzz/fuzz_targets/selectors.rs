@@ -1,4 +1,4 @@
-//! Label and field selectors, in the library and in a request. The first byte chooses.
+//! Label and field selectors, in the library and in a request. The first byte selects the parameter.
 
 #![no_main]
 
@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
         && let Ok(selector) = text.parse::<Selector>()
     {
         let shown = selector.to_string();
-        let again: Selector = shown.parse().expect("its own text");
+        let again: Selector = shown.parse().expect("a selector must parse its own text");
         assert_eq!(again.to_string(), shown);
         let labels = [("app", "web"), ("tier", "")];
         assert_eq!(again.matches(labels), selector.matches(labels));

@@ -1,4 +1,4 @@
-//! The body of a watch, as a source cuts it into events while it arrives.
+//! Watch bodies, split into events as they arrive.
 
 #![no_main]
 
@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
             | WatchEvent::Modified(json)
             | WatchEvent::Deleted(json) = event
             {
-                assert!(json.len() <= 4096, "an event beyond the limit");
+                assert!(json.len() <= 4096, "event over the limit");
                 let _ = reader.read(&json);
             }
         }

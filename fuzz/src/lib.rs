@@ -1,7 +1,7 @@
-//! What the targets share: an API server in this process, and a client whose answers are the input.
+//! Shared by the targets: an in-process API server, and a client whose responses are the input.
 //!
-//! The targets go through the public interface only. libFuzzer's panic hook aborts, so a panic that
-//! the server would contain is found all the same.
+//! Targets use the public API only. libFuzzer's panic hook aborts, so it also finds panics that the
+//! server would contain.
 
 use std::{
     cell::OnceCell,
@@ -25,7 +25,7 @@ use serde::{
 };
 use tower::{Service, ServiceExt};
 
-/// Runs a future to its end. Timers run in real time and nothing else waits.
+/// Runs a future to completion, with timers in real time.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     thread_local! {
         static RUNTIME: OnceCell<tokio::runtime::Runtime> = const { OnceCell::new() };
@@ -34,13 +34,16 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
         runtime
             .get_or_init(|| {
                 let mut builder = tokio::runtime::Builder::new_current_thread();
-                builder.enable_time().build().expect("a runtime")
+                builder
+                    .enable_time()
+                    .build()
+                    .expect("failed to build a runtime")
             })
             .block_on(future)
     })
 }
 
-/// A server that keeps its state from one input to the next. Targets send dry runs or clean up.
+/// A server that is shared by all inputs, so targets send dry runs or clean up.
 pub struct Server(ApiServer);
 
 impl Server {
@@ -48,8 +51,11 @@ impl Server {
         Self(ApiServer::builder().seed(1).build())
     }
 
-    /// Sends a request and returns its code and body. Anything may be refused; an error of the
-    /// server's own is a finding.
+    /// Sends a request and returns the status code and body.
+    ///
+    /// # Panics
+    ///
+    /// Panics on an internal error, which is a finding. Any other rejection is fine.
     pub fn send(&self, method: &str, path: &str, kind: &str, body: &[u8]) -> (StatusCode, Bytes) {
         let request = Request::builder()
             .method(method)
@@ -82,11 +88,11 @@ impl Server {
         })
     }
 
-    /// Sends an object that must be accepted.
+    /// Creates an object that must be accepted.
     pub fn create(&self, path: &str, object: &serde_json::Value) {
         let body = object.to_string();
-        let (code, answer) = self.send("POST", path, "application/json", body.as_bytes());
-        assert_eq!(code, 201, "{}", String::from_utf8_lossy(&answer));
+        let (code, response) = self.send("POST", path, "application/json", body.as_bytes());
+        assert_eq!(code, 201, "{}", String::from_utf8_lossy(&response));
     }
 }
 
@@ -96,14 +102,14 @@ impl Default for Server {
     }
 }
 
-/// A server that answers every request with the same bytes, in pieces as a network would cut them.
+/// A service that responds to every request with the same bytes, in chunks as they arrive on a network.
 #[derive(Clone)]
 pub struct Replay {
     chunks: Vec<Bytes>,
 }
 
 impl Replay {
-    /// The first byte of the input says how long the pieces are.
+    /// Creates a service from an input whose first byte is the chunk size.
     pub fn new(input: &[u8]) -> Self {
         let (size, body) = input
             .split_first()
@@ -162,8 +168,8 @@ pub fn deployment() -> serde_json::Value {
     })
 }
 
-/// Whether the keys of every object are distinct. What JSON with repeated keys means is up to its
-/// reader, and no API server writes it.
+/// Returns true if no object has a repeated key. Decoders disagree about the meaning of repeated keys,
+/// and no API server sends them.
 pub fn keys_are_distinct(json: &[u8]) -> bool {
     serde_json::from_slice::<Distinct>(json).is_ok()
 }
@@ -216,7 +222,7 @@ impl<'de> Visitor<'de> for Distinct {
         let mut keys = BTreeSet::new();
         while let Some((key, Self)) = members.next_entry::<String, Self>()? {
             if !keys.insert(key) {
-                return Err(A::Error::custom("a repeated key"));
+                return Err(A::Error::custom("repeated key"));
             }
         }
         Ok(self)
