@@ -91,16 +91,16 @@ where
                 .is_set()
                 .then(|| (parts.method.clone(), parts.uri.path().to_owned()));
             // A panic must fail this request only, not the server.
-            let answer = AssertUnwindSafe(api.handle(parts, body, user))
+            let response = AssertUnwindSafe(api.handle(parts, body, user))
                 .catch_unwind()
                 .await;
-            let answer = answer.unwrap_or_else(|panic| {
+            let response = response.unwrap_or_else(|panic| {
                 let what = panic_text(panic.as_ref());
                 tracing::error!(what, "request handler panicked; responding with 500");
                 refusal(&ApiError::internal("a request handler panicked"))
             });
             if let Some((method, path)) = asked {
-                let code = answer.status();
+                let code = response.status();
                 let hold = api
                     .points
                     .pass(|points| points.before_answer(&method, &path, code));
@@ -114,7 +114,7 @@ where
                     );
                 }
             }
-            Ok(answer)
+            Ok(response)
         })
     }
 }

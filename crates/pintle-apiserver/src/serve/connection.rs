@@ -21,12 +21,13 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::{
-    Listener, LocalAddr, ServeOptions,
+    LocalAddr, ServeOptions,
     bodies::{Timed, Tracked},
+    client_certificate,
     connections::{Seat, Ticket},
+    listener::Listener,
     socket::Socket,
     stalls::Stalls,
-    subject,
 };
 
 /// How long in-flight requests may take after a shutdown was requested.
@@ -48,7 +49,7 @@ impl Listener {
         let session = stream.get_ref().1;
         let is_http2 = session.alpn_protocol() == Some(b"h2");
         let certificates = session.peer_certificates();
-        let client = certificates.and_then(|chain| subject::user(chain.first()?));
+        let client = certificates.and_then(|chain| client_certificate::user(chain.first()?));
         let stalls = Stalls::default();
         let (listener, requests, responses) = (Arc::clone(&self), seat.clone(), stalls.clone());
         let service = service_fn(move |request: Request<Incoming>| {
@@ -57,9 +58,9 @@ impl Listener {
             let stall = responses.track();
             async move {
                 let request = request.map(|body| Timed::new(body, listener.options.body_timeout));
-                let (answer, in_flight) = listener.answer(request, client, at, &seat).await?;
-                let answer = answer.map(|body| Tracked::new(body, stall, in_flight));
-                Ok::<_, Infallible>(answer)
+                let (response, in_flight) = listener.respond(request, client, at, &seat).await?;
+                let response = response.map(|body| Tracked::new(body, stall, in_flight));
+                Ok::<_, Infallible>(response)
             }
         });
         let io = TokioIo::new(stream);

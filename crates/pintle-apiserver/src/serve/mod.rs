@@ -5,47 +5,36 @@
 //! authenticates is limited in number and time; see [`ServeOptions`].
 
 mod bodies;
+mod certificate_names;
+mod client_certificate;
 mod connection;
 mod connections;
 mod kubeconfig;
+mod listener;
 mod merge;
-mod names;
 mod options;
 mod socket;
 mod stalls;
-mod subject;
 mod tls;
 mod token;
 
-use std::{convert::Infallible, fmt, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{fmt, io, net::SocketAddr, path::Path, sync::Arc};
 
-use http::{HeaderMap, Request};
-use hyper::upgrade::OnUpgrade;
 use tokio::net::{TcpListener, ToSocketAddrs, lookup_host};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tower::Service;
 
-use self::{
-    bodies::Timed,
-    connections::{Connections, Seat},
-    tls::Identity,
-    token::{Token, bearer},
-};
-use crate::{
-    ApiServer,
-    api::{Announced, ApiError, ISSUER, Upgrade, User},
-    tower_service::ApiService,
-};
+use self::{connections::Connections, listener::Listener, tls::Identity, token::Token};
+use crate::{ApiServer, api::Announced, tower_service::ApiService};
 
-pub(crate) use self::connections::InFlight;
+pub(crate) use self::{
+    connections::InFlight,
+    listener::{Closing, LocalAddr},
+};
 pub use self::{
     merge::{KubeconfigError, MergedContext},
     options::ServeOptions,
 };
-
-/// The delay after `accept` failed.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a server could not start to listen, or could not issue credentials.
 #[derive(Debug, thiserror::Error)]
@@ -71,14 +60,6 @@ pub enum ServeError {
     #[error("cannot create a certificate: {0}")]
     Certificate(String),
 }
-
-/// A request extension: cancelled when the listener closes, which ends its watches.
-#[derive(Debug, Clone)]
-pub(crate) struct Closing(pub(crate) CancellationToken);
-
-/// A request extension: the local address of the connection.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LocalAddr(pub(crate) SocketAddr);
 
 /// A listening server.
 ///
@@ -164,7 +145,7 @@ impl ApiServer {
         }
         let socket = TcpListener::bind(&addresses[..]).await?;
         let address = socket.local_addr()?;
-        let identity = Identity::new(&names::all(address.ip(), &options.names)?)?;
+        let identity = Identity::new(&certificate_names::all(address.ip(), &options.names)?)?;
         let token = Token::new().map_err(ServeError::Certificate)?;
         self.api.accounts.add_listener(token.shared());
         let closing = self.api.closing.child_token();
@@ -199,7 +180,7 @@ impl Bound {
     /// Returns the server's URL for clients on this machine. The host is a loopback address if the
     /// server listens on all addresses.
     pub fn url(&self) -> String {
-        format!("https://{}", names::dialable(self.address))
+        format!("https://{}", certificate_names::dialable(self.address))
     }
 
     /// Returns the certificate of the authority that signed the server's certificate, in PEM.
@@ -292,119 +273,4 @@ impl fmt::Debug for Bound {
             .field("address", &self.address)
             .finish_non_exhaustive()
     }
-}
-
-/// State shared by all connections of a listener.
-struct Listener {
-    acceptor: TlsAcceptor,
-    service: ApiService,
-    token: Token,
-    closing: CancellationToken,
-    tasks: TaskTracker,
-    connections: Connections,
-    options: ServeOptions,
-}
-
-impl Listener {
-    /// Accepts connections until the listener closes.
-    async fn run(self: Arc<Self>, socket: TcpListener) {
-        let mut full = false;
-        loop {
-            let accepted = tokio::select! {
-                biased;
-                () = self.closing.cancelled() => return,
-                accepted = socket.accept() => accepted,
-            };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    self.not_accepted(&error).await;
-                    continue;
-                }
-            };
-            // Dropping the stream resets the connection, so the client learns at once.
-            if let Some(ticket) = self.connections.admit() {
-                full = false;
-                let connection = Arc::clone(&self).connection(stream, ticket);
-                self.tasks.spawn(connection);
-            } else if !std::mem::replace(&mut full, true) {
-                tracing::warn!(
-                    max = self.options.max_connections,
-                    "closing new connections: too many are serving requests"
-                );
-            }
-        }
-    }
-
-    async fn not_accepted(&self, error: &io::Error) {
-        use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-        if matches!(
-            error.kind(),
-            ConnectionAborted | ConnectionRefused | ConnectionReset
-        ) {
-            // The client disconnected before it was accepted.
-            return;
-        }
-        tracing::warn!(%error, retry_in = ?ACCEPT_PAUSE, "failed to accept a connection; retrying");
-        if is_out_of_files(error) {
-            self.connections.make_room();
-        }
-        tokio::time::sleep(ACCEPT_PAUSE).await;
-    }
-
-    /// Returns the user of a bearer token: the administrator or a service account.
-    fn bearer(&self, headers: &HeaderMap) -> Option<User> {
-        let token = bearer(headers)?;
-        if self.token.is(token) {
-            return Some(User::admin());
-        }
-        let api = self.service.api();
-        let session = api.account_session(token, &[ISSUER.to_owned()]);
-        session.map(|session| session.user).ok()
-    }
-
-    /// Authenticates a request by client certificate or token, and answers it. A rejected request is
-    /// not in flight, so its connection can still be evicted.
-    async fn answer(
-        &self,
-        mut request: Request<Timed>,
-        client: Option<User>,
-        at: Option<LocalAddr>,
-        seat: &Seat,
-    ) -> Result<(http::Response<crate::Body>, Option<InFlight>), Infallible> {
-        let user = client
-            .or_else(|| self.bearer(request.headers()))
-            .ok_or_else(ApiError::unauthorized);
-        match user {
-            Ok(user) => {
-                seat.known();
-                let in_flight = seat.begin();
-                let extensions = request.extensions_mut();
-                extensions.insert(user);
-                extensions.insert(Closing(self.closing.clone()));
-                if let Some(connection) = extensions.remove::<OnUpgrade>() {
-                    extensions.insert(Upgrade {
-                        connection,
-                        tasks: self.tasks.clone(),
-                        in_flight: in_flight.clone(),
-                    });
-                }
-                if let Some(at) = at {
-                    extensions.insert(at);
-                }
-                let answer = self.service.clone().call(request).await?;
-                Ok((answer, Some(in_flight)))
-            }
-            Err(error) => Ok((crate::api::refusal(&error), None)),
-        }
-    }
-}
-
-/// Returns true if the process or the system is out of file descriptors.
-fn is_out_of_files(error: &io::Error) -> bool {
-    // EMFILE and ENFILE, or WSAEMFILE, for which std has no `ErrorKind`.
-    let codes: &[i32] = if cfg!(windows) { &[10_024] } else { &[23, 24] };
-    error
-        .raw_os_error()
-        .is_some_and(|code| codes.contains(&code))
 }

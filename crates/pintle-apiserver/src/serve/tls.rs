@@ -13,7 +13,7 @@ use rustls::{
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 
-use super::{ServeError, names::Name};
+use super::{ServeError, certificate_names::Name};
 
 /// The authority and certificate of a listener.
 pub(super) struct Identity {

@@ -25,24 +25,24 @@ fn commit_requires_the_expected_state() {
     let store = Store::new(8, usize::MAX);
     let collection = store.open_collection();
     let first = put(&store, collection, "a", 1);
-    let refused = store.commit(
+    let rejected = store.commit(
         collection,
         &"a".into(),
         Expect::Absent,
         Change::Put(content(2)),
     );
-    assert!(matches!(refused, Err(Refused::Mismatch)));
-    let refused = store.commit(
+    assert!(matches!(rejected, Err(Refused::Mismatch)));
+    let rejected = store.commit(
         collection,
         &"b".into(),
         Expect::Revision(9),
         Change::Put(content(2)),
     );
-    assert!(matches!(refused, Err(Refused::Mismatch)));
+    assert!(matches!(rejected, Err(Refused::Mismatch)));
     assert_eq!(
         store.revision(),
         first,
-        "a refused commit takes no revision"
+        "a rejected commit takes no revision"
     );
 }
 

@@ -141,9 +141,9 @@ async fn api_service_of_another_server_is_rejected() {
         "service": {"namespace": "kube-system", "name": "metrics-server"}});
     let service = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
         "metadata": {"name": "v1beta1.metrics.k8s.io"}, "spec": spec});
-    let (code, refused) = http.post(API_SERVICES, &service).await;
-    assert_eq!(code, 501, "{refused}");
-    let message = refused["message"].as_str().unwrap();
+    let (code, rejected) = http.post(API_SERVICES, &service).await;
+    assert_eq!(code, 501, "{rejected}");
+    let message = rejected["message"].as_str().unwrap();
     assert!(message.contains("API aggregation"), "{message}");
     let patch = json!({"spec": {"service": {"namespace": "a", "name": "b"}}});
     let (code, _) = http.merge(&format!("{API_SERVICES}/v1.apps"), &patch).await;

@@ -30,7 +30,7 @@ async fn typed_client_works_in_process() {
         },
         ..Default::default()
     };
-    let made = maps.create(&PostParams::default(), &map).await.unwrap();
+    let created = maps.create(&PostParams::default(), &map).await.unwrap();
     let error = maps.create(&PostParams::default(), &map).await.unwrap_err();
     assert!(matches!(error, kube::Error::Api(status) if status.is_already_exists()));
     let patch = Patch::Merge(serde_json::json!({"data": {"k": "v"}}));
@@ -40,7 +40,7 @@ async fn typed_client_works_in_process() {
     let Some(Ok(WatchEvent::Added(seen))) = events.next().await else {
         panic!("expected an ADDED event")
     };
-    assert_eq!(seen.uid(), made.uid());
+    assert_eq!(seen.uid(), created.uid());
     assert!(matches!(
         events.next().await,
         Some(Ok(WatchEvent::Modified(_)))

@@ -13,11 +13,11 @@ async fn crd_is_served_immediately() {
     assert_eq!(http.get(FOOS).await.0, 404);
     let mut definition = foo_definition();
     definition["spec"]["names"]["categories"] = json!(["all"]);
-    let (code, made) = http.post(DEFINITIONS, &definition).await;
+    let (code, created) = http.post(DEFINITIONS, &definition).await;
     assert_eq!(code, 201);
-    assert_eq!(made["spec"]["names"]["singular"], "foo");
-    assert_eq!(made["spec"]["names"]["listKind"], "FooList");
-    assert_eq!(made["status"]["storedVersions"], json!(["v1"]));
+    assert_eq!(created["spec"]["names"]["singular"], "foo");
+    assert_eq!(created["spec"]["names"]["listKind"], "FooList");
+    assert_eq!(created["status"]["storedVersions"], json!(["v1"]));
     let (code, list) = http.get(FOOS).await;
     assert_eq!((code, &list["kind"]), (200, &json!("FooList")));
     let (_, definition) = http.get(&format!("{DEFINITIONS}/foos.example.com")).await;
@@ -164,8 +164,8 @@ async fn cel_rules_see_old_and_new_object() {
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] = json!([
         {"rule": "self.replicas != 7", "message": "not seven"},
         {"rule": "self.deploymentName == oldSelf.deploymentName", "message": "name is immutable"}]);
-    let (code, made) = http.post(DEFINITIONS, &definition).await;
-    assert_eq!(code, 201, "{made}");
+    let (code, created) = http.post(DEFINITIONS, &definition).await;
+    assert_eq!(code, 201, "{created}");
     let mut object = foo("a");
     object["spec"]["replicas"] = 7.into();
     let (code, status) = http.post(FOOS, &object).await;
@@ -238,8 +238,8 @@ async fn version_that_needs_a_conversion_webhook_is_rejected() {
     let mut definition = two_versions();
     definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
         "conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://example.com/convert"}}});
-    let (code, made) = http.post(DEFINITIONS, &definition).await;
-    assert_eq!(code, 201, "{made}");
+    let (code, created) = http.post(DEFINITIONS, &definition).await;
+    assert_eq!(code, 201, "{created}");
     let object = json!({"kind": "Foo", "metadata": {"name": "a"}, "spec": {"deploymentName": "d"}});
     let with = |version: &str| {
         let mut object = object.clone();
@@ -250,10 +250,10 @@ async fn version_that_needs_a_conversion_webhook_is_rejected() {
     assert_eq!(code, 201, "the storage version needs no conversion");
     let v2 = FOOS.replace("/v1/", "/v2/");
     let one = format!("{v2}/a");
-    let (code, refusal) = http.get(&one).await;
-    assert_eq!(code, 501, "{refusal}");
+    let (code, status) = http.get(&one).await;
+    assert_eq!(code, 501, "{status}");
     let why = "this server does not implement webhooks, and foos.example.com converts by one";
-    assert_eq!(refusal["message"], why);
+    assert_eq!(status["message"], why);
     let codes = [
         http.get(&v2).await.0,
         http.get(&format!("{v2}?watch=true")).await.0,
@@ -300,8 +300,8 @@ async fn stored_object_gets_new_defaults_on_read() {
     let before = server.resource_version();
     let object = json!({"apiVersion": "example.com/v1", "kind": "Foo",
         "metadata": {"name": "a"}, "spec": {"deploymentName": "d"}});
-    let (_, made) = http.post(FOOS, &object).await;
-    assert_eq!(made["spec"], json!({"deploymentName": "d"}));
+    let (_, created) = http.post(FOOS, &object).await;
+    assert_eq!(created["spec"], json!({"deploymentName": "d"}));
 
     let mut versions = definition["spec"]["versions"].clone();
     let replicas = "/0/schema/openAPIV3Schema/properties/spec/properties/replicas";
@@ -322,7 +322,7 @@ async fn stored_object_gets_new_defaults_on_read() {
         );
         assert_eq!(
             read["metadata"]["resourceVersion"],
-            made["metadata"]["resourceVersion"]
+            created["metadata"]["resourceVersion"]
         );
         let (_, list) = http.get(foos).await;
         assert_eq!(list["items"], json!([read]));
@@ -342,6 +342,6 @@ async fn stored_object_gets_new_defaults_on_read() {
 
     let other = json!({"apiVersion": "example.com/v2", "kind": "Foo",
         "metadata": {"name": "b"}, "spec": {"deploymentName": "d"}});
-    let (code, made) = http.post(&v2, &other).await;
-    assert_eq!((code, &made["spec"]), (201, &whole));
+    let (code, created) = http.post(&v2, &other).await;
+    assert_eq!((code, &created["spec"]), (201, &whole));
 }

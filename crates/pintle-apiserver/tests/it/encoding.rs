@@ -23,8 +23,8 @@ async fn define(http: &Http, group: &str, plural: &str, version: &str) {
     definition["spec"]["group"] = group.into();
     definition["spec"]["names"] = json!({"plural": plural, "kind": plural.to_uppercase()});
     definition["spec"]["versions"][0]["name"] = version.into();
-    let (code, made) = http.post(DEFINITIONS, &definition).await;
-    assert_eq!(code, 201, "{made}");
+    let (code, created) = http.post(DEFINITIONS, &definition).await;
+    assert_eq!(code, 201, "{created}");
 }
 
 /// kubectl resolves a short name to the first group that has it.

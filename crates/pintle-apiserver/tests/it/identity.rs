@@ -20,10 +20,10 @@ async fn review(service: ApiService, headers: &[(&str, &str)]) -> (u16, Value) {
     let response = service.oneshot(request).await.unwrap();
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
-    let answer: Value = serde_json::from_slice(&body).unwrap();
-    match answer.pointer("/status/userInfo") {
+    let response: Value = serde_json::from_slice(&body).unwrap();
+    match response.pointer("/status/userInfo") {
         Some(user) => (code, user.clone()),
-        None => (code, answer),
+        None => (code, response),
     }
 }
 

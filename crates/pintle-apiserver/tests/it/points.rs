@@ -58,8 +58,8 @@ async fn hooks_run_in_order() {
     let server = ApiServer::builder().points(journal.clone()).build();
     let http = http(&server);
     assert_eq!(journal.take(), [""; 0], "bootstrap is not a request");
-    let (_, made) = http.post(CONFIG_MAPS, &config_map("a")).await;
-    let version = made["metadata"]["resourceVersion"].as_str().unwrap();
+    let (_, created) = http.post(CONFIG_MAPS, &config_map("a")).await;
+    let version = created["metadata"]["resourceVersion"].as_str().unwrap();
     let answer = |method: &str, path: &str, code: u16| format!("answer {method} {path} {code}");
     assert_eq!(
         journal.take(),
@@ -171,9 +171,9 @@ async fn hook_can_write_between_read_and_commit() {
     let rival = Rival::default();
     let server = ApiServer::builder().points(rival.clone()).build();
     let http = http(&server);
-    let (_, made) = http.post(CONFIG_MAPS, &config_map("a")).await;
+    let (_, created) = http.post(CONFIG_MAPS, &config_map("a")).await;
     let one = format!("{CONFIG_MAPS}/a");
-    let mut next = made.clone();
+    let mut next = created.clone();
     next["data"]["mine"] = "x".into();
     // A write with a resourceVersion conflicts; one without is retried.
     *rival.0.lock() = Some(server.clone());

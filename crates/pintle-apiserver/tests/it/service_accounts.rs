@@ -34,9 +34,9 @@ fn bound_to(kind: &str, name: &str) -> Value {
 
 async fn account(http: &Http) -> String {
     let robot = json!({"metadata": {"name": "robot"}});
-    let (code, made) = http.post(ACCOUNTS, &robot).await;
+    let (code, created) = http.post(ACCOUNTS, &robot).await;
     assert_eq!(code, 201);
-    made["metadata"]["uid"].as_str().unwrap().to_owned()
+    created["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
 async fn token(http: &Http, request: &Value) -> String {

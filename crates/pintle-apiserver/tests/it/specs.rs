@@ -17,8 +17,8 @@ fn deployment() -> Value {
 async fn generation_counts_spec_changes() {
     let server = server();
     let http = http(&server);
-    let (_, made) = http.post(DEPLOYMENTS, &deployment()).await;
-    assert_eq!(made["metadata"]["generation"], 1);
+    let (_, created) = http.post(DEPLOYMENTS, &deployment()).await;
+    assert_eq!(created["metadata"]["generation"], 1);
     let path = format!("{DEPLOYMENTS}/d");
     for (change, generation) in [
         (json!({"spec": {"replicas": 2}}), 2),
@@ -40,13 +40,13 @@ async fn generation_counts_spec_changes() {
         1
     );
 
-    let (_, made) = http.post(CONFIG_MAPS, &config_map("a")).await;
-    assert_eq!(made["metadata"].get("generation"), None);
+    let (_, created) = http.post(CONFIG_MAPS, &config_map("a")).await;
+    assert_eq!(created["metadata"].get("generation"), None);
     let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
-    let (_, made) = http
+    let (_, created) = http
         .post("/api/v1/namespaces/default/services", &service)
         .await;
-    assert_eq!(made["metadata"].get("generation"), None);
+    assert_eq!(created["metadata"].get("generation"), None);
 }
 
 /// Proves patch/result-validated.
@@ -54,13 +54,13 @@ async fn generation_counts_spec_changes() {
 async fn patched_object_is_defaulted_and_validated() {
     let server = server();
     let http = http(&server);
-    let (_, made) = http.post(DEPLOYMENTS, &deployment()).await;
+    let (_, created) = http.post(DEPLOYMENTS, &deployment()).await;
     let path = format!("{DEPLOYMENTS}/d");
     let gone = json!({"spec": {"replicas": null, "strategy": null, "revisionHistoryLimit": null}});
     let (code, now) = http.merge(&path, &gone).await;
     assert_eq!(
         (code, &now["spec"]),
-        (200, &made["spec"]),
+        (200, &created["spec"]),
         "defaults were not restored"
     );
     let operations = json!([{"op": "replace", "path": "/spec/replicas", "value": -1}]);
@@ -80,5 +80,5 @@ async fn patched_object_is_defaulted_and_validated() {
     let mut config = deployment();
     config["metadata"]["name"] = "e".into();
     let (code, now) = http.raw("PATCH", &new, kind, config.to_string()).await;
-    assert_eq!((code, &now["spec"]), (201, &made["spec"]));
+    assert_eq!((code, &now["spec"]), (201, &created["spec"]));
 }

@@ -51,7 +51,7 @@ pub(crate) fn decode_body(
         "" | "*/*" | "application/json" => json(body, kind.2),
         "application/yaml" => yaml(body),
         protobuf::MEDIA_TYPE => {
-            protobuf::decode(body, Some(kind)).map_err(|error| match error.said() {
+            protobuf::decode(body, Some(kind)).map_err(|error| match error.type_meta() {
                 Some((api_version, said)) => {
                     let version = api_version.rsplit('/').next().unwrap_or_default();
                     let expected = kind.2;

@@ -58,7 +58,7 @@ pub(crate) enum ProtobufError {
 
 impl ProtobufError {
     /// Returns the envelope's `apiVersion` and `kind`, if they were decoded.
-    pub(crate) fn said(&self) -> Option<(&str, &str)> {
+    pub(crate) fn type_meta(&self) -> Option<(&str, &str)> {
         match self {
             Self::UnknownKind { api_version, kind }
             | Self::Object {

@@ -52,11 +52,11 @@ fn malformed_bodies_are_rejected() {
     assert_eq!(why(b"k8s\0").to_string(), "empty body");
     let cut = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x05\x0a\x03";
     assert_eq!(why(cut).to_string(), "unexpected EOF");
-    assert_eq!(why(cut).said(), None);
+    assert_eq!(why(cut).type_meta(), None);
     // The envelope is complete, but the object inside is truncated.
     let cut = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x02\x0a\x03";
     assert_eq!(why(cut).to_string(), "unexpected EOF");
-    assert_eq!(why(cut).said(), Some(("v1", "ConfigMap")));
+    assert_eq!(why(cut).type_meta(), Some(("v1", "ConfigMap")));
 }
 
 /// Proves wire/protobuf.
