@@ -177,8 +177,8 @@ async fn watchers(watchers: usize, changes: usize) {
     );
 }
 
-/// Reads all available events from every watch and counts them. `unconstrained`, because tokio would
-/// make a task that always finds data yield.
+/// Reads all available events from every watch and counts them. `unconstrained`, because tokio
+/// would make a task that always finds data yield.
 fn read(open: &mut [Body]) -> usize {
     let mut seen = 0;
     for body in open {

@@ -25,8 +25,8 @@
 //! # Users
 //!
 //! Every request is made by a user. [`ApiServer::service`] acts as the administrator and
-//! [`ApiServer::service_as`] as anyone else; over TLS the user follows from the certificate or token.
-//! The administrator may impersonate others with the `Impersonate-User` headers. There is no
+//! [`ApiServer::service_as`] as anyone else; over TLS the user follows from the certificate or
+//! token. The administrator may impersonate others with the `Impersonate-User` headers. There is no
 //! authorization yet: apart from impersonation every user may do everything.
 //!
 //! # Objects without effect

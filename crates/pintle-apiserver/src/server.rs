@@ -41,8 +41,8 @@ pub enum PodDeletion {
 /// A Kubernetes API server in this process.
 ///
 /// It starts in milliseconds, stores everything in memory, and does not listen until
-/// [`serve`](ApiServer::serve) is called. Clones are handles to the same server; its state is dropped
-/// with the last handle and client.
+/// [`serve`](ApiServer::serve) is called. Clones are handles to the same server; its state is
+/// dropped with the last handle and client.
 ///
 /// # Examples
 /// ```
@@ -104,8 +104,8 @@ impl ApiServer {
 
     /// Registers a controller for a built-in kind until the returned guard is dropped.
     ///
-    /// For kinds that the server only stores, writes carry a `Warning` header that says the object has
-    /// no effect, unless a controller is registered.
+    /// For kinds that the server only stores, writes carry a `Warning` header that says the object
+    /// has no effect, unless a controller is registered.
     ///
     /// # Examples
     ///
@@ -124,10 +124,11 @@ impl ApiServer {
         self.api.store.revision().to_string()
     }
 
-    /// Reports the health of a control plane component, as `kubectl get componentstatuses` shows it.
+    /// Reports the health of a control plane component, as `kubectl get componentstatuses` shows
+    /// it.
     ///
-    /// `scheduler` and `controller-manager` are always listed, and count as unhealthy until they are
-    /// reported. Other names are added to the list.
+    /// `scheduler` and `controller-manager` are always listed, and count as unhealthy until they
+    /// are reported. Other names are added to the list.
     ///
     /// # Examples
     ///
@@ -140,8 +141,8 @@ impl ApiServer {
         self.api.components.report(name, health);
     }
 
-    /// Drops the history, as an etcd compaction does: watches that are behind, and continue tokens of
-    /// older lists, expire with 410.
+    /// Drops the history, as an etcd compaction does: watches that are behind, and continue tokens
+    /// of older lists, expire with 410.
     pub fn compact(&self) {
         self.api.store.compact(self.api.store.revision());
     }
@@ -168,10 +169,10 @@ impl Builder {
 
     /// Sets the size limit of the history of all resources, in bytes. Default: 128 MiB.
     ///
-    /// An event counts as the object before and after it. Over the limit, the oldest events are dropped,
-    /// whichever resource they belong to. A watch that has not read a dropped event ends with an
-    /// `ERROR` event with status 410 `Expired`, and its client has to list again, as after an etcd
-    /// compaction. Continue tokens of older states expire as well.
+    /// An event counts as the object before and after it. Over the limit, the oldest events are
+    /// dropped, whichever resource they belong to. A watch that has not read a dropped event ends
+    /// with an `ERROR` event with status 410 `Expired`, and its client has to list again, as after
+    /// an etcd compaction. Continue tokens of older states expire as well.
     pub fn history_bytes(mut self, bytes: usize) -> Self {
         self.history_bytes = bytes;
         self

@@ -29,7 +29,8 @@ pub(crate) struct BodyTimeout(pub(crate) Duration);
 
 /// A tower service that answers API requests. Always ready and cheap to clone.
 ///
-/// Wrap it in a layer to observe, delay or fail the requests of every client, in process or over TLS.
+/// Wrap it in a layer to observe, delay or fail the requests of every client, in process or over
+/// TLS.
 #[derive(Clone)]
 pub struct ApiService {
     api: Arc<Api>,

@@ -18,8 +18,8 @@ const MAX_COPIED: usize = 3 * 1024 * 1024;
 /// # Errors
 ///
 /// Returns [`PatchError::Malformed`] if the patch is not a list of operations,
-/// [`PatchError::Unprocessable`] if a `test` fails, a path is missing or an operation is unknown, and
-/// [`PatchError::TooLarge`] if there are more than [`MAX_OPERATIONS`].
+/// [`PatchError::Unprocessable`] if a `test` fails, a path is missing or an operation is unknown,
+/// and [`PatchError::TooLarge`] if there are more than [`MAX_OPERATIONS`].
 pub(crate) fn apply(object: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let malformed = || {
         PatchError::Malformed(format!(

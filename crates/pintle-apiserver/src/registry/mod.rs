@@ -2,8 +2,8 @@
 //!
 //! [`Registry`] publishes an immutable [`Catalog`]. A request clones the current one and needs no
 //! further locking. When a definition changes, the next catalog is derived from the current one and
-//! swapped in. Catalogs share structure, so a change costs as much as the one definition that changed,
-//! regardless of how many there are.
+//! swapped in. Catalogs share structure, so a change costs as much as the one definition that
+//! changed, regardless of how many there are.
 
 mod convert;
 pub(crate) mod crd;
@@ -31,7 +31,8 @@ use crate::{
 /// The API group of CRDs.
 pub(crate) const EXTENSIONS: &str = "apiextensions.k8s.io";
 
-/// Returns a built-in kind that is only used in subresources or not stored, and has no path of its own.
+/// Returns a built-in kind that is only used in subresources or not stored, and has no path of its
+/// own.
 pub(crate) fn unstored(
     group: &'static str,
     version: &'static str,
@@ -62,8 +63,8 @@ fn builtin_kinds() -> impl Iterator<Item = &'static builtin::Resource> {
         .flat_map(|version| &version.resources)
 }
 
-/// Returns the collection that a kind is stored in, as `group/plural`. All versions share one, and so
-/// do core and `events.k8s.io` events.
+/// Returns the collection that a kind is stored in, as `group/plural`. All versions share one, and
+/// so do core and `events.k8s.io` events.
 fn collection_key(kind: &builtin::Resource) -> String {
     let group = if kind.plural == "events" {
         ""
@@ -207,8 +208,8 @@ struct Custom {
     /// By CRD name; rebuilt when the CRD's revision changes.
     definitions: BTreeMap<String, Defined>,
     names: Names,
-    /// Collections of removed CRDs that still hold an object, because a create raced with the removal.
-    /// That request is about to delete the object again.
+    /// Collections of removed CRDs that still hold an object, because a create raced with the
+    /// removal. That request is about to delete the object again.
     leaving: Vec<CollectionId>,
 }
 
@@ -217,8 +218,8 @@ struct Custom {
 pub(crate) struct Registry {
     store: Store,
     catalog: RwLock<Arc<Catalog>>,
-    /// Held while a catalog is built, so that catalogs are published in the order of the states they
-    /// were built from.
+    /// Held while a catalog is built, so that catalogs are published in the order of the states
+    /// they were built from.
     custom: Mutex<Custom>,
     /// The collections of built-in kinds by `group/plural`.
     builtin_collections: BTreeMap<String, CollectionId>,
@@ -271,8 +272,8 @@ impl Registry {
         custom.definitions.get(definition)?.instances.clone()
     }
 
-    /// Updates the catalog after a CRD changed or was removed. Returns the CRDs waiting for a name that
-    /// should be reconsidered because this one released a name.
+    /// Updates the catalog after a CRD changed or was removed. Returns the CRDs waiting for a name
+    /// that should be reconsidered because this one released a name.
     pub(crate) fn refresh(&self, name: &str) -> Vec<String> {
         let mut custom = self.custom.lock();
         let stored = self

@@ -154,8 +154,8 @@ impl Resource {
         self.custom.as_ref()?.storage_defaults.as_deref()
     }
 
-    /// Returns true if a stored object has all defaults of its storage version, so that its bytes can
-    /// be served as they are.
+    /// Returns true if a stored object has all defaults of its storage version, so that its bytes
+    /// can be served as they are.
     pub(crate) fn is_complete(&self, content: &Content) -> bool {
         self.storage_defaults()
             .is_none_or(|defaults| defaults.fingerprint == content.header.defaulted_by)

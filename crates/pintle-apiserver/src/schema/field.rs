@@ -177,8 +177,8 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// Joins errors into one line, as in the message of a `Status` with reason `Invalid`. Repeated errors
-/// appear once.
+/// Joins errors into one line, as in the message of a `Status` with reason `Invalid`. Repeated
+/// errors appear once.
 pub(crate) fn aggregate(errors: &[FieldError]) -> String {
     let mut lines: Vec<String> = Vec::with_capacity(errors.len());
     let mut seen = std::collections::BTreeSet::new();
@@ -194,8 +194,8 @@ pub(crate) fn aggregate(errors: &[FieldError]) -> String {
     }
 }
 
-/// The path of a field during a walk: a linked list on the stack that is only formatted when an error
-/// is found.
+/// The path of a field during a walk: a linked list on the stack that is only formatted when an
+/// error is found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Path<'a> {
     /// The object itself.

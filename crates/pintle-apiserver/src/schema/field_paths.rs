@@ -1,5 +1,5 @@
-//! A bounded list of field paths, for reporting unknown and duplicate fields. However many of them a
-//! client sends and however long their names are, the report stays small.
+//! A bounded list of field paths, for reporting unknown and duplicate fields. However many of them
+//! a client sends and however long their names are, the report stays small.
 
 /// The maximum number of paths.
 pub(crate) const MAX_PATHS: usize = 100;

@@ -42,8 +42,8 @@ impl FromStr for Name {
 }
 
 /// Returns the names in the certificate of a listener on `address`: the well-known names, loopback,
-/// the address itself, and `more`. For a wildcard address, also the host name and the addresses that
-/// outgoing traffic uses.
+/// the address itself, and `more`. For a wildcard address, also the host name and the addresses
+/// that outgoing traffic uses.
 pub(super) fn all(address: IpAddr, more: &[String]) -> Result<Vec<Name>, ServeError> {
     let mut names: Vec<Name> = NAMES.map(|name| Name::Dns(name.to_owned())).to_vec();
     let mut add = |name: Name| {

@@ -100,8 +100,8 @@ impl Listener {
         session.map(|session| session.user).ok()
     }
 
-    /// Authenticates a request by client certificate or token, and answers it. A rejected request is
-    /// not in flight, so its connection can still be evicted.
+    /// Authenticates a request by client certificate or token, and answers it. A rejected request
+    /// is not in flight, so its connection can still be evicted.
     pub(super) async fn respond(
         &self,
         mut request: Request<Timed>,

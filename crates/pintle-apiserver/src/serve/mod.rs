@@ -1,8 +1,8 @@
 //! Serving over TLS: a certificate authority per listener, one admin token besides those of service
 //! accounts, and HTTP/1.1 or HTTP/2 by ALPN.
 //!
-//! Anyone who can reach the port can open connections, so everything a connection may hold before it
-//! authenticates is limited in number and time; see [`ServeOptions`].
+//! Anyone who can reach the port can open connections, so everything a connection may hold before
+//! it authenticates is limited in number and time; see [`ServeOptions`].
 
 mod bodies;
 mod certificate_names;
@@ -80,8 +80,8 @@ impl ApiServer {
     /// Starts listening on `address` with TLS. Use `127.0.0.1:0` for any free port.
     ///
     /// The certificate is signed by a certificate authority created for this listener. Clients
-    /// authenticate with the token of its kubeconfig, a service account token (`kubectl create token`),
-    /// or a client certificate of that authority ([`Bound::user_kubeconfig`]).
+    /// authenticate with the token of its kubeconfig, a service account token (`kubectl create
+    /// token`), or a client certificate of that authority ([`Bound::user_kubeconfig`]).
     ///
     /// # Errors
     ///
@@ -113,7 +113,8 @@ impl ApiServer {
     ///
     /// # Errors
     ///
-    /// As for [`serve`](Self::serve). Also fails if [`ServeOptions::name`] was given an invalid name.
+    /// As for [`serve`](Self::serve). Also fails if [`ServeOptions::name`] was given an invalid
+    /// name.
     ///
     /// # Cancel safety
     ///
@@ -202,8 +203,9 @@ impl Bound {
     /// Returns a kubeconfig for another user, with a client certificate that names the user and an
     /// optional group. The certificate is valid as long as the server listens.
     ///
-    /// The kubeconfig contains the private key; treat it like a password. There is no authorization:
-    /// every user may do everything except impersonate, which requires the group `system:masters`.
+    /// The kubeconfig contains the private key; treat it like a password. There is no
+    /// authorization: every user may do everything except impersonate, which requires the group
+    /// `system:masters`.
     ///
     /// # Errors
     ///

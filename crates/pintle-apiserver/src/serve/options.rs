@@ -57,9 +57,9 @@ impl ServeOptions {
     /// Adds a DNS name or IP address to the server's certificate.
     ///
     /// The certificate is always valid for `localhost`, the loopback addresses, the names of the
-    /// `kubernetes` Service and the address of the listener. If that is a wildcard (`0.0.0.0`, `[::]`),
-    /// the certificate is also valid for the host name and for the addresses of outgoing traffic.
-    /// An invalid name makes [`serve_with`](crate::ApiServer::serve_with) fail with
+    /// `kubernetes` Service and the address of the listener. If that is a wildcard (`0.0.0.0`,
+    /// `[::]`), the certificate is also valid for the host name and for the addresses of outgoing
+    /// traffic. An invalid name makes [`serve_with`](crate::ApiServer::serve_with) fail with
     /// [`ServeError::InvalidName`](crate::ServeError::InvalidName).
     ///
     /// ```
@@ -75,10 +75,10 @@ impl ServeOptions {
 
     /// Sets the maximum number of open connections. Default: 10,000.
     ///
-    /// At the limit, a new connection replaces one without a request in flight: first one that never
-    /// presented valid credentials, then the one that has been idle longest. If all connections are
-    /// serving requests, the new one is reset immediately instead of being left to wait. The same
-    /// applies if the process runs out of file descriptors first.
+    /// At the limit, a new connection replaces one without a request in flight: first one that
+    /// never presented valid credentials, then the one that has been idle longest. If all
+    /// connections are serving requests, the new one is reset immediately instead of being left to
+    /// wait. The same applies if the process runs out of file descriptors first.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
         self
@@ -129,17 +129,17 @@ impl ServeOptions {
     /// Sets how long a client may leave part of a response unread before its connection is closed.
     /// Default: 2 min.
     ///
-    /// This covers clients that do not read from their socket and HTTP/2 clients that keep the window
-    /// of a single stream closed. Other streams of that connection get a few seconds to finish. Slow
-    /// readers and idle watches are not affected.
+    /// This covers clients that do not read from their socket and HTTP/2 clients that keep the
+    /// window of a single stream closed. Other streams of that connection get a few seconds to
+    /// finish. Slow readers and idle watches are not affected.
     pub fn write_timeout(mut self, timeout: Duration) -> Self {
         self.write_timeout = timeout;
         self
     }
 
     /// Sets how long a peer may be silent before it is probed, and how long it may take to answer.
-    /// Defaults: 30 s and 15 s. HTTP/2 connections are probed with pings, HTTP/1.1 connections by TCP
-    /// keep-alive.
+    /// Defaults: 30 s and 15 s. HTTP/2 connections are probed with pings, HTTP/1.1 connections by
+    /// TCP keep-alive.
     pub fn keep_alive(mut self, interval: Duration, timeout: Duration) -> Self {
         (self.ping_interval, self.ping_timeout) = (interval, timeout);
         self

@@ -56,9 +56,9 @@ impl Event {
 
 /// One resource. The log holds every event with a revision above `dropped`, oldest first.
 ///
-/// `floor` is the oldest revision at which a new reader may start. It can be above `dropped`, because
-/// a compaction also covers revisions at which this resource did not change. An existing cursor has
-/// missed an event only if it has not reached `dropped`.
+/// `floor` is the oldest revision at which a new reader may start. It can be above `dropped`,
+/// because a compaction also covers revisions at which this resource did not change. An existing
+/// cursor has missed an event only if it has not reached `dropped`.
 #[derive(Debug)]
 pub(super) struct Collection {
     pub(super) objects: Objects,

@@ -1,18 +1,18 @@
 //! The store: all objects, one revision counter, and the event log that watches read.
 //!
-//! Each resource has a [`Collection`]: an ordered persistent map of its current objects plus a log of
-//! recent events. A commit takes the write lock, checks the writer's [`Expect`], assigns the next
-//! revision and appends to the log. Decoding, validation and encoding happen before the lock is
-//! taken, and watchers are woken after it is released. Because a single lock orders all commits,
+//! Each resource has a [`Collection`]: an ordered persistent map of its current objects plus a log
+//! of recent events. A commit takes the write lock, checks the writer's [`Expect`], assigns the
+//! next revision and appends to the log. Decoding, validation and encoding happen before the lock
+//! is taken, and watchers are woken after it is released. Because a single lock orders all commits,
 //! revisions are assigned in the order in which they become visible.
 //!
-//! Readers take a [`Snapshot`], which is a pointer clone, and never block writers. A past state is the
-//! current one with newer events undone, so any revision that the log still covers can be read. A
-//! watch is a [`Cursor`]: a revision plus a notification channel. It owns no queue.
+//! Readers take a [`Snapshot`], which is a pointer clone, and never block writers. A past state is
+//! the current one with newer events undone, so any revision that the log still covers can be read.
+//! A watch is a [`Cursor`]: a revision plus a notification channel. It owns no queue.
 //!
 //! Logs are bounded twice: each by its number of events, and all of them together by the bytes they
-//! retain. Over the byte limit, the oldest event across all resources is dropped first. A cursor that
-//! has not read a dropped event gets [`Lost::Compacted`], and its client has to list again.
+//! retain. Over the byte limit, the oldest event across all resources is dropped first. A cursor
+//! that has not read a dropped event gets [`Lost::Compacted`], and its client has to list again.
 
 mod collection;
 mod object;
@@ -87,7 +87,8 @@ struct State {
     collections: BTreeMap<CollectionId, Collection>,
     /// The total cost of all logs.
     bytes: usize,
-    /// The revision of the oldest event of each non-empty log. The first entry is the oldest of all.
+    /// The revision of the oldest event of each non-empty log. The first entry is the oldest of
+    /// all.
     fronts: BTreeMap<u64, CollectionId>,
     /// States older than this cannot be read, even if the logs still hold the events.
     readable: u64,
@@ -180,7 +181,8 @@ struct History {
 }
 
 impl Store {
-    /// Creates an empty store whose logs hold up to `events` events per resource and `bytes` in all.
+    /// Creates an empty store whose logs hold up to `events` events per resource and `bytes` in
+    /// all.
     pub(crate) fn new(events: usize, bytes: usize) -> Self {
         // Clients use revision 0 for "any", so the store starts at 1.
         let state = State {
@@ -210,8 +212,8 @@ impl Store {
         state.sweep();
         let id = CollectionId(state.next_id);
         state.next_id += 1;
-        // The collection has no events yet, but older revisions may belong to a predecessor with the
-        // same name. Watches from such a revision must list again.
+        // The collection has no events yet, but older revisions may belong to a predecessor with
+        // the same name. Watches from such a revision must list again.
         let floor = if state.revision <= 1 {
             0
         } else {
@@ -333,8 +335,9 @@ impl Store {
         Ok(object)
     }
 
-    /// Drops all events up to `revision`, as an etcd compaction does. Continue tokens and watches that
-    /// start before it expire, and so do running watches that have not read one of those events.
+    /// Drops all events up to `revision`, as an etcd compaction does. Continue tokens and watches
+    /// that start before it expire, and so do running watches that have not read one of those
+    /// events.
     pub(crate) fn compact(&self, revision: u64) {
         let mut state = self.shared.state.write();
         let revision = revision.min(state.revision);
@@ -344,7 +347,8 @@ impl Store {
         state.recount();
     }
 
-    /// Makes states before `revision` unreadable: their continue tokens expire, but watches continue.
+    /// Makes states before `revision` unreadable: their continue tokens expire, but watches
+    /// continue.
     pub(crate) fn forget_states(&self, revision: u64) {
         let mut state = self.shared.state.write();
         state.readable = state.readable.max(revision.min(state.revision));

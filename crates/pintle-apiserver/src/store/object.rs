@@ -1,9 +1,9 @@
 //! A stored object: a small parsed header plus encoded bytes that are never re-encoded.
 //!
-//! The bytes omit what differs between readers: `apiVersion` and `kind` (a resource may be served in
-//! several versions, and lists of built-in kinds omit them) and `metadata.resourceVersion` (assigned
-//! at commit). Serving an object is therefore three copies: a type prefix, the revision and the rest.
-//! Two contents are the same state if and only if their bytes are equal.
+//! The bytes omit what differs between readers: `apiVersion` and `kind` (a resource may be served
+//! in several versions, and lists of built-in kinds omit them) and `metadata.resourceVersion`
+//! (assigned at commit). Serving an object is therefore three copies: a type prefix, the revision
+//! and the rest. Two contents are the same state if and only if their bytes are equal.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -107,7 +107,8 @@ impl Content {
         DECODED.set(DECODED.get() + 1);
         let mut json = Vec::new();
         self.write(&mut json, "{", revision);
-        // These are our own bytes, and the depth limit applies before storing, so they always decode.
+        // These are our own bytes, and the depth limit applies before storing, so they always
+        // decode.
         serde_json::from_slice(&json).unwrap_or_default()
     }
 
@@ -129,8 +130,8 @@ thread_local! {
     pub(crate) static DECODED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Returns how an object of a built-in kind starts: `{"kind":"Pod","apiVersion":"v1",`, in the order
-/// in which Go encodes `TypeMeta`.
+/// Returns how an object of a built-in kind starts: `{"kind":"Pod","apiVersion":"v1",`, in the
+/// order in which Go encodes `TypeMeta`.
 pub(crate) fn type_prefix(api_version: &str, kind: &str) -> String {
     format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
 }

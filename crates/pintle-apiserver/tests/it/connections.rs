@@ -239,7 +239,8 @@ async fn idle_connection_is_closed_but_a_watch_is_not() {
     let path = "/api/v1/namespaces?watch=1";
     let mut http2_watch = http2_get(&bound, path, &token(&bound), 1 << 20).await;
     read_until(&mut http2_watch, "ADDED").await.unwrap();
-    // If two idle connections time out in sequence, a watch subject to the timeout would have ended.
+    // If two idle connections time out in sequence, a watch subject to the timeout would have
+    // ended.
     for _ in 0..2 {
         until_closed(probe(&bound).await.unwrap()).await;
     }

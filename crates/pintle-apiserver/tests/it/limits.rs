@@ -1,4 +1,5 @@
-//! Limits on what a request may cost: nesting, size, CEL rules, and the history retained for watches.
+//! Limits on what a request may cost: nesting, size, CEL rules, and the history retained for
+//! watches.
 
 use crate::support::*;
 use http_body_util::{BodyExt as _, Full};

@@ -68,7 +68,8 @@ fn state(list: &Value) -> State {
         .collect()
 }
 
-/// Applies watch events to a state, and checks that versions increase and every event is consistent.
+/// Applies watch events to a state, and checks that versions increase and every event is
+/// consistent.
 async fn follow(watch: &mut Watch, mut state: State, until: u64) -> State {
     let mut last = 0;
     while let Some(event) = watch.next().await {

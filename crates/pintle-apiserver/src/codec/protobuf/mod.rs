@@ -77,8 +77,8 @@ fn cut() -> ProtobufError {
     ProtobufError::Malformed("unexpected EOF".to_owned())
 }
 
-/// Decodes a body to the JSON that [`typed::canonicalize`] produces. `expected` is the group, version
-/// and kind to assume if the envelope has none.
+/// Decodes a body to the JSON that [`typed::canonicalize`] produces. `expected` is the group,
+/// version and kind to assume if the envelope has none.
 pub(crate) fn decode(
     body: &[u8],
     expected: Option<(&str, &str, &str)>,

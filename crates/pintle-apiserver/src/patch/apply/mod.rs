@@ -1,15 +1,15 @@
 //! Server-side apply and field management.
 //!
-//! Every write records its manager in `metadata.managedFields`, together with the fields the manager
-//! owns. There are two operations:
+//! Every write records its manager in `metadata.managedFields`, together with the fields the
+//! manager owns. There are two operations:
 //!
-//! - **Apply** states everything the manager wants. Fields that it applied last time but not now are
-//!   removed, unless another manager owns them too. Changing a field that another manager owns is a
-//!   conflict.
+//! - **Apply** states everything the manager wants. Fields that it applied last time but not now
+//!   are removed, unless another manager owns them too. Changing a field that another manager owns
+//!   is a conflict.
 //! - **Update** owns the fields it changes, and takes them from every other manager.
 //!
-//! [`update`] covers creates, updates and all other patches; [`apply`] covers apply patches. Both are
-//! pure: the time is an argument.
+//! [`update`] covers creates, updates and all other patches; [`apply`] covers apply patches. Both
+//! are pure: the time is an argument.
 
 mod managed;
 mod prune;
@@ -471,8 +471,9 @@ pub(crate) fn keep_unchanged_times(old: &Value, new: &mut Value) {
     }
 }
 
-/// Returns the fields that a write through `subresource` (empty for the main resource) cannot change:
-/// the main resource ignores `status` if that is a subresource, and `status` ignores everything else.
+/// Returns the fields that a write through `subresource` (empty for the main resource) cannot
+/// change: the main resource ignores `status` if that is a subresource, and `status` ignores
+/// everything else.
 pub(crate) fn reset_fields(subresource: &str, has_status: bool, custom: bool) -> FieldSet {
     match subresource {
         "" if has_status => FieldSet::of(&[&["status"]]),

@@ -41,8 +41,8 @@ pub(crate) fn managers_to_scale(object: &Value, path: &[&str], scale: &mut Value
 
 /// Copies ownership of the replica count at `path` from the managers of `scale` to `object`.
 ///
-/// Differs from kube-apiserver, which loses track of a manager with operation `Update`: it splits the
-/// entry in two and forgets on the next write that the manager owned the field.
+/// Differs from kube-apiserver, which loses track of a manager with operation `Update`: it splits
+/// the entry in two and forgets on the next write that the manager owned the field.
 pub(crate) fn managers_from_scale(
     object: &mut Value,
     path: &[&str],

@@ -1,8 +1,8 @@
 //! Sets of fields, and their encoding in `managedFields`.
 //!
 //! A set is a tree whose edges are path elements: `f:name` for a field, `k:{"name":"x"}` for a list
-//! item by its keys, `v:"x"` for a value of a set. A node records whether the path that ends there is
-//! a member. The JSON form mirrors the tree, with `.` marking a member that has others below it.
+//! item by its keys, `v:"x"` for a value of a set. A node records whether the path that ends there
+//! is a member. The JSON form mirrors the tree, with `.` marking a member that has others below it.
 
 use std::collections::BTreeMap;
 

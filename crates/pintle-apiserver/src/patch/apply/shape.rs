@@ -1,5 +1,5 @@
-//! The schema of a kind as server-side apply sees it: scalars, granular or atomic maps, and lists that
-//! are atomic, sets, or associative (keyed).
+//! The schema of a kind as server-side apply sees it: scalars, granular or atomic maps, and lists
+//! that are atomic, sets, or associative (keyed).
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -115,8 +115,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Returns the position of field `name`, and whether it is a declared field rather than a map key.
-    /// Returns `None` if the schema has no such field.
+    /// Returns the position of field `name`, and whether it is a declared field rather than a map
+    /// key. Returns `None` if the schema has no such field.
     pub(super) fn field(self, name: &str) -> Option<(Place<'a>, bool)> {
         match self {
             Self::Type(ty) => {

@@ -9,8 +9,8 @@ use super::{
     walk::{self, Changes},
 };
 
-/// Another version of a kind. A manager that wrote in it owns fields under that version's names, with
-/// that version's list types.
+/// Another version of a kind. A manager that wrote in it owns fields under that version's names,
+/// with that version's list types.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OtherVersion<'a> {
     /// For example `autoscaling/v1`.
@@ -78,8 +78,8 @@ impl<'a> VersionedChanges<'a> {
     }
 }
 
-/// Drops managers that wrote in an unknown version of a built-in kind: their fields can no longer be
-/// compared.
+/// Drops managers that wrote in an unknown version of a built-in kind: their fields can no longer
+/// be compared.
 pub(super) fn drop_unknown_versions(managed: &mut Managed, shape: Shape<'_>, write: &Write<'_>) {
     // All versions of a CRD use the same field names, including versions that were removed.
     if !matches!(shape, Shape::Builtin(_)) {

@@ -335,8 +335,8 @@ fn merge_items(live: &[Value], config: &[Value], list: &List<'_>) -> Vec<Value> 
     out
 }
 
-/// Removes fields from an object. Containers that become empty turn into null, which is distinct from
-/// being removed.
+/// Removes fields from an object. Containers that become empty turn into null, which is distinct
+/// from being removed.
 pub(super) fn remove(value: &Value, gone: &FieldSet, place: Place<'_>) -> Option<Value> {
     let atom = place.atom(value);
     if is_leaf(&atom) {

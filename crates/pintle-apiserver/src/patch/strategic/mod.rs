@@ -1,8 +1,8 @@
 //! Strategic merge patch: a merge patch that knows which lists are keyed or sets.
 //!
-//! The type of a field determines how it merges ([`PatchStrategy`]): a list is replaced, or its items
-//! merge by a key; a map merges, is replaced, or retains only the named keys. A patch can override this
-//! with directives:
+//! The type of a field determines how it merges ([`PatchStrategy`]): a list is replaced, or its
+//! items merge by a key; a map merges, is replaced, or retains only the named keys. A patch can
+//! override this with directives:
 //!
 //! | directive | where | effect |
 //! |---|---|---|

@@ -31,8 +31,8 @@ pub(crate) type Convert = fn(Tree) -> Tree;
 
 /// The other version of a kind that is served in two. Either may be the stored one.
 ///
-/// `managedFields` entries of the peer version are converted with it. Writes through `events.k8s.io`
-/// have no peer: they drop core `v1` managers, as in Kubernetes.
+/// `managedFields` entries of the peer version are converted with it. Writes through
+/// `events.k8s.io` have no peer: they drop core `v1` managers, as in Kubernetes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PeerVersion {
     /// For example `autoscaling/v1`.

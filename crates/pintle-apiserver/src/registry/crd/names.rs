@@ -2,12 +2,12 @@
 //!
 //! A CRD requests names in `spec.names` and holds those in `status.acceptedNames`. Within a group,
 //! plurals, singulars and short names share one namespace; kinds and list kinds share another. Each
-//! name is held by at most one CRD. A CRD that did not get every name it requested is waiting, and is
-//! reconsidered when a name in its group is released.
+//! name is held by at most one CRD. A CRD that did not get every name it requested is waiting, and
+//! is reconsidered when a name in its group is released.
 //!
 //! Deciding on names and storing the decision are two steps, and no lock is held across both. A
-//! [`Claim`] covers names that are decided but not stored yet and counts as held, so two CRDs created
-//! concurrently cannot both get the same name.
+//! [`Claim`] covers names that are decided but not stored yet and counts as held, so two CRDs
+//! created concurrently cannot both get the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -209,8 +209,8 @@ impl Drop for Claim<'_> {
 }
 
 impl Registry {
-    /// Decides which of the requested names a CRD gets and reserves them until the claim is dropped.
-    /// Returns `None` if it already holds all of them or is being deleted.
+    /// Decides which of the requested names a CRD gets and reserves them until the claim is
+    /// dropped. Returns `None` if it already holds all of them or is being deleted.
     pub(crate) fn claim_names(&self, definition: &Definition) -> Option<(Decision, Claim<'_>)> {
         let satisfied = same_names(definition.requested(), definition.accepted());
         if satisfied || definition.is_deleting() {

@@ -1,7 +1,7 @@
 //! Defaults that custom resources get when they are read.
 //!
-//! The storage version of a CRD may have gained defaults after an object was stored. Upstream applies
-//! them when it decodes the object, and so does this server.
+//! The storage version of a CRD may have gained defaults after an object was stored. Upstream
+//! applies them when it decodes the object, and so does this server.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! Tables of built-in kinds: their types, the resources they are served as, and the objects that every
-//! server starts with.
+//! Tables of built-in kinds: their types, the resources they are served as, and the objects that
+//! every server starts with.
 //!
-//! `cargo xtask generate` writes the tables from a pinned version of Kubernetes. They are read lazily:
-//! the first access indexes the lines, which takes well under a millisecond, and each type is parsed on
-//! first use.
+//! `cargo xtask generate` writes the tables from a pinned version of Kubernetes. They are read
+//! lazily: the first access indexes the lines, which takes well under a millisecond, and each type
+//! is parsed on first use.
 
 mod resources;
 mod seeds;

@@ -1,8 +1,8 @@
-//! Objects that kube-apiserver creates at startup: RBAC roles and bindings, system priority classes,
-//! and an `APIService` per group version.
+//! Objects that kube-apiserver creates at startup: RBAC roles and bindings, system priority
+//! classes, and an `APIService` per group version.
 //!
-//! The table holds them in stored form, with placeholders for what differs between servers, so a server
-//! starts without decoding, validating or encoding any of them.
+//! The table holds them in stored form, with placeholders for what differs between servers, so a
+//! server starts without decoding, validating or encoding any of them.
 
 static TABLE: &str = include_str!("../tables/seeds.txt");
 

@@ -1,10 +1,11 @@
 //! Limits on CEL expressions, checked before they are parsed.
 //!
-//! The parser and the interpreter recurse into an expression: once per bracket and once per operator
-//! in a chain such as `1 + 1 + 1`. A stack overflow cannot be caught, so a hostile rule could abort
-//! the process. This module therefore computes an upper bound of the nesting from the tokens alone,
-//! without recursion, and applies the limits of cel-go: the length of the text and its nesting.
-//! Expressions within the limits that may not fit on a small stack run on a thread with a larger one.
+//! The parser and the interpreter recurse into an expression: once per bracket and once per
+//! operator in a chain such as `1 + 1 + 1`. A stack overflow cannot be caught, so a hostile rule
+//! could abort the process. This module therefore computes an upper bound of the nesting from the
+//! tokens alone, without recursion, and applies the limits of cel-go: the length of the text and
+//! its nesting. Expressions within the limits that may not fit on a small stack run on a thread
+//! with a larger one.
 
 use std::{iter::Peekable, str::Chars, thread};
 
@@ -14,8 +15,8 @@ const MAX_CHARACTERS: usize = 100_000;
 /// The maximum nesting of an expression.
 const MAX_LEVELS: usize = 250;
 
-/// Stack bytes per nesting level while parsing and evaluating. In debug builds one bracket was measured
-/// at 170 KiB in the parser and 55 KiB in the interpreter; these values add a margin.
+/// Stack bytes per nesting level while parsing and evaluating. In debug builds one bracket was
+/// measured at 170 KiB in the parser and 55 KiB in the interpreter; these values add a margin.
 pub(super) const PARSING: usize = 192 * 1024;
 pub(super) const EVALUATING: usize = 64 * 1024;
 
@@ -48,8 +49,8 @@ pub(super) fn levels(expression: &str) -> Result<usize, String> {
     Ok(levels)
 }
 
-/// Runs `work` with at least `stack` bytes of stack. Returns `None` if no thread can be spawned or if
-/// `work` panics.
+/// Runs `work` with at least `stack` bytes of stack. Returns `None` if no thread can be spawned or
+/// if `work` panics.
 pub(super) fn with_stack<T: Send>(stack: usize, work: impl FnOnce() -> T + Send) -> Option<T> {
     if stack <= SMALL_STACK {
         return Some(work());
@@ -213,7 +214,8 @@ impl Text<'_> {
     }
 
     /// Reads the rest of a string after its first quote. Returns `None` if the string is malformed:
-    /// the lexer then skips the quote and reads the content as code, so it must not be ignored here.
+    /// the lexer then skips the quote and reads the content as code, so it must not be ignored
+    /// here.
     fn string(&mut self, quote: char, raw: bool) -> Option<()> {
         let mut long = false;
         if self.takes(quote) {

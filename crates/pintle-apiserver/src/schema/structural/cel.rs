@@ -1,8 +1,8 @@
 //! CEL rules: `x-kubernetes-validations`.
 //!
-//! The rules of each schema are compiled separately from those of its subschemas, so that each rule is
-//! evaluated at its own path with the old and new value there. Rules that exceed the [`bounds`] are
-//! never parsed.
+//! The rules of each schema are compiled separately from those of its subschemas, so that each rule
+//! is evaluated at its own path with the old and new value there. Rules that exceed the [`bounds`]
+//! are never parsed.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,14 +1,14 @@
 //! Structural schemas of custom resources.
 //!
-//! The `openAPIV3Schema` of a CRD is *structural*: every field is specified at its own place, not only
-//! inside an alternative. This allows the server, on every write and in this order, to
+//! The `openAPIV3Schema` of a CRD is *structural*: every field is specified at its own place, not
+//! only inside an alternative. This allows the server, on every write and in this order, to
 //!
 //! 1. drop unspecified fields ([`Structural::prune`]),
 //! 2. fill in missing ones ([`Structural::default`]),
 //! 3. validate the result ([`Structural::validate`]).
 //!
-//! [`Structural::check`] verifies, when the CRD is written, that a schema is structural and that its
-//! defaults are valid.
+//! [`Structural::check`] verifies, when the CRD is written, that a schema is structural and that
+//! its defaults are valid.
 
 mod bounds;
 mod cel;
@@ -52,9 +52,9 @@ impl Structural {
         }
     }
 
-    /// Parses and checks the schema of a new CRD, and reports everything that is wrong with it. `at` is
-    /// its path in the CRD. `status` tells whether the version has a status subresource, which
-    /// restricts the keywords at the root.
+    /// Parses and checks the schema of a new CRD, and reports everything that is wrong with it.
+    /// `at` is its path in the CRD. `status` tells whether the version has a status subresource,
+    /// which restricts the keywords at the root.
     pub(crate) fn check(schema: &Value, at: &str, status: bool) -> Result<Self, Vec<FieldError>> {
         let at = Path::At(at);
         let parsed = Self::parse_at(schema, &at)?;
@@ -85,8 +85,8 @@ impl Structural {
         }
     }
 
-    /// Drops unspecified fields and invalid nulls. Returns the sorted paths of the unspecified fields.
-    /// `apiVersion`, `kind` and `metadata` are preserved.
+    /// Drops unspecified fields and invalid nulls. Returns the sorted paths of the unspecified
+    /// fields. `apiVersion`, `kind` and `metadata` are preserved.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
         let unknown = prune::prune(object, &self.root, true);
         prune::prune_nulls(object, Some(&self.root));
@@ -98,8 +98,8 @@ impl Structural {
         prune::default(object, &self.root);
     }
 
-    /// Validates an object. `old` is the object it replaces, if any: violations in unchanged parts are
-    /// tolerated, so that a stricter schema does not freeze existing objects.
+    /// Validates an object. `old` is the object it replaces, if any: violations in unchanged parts
+    /// are tolerated, so that a stricter schema does not freeze existing objects.
     pub(crate) fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = validate::validate(object, old, &self.root, &Path::Root);
         self.embedded(object, &mut errors);

@@ -1,8 +1,8 @@
 //! RE2 patterns, run by the `regex` crate.
 //!
-//! The two syntaxes agree almost everywhere. They differ in `\d`, `\w`, `\s` and `\b`, which are ASCII
-//! in RE2 and Unicode in `regex`, and inside brackets, where `regex` has nested sets and set operators
-//! that RE2 reads as plain characters.
+//! The two syntaxes agree almost everywhere. They differ in `\d`, `\w`, `\s` and `\b`, which are
+//! ASCII in RE2 and Unicode in `regex`, and inside brackets, where `regex` has nested sets and set
+//! operators that RE2 reads as plain characters.
 
 use std::iter::Peekable;
 use std::str::Chars;

@@ -1,7 +1,7 @@
 //! Validation of values against a schema, with kube-apiserver's messages.
 //!
-//! The walk collects violations and counts what matched: if all alternatives of an `anyOf` or `oneOf`
-//! fail, the one that matched most is reported.
+//! The walk collects violations and counts what matched: if all alternatives of an `anyOf` or
+//! `oneOf` fail, the one that matched most is reported.
 
 use serde_json::{Number, Value};
 
@@ -68,8 +68,9 @@ impl Outcome {
     }
 }
 
-/// Validates `value`, located at `at`, against `schema`. Violations in parts that are equal in `old`
-/// are tolerated, so that a schema that became stricter does not block other changes (ratcheting).
+/// Validates `value`, located at `at`, against `schema`. Violations in parts that are equal in
+/// `old` are tolerated, so that a schema that became stricter does not block other changes
+/// (ratcheting).
 pub(super) fn validate(
     value: &Value,
     old: Option<&Value>,

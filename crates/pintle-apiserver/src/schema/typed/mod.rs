@@ -1,8 +1,9 @@
 //! Decoding of built-in kinds as a typed server would do it.
 //!
 //! kube-apiserver decodes a body into a Go struct and encodes it again: unknown fields are dropped,
-//! values of the wrong type are rejected, empty `omitempty` fields disappear and required ones appear.
-//! [`canonicalize`] has the same effect on JSON, driven by the tables in [`builtin`](super::builtin).
+//! values of the wrong type are rejected, empty `omitempty` fields disappear and required ones
+//! appear. [`canonicalize`] has the same effect on JSON, driven by the tables in
+//! [`builtin`](super::builtin).
 
 pub(crate) mod quantity;
 mod time;
@@ -30,8 +31,8 @@ pub(crate) use self::time::{micro_time, second_time};
 #[error("{0}")]
 pub(crate) struct TypeError(String);
 
-/// Converts `object` to what an encoder would write for this type. Returns the paths of unknown fields,
-/// ordered by name.
+/// Converts `object` to what an encoder would write for this type. Returns the paths of unknown
+/// fields, ordered by name.
 pub(crate) fn canonicalize(object: &mut Value, ty: TypeRef) -> Result<Vec<String>, TypeError> {
     let mut walk = Walk::default();
     walk.named(object, ty, "")?;
@@ -389,8 +390,8 @@ impl Walk {
     }
 }
 
-/// Returns upstream's conversion error for a value of the wrong type. For scalars it depends on whether
-/// Go's reflection could convert the value.
+/// Returns upstream's conversion error for a value of the wrong type. For scalars it depends on
+/// whether Go's reflection could convert the value.
 fn unrestorable(found: &Value, wanted: &str, shape: Shape) -> String {
     let kind = match found {
         Value::Null => "invalid",

@@ -83,7 +83,8 @@ pub(crate) fn canonical(text: &str) -> Result<String, QuantityError> {
     Ok(format!("{sign}{body}"))
 }
 
-/// Returns true if `one` is less than `other`, and `None` if either is invalid or too large to compare.
+/// Returns true if `one` is less than `other`, and `None` if either is invalid or too large to
+/// compare.
 pub(crate) fn less(one: &str, other: &str) -> Option<bool> {
     Some(nanos(one)? < nanos(other)?)
 }

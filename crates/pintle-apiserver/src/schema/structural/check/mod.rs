@@ -1,8 +1,8 @@
 //! Checks the schema of a CRD when the CRD is written.
 //!
-//! There are two sets of rules. [`structural`]: every value is specified outside of `allOf`, `anyOf`,
-//! `oneOf` and `not`, so that pruning and defaulting depend only on a field's place. [`openapi`]: which
-//! keywords are supported and how they may be combined.
+//! There are two sets of rules. [`structural`]: every value is specified outside of `allOf`,
+//! `anyOf`, `oneOf` and `not`, so that pruning and defaulting depend only on a field's place.
+//! [`openapi`]: which keywords are supported and how they may be combined.
 
 mod keywords;
 
@@ -155,8 +155,8 @@ fn type_rules(schema: &Schema, level: Level, at: &Path<'_>, errors: &mut Vec<Fie
     }
 }
 
-/// `kind` and `apiVersion` are strings. `metadata` is predefined, and a schema may only restrict its
-/// names.
+/// `kind` and `apiVersion` are strings. `metadata` is predefined, and a schema may only restrict
+/// its names.
 fn metadata_rules(schema: &Schema, level: Level, at: &Path<'_>, errors: &mut Vec<FieldError>) {
     let resource = level == Level::Root || flag(schema, "x-kubernetes-embedded-resource");
     let below = at.child("properties");

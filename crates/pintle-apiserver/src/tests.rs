@@ -1,4 +1,5 @@
-//! Replays writes that were recorded on a kube-apiserver of the pinned version, and compares results.
+//! Replays writes that were recorded on a kube-apiserver of the pinned version, and compares
+//! results.
 
 use serde_json::{Value, json};
 
@@ -73,7 +74,7 @@ fn step(live: &Value, step: &Value) -> Result<Value, String> {
 #[test]
 fn recorded_writes_have_the_same_result() {
     let series: Vec<Value> =
-        serde_json::from_str(include_str!("../../tests/fixtures/deployments.json")).unwrap();
+        serde_json::from_str(include_str!("../tests/fixtures/deployments.json")).unwrap();
     for (s, series) in series.iter().enumerate() {
         let mut live = series["before"].clone();
         for (i, recorded) in series["steps"].as_array().unwrap().iter().enumerate() {
@@ -106,7 +107,7 @@ fn sorted(mut causes: Vec<Value>) -> Vec<Value> {
 }
 
 fn schemas() -> Value {
-    serde_json::from_str(include_str!("../../tests/fixtures/schemas.json")).unwrap()
+    serde_json::from_str(include_str!("../tests/fixtures/schemas.json")).unwrap()
 }
 
 /// Proves crd/schema.

@@ -1,4 +1,0 @@
-//! Tests that span modules.
-
-mod examples;
-mod recorded;
