@@ -1,16 +1,15 @@
-//! Which connections a listener has, and which of them makes room for a new one.
+//! The connections of a listener, and which of them are evicted for new ones.
 //!
 //! ```text
-//! admitted ─► handshaking ─► idle ⇄ busy (requests in flight) ─► left
+//! admitted ─► handshaking ─► idle ⇄ busy (requests in flight) ─► closed
 //!                  └───────────┴──► evicted
 //! ```
 //!
-//! A request is in flight from when its credentials turn out valid until its answer is sent. A
-//! connection without a request in flight is quiet. Only quiet connections are evicted: the ones
-//! that have not presented valid credentials before those that have, and within each group the one
-//! that has been quiet longest. Clients repeat a request that meets a closed idle connection, so an
-//! eviction costs a well-behaved client one more handshake and nobody can keep others out without valid
-//! credentials.
+//! A request is in flight from the moment its credentials are verified until its response is sent.
+//! A connection without a request in flight is quiet. Only quiet connections are evicted: first
+//! those that have not presented valid credentials, then the others, longest quiet first. Clients
+//! retry a request that meets a closed idle connection, so an eviction costs a well-behaved client
+//! one more handshake, and no client without valid credentials can lock out others.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,11 +23,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::ServeOptions;
 
-/// The order in which quiet connections are evicted: strangers first, then by how long.
+/// The eviction order of quiet connections: unauthenticated ones first, then longest quiet.
 type Rank = (bool, u64);
 
-/// How often to check for an idle connection at most, however short its timeout.
-const SHORTEST_CHECK: Duration = Duration::from_millis(100);
+/// The minimum delay between checks for an idle connection.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// All connections of a listener.
 #[derive(Debug)]
@@ -38,7 +37,7 @@ pub(super) struct Connections(Arc<Mutex<State>>);
 struct State {
     max: usize,
     max_handshakes: usize,
-    /// Counts admissions and transitions, which orders them.
+    /// Orders admissions and transitions.
     next: u64,
     slots: BTreeMap<u64, Slot>,
     quiet: BTreeMap<Rank, u64>,
@@ -48,8 +47,8 @@ struct State {
 #[derive(Debug)]
 struct Slot {
     phase: Phase,
-    /// Whether a request came with valid credentials.
-    known: bool,
+    /// A request presented valid credentials.
+    authenticated: bool,
     evicted: CancellationToken,
 }
 
@@ -69,9 +68,9 @@ enum Phase {
 }
 
 impl State {
-    fn rank(&mut self, known: bool) -> Rank {
+    fn rank(&mut self, authenticated: bool) -> Rank {
         self.next += 1;
-        (known, self.next)
+        (authenticated, self.next)
     }
 
     fn admit(&mut self) -> Option<(u64, CancellationToken)> {
@@ -88,7 +87,7 @@ impl State {
         let evicted = CancellationToken::new();
         let slot = Slot {
             phase: Phase::Handshaking { rank },
-            known: false,
+            authenticated: false,
             evicted: evicted.clone(),
         };
         self.slots.insert(id, slot);
@@ -97,7 +96,7 @@ impl State {
         Some((id, evicted))
     }
 
-    /// Evicts the quiet connection that is missed least. False if there is none.
+    /// Evicts the first quiet connection in eviction order. Returns false if there is none.
     fn make_room(&mut self) -> bool {
         let Some((_, id)) = self.quiet.first_key_value() else {
             return false;
@@ -126,10 +125,10 @@ impl State {
     }
 
     fn become_idle(&mut self, id: u64, now: Instant, first: bool) {
-        let Some(known) = self.slots.get(&id).map(|slot| slot.known) else {
+        let Some(authenticated) = self.slots.get(&id).map(|slot| slot.authenticated) else {
             return;
         };
-        let rank = self.rank(known);
+        let rank = self.rank(authenticated);
         if let Some(slot) = self.slots.get_mut(&id) {
             if let Phase::Handshaking { rank } = slot.phase {
                 self.quiet.remove(&rank);
@@ -183,7 +182,7 @@ impl Connections {
         })))
     }
 
-    /// Counts one connection more; none if all are busy and no more are allowed.
+    /// Admits a connection. Returns `None` at the limit if all connections are busy.
     pub(super) fn admit(&self) -> Option<Ticket> {
         let (id, evicted) = self.0.lock().admit()?;
         Some(Ticket(Seat {
@@ -193,7 +192,7 @@ impl Connections {
         }))
     }
 
-    /// Closes a quiet connection, if there is one.
+    /// Evicts a quiet connection, if there is one.
     pub(super) fn make_room(&self) {
         self.0.lock().make_room();
     }
@@ -215,7 +214,7 @@ impl Drop for Ticket {
     }
 }
 
-/// One connection among the others.
+/// A handle to one connection.
 #[derive(Debug, Clone)]
 pub(super) struct Seat {
     state: Arc<Mutex<State>>,
@@ -224,21 +223,21 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// The TLS handshake is done; requests may come.
+    /// Records that the TLS handshake is complete.
     pub(super) fn established(&self) {
         self.state.lock().become_idle(self.id, Instant::now(), true);
     }
 
-    /// A request came with valid credentials. It is in flight until the guard is dropped.
+    /// Records a request with valid credentials, in flight until the guard is dropped.
     pub(super) fn begin(&self) -> InFlight {
         self.state.lock().begin(self.id);
         InFlight(Arc::new(Request(self.clone())))
     }
 
-    /// The client has presented valid credentials.
-    pub(super) fn known(&self) {
+    /// Records that the client has presented valid credentials.
+    pub(super) fn authenticated(&self) {
         if let Some(slot) = self.state.lock().slots.get_mut(&self.id) {
-            slot.known = true;
+            slot.authenticated = true;
         }
     }
 
@@ -248,17 +247,23 @@ impl Seat {
         slot.is_some_and(|slot| matches!(slot.phase, Phase::Busy { .. }))
     }
 
-    /// Resolves when the connection has to make room for another.
+    /// Resolves when the connection is evicted.
     ///
-    /// Cancel safe.
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe.
     pub(super) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
 
-    /// Resolves when no request has come for too long.
+    /// Resolves when there has been no request for too long.
     ///
-    /// Cancel safe. Nothing wakes this when a request begins or ends: it sleeps until the connection
-    /// could be overdue at the earliest, and looks again.
+    /// Nothing wakes this future when a request begins or ends: it sleeps until the earliest time
+    /// at which the connection could be overdue, then checks again.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe.
     pub(super) async fn overdue(&self, options: &ServeOptions) {
         loop {
             let now = Instant::now();
@@ -277,7 +282,7 @@ impl Seat {
                 _ => options.idle_timeout,
             };
             let left = left.min(options.idle_timeout);
-            tokio::time::sleep(left.max(SHORTEST_CHECK)).await;
+            tokio::time::sleep(left.max(MIN_CHECK_INTERVAL)).await;
         }
     }
 
@@ -287,7 +292,7 @@ impl Seat {
     }
 }
 
-/// Marks a request as in flight. Whatever outlives the answer's body, such as an upgraded
+/// Marks a request as in flight. Anything that outlives the response body, such as an upgraded
 /// connection, holds a clone.
 #[derive(Debug, Clone)]
 pub(crate) struct InFlight(#[expect(dead_code, reason = "held for its drop")] Arc<Request>);
@@ -323,36 +328,36 @@ mod tests {
 
     /// Proves serve/connection-limit.
     #[test]
-    fn oldest_handshake_makes_room_for_a_new_one() {
+    fn oldest_handshake_is_evicted_for_a_new_one() {
         let connections = connections(10, 2);
         let idle = established(&connections);
         let first = connections.admit().unwrap();
         let second = connections.admit().unwrap();
         let third = connections.admit().unwrap();
         assert!(is_evicted(&first));
-        for kept in [&idle, &second, &third] {
-            assert!(!is_evicted(kept));
+        for open in [&idle, &second, &third] {
+            assert!(!is_evicted(open));
         }
     }
 
     /// Proves serve/connection-limit.
     #[test]
-    fn strangers_make_room_before_known_clients() {
+    fn unauthenticated_connections_are_evicted_first() {
         let connections = connections(3, 3);
-        let known = established(&connections);
-        let request = known.seat().begin();
-        known.seat().known();
+        let authenticated = established(&connections);
+        let request = authenticated.seat().begin();
+        authenticated.seat().authenticated();
         drop(request);
-        let stranger = established(&connections);
+        let unauthenticated = established(&connections);
         let busy = established(&connections);
         let request = busy.seat().begin();
 
         let fourth = established(&connections);
-        assert!(is_evicted(&stranger) && !is_evicted(&known));
+        assert!(is_evicted(&unauthenticated) && !is_evicted(&authenticated));
         let _fourth = fourth.seat().begin();
         let fifth = established(&connections);
         let _fifth = fifth.seat().begin();
-        assert!(is_evicted(&known) && !is_evicted(&busy));
+        assert!(is_evicted(&authenticated) && !is_evicted(&busy));
         assert!(connections.admit().is_none(), "all are busy");
         drop(request);
         assert!(connections.admit().is_some());
@@ -394,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_for_the_first_request_and_for_the_next_differ() {
+    async fn first_request_and_idle_have_separate_timeouts() {
         let options = ServeOptions::default();
         let connections = Connections::new(&options);
         let ticket = established(&connections);

@@ -114,7 +114,7 @@ impl Listener {
             .ok_or_else(ApiError::unauthorized);
         match user {
             Ok(user) => {
-                seat.known();
+                seat.authenticated();
                 let in_flight = seat.begin();
                 let extensions = request.extensions_mut();
                 extensions.insert(user);

@@ -11,7 +11,6 @@ mod connection;
 mod connections;
 mod kubeconfig;
 mod listener;
-mod merge;
 mod options;
 mod socket;
 mod stalls;
@@ -32,7 +31,7 @@ pub(crate) use self::{
     listener::{Closing, LocalAddr},
 };
 pub use self::{
-    merge::{KubeconfigError, MergedContext},
+    kubeconfig::{KubeconfigError, MergedContext},
     options::ServeOptions,
 };
 
