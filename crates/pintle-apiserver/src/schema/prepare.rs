@@ -1,5 +1,5 @@
-//! What becomes of an object of a built-in kind when it is created, beyond its defaults: fields
-//! only the server sets, and what the admission plugins that are on by default add.
+//! Preparation of new objects of built-in kinds: fields that only the server sets, and what the
+//! default admission plugins add.
 
 use serde_json::{Map, Value, json};
 
@@ -8,29 +8,28 @@ use super::{defaults, typed};
 
 type Fields = Map<String, Value>;
 
-/// Prepares a new object for the store: wipes its status, and sets what its kind sets on
-/// creation. The object has been read, defaulted, and given its name and uid; `now` is the time
-/// its creation is stamped with.
+/// Prepares a new object for storage: resets its status and sets server-owned fields. The object
+/// has been decoded, defaulted and given a name and UID; `now` is its creation timestamp.
 pub(crate) fn create(object: &mut Value, ty: TypeRef, now: &str) {
     let Some((group, version, kind)) = ty.get().kind else {
         return;
     };
     let Value::Object(map) = object else { return };
-    wipe_status(map, ty, group, version, kind);
+    reset_status(map, ty, group, version, kind);
     match (group, kind) {
         ("", "Pod") => pod(map, now),
         ("", "Namespace") => {
-            if let Some(spec) = made(map, "spec") {
+            if let Some(spec) = ensure_map(map, "spec") {
                 add(spec, "finalizers", "kubernetes");
             }
         }
         ("", "Node") => {
-            if let Some(spec) = made(map, "spec") {
+            if let Some(spec) = ensure_map(map, "spec") {
                 not_ready(spec);
             }
         }
         ("", "PersistentVolume") => {
-            if let Some(status) = made(map, "status") {
+            if let Some(status) = ensure_map(map, "status") {
                 status.insert("lastPhaseTransitionTime".into(), now.into());
             }
             protect(map, "kubernetes.io/pv-protection");
@@ -42,34 +41,34 @@ pub(crate) fn create(object: &mut Value, ty: TypeRef, now: &str) {
     }
 }
 
-/// A new DaemonSet counts its templates from one, in an annotation that its maker owns.
+/// Sets the template generation annotation of a new DaemonSet. Its creator owns the annotation.
 pub(crate) fn count_template(map: &mut Fields) {
-    let metadata = made(map, "metadata");
-    if let Some(notes) = metadata.and_then(|metadata| made(metadata, "annotations")) {
-        notes.insert(
+    let metadata = ensure_map(map, "metadata");
+    if let Some(annotations) = metadata.and_then(|metadata| ensure_map(metadata, "annotations")) {
+        annotations.insert(
             "deprecated.daemonset.template.generation".into(),
             "1".into(),
         );
     }
 }
 
-/// A new object has no status of its own, if its kind keeps status apart. Nodes bring theirs.
-fn wipe_status(map: &mut Fields, ty: TypeRef, group: &str, version: &str, kind: &str) {
+/// Resets the status of a new object if its kind has a status subresource. Nodes keep theirs.
+fn reset_status(map: &mut Fields, ty: TypeRef, group: &str, version: &str, kind: &str) {
     let Some(status) = ty.field("status").and_then(|field| field.ty.named()) else {
         return;
     };
     let all = super::builtin::group_versions().iter();
     let mut served = all.filter(|gv| gv.group == group && gv.version == version);
     let served = served.next().into_iter().flat_map(|gv| &gv.resources);
-    let apart = served.filter(|r| r.kind == kind).any(|r| {
+    let has_status = served.filter(|r| r.kind == kind).any(|r| {
         resource(group, version, r.plural).is_some_and(|r| r.subresource("status").is_some())
     });
-    if apart && kind != "Node" {
+    if has_status && kind != "Node" {
         let mut fresh = typed::zero(status);
         defaults::apply(&mut fresh, status);
         map.insert("status".into(), fresh);
         if kind == "CustomResourceDefinition" {
-            // Which versions are stored follows from the definition itself.
+            // `storedVersions` is a default that depends on the spec.
             let mut whole = Value::Object(std::mem::take(map));
             defaults::apply(&mut whole, ty);
             if let Value::Object(whole) = whole {
@@ -83,7 +82,7 @@ fn child<'a>(map: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
     map.get_mut(name).and_then(Value::as_object_mut)
 }
 
-fn made<'a>(map: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
+fn ensure_map<'a>(map: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
     let value = map.entry(name).or_insert(Value::Null);
     if value.is_null() {
         *value = json!({});
@@ -91,7 +90,7 @@ fn made<'a>(map: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
     value.as_object_mut()
 }
 
-/// Adds a text to a list that holds each once.
+/// Adds a string to a list unless it is already there.
 fn add(map: &mut Fields, name: &str, text: &str) {
     let value = map.entry(name).or_insert(Value::Null);
     if value.is_null() {
@@ -105,7 +104,7 @@ fn add(map: &mut Fields, name: &str, text: &str) {
 }
 
 fn protect(map: &mut Fields, finalizer: &str) {
-    if let Some(metadata) = made(map, "metadata") {
+    if let Some(metadata) = ensure_map(map, "metadata") {
         add(metadata, "finalizers", finalizer);
     }
 }
@@ -114,8 +113,8 @@ fn pod(map: &mut Fields, now: &str) {
     let Some(spec) = child(map, "spec") else {
         return;
     };
-    let class = quality_of_service(spec);
-    tolerate_outages(spec);
+    let class = qos_class(spec);
+    add_default_tolerations(spec);
     if !spec.contains_key("priorityClassName") {
         spec.entry("priority").or_insert_with(|| 0.into());
     }
@@ -136,12 +135,12 @@ fn pod(map: &mut Fields, now: &str) {
     map.insert("status".into(), status);
 }
 
-/// Readies a changed Pod: what was added to it when it was made stays if the change leaves it out.
+/// Prepares a Pod update: fields that were added on create are kept if the update omits them.
 pub(crate) fn update_pod(object: &mut Fields, old: &Fields) {
     let Some(spec) = child(object, "spec") else {
         return;
     };
-    tolerate_outages(spec);
+    add_default_tolerations(spec);
     let old = old.get("spec").and_then(Value::as_object);
     for field in ["priority", "preemptionPolicy"] {
         if let Some(value) = old.and_then(|old| old.get(field)) {
@@ -150,17 +149,17 @@ pub(crate) fn update_pod(object: &mut Fields, old: &Fields) {
     }
 }
 
-fn tolerate_outages(spec: &mut Fields) {
+fn add_default_tolerations(spec: &mut Fields) {
     for key in [
         "node.kubernetes.io/not-ready",
         "node.kubernetes.io/unreachable",
     ] {
-        tolerate(spec, key);
+        add_toleration(spec, key);
     }
 }
 
-/// A Pod stays five minutes on a node that is gone, unless it says otherwise.
-fn tolerate(spec: &mut Fields, key: &str) {
+/// Adds the default toleration: a Pod stays on an unavailable node for five minutes.
+fn add_toleration(spec: &mut Fields, key: &str) {
     let value = spec.entry("tolerations").or_insert(Value::Null);
     if value.is_null() {
         *value = json!([]);
@@ -202,9 +201,9 @@ fn not_ready(spec: &mut Fields) {
     }
 }
 
-/// `Guaranteed` if every container requests all the processor and memory it may use, `BestEffort`
-/// if none requests any, `Burstable` between.
-fn quality_of_service(spec: &Fields) -> &'static str {
+/// Returns the QoS class: `Guaranteed` if the CPU and memory requests of all containers equal their
+/// limits, `BestEffort` if there are none, and `Burstable` otherwise.
+fn qos_class(spec: &Fields) -> &'static str {
     let lists = ["containers", "initContainers"].into_iter();
     let containers: Vec<&Value> = lists
         .filter_map(|name| spec.get(name)?.as_array())
@@ -234,7 +233,7 @@ fn quality_of_service(spec: &Fields) -> &'static str {
     if all { "Guaranteed" } else { "Burstable" }
 }
 
-/// A job finds its pods by its own uid, unless it says how.
+/// Generates the selector and Pod labels of a Job, unless it has a manual selector.
 fn job(map: &mut Fields) {
     let metadata = map.get("metadata").and_then(Value::as_object);
     let text = |name: &str| {
@@ -253,32 +252,34 @@ fn job(map: &mut Fields) {
     if spec.get("manualSelector") == Some(&json!(true)) {
         return;
     }
-    let template = made(spec, "template").and_then(|template| made(template, "metadata"));
-    let Some(on_pods) = template.and_then(|metadata| made(metadata, "labels")) else {
+    let template =
+        ensure_map(spec, "template").and_then(|template| ensure_map(template, "metadata"));
+    let Some(pod_labels) = template.and_then(|metadata| ensure_map(metadata, "labels")) else {
         return;
     };
-    let shared = labels.as_ref().and_then(Value::as_object) == Some(on_pods);
+    let shared = labels.as_ref().and_then(Value::as_object) == Some(pod_labels);
     for (label, value) in [
         ("job-name", &name),
         ("batch.kubernetes.io/job-name", &name),
         ("controller-uid", &uid),
         ("batch.kubernetes.io/controller-uid", &uid),
     ] {
-        on_pods
+        pod_labels
             .entry(label)
             .or_insert_with(|| value.as_str().into());
     }
-    let on_pods = on_pods.clone();
-    let selector = made(spec, "selector").and_then(|selector| made(selector, "matchLabels"));
+    let pod_labels = pod_labels.clone();
+    let selector =
+        ensure_map(spec, "selector").and_then(|selector| ensure_map(selector, "matchLabels"));
     if let Some(selector) = selector {
         let uid = || uid.as_str().into();
         selector
             .entry("batch.kubernetes.io/controller-uid")
             .or_insert_with(uid);
     }
-    // Labels the job took from its pods are the pods' labels still.
+    // A Job whose labels were defaulted from its template keeps the same labels.
     if shared && let Some(metadata) = child(map, "metadata") {
-        metadata.insert("labels".into(), Value::Object(on_pods));
+        metadata.insert("labels".into(), Value::Object(pod_labels));
     }
 }
 
@@ -296,16 +297,13 @@ mod tests {
         create(&mut object, ty, NOW);
         let before = object.clone();
         typed::canonicalize(&mut object, ty).unwrap();
-        assert_eq!(
-            before, object,
-            "what is prepared is what an encoder would write"
-        );
+        assert_eq!(before, object, "prepared object is not canonical");
         object
     }
 
     /// Proves objects/defaults.
     #[test]
-    fn a_new_pod_is_pending_and_tolerates_lost_nodes() {
+    fn new_pod_is_pending_and_has_default_tolerations() {
         let pod = created(
             "",
             "Pod",
@@ -328,7 +326,7 @@ mod tests {
 
     /// Proves objects/defaults.
     #[test]
-    fn a_new_job_selects_its_pods_by_its_uid() {
+    fn new_job_selects_pods_by_its_uid() {
         let job = created(
             "batch",
             "Job",
@@ -349,7 +347,7 @@ mod tests {
 
     /// Proves subresources/status, namespaces/bootstrap.
     #[test]
-    fn a_status_sent_with_a_new_object_is_dropped() {
+    fn status_of_a_new_object_is_reset() {
         let deployment = created("apps", "Deployment", json!({"status": {"replicas": 3}}));
         assert_eq!(deployment["status"], json!({}));
         let namespace = created(

@@ -1,6 +1,6 @@
-//! Defaults that are the same wherever a type stands.
+//! Constant defaults by type.
 
-/// Type, and its fields with their defaults as JSON.
+/// Types and the JSON defaults of their fields.
 pub(super) const ALL: &[(&str, &[(&str, &str)])] = &[
     (
         "io.k8s.api.core.v1.PodSpec",

@@ -1,8 +1,8 @@
-//! Defaults of built-in kinds: what a field holds when its writer said nothing.
+//! Default values of built-in kinds.
 //!
-//! Three sources, applied to every value of a type wherever it stands, parents before children:
-//! the literals the published schemas tell, a table of literals they only tell in prose
-//! (`literals`), and a few small functions where one field follows from another (`rules`).
+//! Defaults come from three sources: literals in the published schemas, a table of literals that
+//! the schemas mention only in prose (`literals`), and functions for fields that depend on others
+//! (`rules`). They apply to every value of a type wherever it occurs, parents before children.
 
 mod literals;
 mod rules;
@@ -16,17 +16,17 @@ use serde_json::{Map, Value};
 
 use super::builtin::{FieldType, TypeRef, named, types};
 
-/// A function that fills in fields of one type.
+/// Sets defaults of one type that depend on other fields.
 type Rule = fn(&mut Map<String, Value>);
 
-/// What is filled in for one type.
+/// The defaults of one type.
 #[derive(Default)]
 struct Defaults {
     literals: Vec<(&'static str, Value)>,
     rule: Option<Rule>,
 }
 
-/// By type: the place in the table of types.
+/// Indexed by [`TypeRef::index`].
 static ALL: LazyLock<Vec<Defaults>> = LazyLock::new(|| {
     let mut all: Vec<Defaults> = Vec::new();
     all.resize_with(types().count(), Defaults::default);
@@ -46,8 +46,8 @@ static ALL: LazyLock<Vec<Defaults>> = LazyLock::new(|| {
     all
 });
 
-/// Fills in what is missing. The object is one [`canonicalize`](super::typed::canonicalize) has
-/// left; doing it twice changes nothing.
+/// Applies defaults to an object that has been decoded by
+/// [`canonicalize`](super::typed::canonicalize). Idempotent.
 pub(crate) fn apply(object: &mut Value, ty: TypeRef) {
     if let Value::Object(map) = object {
         fill(map, ty);
@@ -100,8 +100,7 @@ fn below(value: &mut Value, ty: &FieldType) {
     }
 }
 
-/// True if nobody set the field: it is absent, or it holds the zero value of a field that cannot
-/// tell the two apart.
+/// Returns true if a field is unset: absent, or zero if it is not a `pointer`.
 fn unset(value: Option<&Value>, pointer: bool) -> bool {
     match value {
         None | Some(Value::Null) => true,

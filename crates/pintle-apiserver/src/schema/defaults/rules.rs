@@ -1,4 +1,4 @@
-//! Defaults that follow from other fields.
+//! Defaults that depend on other fields.
 
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use super::{Rule, unset};
 
 type Fields = Map<String, Value>;
 
-/// Type, and the function that fills in its fields.
+/// Types and the functions that set their defaults.
 pub(super) const ALL: &[(&str, Rule)] = &[
     ("io.k8s.api.core.v1.Pod", pod),
     ("io.k8s.api.core.v1.PodSpec", pod_spec),
@@ -52,8 +52,8 @@ fn child<'a>(map: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
     map.get_mut(name).and_then(Value::as_object_mut)
 }
 
-/// The map at `name`, made if it is not there.
-fn made<'a>(map: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
+/// Returns the map at `name`, creating it if it is unset.
+fn ensure_map<'a>(map: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
     if unset(map.get(name), false) {
         map.insert(name.to_owned(), json!({}));
     }
@@ -69,14 +69,14 @@ fn items<'a>(map: &'a mut Fields, name: &str) -> impl Iterator<Item = &'a mut Fi
     list.filter_map(Value::as_object_mut)
 }
 
-/// Sets a field whose absence and zero are told apart.
+/// Sets a field unless it is present.
 fn set_absent(map: &mut Fields, name: &str, value: impl Into<Value>) {
     if unset(map.get(name), true) {
         map.insert(name.to_owned(), value.into());
     }
 }
 
-/// Sets a field whose zero value means nobody set it.
+/// Sets a field unless it is present and not zero.
 fn set_empty(map: &mut Fields, name: &str, value: impl Into<Value>) {
     if unset(map.get(name), false) {
         map.insert(name.to_owned(), value.into());
@@ -111,7 +111,7 @@ fn pod(pod: &mut Fields) {
     }
 }
 
-/// Who limits a resource without requesting it requests as much.
+/// Defaults the request of a resource to its limit.
 fn requests_from_limits(resources: &mut Fields) {
     let Some(Value::Object(limits)) = resources.get("limits").cloned() else {
         return;
@@ -119,7 +119,7 @@ fn requests_from_limits(resources: &mut Fields) {
     if limits.is_empty() {
         return;
     }
-    let Some(requests) = made(resources, "requests") else {
+    let Some(requests) = ensure_map(resources, "requests") else {
         return;
     };
     for (name, amount) in limits {
@@ -127,7 +127,7 @@ fn requests_from_limits(resources: &mut Fields) {
     }
 }
 
-/// Two names of one field: the older one follows.
+/// Keeps `serviceAccount` and `serviceAccountName` in sync.
 fn pod_spec(spec: &mut Fields) {
     let older = text(spec, "serviceAccount").to_owned();
     if !older.is_empty() {
@@ -215,10 +215,10 @@ fn service(service: &mut Fields) {
     }
 }
 
-/// Text that was sent for convenience is kept as bytes.
+/// Moves `stringData` to `data`.
 fn secret(secret: &mut Fields) {
     if let Some(Value::Object(texts)) = secret.remove("stringData")
-        && let Some(data) = made(secret, "data")
+        && let Some(data) = ensure_map(secret, "data")
     {
         for (name, text) in texts {
             let bytes = text.as_str().unwrap_or_default();
@@ -238,7 +238,7 @@ fn namespace(namespace: &mut Fields) {
     };
     let name = text(metadata, "name").to_owned();
     if !name.is_empty()
-        && let Some(labels) = made(metadata, "labels")
+        && let Some(labels) = ensure_map(metadata, "labels")
     {
         labels.insert("kubernetes.io/metadata.name".into(), name.into());
     }
@@ -260,7 +260,7 @@ fn limit_range_item(item: &mut Fields) {
         ("min", "defaultRequest"),
     ] {
         if let Some(Value::Object(amounts)) = item.get(from).cloned()
-            && let Some(target) = made(item, to)
+            && let Some(target) = ensure_map(item, to)
         {
             for (name, amount) in amounts {
                 target.entry(name).or_insert(amount);
@@ -291,12 +291,12 @@ fn replication_controller(controller: &mut Fields) {
 }
 
 fn deployment_spec(spec: &mut Fields) {
-    let Some(strategy) = made(spec, "strategy") else {
+    let Some(strategy) = ensure_map(spec, "strategy") else {
         return;
     };
     set_empty(strategy, "type", "RollingUpdate");
     if text(strategy, "type") == "RollingUpdate"
-        && let Some(rolling) = made(strategy, "rollingUpdate")
+        && let Some(rolling) = ensure_map(strategy, "rollingUpdate")
     {
         set_absent(rolling, "maxUnavailable", "25%");
         set_absent(rolling, "maxSurge", "25%");
@@ -304,12 +304,12 @@ fn deployment_spec(spec: &mut Fields) {
 }
 
 fn daemon_set_spec(spec: &mut Fields) {
-    let Some(strategy) = made(spec, "updateStrategy") else {
+    let Some(strategy) = ensure_map(spec, "updateStrategy") else {
         return;
     };
     set_empty(strategy, "type", "RollingUpdate");
     if text(strategy, "type") == "RollingUpdate"
-        && let Some(rolling) = made(strategy, "rollingUpdate")
+        && let Some(rolling) = ensure_map(strategy, "rollingUpdate")
     {
         set_absent(rolling, "maxUnavailable", 1);
         set_absent(rolling, "maxSurge", 0);
@@ -321,7 +321,7 @@ fn stateful_set_spec(spec: &mut Fields) {
         claim.insert("apiVersion".into(), "v1".into());
         claim.insert("kind".into(), "PersistentVolumeClaim".into());
     }
-    let Some(strategy) = made(spec, "updateStrategy") else {
+    let Some(strategy) = ensure_map(spec, "updateStrategy") else {
         return;
     };
     if text(strategy, "type").is_empty() {
@@ -361,7 +361,7 @@ fn job(job: &mut Fields) {
 }
 
 fn scaling_behavior(behavior: &mut Fields) {
-    if let Some(up) = made(behavior, "scaleUp") {
+    if let Some(up) = ensure_map(behavior, "scaleUp") {
         set_absent(up, "stabilizationWindowSeconds", 0);
         set_absent(up, "selectPolicy", "Max");
         set_absent(
@@ -373,7 +373,7 @@ fn scaling_behavior(behavior: &mut Fields) {
             ]),
         );
     }
-    if let Some(down) = made(behavior, "scaleDown") {
+    if let Some(down) = ensure_map(behavior, "scaleDown") {
         set_absent(down, "selectPolicy", "Max");
         set_absent(
             down,
@@ -424,7 +424,7 @@ fn definition(definition: &mut Fields) {
             set_empty(names, "listKind", format!("{kind}List"));
         }
     }
-    if let (Some(stored), Some(status)) = (stored, made(definition, "status")) {
+    if let (Some(stored), Some(status)) = (stored, ensure_map(definition, "status")) {
         set_empty(status, "storedVersions", json!([stored]));
     }
 }

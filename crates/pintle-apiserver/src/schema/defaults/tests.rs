@@ -12,13 +12,13 @@ fn defaulted(group: &str, version: &str, name: &str, mut object: Value) -> Value
     apply(&mut object, ty);
     let once = object.clone();
     apply(&mut object, ty);
-    assert_eq!(once, object, "defaulting settles at once");
+    assert_eq!(once, object, "defaulting is not idempotent");
     object
 }
 
 /// Proves objects/defaults.
 #[test]
-fn every_default_names_a_field_that_exists() {
+fn defaults_refer_to_existing_fields() {
     for (name, fields) in literals::ALL {
         let ty = named(name).unwrap_or_else(|| panic!("no type {name}"));
         for (field, literal) in *fields {
@@ -33,7 +33,7 @@ fn every_default_names_a_field_that_exists() {
 
 /// Proves objects/defaults.
 #[test]
-fn a_pod_gets_what_a_pod_has() {
+fn pod_gets_its_defaults() {
     let pod = defaulted(
         "",
         "v1",
@@ -83,7 +83,7 @@ fn a_pod_gets_what_a_pod_has() {
 
 /// Proves objects/defaults.
 #[test]
-fn workloads_get_their_strategies() {
+fn workloads_get_default_strategies() {
     let spec = |object: Value| object["spec"].clone();
     let deployment = spec(defaulted(
         "apps",
@@ -124,7 +124,7 @@ fn workloads_get_their_strategies() {
 
 /// Proves objects/defaults.
 #[test]
-fn a_service_gets_its_ports_and_policies() {
+fn service_gets_default_ports_and_policies() {
     let service = defaulted(
         "",
         "v1",
@@ -143,7 +143,7 @@ fn a_service_gets_its_ports_and_policies() {
 
 /// Proves objects/defaults.
 #[test]
-fn text_in_a_secret_is_kept_as_bytes() {
+fn string_data_is_moved_to_data() {
     let secret = defaulted(
         "",
         "v1",
@@ -158,7 +158,7 @@ fn text_in_a_secret_is_kept_as_bytes() {
 
 /// Proves objects/defaults.
 #[test]
-fn pull_policies_follow_the_tag() {
+fn pull_policy_depends_on_the_tag() {
     for (image, policy) in [
         ("nginx", "Always"),
         ("nginx:latest", "Always"),
@@ -182,7 +182,7 @@ fn pull_policies_follow_the_tag() {
 
 /// Proves crd/names.
 #[test]
-fn a_definition_gets_its_names_and_stored_version() {
+fn crd_gets_default_names_and_stored_version() {
     let crd = defaulted(
         "apiextensions.k8s.io",
         "v1",
@@ -203,7 +203,7 @@ fn a_definition_gets_its_names_and_stored_version() {
 proptest! {
     // Proves objects/defaults.
     #[test]
-    fn defaulted_objects_stay_as_an_encoder_would_write_them(spec in any_json()) {
+    fn defaulted_objects_are_canonical(spec in any_json()) {
         for (group, name) in [("", "Pod"), ("apps", "Deployment"), ("", "Service"), ("batch", "Job")] {
             let ty = kind(group, "v1", name).unwrap();
             let mut object = json!({"metadata": {"name": "x"}, "spec": spec});

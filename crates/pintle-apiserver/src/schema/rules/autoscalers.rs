@@ -1,18 +1,18 @@
-//! `HorizontalPodAutoscaler`, in the form it is stored in.
+//! Validation of HorizontalPodAutoscalers in `autoscaling/v2`.
 
 use serde_json::Value;
 
-use super::{Faults, NON_NEGATIVE, dns_label, items, pods, require, text};
+use super::{Errors, NON_NEGATIVE, dns_label, items, pods, require, text};
 use crate::meta::names::NameRule;
 use crate::schema::field::{FieldError, Path};
 
-/// How long a window of stabilization may be, in seconds.
+/// The maximum stabilization window, in seconds.
 const MAX_WINDOW: i64 = 3600;
 
-/// How long the period of a policy may be, in seconds.
+/// The maximum period of a scaling policy, in seconds.
 const MAX_PERIOD: i64 = 1800;
 
-/// Types of metrics, and the field that holds what each needs to know.
+/// Metric source types and the field that describes each.
 const SOURCES: [(&str, &str); 5] = [
     ("ContainerResource", "containerResource"),
     ("External", "external"),
@@ -21,8 +21,8 @@ const SOURCES: [(&str, &str); 5] = [
     ("Resource", "resource"),
 ];
 
-/// The order in which sources are looked at: of several, only the first is checked.
-const LOOKED_AT: [&str; 5] = [
+/// The order in which sources are validated. If there are several, only the first is.
+const SOURCE_ORDER: [&str; 5] = [
     "object",
     "external",
     "pods",
@@ -30,34 +30,34 @@ const LOOKED_AT: [&str; 5] = [
     "containerResource",
 ];
 
-pub(super) fn autoscaler(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+pub(super) fn autoscaler(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     let least = spec["minReplicas"].as_i64().unwrap_or(1);
     let most = spec["maxReplicas"].as_i64().unwrap_or_default();
     let at_least_one = "must be greater than or equal to 1";
     if least < 1 {
         let here = at.child("minReplicas");
-        faults.push(FieldError::invalid(here, least, at_least_one));
+        errors.push(FieldError::invalid(here, least, at_least_one));
     }
     let here = at.child("maxReplicas");
     match most {
         0 => {
             let why = "must be set and greater than 0";
-            faults.push(FieldError::required(here, why));
+            errors.push(FieldError::required(here, why));
         }
-        ..0 => faults.push(FieldError::invalid(here, most, at_least_one)),
+        ..0 => errors.push(FieldError::invalid(here, most, at_least_one)),
         _ => {}
     }
     if most < least {
         let why = "must be greater than or equal to `minReplicas`";
-        faults.push(FieldError::invalid(here, most, why));
+        errors.push(FieldError::invalid(here, most, why));
     }
     let target = &spec["scaleTargetRef"];
-    // The only kind of the core group that scales.
+    // The only scalable kind in the core group.
     let core = text(target, "kind") == "ReplicationController";
-    reference(target, core, &at.child("scaleTargetRef"), faults);
+    reference(target, core, &at.child("scaleTargetRef"), errors);
     let list = at.child("metrics");
     for (i, one) in items(&spec["metrics"]) {
-        metric(one, &list.index(i), faults);
+        metric(one, &list.index(i), errors);
     }
     let sources = items(&spec["metrics"]).map(|(_, one)| text(one, "type"));
     if least == 0
@@ -67,19 +67,19 @@ pub(super) fn autoscaler(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     {
         let why = "must specify at least one Object or External metric to support scaling to \
                    zero replicas";
-        faults.push(FieldError::forbidden(list, why));
+        errors.push(FieldError::forbidden(list, why));
     }
     let here = at.child("behavior");
     for way in ["scaleUp", "scaleDown"] {
-        rules(&spec["behavior"][way], &here.child(way), faults);
+        rules(&spec["behavior"][way], &here.child(way), errors);
     }
 }
 
-/// A reference to an object of any version, in the core group only if `core` is.
-fn reference(target: &Value, core: bool, at: &Path<'_>, faults: &mut Faults) {
+/// Validates a cross-version object reference. The core group is allowed only if `core` is set.
+fn reference(target: &Value, core: bool, at: &Path<'_>, errors: &mut Errors) {
     for name in ["kind", "name"] {
-        if require(target, name, at, faults) {
-            segment(text(target, name), &at.child(name), faults);
+        if require(target, name, at, errors) {
+            segment(text(target, name), &at.child(name), errors);
         }
     }
     let version = text(target, "apiVersion");
@@ -89,18 +89,19 @@ fn reference(target: &Value, core: bool, at: &Path<'_>, faults: &mut Faults) {
         0 | 1 => "apiVersion must specify API group".to_owned(),
         _ => format!("unexpected GroupVersion string: {version}"),
     };
-    faults.push(FieldError::invalid(at.child("apiVersion"), version, why));
+    errors.push(FieldError::invalid(at.child("apiVersion"), version, why));
 }
 
-/// A name that is to be a part of a path.
-fn segment(name: &str, at: &Path<'_>, faults: &mut Faults) {
+/// Validates a name that is used as a path segment.
+fn segment(name: &str, at: &Path<'_>, errors: &mut Errors) {
     for why in NameRule::PathSegment.problems(name, false) {
-        faults.push(FieldError::invalid(at, name, why));
+        errors.push(FieldError::invalid(at, name, why));
     }
 }
 
-/// One direction of a behavior. It has been defaulted: what is still missing was taken away.
-fn rules(rules: &Value, at: &Path<'_>, faults: &mut Faults) {
+/// Validates the scaling rules of one direction. They have been defaulted, so a missing field was
+/// removed explicitly.
+fn rules(rules: &Value, at: &Path<'_>, errors: &mut Errors) {
     if rules.is_null() {
         return;
     }
@@ -112,7 +113,7 @@ fn rules(rules: &Value, at: &Path<'_>, faults: &mut Faults) {
             "or equal to zero",
             MAX_WINDOW,
             &here,
-            faults,
+            errors,
         );
     }
     if let Some(choice) = rules["selectPolicy"].as_str() {
@@ -120,13 +121,13 @@ fn rules(rules: &Value, at: &Path<'_>, faults: &mut Faults) {
             choice,
             &["Disabled", "Max", "Min"],
             &at.child("selectPolicy"),
-            faults,
+            errors,
         );
     }
     let list = at.child("policies");
     if items(&rules["policies"]).next().is_none() {
         let why = "must specify at least one Policy";
-        faults.push(FieldError::required(list, why));
+        errors.push(FieldError::required(list, why));
     }
     for (i, policy) in items(&rules["policies"]) {
         let here = list.index(i);
@@ -134,7 +135,7 @@ fn rules(rules: &Value, at: &Path<'_>, faults: &mut Faults) {
             text(policy, "type"),
             &["Percent", "Pods"],
             &here.child("type"),
-            faults,
+            errors,
         );
         let value = policy["value"].as_i64().unwrap_or_default();
         between(
@@ -143,15 +144,15 @@ fn rules(rules: &Value, at: &Path<'_>, faults: &mut Faults) {
             "zero",
             i64::MAX,
             &here.child("value"),
-            faults,
+            errors,
         );
         let period = policy["periodSeconds"].as_i64().unwrap_or_default();
         let here = here.child("periodSeconds");
-        between(period, period <= 0, "zero", MAX_PERIOD, &here, faults);
+        between(period, period <= 0, "zero", MAX_PERIOD, &here, errors);
     }
     let tolerance = text(rules, "tolerance");
     if tolerance.starts_with('-') {
-        faults.push(FieldError::invalid(
+        errors.push(FieldError::invalid(
             at.child("tolerance"),
             tolerance,
             NON_NEGATIVE,
@@ -159,68 +160,68 @@ fn rules(rules: &Value, at: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// A number that is too small, than what `least` says, or more than `most`.
-fn between(n: i64, small: bool, least: &str, most: i64, at: &Path<'_>, faults: &mut Faults) {
+/// Reports a number that is too small (`least` words the bound) or greater than `most`.
+fn between(n: i64, small: bool, least: &str, most: i64, at: &Path<'_>, errors: &mut Errors) {
     if small {
         let why = format!("must be greater than {least}");
-        faults.push(FieldError::invalid(at, n, why));
+        errors.push(FieldError::invalid(at, n, why));
     }
     if n > most {
         let why = format!("must be less than or equal to {most}");
-        faults.push(FieldError::invalid(at, n, why));
+        errors.push(FieldError::invalid(at, n, why));
     }
 }
 
-/// A word out of a list; unlike elsewhere, none is none of them.
-fn known(word: &str, words: &[&str], at: &Path<'_>, faults: &mut Faults) {
+/// Validates an enum. Unlike [`super::one_of`], the empty string is invalid.
+fn known(word: &str, words: &[&str], at: &Path<'_>, errors: &mut Errors) {
     if !words.contains(&word) {
-        faults.push(FieldError::not_supported(at, word, words));
+        errors.push(FieldError::not_supported(at, word, words));
     }
 }
 
-fn metric(metric: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn metric(metric: &Value, at: &Path<'_>, errors: &mut Errors) {
     let kind = text(metric, "type");
     let here = at.child("type");
     if kind.is_empty() {
         let why = "must specify a metric source type";
-        faults.push(FieldError::required(here, why));
+        errors.push(FieldError::required(here, why));
     }
     let types = SOURCES.map(|(kind, _)| kind);
-    known(kind, &types, &here, faults);
+    known(kind, &types, &here, errors);
     let is_there = |name: &&&str| metric[**name].is_object();
-    if let Some(first) = LOOKED_AT.iter().find(is_there) {
-        source(first, &metric[*first], &at.child(first), faults);
+    if let Some(first) = SOURCE_ORDER.iter().find(is_there) {
+        source(first, &metric[*first], &at.child(first), errors);
     }
     let expected = SOURCES.iter().find(|(known, _)| *known == kind);
     match expected {
         Some((_, name)) if metric[*name].is_null() => {
             let why = "must populate information for the given metric source";
-            faults.push(FieldError::required(at.child(name), why));
+            errors.push(FieldError::required(at.child(name), why));
         }
         Some(_) => {}
-        // Told twice, as the original does.
-        None => known(kind, &types, &here, faults),
+        // Upstream reports this twice.
+        None => known(kind, &types, &here, errors),
     }
-    if LOOKED_AT.iter().filter(is_there).count() > 1 {
-        let others = LOOKED_AT.iter().filter(is_there);
+    if SOURCE_ORDER.iter().filter(is_there).count() > 1 {
+        let others = SOURCE_ORDER.iter().filter(is_there);
         for name in others.filter(|name| expected.is_none_or(|(_, own)| *name != own)) {
             let why = "must populate the given metric source only";
-            faults.push(FieldError::forbidden(at.child(name), why));
+            errors.push(FieldError::forbidden(at.child(name), why));
         }
     }
 }
 
-/// What a metric is read from, and what it should be.
-fn source(name: &str, source: &Value, at: &Path<'_>, faults: &mut Faults) {
+/// Validates a metric source and its target.
+fn source(name: &str, source: &Value, at: &Path<'_>, errors: &mut Errors) {
     let aim = &source["target"];
     let has = |name: &str| !aim[name].is_null();
     match name {
         "object" => {
             let here = at.child("describedObject");
-            reference(&source["describedObject"], true, &here, faults);
+            reference(&source["describedObject"], true, &here, errors);
         }
         "containerResource" | "resource" => {
-            resource(name, source, at, faults);
+            resource(name, source, at, errors);
         }
         _ => {}
     }
@@ -229,13 +230,13 @@ fn source(name: &str, source: &Value, at: &Path<'_>, faults: &mut Faults) {
         let metric = text(&source["metric"], "name");
         if metric.is_empty() {
             let why = "must specify a metric name";
-            faults.push(FieldError::required(here.child("name"), why));
+            errors.push(FieldError::required(here.child("name"), why));
         } else {
-            segment(metric, &here.child("name"), faults);
+            segment(metric, &here.child("name"), errors);
         }
     }
     let here = at.child("target");
-    target(aim, &here, faults);
+    target(aim, &here, errors);
     let (field, why) = match name {
         "object" => ("value", "must set either a target value or averageValue"),
         "external" => (
@@ -257,7 +258,7 @@ fn source(name: &str, source: &Value, at: &Path<'_>, faults: &mut Faults) {
         } else {
             field
         };
-        faults.push(FieldError::required(here.child(missing), why));
+        errors.push(FieldError::required(here.child(missing), why));
     }
     let (field, why) = match name {
         "external" if has("value") => (
@@ -271,42 +272,42 @@ fn source(name: &str, source: &Value, at: &Path<'_>, faults: &mut Faults) {
         _ => return,
     };
     if has("averageValue") {
-        faults.push(FieldError::forbidden(here.child(field), why));
+        errors.push(FieldError::forbidden(here.child(field), why));
     }
 }
 
-fn resource(kind: &str, source: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn resource(kind: &str, source: &Value, at: &Path<'_>, errors: &mut Errors) {
     let name = text(source, "name");
     let of_container = kind == "containerResource";
     if name.is_empty() {
         let why = "must specify a resource name";
-        faults.push(FieldError::required(at.child("name"), why));
+        errors.push(FieldError::required(at.child("name"), why));
     } else if of_container {
-        pods::resource_name(name, &at.child("name"), faults);
+        pods::resource_name(name, &at.child("name"), errors);
     }
     let container = text(source, "container");
     if of_container && container.is_empty() {
         let why = "must specify a container";
-        faults.push(FieldError::required(at.child("container"), why));
+        errors.push(FieldError::required(at.child("container"), why));
     } else if of_container {
-        dns_label(container, &at.child("container"), faults);
+        dns_label(container, &at.child("container"), errors);
     }
 }
 
-fn target(target: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn target(target: &Value, at: &Path<'_>, errors: &mut Errors) {
     let kind = text(target, "type");
     if kind.is_empty() {
         let why = "must specify a metric target type";
-        faults.push(FieldError::required(at.child("type"), why));
+        errors.push(FieldError::required(at.child("type"), why));
     }
     if !matches!(kind, "Utilization" | "Value" | "AverageValue") {
         let why = "must be either Utilization, Value, or AverageValue";
-        faults.push(FieldError::invalid(at.child("type"), kind, why));
+        errors.push(FieldError::invalid(at.child("type"), kind, why));
     }
     for name in ["value", "averageValue"] {
         let amount = text(target, name);
         if amount == "0" || amount.starts_with('-') {
-            faults.push(FieldError::invalid(
+            errors.push(FieldError::invalid(
                 at.child(name),
                 amount,
                 "must be positive",
@@ -315,6 +316,6 @@ fn target(target: &Value, at: &Path<'_>, faults: &mut Faults) {
     }
     if let Some(percent) = target["averageUtilization"].as_i64().filter(|n| *n < 1) {
         let here = at.child("averageUtilization");
-        faults.push(FieldError::invalid(here, percent, "must be greater than 0"));
+        errors.push(FieldError::invalid(here, percent, "must be greater than 0"));
     }
 }

@@ -1,18 +1,18 @@
-//! Events: those of old, and those that say when they happened.
+//! Validation of events: legacy ones, and those with an `eventTime`.
 
 use serde_json::Value;
 
-use super::{Faults, IMMUTABLE, absent, text};
+use super::{Errors, IMMUTABLE, absent, text};
 use crate::{meta::names::qualified_name, schema::field::FieldError};
 
-/// The most bytes of a reason, an action or an instance.
+/// The maximum length of a reason, action or instance, in bytes.
 const MAX_WORD: usize = 128;
-/// The most bytes of a message.
+/// The maximum length of a message, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
-/// An event without a time of its own stands where its object does; one without a namespace, in
-/// `default`. One with a time says who reports what.
-pub(super) fn event(group: &str, object: &Value, faults: &mut Faults) {
+/// Validates an event. A legacy event, without `eventTime`, must be in the namespace of its object,
+/// or in `default` for cluster-scoped objects. An event with `eventTime` must name its reporter.
+pub(super) fn event(group: &str, object: &Value, errors: &mut Errors) {
     let about = ["involvedObject", "regarding"].map(|name| &object[name]);
     let about = about.into_iter().find(|about| about.is_object());
     let namespace = text(&object["metadata"], "namespace");
@@ -26,33 +26,33 @@ pub(super) fn event(group: &str, object: &Value, faults: &mut Faults) {
     };
     if !fits {
         let why = "does not match event.namespace";
-        faults.push(FieldError::invalid("involvedObject.namespace", said, why));
+        errors.push(FieldError::invalid("involvedObject.namespace", said, why));
     }
     if timed {
-        reporter(group, object, faults);
+        reporter(group, object, errors);
         for field in ["reportingInstance", "action", "reason"] {
             let word = text(object, field);
             if word.is_empty() {
-                faults.push(FieldError::required(field, ""));
+                errors.push(FieldError::required(field, ""));
             }
-            at_most(field, word, MAX_WORD, faults);
+            at_most(field, word, MAX_WORD, errors);
         }
         let message = ["message", "note"].map(|name| text(object, name));
-        at_most("message", &message.concat(), MAX_MESSAGE, faults);
+        at_most("message", &message.concat(), MAX_MESSAGE, errors);
     }
 }
 
-/// The newer group takes new events in its own way alone. Like every event, they come in the names
-/// of the core group.
-pub(super) fn strict(event: &Value, faults: &mut Faults) {
-    series(event, faults);
+/// Validates an event created through `events.k8s.io`, which rejects legacy fields. The event has
+/// been converted to core `v1` field names.
+pub(super) fn strict(event: &Value, errors: &mut Errors) {
+    series(event, errors);
     if absent(&event["eventTime"]) {
-        faults.push(FieldError::required("eventTime", ""));
+        errors.push(FieldError::required("eventTime", ""));
     }
     let kind = text(event, "type");
     if !matches!(kind, "Normal" | "Warning") {
         let why = format!("has invalid value: {kind}");
-        faults.push(FieldError::invalid("type", "", why));
+        errors.push(FieldError::invalid("type", "", why));
     }
     let source = &event["source"];
     let sourced = !text(source, "component").is_empty() || !text(source, "host").is_empty();
@@ -63,31 +63,31 @@ pub(super) fn strict(event: &Value, faults: &mut Faults) {
         ("source", sourced),
     ] {
         if set {
-            faults.push(FieldError::invalid(field, "", "needs to be unset"));
+            errors.push(FieldError::invalid(field, "", "needs to be unset"));
         }
     }
 }
 
-fn series(event: &Value, faults: &mut Faults) {
+fn series(event: &Value, errors: &mut Errors) {
     let series = &event["series"];
     if !series.is_object() {
         return;
     }
     if series["count"].as_i64().unwrap_or(0) < 2 {
         let why = "should be at least 2";
-        faults.push(FieldError::invalid("series.count", "", why));
+        errors.push(FieldError::invalid("series.count", "", why));
     }
     if absent(&series["lastObservedTime"]) {
-        faults.push(FieldError::required("series.lastObservedTime", ""));
+        errors.push(FieldError::required("series.lastObservedTime", ""));
     }
 }
 
-/// Through the newer group an event changes in its series alone.
-pub(super) fn change(event: &Value, old: &Value, faults: &mut Faults) {
+/// Validates an update through `events.k8s.io`, which may only change the series.
+pub(super) fn change(event: &Value, old: &Value, errors: &mut Errors) {
     if event["series"] != old["series"] {
-        series(event, faults);
+        series(event, errors);
     }
-    for (stored, told) in [
+    for (stored, field) in [
         ("involvedObject", "involvedObject"),
         ("reason", "reason"),
         ("message", "message"),
@@ -95,7 +95,7 @@ pub(super) fn change(event: &Value, old: &Value, faults: &mut Faults) {
         ("firstTimestamp", "firstTimestamp"),
         ("lastTimestamp", "lastTimestamp"),
         ("count", "count"),
-        // A changed reason is told twice.
+        // Upstream reports a changed reason twice.
         ("reason", "reason"),
         ("type", "type"),
         ("eventTime", "eventTime"),
@@ -106,13 +106,13 @@ pub(super) fn change(event: &Value, old: &Value, faults: &mut Faults) {
     ] {
         let (new, was) = (&event[stored], &old[stored]);
         if new != was && !(absent(new) && absent(was)) {
-            faults.push(FieldError::invalid(told, new.clone(), IMMUTABLE));
+            errors.push(FieldError::invalid(field, new.clone(), IMMUTABLE));
         }
     }
 }
 
-/// Each group has its own name for who reports.
-fn reporter(group: &str, object: &Value, faults: &mut Faults) {
+/// Validates the reporter, whose field name depends on the group.
+fn reporter(group: &str, object: &Value, errors: &mut Errors) {
     let field = match group {
         "" => "reportingComponent",
         _ => "reportingController",
@@ -120,16 +120,16 @@ fn reporter(group: &str, object: &Value, faults: &mut Faults) {
     let reporter = ["reportingComponent", "reportingController"].map(|name| text(object, name));
     let reporter = reporter.concat();
     if reporter.is_empty() {
-        faults.push(FieldError::required(field, ""));
+        errors.push(FieldError::required(field, ""));
     }
     for problem in qualified_name(&reporter) {
-        faults.push(FieldError::invalid(field, reporter.as_str(), problem));
+        errors.push(FieldError::invalid(field, reporter.as_str(), problem));
     }
 }
 
-fn at_most(field: &str, found: &str, most: usize, faults: &mut Faults) {
+fn at_most(field: &str, found: &str, most: usize, errors: &mut Errors) {
     if found.len() > most {
         let why = format!("can have at most {most} characters");
-        faults.push(FieldError::invalid(field, "", why));
+        errors.push(FieldError::invalid(field, "", why));
     }
 }

@@ -1,36 +1,36 @@
-//! The other kinds.
+//! Validation of all other kinds.
 
 use serde_json::{Value, json};
 
 use super::{
-    Faults, IMMUTABLE, absent, autoscalers, blank, entries, events, items, non_negative, one_of,
+    Errors, IMMUTABLE, absent, autoscalers, blank, entries, events, items, non_negative, one_of,
     pods, require, services, subdomain, text,
 };
 use crate::schema::field::{FieldError, Path};
 
-/// The most a ConfigMap or Secret may hold.
+/// The maximum size of the data in a ConfigMap or Secret.
 const MAX_DATA: usize = 1024 * 1024;
 
-pub(super) fn check(group: &str, kind: &str, object: &Value, faults: &mut Faults) {
+pub(super) fn check(group: &str, kind: &str, object: &Value, errors: &mut Errors) {
     let spec = &object["spec"];
     let at = Path::At("spec");
     match (group, kind) {
         ("", "ReplicationController") => {
-            non_negative(spec, "replicas", &at, faults);
-            if require(spec, "selector", &at, faults) && spec["template"].is_object() {
-                pods::template(&spec["template"], &at.child("template"), faults);
+            non_negative(spec, "replicas", &at, errors);
+            if require(spec, "selector", &at, errors) && spec["template"].is_object() {
+                pods::template(&spec["template"], &at.child("template"), errors);
             }
         }
-        ("", "Service") => services::service(spec, &at, faults),
-        ("", "ConfigMap") => config_map(object, faults),
-        ("", "Secret") => secret(object, faults),
-        ("", "PersistentVolumeClaim") => claim(spec, &at, faults),
+        ("", "Service") => services::service(spec, &at, errors),
+        ("", "ConfigMap") => config_map(object, errors),
+        ("", "Secret") => secret(object, errors),
+        ("", "PersistentVolumeClaim") => claim(spec, &at, errors),
         ("", "ResourceQuota") => {
             for (name, amount) in entries(&spec["hard"]) {
                 let amount = amount.as_str().unwrap_or_default();
                 if amount.starts_with('-') {
                     let here = at.child("hard");
-                    faults.push(FieldError::invalid(
+                    errors.push(FieldError::invalid(
                         here.key(name),
                         amount,
                         super::NON_NEGATIVE,
@@ -39,41 +39,41 @@ pub(super) fn check(group: &str, kind: &str, object: &Value, faults: &mut Faults
             }
         }
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
-            binding(object, kind == "RoleBinding", faults);
+            binding(object, kind == "RoleBinding", errors);
         }
         ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => {
-            role(&object["rules"], kind == "Role", faults);
+            role(&object["rules"], kind == "Role", errors);
         }
-        ("" | "events.k8s.io", "Event") => events::event(group, object, faults),
-        ("policy", "PodDisruptionBudget") => budget(spec, &at, faults),
-        ("autoscaling", "HorizontalPodAutoscaler") => autoscalers::autoscaler(spec, &at, faults),
-        ("networking.k8s.io", "Ingress") => ingress(spec, &at, faults),
+        ("" | "events.k8s.io", "Event") => events::event(group, object, errors),
+        ("policy", "PodDisruptionBudget") => budget(spec, &at, errors),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscalers::autoscaler(spec, &at, errors),
+        ("networking.k8s.io", "Ingress") => ingress(spec, &at, errors),
         ("coordination.k8s.io", "Lease") => {
             if let Some(seconds) = spec["leaseDurationSeconds"].as_i64().filter(|s| *s <= 0) {
                 let here = at.child("leaseDurationSeconds");
-                faults.push(FieldError::invalid(here, seconds, "must be greater than 0"));
+                errors.push(FieldError::invalid(here, seconds, "must be greater than 0"));
             }
-            non_negative(spec, "leaseTransitions", &at, faults);
+            non_negative(spec, "leaseTransitions", &at, errors);
         }
-        ("scheduling.k8s.io", "PriorityClass") => priority(object, faults),
+        ("scheduling.k8s.io", "PriorityClass") => priority(object, errors),
         ("storage.k8s.io", "StorageClass") => {
-            require(object, "provisioner", &Path::Root, faults);
+            require(object, "provisioner", &Path::Root, errors);
         }
         _ => {}
     }
 }
 
-fn priority(object: &Value, faults: &mut Faults) {
+fn priority(object: &Value, errors: &mut Errors) {
     let high = object["value"]
         .as_i64()
         .is_some_and(|value| value > 1_000_000_000);
     if high && !text(&object["metadata"], "name").starts_with("system-") {
         let why = "maximum allowed value of a user defined priority is 1000000000";
-        faults.push(FieldError::forbidden("value", why));
+        errors.push(FieldError::forbidden("value", why));
     }
 }
 
-/// What keeps a text from being a key of data.
+/// Returns why a string is not a valid data key.
 fn data_key(key: &str) -> Option<String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if key.len() > 253 {
@@ -95,41 +95,41 @@ fn data_key(key: &str) -> Option<String> {
     }
 }
 
-fn keys(map: &Value, at: &Path<'_>, faults: &mut Faults) -> usize {
+fn keys(map: &Value, at: &Path<'_>, errors: &mut Errors) -> usize {
     let mut size = 0;
     for (key, value) in entries(map) {
         if let Some(why) = data_key(key) {
-            faults.push(FieldError::invalid(at.key(key), key.as_str(), why));
+            errors.push(FieldError::invalid(at.key(key), key.as_str(), why));
         }
         size += value.as_str().map_or(0, str::len);
     }
     size
 }
 
-fn config_map(object: &Value, faults: &mut Faults) {
+fn config_map(object: &Value, errors: &mut Errors) {
     let at = Path::At("data");
     for (key, _) in entries(&object["data"]) {
         if !object["binaryData"][key].is_null() {
             let why = "duplicate of key present in binaryData";
-            faults.push(FieldError::invalid(at.key(key), key.as_str(), why));
+            errors.push(FieldError::invalid(at.key(key), key.as_str(), why));
         }
     }
-    let size = keys(&object["data"], &at, faults);
-    // Four letters of base64 are three bytes.
-    let binary = keys(&object["binaryData"], &Path::At("binaryData"), faults) / 4 * 3;
+    let size = keys(&object["data"], &at, errors);
+    // Four base64 characters encode three bytes.
+    let binary = keys(&object["binaryData"], &Path::At("binaryData"), errors) / 4 * 3;
     if size + binary > MAX_DATA {
-        faults.push(FieldError::too_long(
+        errors.push(FieldError::too_long(
             "[]",
             i64::try_from(MAX_DATA).unwrap_or(i64::MAX),
         ));
     }
 }
 
-fn secret(object: &Value, faults: &mut Faults) {
+fn secret(object: &Value, errors: &mut Errors) {
     let at = Path::At("data");
-    let size = keys(&object["data"], &at, faults) / 4 * 3;
+    let size = keys(&object["data"], &at, errors) / 4 * 3;
     if size > MAX_DATA {
-        faults.push(FieldError::too_long(
+        errors.push(FieldError::too_long(
             at,
             i64::try_from(MAX_DATA).unwrap_or(i64::MAX),
         ));
@@ -138,7 +138,7 @@ fn secret(object: &Value, faults: &mut Faults) {
     let missing = |key: &str| data[key].is_null();
     let mut need = |keys: &[&str]| {
         for key in keys.iter().filter(|key| missing(key)) {
-            faults.push(FieldError::required(at.key(key), ""));
+            errors.push(FieldError::required(at.key(key), ""));
         }
     };
     match text(object, "type") {
@@ -153,14 +153,14 @@ fn secret(object: &Value, faults: &mut Faults) {
             let name = "kubernetes.io/service-account.name";
             if absent(&object["metadata"]["annotations"][name]) {
                 let here = Path::At("metadata.annotations");
-                faults.push(FieldError::required(here.key(name), ""));
+                errors.push(FieldError::required(here.key(name), ""));
             }
         }
         _ => {}
     }
 }
 
-fn claim(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn claim(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     let modes = [
         "ReadOnlyMany",
         "ReadWriteMany",
@@ -169,12 +169,12 @@ fn claim(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     ];
     if absent(&spec["accessModes"]) {
         let why = "at least 1 access mode is required";
-        faults.push(FieldError::required(at.child("accessModes"), why));
+        errors.push(FieldError::required(at.child("accessModes"), why));
     }
     for (_, mode) in items(&spec["accessModes"]) {
         let mode = mode.as_str().unwrap_or_default();
         if !modes.contains(&mode) {
-            faults.push(FieldError::not_supported(
+            errors.push(FieldError::not_supported(
                 at.child("accessModes"),
                 mode,
                 &modes,
@@ -183,49 +183,49 @@ fn claim(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     }
     let here = at.child("resources");
     match text(&spec["resources"]["requests"], "storage") {
-        "" => faults.push(FieldError::required(here.key("storage"), "")),
+        "" => errors.push(FieldError::required(here.key("storage"), "")),
         amount if amount == "0" || amount.starts_with('-') => {
             let why = "must be greater than zero";
-            faults.push(FieldError::invalid(here.key("storage"), amount, why));
+            errors.push(FieldError::invalid(here.key("storage"), amount, why));
         }
         _ => {}
     }
 }
 
-fn binding(object: &Value, namespaced: bool, faults: &mut Faults) {
+fn binding(object: &Value, namespaced: bool, errors: &mut Errors) {
     let here = Path::At("roleRef");
     let kinds: &[&str] = if namespaced {
         &["Role", "ClusterRole"]
     } else {
         &["ClusterRole"]
     };
-    one_of(&object["roleRef"], "kind", kinds, &here, faults);
-    require(&object["roleRef"], "name", &here, faults);
+    one_of(&object["roleRef"], "kind", kinds, &here, errors);
+    require(&object["roleRef"], "name", &here, errors);
     let list = Path::At("subjects");
     for (i, subject) in items(&object["subjects"]) {
         let at = list.index(i);
-        require(subject, "name", &at, faults);
+        require(subject, "name", &at, errors);
         one_of(
             subject,
             "kind",
             &["ServiceAccount", "User", "Group"],
             &at,
-            faults,
+            errors,
         );
         let account = text(subject, "kind") == "ServiceAccount";
         if account && !namespaced && text(subject, "namespace").is_empty() {
-            faults.push(FieldError::required(at.child("namespace"), ""));
+            errors.push(FieldError::required(at.child("namespace"), ""));
         }
     }
 }
 
-fn role(rules: &Value, namespaced: bool, faults: &mut Faults) {
+fn role(rules: &Value, namespaced: bool, errors: &mut Errors) {
     let list = Path::At("rules");
     for (i, rule) in items(rules) {
         let at = list.index(i);
         let mut need = |name: &str, why: &str| {
             if absent(&rule[name]) {
-                faults.push(FieldError::required(at.child(name), why));
+                errors.push(FieldError::required(at.child(name), why));
             }
         };
         need("verbs", "verbs must contain at least one value");
@@ -241,58 +241,58 @@ fn role(rules: &Value, namespaced: bool, faults: &mut Faults) {
         } else if namespaced {
             let why = "namespaced rules cannot apply to non-resource URLs";
             let found = rule["nonResourceURLs"].clone();
-            faults.push(FieldError::invalid(at.child("nonResourceURLs"), found, why));
+            errors.push(FieldError::invalid(at.child("nonResourceURLs"), found, why));
         }
     }
 }
 
-fn budget(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn budget(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     let (least, most) = (&spec["minAvailable"], &spec["maxUnavailable"]);
     if !least.is_null() && !most.is_null() {
         let found = json!({ "MinAvailable": least, "Selector": spec["selector"],
             "MaxUnavailable": most, "UnhealthyPodEvictionPolicy": null });
         let why = "minAvailable and maxUnavailable cannot be both set";
-        faults.push(FieldError::invalid(at, found, why));
+        errors.push(FieldError::invalid(at, found, why));
     }
-    non_negative(spec, "minAvailable", at, faults);
-    non_negative(spec, "maxUnavailable", at, faults);
+    non_negative(spec, "minAvailable", at, errors);
+    non_negative(spec, "maxUnavailable", at, errors);
 }
 
-fn ingress(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn ingress(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     if absent(&spec["rules"]) && spec["defaultBackend"].is_null() {
         let why = "either `defaultBackend` or `rules` must be specified";
-        faults.push(FieldError::invalid(at, Value::Null, why));
+        errors.push(FieldError::invalid(at, Value::Null, why));
     }
     let list = at.child("rules");
     for (i, rule) in items(&spec["rules"]) {
         let here = list.index(i);
         let host = text(rule, "host");
         if !host.is_empty() && !host.starts_with("*.") {
-            subdomain(host, &here.child("host"), faults);
+            subdomain(host, &here.child("host"), errors);
         }
         let http = here.child("http");
         let paths = http.child("paths");
         for (j, path) in items(&rule["http"]["paths"]) {
             if absent(&path["pathType"]) {
                 let why = "pathType must be specified";
-                faults.push(FieldError::required(paths.index(j).child("pathType"), why));
+                errors.push(FieldError::required(paths.index(j).child("pathType"), why));
             }
         }
     }
 }
 
-/// What may not change.
-pub(super) fn change(group: &str, kind: &str, new: &Value, old: &Value, faults: &mut Faults) {
+/// Validates changes of immutable fields.
+pub(super) fn change(group: &str, kind: &str, new: &Value, old: &Value, errors: &mut Errors) {
     let mut fixed = |path: &str| {
         let pointer = format!("/{}", path.replace('.', "/"));
         let at = |object: &Value| object.pointer(&pointer).cloned().unwrap_or_default();
         if at(new) != at(old) {
-            faults.push(FieldError::invalid(path, at(new), IMMUTABLE));
+            errors.push(FieldError::invalid(path, at(new), IMMUTABLE));
         }
     };
     match (group, kind) {
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => fixed("spec.selector"),
-        ("apps", "StatefulSet") => stateful_set_change(new, old, faults),
+        ("apps", "StatefulSet") => stateful_set_change(new, old, errors),
         ("batch", "Job") => {
             if !suspended(old) {
                 fixed("spec.template");
@@ -303,25 +303,25 @@ pub(super) fn change(group: &str, kind: &str, new: &Value, old: &Value, faults: 
         }
         ("", "Secret") => {
             fixed("type");
-            sealed(new, old, &["data"], faults);
+            immutable_data(new, old, &["data"], errors);
         }
-        ("", "ConfigMap") => sealed(new, old, &["data", "binaryData"], faults),
-        ("", "Service") => services::change(&new["spec"], &old["spec"], faults),
-        ("", "PersistentVolumeClaim") => claim_change(new, old, faults),
+        ("", "ConfigMap") => immutable_data(new, old, &["data", "binaryData"], errors),
+        ("", "Service") => services::change(&new["spec"], &old["spec"], errors),
+        ("", "PersistentVolumeClaim") => claim_change(new, old, errors),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding")
             if new["roleRef"] != old["roleRef"] =>
         {
             let reference = &new["roleRef"];
             let found = json!({ "APIGroup": reference["apiGroup"], "Kind": reference["kind"],
                     "Name": reference["name"] });
-            faults.push(FieldError::invalid(
+            errors.push(FieldError::invalid(
                 "roleRef",
                 found,
                 "cannot change roleRef",
             ));
         }
         ("scheduling.k8s.io", "PriorityClass") if new["value"] != old["value"] => {
-            faults.push(FieldError::forbidden(
+            errors.push(FieldError::forbidden(
                 "value",
                 "may not be changed in an update.",
             ));
@@ -344,7 +344,7 @@ fn suspended(job: &Value) -> bool {
     job["spec"]["suspend"] == true && job["status"]["startTime"].is_null()
 }
 
-fn stateful_set_change(new: &Value, old: &Value, faults: &mut Faults) {
+fn stateful_set_change(new: &Value, old: &Value, errors: &mut Errors) {
     const FREE: [&str; 7] = [
         "replicas",
         "ordinals",
@@ -365,34 +365,34 @@ fn stateful_set_change(new: &Value, old: &Value, faults: &mut Faults) {
         let why = "updates to statefulset spec for fields other than 'replicas', 'ordinals', \
                    'template', 'updateStrategy', 'revisionHistoryLimit', \
                    'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
-        faults.push(FieldError::forbidden("spec", why));
+        errors.push(FieldError::forbidden("spec", why));
     }
 }
 
-/// What was sealed stays sealed.
-fn sealed(new: &Value, old: &Value, fields: &[&str], faults: &mut Faults) {
+/// Validates an update of an object with `immutable: true`.
+fn immutable_data(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
     if old["immutable"] != true {
         return;
     }
     let why = "field is immutable when `immutable` is set";
     if new["immutable"] != true {
-        faults.push(FieldError::forbidden("immutable", why));
+        errors.push(FieldError::forbidden("immutable", why));
     }
     for name in fields {
         if new[*name] != old[*name] {
-            faults.push(FieldError::forbidden(*name, why));
+            errors.push(FieldError::forbidden(*name, why));
         }
     }
 }
 
-fn claim_change(new: &Value, old: &Value, faults: &mut Faults) {
+fn claim_change(new: &Value, old: &Value, errors: &mut Errors) {
     let frozen = |object: &Value| {
         let mut spec = object["spec"].clone();
         if let Some(resources) = spec.get_mut("resources") {
             blank(resources, "requests");
         }
         blank(&mut spec, "volumeAttributesClassName");
-        // A claim is bound once.
+        // The volume name may be set once, when the claim is bound.
         if absent(&old["spec"]["volumeName"]) {
             blank(&mut spec, "volumeName");
         }
@@ -401,6 +401,6 @@ fn claim_change(new: &Value, old: &Value, faults: &mut Faults) {
     if frozen(new) != frozen(old) {
         let why = "spec is immutable after creation except resources.requests and \
                    volumeAttributesClassName for bound claims";
-        faults.push(FieldError::forbidden("spec", why));
+        errors.push(FieldError::forbidden("spec", why));
     }
 }

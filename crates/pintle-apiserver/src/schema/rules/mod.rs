@@ -1,8 +1,8 @@
-//! Rules of built-in kinds that no schema tells: a short list of those people meet.
+//! Validation of built-in kinds beyond their schemas.
 //!
-//! A kube-apiserver has thousands of lines of them. Here are the ones a controller's tests or a
-//! mistyped manifest run into: what is required, which names and numbers are legal, that a
-//! selector selects its own pods, what may not change. They are told in the words of the original.
+//! kube-apiserver has thousands of lines of these rules. This module has those that controller
+//! tests and mistyped manifests run into: required fields, names and ranges, selectors that must
+//! match their own template, immutable fields. Messages are upstream's.
 
 mod autoscalers;
 mod events;
@@ -25,78 +25,78 @@ const NON_NEGATIVE: &str = "must be greater than or equal to 0";
 const PORTS: &str = "must be between 1 and 65535, inclusive";
 const IMMUTABLE: &str = "field is immutable";
 
-type Faults = Vec<FieldError>;
+type Errors = Vec<FieldError>;
 
-/// What is wrong with an object that is to be created. It has been read, defaulted and prepared.
+/// Validates a new object. It has been decoded, defaulted and prepared.
 pub(crate) fn create(object: &Value, ty: TypeRef) -> Vec<FieldError> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let Some((group, _, kind)) = ty.get().kind else {
-        return faults;
+        return errors;
     };
-    check(group, kind, object, &mut faults);
+    check(group, kind, object, &mut errors);
     match (group, kind) {
-        ("", "Pod") => pods::fresh(&object["spec"], &mut faults),
-        ("events.k8s.io", "Event") => events::strict(object, &mut faults),
+        ("", "Pod") => pods::fresh(&object["spec"], &mut errors),
+        ("events.k8s.io", "Event") => events::strict(object, &mut errors),
         _ => {}
     }
-    faults
+    errors
 }
 
-/// What is wrong with an object that is to replace `old`.
+/// Validates an object that replaces `old`.
 pub(crate) fn update(object: &Value, old: &Value, ty: TypeRef) -> Vec<FieldError> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let Some((group, _, kind)) = ty.get().kind else {
-        return faults;
+        return errors;
     };
     if (group, kind) == ("", "Pod") {
-        pod_changes::change(object, old, &mut faults);
+        pod_changes::change(object, old, &mut errors);
     } else {
-        check(group, kind, object, &mut faults);
-        kinds::change(group, kind, object, old, &mut faults);
+        check(group, kind, object, &mut errors);
+        kinds::change(group, kind, object, old, &mut errors);
         if (group, kind) == ("events.k8s.io", "Event") {
-            events::change(object, old, &mut faults);
+            events::change(object, old, &mut errors);
         }
     }
-    faults
+    errors
 }
 
-/// What is wrong with a status that is to be stored.
+/// Validates a status update.
 pub(crate) fn status(object: &Value, ty: TypeRef) -> Vec<FieldError> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if let Some((group, _, kind)) = ty.get().kind {
         let status = &object["status"];
-        workloads::status(group, kind, status, &mut faults);
+        workloads::status(group, kind, status, &mut errors);
         if (group, kind) == ("autoscaling", "HorizontalPodAutoscaler") {
             for name in ["currentReplicas", "desiredReplicas"] {
-                non_negative(status, name, &Path::At("status"), &mut faults);
+                non_negative(status, name, &Path::At("status"), &mut errors);
             }
         }
     }
-    faults
+    errors
 }
 
-fn check(group: &str, kind: &str, object: &Value, faults: &mut Faults) {
+fn check(group: &str, kind: &str, object: &Value, errors: &mut Errors) {
     let spec = &object["spec"];
     let at = Path::At("spec");
     match (group, kind) {
-        ("", "Pod") => pods::spec(spec, &at, faults),
-        ("", "PodTemplate") => pods::template(&object["template"], &Path::At("template"), faults),
-        ("apps", "Deployment") => workloads::deployment(spec, &at, faults),
-        ("apps", "ReplicaSet") => workloads::replica_set(spec, &at, faults),
-        ("apps", "StatefulSet") => workloads::stateful_set(spec, &at, faults),
-        ("apps", "DaemonSet") => workloads::daemon_set(spec, &at, faults),
-        ("batch", "Job") => workloads::job(spec, &at, true, faults),
-        ("batch", "CronJob") => workloads::cron_job(spec, &at, faults),
-        _ => kinds::check(group, kind, object, faults),
+        ("", "Pod") => pods::spec(spec, &at, errors),
+        ("", "PodTemplate") => pods::template(&object["template"], &Path::At("template"), errors),
+        ("apps", "Deployment") => workloads::deployment(spec, &at, errors),
+        ("apps", "ReplicaSet") => workloads::replica_set(spec, &at, errors),
+        ("apps", "StatefulSet") => workloads::stateful_set(spec, &at, errors),
+        ("apps", "DaemonSet") => workloads::daemon_set(spec, &at, errors),
+        ("batch", "Job") => workloads::job(spec, &at, true, errors),
+        ("batch", "CronJob") => workloads::cron_job(spec, &at, errors),
+        _ => kinds::check(group, kind, object, errors),
     }
 }
 
-/// The items of a list, with their places.
+/// Iterates over the items of a list with their indices.
 fn items(value: &Value) -> impl Iterator<Item = (usize, &Value)> {
     value.as_array().into_iter().flatten().enumerate()
 }
 
-/// The entries of a map.
+/// Iterates over the entries of a map.
 fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flat_map(Map::iter)
 }
@@ -115,51 +115,51 @@ fn absent(value: &Value) -> bool {
     }
 }
 
-/// Takes a field out, to compare what is left.
+/// Removes a field, to compare the rest.
 fn blank(value: &mut Value, name: &str) {
     if let Value::Object(map) = value {
         map.remove(name);
     }
 }
 
-/// A field that must hold something.
-fn require(value: &Value, name: &str, at: &Path<'_>, faults: &mut Faults) -> bool {
+/// Reports a missing or empty field. Returns true if the field is set.
+fn require(value: &Value, name: &str, at: &Path<'_>, errors: &mut Errors) -> bool {
     let missing = absent(&value[name]);
     if missing {
-        faults.push(FieldError::required(at.child(name), ""));
+        errors.push(FieldError::required(at.child(name), ""));
     }
     !missing
 }
 
-/// A number that may not be negative, if it is there.
-fn non_negative(value: &Value, name: &str, at: &Path<'_>, faults: &mut Faults) {
+/// Reports a negative number.
+fn non_negative(value: &Value, name: &str, at: &Path<'_>, errors: &mut Errors) {
     if let Some(n) = value[name].as_i64().filter(|n| *n < 0) {
-        faults.push(FieldError::invalid(at.child(name), n, NON_NEGATIVE));
+        errors.push(FieldError::invalid(at.child(name), n, NON_NEGATIVE));
     }
 }
 
-fn one_of(value: &Value, name: &str, known: &[&str], at: &Path<'_>, faults: &mut Faults) {
+fn one_of(value: &Value, name: &str, known: &[&str], at: &Path<'_>, errors: &mut Errors) {
     let found = text(value, name);
     if !found.is_empty() && !known.contains(&found) {
-        faults.push(FieldError::not_supported(at.child(name), found, known));
+        errors.push(FieldError::not_supported(at.child(name), found, known));
     }
 }
 
-fn port(value: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn port(value: &Value, at: &Path<'_>, errors: &mut Errors) {
     match value {
         Value::Number(n) if !n.as_i64().is_some_and(|n| (1..=65_535).contains(&n)) => {
-            faults.push(FieldError::invalid(at, value.clone(), PORTS));
+            errors.push(FieldError::invalid(at, value.clone(), PORTS));
         }
         Value::String(name) => {
             for why in port_name(name) {
-                faults.push(FieldError::invalid(at, name.as_str(), why));
+                errors.push(FieldError::invalid(at, name.as_str(), why));
             }
         }
         _ => {}
     }
 }
 
-/// What keeps a text from naming a port.
+/// Returns why a string is not a port name.
 fn port_name(name: &str) -> Vec<&'static str> {
     let mut problems = Vec::new();
     if name.len() > 15 {
@@ -178,37 +178,37 @@ fn port_name(name: &str) -> Vec<&'static str> {
     if name.starts_with('-') || name.ends_with('-') {
         problems.push("must not begin or end with a hyphen");
     }
-    // The first is the one that says it all for a name in capitals.
+    // Report only the first problem, as upstream does.
     problems.truncate(1);
     problems
 }
 
-fn dns_label(name: &str, at: &Path<'_>, faults: &mut Faults) {
+fn dns_label(name: &str, at: &Path<'_>, errors: &mut Errors) {
     for why in NameRule::Label.problems(name, false) {
-        faults.push(FieldError::invalid(at, name, why));
+        errors.push(FieldError::invalid(at, name, why));
     }
 }
 
-fn subdomain(name: &str, at: &Path<'_>, faults: &mut Faults) {
+fn subdomain(name: &str, at: &Path<'_>, errors: &mut Errors) {
     for why in NameRule::Subdomain.problems(name, false) {
-        faults.push(FieldError::invalid(at, name, why));
+        errors.push(FieldError::invalid(at, name, why));
     }
 }
 
-/// Labels, as objects carry and selectors name them.
-fn labels(value: &Value, at: &Path<'_>, faults: &mut Faults) {
+/// Validates label keys and values.
+fn labels(value: &Value, at: &Path<'_>, errors: &mut Errors) {
     for (name, value) in entries(value) {
         for why in qualified_name(name) {
-            faults.push(FieldError::invalid(at, name.as_str(), why));
+            errors.push(FieldError::invalid(at, name.as_str(), why));
         }
         let value = value.as_str().unwrap_or_default();
         for why in label_value(value) {
-            faults.push(FieldError::invalid(at, value, why));
+            errors.push(FieldError::invalid(at, value, why));
         }
     }
 }
 
-/// True if labels are what a selector selects.
+/// Returns true if a selector matches the labels.
 fn selects(selector: &Value, labels: &Value) -> bool {
     let exact = entries(&selector["matchLabels"]).all(|(name, value)| &labels[name] == value);
     exact

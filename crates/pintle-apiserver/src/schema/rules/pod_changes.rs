@@ -1,27 +1,27 @@
-//! Which fields of a Pod may change.
+//! Validation of Pod updates: which fields may change.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Faults, absent, blank, entries, items, text};
+use super::{Errors, absent, blank, entries, items, text};
 use crate::schema::field::{FieldError, Path};
 
-/// Checks an update of a Pod; only what changed is looked at.
-pub(super) fn change(pod: &Value, old: &Value, faults: &mut Faults) {
+/// Validates a Pod update. Unchanged fields are not validated again.
+pub(super) fn change(pod: &Value, old: &Value, errors: &mut Errors) {
     let (spec, before) = (&pod["spec"], &old["spec"]);
     let at = Path::At("spec");
     for list in ["containers", "initContainers"] {
         let count = |spec: &Value| spec[list].as_array().map_or(0, Vec::len);
         if count(spec) != count(before) {
             let why = "pod updates may not add or remove containers";
-            faults.push(FieldError::forbidden(at.child(list), why));
+            errors.push(FieldError::forbidden(at.child(list), why));
             return;
         }
         for (i, one) in items(&spec[list]) {
             let here = at.child(list);
             if absent(&one["image"]) {
-                faults.push(FieldError::required(here.index(i).child("image"), ""));
+                errors.push(FieldError::required(here.index(i).child("image"), ""));
             }
         }
     }
@@ -29,7 +29,7 @@ pub(super) fn change(pod: &Value, old: &Value, faults: &mut Faults) {
     match (deadline(before), deadline(spec)) {
         (Some(old), Some(new)) if new > old => {
             let why = "must be less than or equal to previous value";
-            faults.push(FieldError::invalid(
+            errors.push(FieldError::invalid(
                 at.child("activeDeadlineSeconds"),
                 new,
                 why,
@@ -38,7 +38,7 @@ pub(super) fn change(pod: &Value, old: &Value, faults: &mut Faults) {
         }
         (Some(_), None) => {
             let why = "must not update from a positive integer to nil value";
-            faults.push(FieldError::invalid(
+            errors.push(FieldError::invalid(
                 at.child("activeDeadlineSeconds"),
                 Value::Null,
                 why,
@@ -47,11 +47,11 @@ pub(super) fn change(pod: &Value, old: &Value, faults: &mut Faults) {
         }
         _ => {}
     }
-    gates(spec, before, faults);
+    gates(spec, before, errors);
     let tolerations = |spec: &Value| spec["tolerations"].as_array().cloned().unwrap_or_default();
     let (old, new) = (tolerations(before), tolerations(spec));
     let kept = old.iter().all(|one| {
-        // Only how long may change.
+        // Only `tolerationSeconds` may change.
         let timeless = |toleration: &Value| {
             let mut toleration = toleration.clone();
             blank(&mut toleration, "tolerationSeconds");
@@ -64,8 +64,8 @@ pub(super) fn change(pod: &Value, old: &Value, faults: &mut Faults) {
         .is_some_and(|s| s < 0);
     let gated = !absent(&before["schedulingGates"]);
     if gated {
-        node_selector(&spec["nodeSelector"], &before["nodeSelector"], faults);
-        node_affinity(spec, before, faults);
+        node_selector(&spec["nodeSelector"], &before["nodeSelector"], errors);
+        node_affinity(spec, before, errors);
     }
     let frozen = |spec: &Value| {
         let mut spec = spec.clone();
@@ -88,7 +88,7 @@ pub(super) fn change(pod: &Value, old: &Value, faults: &mut Faults) {
         for name in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
             blank(&mut spec, name);
         }
-        // One that was negative counts as one.
+        // A negative grace period may be changed to 1.
         if short
             && matches!(
                 spec["terminationGracePeriodSeconds"].as_i64(),
@@ -105,12 +105,12 @@ pub(super) fn change(pod: &Value, old: &Value, faults: &mut Faults) {
                    `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
                    tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if \
                    it was previously negative)";
-        faults.push(FieldError::forbidden("spec", why));
+        errors.push(FieldError::forbidden("spec", why));
     }
 }
 
-/// Scheduling gates may be removed in any order but not added.
-fn gates(spec: &Value, before: &Value, faults: &mut Faults) {
+/// Checks that scheduling gates are only removed, never added.
+fn gates(spec: &Value, before: &Value, errors: &mut Errors) {
     let at = Path::At("spec.schedulingGates");
     let old: BTreeSet<&str> = items(&before["schedulingGates"])
         .map(|(_, gate)| text(gate, "name"))
@@ -119,20 +119,20 @@ fn gates(spec: &Value, before: &Value, faults: &mut Faults) {
         let name = text(gate, "name");
         if !old.contains(name) {
             let why = format!("only deletion is allowed, but found new scheduling gate '{name}'");
-            faults.push(FieldError::forbidden(at.index(i).child("name"), why));
+            errors.push(FieldError::forbidden(at.index(i).child("name"), why));
         }
     }
 }
 
-/// A gated Pod may narrow its node selector.
-fn node_selector(new: &Value, old: &Value, faults: &mut Faults) {
+/// Checks that a gated Pod only narrows its node selector.
+fn node_selector(new: &Value, old: &Value, errors: &mut Errors) {
     if entries(old).any(|(key, value)| new.get(key) != Some(value)) {
         let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
-        faults.push(FieldError::invalid("spec.nodeSelector", new.clone(), why));
+        errors.push(FieldError::invalid("spec.nodeSelector", new.clone(), why));
     }
 }
 
-fn node_affinity(spec: &Value, before: &Value, faults: &mut Faults) {
+fn node_affinity(spec: &Value, before: &Value, errors: &mut Errors) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     let terms = |spec: &Value| {
         let required = &spec["affinity"]["nodeAffinity"][REQUIRED];
@@ -148,19 +148,19 @@ fn node_affinity(spec: &Value, before: &Value, faults: &mut Faults) {
     let at = required.child("nodeSelectorTerms");
     if count(&old) != count(&new) {
         let why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        faults.push(FieldError::invalid(at, new, why));
+        errors.push(FieldError::invalid(at, new, why));
         return;
     }
     for (i, term) in items(&new) {
         if !only_adds(term, &old[i]) {
             let why = "only additions are allowed (no mutations or deletions)";
-            faults.push(FieldError::invalid(at.index(i), term.clone(), why));
+            errors.push(FieldError::invalid(at.index(i), term.clone(), why));
         }
     }
 }
 
-/// Whether `new` only appends requirements to `old`. A term without any matches nothing and must
-/// stay that way.
+/// Returns true if `new` only appends requirements to `old`. An empty term matches nothing and must
+/// stay empty.
 fn only_adds(new: &Value, old: &Value) -> bool {
     let lists = ["matchExpressions", "matchFields"];
     if lists.iter().all(|list| absent(&old[*list])) {

@@ -1,40 +1,40 @@
-//! Pods and templates of Pods.
+//! Validation of Pods and Pod templates.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::{
-    Faults, absent, dns_label, entries, items, labels, one_of, port, port_name, require, subdomain,
+    Errors, absent, dns_label, entries, items, labels, one_of, port, port_name, require, subdomain,
     text,
 };
 use crate::meta::names::qualified_name;
 use crate::schema::field::{FieldError, Path};
 use crate::schema::typed::quantity;
 
-/// A template: labels, and a spec.
-pub(super) fn template(template: &Value, at: &Path<'_>, faults: &mut Faults) {
+/// Validates a Pod template.
+pub(super) fn template(template: &Value, at: &Path<'_>, errors: &mut Errors) {
     let metadata = at.child("metadata");
     labels(
         &template["metadata"]["labels"],
         &metadata.child("labels"),
-        faults,
+        errors,
     );
-    spec(&template["spec"], &at.child("spec"), faults);
+    spec(&template["spec"], &at.child("spec"), errors);
 }
 
-/// The spec of a Pod.
-pub(super) fn spec(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
-    let volumes = volumes(&spec["volumes"], &at.child("volumes"), faults);
-    require(spec, "containers", at, faults);
+/// Validates a Pod spec.
+pub(super) fn spec(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
+    let volumes = volumes(&spec["volumes"], &at.child("volumes"), errors);
+    require(spec, "containers", at, errors);
     let mut names = BTreeSet::new();
     for list in ["containers", "initContainers"] {
         let here = at.child(list);
         for (i, one) in items(&spec[list]) {
-            container(one, &volumes, &here.index(i), faults);
+            container(one, &volumes, &here.index(i), errors);
             let name = text(one, "name");
             if !name.is_empty() && !names.insert(name.to_owned()) {
-                faults.push(FieldError::duplicate(here.index(i).child("name"), name));
+                errors.push(FieldError::duplicate(here.index(i).child("name"), name));
             }
         }
     }
@@ -43,17 +43,17 @@ pub(super) fn spec(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
         "restartPolicy",
         &["Always", "OnFailure", "Never"],
         at,
-        faults,
+        errors,
     );
     let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
-    one_of(spec, "dnsPolicy", &policies, at, faults);
+    one_of(spec, "dnsPolicy", &policies, at, errors);
     if text(spec, "dnsPolicy") == "None" && !spec["dnsConfig"].is_object() {
         let why = "must provide `dnsConfig` when `dnsPolicy` is None";
-        faults.push(FieldError::required(at.child("dnsConfig"), why));
+        errors.push(FieldError::required(at.child("dnsConfig"), why));
     }
     if let Some(seconds) = spec["activeDeadlineSeconds"].as_i64().filter(|s| *s < 1) {
         let why = "must be between 1 and 2147483647, inclusive";
-        faults.push(FieldError::invalid(
+        errors.push(FieldError::invalid(
             at.child("activeDeadlineSeconds"),
             seconds,
             why,
@@ -62,39 +62,39 @@ pub(super) fn spec(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     for name in ["nodeName", "serviceAccountName"] {
         let found = text(spec, name);
         if !found.is_empty() {
-            subdomain(found, &at.child(name), faults);
+            subdomain(found, &at.child(name), errors);
         }
     }
     for name in ["hostname", "subdomain"] {
         let found = text(spec, name);
         if found.contains('.') {
-            faults.push(FieldError::invalid(
+            errors.push(FieldError::invalid(
                 at.child(name),
                 found,
                 "must not contain dots",
             ));
         } else if !found.is_empty() {
-            dns_label(found, &at.child(name), faults);
+            dns_label(found, &at.child(name), errors);
         }
     }
     gates(
         &spec["schedulingGates"],
         &at.child("schedulingGates"),
-        faults,
+        errors,
     );
     let security = at.child("securityContext");
     sysctls(
         &spec["securityContext"]["sysctls"],
         &security.child("sysctls"),
-        faults,
+        errors,
     );
-    labels(&spec["nodeSelector"], &at.child("nodeSelector"), faults);
+    labels(&spec["nodeSelector"], &at.child("nodeSelector"), errors);
     for (i, toleration) in items(&spec["tolerations"]) {
         let here = at.child("tolerations");
         let value = text(toleration, "value");
         if text(toleration, "operator") == "Exists" && !value.is_empty() {
             let why = "value must be empty when `operator` is 'Exists'";
-            faults.push(FieldError::invalid(
+            errors.push(FieldError::invalid(
                 here.index(i).child("operator"),
                 value,
                 why,
@@ -103,48 +103,48 @@ pub(super) fn spec(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-fn gates(list: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn gates(list: &Value, at: &Path<'_>, errors: &mut Errors) {
     let mut names = BTreeSet::new();
     for (i, gate) in items(list) {
         let name = text(gate, "name");
         for why in qualified_name(name) {
-            faults.push(FieldError::invalid(at.index(i), name, why));
+            errors.push(FieldError::invalid(at.index(i), name, why));
         }
         if !names.insert(name) {
-            faults.push(FieldError::duplicate(at.index(i), name));
+            errors.push(FieldError::duplicate(at.index(i), name));
         }
     }
 }
 
-/// Checks that apply on create only.
-pub(super) fn fresh(spec: &Value, faults: &mut Faults) {
+/// Validates what is only checked on create.
+pub(super) fn fresh(spec: &Value, errors: &mut Errors) {
     if !absent(&spec["ephemeralContainers"]) {
         let why = "cannot be set on create";
-        faults.push(FieldError::forbidden("spec.ephemeralContainers", why));
+        errors.push(FieldError::forbidden("spec.ephemeralContainers", why));
     }
     if !absent(&spec["nodeName"]) && !absent(&spec["schedulingGates"]) {
         let why = "cannot be set until all schedulingGates have been cleared";
-        faults.push(FieldError::forbidden("spec.nodeName", why));
+        errors.push(FieldError::forbidden("spec.nodeName", why));
     }
 }
 
-fn sysctls(list: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn sysctls(list: &Value, at: &Path<'_>, errors: &mut Errors) {
     let mut names = BTreeSet::new();
     for (i, one) in items(list) {
         let (here, name) = (at.index(i), text(one, "name"));
         if name.is_empty() {
-            faults.push(FieldError::required(here.child("name"), ""));
+            errors.push(FieldError::required(here.child("name"), ""));
         } else if !is_sysctl(name) {
             let why = "must have at most 253 characters and match regex \
                        ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
-            faults.push(FieldError::invalid(here.child("name"), name, why));
+            errors.push(FieldError::invalid(here.child("name"), name, why));
         } else if !names.insert(name) {
-            faults.push(FieldError::duplicate(here.child("name"), name));
+            errors.push(FieldError::duplicate(here.child("name"), name));
         }
     }
 }
 
-/// Whether `name` is a sysctl name: segments separated by dots or slashes.
+/// Returns true if `name` is a sysctl name: segments separated by dots or slashes.
 fn is_sysctl(name: &str) -> bool {
     let end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let segment = |segment: &str| {
@@ -155,109 +155,109 @@ fn is_sysctl(name: &str) -> bool {
     name.len() <= 253 && name.split(['.', '/']).all(segment)
 }
 
-/// Checks volumes, and tells their names.
-fn volumes(volumes: &Value, at: &Path<'_>, faults: &mut Faults) -> BTreeSet<String> {
+/// Validates volumes and returns their names.
+fn volumes(volumes: &Value, at: &Path<'_>, errors: &mut Errors) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (i, volume) in items(volumes) {
         let here = at.index(i);
         let name = text(volume, "name");
         if name.is_empty() {
-            faults.push(FieldError::required(here.child("name"), ""));
+            errors.push(FieldError::required(here.child("name"), ""));
         } else {
-            dns_label(name, &here.child("name"), faults);
+            dns_label(name, &here.child("name"), errors);
             if !names.insert(name.to_owned()) {
-                faults.push(FieldError::duplicate(here.child("name"), name));
+                errors.push(FieldError::duplicate(here.child("name"), name));
             }
         }
         let mut sources = entries(volume).filter(|(field, _)| *field != "name");
         if sources.next().is_some() {
             for (source, _) in sources {
                 let why = "may not specify more than 1 volume type";
-                faults.push(FieldError::forbidden(here.child(source), why));
+                errors.push(FieldError::forbidden(here.child(source), why));
             }
         }
     }
     names
 }
 
-fn container(one: &Value, volumes: &BTreeSet<String>, at: &Path<'_>, faults: &mut Faults) {
-    if require(one, "name", at, faults) {
-        dns_label(text(one, "name"), &at.child("name"), faults);
+fn container(one: &Value, volumes: &BTreeSet<String>, at: &Path<'_>, errors: &mut Errors) {
+    if require(one, "name", at, errors) {
+        dns_label(text(one, "name"), &at.child("name"), errors);
     }
     let image = text(one, "image");
     if image.is_empty() {
-        faults.push(FieldError::required(at.child("image"), ""));
+        errors.push(FieldError::required(at.child("image"), ""));
     } else if image.trim() != image {
         let why = "must not have leading or trailing whitespace";
-        faults.push(FieldError::invalid(at.child("image"), image, why));
+        errors.push(FieldError::invalid(at.child("image"), image, why));
     }
     one_of(
         one,
         "imagePullPolicy",
         &["Always", "IfNotPresent", "Never"],
         at,
-        faults,
+        errors,
     );
-    ports(&one["ports"], &at.child("ports"), faults);
+    ports(&one["ports"], &at.child("ports"), errors);
     for (i, variable) in items(&one["env"]) {
-        require(variable, "name", &at.child("env").index(i), faults);
+        require(variable, "name", &at.child("env").index(i), errors);
     }
     for (i, mount) in items(&one["volumeMounts"]) {
         let list = at.child("volumeMounts");
         let here = list.index(i);
         let name = text(mount, "name");
         if name.is_empty() {
-            faults.push(FieldError::required(here.child("name"), ""));
+            errors.push(FieldError::required(here.child("name"), ""));
         }
         if !volumes.contains(name) {
-            faults.push(FieldError::not_found(here.child("name"), name));
+            errors.push(FieldError::not_found(here.child("name"), name));
         }
-        require(mount, "mountPath", &here, faults);
+        require(mount, "mountPath", &here, errors);
     }
-    resources(&one["resources"], &at.child("resources"), faults);
+    resources(&one["resources"], &at.child("resources"), errors);
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if one[name].is_object() {
-            probe(&one[name], &at.child(name), faults);
+            probe(&one[name], &at.child(name), errors);
         }
     }
 }
 
-fn ports(ports: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn ports(ports: &Value, at: &Path<'_>, errors: &mut Errors) {
     let mut names = BTreeSet::new();
     for (i, one) in items(ports) {
         let here = at.index(i);
         let name = text(one, "name");
         if !name.is_empty() {
             for why in port_name(name) {
-                faults.push(FieldError::invalid(here.child("name"), name, why));
+                errors.push(FieldError::invalid(here.child("name"), name, why));
             }
             if !names.insert(name) {
-                faults.push(FieldError::duplicate(here.child("name"), name));
+                errors.push(FieldError::duplicate(here.child("name"), name));
             }
         }
         match one["containerPort"].as_i64() {
             None | Some(0) => {
-                faults.push(FieldError::required(here.child("containerPort"), ""));
+                errors.push(FieldError::required(here.child("containerPort"), ""));
             }
-            Some(_) => port(&one["containerPort"], &here.child("containerPort"), faults),
+            Some(_) => port(&one["containerPort"], &here.child("containerPort"), errors),
         }
         if one["hostPort"].as_i64().is_some_and(|n| n != 0) {
-            port(&one["hostPort"], &here.child("hostPort"), faults);
+            port(&one["hostPort"], &here.child("hostPort"), errors);
         }
-        one_of(one, "protocol", &["SCTP", "TCP", "UDP"], &here, faults);
+        one_of(one, "protocol", &["SCTP", "TCP", "UDP"], &here, errors);
     }
 }
 
-fn resources(resources: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn resources(resources: &Value, at: &Path<'_>, errors: &mut Errors) {
     for which in ["limits", "requests"] {
         let list = at.child(which);
         for (name, amount) in entries(&resources[which]) {
             let amount = amount.as_str().unwrap_or_default();
             let here = list.key(name);
             if amount.starts_with('-') {
-                faults.push(FieldError::invalid(here, amount, super::NON_NEGATIVE));
+                errors.push(FieldError::invalid(here, amount, super::NON_NEGATIVE));
             }
-            resource_name(name, &here, faults);
+            resource_name(name, &here, errors);
         }
     }
     for (name, request) in entries(&resources["requests"]) {
@@ -265,34 +265,34 @@ fn resources(resources: &Value, at: &Path<'_>, faults: &mut Faults) {
         let request = request.as_str().unwrap_or_default();
         if quantity::less(limit, request) == Some(true) {
             let why = format!("must be less than or equal to {name} limit of {limit}");
-            faults.push(FieldError::invalid(at.child("requests"), request, why));
+            errors.push(FieldError::invalid(at.child("requests"), request, why));
         }
     }
 }
 
-/// The name of what a container can have an amount of.
-pub(super) fn resource_name(name: &str, at: &Path<'_>, faults: &mut Faults) {
+/// Validates the name of a container resource.
+pub(super) fn resource_name(name: &str, at: &Path<'_>, errors: &mut Errors) {
     let standard =
         ["cpu", "memory", "ephemeral-storage"].contains(&name) || name.starts_with("hugepages-");
     if !standard && !name.contains('/') {
         let why = "must be a standard resource type or fully qualified";
-        faults.push(FieldError::invalid(at, name, why));
+        errors.push(FieldError::invalid(at, name, why));
         let why = "must be a standard resource for containers";
-        faults.push(FieldError::invalid(at, name, why));
+        errors.push(FieldError::invalid(at, name, why));
     }
 }
 
-fn probe(probe: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn probe(probe: &Value, at: &Path<'_>, errors: &mut Errors) {
     let handlers = ["exec", "httpGet", "tcpSocket", "grpc"];
     if handlers.iter().all(|name| probe[*name].is_null()) {
-        faults.push(FieldError::required(at, "must specify a handler type"));
+        errors.push(FieldError::required(at, "must specify a handler type"));
     }
     if probe["exec"].is_object() {
-        require(&probe["exec"], "command", &at.child("exec"), faults);
+        require(&probe["exec"], "command", &at.child("exec"), errors);
     }
     for name in ["httpGet", "tcpSocket"] {
         if probe[name].is_object() {
-            port(&probe[name]["port"], &at.child(name).child("port"), faults);
+            port(&probe[name]["port"], &at.child(name).child("port"), errors);
         }
     }
 }

@@ -1,49 +1,49 @@
-//! Services.
+//! Validation of Services.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use serde_json::{Value, json};
 
 use super::{
-    Faults, IMMUTABLE, absent, dns_label, items, labels, one_of, port, port_name, subdomain, text,
+    Errors, IMMUTABLE, absent, dns_label, items, labels, one_of, port, port_name, subdomain, text,
 };
 use crate::schema::field::{FieldError, Path};
 
 const BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
 
-pub(super) fn service(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+pub(super) fn service(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     let kind = text(spec, "type");
     let headless = text(spec, "clusterIP") == "None";
     if kind != "ExternalName" && absent(&spec["ports"]) && !headless {
-        faults.push(FieldError::required(at.child("ports"), ""));
+        errors.push(FieldError::required(at.child("ports"), ""));
     }
     match kind {
         "LoadBalancer" | "NodePort" if headless => {
             let here = at.child("clusterIPs");
             let why = format!("may not be set to 'None' for {kind} services");
-            faults.push(FieldError::invalid(here.index(0), "None", why));
+            errors.push(FieldError::invalid(here.index(0), "None", why));
         }
-        "ExternalName" => external(spec, at, faults),
+        "ExternalName" => external(spec, at, errors),
         _ => {}
     }
-    ports(&spec["ports"], &at.child("ports"), faults);
-    labels(&spec["selector"], &at.child("selector"), faults);
-    one_of(spec, "sessionAffinity", &["ClientIP", "None"], at, faults);
+    ports(&spec["ports"], &at.child("ports"), errors);
+    labels(&spec["selector"], &at.child("selector"), errors);
+    one_of(spec, "sessionAffinity", &["ClientIP", "None"], at, errors);
     if kind != "ExternalName" {
-        faults.extend(addresses(spec));
+        errors.extend(addresses(spec));
     }
     let list = at.child("externalIPs");
     for (i, address) in items(&spec["externalIPs"]) {
         let address = address.as_str().unwrap_or_default();
-        ip_address(address, &list.index(i), faults);
+        ip_address(address, &list.index(i), errors);
     }
     let types = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-    one_of(spec, "type", &types, at, faults);
-    node_ports(spec, at, faults);
-    same_ports(&spec["ports"], &at.child("ports"), faults);
+    one_of(spec, "type", &types, at, errors);
+    node_ports(spec, at, errors);
+    same_ports(&spec["ports"], &at.child("ports"), errors);
     if kind != "LoadBalancer" {
-        // The first of these is told with a capital letter.
-        for (field, told) in [
+        // Upstream capitalizes the first of these in its message.
+        for (field, reported) in [
             ("loadBalancerSourceRanges", "LoadBalancerSourceRanges"),
             (
                 "allocateLoadBalancerNodePorts",
@@ -52,31 +52,31 @@ pub(super) fn service(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
             ("loadBalancerClass", "loadBalancerClass"),
         ] {
             if !absent(&spec[field]) {
-                faults.push(FieldError::forbidden(at.child(told), BALANCED));
+                errors.push(FieldError::forbidden(at.child(reported), BALANCED));
             }
         }
     }
-    traffic(spec, at, faults);
+    traffic(spec, at, errors);
 }
 
-fn external(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn external(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
         if !absent(&spec[field]) {
             let why = "may not be set for ExternalName services";
-            faults.push(FieldError::forbidden(at.child(field), why));
+            errors.push(FieldError::forbidden(at.child(field), why));
         }
     }
     let name = text(spec, "externalName");
     let name = name.strip_suffix('.').unwrap_or(name);
     let here = at.child("externalName");
     if name.is_empty() {
-        faults.push(FieldError::required(here, ""));
+        errors.push(FieldError::required(here, ""));
     } else {
-        subdomain(name, &here, faults);
+        subdomain(name, &here, errors);
     }
 }
 
-fn ports(ports: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn ports(ports: &Value, at: &Path<'_>, errors: &mut Errors) {
     let several = ports.as_array().is_some_and(|ports| ports.len() > 1);
     let mut names = BTreeSet::new();
     for (i, one) in items(ports) {
@@ -84,35 +84,35 @@ fn ports(ports: &Value, at: &Path<'_>, faults: &mut Faults) {
         let name = text(one, "name");
         if name.is_empty() {
             if several {
-                faults.push(FieldError::required(here.child("name"), ""));
+                errors.push(FieldError::required(here.child("name"), ""));
             }
         } else {
-            dns_label(name, &here.child("name"), faults);
+            dns_label(name, &here.child("name"), errors);
             if !names.insert(name) {
-                faults.push(FieldError::duplicate(here.child("name"), name));
+                errors.push(FieldError::duplicate(here.child("name"), name));
             }
         }
-        port(&one["port"], &here.child("port"), faults);
-        one_of(one, "protocol", &["SCTP", "TCP", "UDP"], &here, faults);
+        port(&one["port"], &here.child("port"), errors);
+        one_of(one, "protocol", &["SCTP", "TCP", "UDP"], &here, errors);
         match &one["targetPort"] {
             Value::String(name) => {
                 for why in port_name(name) {
-                    faults.push(FieldError::invalid(
+                    errors.push(FieldError::invalid(
                         here.child("targetPort"),
                         name.as_str(),
                         why,
                     ));
                 }
             }
-            number => port(number, &here.child("targetPort"), faults),
+            number => port(number, &here.child("targetPort"), errors),
         }
     }
 }
 
-/// The address, the addresses and their families must fit each other.
-pub(crate) fn addresses(spec: &Value) -> Faults {
+/// Checks that `clusterIP`, `clusterIPs` and `ipFamilies` are consistent.
+pub(crate) fn addresses(spec: &Value) -> Errors {
     let at = Path::At("spec");
-    let mut faults = Faults::new();
+    let mut errors = Errors::new();
     let address = text(spec, "clusterIP");
     let alone = json!([address]);
     let list = match &spec["clusterIPs"] {
@@ -126,7 +126,7 @@ pub(crate) fn addresses(spec: &Value) -> Faults {
         (list[0] != address).then_some("first value must match `clusterIP`")
     };
     if let Some(why) = apart {
-        faults.push(FieldError::invalid(String::from(&here), list.clone(), why));
+        errors.push(FieldError::invalid(String::from(&here), list.clone(), why));
     }
     let families = at.child("ipFamilies");
     let mut seen = BTreeSet::new();
@@ -134,31 +134,31 @@ pub(crate) fn addresses(spec: &Value) -> Faults {
         let family = family.as_str().unwrap_or_default();
         if !matches!(family, "IPv4" | "IPv6") {
             let known = ["IPv4", "IPv6"];
-            faults.push(FieldError::not_supported(families.index(i), family, &known));
+            errors.push(FieldError::not_supported(families.index(i), family, &known));
         }
         if !seen.insert(family) {
-            faults.push(FieldError::duplicate(families.index(i), family));
+            errors.push(FieldError::duplicate(families.index(i), family));
         }
     }
     let policies = ["PreferDualStack", "RequireDualStack", "SingleStack"];
-    one_of(spec, "ipFamilyPolicy", &policies, &at, &mut faults);
-    let before = faults.len();
+    one_of(spec, "ipFamilyPolicy", &policies, &at, &mut errors);
+    let before = errors.len();
     let wrong = |why: &str| FieldError::invalid(String::from(&here), list.clone(), why);
     let addresses: Vec<&str> = items(list).filter_map(|(_, item)| item.as_str()).collect();
     if let ["None", _, ..] = addresses.as_slice() {
-        faults.push(wrong("'None' must be the first and only value"));
+        errors.push(wrong("'None' must be the first and only value"));
     }
     for (i, address) in addresses.iter().enumerate() {
         if i > 0 || *address != "None" {
-            ip_address(address, &here.index(i), &mut faults);
+            ip_address(address, &here.index(i), &mut errors);
         }
     }
-    let valid = faults.len() == before;
+    let valid = errors.len() == before;
     if addresses.len() > 2 {
-        faults.push(wrong("may only hold up to 2 values"));
+        errors.push(wrong("may only hold up to 2 values"));
     }
     if !valid {
-        return faults;
+        return errors;
     }
     let version = |address: &&str| match address.parse() {
         Ok(IpAddr::V4(_)) => "IPv4",
@@ -170,37 +170,37 @@ pub(crate) fn addresses(spec: &Value) -> Faults {
             .iter()
             .all(|version| Some(version) == versions.first())
     {
-        faults.push(wrong("may specify no more than one IP for each IP family"));
+        errors.push(wrong("may specify no more than one IP for each IP family"));
     }
     if address == "None" {
-        return faults;
+        return errors;
     }
     let families = items(&spec["ipFamilies"]).filter_map(|(_, family)| family.as_str());
     for (i, (version, family)) in versions.into_iter().zip(families).enumerate() {
         if matches!(family, "IPv4" | "IPv6") && family != version {
             let why = format!("expected an {family} value as indicated by `ipFamilies[{i}]`");
             let found = addresses.get(i).copied().unwrap_or_default();
-            faults.push(FieldError::invalid(here.index(i), found, why));
+            errors.push(FieldError::invalid(here.index(i), found, why));
         }
     }
-    faults
+    errors
 }
 
-fn ip_address(address: &str, at: &Path<'_>, faults: &mut Faults) {
+fn ip_address(address: &str, at: &Path<'_>, errors: &mut Errors) {
     if address.parse::<IpAddr>().is_err() {
         let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-        faults.push(FieldError::invalid(at, address, why));
+        errors.push(FieldError::invalid(at, address, why));
     }
 }
 
-fn node_ports(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn node_ports(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     let list = at.child("ports");
     let set = || items(&spec["ports"]).filter(|(_, port)| is_set(&port["nodePort"]));
     if text(spec, "type") == "ClusterIP" {
         for (i, _) in set() {
             let why = "may not be used when `type` is 'ClusterIP'";
             let here = list.index(i);
-            faults.push(FieldError::forbidden(here.child("nodePort"), why));
+            errors.push(FieldError::forbidden(here.child("nodePort"), why));
         }
     }
     let mut places = BTreeSet::new();
@@ -208,7 +208,7 @@ fn node_ports(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
         let number = &port["nodePort"];
         if !places.insert((text(port, "protocol"), number.as_i64())) {
             let here = list.index(i);
-            faults.push(FieldError::duplicate(
+            errors.push(FieldError::duplicate(
                 here.child("nodePort"),
                 number.clone(),
             ));
@@ -216,55 +216,55 @@ fn node_ports(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-fn same_ports(ports: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn same_ports(ports: &Value, at: &Path<'_>, errors: &mut Errors) {
     let mut places = BTreeSet::new();
     for (i, one) in items(ports) {
         let (protocol, number) = (text(one, "protocol"), &one["port"]);
         if !places.insert((protocol, number.as_i64())) {
             let found = json!({ "Name": "", "Protocol": protocol, "AppProtocol": null,
                 "Port": number, "TargetPort": 0, "NodePort": 0 });
-            faults.push(FieldError::duplicate(at.index(i), found));
+            errors.push(FieldError::duplicate(at.index(i), found));
         }
     }
 }
 
-fn traffic(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn traffic(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     let kind = text(spec, "type");
     let balanced = kind == "LoadBalancer";
     let reached = balanced || kind == "NodePort" || !absent(&spec["externalIPs"]);
     let policy = text(spec, "externalTrafficPolicy");
     let policies = ["Cluster", "Local"];
     if reached && kind != "ExternalName" {
-        one_of(spec, "externalTrafficPolicy", &policies, at, faults);
+        one_of(spec, "externalTrafficPolicy", &policies, at, errors);
     } else if !policy.is_empty() {
         let here = at.child("externalTrafficPolicy");
         let why = "may only be set for externally-accessible services";
-        faults.push(FieldError::invalid(here, policy, why));
+        errors.push(FieldError::invalid(here, policy, why));
     }
     let health = &spec["healthCheckNodePort"];
     let here = at.child("healthCheckNodePort");
     if balanced && policy == "Local" {
-        port(health, &here, faults);
+        port(health, &here, errors);
     } else if is_set(health) {
         let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is \
                    'Local'";
-        faults.push(FieldError::invalid(here, health.clone(), why));
+        errors.push(FieldError::invalid(here, health.clone(), why));
     }
-    one_of(spec, "internalTrafficPolicy", &policies, at, faults);
+    one_of(spec, "internalTrafficPolicy", &policies, at, errors);
 }
 
-/// Whether a number is set: zero is not.
+/// Returns true if a number is set and not zero.
 fn is_set(number: &Value) -> bool {
     number.as_i64().is_some_and(|number| number != 0)
 }
 
-pub(super) fn change(spec: &Value, before: &Value, faults: &mut Faults) {
+pub(super) fn change(spec: &Value, before: &Value, errors: &mut Errors) {
     let outside = |spec: &Value| text(spec, "type") == "ExternalName";
     let (first, now) = (text(before, "clusterIP"), text(spec, "clusterIP"));
     if !outside(spec) && !outside(before) && !first.is_empty() && first != now {
         let found = json!([now]);
         let why = "may not change once set";
-        faults.push(FieldError::invalid("spec.clusterIPs[0]", found, why));
+        errors.push(FieldError::invalid("spec.clusterIPs[0]", found, why));
     }
     let balanced = |spec: &Value| text(spec, "type") == "LoadBalancer";
     if !balanced(spec) || !balanced(before) {
@@ -274,11 +274,11 @@ pub(super) fn change(spec: &Value, before: &Value, faults: &mut Faults) {
     if spec[class] != before[class] {
         let why = "may not change once set";
         let found = spec[class].clone();
-        faults.push(FieldError::invalid("spec.loadBalancerClass", found, why));
+        errors.push(FieldError::invalid("spec.loadBalancerClass", found, why));
     }
     let local = |spec: &Value| text(spec, "externalTrafficPolicy") == "Local";
     let health = "healthCheckNodePort";
     if local(spec) && local(before) && spec[health] != before[health] {
-        faults.push(FieldError::forbidden("spec.healthCheckNodePort", IMMUTABLE));
+        errors.push(FieldError::forbidden("spec.healthCheckNodePort", IMMUTABLE));
     }
 }

@@ -24,18 +24,18 @@ fn finished(mut object: Value, ty: TypeRef, fresh: bool) -> Value {
     object
 }
 
-/// Reason and field of each fault, and the message where it is not a dump of the server's own
-/// structures.
-fn causes(faults: &[FieldError]) -> BTreeSet<String> {
+/// Formats reason, field and message of each error. Messages that dump internal Go structs are left
+/// out.
+fn causes(errors: &[FieldError]) -> BTreeSet<String> {
     let own = |message: &str| message.contains("\"Type\":") || message.contains("\":null");
-    let each = faults.iter().map(|fault| {
-        let message = fault.body();
+    let each = errors.iter().map(|error| {
+        let message = error.body();
         let message = if own(&message) {
             String::new()
         } else {
             message
         };
-        format!("{} {} {message}", fault.reason.as_str(), fault.field)
+        format!("{} {} {message}", error.reason.as_str(), error.field)
     });
     each.collect()
 }
@@ -61,8 +61,8 @@ fn recordings() -> Value {
     serde_json::from_str(include_str!("../../../tests/fixtures/rules.json")).unwrap()
 }
 
-/// Kinds whose rules go further upstream than ours.
-fn partly(object: &Value) -> bool {
+/// Returns true for objects that upstream validates further than this crate does.
+fn is_partial(object: &Value) -> bool {
     let text = object.to_string();
     let beyond = [
         "PersistentVolume\"",
@@ -75,15 +75,15 @@ fn partly(object: &Value) -> bool {
 
 /// Proves objects/validation.
 #[test]
-fn new_objects_are_refused_as_the_pinned_server_refused_them() {
+fn recorded_creates_get_the_same_errors() {
     let all = recordings();
     let mut seen = 0;
     for (_, case) in items(&all["creates"]) {
         let object = &case["object"];
         let ty = type_of(object);
-        let faults = create(&finished(object.clone(), ty, true), ty);
-        if !partly(object) {
-            assert_eq!(causes(&faults), recorded(&case["causes"]), "{object}");
+        let errors = create(&finished(object.clone(), ty, true), ty);
+        if !is_partial(object) {
+            assert_eq!(causes(&errors), recorded(&case["causes"]), "{object}");
             seen += 1;
         }
     }
@@ -92,24 +92,24 @@ fn new_objects_are_refused_as_the_pinned_server_refused_them() {
 
 /// Proves objects/validation.
 #[test]
-fn changes_are_refused_as_the_pinned_server_refused_them() {
+fn recorded_updates_get_the_same_errors() {
     let all = recordings();
     for (_, case) in items(&all["updates"]) {
         let old = &case["old"];
         let ty = type_of(old);
         let mut new = old.clone();
         merge::apply(&mut new, case["change"].clone()).unwrap();
-        let faults = update(&finished(new, ty, false), old, ty);
-        // The template of a Job is told as the server's own structure.
+        let errors = update(&finished(new, ty, false), old, ty);
+        // Upstream prints the template of a Job as an internal Go struct.
         if case["change"]
             .pointer("/spec/template/spec/containers")
             .is_some()
             && old["kind"] == "Job"
         {
-            assert_eq!(faults[0].field, "spec.template");
+            assert_eq!(errors[0].field, "spec.template");
         } else {
             assert_eq!(
-                causes(&faults),
+                causes(&errors),
                 recorded(&case["causes"]),
                 "{} {}",
                 old["kind"],
@@ -121,7 +121,7 @@ fn changes_are_refused_as_the_pinned_server_refused_them() {
 
 /// Proves objects/validation.
 #[test]
-fn schedules_are_read() {
+fn cron_schedules_are_validated() {
     for fine in [
         "* * * * *",
         "*/5 0-6 1,15 * MON-FRI",
@@ -131,9 +131,9 @@ fn schedules_are_read() {
     ] {
         let spec = json!({"schedule": fine, "jobTemplate": {"spec": {"template": {"spec": {
             "restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}}}});
-        let mut faults = Vec::new();
-        workloads::cron_job(&spec, &Path::At("spec"), &mut faults);
-        assert_eq!(faults, [], "{fine}");
+        let mut errors = Vec::new();
+        workloads::cron_job(&spec, &Path::At("spec"), &mut errors);
+        assert_eq!(errors, [], "{fine}");
     }
     for bad in [
         "61 * * * *",
@@ -145,9 +145,9 @@ fn schedules_are_read() {
     ] {
         let spec = json!({"schedule": bad, "jobTemplate": {"spec": {"template": {"spec": {
             "restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}}}});
-        let mut faults = Vec::new();
-        workloads::cron_job(&spec, &Path::At("spec"), &mut faults);
-        assert_eq!(faults.len(), 1, "{bad}");
+        let mut errors = Vec::new();
+        workloads::cron_job(&spec, &Path::At("spec"), &mut errors);
+        assert_eq!(errors.len(), 1, "{bad}");
     }
 }
 
@@ -156,13 +156,13 @@ fn autoscaler(spec: &Value) -> Vec<String> {
     let mut object = json!({"spec": {"maxReplicas": 3,
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
     merge::apply(&mut object, json!({ "spec": spec })).unwrap();
-    let faults = create(&finished(object, ty, true), ty);
-    faults.iter().map(ToString::to_string).collect()
+    let errors = create(&finished(object, ty, true), ty);
+    errors.iter().map(ToString::to_string).collect()
 }
 
 /// Proves objects/validation.
 #[test]
-fn behavior_of_an_autoscaler_has_bounds() {
+fn hpa_behavior_is_validated() {
     let policy = |kind: &str, value: i32, period: i32| json!({"type": kind, "value": value, "periodSeconds": period});
     let down = |rules: Value| autoscaler(&json!({"behavior": {"scaleDown": rules}}));
     for fine in [
@@ -216,23 +216,23 @@ fn behavior_of_an_autoscaler_has_bounds() {
             "Invalid value: \"-100m\": must be greater than or equal to 0",
         ),
     ] {
-        let told = [format!("spec.behavior.scaleDown.{place}: {why}")];
-        assert_eq!(down(bad.clone()), told, "{bad}");
+        let expected = [format!("spec.behavior.scaleDown.{place}: {why}")];
+        assert_eq!(down(bad.clone()), expected, "{bad}");
     }
 }
 
 /// Proves objects/validation.
 #[test]
-fn metrics_of_an_autoscaler_say_what_they_are() {
-    let told = |metric: Value| autoscaler(&json!({ "metrics": [metric] }));
+fn hpa_metrics_are_validated() {
+    let validate = |metric: Value| autoscaler(&json!({ "metrics": [metric] }));
     let fine = json!({"type": "Pods", "pods": {"metric": {"name": "m"},
         "target": {"type": "AverageValue", "averageValue": 1}}});
-    assert_eq!(told(fine), [""; 0]);
+    assert_eq!(validate(fine), [""; 0]);
     let two = json!({"type": "Resource",
         "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 1}},
         "pods": {"metric": {"name": ""}, "target": {"type": "AverageValue"}}});
     assert_eq!(
-        told(two),
+        validate(two),
         [
             "spec.metrics[0].pods.metric.name: Required value: must specify a metric name",
             "spec.metrics[0].pods.target.averageValue: Required value: must specify a positive target averageValue",
@@ -242,7 +242,7 @@ fn metrics_of_an_autoscaler_say_what_they_are() {
     let both = json!({"type": "External", "external": {"metric": {"name": "e"},
         "target": {"type": "Value", "value": 0, "averageValue": 1}}});
     assert_eq!(
-        told(both),
+        validate(both),
         [
             "spec.metrics[0].external.target.value: Invalid value: \"0\": must be positive",
             "spec.metrics[0].external.target.value: Forbidden: may not set both a target value for metric and a per-pod target",
@@ -253,7 +253,7 @@ fn metrics_of_an_autoscaler_say_what_they_are() {
 proptest! {
     // Proves objects/validation.
     #[test]
-    fn any_object_is_checked(spec in any_json(), old in any_json()) {
+    fn arbitrary_objects_never_panic(spec in any_json(), old in any_json()) {
         for (group, name) in [("", "Pod"), ("apps", "Deployment"), ("", "Service"), ("batch", "CronJob"),
             ("", "Secret"), ("rbac.authorization.k8s.io", "RoleBinding"), ("apps", "StatefulSet"),
             ("autoscaling", "HorizontalPodAutoscaler")] {
@@ -266,7 +266,7 @@ proptest! {
 
     // Proves objects/validation.
     #[test]
-    fn what_does_not_change_may_stay(image in "[a-z]{1,5}", replicas in 0..5) {
+    fn unchanged_object_is_valid(image in "[a-z]{1,5}", replicas in 0..5) {
         let ty = kind("apps", "v1", "Deployment").unwrap();
         let object = finished(json!({"spec": {"replicas": replicas,
             "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},

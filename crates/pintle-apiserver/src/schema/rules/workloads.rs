@@ -1,46 +1,46 @@
-//! What makes Pods.
+//! Validation of workloads: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use super::{
-    Faults, NON_NEGATIVE, absent, blank, entries, items, labels, non_negative, one_of, pods,
+    Errors, NON_NEGATIVE, absent, blank, entries, items, labels, non_negative, one_of, pods,
     require, selects, text,
 };
 use crate::meta::names::{label_value, qualified_name};
 use crate::schema::field::{FieldError, Path};
 
-/// A selector that selects its own template, and the template.
-fn selected(spec: &Value, kind: &str, at: &Path<'_>, faults: &mut Faults) {
+/// Validates a selector, and that it matches the labels of its own template.
+fn selected(spec: &Value, kind: &str, at: &Path<'_>, errors: &mut Errors) {
     let selector = &spec["selector"];
     let here = at.child("selector");
     if selector.is_null() {
-        faults.push(FieldError::required(here, ""));
+        errors.push(FieldError::required(here, ""));
     } else if absent(&selector["matchLabels"]) && absent(&selector["matchExpressions"]) {
         let why = format!("empty selector is invalid for {kind}");
-        faults.push(FieldError::invalid(here, selector.clone(), why));
+        errors.push(FieldError::invalid(here, selector.clone(), why));
     } else {
-        let before = faults.len();
+        let before = errors.len();
         let list = here.child("matchLabels");
         for (name, value) in entries(&selector["matchLabels"]) {
             for why in qualified_name(name) {
-                faults.push(FieldError::invalid(list, name.as_str(), why));
+                errors.push(FieldError::invalid(list, name.as_str(), why));
             }
             let value = value.as_str().unwrap_or_default();
             for why in label_value(value) {
                 let here = list.key(name);
-                faults.push(FieldError::invalid(here, value, why));
+                errors.push(FieldError::invalid(here, value, why));
             }
         }
-        if faults.len() > before {
-            faults.push(FieldError::invalid(
+        if errors.len() > before {
+            errors.push(FieldError::invalid(
                 here,
                 selector.clone(),
                 "invalid label selector",
             ));
-            // Who cannot select cannot miss either.
-            return template(spec, "", at, faults);
+            // An invalid selector cannot be matched against the template.
+            return template(spec, "", at, errors);
         }
     }
     let carried = &spec["template"]["metadata"]["labels"];
@@ -49,7 +49,7 @@ fn selected(spec: &Value, kind: &str, at: &Path<'_>, faults: &mut Faults) {
         let why = "`selector` does not match template `labels`";
         let metadata = at.child("template");
         let metadata = metadata.child("metadata");
-        faults.push(FieldError::invalid(
+        errors.push(FieldError::invalid(
             metadata.child("labels"),
             carried.clone(),
             why,
@@ -57,16 +57,16 @@ fn selected(spec: &Value, kind: &str, at: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// A template whose Pods never end.
-fn template(spec: &Value, of: &str, at: &Path<'_>, faults: &mut Faults) {
+/// Validates the template of a workload whose Pods must restart always.
+fn template(spec: &Value, of: &str, at: &Path<'_>, errors: &mut Errors) {
     let here = at.child("template");
-    pods::template(&spec["template"], &here, faults);
+    pods::template(&spec["template"], &here, errors);
     let pod = &spec["template"]["spec"];
     let below = here.child("spec");
     let policy = text(pod, "restartPolicy");
     let known = ["OnFailure", "Never"].contains(&policy);
     if known {
-        faults.push(FieldError::not_supported(
+        errors.push(FieldError::not_supported(
             below.child("restartPolicy"),
             policy,
             &["Always"],
@@ -74,37 +74,37 @@ fn template(spec: &Value, of: &str, at: &Path<'_>, faults: &mut Faults) {
     }
     if !of.is_empty() && !pod["activeDeadlineSeconds"].is_null() {
         let why = format!("activeDeadlineSeconds in {of} is not Supported");
-        faults.push(FieldError::forbidden(
+        errors.push(FieldError::forbidden(
             below.child("activeDeadlineSeconds"),
             why,
         ));
     }
 }
 
-/// A count, or a part of all.
-fn part(value: &Value, at: &Path<'_>, faults: &mut Faults) {
+/// Validates a number or a percentage.
+fn part(value: &Value, at: &Path<'_>, errors: &mut Errors) {
     match value {
         Value::Number(n) if n.as_i64().is_some_and(|n| n < 0) => {
-            faults.push(FieldError::invalid(at, value.clone(), NON_NEGATIVE));
+            errors.push(FieldError::invalid(at, value.clone(), NON_NEGATIVE));
         }
         Value::String(text) => {
             let digits = text.strip_suffix('%').filter(|digits| !digits.is_empty());
             if !digits.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_digit())) {
                 let why = "a valid percent string must be a numeric string followed by an ending \
                            '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
-                faults.push(FieldError::invalid(at, text.as_str(), why));
+                errors.push(FieldError::invalid(at, text.as_str(), why));
             }
         }
         _ => {}
     }
 }
 
-fn at_most_all(value: &Value, at: &Path<'_>, faults: &mut Faults) {
+fn at_most_all(value: &Value, at: &Path<'_>, errors: &mut Errors) {
     let percent = value
         .as_str()
         .and_then(|text| text.strip_suffix('%')?.parse::<u64>().ok());
     if percent.is_some_and(|percent| percent > 100) {
-        faults.push(FieldError::invalid(
+        errors.push(FieldError::invalid(
             at,
             value.clone(),
             "must not be greater than 100%",
@@ -119,47 +119,47 @@ fn is_zero(value: &Value) -> bool {
             .is_some_and(|text| text.trim_matches('0') == "%")
 }
 
-pub(super) fn deployment(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
-    non_negative(spec, "replicas", at, faults);
-    selected(spec, "deployment", at, faults);
-    template(spec, "ReplicaSet", at, faults);
+pub(super) fn deployment(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
+    non_negative(spec, "replicas", at, errors);
+    selected(spec, "deployment", at, errors);
+    template(spec, "ReplicaSet", at, errors);
     let here = at.child("strategy");
     let strategy = &spec["strategy"];
     let rolling = &strategy["rollingUpdate"];
     match text(strategy, "type") {
         "Recreate" if !rolling.is_null() => {
             let why = "may not be specified when strategy `type` is 'Recreate'";
-            faults.push(FieldError::forbidden(here.child("rollingUpdate"), why));
+            errors.push(FieldError::forbidden(here.child("rollingUpdate"), why));
         }
         "Recreate" => {}
         "RollingUpdate" => {
             let below = here.child("rollingUpdate");
             let (unavailable, surge) = (&rolling["maxUnavailable"], &rolling["maxSurge"]);
-            part(unavailable, &below.child("maxUnavailable"), faults);
-            part(surge, &below.child("maxSurge"), faults);
+            part(unavailable, &below.child("maxUnavailable"), errors);
+            part(surge, &below.child("maxSurge"), errors);
             if is_zero(unavailable) && is_zero(surge) {
                 let why = "may not be 0 when `maxSurge` is 0";
                 let here = below.child("maxUnavailable");
-                faults.push(FieldError::invalid(here, unavailable.clone(), why));
+                errors.push(FieldError::invalid(here, unavailable.clone(), why));
             }
-            at_most_all(unavailable, &below.child("maxUnavailable"), faults);
+            at_most_all(unavailable, &below.child("maxUnavailable"), errors);
         }
         other => {
             let found = json!({ "Type": other, "RollingUpdate": null });
-            faults.push(FieldError::not_supported(
+            errors.push(FieldError::not_supported(
                 here,
                 found,
                 &["Recreate", "RollingUpdate"],
             ));
         }
     }
-    non_negative(spec, "minReadySeconds", at, faults);
-    non_negative(spec, "revisionHistoryLimit", at, faults);
+    non_negative(spec, "minReadySeconds", at, errors);
+    non_negative(spec, "revisionHistoryLimit", at, errors);
     if let Some(deadline) = spec["progressDeadlineSeconds"].as_i64() {
         let ready = spec["minReadySeconds"].as_i64().unwrap_or_default();
         if deadline <= ready {
             let why = "must be greater than minReadySeconds";
-            faults.push(FieldError::invalid(
+            errors.push(FieldError::invalid(
                 at.child("progressDeadlineSeconds"),
                 deadline,
                 why,
@@ -168,18 +168,18 @@ pub(super) fn deployment(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-pub(super) fn replica_set(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
-    non_negative(spec, "replicas", at, faults);
-    non_negative(spec, "minReadySeconds", at, faults);
-    selected(spec, "replica set", at, faults);
-    template(spec, "ReplicaSet", at, faults);
+pub(super) fn replica_set(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
+    non_negative(spec, "replicas", at, errors);
+    non_negative(spec, "minReadySeconds", at, errors);
+    selected(spec, "replica set", at, errors);
+    template(spec, "ReplicaSet", at, errors);
 }
 
-pub(super) fn stateful_set(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
+pub(super) fn stateful_set(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     let policy = text(spec, "podManagementPolicy");
     if !["OrderedReady", "Parallel"].contains(&policy) {
         let why = "must be 'OrderedReady' or 'Parallel'";
-        faults.push(FieldError::invalid(
+        errors.push(FieldError::invalid(
             at.child("podManagementPolicy"),
             policy,
             why,
@@ -189,17 +189,17 @@ pub(super) fn stateful_set(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
     if !["RollingUpdate", "OnDelete"].contains(&strategy) {
         let found = json!({ "Type": strategy, "RollingUpdate": null });
         let why = "must be 'RollingUpdate' or 'OnDelete'";
-        faults.push(FieldError::invalid(at.child("updateStrategy"), found, why));
+        errors.push(FieldError::invalid(at.child("updateStrategy"), found, why));
     }
-    non_negative(spec, "replicas", at, faults);
-    non_negative(spec, "minReadySeconds", at, faults);
+    non_negative(spec, "replicas", at, errors);
+    non_negative(spec, "minReadySeconds", at, errors);
     let spec = &with_claims(spec);
-    selected(spec, "statefulset", at, faults);
-    template(spec, "StatefulSet", at, faults);
+    selected(spec, "statefulset", at, errors);
+    template(spec, "StatefulSet", at, errors);
 }
 
-/// The spec with the template as its Pods will have it: a volume for each claim template, and no
-/// `hostname` or `subdomain`, which the controller overwrites.
+/// Returns the spec with the template as its Pods will have it: with a volume for each claim
+/// template, and without `hostname` and `subdomain`, which the controller overwrites.
 fn with_claims(spec: &Value) -> Value {
     let mut spec = spec.clone();
     let claims: Vec<Value> = items(&spec["volumeClaimTemplates"])
@@ -227,24 +227,24 @@ fn with_claims(spec: &Value) -> Value {
     spec
 }
 
-pub(super) fn daemon_set(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
-    selected(spec, "daemonset", at, faults);
-    template(spec, "DaemonSet", at, faults);
-    non_negative(spec, "minReadySeconds", at, faults);
+pub(super) fn daemon_set(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
+    selected(spec, "daemonset", at, errors);
+    template(spec, "DaemonSet", at, errors);
+    non_negative(spec, "minReadySeconds", at, errors);
     let strategy = text(&spec["updateStrategy"], "type");
     let known = ["RollingUpdate", "OnDelete"];
     if !known.contains(&strategy) {
         let found = json!({ "Type": strategy, "RollingUpdate": null });
-        faults.push(FieldError::not_supported(
+        errors.push(FieldError::not_supported(
             at.child("updateStrategy"),
             found,
             &known,
         ));
     }
-    non_negative(spec, "revisionHistoryLimit", at, faults);
+    non_negative(spec, "revisionHistoryLimit", at, errors);
 }
 
-pub(super) fn job(spec: &Value, at: &Path<'_>, own: bool, faults: &mut Faults) {
+pub(super) fn job(spec: &Value, at: &Path<'_>, own: bool, errors: &mut Errors) {
     for name in [
         "parallelism",
         "completions",
@@ -252,14 +252,14 @@ pub(super) fn job(spec: &Value, at: &Path<'_>, own: bool, faults: &mut Faults) {
         "backoffLimit",
         "ttlSecondsAfterFinished",
     ] {
-        non_negative(spec, name, at, faults);
+        non_negative(spec, name, at, errors);
     }
     one_of(
         spec,
         "completionMode",
         &["NonIndexed", "Indexed"],
         at,
-        faults,
+        errors,
     );
     let here = at.child("template");
     let below = here.child("spec");
@@ -267,56 +267,56 @@ pub(super) fn job(spec: &Value, at: &Path<'_>, own: bool, faults: &mut Faults) {
     if own && spec["selector"].is_object() && !selects(&spec["selector"], carried) {
         let why = "`selector` does not match template `labels`";
         let metadata = here.child("metadata");
-        faults.push(FieldError::invalid(
+        errors.push(FieldError::invalid(
             metadata.child("labels"),
             carried.clone(),
             why,
         ));
     }
-    pods::template(&spec["template"], &here, faults);
+    pods::template(&spec["template"], &here, errors);
     match text(&spec["template"]["spec"], "restartPolicy") {
         "" | "Always" => {
             let why = "valid values: \"OnFailure\", \"Never\"";
-            faults.push(FieldError::required(below.child("restartPolicy"), why));
+            errors.push(FieldError::required(below.child("restartPolicy"), why));
         }
         _ => {}
     }
 }
 
-pub(super) fn cron_job(spec: &Value, at: &Path<'_>, faults: &mut Faults) {
-    if require(spec, "schedule", at, faults)
-        && let Some(why) = unscheduled(text(spec, "schedule"))
+pub(super) fn cron_job(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
+    if require(spec, "schedule", at, errors)
+        && let Some(why) = schedule_error(text(spec, "schedule"))
     {
         let schedule = text(spec, "schedule");
-        faults.push(FieldError::invalid(at.child("schedule"), schedule, why));
+        errors.push(FieldError::invalid(at.child("schedule"), schedule, why));
     }
-    non_negative(spec, "startingDeadlineSeconds", at, faults);
+    non_negative(spec, "startingDeadlineSeconds", at, errors);
     one_of(
         spec,
         "concurrencyPolicy",
         &["Allow", "Forbid", "Replace"],
         at,
-        faults,
+        errors,
     );
-    non_negative(spec, "successfulJobsHistoryLimit", at, faults);
-    non_negative(spec, "failedJobsHistoryLimit", at, faults);
+    non_negative(spec, "successfulJobsHistoryLimit", at, errors);
+    non_negative(spec, "failedJobsHistoryLimit", at, errors);
     let here = at.child("jobTemplate");
     let metadata = here.child("metadata");
     labels(
         &spec["jobTemplate"]["metadata"]["labels"],
         &metadata.child("labels"),
-        faults,
+        errors,
     );
     job(
         &spec["jobTemplate"]["spec"],
         &here.child("spec"),
         false,
-        faults,
+        errors,
     );
 }
 
-/// What keeps a text from being a schedule.
-fn unscheduled(schedule: &str) -> Option<String> {
+/// Returns why a string is not a cron schedule.
+fn schedule_error(schedule: &str) -> Option<String> {
     if schedule.contains("TZ") {
         return Some("cannot use TZ or CRON_TZ in schedule, use timeZone field instead".into());
     }
@@ -339,11 +339,11 @@ fn unscheduled(schedule: &str) -> Option<String> {
     fields
         .iter()
         .zip(bounds)
-        .find_map(|(field, (low, high))| out_of(field, low, high))
+        .find_map(|(field, (low, high))| schedule_field_error(field, low, high))
 }
 
-/// What is wrong with one field of a schedule.
-fn out_of(field: &str, low: u32, high: u32) -> Option<String> {
+/// Returns why a string is not a valid field of a schedule.
+fn schedule_field_error(field: &str, low: u32, high: u32) -> Option<String> {
     for part in field.split(',') {
         let (range, step) = part
             .split_once('/')
@@ -360,7 +360,7 @@ fn out_of(field: &str, low: u32, high: u32) -> Option<String> {
         }
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         for bound in [first, last] {
-            // Months and days have names.
+            // Names of months and weekdays.
             if bound.len() == 3 && bound.chars().all(|c| c.is_ascii_alphabetic()) {
                 continue;
             }
@@ -381,8 +381,8 @@ fn out_of(field: &str, low: u32, high: u32) -> Option<String> {
     None
 }
 
-/// The counts of a workload's status.
-pub(super) fn status(group: &str, kind: &str, status: &Value, faults: &mut Faults) {
+/// Validates the replica counts in a status.
+pub(super) fn status(group: &str, kind: &str, status: &Value, errors: &mut Errors) {
     let counts: &[&str] = match (group, kind) {
         ("apps", "Deployment") => &["updatedReplicas", "readyReplicas", "availableReplicas"],
         ("apps", "ReplicaSet") | ("", "ReplicationController") => {
@@ -397,8 +397,8 @@ pub(super) fn status(group: &str, kind: &str, status: &Value, faults: &mut Fault
         _ => return,
     };
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
-    let mut fault = |field: &str, why: &str| {
-        faults.push(FieldError::invalid(
+    let mut error = |field: &str, why: &str| {
+        errors.push(FieldError::invalid(
             format!("status.{field}"),
             number(field),
             why,
@@ -406,15 +406,15 @@ pub(super) fn status(group: &str, kind: &str, status: &Value, faults: &mut Fault
     };
     for field in std::iter::once(&"replicas").chain(counts) {
         if number(field) < 0 {
-            fault(field, NON_NEGATIVE);
+            error(field, NON_NEGATIVE);
         }
     }
     for field in counts {
         if number(field) > number("replicas") {
-            fault(field, "cannot be greater than status.replicas");
+            error(field, "cannot be greater than status.replicas");
         }
     }
     if number("availableReplicas") > number("readyReplicas") {
-        fault("availableReplicas", "cannot be greater than readyReplicas");
+        error("availableReplicas", "cannot be greater than readyReplicas");
     }
 }
