@@ -201,8 +201,8 @@ fn not_ready(spec: &mut Fields) {
     }
 }
 
-/// Returns the QoS class: `Guaranteed` if the CPU and memory requests of all containers equal their
-/// limits, `BestEffort` if there are none, and `Burstable` otherwise.
+/// Returns the quality of service class: `Guaranteed` if the CPU and memory requests of all
+/// containers equal their limits, `BestEffort` if there are none, and `Burstable` otherwise.
 fn qos_class(spec: &Fields) -> &'static str {
     let lists = ["containers", "initContainers"].into_iter();
     let containers: Vec<&Value> = lists

@@ -105,7 +105,7 @@ impl Listener {
         match accepted {
             Ok(Ok(stream)) => return Some(stream),
             Ok(Err(error)) => {
-                tracing::debug!(%error, "TLS handshake failed; closing the connection")
+                tracing::debug!(%error, "TLS handshake failed; closing the connection");
             }
             Err(_) => tracing::debug!("TLS handshake timed out; closing the connection"),
         }

@@ -326,7 +326,7 @@ async fn client_certificate_identifies_the_user() {
     other.shutdown().await;
 }
 
-/// Creates a SelfSubjectReview with extra headers.
+/// Creates a `SelfSubjectReview` with extra headers.
 async fn review(kubeconfig: &str, headers: &[(&str, &str)]) -> (u16, serde_json::Value) {
     use http_body_util::BodyExt;
     let mut request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")

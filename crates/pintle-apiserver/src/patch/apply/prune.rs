@@ -32,8 +32,8 @@ pub(super) fn pruned(
     // A built-in kind has at most two versions; the versions of a CRD all convert trivially.
     let rest = write.others.iter().filter(|other| !is_last(other));
     let others: Vec<OtherVersion<'_>> = rest.copied().chain([here]).collect();
-    let merged = other.to_other(merged);
-    other.from_other(&pruned_in(
+    let merged = other.convert_to(merged);
+    other.convert_back(&pruned_in(
         &merged,
         managed,
         &last.fields,
@@ -62,8 +62,8 @@ fn pruned_in(
     for other in others {
         let there: Vec<&Entry> = entries().filter(|entry| is_in(entry, other)).collect();
         if !there.is_empty() {
-            let (merged, left) = (other.to_other(merged), other.to_other(&second));
-            second = other.from_other(&with_owned(&merged, &left, &there, other.shape));
+            let (merged, left) = (other.convert_to(merged), other.convert_to(&second));
+            second = other.convert_back(&with_owned(&merged, &left, &there, other.shape));
         }
     }
     // … and fields that this manager never owned.

@@ -24,11 +24,11 @@ pub(crate) struct OtherVersion<'a> {
 }
 
 impl OtherVersion<'_> {
-    pub(super) fn to_other(&self, object: &Value) -> Value {
+    pub(super) fn convert_to(self, object: &Value) -> Value {
         converted(object, self.to_other)
     }
 
-    pub(super) fn from_other(&self, object: &Value) -> Value {
+    pub(super) fn convert_back(self, object: &Value) -> Value {
         converted(object, self.from_other)
     }
 }
@@ -60,7 +60,7 @@ impl<'a> VersionedChanges<'a> {
             entries.any(|entry| entry.api_version == other.api_version)
         };
         let others = write.others.iter().filter(wrote_in).map(|other| {
-            let (before, after) = (other.to_other(before), other.to_other(after));
+            let (before, after) = (other.convert_to(before), other.convert_to(after));
             (other.api_version, compare(&before, &after, other.shape))
         });
         Self {

@@ -11,7 +11,7 @@ use crate::meta::Tree;
 pub(crate) enum Conversion {
     /// `events.k8s.io/v1` over core `v1` events: the same data under different field names.
     Events,
-    /// `autoscaling/v1` over `autoscaling/v2` HorizontalPodAutoscalers.
+    /// `autoscaling/v1` over `autoscaling/v2` for `HorizontalPodAutoscaler`.
     Autoscalers,
 }
 

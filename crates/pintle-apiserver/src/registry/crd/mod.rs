@@ -397,8 +397,8 @@ pub(crate) fn establish(tree: &mut Tree, decision: &Decision, now: &str) {
     }
 }
 
-/// Orders versions as Kubernetes does; larger is preferred: `v2 > v1 > v1beta2 > v1beta1 > v1alpha1
-/// > anything else`.
+/// Orders versions as Kubernetes does; larger is preferred:
+/// `v2 > v1 > v1beta2 > v1beta1 > v1alpha1 > anything else`.
 pub(super) fn version_order(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
     let other = (0, 0, 0, std::cmp::Reverse(name.to_owned()));
     let Some(rest) = name.strip_prefix('v') else {

@@ -1,4 +1,4 @@
-//! Validation of HorizontalPodAutoscalers in `autoscaling/v2`.
+//! Validation of `HorizontalPodAutoscaler` in `autoscaling/v2`.
 
 use serde_json::Value;
 

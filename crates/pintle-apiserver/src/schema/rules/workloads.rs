@@ -1,4 +1,4 @@
-//! Validation of workloads: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs.
+//! Validation of workloads: `Deployment`, `ReplicaSet`, `StatefulSet`, `DaemonSet`, `Job` and `CronJob`.
 
 use std::collections::BTreeSet;
 

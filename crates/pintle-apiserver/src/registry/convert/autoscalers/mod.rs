@@ -1,4 +1,4 @@
-//! `autoscaling/v1` over `autoscaling/v2` HorizontalPodAutoscalers.
+//! `autoscaling/v1` over `autoscaling/v2` for `HorizontalPodAutoscaler`.
 //!
 //! `v1` has a single metric, CPU utilization. All other `v2` fields are carried in annotations, as
 //! JSON with `v1` field names, so a client that reads and writes `v1` loses nothing.
