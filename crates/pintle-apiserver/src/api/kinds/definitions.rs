@@ -373,7 +373,7 @@ mod tests {
     fn name_freed_before_a_refusal_is_published_is_assigned() {
         let api = Arc::clone(&ApiServer::builder().build().api);
         let definitions = api.definition_resource().unwrap();
-        let table = definitions.table.unwrap();
+        let collection = definitions.collection.unwrap();
         let definition = |plural: &str, kind: &str| {
             json!({"metadata": {"name": format!("{plural}.example.com"), "uid": plural}, "spec": {
                 "group": "example.com", "scope": "Cluster",
@@ -389,17 +389,17 @@ mod tests {
         };
         let put = Change::Put(Arc::new(definitions.encode(tree)));
         api.store
-            .commit(table, &key_of(None, second), Expect::Absent, put)
+            .commit(collection, &key_of(None, second), Expect::Absent, put)
             .unwrap();
 
         let refused = api.store_names(second);
         let first = key_of(None, "firsts.example.com");
         api.delete_object(&definitions, &first, &DeleteOptions::default())
             .unwrap();
-        assert!(api.store.get(table, &first).is_none());
+        assert!(api.store.get(collection, &first).is_none());
         let again = api.publish_names(second, refused);
         api.settle_names(again.into());
-        let stored = Value::Object(api.store.get(table, second).unwrap().decode());
+        let stored = Value::Object(api.store.get(collection, second).unwrap().decode());
         assert_eq!(
             stored["status"]["acceptedNames"]["shortNames"],
             json!(["s"])
