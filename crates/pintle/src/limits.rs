@@ -1,19 +1,17 @@
-//! How fast a program may ask the API server, as every client-go program has it.
+//! Client-side rate limits, as every client-go program has them.
 //!
-//! Off unless asked for: a server with priority and fairness protects itself better than its
-//! clients can. Where a limit is wanted, [`RateLimit`] is a tower layer for the client;
-//! [`build_limited`](crate::client::build_limited) puts it in its place.
+//! A controller that retries too eagerly can overload an API server. Servers with API priority and
+//! fairness protect themselves better than clients can, so there is no limit unless asked for. Where
+//! one is wanted, [`RateLimit`] is a tower layer for the client;
+//! [`build_limited`](crate::client::build_limited) installs it.
 
 use std::{
-    fmt,
-    num::NonZeroU32,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use futures::future::{BoxFuture, FutureExt};
-use governor::{Quota, RateLimiter, clock, middleware::NoOpMiddleware, state};
 use http::Request;
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -21,28 +19,31 @@ use prometheus_client::{
         family::Family,
         histogram::{Histogram, exponential_buckets},
     },
-    registry::Registry,
 };
 use tokio::{sync::Mutex, time::Instant};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::metrics::{MetricSet, Metrics};
+use crate::{
+    metrics::{Families, MetricSet, Metrics},
+    token_bucket::{Bucket, Quota},
+};
 
-/// Limits the requests of a client: `burst` at once, then so many per second, in the order in which
-/// they came.
+/// Limits the requests of a client to a burst, then a rate, first come, first served.
 ///
-/// Requests travel in lanes, each with the full allowance of its own, so that what must not be late
-/// never waits behind what may be:
+/// Requests are divided into lanes, each with the full allowance, so that urgent requests never wait
+/// behind others:
 ///
 /// | lane | requests | limit |
 /// |---|---|---|
-/// | watches | `?watch=true` | none: one request for hours |
+/// | watches | `?watch=true` | none: one request lasts for hours |
 /// | leases | coordination.k8s.io | its own |
 /// | events | core and events.k8s.io events | its own |
-/// | the rest | everything else | its own |
+/// | rest | everything else | its own |
 ///
-/// A request that is cancelled while it waits takes nothing from those behind it.
+/// A request that is cancelled while it waits consumes nothing. Clones share one allowance, as do
+/// all clients built with one limit.
 ///
+/// # Examples
 /// ```no_run
 /// # fn example(config: kube::Config) -> Result<(), Box<dyn std::error::Error>> {
 /// use kube::client::ClientBuilder;
@@ -53,74 +54,69 @@ use crate::metrics::{MetricSet, Metrics};
 /// # Ok(())
 /// # }
 /// ```
-///
-/// Clones share one allowance, as do all clients built with one limit.
 #[derive(Clone, Debug, Default)]
 pub struct RateLimit {
     lanes: Option<Arc<Lanes>>,
     metrics: LimitMetrics,
 }
 
-/// How long a whole burst may take to come back: the governor counts nanoseconds in 64 bits, and
-/// overflows beyond.
-const LONGEST: Duration = Duration::from_nanos(u64::MAX / 2);
-
-/// A limit that makes no sense.
+/// Why a limit was refused.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidLimit {
-    /// The rate is not finite, or so close to zero that the burst would take centuries to come back.
-    #[error("{0} requests per second is no rate")]
+    /// The rate is not finite, or so low that the burst would take decades to come back.
+    #[error("invalid rate: {0} requests per second")]
     Rate(f64),
-    /// With a burst of zero nothing could ever be sent.
-    #[error("a burst of zero lets nothing through")]
+    /// A burst of zero would never let a request through.
+    #[error("invalid burst: must be at least 1")]
     Burst,
 }
 
 impl RateLimit {
-    /// `qps` requests per second on the long run, `burst` at once after a pause.
+    /// Returns a limit of `qps` requests per second in the long run and `burst` at once.
     ///
-    /// A `qps` of zero or less is no limit. (To client-go less than zero is, and zero means its
-    /// default of 5.)
+    /// A `qps` of zero or less means no limit. Differs from client-go, where zero means its default
+    /// of 5.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the burst is zero, or the rate is not finite or too low to ever refill the burst.
     pub fn new(qps: f64, burst: u32) -> Result<Self, InvalidLimit> {
         if qps <= 0.0 {
             return Ok(Self::unlimited());
         }
-        let burst = NonZeroU32::new(burst).ok_or(InvalidLimit::Burst)?;
+        if burst == 0 {
+            return Err(InvalidLimit::Burst);
+        }
         let period = Duration::try_from_secs_f64(qps.recip()).ok();
         let quota = period
-            .filter(|period| {
-                period
-                    .checked_mul(burst.get())
-                    .is_some_and(|all| all <= LONGEST)
-            })
-            .and_then(Quota::with_period);
-        let quota = quota.ok_or(InvalidLimit::Rate(qps))?.allow_burst(burst);
+            .filter(|period| !period.is_zero())
+            .map(|period| Quota::new(period, burst))
+            .filter(Quota::refills);
+        let quota = quota.ok_or(InvalidLimit::Rate(qps))?;
         Ok(Self {
             lanes: Some(Arc::new(Lanes::new(quota))),
             metrics: LimitMetrics::default(),
         })
     }
 
-    /// Lets everything through at once: what a client does without any layer.
+    /// Returns a limit that lets every request through at once.
     pub fn unlimited() -> Self {
         Self::default()
     }
 
-    /// Where the time requests had to wait is registered.
+    /// Sets where the time that requests wait is registered.
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = metrics.set();
         self
     }
-}
 
-impl RateLimit {
-    /// Waits until a request of `lane` may go. Cancel safe.
+    /// Waits until a request of `lane` may be sent.
     async fn admit(&self, lane: Lane) {
         let lanes = self.lanes.as_deref();
-        if let Some(bucket) = lanes.and_then(|lanes| lanes.of(lane)) {
+        if let Some(limiter) = lanes.and_then(|lanes| lanes.of(lane)) {
             let start = Instant::now();
-            bucket.take().await;
+            limiter.take().await;
             let lane = lane.as_str();
             let waited = self.metrics.waited.get_or_create_owned(&LaneLabel { lane });
             waited.observe(start.elapsed().as_secs_f64());
@@ -131,21 +127,21 @@ impl RateLimit {
 /// The allowances, shared by all clients of one limit.
 #[derive(Debug)]
 struct Lanes {
-    leases: Bucket,
-    events: Bucket,
-    rest: Bucket,
+    leases: Limiter,
+    events: Limiter,
+    rest: Limiter,
 }
 
 impl Lanes {
     fn new(quota: Quota) -> Self {
         Self {
-            leases: Bucket::new(quota),
-            events: Bucket::new(quota),
-            rest: Bucket::new(quota),
+            leases: Limiter::new(quota),
+            events: Limiter::new(quota),
+            rest: Limiter::new(quota),
         }
     }
 
-    fn of(&self, lane: Lane) -> Option<&Bucket> {
+    fn of(&self, lane: Lane) -> Option<&Limiter> {
         match lane {
             Lane::Watches => None,
             Lane::Leases => Some(&self.leases),
@@ -196,63 +192,34 @@ impl Lane {
     }
 }
 
-/// A token bucket on tokio's time whose waiters are served in order.
-struct Bucket {
-    /// Whoever waits for a token holds this; the lock itself is first come, first served.
-    turn: Mutex<()>,
-    limiter: Limiter,
+/// A token bucket whose waiters are served in order.
+#[derive(Debug)]
+struct Limiter {
+    quota: Quota,
+    /// Held by the caller that waits for a token; tokio's mutex queues the others fairly.
+    bucket: Mutex<Bucket>,
 }
 
-type Limiter =
-    RateLimiter<state::NotKeyed, state::InMemoryState, TokioClock, NoOpMiddleware<Duration>>;
-
-impl Bucket {
+impl Limiter {
     fn new(quota: Quota) -> Self {
-        let limiter = Limiter::direct_with_clock(
-            quota,
-            TokioClock {
-                origin: Instant::now(),
-            },
-        );
         Self {
-            turn: Mutex::new(()),
-            limiter,
+            quota,
+            bucket: Mutex::default(),
         }
     }
 
-    /// Waits for a token. Cancel safe: whoever gives up has taken none.
+    /// Waits for a token. Cancel safe: a caller that gives up has taken none.
     async fn take(&self) {
-        let _turn = self.turn.lock().await;
-        while let Err(early) = self.limiter.check() {
-            let wait = early.wait_time_from(clock::Clock::now(self.limiter.clock()));
+        let mut bucket = self.bucket.lock().await;
+        while let Err(wait) = bucket.try_take(self.quota, Instant::now()) {
             tokio::time::sleep(wait).await;
         }
     }
 }
 
-impl fmt::Debug for Bucket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Bucket")
-    }
-}
-
-/// tokio's time, which tests can pause, as the limiter wants it told.
-#[derive(Clone, Debug)]
-struct TokioClock {
-    origin: Instant,
-}
-
-impl clock::Clock for TokioClock {
-    type Instant = Duration;
-
-    fn now(&self) -> Duration {
-        self.origin.elapsed()
-    }
-}
-
 /// How long requests waited for the limit.
 #[derive(Clone, Debug)]
-pub struct LimitMetrics {
+struct LimitMetrics {
     waited: Family<LaneLabel, Histogram>,
 }
 
@@ -271,10 +238,10 @@ impl Default for LimitMetrics {
 }
 
 impl MetricSet for LimitMetrics {
-    fn register(&self, registry: &mut Registry) {
-        registry.register(
+    fn register(&self, families: &mut Families) {
+        families.register(
             "rest_client_rate_limiter_duration_seconds",
-            "How long requests waited for the client's own rate limit",
+            "Time that requests waited for the client-side rate limit",
             self.waited.clone(),
         );
     }
@@ -291,10 +258,9 @@ impl<S> Layer<S> for RateLimit {
     }
 }
 
-/// A client's service that keeps to a [`RateLimit`].
+/// A service that observes a [`RateLimit`].
 ///
-/// The service behind it need not be `Clone`, as a client's is not: calls take turns in starting,
-/// not in running.
+/// The inner service need not be `Clone`: calls take turns in starting, not in running.
 #[derive(Clone, Debug)]
 pub struct RateLimited<S> {
     inner: Arc<Mutex<S>>,
@@ -320,162 +286,12 @@ where
         let (inner, limit) = (Arc::clone(&self.inner), self.limit.clone());
         async move {
             limit.admit(Lane::of(&request)).await;
-            let answer = inner.lock().await.ready().await?.call(request);
-            answer.await
+            let response = inner.lock().await.ready().await?.call(request);
+            response.await
         }
         .boxed()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{convert::Infallible, future::ready};
-
-    use futures::future::join_all;
-    use tokio::time::timeout;
-
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-    const PODS: &str = "/api/v1/namespaces/shop/pods";
-
-    /// Sends `requests` at once; when each was let through, counted from the start.
-    async fn times(limit: &RateLimit, requests: &[&str]) -> Vec<Duration> {
-        let start = Instant::now();
-        let sent = requests.iter().map(|uri| {
-            let service = tower::service_fn(move |_: Request<()>| {
-                ready(Ok::<_, Infallible>(start.elapsed()))
-            });
-            let request = Request::get(*uri).body(()).expect("a request");
-            limit.layer(service).oneshot(request)
-        });
-        join_all(sent)
-            .await
-            .into_iter()
-            .map(|time| time.expect("an answer"))
-            .collect()
-    }
-
-    fn seconds(times: &[Duration]) -> Vec<u64> {
-        times.iter().map(Duration::as_secs).collect()
-    }
-
-    /// Proves limits/burst-and-rate.
-    #[tokio::test(start_paused = true)]
-    async fn a_burst_goes_at_once_and_then_one_by_one_in_order() {
-        let limit = RateLimit::new(0.5, 3).expect("a limit");
-        assert_eq!(
-            seconds(&times(&limit, &[PODS; 6]).await),
-            [0, 0, 0, 2, 4, 6]
-        );
-        tokio::time::sleep(60 * SECOND).await;
-        assert_eq!(
-            seconds(&times(&limit, &[PODS; 4]).await),
-            [0, 0, 0, 2],
-            "full again, not more"
-        );
-    }
-
-    /// Proves limits/burst-and-rate.
-    #[tokio::test(start_paused = true)]
-    async fn who_comes_just_when_a_token_does_waits_behind_those_who_waited() {
-        let limit = RateLimit::new(0.3, 1).expect("a limit");
-        times(&limit, &[PODS]).await;
-        let (start, order) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
-        let come = |name: &'static str, after: Duration| {
-            let (limit, order) = (limit.clone(), Arc::clone(&order));
-            async move {
-                tokio::time::sleep_until(start + after).await;
-                times(&limit, &[PODS]).await;
-                order.lock().await.push(name);
-            }
-        };
-        let late = [3333, 3334].map(|ms| tokio::spawn(come("late", Duration::from_millis(ms))));
-        // Last, so that its timer is the last of those that fire in one instant.
-        let early = tokio::spawn(come("waited", Duration::ZERO));
-        early.await.expect("done");
-        join_all(late).await;
-        assert_eq!(*order.lock().await, ["waited", "late", "late"]);
-    }
-
-    /// Proves limits/lanes.
-    #[tokio::test(start_paused = true)]
-    async fn watches_leases_and_events_do_not_wait_behind_the_rest() {
-        let limit = RateLimit::new(1.0, 1).expect("a limit");
-        let requests = [
-            PODS,
-            PODS,
-            "/api/v1/pods?watch=true&timeoutSeconds=300",
-            "/apis/apps/v1/deployments?allowWatchBookmarks=true&watch=1",
-            "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/me",
-            "/api/v1/namespaces/shop/events",
-            "/apis/events.k8s.io/v1/namespaces/shop/events/e",
-            "/api/v1/namespaces/events/pods",
-        ];
-        assert_eq!(
-            seconds(&times(&limit, &requests).await),
-            [0, 1, 0, 0, 0, 0, 1, 2]
-        );
-    }
-
-    #[test]
-    fn a_lane_is_told_by_the_path() {
-        let lane = |uri: &str| Lane::of(&Request::get(uri).body(()).expect("a request"));
-        assert_eq!(lane("/api/v1/events"), Lane::Events);
-        assert_eq!(lane("/api/v1/namespaces/shop/events/web.1"), Lane::Events);
-        assert_eq!(lane("/apis/events.k8s.io/v1"), Lane::Events);
-        assert_eq!(lane("/api/v1/namespaces/events"), Lane::Rest);
-        assert_eq!(lane("/api/v1/namespaces/shop/pods/events"), Lane::Rest);
-        assert_eq!(lane("/api/v1/pods?watch=false"), Lane::Rest);
-        assert_eq!(lane("/apis/example.org/v1/events"), Lane::Rest);
-    }
-
-    /// Proves limits/burst-and-rate.
-    #[tokio::test(start_paused = true)]
-    async fn who_gives_up_waiting_takes_nothing_from_those_behind() {
-        let limit = RateLimit::new(1.0, 1).expect("a limit");
-        times(&limit, &[PODS]).await;
-        let (gave_up, times) = tokio::join!(
-            timeout(SECOND / 2, times(&limit, &[PODS])),
-            times(&limit, &[PODS, PODS])
-        );
-        assert!(gave_up.is_err());
-        assert_eq!(seconds(&times), [1, 2]);
-    }
-
-    /// Proves limits/burst-and-rate.
-    #[tokio::test(start_paused = true)]
-    async fn no_limit_is_the_default_and_what_a_rate_of_zero_means() {
-        for limit in [
-            RateLimit::default(),
-            RateLimit::new(0.0, 0).expect("no limit"),
-            RateLimit::new(-1.0, 0).expect("no limit"),
-        ] {
-            assert_eq!(seconds(&times(&limit, &[PODS; 50]).await), [0; 50]);
-        }
-    }
-
-    /// Proves limits/burst-and-rate.
-    #[tokio::test]
-    async fn a_limit_that_makes_no_sense_is_not_made() {
-        assert_eq!(RateLimit::new(5.0, 0).err(), Some(InvalidLimit::Burst));
-        for qps in [f64::INFINITY, 1e-300] {
-            assert_eq!(RateLimit::new(qps, 1).err(), Some(InvalidLimit::Rate(qps)));
-        }
-        let slow = 1e-8; // One request in three years.
-        assert!(RateLimit::new(slow, 1).is_ok());
-        let refused = Some(InvalidLimit::Rate(slow));
-        assert_eq!(RateLimit::new(slow, u32::MAX).err(), refused);
-        assert!(RateLimit::new(f64::NAN, 1).is_err());
-    }
-
-    /// Proves limits/burst-and-rate.
-    #[tokio::test(start_paused = true)]
-    async fn the_wait_is_measured() {
-        let metrics = Metrics::new();
-        let limit = RateLimit::new(1.0, 1).expect("a limit").metrics(&metrics);
-        times(&limit, &[PODS, PODS]).await;
-        let name = r#"rest_client_rate_limiter_duration_seconds_count{lane="rest"} 2"#;
-        assert!(metrics.encode().contains(name), "{}", metrics.encode());
-    }
-}
+mod tests;

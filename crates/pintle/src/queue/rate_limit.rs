@@ -34,6 +34,7 @@ use hashbrown::HashMap;
 use tokio::time::Instant;
 
 use super::{Key, sync::Mutex};
+use crate::token_bucket::{Bucket, Quota};
 
 /// Decides how long a failed key waits.
 ///
@@ -271,31 +272,18 @@ impl<T> fmt::Debug for FastSlow<T> {
 /// bucket has no such bound.
 #[derive(Debug)]
 pub struct TokenBucket {
-    /// The time one token takes.
-    every: Duration,
-    /// The time a whole burst takes.
-    burst: Duration,
-    /// When the bucket will be full again.
-    full_at: Mutex<Option<Instant>>,
+    quota: Quota,
+    bucket: Mutex<Bucket>,
 }
 
 impl TokenBucket {
     /// `per_second` tokens a second, at most `burst` saved up; both at least one.
     pub fn new(per_second: u32, burst: u32) -> Self {
-        let every = Duration::from_secs(1) / per_second.max(1);
+        let period = Duration::from_secs(1) / per_second.max(1);
         Self {
-            every,
-            burst: every * burst.max(1),
-            full_at: Mutex::new(None),
+            quota: Quota::new(period, burst.max(1)),
+            bucket: Mutex::new(Bucket::default()),
         }
-    }
-
-    fn reserve(&self, now: Instant) -> Duration {
-        let mut full_at = self.full_at.lock();
-        let owed = full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
-        let owed = (owed + self.every).min(self.burst + MAX_DELAY);
-        *full_at = Some(now + owed);
-        owed.saturating_sub(self.burst)
     }
 }
 
@@ -307,7 +295,9 @@ impl Default for TokenBucket {
 
 impl<T> RateLimiter<T> for TokenBucket {
     fn when(&self, _: &T) -> Duration {
-        self.reserve(Instant::now())
+        self.bucket
+            .lock()
+            .reserve(self.quota, Instant::now(), MAX_DELAY)
     }
 
     fn forget(&self, _: &T) {}

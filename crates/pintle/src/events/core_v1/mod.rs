@@ -1,4 +1,4 @@
-//! Writes occurrences through the correlator to a core/v1 sink, one after the other.
+//! The `core/v1` sink: correlates occurrences and writes them one after the other.
 
 use k8s_openapi::api::core::v1::Event;
 use tokio::time::Instant;
@@ -9,15 +9,15 @@ pub(super) use self::correlator::{key, object_parts, or_empty};
 
 use self::correlator::{Correlator, Write};
 use super::{
-    delivery::{Inbox, Jitter},
+    delivery::{Inbox, Jitter, report},
     sink::{EventSink, SinkError},
 };
 
-/// The task of one core/v1 sink.
+/// The task of one `core/v1` sink.
 ///
-/// It takes an occurrence from its inbox, asks the correlator what to write, and writes it before
-/// it takes the next: so the writes of one event are in order. While the server cannot be reached
-/// it holds, and what does not fit in the inbox is dropped there.
+/// It takes an occurrence from its inbox, asks the correlator what to write, and writes it before it
+/// takes the next one, so the writes of one event are in order. While the server is unreachable it
+/// retries, and occurrences that do not fit into the inbox are dropped.
 #[derive(Debug)]
 pub(super) struct Writer<S> {
     sink: S,
@@ -38,7 +38,7 @@ impl<S: EventSink<Event>> Writer<S> {
         let mut held = 0;
         while let Some(occurrence) = self.inbox.next().await {
             let Some(write) = self.correlator.correlate(&occurrence, Instant::now()) else {
-                self.inbox.patience.counters.filtered.inc();
+                self.inbox.retry.counters.filtered.inc();
                 continue;
             };
             if !self.write(&write).await {
@@ -46,18 +46,18 @@ impl<S: EventSink<Event>> Writer<S> {
                 break;
             }
         }
-        self.inbox.leave(held);
+        self.inbox.abandon(held);
     }
 
-    /// Whether the write came to an end, good or bad, before time was up.
+    /// Writes one event; returns false if shutdown aborted the write.
     async fn write(&mut self, write: &Write) -> bool {
         let Self {
             sink,
-            inbox: Inbox { patience, .. },
+            inbox: Inbox { retry, .. },
             correlator,
         } = self;
-        let counters = &patience.counters;
-        let answer = patience.persist(Jitter::FirstWait, || attempt(sink, write));
+        let counters = &retry.counters;
+        let answer = retry.run(Jitter::FirstDelay, || attempt(sink, write));
         match answer.await {
             None => return false,
             Some(Ok(answer)) => {
@@ -82,7 +82,7 @@ impl<S: EventSink<Event>> Writer<S> {
     }
 }
 
-/// Raises the count of an event that exists; creates one that does not, or not any more.
+/// Patches the count of an existing event; creates the event if it does not exist or is gone.
 async fn attempt(sink: &impl EventSink<Event>, write: &Write) -> Result<Event, SinkError> {
     let metadata = &write.event.metadata;
     if let (Some(patch), Some(namespace), Some(name)) =
@@ -96,13 +96,4 @@ async fn attempt(sink: &impl EventSink<Event>, write: &Write) -> Result<Event, S
     let mut event = write.event.clone();
     event.metadata.resource_version = None;
     sink.create(&event).await
-}
-
-/// Tells the log of an event that was given up: loudly, unless that is part of normal life.
-pub(super) fn report(error: &SinkError, about: Option<&str>, reason: Option<&str>) {
-    if error.is_expected() {
-        tracing::debug!(%error, about, reason, "event not written");
-    } else {
-        tracing::error!(%error, about, reason, "event not written");
-    }
 }
