@@ -1,8 +1,36 @@
-//! One registry for what every stage counts.
+//! Prometheus metrics of every stage, in one registry.
 //!
-//! A stage keeps its metrics in a struct of its own beside its code, a [`MetricSet`]; the registry
-//! makes one instance of each set, whoever asks first. So no stage knows another's metrics, and no
-//! name is registered twice.
+//! Pass one [`Metrics`] to the informers, controllers, queues, event broadcasters and rate limits of
+//! a program, and serve it with [`Probes`](crate::probes::Probes) or through a registry of your own.
+//!
+//! # Names
+//! Metrics that controller-runtime and client-go also have carry their names and labels, so existing
+//! dashboards and alerts work unchanged:
+//!
+//! | metrics | labels | from |
+//! |---|---|---|
+//! | `controller_runtime_reconcile_total` | `controller`, `result` | controllers |
+//! | `controller_runtime_reconcile_{errors,panics,timeouts}_total`, `controller_runtime_terminal_reconcile_errors_total` | `controller` | controllers |
+//! | `controller_runtime_reconcile_time_seconds`, `controller_runtime_active_workers`, `controller_runtime_max_concurrent_reconciles` | `controller` | controllers |
+//! | `workqueue_{depth,adds_total,retries_total,…}` | `name`, `controller` | queues |
+//! | `rest_client_rate_limiter_duration_seconds` | `lane` | rate limits |
+//! | `informer_*` | `name`, `resource` | informers |
+//! | `pintle_reflector_*` | `resource` | reflectors |
+//! | `pintle_events_*` | `sink` | event broadcasters |
+//!
+//! # Joining a registry
+//! `Metrics` is a [`Collector`], so a registry that a program already has can include it:
+//!
+//! ```
+//! use pintle::metrics::Metrics;
+//! use prometheus_client::registry::Registry;
+//!
+//! let metrics = Metrics::new();
+//! let mut registry = Registry::default();
+//! registry.register_collector(Box::new(metrics.clone()));
+//! ```
+//!
+//! The other way round, [`Metrics::with_registry`] serves a program's own metrics beside Pintle's.
 
 use std::{
     any::{Any, TypeId},
@@ -12,78 +40,166 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use prometheus_client::{encoding::text, registry::Registry};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, text},
+    registry::{Metric, Registry, Unit},
+};
 
-/// The metrics of one stage: families that share their counters when cloned.
-pub trait MetricSet: Clone + Default + Send + Sync + 'static {
-    /// Names every family of the set in `registry`. Called once per [`Metrics`].
-    fn register(&self, registry: &mut Registry);
-}
-
-/// A registry of metrics, cheap to clone and shared by every part of a program.
+/// The metrics of a program. Cheap to clone; clones share everything.
 ///
+/// # Examples
 /// ```
-/// use pintle::metrics::{MetricSet, Metrics};
+/// use pintle::metrics::Metrics;
 /// use prometheus_client::{metrics::counter::Counter, registry::Registry};
 ///
-/// #[derive(Clone, Default)]
-/// struct Door {
-///     opened: Counter,
-/// }
+/// let mut registry = Registry::default();
+/// let orders = Counter::<u64>::default();
+/// registry.register("shop_orders", "Orders placed", orders.clone());
 ///
-/// impl MetricSet for Door {
-///     fn register(&self, registry: &mut Registry) {
-///         registry.register("door_opened", "How often the door was opened", self.opened.clone());
-///     }
-/// }
-///
-/// let metrics = Metrics::new();
-/// metrics.set::<Door>().opened.inc();
-/// metrics.set::<Door>().opened.inc();
-/// assert!(metrics.encode().contains("door_opened_total 2"));
+/// let metrics = Metrics::with_registry(registry);
+/// orders.inc();
+/// assert!(metrics.encode().contains("shop_orders_total 1"));
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Metrics {
-    state: Arc<Mutex<State>>,
+    sets: Arc<Mutex<Sets>>,
+    /// The program's own metrics.
+    registry: Arc<Registry>,
 }
 
 #[derive(Default)]
-struct State {
-    registry: Registry,
+struct Sets {
     sets: BTreeMap<TypeId, Box<dyn Any + Send>>,
+    families: Families,
 }
 
 impl Metrics {
-    /// An empty registry.
+    /// Returns an empty set of metrics.
     pub fn new() -> Self {
-        Self::default()
+        Self::with_registry(Registry::default())
     }
 
-    /// The set `S` of this registry; the first call registers it.
-    pub fn set<S: MetricSet>(&self) -> S {
-        let mut state = self.state.lock();
-        let State { registry, sets } = &mut *state;
+    /// Returns metrics that are encoded together with those in `registry`. A prefix or labels of the
+    /// registry apply only to its own metrics.
+    pub fn with_registry(registry: Registry) -> Self {
+        Self {
+            sets: Arc::default(),
+            registry: Arc::new(registry),
+        }
+    }
+
+    /// Returns the set `S`; the first call creates and registers it.
+    pub(crate) fn set<S: MetricSet>(&self) -> S {
+        let mut sets = self.sets.lock();
+        let Sets { sets, families } = &mut *sets;
         let set = sets.entry(TypeId::of::<S>()).or_insert_with(|| {
             let set = S::default();
-            set.register(registry);
+            set.register(families);
             Box::new(set)
         });
         set.downcast_ref::<S>().cloned().unwrap_or_default()
     }
 
-    /// Everything counted so far, in the text format that Prometheus scrapes.
+    /// Encodes all metrics in the text format that Prometheus scrapes.
     pub fn encode(&self) -> String {
+        let mut own = Registry::default();
+        own.register_collector(Box::new(self.clone()));
         let mut out = String::new();
         // Writing to a String cannot fail; a metric that fails to encode leaves what came before.
-        let _ = text::encode(&mut out, &self.state.lock().registry);
+        let _ = text::encode_registry(&mut out, &self.registry);
+        let _ = text::encode(&mut out, &own);
         out
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Encodes Pintle's metrics, without those of a registry passed to [`Metrics::with_registry`].
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let sets = self.sets.lock();
+        let mut families = sets.families.0.iter();
+        families.try_for_each(|family| family.encode(&mut encoder))
     }
 }
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics")
-            .field("sets", &self.state.lock().sets.len())
-            .finish()
+            .field("sets", &self.sets.lock().sets.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The metrics of one stage, which live beside its code: families that share their counters when
+/// cloned. No stage knows the metrics of another, and no name is registered twice.
+pub(crate) trait MetricSet: Clone + Default + Send + Sync + 'static {
+    /// Registers every family of the set. Called once per [`Metrics`].
+    fn register(&self, families: &mut Families);
+}
+
+/// Something a scrape encodes: a family of metrics, or values computed for the scrape.
+pub(crate) trait Encode: Send + Sync + 'static {
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result;
+}
+
+/// What a scrape encodes, in order of registration.
+///
+/// A `Registry` would do, but it cannot be encoded as part of another one.
+#[derive(Default)]
+pub(crate) struct Families(Vec<Box<dyn Encode>>);
+
+impl Families {
+    /// Registers a family under `name`.
+    pub(crate) fn register(&mut self, name: impl Into<String>, help: &str, metric: impl Metric) {
+        self.push(name.into(), help, None, metric);
+    }
+
+    /// Registers a family of durations; `_seconds` is appended to its name.
+    pub(crate) fn register_seconds(
+        &mut self,
+        name: impl Into<String>,
+        help: &str,
+        metric: impl Metric,
+    ) {
+        self.push(name.into(), help, Some(Unit::Seconds), metric);
+    }
+
+    /// Registers values that are computed when they are scraped.
+    pub(crate) fn register_collector(&mut self, collector: impl Encode) {
+        self.0.push(Box::new(collector));
+    }
+
+    fn push(&mut self, name: String, help: &str, unit: Option<Unit>, metric: impl Metric) {
+        self.0.push(Box::new(Family {
+            name,
+            help: format!("{help}."),
+            unit,
+            metric,
+        }));
+    }
+}
+
+struct Family<M> {
+    name: String,
+    help: String,
+    unit: Option<Unit>,
+    metric: M,
+}
+
+impl<M: Metric> Encode for Family<M> {
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        if self.metric.is_empty() {
+            return Ok(());
+        }
+        let kind = self.metric.metric_type();
+        let encoder =
+            encoder.encode_descriptor(&self.name, &self.help, self.unit.as_ref(), kind)?;
+        self.metric.encode(encoder)
     }
 }

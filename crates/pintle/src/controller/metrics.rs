@@ -3,10 +3,9 @@
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::Registry,
 };
 
-use crate::metrics::{MetricSet, Metrics};
+use crate::metrics::{Families, MetricSet, Metrics};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByController {
@@ -59,56 +58,55 @@ impl Default for Set {
 }
 
 impl MetricSet for Set {
-    fn register(&self, registry: &mut Registry) {
-        let registry = registry.sub_registry_with_prefix("controller_runtime");
-        registry.register("reconcile", "Reconciles by result", self.reconciles.clone());
-        registry.register(
-            "reconcile_errors",
+    fn register(&self, families: &mut Families) {
+        families.register("controller_runtime_reconcile", "Reconciles by result", self.reconciles.clone());
+        families.register(
+            "controller_runtime_reconcile_errors",
             "Reconciles that failed",
             self.errors.clone(),
         );
-        registry.register(
-            "terminal_reconcile_errors",
+        families.register(
+            "controller_runtime_terminal_reconcile_errors",
             "Reconciles that failed with a terminal error",
             self.terminal_errors.clone(),
         );
-        registry.register(
-            "reconcile_panics",
+        families.register(
+            "controller_runtime_reconcile_panics",
             "Reconciles that panicked",
             self.panics.clone(),
         );
-        registry.register(
-            "reconcile_timeouts",
+        families.register(
+            "controller_runtime_reconcile_timeouts",
             "Reconciles that exceeded their time limit",
             self.timeouts.clone(),
         );
-        registry.register(
-            "reconcile_time_seconds",
+        families.register(
+            "controller_runtime_reconcile_time_seconds",
             "Duration of reconciles",
             self.seconds.clone(),
         );
-        registry.register(
-            "max_concurrent_reconciles",
+        families.register(
+            "controller_runtime_max_concurrent_reconciles",
             "Workers of the controller",
             self.max_concurrent.clone(),
         );
-        registry.register(
-            "active_workers",
+        families.register(
+            "controller_runtime_active_workers",
             "Workers that are reconciling",
             self.active.clone(),
         );
-        registry.register(
-            "reconcile_parked",
+        families.register(
+            "controller_runtime_reconcile_parked",
             "Keys that waited for a cache to show their own writes",
             self.parked.clone(),
         );
-        registry.register(
-            "reconcile_stale",
+        families.register(
+            "controller_runtime_reconcile_stale",
             "Keys that ran although a cache did not show their own writes in time",
             self.stale.clone(),
         );
-        registry.register(
-            "reconcile_unseen_writes",
+        families.register(
+            "controller_runtime_reconcile_unseen_writes",
             "Keys with writes that a cache does not show yet",
             self.unseen_writes.clone(),
         );

@@ -1,12 +1,11 @@
-//! What becomes of every event, counted per sink.
+//! Metrics of events, by sink.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
-    registry::Registry,
 };
 
-use crate::metrics::MetricSet;
+use crate::metrics::{Families, MetricSet};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct SinkLabel {
@@ -15,12 +14,12 @@ pub(super) struct SinkLabel {
 
 type PerSink = Family<SinkLabel, Counter>;
 
-/// The counters of the event machinery.
+/// The counters of all sinks.
 ///
 /// Every event offered to a sink is counted in `recorded` and ends in exactly one of `written`,
 /// `aggregated`, `filtered`, `dropped` and `failed`.
 #[derive(Clone, Debug, Default)]
-pub struct EventMetrics {
+pub(super) struct EventMetrics {
     recorded: PerSink,
     written: PerSink,
     aggregated: PerSink,
@@ -32,9 +31,9 @@ pub struct EventMetrics {
 }
 
 impl MetricSet for EventMetrics {
-    fn register(&self, registry: &mut Registry) {
+    fn register(&self, families: &mut Families) {
         let mut family = |name: &str, help: &str, metric: &PerSink| {
-            registry.register(format!("pintle_events_{name}"), help, metric.clone());
+            families.register(format!("pintle_events_{name}"), help, metric.clone());
         };
         family("recorded", "Events offered to a sink", &self.recorded);
         family(
@@ -44,24 +43,28 @@ impl MetricSet for EventMetrics {
         );
         family(
             "aggregated",
-            "Events that went into a combined event or a series",
+            "Events merged into a combined event or a series",
             &self.aggregated,
         );
         family(
             "filtered",
-            "Events withheld because their object has too many",
+            "Events withheld because their object had too many",
             &self.filtered,
         );
         family(
             "dropped",
-            "Events lost to a full queue or an early end",
+            "Events lost to a full queue or at shutdown",
             &self.dropped,
         );
-        family("failed", "Events the sink could not take", &self.failed);
-        family("retried", "Writes tried again", &self.retried);
-        registry.register(
+        family(
+            "failed",
+            "Events that the sink failed to write",
+            &self.failed,
+        );
+        family("retried", "Writes that were retried", &self.retried);
+        families.register(
             "pintle_events_refused",
-            "Events without a usable object, or recorded after the end",
+            "Events without a valid object, or recorded after shutdown",
             self.refused.clone(),
         );
     }

@@ -1,15 +1,16 @@
-//! What informers count.
+//! Metrics of informers and their handlers.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicI64, AtomicU64, Ordering},
+    time::Duration,
+};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::Registry,
 };
 
-use crate::metrics::MetricSet;
+use crate::metrics::{Families, MetricSet};
 
 /// The metrics of informers, by resource.
 #[derive(Clone)]
@@ -57,52 +58,52 @@ impl Default for InformerMetrics {
 }
 
 impl MetricSet for InformerMetrics {
-    fn register(&self, registry: &mut Registry) {
-        registry.register(
+    fn register(&self, families: &mut Families) {
+        families.register(
             "informer_queued_items",
-            "Entries that wait between the reflector and the cache",
+            "Entries waiting between the reflector and the cache",
             self.queued.clone(),
         );
-        registry.register(
+        families.register(
             "informer_processing_latency_seconds",
-            "How long it took to apply entries to the cache and hand them to the handlers",
+            "Time to apply entries to the cache and notify the handlers",
             self.latency.clone(),
         );
-        registry.register(
+        families.register(
             "informer_store_resource_version",
-            "The last fifteen digits of the version that the cache shows",
+            "Last fifteen digits of the resourceVersion that the cache shows",
             self.version.clone(),
         );
-        registry.register(
+        families.register(
             "informer_unindexed_objects",
-            "How often an object was left out of an index because its values could not be had",
+            "Objects left out of an index because its values could not be computed",
             self.unindexed.clone(),
         );
-        registry.register(
+        families.register(
             "informer_undecoded_objects",
-            "How often an object could not be decoded on its way into the cache",
+            "Objects that failed to decode on their way into the cache",
             self.undecoded.clone(),
         );
-        registry.register(
+        families.register(
             "informer_handler_waiting_events",
-            "Events that a handler has not been told yet",
+            "Events waiting for a handler",
             self.waiting.clone(),
         );
-        registry.register(
+        families.register(
             "informer_handler_coalesced_events",
-            "Events that were merged into others because a handler was slow",
+            "Events merged into others because a coalescing handler was slow",
             self.coalesced.clone(),
         );
-        registry.register(
+        families.register(
             "informer_handler_panics",
-            "Panics of a handler",
+            "Panics in a handler",
             self.panics.clone(),
         );
     }
 }
 
 impl InformerMetrics {
-    /// The metrics of the informer `name` of `resource`.
+    /// Returns the metrics of the informer `name` of `resource`.
     pub(super) fn stage(&self, name: &str, resource: &str) -> StageMetrics {
         let labels = OfResource {
             name: name.to_owned(),
@@ -140,7 +141,7 @@ impl StageMetrics {
         self.latency.observe(took.as_secs_f64());
     }
 
-    /// A version that is not a number is not shown.
+    /// Publishes a `resourceVersion`, unless it is not a number.
     pub(super) fn reached(&self, version: &str) {
         let last = version.get(version.len().saturating_sub(15)..);
         if let Some(number) = last.and_then(|digits| digits.parse().ok()) {
@@ -156,7 +157,7 @@ impl StageMetrics {
         self.undecoded.reach(total);
     }
 
-    /// The metrics of a handler. Handlers of the same name, or of none, are counted together.
+    /// Returns the metrics of a handler. Handlers with the same name are counted together.
     pub(super) fn handler(&self, handler: &str) -> HandlerMetrics {
         let OfResource { name, resource } = self.labels.clone();
         let labels = OfHandler {
@@ -173,7 +174,7 @@ impl StageMetrics {
     }
 }
 
-/// This informer's share of a counter that other informers of the same labels count into.
+/// This informer's share of a counter that informers with the same labels have in common.
 struct Tally {
     counter: Counter,
     shown: AtomicU64,
@@ -187,7 +188,7 @@ impl Tally {
         }
     }
 
-    /// Shows that this informer has counted up to `total`.
+    /// Raises this informer's share to `total`.
     fn reach(&self, total: u64) {
         let before = self.shown.swap(total, Ordering::Relaxed);
         if total > before {
@@ -217,7 +218,7 @@ impl HandlerMetrics {
         }
     }
 
-    /// How many events wait.
+    /// Returns the number of waiting events.
     pub(super) fn shown(&self) -> i64 {
         self.shown.load(Ordering::Relaxed)
     }

@@ -43,7 +43,7 @@ impl<T: Key> WorkQueue<T> {
     ///     .metrics(&metrics)
     ///     .build();
     /// queue.add("default/a".to_owned());
-    /// assert!(metrics.encode().contains(r#"workqueue_depth{name="foos"} 1"#));
+    /// assert!(metrics.encode().contains(r#"workqueue_depth{name="foos",controller="foos"} 1"#));
     /// ```
     pub fn builder(name: &str) -> Builder<T> {
         Builder {

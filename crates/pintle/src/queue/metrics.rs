@@ -11,14 +11,12 @@ use std::{
 };
 
 use prometheus_client::{
-    collector::Collector,
     encoding::{DescriptorEncoder, NoLabelSet},
     metrics::MetricType,
-    registry::Registry,
 };
 
 use super::{state::Tick, sync::Mutex};
-use crate::metrics::MetricSet;
+use crate::metrics::{Encode, Families, MetricSet};
 
 /// Upper bounds of the histograms: 10 ns, 100 ns, … 10 s.
 const BUCKETS: usize = 10;
@@ -209,13 +207,13 @@ impl QueueMetrics {
 }
 
 impl MetricSet for QueueMetrics {
-    fn register(&self, registry: &mut Registry) {
-        registry.register_collector(Box::new(self.clone()));
+    fn register(&self, families: &mut Families) {
+        families.register_collector(self.clone());
     }
 }
 
-impl Collector for QueueMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+impl Encode for QueueMetrics {
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let readings = self.readings();
         if readings.is_empty() {
             return Ok(());
@@ -224,7 +222,7 @@ impl Collector for QueueMetrics {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (name, reading) in &readings {
                 family
-                    .encode_family(&[("name", &**name)])?
+                    .encode_family(&labels(name))?
                     .encode_gauge(&value(reading))?;
             }
             fmt::Result::Ok(())
@@ -249,7 +247,7 @@ impl Collector for QueueMetrics {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             for (name, reading) in &readings {
                 family
-                    .encode_family(&[("name", &**name)])?
+                    .encode_family(&labels(name))?
                     .encode_counter::<NoLabelSet, _, f64>(&value(&reading.stats), None)?;
             }
             fmt::Result::Ok(())
@@ -272,7 +270,7 @@ impl Collector for QueueMetrics {
             for (name, reading) in &readings {
                 let durations = value(&reading.stats);
                 family
-                    .encode_family(&[("name", &**name)])?
+                    .encode_family(&labels(name))?
                     .encode_histogram::<NoLabelSet>(
                         durations.sum,
                         durations.counts.iter().sum(),
@@ -299,6 +297,11 @@ impl fmt::Debug for QueueMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("QueueMetrics")
     }
+}
+
+/// controller-runtime labels every queue with both.
+fn labels(name: &str) -> [(&str, &str); 2] {
+    [("name", name), ("controller", name)]
 }
 
 #[allow(

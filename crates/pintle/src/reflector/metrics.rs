@@ -8,10 +8,9 @@ use prometheus_client::{
         gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
-    registry::{Registry, Unit},
 };
 
-use crate::metrics::MetricSet;
+use crate::metrics::{Families, MetricSet};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Labels {
@@ -61,49 +60,54 @@ impl Default for ReflectorMetrics {
 }
 
 impl MetricSet for ReflectorMetrics {
-    fn register(&self, registry: &mut Registry) {
-        let registry = registry.sub_registry_with_prefix("pintle_reflector");
-        registry.register("lists", "Complete lists read", self.lists.clone());
-        registry.register_with_unit(
-            "list_duration",
+    fn register(&self, families: &mut Families) {
+        families.register(
+            "pintle_reflector_lists",
+            "Complete lists read",
+            self.lists.clone(),
+        );
+        families.register_seconds(
+            "pintle_reflector_list_duration",
             "How long complete lists took",
-            Unit::Seconds,
             self.list_duration.clone(),
         );
-        registry.register(
-            "items_per_list",
+        families.register(
+            "pintle_reflector_items_per_list",
             "Objects in a complete list",
             self.items_per_list.clone(),
         );
-        registry.register("watches", "Watches opened", self.watches.clone());
-        registry.register(
-            "short_watches",
+        families.register(
+            "pintle_reflector_watches",
+            "Watches opened",
+            self.watches.clone(),
+        );
+        families.register(
+            "pintle_reflector_short_watches",
             "Watches closed within a second that had told nothing",
             self.short_watches.clone(),
         );
-        registry.register(
-            "silent_watches",
+        families.register(
+            "pintle_reflector_silent_watches",
             "Watches given up because they went silent",
             self.silent_watches.clone(),
         );
-        registry.register_with_unit(
-            "watch_duration",
+        families.register_seconds(
+            "pintle_reflector_watch_duration",
             "How long watches stayed open",
-            Unit::Seconds,
             self.watch_duration.clone(),
         );
-        registry.register(
-            "failures",
+        families.register(
+            "pintle_reflector_failures",
             "Failures that cost a wait",
             self.failures.clone(),
         );
-        registry.register(
-            "unreadable_objects",
+        families.register(
+            "pintle_reflector_unreadable_objects",
             "Objects that came but could not be read",
             self.unreadable.clone(),
         );
-        registry.register(
-            "last_resource_version",
+        families.register(
+            "pintle_reflector_last_resource_version",
             "The last resource version seen, where it is a number",
             self.last_resource_version.clone(),
         );

@@ -19,7 +19,12 @@ fn line(metrics: &Metrics, begins: &str) -> Option<String> {
 async fn a_scrape_shows_what_operators_look_for() {
     let metrics = Metrics::new();
     let queue = WorkQueue::builder("foos").metrics(&metrics).build();
-    let value = |name: &str| line(&metrics, &format!("workqueue_{name}{{name=\"foos\"}}"));
+    let value = |name: &str| {
+        line(
+            &metrics,
+            &format!("workqueue_{name}{{name=\"foos\",controller=\"foos\"}}"),
+        )
+    };
     queue.add("a");
     queue.add("a");
     queue.add("b");
@@ -52,9 +57,11 @@ async fn a_scrape_shows_what_operators_look_for() {
     assert_eq!(value("undecided_total").as_deref(), Some("1"));
     assert_eq!(value("retries_total").as_deref(), Some("2"));
     assert_eq!(value("unfinished_work_seconds").as_deref(), Some("0.0"));
-    let bucket = r#"workqueue_work_duration_seconds_bucket{le="1.0",name="foos"}"#;
+    let bucket =
+        r#"workqueue_work_duration_seconds_bucket{le="1.0",name="foos",controller="foos"}"#;
     assert_eq!(line(&metrics, bucket).as_deref(), Some("1"));
-    let smallest = r#"workqueue_work_duration_seconds_bucket{le="1e-8",name="foos"}"#;
+    let smallest =
+        r#"workqueue_work_duration_seconds_bucket{le="1e-8",name="foos",controller="foos"}"#;
     assert_eq!(line(&metrics, smallest).as_deref(), Some("0"));
     sleep(ms(5000)).await;
     assert_eq!(
@@ -82,11 +89,19 @@ async fn queues_of_one_name_are_added_up() {
     two.add("a");
     other.add("a");
     assert_eq!(
-        line(&metrics, r#"workqueue_depth{name="foos"}"#).as_deref(),
+        line(
+            &metrics,
+            r#"workqueue_depth{name="foos",controller="foos"}"#
+        )
+        .as_deref(),
         Some("2.0")
     );
     assert_eq!(
-        line(&metrics, r#"workqueue_depth{name="bars"}"#).as_deref(),
+        line(
+            &metrics,
+            r#"workqueue_depth{name="bars",controller="bars"}"#
+        )
+        .as_deref(),
         Some("1.0")
     );
     assert_eq!(
@@ -99,7 +114,12 @@ async fn queues_of_one_name_are_added_up() {
 #[tokio::test(start_paused = true)]
 async fn what_queues_of_one_name_did_is_added_up_whether_they_live_or_not() {
     let metrics = Metrics::new();
-    let value = |name: &str| line(&metrics, &format!("workqueue_{name}{{name=\"foos\"}}"));
+    let value = |name: &str| {
+        line(
+            &metrics,
+            &format!("workqueue_{name}{{name=\"foos\",controller=\"foos\"}}"),
+        )
+    };
     let ended = WorkQueue::builder("foos").metrics(&metrics).build();
     let one = WorkQueue::builder("foos").metrics(&metrics).build();
     let two = WorkQueue::builder("foos").metrics(&metrics).build();
@@ -158,8 +178,9 @@ async fn each_duration_is_in_the_buckets_it_is_not_longer_than() {
         ("10.0", "4"),
         ("+Inf", "6"),
     ] {
-        let bucket =
-            format!("workqueue_work_duration_seconds_bucket{{le=\"{bound}\",name=\"foos\"}}");
+        let bucket = format!(
+            "workqueue_work_duration_seconds_bucket{{le=\"{bound}\",name=\"foos\",controller=\"foos\"}}"
+        );
         assert_eq!(
             line(&metrics, &bucket).as_deref(),
             Some(expected),
@@ -178,7 +199,10 @@ fn a_queue_that_ended_is_remembered_by_what_it_counted_alone() {
     }
     let _living = [build(), build()];
     assert_eq!(metrics.set::<QueueMetrics>().live(), 2);
-    let adds = line(&metrics, r#"workqueue_adds_total{name="foos"}"#);
+    let adds = line(
+        &metrics,
+        r#"workqueue_adds_total{name="foos",controller="foos"}"#,
+    );
     assert_eq!(adds.as_deref(), Some("100"));
 }
 

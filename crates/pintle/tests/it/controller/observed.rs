@@ -63,7 +63,7 @@ async fn metrics_have_controller_runtime_names() {
         r#"controller_runtime_reconcile_time_seconds_count{controller="maps"} 7"#,
         r#"controller_runtime_max_concurrent_reconciles{controller="maps"} 3"#,
         r#"controller_runtime_active_workers{controller="maps"} 0"#,
-        r#"workqueue_adds_total{name="maps"} 7"#,
+        r#"workqueue_adds_total{name="maps",controller="maps"} 7"#,
     ] {
         assert!(text.contains(line), "{line} in\n{text}");
     }
