@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, client::Body};
 use pintle::{
     cache::{Lister, ObjectKey, Reader},
-    informer::{Backlog, Event, Registration, SharedInformer},
+    informer::{Event, Registration, SharedInformer},
     source::{KubeSource, Scope},
 };
 use serde_json::{Map, json};
@@ -91,8 +91,7 @@ impl Follower {
             .iter()
             .map(|told| {
                 let told = Arc::clone(told);
-                let handler = pods.handler().backlog(Backlog::Lossless);
-                handler.on_event(move |event| told.handle(&event))
+                pods.on_event(move |event| told.handle(&event))
             })
             .collect();
         let lister = pods.lister();

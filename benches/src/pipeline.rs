@@ -7,7 +7,7 @@ use futures::stream;
 use k8s_openapi::api::core::v1::Pod;
 use pintle::{
     cache::{Object, Reader},
-    informer::{Backlog, SharedInformer},
+    informer::SharedInformer,
     source::{ListOptions, ListWatch, Page, RawItem, SourceError, WatchEvent},
 };
 use serde_json::Map;
@@ -79,8 +79,7 @@ pub(crate) async fn pipeline(flags: &Flags) -> Result<Outcome> {
         .iter()
         .map(|told| {
             let told = Arc::clone(told);
-            let handler = pods.handler().backlog(Backlog::Lossless);
-            handler.on_event(move |event| told.handle(&event))
+            pods.on_event(move |event| told.handle(&event))
         })
         .collect();
     let reader = Reader::<Pod>::new();

@@ -17,7 +17,7 @@ use kube::{Client, client::Body};
 use pintle::{
     cache::{Object, Reader},
     delta_fifo::DeltaFifo,
-    informer::{Backlog, Registration, SharedInformer},
+    informer::{Registration, SharedInformer},
     source::{KubeSource, ListOptions, ListWatch, Page, RawItem, Scope, SourceError, WatchEvent},
 };
 use tokio_util::sync::CancellationToken;
@@ -96,8 +96,7 @@ impl Follower {
         let handled = Arc::new(Counter::default());
         let handlers = (0..handlers).map(|_| {
             let handled = Arc::clone(&handled);
-            let handler = pods.handler().backlog(Backlog::Lossless);
-            handler.on_event(move |event| {
+            pods.on_event(move |event| {
                 black_box(event.key());
                 handled.one();
             })

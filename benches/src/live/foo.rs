@@ -170,7 +170,7 @@ async fn watch(
     let foos = SharedInformer::<DynamicObject>::new(source);
     let told = tell.clone();
     let on_foo = foos.on_event(move |event| {
-        let Some(object) = event.object() else { return };
+        let object = event.object();
         let foo: Option<Value> = serde_json::from_slice(object.bytes()).ok();
         if foo.is_some_and(|foo| foo["status"]["availableReplicas"].is_number()) {
             let _ = told.send(Seen::Status(object.key().name().to_owned()));

@@ -16,7 +16,7 @@ use pintle::{
     client::describe,
     clock::Clock,
     events::{EventRecorder, EventType},
-    informer::{Backlog, Event, InformerFactory, Registration},
+    informer::{Event, InformerFactory, Registration},
     queue::{Item, WorkQueue},
     repeats::Repeats,
 };
@@ -130,10 +130,7 @@ impl Controller {
         });
 
         let enqueue = queue.clone();
-        // Every event counts: `sync` reads the cache, which is ahead of the events, and may have
-        // acted on a Deployment whose coming and going would otherwise cancel each other.
-        let every_event = deployments.handler().backlog(Backlog::Lossless);
-        let on_deployment = every_event.on_event(move |event| match event {
+        let on_deployment = deployments.on_event(move |event| match event {
             Event::Added { object, .. } => enqueue_owner(&enqueue, &object),
             // A resync tells what we know already.
             Event::Updated { old, new } if old.resource_version() == new.resource_version() => {}
@@ -141,11 +138,7 @@ impl Controller {
                 enqueue_owner(&enqueue, &old);
                 enqueue_owner(&enqueue, &new);
             }
-            Event::Deleted(deleted) => {
-                if let Some(last) = &deleted.last {
-                    enqueue_owner(&enqueue, last);
-                }
-            }
+            Event::Deleted(deleted) => enqueue_owner(&enqueue, &deleted.last),
         });
 
         Ok(Self {

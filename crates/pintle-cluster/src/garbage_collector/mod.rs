@@ -255,10 +255,7 @@ impl Collector {
                     let identity = Identity::of(&resource.api_version, &resource.kind, &meta);
                     collector.graph.lock().observe(identity, &meta)
                 }
-                Event::Deleted(deleted) => {
-                    let Some(last) = deleted.last else { return };
-                    collector.graph.lock().forget(last.uid())
-                }
+                Event::Deleted(deleted) => collector.graph.lock().forget(deleted.last.uid()),
             };
             collector.look_at(work);
             if defines_kinds {

@@ -139,11 +139,7 @@ pub(crate) async fn run(
                     state.note(object.uid(), &pod);
                 }
             }
-            Event::Deleted(deleted) => {
-                if let Some(last) = deleted.last {
-                    state.forget(last.uid());
-                }
-            }
+            Event::Deleted(deleted) => state.forget(deleted.last.uid()),
         }
     });
     let recorder = environment.events.recorder("default-scheduler");

@@ -35,7 +35,7 @@ use std::{
 use k8s_openapi::api::core::v1::Pod;
 use pintle::{
     cache::{Indexer, Lister, Reader, Selector},
-    informer::{Backlog, Registration, SharedInformer},
+    informer::{Registration, SharedInformer},
     source::{KubeSource, Scope},
 };
 use tokio::{runtime::Builder, sync::Notify};
@@ -140,12 +140,10 @@ impl Follower {
         let told = Arc::new(Told::default());
         let handlers = (0..handlers).map(|_| {
             let told = Arc::clone(&told);
-            pods.handler()
-                .backlog(Backlog::Lossless)
-                .on_event(move |event| {
-                    black_box(event.key());
-                    told.one();
-                })
+            pods.on_event(move |event| {
+                black_box(event.key());
+                told.one();
+            })
         });
         let handlers = handlers.collect();
         let lister = pods.lister();

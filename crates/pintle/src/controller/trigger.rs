@@ -12,7 +12,7 @@ use kube::Resource;
 use super::Predicate;
 use crate::{
     cache::{Kind, Object, ObjectKey, OwnerRef},
-    informer::{Backlog, Event, Registration, SharedInformer},
+    informer::{Event, Registration, SharedInformer},
     queue::{Priority, WorkQueue},
     source::Home,
 };
@@ -38,9 +38,7 @@ pub(super) fn enqueue<K: Kind>(
         })
     };
     let name = queue.name().to_owned();
-    // The queue drops duplicates itself. Coalescing here could lose the one event that matters: a
-    // reconcile reads the cache, which is ahead of this handler.
-    let handler = informer.handler().name(name).backlog(Backlog::Lossless);
+    let handler = informer.handler().name(name);
     handler.on_event(move |event| {
         let mut keys = Vec::new();
         let mut map = |key: &ObjectKey, object: Option<&Object<K>>| {
@@ -67,7 +65,7 @@ pub(super) fn enqueue<K: Kind>(
                     priority = Priority::LOW;
                 }
             }
-            Event::Deleted(deleted) => map(&deleted.key, deleted.last.as_ref()),
+            Event::Deleted(deleted) => map(&deleted.key, Some(&deleted.last)),
         }
         keys.sort_unstable();
         keys.dedup();

@@ -1,4 +1,4 @@
-//! The settings of an informer.
+//! Building an informer of one source.
 
 use std::{
     fmt,
@@ -13,8 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     metrics::InformerMetrics,
     processor::Processor,
-    shared_informer::{Runner, SharedInformer},
-    usage::Usage,
+    shared_informer::{Runner, SharedInformer, Usage},
 };
 use crate::{
     cache::Indexer,
@@ -26,14 +25,14 @@ use crate::{
     source::ListWatch,
 };
 
-/// Starts the reflector with a resync period.
+/// Starts the reflector with the given resync period.
 pub(super) type Start =
     Box<dyn FnOnce(Option<Duration>, CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
 type Tune<K, L> =
     Box<dyn FnOnce(Reflector<K, L, DeltaFifo<K>>) -> Reflector<K, L, DeltaFifo<K>> + Send>;
 
-/// An informer that is about to be made.
+/// Configures an informer; see [`SharedInformer::builder`].
 ///
 /// ```no_run
 /// # fn example(client: kube::Client) {
@@ -52,7 +51,7 @@ type Tune<K, L> =
 ///     .build();
 /// # }
 /// ```
-#[must_use = "an informer is made by build"]
+#[must_use = "an informer is built by `build`"]
 pub struct InformerBuilder<K: Kind, L: ListWatch> {
     source: L,
     reader: Reader<K>,
@@ -76,39 +75,38 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
         }
     }
 
-    /// How objects are read: with a transform, with `managedFields`, decoded at once.
+    /// Sets how objects are read: with a transform, with `managedFields`, decoded eagerly.
     pub fn reader(mut self, reader: Reader<K>) -> Self {
         self.reader = reader;
         self
     }
 
-    /// How often handlers are told everything once more, unless they ask otherwise. At least a
-    /// second; never, if not set or zero, and then no handler can ask for it.
+    /// Sets how often every object is delivered again to handlers that set no period of their own.
+    /// At least a second. Unset or zero means never, and then no handler can ask for a resync.
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = Some(period);
         self
     }
 
-    /// A name that tells this informer from others of the same resource in metrics.
+    /// Sets the name that distinguishes this informer from others of the same resource in metrics.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Where to count.
+    /// Sets where metrics are registered.
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self
     }
 
-    /// Where the jitter of retries comes from; real entropy unless said otherwise. Informers with
-    /// the same seed retry at the same instants.
+    /// Sets the source of retry jitter. Informers with the same seed retry at the same instants.
     pub fn rng(mut self, rng: Rng) -> Self {
         self.rng = Some(rng);
         self
     }
 
-    /// Changes the settings of the reflector: its back-off, its paging, its patience.
+    /// Changes the settings of the reflector: its back-off, paging and timeouts.
     pub fn reflector<F>(mut self, tune: F) -> Self
     where
         F: FnOnce(Reflector<K, L, DeltaFifo<K>>) -> Reflector<K, L, DeltaFifo<K>> + Send + 'static,
@@ -117,7 +115,7 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
         self
     }
 
-    /// Makes the informer. It does nothing until it runs.
+    /// Builds the informer. It does nothing until it runs.
     pub fn build(self) -> SharedInformer<K> {
         let Self {
             source,

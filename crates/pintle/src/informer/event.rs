@@ -1,4 +1,4 @@
-//! What a handler is told.
+//! The events that handlers receive.
 
 use crate::object::{Object, ObjectKey};
 
@@ -9,49 +9,49 @@ use crate::object::{Object, ObjectKey};
 ///
 /// fn describe<K>(event: &Event<K>) -> String {
 ///     match event {
-///         Event::Added { object, initial: true } => format!("{} is there", object.key()),
-///         Event::Added { object, .. } => format!("{} is new", object.key()),
+///         Event::Added { object, initial: true } => format!("{} exists", object.key()),
+///         Event::Added { object, .. } => format!("{} was created", object.key()),
 ///         Event::Updated { new, .. } => format!("{} changed", new.key()),
-///         Event::Deleted(deleted) => format!("{} is gone", deleted.key),
+///         Event::Deleted(deleted) => format!("{} was deleted", deleted.key),
 ///     }
 /// }
 /// ```
 #[derive(Debug)]
 pub enum Event<K> {
-    /// An object is in the cache that was not there before.
+    /// An object entered the cache.
     Added {
         /// The object.
         object: Object<K>,
-        /// Whether it was there before the handler was: part of the first list, or replayed to a
-        /// handler that came later.
+        /// Whether the object existed before the handler: it was part of the first list, or was
+        /// replayed to a handler that registered later.
         initial: bool,
     },
-    /// An object changed, or is told once more: then both versions are equal.
+    /// An object changed, or a resync delivers it again; then both states are the same.
     Updated {
-        /// What was last told.
+        /// The state delivered before.
         old: Object<K>,
-        /// What the cache shows.
+        /// The state that replaced it in the cache.
         new: Object<K>,
     },
-    /// An object is no longer in the cache.
+    /// An object left the cache.
     Deleted(Deleted<K>),
 }
 
-/// A deletion. It always says which object, and never hides how much is known.
+/// A deletion.
 #[derive(Debug)]
 pub struct Deleted<K> {
     /// The object's key.
     pub key: ObjectKey,
-    /// The last state known of it.
-    pub last: Option<Object<K>>,
-    /// Whether `last` is the state in which it was deleted. If not, the deletion was missed, for
-    /// instance while the watch was broken, and `last` is what the cache had: client-go's
-    /// `DeletedFinalStateUnknown`.
+    /// The last known state of the object.
+    pub last: Object<K>,
+    /// Whether `last` is the state in which the object was deleted. If not, the deletion was
+    /// missed, for example while the watch was broken, and `last` is what the cache held: client-go
+    /// calls this `DeletedFinalStateUnknown`.
     pub exact: bool,
 }
 
 impl<K> Event<K> {
-    /// The key of the object that the event is about.
+    /// Returns the key of the object that the event is about.
     pub fn key(&self) -> &ObjectKey {
         match self {
             Self::Added { object, .. } => object.key(),
@@ -60,16 +60,17 @@ impl<K> Event<K> {
         }
     }
 
-    /// The object as the event leaves it: of a deletion, the last state known.
-    pub fn object(&self) -> Option<&Object<K>> {
+    /// Returns the object after the change; for a deletion, its last known state.
+    pub fn object(&self) -> &Object<K> {
         match self {
-            Self::Added { object, .. } => Some(object),
-            Self::Updated { new, .. } => Some(new),
-            Self::Deleted(deleted) => deleted.last.as_ref(),
+            Self::Added { object, .. } => object,
+            Self::Updated { new, .. } => new,
+            Self::Deleted(deleted) => &deleted.last,
         }
     }
 
-    /// Whether the event says nothing new: a resync, or an unchanged object of a relist.
+    /// Returns whether the event carries no change: a resync, or an object that a relist found
+    /// unchanged.
     pub fn is_resync(&self) -> bool {
         match self {
             Self::Updated { old, new } => {
@@ -81,9 +82,29 @@ impl<K> Event<K> {
         }
     }
 
-    /// Whether the event belongs to what was there before the handler.
+    /// Returns whether the event is an initial addition.
     pub(super) fn is_initial(&self) -> bool {
         matches!(self, Self::Added { initial: true, .. })
+    }
+}
+
+impl<K> Deleted<K> {
+    /// A deletion whose final state is known.
+    pub(super) fn exact(last: Object<K>) -> Self {
+        Self {
+            key: last.key().clone(),
+            last,
+            exact: true,
+        }
+    }
+
+    /// A deletion that was missed; `last` is what the cache held.
+    pub(super) fn missed(last: Object<K>) -> Self {
+        Self {
+            key: last.key().clone(),
+            last,
+            exact: false,
+        }
     }
 }
 

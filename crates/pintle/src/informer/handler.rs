@@ -1,4 +1,4 @@
-//! One handler: its buffer, its progress, and the loop that feeds it.
+//! One handler: its buffer, its progress, its filter, and the loop that calls it.
 
 use std::{
     fmt,
@@ -9,28 +9,28 @@ use std::{
 };
 
 use futures::task::AtomicWaker;
+use hashbrown::HashSet;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    buffer::{Backlog, Buffer},
-    event::Event,
-    filter::Filter,
+    buffer::Buffer,
+    event::{Deleted, Event},
     metrics::HandlerMetrics,
 };
 use crate::{
     clock,
-    object::panic_message,
+    object::{Object, ObjectKey, panic_message},
     sync::{self, Mutex},
 };
 
-/// An event on its way to all handlers, with what each of them would have to find out.
-pub(super) struct Told<K> {
+/// An event on its way to all handlers, with what each of them would otherwise have to compute.
+pub(super) struct Notification<K> {
     pub(super) event: Event<K>,
-    /// It says nothing new, so only handlers that asked to be told again hear it.
+    /// Whether the event carries no change, so that only handlers that asked for a resync get it.
     pub(super) resync: bool,
 }
 
-impl<K> From<Event<K>> for Told<K> {
+impl<K> From<Event<K>> for Notification<K> {
     fn from(event: Event<K>) -> Self {
         let resync = event.is_resync();
         Self { event, resync }
@@ -46,9 +46,9 @@ pub(super) struct Progress {
 
 /// A handler as the informer sees it.
 ///
-/// It is open until it is removed or the informer stops; closed, it takes nothing and hands out
-/// nothing, and it has ended when its last call is over. It has synced when the informer has told
-/// it everything that was there, and it has returned from all of that.
+/// A handler is open until it is removed or the informer stops. Closed, it accepts and hands out
+/// nothing, and it has ended once its last call has returned. It has synced once the informer has
+/// delivered every initial object and the handler has returned from all of them.
 pub(super) struct Handler<K> {
     pub(super) name: String,
     state: Mutex<State<K>>,
@@ -60,33 +60,33 @@ pub(super) struct Handler<K> {
 struct State<K> {
     buffer: Buffer<K>,
     closed: bool,
-    /// Everything that was there is in the buffer or was taken out of it.
-    told_initial: bool,
-    /// The event being handled is one of those.
+    /// Whether every initial object is in the buffer or was taken out of it.
+    initial_delivered: bool,
+    /// Whether the event being handled is an initial one.
     handling_initial: bool,
     resync: Resync,
     panics: u64,
 }
 
-/// When a handler wants to be told everything once more.
+/// When a handler wants everything delivered again.
 pub(super) struct Resync {
     pub(super) period: Option<Duration>,
     pub(super) next: Instant,
-    /// Whether events that say nothing new are for it. So at first, until a check says otherwise.
+    /// Whether the handler gets events without a change. True until the first check.
     pub(super) syncing: bool,
 }
 
 impl<K> Handler<K> {
     pub(super) fn new(
         name: String,
-        backlog: Backlog,
+        coalesce_beyond: Option<usize>,
         resync: Resync,
         metrics: HandlerMetrics,
     ) -> Self {
         let state = State {
-            buffer: Buffer::new(backlog),
+            buffer: Buffer::new(coalesce_beyond),
             closed: false,
-            told_initial: false,
+            initial_delivered: false,
             handling_initial: false,
             resync,
             panics: 0,
@@ -100,8 +100,8 @@ impl<K> Handler<K> {
         }
     }
 
-    /// Takes events in; those that say nothing new only if the handler is to hear them.
-    pub(super) fn tell<'a>(&self, events: impl Iterator<Item = &'a Told<K>>)
+    /// Buffers events; those without a change only if the handler is due for a resync.
+    pub(super) fn notify<'a>(&self, events: impl Iterator<Item = &'a Notification<K>>)
     where
         K: 'a,
     {
@@ -111,27 +111,27 @@ impl<K> Handler<K> {
                 return;
             }
             let merged = state.buffer.coalesced();
-            for told in events {
-                if !told.resync || state.resync.syncing {
-                    state.buffer.push(told.event.clone());
+            for notification in events {
+                if !notification.resync || state.resync.syncing {
+                    state.buffer.push(notification.event.clone());
                 }
             }
             self.metrics
                 .waiting(state.buffer.len(), state.buffer.coalesced() - merged);
-            self.settle(&state);
+            self.update_synced(&state);
         }
         sync::turn();
         self.waker.wake();
     }
 
-    /// Notes that everything that was there has been told.
-    pub(super) fn told_initial(&self) {
+    /// Records that every initial object has been buffered.
+    pub(super) fn initial_delivered(&self) {
         let mut state = self.state.lock();
-        state.told_initial = true;
-        self.settle(&state);
+        state.initial_delivered = true;
+        self.update_synced(&state);
     }
 
-    /// Whether the handler is due to be told everything again at `now`, and from then on syncing.
+    /// Returns whether the handler is due for a resync at `now`, and schedules the next one.
     pub(super) fn check_resync(&self, now: Instant, tolerance: Duration) -> bool {
         let resync = &mut self.state.lock().resync;
         let soon = clock::after(now, tolerance);
@@ -149,13 +149,12 @@ impl<K> Handler<K> {
         resync.period = adjust(resync.period);
     }
 
-    /// Takes nothing and hands out nothing from now on.
+    /// Drops the waiting events; from now on the handler accepts and hands out nothing.
     pub(super) fn close(&self) {
         let dropped = {
             let mut state = self.state.lock();
             state.closed = true;
-            let backlog = Backlog::Lossless;
-            std::mem::replace(&mut state.buffer, Buffer::new(backlog))
+            std::mem::replace(&mut state.buffer, Buffer::new(None))
         };
         self.metrics.waiting(0, 0);
         drop(dropped);
@@ -163,18 +162,19 @@ impl<K> Handler<K> {
         self.waker.wake();
     }
 
-    /// Says that the last call is over.
+    /// Closes the handler and reports that its last call has returned.
     pub(super) fn end(&self) {
         self.close();
         self.progress.send_modify(|progress| progress.ended = true);
     }
 
-    /// The next event; none when closed. Asking says that the event before it was handled.
+    /// Polls for the next event; ready with none once the handler is closed. Polling means that the
+    /// previous event has been handled.
     pub(super) fn poll_next(&self, context: &mut Context<'_>) -> Poll<Option<Event<K>>> {
         self.waker.register(context.waker());
         let mut state = self.state.lock();
         if std::mem::take(&mut state.handling_initial) {
-            self.settle(&state);
+            self.update_synced(&state);
         }
         if state.closed {
             return Poll::Ready(None);
@@ -187,8 +187,9 @@ impl<K> Handler<K> {
         Poll::Ready(Some(event))
     }
 
-    fn settle(&self, state: &State<K>) {
-        let done = state.told_initial && !state.handling_initial && state.buffer.initial() == 0;
+    fn update_synced(&self, state: &State<K>) {
+        let done =
+            state.initial_delivered && !state.handling_initial && state.buffer.initial() == 0;
         if done && !state.closed && !self.progress.borrow().synced {
             self.progress.send_modify(|progress| progress.synced = true);
         }
@@ -198,21 +199,28 @@ impl<K> Handler<K> {
         self.progress.subscribe()
     }
 
-    pub(super) fn panicked(&self, what: &'static str, panic: &(dyn std::any::Any + Send)) {
+    /// Counts and logs a panic of user code; `code` says which.
+    fn panicked(&self, code: &'static str, panic: &(dyn std::any::Any + Send)) {
         self.state.lock().panics += 1;
         self.metrics.panicked();
-        tracing::error!(handler = self.name, "{what} {}", panic_message(panic));
+        let panic = panic_message(panic);
+        tracing::error!(handler = self.name, "{code} {panic}; continuing");
     }
 
-    /// How many events wait, if it is many.
+    /// Returns the number of waiting events if it is large.
     fn lag(&self) -> Option<i64> {
         Some(self.metrics.shown()).filter(|waiting| *waiting > 1024)
     }
 
-    /// Names a handler that is slow while many events wait: it must not block.
+    /// Warns about a handler that blocks while many events wait.
     fn warn_if_slow(&self, waiting: i64, took: Duration) {
         if took > Duration::from_millis(100) {
-            tracing::warn!(handler = self.name, waiting, ?took, "a handler is slow");
+            tracing::warn!(
+                handler = self.name,
+                waiting,
+                ?took,
+                "handler is slow; its events queue up"
+            );
         }
     }
 
@@ -233,9 +241,8 @@ impl<K> fmt::Debug for Handler<K> {
     }
 }
 
-/// Handlers and filters are plain functions, so it is up to us to let others have a turn after this
-/// many calls.
-const TURN: usize = 128;
+/// Handlers and filters are synchronous, so tokio cannot preempt them: yield after this many calls.
+const CALLS_PER_YIELD: usize = 128;
 
 /// The receiving end of a handler. Dropping it ends the handler.
 pub(super) struct Consumer<K> {
@@ -244,9 +251,9 @@ pub(super) struct Consumer<K> {
 }
 
 impl<K> Consumer<K> {
-    /// The next event that passes the filter.
+    /// Polls for the next event that passes the filter.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event<K>>> {
-        for _ in 0..TURN {
+        for _ in 0..CALLS_PER_YIELD {
             let event = match self.handler.poll_next(context) {
                 Poll::Ready(Some(event)) => event,
                 other => return other,
@@ -259,31 +266,32 @@ impl<K> Consumer<K> {
                 return Poll::Ready(passed);
             }
         }
-        // A filter that rejects everything must not keep the thread.
+        // A filter that rejects everything must not monopolize the thread.
         context.waker().wake_by_ref();
         Poll::Pending
     }
 
     /// Calls `handle` with each event until the handler is closed.
+    ///
+    /// A panic is contained and the next event is delivered as if nothing had happened:
+    /// level-triggered code recovers by itself.
     pub(super) async fn run(mut self, mut handle: impl FnMut(Event<K>)) {
         let mut calls = 0_usize;
         while let Some(event) = std::future::poll_fn(|context| self.poll_next(context)).await {
-            // The handler is only ever called again by this loop, which tells it the next event as
-            // if nothing had happened: level-triggered code recovers, and others asked for it.
             let lag = self.handler.lag();
             let started = lag.map(|_| Instant::now());
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| handle(event))) {
-                self.handler.panicked("a handler", panic.as_ref());
+                self.handler.panicked("handler", panic.as_ref());
             }
             if let (Some(waiting), Some(started)) = (lag, started) {
                 self.handler.warn_if_slow(waiting, started.elapsed());
             }
             calls += 1;
-            if calls.is_multiple_of(TURN) {
+            if calls.is_multiple_of(CALLS_PER_YIELD) {
                 tokio::task::yield_now().await;
             }
         }
-        // What the handler holds goes before anybody learns that it has ended.
+        // Drop what the handler captured before `ended` resolves.
         drop(handle);
     }
 }
@@ -291,5 +299,71 @@ impl<K> Consumer<K> {
 impl<K> Drop for Consumer<K> {
     fn drop(&mut self) {
         self.handler.end();
+    }
+}
+
+type Predicate<K> = dyn FnMut(&Object<K>) -> bool + Send;
+
+/// Turns the events of all objects into those of the objects that match a predicate.
+///
+/// An object that begins to match is added, one that stops matching is deleted. The filter
+/// remembers which objects it delivered, so a deletion needs no predicate: it is delivered if and
+/// only if the object was, whatever its last state looks like.
+pub(super) struct Filter<K> {
+    predicate: Box<Predicate<K>>,
+    delivered: HashSet<ObjectKey>,
+}
+
+impl<K> Filter<K> {
+    pub(super) fn new(predicate: impl FnMut(&Object<K>) -> bool + Send + 'static) -> Self {
+        Self {
+            predicate: Box::new(predicate),
+            delivered: HashSet::new(),
+        }
+    }
+
+    fn pass(&mut self, event: Event<K>, handler: &Handler<K>) -> Option<Event<K>> {
+        match event {
+            Event::Added { object, initial } => {
+                let matches = self.matches(&object, handler);
+                self.record(object.key(), matches);
+                matches.then_some(Event::Added { object, initial })
+            }
+            Event::Updated { old, new } => {
+                let matched = self.delivered.contains(new.key());
+                let matches = self.matches(&new, handler);
+                self.record(new.key(), matches);
+                match (matched, matches) {
+                    (true, true) => Some(Event::Updated { old, new }),
+                    (false, true) => Some(Event::Added {
+                        object: new,
+                        initial: false,
+                    }),
+                    (true, false) => Some(Event::Deleted(Deleted::exact(old))),
+                    (false, false) => None,
+                }
+            }
+            Event::Deleted(deleted) => self
+                .delivered
+                .remove(&deleted.key)
+                .then_some(Event::Deleted(deleted)),
+        }
+    }
+
+    fn record(&mut self, key: &ObjectKey, matches: bool) {
+        if matches {
+            self.delivered.insert(key.clone());
+        } else {
+            self.delivered.remove(key);
+        }
+    }
+
+    /// Evaluates the predicate. A panic counts as a match, so that no event is lost to it.
+    fn matches(&mut self, object: &Object<K>, handler: &Handler<K>) -> bool {
+        let predicate = &mut self.predicate;
+        catch_unwind(AssertUnwindSafe(|| predicate(object))).unwrap_or_else(|panic| {
+            handler.panicked("handler's filter", panic.as_ref());
+            true
+        })
     }
 }

@@ -1,6 +1,7 @@
-//! Whether informers do their work.
+//! Which informers have not synced, have fallen behind, or have died.
 
 use std::{
+    fmt,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -9,16 +10,48 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    factory::{Entry, InformerFactory},
-    shared_informer::Runner,
-    usage::Usage,
+    factory::InformerFactory,
+    registry::Entry,
+    shared_informer::{Runner, Usage},
 };
+use crate::reflector::Status;
 
 /// How long an informer may be without a watch before it is reported. Watches end all the time and
-/// API servers are restarted; a cache that is this much out of date is something else.
+/// API servers restart; a cache that is this far out of date is a different matter.
 const TOLERANCE: Duration = Duration::from_secs(30);
 
-/// How one informer of a factory is.
+/// The error of [`InformerFactory::wait_for_sync`]: informers that have not synced.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct NotSynced {
+    /// Each of them.
+    pub informers: Vec<Unsynced>,
+}
+
+/// An informer that has not synced.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Unsynced {
+    /// What it follows: `pods at cluster scope`.
+    pub informer: String,
+    /// What it is doing, and what went wrong.
+    pub status: Status,
+}
+
+impl std::error::Error for NotSynced {}
+
+impl fmt::Display for NotSynced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not synced: ")?;
+        for (number, Unsynced { informer, status }) in self.informers.iter().enumerate() {
+            let separator = if number > 0 { "; " } else { "" };
+            write!(f, "{separator}{informer} ({status})")?;
+        }
+        Ok(())
+    }
+}
+
+/// The health of one informer of a factory.
 pub(crate) struct Health {
     /// What it follows: `pods at cluster scope`.
     pub(crate) informer: String,
@@ -26,24 +59,43 @@ pub(crate) struct Health {
 }
 
 pub(crate) enum State {
-    /// Its cache follows the server.
-    Well,
-    /// Its cache is empty or out of date, which it is working on.
+    /// The cache follows the server.
+    Healthy,
+    /// The cache is empty or out of date, and the informer is retrying.
     Behind(String),
-    /// It was asked to stop.
+    /// The informer was asked to stop.
     Stopped,
-    /// It ended by itself and does not come back.
+    /// The informer ended by itself and will not come back.
     Dead(String),
 }
 
-/// Why no informer of a factory can be well.
+/// Why no informer of a factory runs.
 pub(crate) enum Idle {
     NotStarted,
     Stopped,
 }
 
 impl InformerFactory {
-    /// How each informer is that is in use. One that died stays dead, whatever has taken its place.
+    /// Returns the started informers that have not synced, and what they are doing about it.
+    pub fn not_synced(&self) -> Option<NotSynced> {
+        let state = self.shared.state.lock();
+        let running = state.entries.values().filter(|entry| entry.stop.is_some());
+        let informers: Vec<Unsynced> = running
+            .filter(|entry| entry.usage.strong_count() > 0 && !entry.informer.has_synced())
+            .map(|entry| {
+                let runner = entry.informer.runner();
+                let status = runner.status.borrow().clone();
+                Unsynced {
+                    informer: status.target.to_string(),
+                    status,
+                }
+            })
+            .collect();
+        (!informers.is_empty()).then_some(NotSynced { informers })
+    }
+
+    /// Returns the health of each informer in use. One that died is reported as dead even after
+    /// another has replaced it.
     pub(crate) fn health(&self) -> Result<Vec<Health>, Idle> {
         let mut state = self.shared.state.lock();
         if !state.can_run() {
@@ -81,12 +133,12 @@ impl Entry {
             Some(time) if time >= TOLERANCE => {
                 State::Behind(format!("no watch for {} s; {status}", time.as_secs()))
             }
-            _ => State::Well,
+            _ => State::Healthy,
         }
     }
 }
 
-/// An informer that ended by itself, after another has taken its place.
+/// An informer that ended by itself, after another has replaced it.
 pub(super) struct Dead {
     runner: Arc<Runner>,
     usage: Weak<Usage>,
@@ -94,7 +146,7 @@ pub(super) struct Dead {
 }
 
 impl Dead {
-    /// None if the informer lives, was asked to stop or is not used.
+    /// Returns none if the informer is alive, was asked to stop or is not in use.
     pub(super) fn of(entry: &Entry) -> Option<Self> {
         let dead = Self {
             runner: entry.informer.runner().clone(),
@@ -104,7 +156,7 @@ impl Dead {
         (entry.informer.is_stopped() && dead.is_missed()).then_some(dead)
     }
 
-    /// Whether somebody still relies on it and it was not asked to stop since.
+    /// Returns whether the informer is still in use and was not asked to stop since.
     pub(super) fn is_missed(&self) -> bool {
         self.usage.strong_count() > 0 && !self.stop.is_cancelled()
     }
@@ -118,7 +170,7 @@ impl Dead {
 }
 
 impl Runner {
-    /// Why the informer ended.
+    /// Describes why the informer ended.
     fn end(&self) -> String {
         match self.panic.get() {
             Some(panicked) => format!("its task {panicked}"),

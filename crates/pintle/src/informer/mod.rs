@@ -1,57 +1,70 @@
-//! One watch per kind and scope, any number of independent handlers.
+//! One watch per kind and scope, shared by any number of handlers.
 //!
-//! A [`SharedInformer`] keeps a [cache](crate::cache) of one kind up to date and tells its handlers
-//! what changed. An [`InformerFactory`] makes each informer once and runs them all: that is what a
-//! program with several controllers uses.
+//! Several controllers in one process often need the same objects. Watching a kind once per
+//! controller multiplies the load on the API server and the memory for the cache. A
+//! [`SharedInformer`] watches once, keeps a [cache](crate::cache) up to date and notifies its
+//! handlers of every change. An [`InformerFactory`] builds each informer once and runs them all;
+//! most programs use that.
 //!
-//! # An event's way
+//! # Flow
 //! ```text
-//! log ─► handle_deltas ─► cache ─► each handler's buffer ─► the handler's own task
+//! delta_fifo ─► handle_deltas ─► cache ─► one buffer per handler ─► one task per handler
 //! ```
 //! Entries of the [log](crate::delta_fifo) are applied to the cache in batches, under one lock;
-//! then the events go into the buffer of every handler. Each handler has a task of its own that
-//! empties its buffer, so nobody waits for anybody.
+//! then the resulting events go into the buffer of every handler. Each handler has a task that
+//! drains its buffer, so no handler waits for another.
 //!
-//! # What a handler can count on
-//! It is told one [`Event`] at a time, in order, after the cache shows it. What was there before it
-//! is told as initial. A deletion always has its key; whether its final state was seen is said, not
-//! hidden. Dropping the [`Registration`] removes it at once.
+//! # Guarantees
+//! - A handler receives one [`Event`] at a time, in order, after the cache shows it.
+//! - Objects that existed before the handler are delivered first, marked as initial.
+//! - Delivery is lossless unless the handler opts into
+//!   [coalescing](HandlerBuilder::coalesce_beyond).
+//! - A deletion always carries the key and the last known state, and says whether the final state
+//!   was seen.
+//! - Dropping a [`Registration`] removes its handler at once.
 //!
-//! # What it cannot count on
-//! A handler that falls behind is told the latest state of each object, not every state between,
-//! unless it asks for a [lossless backlog](Backlog::Lossless). The cache may be further ahead than
-//! the event being told. A handler that panics is called again with the next event.
+//! # Slow handlers
+//! A handler that cannot keep up exerts no back-pressure: its events queue in its own buffer, which
+//! grows until the handler catches up, as in client-go. The cache and the other handlers are not
+//! affected. [`Registration::pending`] and the metric `informer_handler_waiting_events` show the
+//! backlog, and a call that takes longer than 100 ms while more than 1,024 events wait is logged.
+//! A handler that only adds keys to a queue never gets there.
+//!
+//! Coalescing bounds the buffer by merging the waiting events of each object, at the price that an
+//! object which is created and deleted in the meantime is never reported. That is right for a
+//! handler that maintains its own picture of the objects, and wrong for one that feeds a queue: the
+//! cache is ahead of the events, so a worker may have acted on an object whose creation and deletion
+//! then cancel out.
+//!
+//! # Caveats
+//! The cache may be further ahead than the event being handled. A handler that panics is called
+//! again with the next event.
 
 mod buffer;
 mod builder;
 mod event;
 mod factory;
-mod filter;
 mod handler;
 // Read by `probes` only.
 #[cfg_attr(not(feature = "probes"), allow(dead_code))]
 mod health;
 mod metrics;
-mod not_synced;
 mod processor;
 mod registration;
+mod registry;
 mod request;
 mod shared_informer;
-mod stream;
-mod usage;
 
 #[cfg(feature = "probes")]
 pub(crate) use self::health::{Health, Idle, State};
 pub use self::{
-    buffer::Backlog,
     builder::InformerBuilder,
     event::{Deleted, Event},
     factory::InformerFactory,
-    not_synced::{NotSynced, Unsynced},
-    registration::Registration,
+    health::{NotSynced, Unsynced},
+    registration::{EventStream, HandlerBuilder, Registration},
     request::InformerRequest,
-    shared_informer::{HandlerBuilder, SharedInformer},
-    stream::EventStream,
+    shared_informer::SharedInformer,
 };
 
 #[cfg(test)]

@@ -1,4 +1,8 @@
-//! What an informer is made of, and how a change goes through it.
+//! Applies changes to the cache and distributes them to the handlers.
+//!
+//! Applying and distributing happen under one lock, which is also held while a handler registers and
+//! the existing objects are replayed to it. So a late handler misses nothing and receives nothing
+//! twice.
 
 use std::{
     mem,
@@ -15,7 +19,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     event::{Deleted, Event},
-    handler::{Handler, Told},
+    handler::{Handler, Notification},
     metrics::StageMetrics,
 };
 use crate::{
@@ -26,28 +30,27 @@ use crate::{
     sync::Mutex,
 };
 
-/// The parts that the handles of one informer share.
+/// The parts that the handles of one informer share: client-go's `sharedProcessor`, together with
+/// the log and the cache.
 pub(super) struct Processor<K: Kind> {
     pub(super) fifo: Arc<DeltaFifo<K>>,
     pub(super) indexer: Indexer<K>,
     pub(super) metrics: StageMetrics,
-    /// Held while a change goes into the cache and to the handlers, and while a handler joins and
-    /// is told what is there: so a handler that comes late misses nothing and hears nothing twice.
     distribution: Mutex<Distribution<K>>,
     tasks: TaskTracker,
     default_resync: Option<Duration>,
     stopped: CancellationToken,
-    /// How many objects could not be decoded on their way in.
+    /// The number of objects that failed to decode on their way in.
     undecoded: Arc<AtomicU64>,
 }
 
 struct Distribution<K> {
     phase: Phase,
     handlers: Vec<Arc<Handler<K>>>,
-    /// The loops of handlers that came before the start.
+    /// The loops of handlers that registered before the start.
     waiting: Vec<(Arc<Handler<K>>, BoxFuture<'static, ()>)>,
     synced: bool,
-    /// How often handlers are asked whether they want a resync; none if never.
+    /// How often to check which handlers are due for a resync; none if never.
     check_period: Option<Duration>,
 }
 
@@ -58,7 +61,7 @@ enum Phase {
     Stopped,
 }
 
-/// Intervals shorter than this make no sense for a resync.
+/// The shortest resync period.
 const MIN_RESYNC: Duration = Duration::from_secs(1);
 
 impl<K: Kind> Processor<K> {
@@ -89,7 +92,7 @@ impl<K: Kind> Processor<K> {
         }
     }
 
-    /// Shows what could not be indexed or decoded.
+    /// Publishes how many objects could not be indexed or decoded.
     pub(super) fn count_faults(&self) {
         self.metrics.unindexed(self.indexer.unindexed());
         self.metrics
@@ -100,17 +103,17 @@ impl<K: Kind> Processor<K> {
         matches!(self.distribution.lock().phase, Phase::Stopped)
     }
 
-    /// The resync period of handlers that do not ask for one.
+    /// Returns the resync period of handlers that do not set one.
     pub(super) fn default_resync(&self) -> Option<Duration> {
         self.default_resync
     }
 
-    /// Waits for the first full list; false if the informer stopped before.
+    /// Waits for the first full list; returns false if the informer stopped first.
     pub(super) async fn synced(&self) -> bool {
         let mut synced = self.fifo.synced();
         tokio::select! {
             biased;
-            // Asked first, so that an informer that synced and stopped has synced.
+            // First, so that an informer that synced and then stopped counts as synced.
             seen = synced.wait_for(|synced| *synced) => seen.is_ok(),
             () = self.stopped.cancelled() => false,
         }
@@ -125,15 +128,15 @@ impl<K: Kind> Processor<K> {
         Ok(())
     }
 
-    /// How often handlers are asked whether they want a resync.
+    /// Returns how often to check which handlers are due for a resync.
     pub(super) fn check_period(&self) -> Option<Duration> {
         self.distribution.lock().check_period
     }
 
-    /// Takes a handler in and, if `task` is its loop, starts that with the informer.
+    /// Registers a handler and replays the cache to it as initial additions. If `task` is its loop,
+    /// the loop starts with the informer.
     ///
-    /// What the cache shows is told at once as initial; from then on every change. An informer that
-    /// has stopped ends the handler.
+    /// Registering with an informer that has stopped ends the handler.
     pub(super) fn add(&self, handler: &Arc<Handler<K>>, task: Option<BoxFuture<'static, ()>>) {
         let mut distribution = self.distribution.lock();
         let Distribution {
@@ -143,7 +146,7 @@ impl<K: Kind> Processor<K> {
             synced,
             check_period,
         } = &mut *distribution;
-        handler.adjust_resync(|wanted| settle_period(wanted, check_period, phase, &handler.name));
+        handler.adjust_resync(|wanted| resync_period(wanted, check_period, phase, &handler.name));
         match phase {
             Phase::Stopped => {
                 drop(distribution);
@@ -157,7 +160,7 @@ impl<K: Kind> Processor<K> {
             }
             Phase::New => waiting.extend(task.map(|task| (handler.clone(), task))),
         }
-        let present: Vec<Told<K>> = self
+        let present: Vec<Notification<K>> = self
             .indexer
             .lister()
             .list()
@@ -170,14 +173,14 @@ impl<K: Kind> Processor<K> {
                 .into()
             })
             .collect();
-        handler.tell(present.iter());
+        handler.notify(present.iter());
         if *synced {
-            handler.told_initial();
+            handler.initial_delivered();
         }
         handlers.push(handler.clone());
     }
 
-    /// Closes a handler and forgets it. A call in progress completes, nothing after it is told.
+    /// Closes a handler and forgets it. A call in progress completes; no call follows it.
     pub(super) fn remove(&self, handler: &Arc<Handler<K>>) {
         handler.close();
         let (handlers, task) = {
@@ -193,12 +196,12 @@ impl<K: Kind> Processor<K> {
                 at.map(|at| distribution.waiting.swap_remove(at)),
             )
         };
-        // A loop that never started ends here, outside the lock: it holds the user's function.
+        // A loop that never started is dropped outside the lock: it owns the user's function.
         drop(task);
-        tracing::trace!(handler = handler.name, handlers, "handler removed");
+        tracing::trace!(handler = handler.name, handlers, "removed handler");
     }
 
-    /// Starts the loops of the handlers that are there; false if the informer ran before.
+    /// Starts the loops of the registered handlers; returns false if the informer has already run.
     pub(super) fn start(&self, runtime: &runtime::Handle) -> bool {
         let mut distribution = self.distribution.lock();
         if !matches!(distribution.phase, Phase::New) {
@@ -234,10 +237,10 @@ impl<K: Kind> Processor<K> {
         self.tasks.wait().await;
     }
 
-    /// Applies entries of the log to the cache, then tells the handlers.
+    /// Applies entries of the log to the cache, then notifies the handlers.
     ///
-    /// Index values are computed before the locks are taken, for they are the user's code; if an
-    /// index was added meanwhile, they are computed again.
+    /// Index functions are user code, so their values are computed before the locks are taken; if an
+    /// index was added in the meantime, they are computed again.
     pub(super) fn handle_deltas(&self, deltas: Deltas<K>) {
         let Deltas { entries, initial } = deltas;
         let mut writes = Vec::with_capacity(entries.len());
@@ -274,11 +277,11 @@ impl<K: Kind> Processor<K> {
                 Ok(applied) => {
                     let mut events = Vec::with_capacity(applied.len());
                     for (write, old) in applied {
-                        told(write, old, initial, &mut events);
+                        events_of(write, old, initial, &mut events);
                     }
-                    distribution.tell(&events);
-                    // Objects are dropped outside the lock: the last holder of a typed view runs
-                    // its destructor.
+                    distribution.notify(&events);
+                    // Drop objects outside the lock: the last holder of a typed view runs its
+                    // destructor.
                     drop(distribution);
                     return;
                 }
@@ -286,8 +289,9 @@ impl<K: Kind> Processor<K> {
         }
     }
 
-    /// What the cache holds of objects that a list could not read. Asked when everything before the
-    /// list is in the cache, for what the list names may have come only just before it.
+    /// Returns what the cache holds of the objects that a list could not read. Called once
+    /// everything before the list is in the cache, because an object that the list names may have
+    /// arrived just before it.
     fn last_read(&self, unread: &[Unread]) -> impl Iterator<Item = Object<K>> {
         unread.iter().filter_map(|unread| {
             let key = &unread.key;
@@ -304,8 +308,8 @@ impl<K: Kind> Processor<K> {
             match self.indexer.swap(next) {
                 Err(again) => items = again,
                 Ok(replaced) => {
-                    let events = told_replaced(replaced, initial);
-                    distribution.tell(&events);
+                    let events = events_of_relist(replaced, initial);
+                    distribution.notify(&events);
                     drop(distribution);
                     return;
                 }
@@ -313,11 +317,11 @@ impl<K: Kind> Processor<K> {
         }
     }
 
-    /// Tells everything once more to the handlers that want it by now.
+    /// Delivers every object again to the handlers that are due.
     fn resync(&self) {
         let distribution = self.distribution.lock();
         let now = Instant::now();
-        // The tick may come a little early or late against the tick that set the time.
+        // A tick may come slightly early or late relative to the tick that set the time.
         let tolerance = distribution.check_period.unwrap_or_default() / 10;
         let mut due = distribution.handlers.clone();
         due.retain(|handler| handler.check_resync(now, tolerance));
@@ -325,26 +329,26 @@ impl<K: Kind> Processor<K> {
             return;
         }
         let objects = self.indexer.lister().list();
-        let events: Vec<Told<K>> = objects
+        let events: Vec<Notification<K>> = objects
             .into_iter()
             .map(|object| {
                 let event = Event::Updated {
                     old: object.clone(),
                     new: object,
                 };
-                Told {
+                Notification {
                     event,
                     resync: true,
                 }
             })
             .collect();
         for handler in due {
-            handler.tell(events.iter());
+            handler.notify(events.iter());
         }
         drop(distribution);
     }
 
-    /// Lets handlers know when everything that was there has been told.
+    /// Once the first list is in the cache, marks the initial objects as delivered.
     pub(super) fn check_synced(&self) {
         if !self.fifo.has_synced() {
             return;
@@ -355,26 +359,28 @@ impl<K: Kind> Processor<K> {
         }
         let former = self.indexer.take_over();
         for handler in &distribution.handlers {
-            handler.told_initial();
+            handler.initial_delivered();
         }
         drop(distribution);
-        drop(former); // Runs destructors of the user's types.
+        drop(former); // Runs destructors of user types.
     }
 }
 
 impl<K> Distribution<K> {
-    fn tell(&self, events: &[Told<K>]) {
+    fn notify(&self, events: &[Notification<K>]) {
         if events.is_empty() {
             return;
         }
         for handler in &self.handlers {
-            handler.tell(events.iter());
+            handler.notify(events.iter());
         }
     }
 }
 
-/// The period with which a handler is really told everything again.
-fn settle_period(
+/// Returns the effective resync period of a handler that asks for `wanted`.
+///
+/// Before the start, a shorter period shortens the informer's; later it is raised to it.
+fn resync_period(
     wanted: Option<Duration>,
     check_period: &mut Option<Duration>,
     phase: &Phase,
@@ -385,7 +391,7 @@ fn settle_period(
         tracing::warn!(
             handler,
             ?wanted,
-            "the informer never resyncs, so this handler does not"
+            "informer has no resync period; the handler will not be resynced"
         );
         return None;
     };
@@ -393,19 +399,29 @@ fn settle_period(
         if matches!(phase, Phase::New) {
             *check = wanted;
         } else {
-            tracing::warn!(handler, ?wanted, given = ?check, "resyncs are less often than wanted");
+            tracing::warn!(
+                handler,
+                ?wanted,
+                actual = ?check,
+                "resync period raised to that of the running informer"
+            );
             return Some(*check);
         }
     }
     Some(wanted)
 }
 
-/// What a change to the cache means for handlers.
-fn told<K>(write: Write<K>, old: Option<Object<K>>, initial: bool, events: &mut Vec<Told<K>>) {
+/// Converts one write to the cache into events.
+fn events_of<K>(
+    write: Write<K>,
+    old: Option<Object<K>>,
+    initial: bool,
+    events: &mut Vec<Notification<K>>,
+) {
     match (write, old) {
         (Write::Put(object), None) => events.push(Event::Added { object, initial }.into()),
-        (Write::Put(object), Some(old)) if is_other(&old, &object) => {
-            events.push(missed(old).into());
+        (Write::Put(object), Some(old)) if is_recreated(&old, &object) => {
+            events.push(missed(old));
             events.push(
                 Event::Added {
                     object,
@@ -415,46 +431,32 @@ fn told<K>(write: Write<K>, old: Option<Object<K>>, initial: bool, events: &mut 
             );
         }
         (Write::Put(new), Some(old)) => events.push(Event::Updated { old, new }.into()),
-        (Write::Remove(last), _) => {
-            let key = last.key().clone();
-            events.push(
-                Event::Deleted(Deleted {
-                    key,
-                    last: Some(last),
-                    exact: true,
-                })
-                .into(),
-            );
-        }
+        (Write::Remove(last), _) => events.push(Event::Deleted(Deleted::exact(last)).into()),
         (Write::Reached(_), _) => {}
     }
 }
 
-/// What a relist means for handlers: first all deletions, then the rest in the order of the list.
-fn told_replaced<K>(replaced: Replaced<K>, initial: bool) -> Vec<Told<K>> {
+/// Converts a relist into events: first all deletions, then the rest in the order of the list.
+fn events_of_relist<K>(replaced: Replaced<K>, initial: bool) -> Vec<Notification<K>> {
     let Replaced { gone, mut items } = replaced;
     let mut events = Vec::with_capacity(gone.len() + items.len());
-    events.extend(gone.into_iter().map(|last| Told::from(missed(last))));
+    events.extend(gone.into_iter().map(missed));
     for (old, object) in &mut items {
-        if old.as_ref().is_some_and(|old| is_other(old, object)) {
-            events.extend(old.take().map(|last| Told::from(missed(last))));
+        if old.as_ref().is_some_and(|old| is_recreated(old, object)) {
+            events.extend(old.take().map(missed));
         }
     }
     for (old, object) in items {
-        told(Write::Put(object), old, initial, &mut events);
+        events_of(Write::Put(object), old, initial, &mut events);
     }
     events
 }
 
-/// Whether a name now belongs to another object.
-fn is_other<K>(old: &Object<K>, new: &Object<K>) -> bool {
+/// Returns whether a name now belongs to another object.
+fn is_recreated<K>(old: &Object<K>, new: &Object<K>) -> bool {
     !old.uid().is_empty() && !new.uid().is_empty() && old.uid() != new.uid()
 }
 
-fn missed<K>(last: Object<K>) -> Event<K> {
-    Event::Deleted(Deleted {
-        key: last.key().clone(),
-        last: Some(last),
-        exact: false,
-    })
+fn missed<K>(last: Object<K>) -> Notification<K> {
+    Event::Deleted(Deleted::missed(last)).into()
 }

@@ -1,11 +1,12 @@
-//! Asking a factory for an informer.
+//! Requesting an informer from a factory.
 
 use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 
 use super::{
-    factory::{Identity, InformerFactory, Make, Parts, Settings, Transform, entry, lived_in},
+    factory::InformerFactory,
+    registry::{Entry, Identity, Make, Parts, Settings, Transform, effective_scope},
     shared_informer::SharedInformer,
 };
 use crate::{
@@ -13,7 +14,9 @@ use crate::{
     source::{Home, KubeSource, Scope},
 };
 
-/// An informer that is about to be asked for.
+/// Configures which informer to request; see [`InformerFactory::request`].
+///
+/// Requests with the same kind, scope, transform name and options share one informer.
 ///
 /// ```no_run
 /// # fn example(informers: pintle::informer::InformerFactory) {
@@ -23,7 +26,7 @@ use crate::{
 /// let web = informers.request::<Pod>(&()).scope(Scope::namespace("shop").labels("app=web")).get();
 /// # }
 /// ```
-#[must_use = "an informer is asked for by get"]
+#[must_use = "an informer is requested by `get`"]
 pub struct InformerRequest<'a, K: Kind> {
     pub(super) factory: &'a InformerFactory,
     pub(super) identity: Identity,
@@ -33,15 +36,15 @@ pub struct InformerRequest<'a, K: Kind> {
 }
 
 impl<K: Kind> InformerRequest<'_, K> {
-    /// Which objects, instead of those in the factory's namespace. As there, the namespace does not
-    /// concern a kind that lives in none.
+    /// Selects objects, instead of all in the factory's namespace. The namespace is ignored for
+    /// cluster-scoped kinds.
     pub fn scope(mut self, scope: Scope) -> Self {
-        self.identity.scope = lived_in::<K>(scope);
+        self.identity.scope = effective_scope::<K>(scope);
         self
     }
 
-    /// Changes every object on its way in. Those who ask with the same `name` share an informer,
-    /// and the first one's function. See [`Reader::transform`].
+    /// Changes every object on its way into the cache. Requests with the same `name` share an
+    /// informer and the function of the first request. See [`Reader::transform`].
     pub fn transform<F>(mut self, name: impl Into<String>, change: F) -> Self
     where
         F: Fn(&mut Value) -> Result<(), BoxError> + Send + Sync + 'static,
@@ -51,7 +54,7 @@ impl<K: Kind> InformerRequest<'_, K> {
         self
     }
 
-    /// Decodes every object on its way in. See [`Reader::eager`].
+    /// Decodes every object on its way into the cache. See [`Reader::eager`].
     pub fn eager(mut self) -> Self {
         self.identity.eager = true;
         self
@@ -63,10 +66,10 @@ impl<K: Kind> InformerRequest<'_, K> {
         self
     }
 
-    /// The informer: the one that is there, or a new one. One that has stopped is not handed out
-    /// again; a new one takes its place, and its listers follow.
+    /// Returns the informer, building it if there is none. A stopped informer is replaced by a new
+    /// one, and its listers follow.
     ///
-    /// Of a factory that was shut down, every informer has stopped.
+    /// A factory that was shut down returns only stopped informers.
     pub fn get(self) -> SharedInformer<K> {
         let mut state = self.factory.shared.state.lock();
         let mut before = None;
@@ -75,7 +78,7 @@ impl<K: Kind> InformerRequest<'_, K> {
             && let Some(parts) = entry.informer.as_any().downcast_ref::<Parts<K>>()
         {
             let (processor, runner) = (parts.processor.clone(), parts.runner.clone());
-            if state.is_shut_down() || !entry.is_over() {
+            if state.shut_down || !entry.is_over() {
                 return SharedInformer {
                     processor,
                     runner,
@@ -90,11 +93,10 @@ impl<K: Kind> InformerRequest<'_, K> {
             Some((processor, usage)) => make().succeed(&processor, usage),
             None => make(),
         };
-        if state.is_shut_down() {
+        if state.shut_down {
             informer.processor.stop();
         }
-        let entry = entry(&informer, Some(make));
-        state.put(identity.clone(), entry);
+        state.put(identity.clone(), Entry::new(&informer, Some(make)));
         factory.start_if_running(&mut state, &identity);
         informer
     }

@@ -10,24 +10,24 @@ use crate::{
 /// Proves informer/registration-synced, fifo/cache-decides-kind, fifo/delete-before-notify.
 /// Proves cache/version.
 #[tokio::test(start_paused = true)]
-async fn what_is_there_is_told_first_and_then_every_change() {
+async fn existing_objects_come_first_then_every_change() {
     let server = Server::new();
     server.put("n/a", "1");
     server.put("n/b", "1");
     let informer = SharedInformer::new(server.clone());
-    let (diary, registration) = Diary::of(&informer);
+    let (events, registration) = EventLog::of(&informer);
     assert!(!informer.has_synced() && !registration.has_synced());
     assert_eq!(informer.lister().resource_version(), "");
     let running = run(informer.clone());
     assert!(registration.synced().await);
     assert!(informer.has_synced());
-    assert_eq!(diary.take(), ["+* n/a 2", "+* n/b 3"]);
+    assert_eq!(events.take(), ["+* n/a 2", "+* n/b 3"]);
 
     server.put("n/a", "2");
     server.put("n/c", "1");
     server.delete("n/b");
     settle().await;
-    assert_eq!(diary.take(), ["= n/a 2→4", "+ n/c 5", "- n/b 6"]);
+    assert_eq!(events.take(), ["= n/a 2→4", "+ n/c 5", "- n/b 6"]);
     assert_eq!(contents(&informer.lister().list()), server.contents());
     assert_eq!(informer.lister().resource_version(), "6");
     assert!(informer.status().borrow().synced);
@@ -37,28 +37,28 @@ async fn what_is_there_is_told_first_and_then_every_change() {
 
 /// Proves fifo/resync-and-bookmark, cache/version.
 #[tokio::test(start_paused = true)]
-async fn a_bookmark_moves_the_version_and_tells_nobody() {
+async fn bookmark_advances_the_version_without_an_event() {
     let server = Server::new();
     server.put("n/a", "1");
     let running = synced(&server).await;
-    let (diary, registration) = Diary::of(&running.informer);
+    let (events, registration) = EventLog::of(&running.informer);
     assert!(registration.synced().await);
-    diary.take();
+    events.take();
     let version = server.bookmark();
     settle().await;
     assert_eq!(
         running.informer.lister().resource_version(),
         version.to_string()
     );
-    assert!(diary.take().is_empty());
+    assert!(events.take().is_empty());
 }
 
 /// Proves fifo/cache-decides-kind, fifo/order.
 #[tokio::test(start_paused = true)]
-async fn the_cache_decides_what_is_new_and_deletions_are_never_suppressed() {
+async fn cache_decides_kind_and_deletions_always_pass() {
     let server = Server::new();
     let running = synced(&server).await;
-    let (diary, _registration) = Diary::of(&running.informer);
+    let (events, _registration) = EventLog::of(&running.informer);
     let json = |version| {
         crate::testing::json_of("n/a", "u", version, "x")
             .to_string()
@@ -70,7 +70,7 @@ async fn the_cache_decides_what_is_new_and_deletions_are_never_suppressed() {
     server.say(WatchEvent::Deleted(json(103)));
     settle().await;
     assert_eq!(
-        diary.take(),
+        events.take(),
         ["+ n/a 100", "= n/a 100→101", "- n/a 102", "- n/a 103"]
     );
     assert!(running.informer.lister().is_empty());
@@ -78,16 +78,16 @@ async fn the_cache_decides_what_is_new_and_deletions_are_never_suppressed() {
 
 /// Proves reflector/unreadable-object.
 #[tokio::test(start_paused = true)]
-async fn an_object_that_does_not_decode_is_cached_and_hinders_no_other() {
+async fn undecodable_object_is_cached_and_affects_no_other() {
     let server = Server::new();
     let running = synced(&server).await;
-    let (diary, _registration) = Diary::of(&running.informer);
+    let (events, _registration) = EventLog::of(&running.informer);
     let odd = br#"{"metadata":{"name":"odd","resourceVersion":"50"},"data":7}"#;
     server.say(WatchEvent::Added(odd.as_slice().into()));
     server.say(WatchEvent::Added(br#"{"metadata":{}}"#.as_slice().into()));
     server.put("n/a", "1");
     settle().await;
-    assert_eq!(diary.take(), ["+ odd 50", "+ n/a 4"]);
+    assert_eq!(events.take(), ["+ odd 50", "+ n/a 4"]);
     let odd = running
         .informer
         .lister()
@@ -104,7 +104,7 @@ async fn an_object_that_does_not_decode_is_cached_and_hinders_no_other() {
 
 /// Proves fifo/transform-once.
 #[tokio::test(start_paused = true)]
-async fn a_transform_runs_once_for_each_object_and_state() {
+async fn transform_runs_once_per_object_and_state() {
     let server = Server::new();
     server.put("n/a", "1");
     server.put("n/b", "1");
@@ -128,7 +128,7 @@ async fn a_transform_runs_once_for_each_object_and_state() {
     server.put("n/a", "2");
     settle().await;
     assert_eq!(*calls.lock(), ["2", "3", "4"]);
-    // A relist finds what it already holds and leaves it as it is.
+    // A relist leaves unchanged objects alone.
     server.forget_history();
     recover().await;
     assert_eq!(*calls.lock(), ["2", "3", "4"]);
@@ -138,7 +138,7 @@ async fn a_transform_runs_once_for_each_object_and_state() {
 
 /// Proves cache/add-index-later, informer/stopped-is-readable.
 #[tokio::test(start_paused = true)]
-async fn indices_come_before_and_after_the_start_but_not_after_the_end() {
+async fn indices_can_be_added_until_the_informer_stops() {
     let server = Server::new();
     server.put("n/a", "x");
     let informer = SharedInformer::new(server.clone());
@@ -173,11 +173,11 @@ async fn indices_come_before_and_after_the_start_but_not_after_the_end() {
 
 /// Proves informer/runs-once, informer/stopped-is-readable.
 #[tokio::test(start_paused = true)]
-async fn an_informer_runs_once() {
+async fn informer_runs_once() {
     let server = Server::new();
     let running = synced(&server).await;
     let informer = running.informer.clone();
-    // A second run returns at once and does no harm.
+    // A second run returns at once.
     informer.run(&CancellationToken::new()).await;
     assert!(!informer.is_stopped());
     running.stop().await;
@@ -185,30 +185,30 @@ async fn an_informer_runs_once() {
     informer.run(&CancellationToken::new()).await;
     assert_eq!(server.lists(), 1);
 
-    let (diary, registration) = Diary::of(&informer);
+    let (events, registration) = EventLog::of(&informer);
     assert!(registration.has_ended());
     assert!(!registration.synced().await);
     registration.shutdown().await;
-    assert!(diary.take().is_empty());
+    assert!(events.take().is_empty());
     assert!(informer.synced().await, "it had synced");
     assert!(!SharedInformer::<Thing>::new(server).has_synced());
 }
 
 /// Proves informer/has-synced.
 #[tokio::test(start_paused = true)]
-async fn stopping_before_the_sync_tells_those_who_wait() {
+async fn stopping_before_the_sync_ends_the_wait() {
     let server = Server::new();
     for _ in 0..100 {
         server.refuse_list(crate::source::ApiError::new(403, "Forbidden", "no"));
     }
     let running = run(SharedInformer::new(server));
     let informer = running.informer.clone();
-    let (_diary, registration) = Diary::of(&informer);
+    let (_events, registration) = EventLog::of(&informer);
     let waiting = tokio::spawn(async move { informer.synced().await });
     recover().await;
     assert!(!waiting.is_finished());
-    let said = running.informer.status().borrow().to_string();
-    assert!(said.contains("403 Forbidden on things"), "{said}");
+    let status = running.informer.status().borrow().to_string();
+    assert!(status.contains("403 Forbidden on things"), "{status}");
     running.stop().await;
     assert!(!waiting.await.unwrap());
     assert!(!registration.synced().await);
@@ -216,7 +216,7 @@ async fn stopping_before_the_sync_tells_those_who_wait() {
 
 /// Proves fifo/metrics, informer/metrics.
 #[tokio::test(start_paused = true)]
-async fn what_happens_is_counted() {
+async fn metrics_count_events_panics_and_unindexed() {
     let server = Server::new();
     server.put("n/a", "1");
     let metrics = Metrics::new();
@@ -226,12 +226,12 @@ async fn what_happens_is_counted() {
     let running = run(informer);
     let informer = &running.informer;
     informer
-        .index_by("odd", |_| panic!("a test's panic"))
+        .index_by("odd", |_| panic!("panic for the test"))
         .unwrap();
     let registration = informer
         .handler()
         .name("loud")
-        .on_event(|_| panic!("a test's panic"));
+        .on_event(|_| panic!("panic for the test"));
     let mut idle = informer.handler().name("idle").stream();
     registration.synced().await;
     let text = metrics.encode();

@@ -7,7 +7,7 @@ use kube::{
 use super::*;
 use crate::{informer::InformerFactory, source::Scope};
 
-/// A client of a server that refuses everything.
+/// A client of a server that refuses every request.
 fn refusing() -> Client {
     let service = tower::service_fn(|_request: http::Request<kube::client::Body>| async {
         let status = serde_json::json!({
@@ -30,7 +30,7 @@ fn factory_of(server: &Server) -> (InformerFactory, SharedInformer<Thing>) {
 
 /// Proves factory/shared-informer, factory/dynamic-kinds.
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_for_the_same_gets_the_same() {
+async fn equal_requests_share_an_informer() {
     let informers = InformerFactory::new(refusing());
     let pods = informers.informer::<Pod>();
     pods.index_field("node", "/spec/nodeName").unwrap();
@@ -41,7 +41,7 @@ async fn whoever_asks_for_the_same_gets_the_same() {
             .index_field("node", "/spec/nodeName")
             .is_err()
     );
-    // Another kind, form, scope or way of reading is another informer.
+    // Another type, scope or reading option means another informer.
     let resource = ApiResource::erase::<Pod>(&());
     informers
         .dynamic(&resource)
@@ -76,7 +76,7 @@ async fn whoever_asks_for_the_same_gets_the_same() {
 
 /// Proves factory/options.
 #[tokio::test(start_paused = true)]
-async fn a_namespace_concerns_only_kinds_that_have_one() {
+async fn namespace_applies_only_to_namespaced_kinds() {
     let informers = InformerFactory::new(refusing()).namespace("shop");
     assert_eq!(
         informers.informer::<Pod>().describe(),
@@ -95,7 +95,7 @@ async fn a_namespace_concerns_only_kinds_that_have_one() {
 
 /// Proves factory/start, factory/wait-for-sync.
 #[tokio::test(start_paused = true)]
-async fn starting_starts_what_was_asked_for_once_and_what_comes_later_by_itself() {
+async fn start_runs_requested_and_later_informers_once() {
     let server = Server::new();
     server.put("n/a", "1");
     let (informers, things) = factory_of(&server);
@@ -103,7 +103,7 @@ async fn starting_starts_what_was_asked_for_once_and_what_comes_later_by_itself(
     informers.wait_for_sync().await.unwrap();
     assert!(
         !things.has_synced(),
-        "nothing was started, so there was nothing to wait for"
+        "nothing was started, so there is nothing to wait for"
     );
     informers.start(&stop);
     informers.start(&stop);
@@ -123,7 +123,7 @@ async fn starting_starts_what_was_asked_for_once_and_what_comes_later_by_itself(
 
 /// Proves factory/wait-for-sync.
 #[tokio::test(start_paused = true)]
-async fn waiting_says_who_has_not_synced_and_why() {
+async fn wait_for_sync_names_unsynced_informers_and_why() {
     let server = Server::new();
     let (informers, _things) = factory_of(&server);
     let _pods = informers.informer::<Pod>();
@@ -134,34 +134,34 @@ async fn waiting_says_who_has_not_synced_and_why() {
         .await
         .unwrap_err();
     assert_eq!(error.informers.len(), 1, "things have synced");
-    let said = error.to_string();
+    let message = error.to_string();
     assert!(
-        said.starts_with("not synced: pods at cluster scope (retrying in "),
-        "{said}"
+        message.starts_with("not synced: pods at cluster scope (retrying in "),
+        "{message}"
     );
     assert!(
-        said.contains("403 Forbidden on pods at cluster scope"),
-        "{said}"
+        message.contains("403 Forbidden on pods at cluster scope"),
+        "{message}"
     );
-    assert!(said.contains("this server refuses"), "{said}");
-    // Stopping ends the wait, and the reason is still known.
+    assert!(message.contains("this server refuses"), "{message}");
+    // Stopping ends the wait, and the error still has the reason.
     let waiting = informers.clone();
     let waiting = tokio::spawn(async move { waiting.wait_for_sync().await });
     settle().await;
     assert!(!waiting.is_finished());
     stop.cancel();
-    let said = waiting.await.unwrap().unwrap_err().to_string();
-    assert!(said.contains("403 Forbidden"), "{said}");
+    let message = waiting.await.unwrap().unwrap_err().to_string();
+    assert!(message.contains("403 Forbidden"), "{message}");
 }
 
 /// Proves factory/shutdown.
 #[tokio::test(start_paused = true)]
-async fn after_the_shutdown_nothing_starts() {
+async fn nothing_starts_after_shutdown() {
     let server = Server::new();
     let (informers, things) = factory_of(&server);
     informers.start(&CancellationToken::new());
     informers.wait_for_sync().await.unwrap();
-    // Several may ask, and ask again.
+    // Shutdown may be called concurrently and repeatedly.
     tokio::join!(informers.shutdown(), informers.shutdown());
     informers.shutdown().await;
     assert!(things.is_stopped());
@@ -175,7 +175,7 @@ async fn after_the_shutdown_nothing_starts() {
 
 /// Proves factory/unused-informer-stops.
 #[tokio::test(start_paused = true)]
-async fn an_informer_stops_when_nobody_uses_it_any_more() {
+async fn unused_informer_stops() {
     let server = Server::new();
     let (informers, things) = factory_of(&server);
     informers.start(&CancellationToken::new());
@@ -194,14 +194,14 @@ async fn an_informer_stops_when_nobody_uses_it_any_more() {
     }
     settle().await;
     assert!(!running(), "{}", *status.borrow());
-    // Asking again makes a new one.
+    // The next request builds a new one.
     let again = informers.informer::<ConfigMap>();
     assert!(!again.has_synced() && !again.is_stopped());
 }
 
 /// Proves factory/options.
 #[tokio::test(start_paused = true)]
-async fn resync_and_transform_are_set_for_all_or_by_kind() {
+async fn resync_is_set_for_all_kinds_or_for_one() {
     let informers = InformerFactory::new(refusing())
         .resync(SECOND * 30)
         .resync_of::<Secret>(SECOND * 600)
@@ -218,7 +218,7 @@ async fn resync_and_transform_are_set_for_all_or_by_kind() {
 
 /// Proves factory/restart.
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_after_a_second_start_gets_an_informer_that_runs() {
+async fn request_after_restart_returns_a_running_informer() {
     let informers = InformerFactory::new(refusing());
     let first = CancellationToken::new();
     informers.start(&first);
@@ -227,9 +227,9 @@ async fn whoever_asks_after_a_second_start_gets_an_informer_that_runs() {
     settle().await;
     let again = || Arc::ptr_eq(&stopped.processor, &informers.informer::<Pod>().processor);
     first.cancel();
-    assert!(!again(), "a stopped informer is not handed out");
+    assert!(!again(), "a stopped informer was returned");
 
-    // At once: the first has not noticed yet that it is to stop.
+    // At once, before the first informer has noticed its cancelled token.
     informers.start(&CancellationToken::new());
     let running = informers.informer::<Pod>();
     assert!(!again());

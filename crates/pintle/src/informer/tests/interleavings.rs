@@ -1,4 +1,4 @@
-//! The hand-offs between the log, the cache and the handlers, under many orders of their steps.
+//! Hand-offs between the log, the cache and the handlers, under many interleavings.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,6 @@ use crate::{
     cache::{Indexer, ObjectKey},
     delta_fifo::{Closed, Delta, DeltaFifo, Deltas},
     informer::{
-        Backlog,
         handler::{Consumer, Handler, Resync},
         metrics::InformerMetrics,
         processor::Processor,
@@ -34,15 +33,15 @@ fn processor() -> Arc<Processor<Thing>> {
     ))
 }
 
-fn consumer(processor: &Processor<Thing>, beyond: usize) -> Consumer<Thing> {
+fn consumer(processor: &Processor<Thing>, coalesce_beyond: Option<usize>) -> Consumer<Thing> {
     let resync = Resync {
         period: None,
         next: tokio::time::Instant::now(),
         syncing: true,
     };
     let metrics = processor.metrics.handler("");
-    let backlog = Backlog::Coalesce { beyond };
-    let handler = Arc::new(Handler::new(String::new(), backlog, resync, metrics));
+    let handler = Handler::new(String::new(), coalesce_beyond, resync, metrics);
+    let handler = Arc::new(handler);
     Consumer {
         handler,
         filter: None,
@@ -56,8 +55,8 @@ fn apply(processor: &Processor<Thing>, delta: Delta<Thing>) {
     });
 }
 
-/// What the server did in these scenarios: one object changes, goes, and comes back as another;
-/// one stays; the last says that all was told.
+/// The changes in these scenarios: one object changes, is deleted, and is created again; one stays;
+/// the last marks the end.
 fn history() -> Vec<Delta<Thing>> {
     vec![
         Delta::Added(object("n/a", "u1", 1, "x")),
@@ -69,7 +68,7 @@ fn history() -> Vec<Delta<Thing>> {
     ]
 }
 
-/// Follows a handler until it is told of the end, checking that every event fits those before.
+/// Follows a handler until the end marker, checking that every event fits those before it.
 async fn follow(mut consumer: Consumer<Thing>) -> Vec<String> {
     let mut view: BTreeMap<ObjectKey, String> = BTreeMap::new();
     loop {
@@ -79,7 +78,7 @@ async fn follow(mut consumer: Consumer<Thing>) -> Vec<String> {
         let version = |object: &crate::object::Object<Thing>| object.resource_version().to_owned();
         match &event {
             Event::Added { object, .. } => {
-                assert_eq!(view.insert(key, version(object)), None, "told twice");
+                assert_eq!(view.insert(key, version(object)), None, "delivered twice");
             }
             Event::Updated { old, new } => {
                 assert_eq!(view.insert(key, version(new)), Some(version(old)), "lost");
@@ -99,8 +98,8 @@ async fn follow(mut consumer: Consumer<Thing>) -> Vec<String> {
 
 // Proves informer/late-handler-sees-existing, informer/eventually-consistent.
 #[test]
-fn a_late_handler_and_deliveries() {
-    for beyond in [0, 100] {
+fn late_registration_races_with_deliveries() {
+    for coalesce_beyond in [Some(0), None] {
         check(move || {
             let processor = processor();
             let writing = processor.clone();
@@ -109,7 +108,7 @@ fn a_late_handler_and_deliveries() {
                     apply(&writing, delta);
                 }
             });
-            let late = consumer(&processor, beyond);
+            let late = consumer(&processor, coalesce_beyond);
             let handler = late.handler.clone();
             let reader = spawn(follow(late));
             processor.add(&handler, None);
@@ -122,12 +121,12 @@ fn a_late_handler_and_deliveries() {
 
 // Proves informer/unregister, informer/eventually-consistent.
 #[test]
-fn a_removal_and_deliveries() {
+fn removal_races_with_deliveries() {
     check(|| {
         let processor = processor();
         let removed = Arc::new(AtomicBool::new(false));
         let late_calls = Arc::new(AtomicUsize::new(0));
-        let consumer = consumer(&processor, 100);
+        let consumer = consumer(&processor, None);
         let handler = consumer.handler.clone();
         processor.add(&handler, None);
         let (gone, late) = (removed.clone(), late_calls.clone());
@@ -146,31 +145,31 @@ fn a_removal_and_deliveries() {
         block_on(running).unwrap();
         assert!(handler.progress().borrow().ended);
         writer.join().unwrap();
-        // A call that had begun to be made may come, but none after it.
+        // A call that had already begun may complete, but none may follow.
         assert!(
             late_calls.load(SeqCst) <= 1,
             "{} calls came late",
             late_calls.load(SeqCst)
         );
-        assert_eq!(handler.pending(), 0, "a removed handler must hold nothing");
+        assert_eq!(handler.pending(), 0, "a removed handler holds events");
     });
 }
 
 // Proves informer/stop, informer/stopped-is-readable, informer/eventually-consistent.
 #[test]
-fn a_stop_and_a_late_handler() {
+fn stop_races_with_late_registration() {
     check(|| {
         let processor = processor();
         for delta in history() {
             apply(&processor, delta);
         }
-        let late = consumer(&processor, 100);
+        let late = consumer(&processor, None);
         let handler = late.handler.clone();
         let running = spawn(late.run(|_| {}));
         let stopping = processor.clone();
         let stopper = thread::spawn(move || stopping.stop());
         processor.add(&handler, None);
-        // Whichever was first, the handler ends.
+        // Whichever comes first, the handler ends.
         block_on(running).unwrap();
         stopper.join().unwrap();
         assert!(handler.progress().borrow().ended);
@@ -179,12 +178,12 @@ fn a_stop_and_a_late_handler() {
 
 // Proves informer/registration-synced, fifo/has-synced, informer/eventually-consistent.
 #[test]
-fn the_first_list_and_the_sync_of_a_handler() {
+fn handler_sync_races_with_the_first_list() {
     check(|| {
         let processor = processor();
         let things = vec![object("n/a", "u1", 1, "x"), object("n/b", "u2", 2, "x")];
         let handled = Arc::new(AtomicUsize::new(0));
-        let consumer = consumer(&processor, 100);
+        let consumer = consumer(&processor, None);
         let (handler, calls) = (consumer.handler.clone(), handled.clone());
         let running = spawn(consumer.run(move |_| {
             thread::yield_now();
@@ -224,7 +223,7 @@ fn the_first_list_and_the_sync_of_a_handler() {
 
 // Proves fifo/close, informer/eventually-consistent.
 #[test]
-fn a_close_and_a_pop() {
+fn close_races_with_pop() {
     check(|| {
         let fifo = Arc::new(DeltaFifo::<Thing>::new());
         let popping = fifo.clone();

@@ -1,4 +1,4 @@
-//! Scenarios: a server in memory, virtual time, handlers that write down what they are told.
+//! Scenarios on an in-memory server under virtual time, with handlers that record their events.
 
 mod basics;
 mod factory;
@@ -20,7 +20,7 @@ use crate::testing::{Server, Thing};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 
-/// A running informer of a server in memory.
+/// A running informer of an in-memory server.
 pub(super) struct Running {
     pub(super) informer: SharedInformer<Thing>,
     pub(super) stop: CancellationToken,
@@ -46,34 +46,43 @@ pub(super) fn run(informer: SharedInformer<Thing>) -> Running {
     }
 }
 
-/// An informer of `server` that runs and has synced.
+/// Runs an informer of `server` and waits until it has synced.
 pub(super) async fn synced(server: &Server) -> Running {
     let running = run(SharedInformer::new(server.clone()));
     assert!(running.informer.synced().await);
     running
 }
 
-/// Lets everything happen that is due within a second of virtual time.
+/// Lets one second of virtual time pass.
 pub(super) async fn settle() {
     tokio::time::sleep(SECOND).await;
 }
 
-/// Lets a reflector that waits to try again do so.
+/// Lets enough time pass for a reflector to retry.
 pub(super) async fn recover() {
     tokio::time::sleep(Duration::from_secs(90)).await;
 }
 
-/// What a handler was told, one line each.
+/// Applies the entries in the log, as a running informer does.
+pub(super) async fn apply_all(informer: &SharedInformer<Thing>) {
+    let processor = &informer.processor;
+    while !processor.fifo.is_empty() {
+        let applied = processor.fifo.pop(|deltas| processor.handle_deltas(deltas));
+        applied.await.unwrap();
+    }
+}
+
+/// The events that a handler received, one line each.
 #[derive(Clone, Default)]
-pub(super) struct Diary {
+pub(super) struct EventLog {
     lines: Arc<Mutex<Vec<String>>>,
 }
 
-impl Diary {
+impl EventLog {
     pub(super) fn of(informer: &SharedInformer<Thing>) -> (Self, Registration) {
-        let diary = Self::default();
-        let registration = informer.on_event(diary.writer());
-        (diary, registration)
+        let events = Self::default();
+        let registration = informer.on_event(events.writer());
+        (events, registration)
     }
 
     pub(super) fn writer(&self) -> impl FnMut(Event<Thing>) + Send + 'static {
@@ -81,14 +90,14 @@ impl Diary {
         move |event| lines.lock().push(line(&event))
     }
 
-    /// What was told since the last call.
+    /// Returns the events since the last call.
     pub(super) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.lines.lock())
     }
 }
 
-/// An event in short: `+ n/a 2`, `= n/a 2→3`, `- n/a 4`; `?` where the final state was missed, `*`
-/// on what was there before.
+/// Abbreviates an event: `+ n/a 2`, `= n/a 2→3`, `- n/a 4`; `?` marks a deletion whose final state was
+/// missed, `*` an initial addition.
 pub(super) fn line(event: &Event<Thing>) -> String {
     match event {
         Event::Added { object, initial } => {
@@ -104,10 +113,7 @@ pub(super) fn line(event: &Event<Thing>) -> String {
             )
         }
         Event::Deleted(deleted) => {
-            let last = deleted
-                .last
-                .as_ref()
-                .map_or("", |last| last.resource_version());
+            let last = deleted.last.resource_version();
             let missed = if deleted.exact { "" } else { "?" };
             format!("-{missed} {} {last}", deleted.key)
         }

@@ -5,7 +5,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     cache::{Object, ObjectKey, compare_versions},
-    informer::Backlog,
     testing::contents,
 };
 
@@ -13,7 +12,7 @@ use crate::{
 enum Step {
     Put(u8, u8),
     Delete(u8),
-    /// Deleted and created again at once: another object of the same name.
+    /// Deletes an object and creates another with the same name.
     Recreate(u8),
     Bookmark,
     CutWatches,
@@ -41,7 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a handler believes is there, by what it was told. Every event must fit it.
+/// The objects a handler knows from its events. Every event must fit.
 #[derive(Clone, Default)]
 struct View {
     objects: Arc<Mutex<BTreeMap<ObjectKey, Object<Thing>>>>,
@@ -54,32 +53,33 @@ impl View {
         let lister = informer.lister();
         informer
             .handler()
-            .backlog(Backlog::Coalesce { beyond: 2 })
+            .coalesce_beyond(2)
             .on_event(move |event| {
                 let mut objects = objects.lock();
                 let key = event.key().clone();
-                let said = line(&event);
+                let summary = line(&event);
                 let fits = match event {
                     Event::Added { object, .. } => objects.insert(key, object).is_none(),
                     Event::Updated { old, new } => {
                         let newer =
                             compare_versions(old.resource_version(), new.resource_version());
-                        let same =
-                            |told: Object<Thing>| told.resource_version() == old.resource_version();
+                        let same = |known: Object<Thing>| {
+                            known.resource_version() == old.resource_version()
+                        };
                         new.uid() == old.uid()
                             && newer.is_ok_and(std::cmp::Ordering::is_le)
                             && objects.insert(key, new.clone()).is_some_and(same)
                     }
                     Event::Deleted(_) => objects.remove(&key).is_some(),
                 };
-                // The cache is never behind what a handler is told.
-                let behind = objects.values().any(|told| {
+                // The cache is never behind the events.
+                let behind = objects.values().any(|known| {
                     let order =
                         |version: &str| compare_versions(&lister.resource_version(), version);
-                    order(told.resource_version()).is_ok_and(std::cmp::Ordering::is_lt)
+                    order(known.resource_version()).is_ok_and(std::cmp::Ordering::is_lt)
                 });
                 if !fits || behind {
-                    faults.lock().push(said);
+                    faults.lock().push(summary);
                 }
             })
     }
@@ -157,7 +157,7 @@ async fn play(steps: Vec<Step>) {
     assert_eq!(
         contents(&lister.list()),
         server.contents(),
-        "the cache is not the server's state"
+        "cache differs from the server"
     );
     for (view, registration) in &views {
         assert!(registration.has_synced());
@@ -169,7 +169,7 @@ async fn play(steps: Vec<Step>) {
         assert_eq!(
             contents(&view.contents()),
             server.contents(),
-            "a view is not the cache"
+            "view differs from the server"
         );
     }
     for index in &indices {
@@ -203,7 +203,7 @@ proptest! {
     // Proves informer/states-in-order, informer/handler-order, informer/late-handler-sees-existing.
     // Proves cache/index-updates, cache/version, informer/eventually-consistent.
     #[test]
-    fn whatever_happens_caches_views_and_indices_end_as_the_server(
+    fn caches_views_and_indices_converge_to_the_server(
         steps in proptest::collection::vec(step(), 0..60),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -7,13 +7,13 @@ fn every_half_minute(server: &Server) -> SharedInformer<Thing> {
         .build()
 }
 
-/// How many resyncs a handler is told of in each of `spans`.
-async fn told(diary: &Diary, spans: &[u32]) -> Vec<usize> {
+/// Returns the number of resyncs that a handler receives in each of `spans` (seconds).
+async fn resyncs(events: &EventLog, spans: &[u32]) -> Vec<usize> {
     let mut counts = Vec::new();
     for seconds in spans {
         tokio::time::sleep(SECOND * *seconds).await;
         counts.push(
-            diary
+            events
                 .take()
                 .iter()
                 .filter(|line| line.starts_with('='))
@@ -25,23 +25,27 @@ async fn told(diary: &Diary, spans: &[u32]) -> Vec<usize> {
 
 /// Proves fifo/resync-and-bookmark, informer/resync-period, reflector/resync.
 #[tokio::test(start_paused = true)]
-async fn everything_is_told_again_without_asking_the_server() {
+async fn resync_redelivers_without_a_request() {
     let server = Server::new();
     server.put("n/a", "1");
     let running = run(every_half_minute(&server));
-    let (diary, registration) = Diary::of(&running.informer);
+    let (events, registration) = EventLog::of(&running.informer);
     registration.synced().await;
-    assert_eq!(told(&diary, &[29, 2, 28, 2]).await, [0, 1, 0, 1]);
+    assert_eq!(resyncs(&events, &[29, 2, 28, 2]).await, [0, 1, 0, 1]);
     assert_eq!(server.lists(), 1);
 }
 
 /// Proves informer/resync-period.
 #[tokio::test(start_paused = true)]
-async fn each_handler_has_its_own_period_in_multiples_of_the_informers() {
+async fn handler_period_is_a_multiple_of_the_informers() {
     let server = Server::new();
     server.put("n/a", "1");
     let informer = every_half_minute(&server);
-    let (slow, quick, never) = (Diary::default(), Diary::default(), Diary::default());
+    let (slow, quick, never) = (
+        EventLog::default(),
+        EventLog::default(),
+        EventLog::default(),
+    );
     // Before the start a shorter period shortens the informer's own.
     let handlers = [
         informer
@@ -62,85 +66,88 @@ async fn each_handler_has_its_own_period_in_multiples_of_the_informers() {
     for handler in &handlers {
         assert!(handler.has_synced());
     }
-    assert_eq!(told(&quick, &[10, 10, 10, 10, 10]).await, [1, 1, 1, 1, 1]);
     assert_eq!(
-        told(&slow, &[0]).await,
+        resyncs(&quick, &[10, 10, 10, 10, 10]).await,
+        [1, 1, 1, 1, 1]
+    );
+    assert_eq!(
+        resyncs(&slow, &[0]).await,
         [1],
         "45 seconds are rounded up to 50"
     );
-    assert_eq!(told(&never, &[100]).await, [0]);
+    assert_eq!(resyncs(&never, &[100]).await, [0]);
 
-    // After the start a shorter one is not given.
-    let late = Diary::default();
+    // After the start a shorter period is raised.
+    let late = EventLog::default();
     let _late = running
         .informer
         .handler()
         .resync(SECOND * 2)
         .on_event(late.writer());
-    assert_eq!(told(&late, &[12, 10, 10]).await, [1, 1, 1]);
+    assert_eq!(resyncs(&late, &[12, 10, 10]).await, [1, 1, 1]);
 }
 
 /// Proves informer/resync-period.
 #[tokio::test(start_paused = true)]
-async fn a_resync_is_at_most_once_a_second() {
+async fn resync_happens_at_most_once_a_second() {
     let server = Server::new();
     server.put("n/a", "1");
     let informer = SharedInformer::builder(server.clone())
         .resync(Duration::from_millis(1))
         .build();
-    let (diary, _registration) = Diary::of(&informer);
+    let (events, _registration) = EventLog::of(&informer);
     let _running = run(informer);
-    let count = told(&diary, &[10]).await[0];
+    let count = resyncs(&events, &[10]).await[0];
     assert!((8..=10).contains(&count), "{count}");
 }
 
 /// Proves informer/resync-period.
 #[tokio::test(start_paused = true)]
-async fn an_informer_without_a_resync_gives_none() {
+async fn informer_without_resync_never_resyncs() {
     let server = Server::new();
     server.put("n/a", "1");
     let informer = SharedInformer::new(server.clone());
-    let diary = Diary::default();
+    let events = EventLog::default();
     let _registration = informer
         .handler()
         .resync(SECOND * 5)
-        .on_event(diary.writer());
+        .on_event(events.writer());
     let _running = run(informer);
-    assert_eq!(told(&diary, &[600]).await, [0]);
+    assert_eq!(resyncs(&events, &[600]).await, [0]);
 }
 
 /// Proves informer/resync-turns.
 #[tokio::test(start_paused = true)]
-async fn what_a_relist_finds_unchanged_is_for_those_who_resync() {
+async fn unchanged_relisted_object_goes_to_resyncing_handlers() {
     let server = Server::new();
     server.put("n/a", "1");
     let informer = every_half_minute(&server);
-    let (diary, never) = (Diary::default(), Diary::default());
-    let _resyncing = informer.on_event(diary.writer());
+    let (events, never) = (EventLog::default(), EventLog::default());
+    let _resyncing = informer.on_event(events.writer());
     let _never = informer
         .handler()
         .resync(Duration::ZERO)
         .on_event(never.writer());
     let _running = run(informer);
     settle().await;
-    // Before the first check everybody hears of it.
+    // Before the first check every handler gets it.
     server.forget_history();
     tokio::time::sleep(SECOND * 5).await;
-    assert_eq!(told(&diary, &[0]).await, [1]);
-    assert_eq!(told(&never, &[0]).await, [1]);
-    // Then only those whose turn it was at the last check.
+    assert_eq!(resyncs(&events, &[0]).await, [1]);
+    assert_eq!(resyncs(&never, &[0]).await, [1]);
+    // Then only the handlers that were due at the last check.
     tokio::time::sleep(SECOND * 32).await;
-    assert_eq!(told(&diary, &[0]).await, [1]);
+    assert_eq!(resyncs(&events, &[0]).await, [1]);
     server.forget_history();
     tokio::time::sleep(SECOND * 5).await;
     assert_eq!(server.lists(), 3);
-    assert_eq!(told(&diary, &[0]).await, [1]);
-    assert_eq!(told(&never, &[0]).await, [0]);
+    assert_eq!(resyncs(&events, &[0]).await, [1]);
+    assert_eq!(resyncs(&never, &[0]).await, [0]);
     server.put("n/a", "2");
     settle().await;
     assert_eq!(
-        told(&never, &[0]).await,
+        resyncs(&never, &[0]).await,
         [1],
-        "a real change is for everybody"
+        "every handler gets a real change"
     );
 }

@@ -1,0 +1,196 @@
+//! The informers that a factory has built, by what identifies them.
+
+use std::{
+    any::{Any, TypeId},
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    health::Dead,
+    processor::Processor,
+    shared_informer::{self, Runner, SharedInformer, Usage},
+};
+use crate::{
+    clock::Rng,
+    metrics::Metrics,
+    object::{BoxError, Kind},
+    source::{Home, ListOptions, Scope},
+};
+
+pub(super) type Transform = Arc<dyn Fn(&mut Value) -> Result<(), BoxError> + Send + Sync>;
+pub(super) type Tweak = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct Registry {
+    pub(super) settings: Settings,
+    pub(super) entries: BTreeMap<Identity, Entry>,
+    /// Informers that ended by themselves and were replaced, whose handlers are never called again.
+    /// The latest one of each identity.
+    pub(super) dead: BTreeMap<Identity, Dead>,
+    /// The token that stops informers started from now on, and the runtime they run on.
+    pub(super) started: Option<(CancellationToken, Handle)>,
+    pub(super) shut_down: bool,
+}
+
+impl Registry {
+    /// Inserts an informer. If it replaces one that ended by itself, that is remembered.
+    pub(super) fn put(&mut self, identity: Identity, entry: Entry) {
+        self.dead.retain(|_, dead| dead.is_missed());
+        let before = self.entries.insert(identity.clone(), entry);
+        if let Some(dead) = before.as_ref().and_then(Dead::of) {
+            self.dead.insert(identity, dead);
+        }
+    }
+
+    /// Returns whether an informer built now would run.
+    pub(super) fn can_run(&self) -> bool {
+        let started = self.started.as_ref();
+        !self.shut_down && started.is_some_and(|(token, _)| !token.is_cancelled())
+    }
+
+    /// Returns whether the factory has never been started.
+    pub(super) fn is_new(&self) -> bool {
+        !self.shut_down && self.started.is_none()
+    }
+
+    /// Removes an informer that has ended, unless it is in use or another has replaced it.
+    pub(super) fn remove_unused(&mut self, identity: &Identity, runner: &Arc<Runner>) {
+        let same = self.entries.get(identity);
+        if same.is_some_and(|entry| {
+            Arc::ptr_eq(entry.informer.runner(), runner) && entry.usage.strong_count() == 0
+        }) {
+            self.entries.remove(identity);
+        }
+    }
+}
+
+/// The settings that a factory applies to the informers it builds.
+#[derive(Default, Clone)]
+pub(super) struct Settings {
+    pub(super) resync: Option<Duration>,
+    pub(super) resync_of: BTreeMap<(String, String), Duration>,
+    pub(super) namespace: Option<String>,
+    pub(super) transform: Option<Transform>,
+    pub(super) tweak: Option<Tweak>,
+    pub(super) metrics: Metrics,
+    pub(super) rng: Rng,
+    pub(super) name: String,
+}
+
+/// What two requests must have in common to share an informer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Identity {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) scope: Scope,
+    /// The type objects are decoded to: `Pod`, its metadata, a struct of the user's.
+    pub(super) form: TypeId,
+    pub(super) transform: Option<String>,
+    pub(super) eager: bool,
+    pub(super) keep_managed_fields: bool,
+}
+
+/// Returns the scope without its namespace if the kind is cluster-scoped.
+pub(super) fn effective_scope<K: Kind>(scope: Scope) -> Scope {
+    match Home::of::<K>() {
+        Home::Cluster => scope.in_cluster(),
+        Home::Namespaces | Home::Unknown => scope,
+    }
+}
+
+/// One informer of a factory. It does not keep the informer running.
+pub(super) struct Entry {
+    pub(super) informer: Box<dyn AnyInformer>,
+    pub(super) usage: Weak<Usage>,
+    /// Cancelled to stop the informer; none before it runs.
+    pub(super) stop: Option<CancellationToken>,
+}
+
+impl Entry {
+    pub(super) fn new<K: Kind>(informer: &SharedInformer<K>, make: Option<Make<K>>) -> Self {
+        let parts = Parts {
+            processor: informer.processor.clone(),
+            runner: informer.runner.clone(),
+            make,
+        };
+        Self {
+            informer: Box::new(parts),
+            usage: Arc::downgrade(&informer.usage),
+            stop: None,
+        }
+    }
+
+    /// Returns whether the informer was asked to stop; it may not have noticed yet.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop
+            .as_ref()
+            .is_some_and(CancellationToken::is_cancelled)
+    }
+
+    /// Returns whether the informer has stopped or is about to.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_stopping() || self.informer.is_stopped()
+    }
+}
+
+/// An informer of any kind.
+pub(super) trait AnyInformer: Send {
+    fn as_any(&self) -> &dyn Any;
+    fn runner(&self) -> &Arc<Runner>;
+    fn run(&self, stop: CancellationToken) -> BoxFuture<'static, ()>;
+    fn synced(&self) -> BoxFuture<'static, bool>;
+    fn has_synced(&self) -> bool;
+    fn is_stopped(&self) -> bool;
+    /// Builds a replacement; none if the factory did not build this informer.
+    fn renew(&self, usage: Arc<Usage>) -> Option<Entry>;
+}
+
+/// Builds an informer like the one before.
+pub(super) type Make<K> = Arc<dyn Fn() -> SharedInformer<K> + Send + Sync>;
+
+pub(super) struct Parts<K: Kind> {
+    pub(super) processor: Arc<Processor<K>>,
+    pub(super) runner: Arc<Runner>,
+    make: Option<Make<K>>,
+}
+
+impl<K: Kind> AnyInformer for Parts<K> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn runner(&self) -> &Arc<Runner> {
+        &self.runner
+    }
+
+    fn run(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        let (processor, runner) = (self.processor.clone(), self.runner.clone());
+        Box::pin(async move { shared_informer::run(&processor, &runner, &stop).await })
+    }
+
+    fn synced(&self) -> BoxFuture<'static, bool> {
+        let processor = self.processor.clone();
+        Box::pin(async move { processor.synced().await })
+    }
+
+    fn has_synced(&self) -> bool {
+        self.processor.fifo.has_synced()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.processor.is_stopped()
+    }
+
+    fn renew(&self, usage: Arc<Usage>) -> Option<Entry> {
+        let make = self.make.clone()?;
+        let informer = make().succeed(&self.processor, usage);
+        Some(Entry::new(&informer, Some(make)))
+    }
+}
