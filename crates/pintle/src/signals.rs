@@ -1,4 +1,8 @@
-//! How a program is asked to stop.
+//! Graceful shutdown on SIGTERM and Ctrl-C.
+//!
+//! Kubernetes stops a Pod with SIGTERM and kills it after a grace period. A program that only
+//! handles Ctrl-C is killed in the middle of its work, with its events unwritten and its lease still
+//! held.
 
 use std::io;
 
@@ -9,33 +13,33 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 #[cfg(windows)]
 use tokio::signal::windows::{CtrlC, ctrl_c};
 
-/// Returns a token that Ctrl-C or, where there is one, SIGTERM cancels. A second signal exits the
-/// process at once with status 1.
+/// Returns a token that is cancelled by SIGTERM or Ctrl-C. A second signal exits the process with
+/// status 1.
 ///
-/// SIGTERM is how Kubernetes stops a Pod, so a program that listens for Ctrl-C alone is killed in
-/// the middle of its work. Signals are caught from the moment this returns. Call it once.
+/// Signals are handled from the moment this returns. Call it once, early in `main`. On Windows only
+/// Ctrl-C is handled.
 ///
 /// # Errors
 ///
-/// The handlers cannot be installed.
+/// Fails if the signal handlers cannot be installed.
 ///
 /// # Panics
 ///
-/// Outside a tokio runtime.
+/// Panics outside a tokio runtime.
 ///
 /// # Examples
 ///
 /// ```no_run
 /// # async fn example() -> std::io::Result<()> {
-/// let shutdown = pintle::signals::shutdown_token()?;
-/// // … run controllers with it …
+/// let shutdown = pintle::signals::shutdown_on_signal()?;
+/// // Run controllers with the token; they drain and return once it is cancelled.
 /// shutdown.cancelled().await;
 /// # Ok(())
 /// # }
 /// ```
-pub fn shutdown_token() -> io::Result<CancellationToken> {
+pub fn shutdown_on_signal() -> io::Result<CancellationToken> {
     let shutdown = CancellationToken::new();
-    tokio::spawn(Signals::listen()?.stop(shutdown.clone()));
+    tokio::spawn(Signals::listen()?.cancel(shutdown.clone()));
     Ok(shutdown)
 }
 
@@ -60,25 +64,29 @@ impl Signals {
         })
     }
 
-    async fn stop(mut self, shutdown: CancellationToken) {
-        self.next().await;
-        tracing::info!("stopping; a second signal exits at once");
+    async fn cancel(mut self, shutdown: CancellationToken) {
+        let signal = self.next().await;
+        tracing::info!(
+            signal,
+            "received signal; shutting down (a second signal exits at once)"
+        );
         shutdown.cancel();
         self.next().await;
         std::process::exit(1);
     }
 
     #[cfg(unix)]
-    async fn next(&mut self) {
+    async fn next(&mut self) -> &'static str {
         tokio::select! {
-            biased; // Both mean the same.
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            biased;
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
         }
     }
 
     #[cfg(windows)]
-    async fn next(&mut self) {
+    async fn next(&mut self) -> &'static str {
         self.interrupt.recv().await;
+        "Ctrl-C"
     }
 }

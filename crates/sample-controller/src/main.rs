@@ -53,7 +53,7 @@ async fn run(mut cli: Cli) -> anyhow::Result<()> {
     if let Some(command) = cli.command.take() {
         return print(command);
     }
-    let shutdown = signals::shutdown_token().context("cannot listen for signals")?;
+    let shutdown = signals::shutdown_on_signal().context("cannot listen for signals")?;
     let metrics = Metrics::new();
     let limit = cli.limit(&metrics)?;
     let program = Program {

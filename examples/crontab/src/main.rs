@@ -21,6 +21,6 @@ async fn main() -> anyhow::Result<()> {
     let target = target.context("no cluster was named: set KUBECONFIG")?;
     println!("working on {target}");
 
-    let shutdown = signals::shutdown_token()?; // Ctrl-C, or SIGTERM from a kubelet.
+    let shutdown = signals::shutdown_on_signal()?; // Ctrl-C, or SIGTERM from a kubelet.
     crontab::run(target.client("crontab/0.1")?, &shutdown).await
 }

@@ -27,7 +27,7 @@ async fn main() -> anyhow::Result<()> {
         install::example(&client).await?;
         client
     };
-    let shutdown = signals::shutdown_token()?;
+    let shutdown = signals::shutdown_on_signal()?;
     foo_builder::controller(&InformerFactory::new(client))
         .run(foo_builder::reconcile, &shutdown)
         .await?;

@@ -15,9 +15,9 @@ use pintle::{
     cache::Object,
     client::Target,
     informer::{Event, InformerFactory},
+    signals,
 };
 use pintle_apiserver::ApiServer;
-use tokio_util::sync::CancellationToken;
 
 /// Prints each Pod that is added or updated.
 ///
@@ -51,7 +51,7 @@ async fn main() -> anyhow::Result<()> {
         Event::Updated { new, .. } => say(&describe("updated", &new, &cli.app)),
         Event::Deleted(deleted) => say(&format!("deleted {}", deleted.key)),
     });
-    let shutdown = CancellationToken::new();
+    let shutdown = signals::shutdown_on_signal()?;
     informers.start(&shutdown);
     informers
         .wait_for_sync()
@@ -63,8 +63,7 @@ async fn main() -> anyhow::Result<()> {
         pods.lister().len()
     ));
 
-    tokio::signal::ctrl_c().await?;
-    shutdown.cancel();
+    shutdown.cancelled().await;
     informers.shutdown().await;
     Ok(())
 }

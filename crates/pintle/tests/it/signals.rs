@@ -1,0 +1,55 @@
+//! `shutdown_on_signal` in a process of its own.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+};
+
+/// Set for the child, which runs `shutdown_on_signal` instead of the test.
+const CHILD: &str = "PINTLE_TEST_SIGNAL_CHILD";
+
+/// Starts this test binary again as a child that runs only `test`, and waits until it listens.
+fn child(test: &str) -> (Child, impl Iterator<Item = String>) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut lines = stdout.lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.ends_with("listening")));
+    (child, lines)
+}
+
+fn send(signal: &str, child: &Child) {
+    let command = format!("kill {signal} {}", child.id());
+    let status = Command::new("sh").args(["-c", &command]).status();
+    assert!(status.unwrap().success());
+}
+
+/// What a `main` does with the token.
+async fn serve() {
+    let shutdown = pintle::signals::shutdown_on_signal().unwrap();
+    println!("listening");
+    shutdown.cancelled().await;
+    println!("draining");
+    // Work that only a second signal interrupts.
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+}
+
+/// Proves shutdown/signals.
+#[tokio::test]
+async fn first_signal_cancels_the_token_second_exits() {
+    if std::env::var_os(CHILD).is_some() {
+        return serve().await;
+    }
+    for signal in ["-TERM", "-INT"] {
+        let (mut child, mut lines) = child("signals::first_signal_cancels_the_token_second_exits");
+        send(signal, &child);
+        assert!(lines.any(|line| line.ends_with("draining")), "{signal}");
+        assert!(child.try_wait().unwrap().is_none(), "still draining");
+        send(signal, &child);
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{signal}");
+    }
+}
