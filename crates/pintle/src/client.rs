@@ -1,4 +1,8 @@
-//! Building the client that controllers talk through.
+//! Builds the `kube::Client` of a controller, and describes its errors.
+//!
+//! kube's defaults suit interactive programs: they retry silently, and pick up whatever cluster
+//! `~/.kube/config` points to. [`build`] turns the retries off, and [`Target`] only works on a
+//! cluster that was named.
 
 mod describe;
 mod target;
@@ -12,28 +16,35 @@ pub use self::{
 };
 use crate::limits::RateLimit;
 
-/// Why a client could not be built.
+/// An error from building a client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The user agent holds bytes that no header may hold.
-    #[error("{0:?} cannot be sent as a user agent")]
+    /// The user agent contains bytes that are not allowed in a header.
+    #[error("invalid user agent {0:?}: not a valid header value")]
     UserAgent(String),
-    /// The configuration does not make a client: credentials or certificates are wrong.
-    #[error("the configuration makes no client: {0}")]
+    /// The configuration is unusable, for example because of its credentials or certificates.
+    #[error("cannot build a client from the configuration: {0}")]
     Config(#[source] Box<kube::Error>),
 }
 
-/// Builds a client that leaves retrying to those who know why they retry.
+/// Builds a client that does not retry by itself.
 ///
-/// kube's own default repeats a request that is answered with 429, 503 or 504 up to fifteen times
-/// before anybody hears of it. A reflector has its own rules for these answers and reports them, and
-/// a worker that hangs in a request cannot do other work: so here that layer is off.
+/// kube's default client repeats a request answered with 429, 503 or 504 up to fifteen times before
+/// the caller learns of it. A reflector has its own rules for these answers and reports them, and a
+/// worker that hangs in a request cannot do other work, so that layer is off.
 ///
-/// `user_agent` is how the server's log names this program: `shop-controller/1.2`.
+/// `user_agent` identifies the program in the server's log: `shop-controller/1.2`.
 ///
-/// Must be called inside a tokio runtime, and the client belongs to that runtime.
+/// # Errors
 ///
+/// Fails if the user agent is not a valid header value or the configuration is unusable.
+///
+/// # Panics
+///
+/// Panics outside a tokio runtime. The client belongs to that runtime.
+///
+/// # Examples
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let config = kube::Config::infer().await?;
@@ -46,11 +57,20 @@ pub fn build(config: Config, user_agent: &str) -> Result<Client, ClientError> {
     Ok(builder.map_err(unusable)?.build())
 }
 
-/// As [`build`], for a client that keeps to `limit`.
+/// Builds a client as [`build`] does, whose requests observe `limit`.
 ///
-/// The limit stands in front of everything else, so what waits for it holds no connection. Leases,
-/// events and watches do not wait behind other requests; see [`RateLimit`].
+/// The limit is the outermost layer, so a waiting request holds no connection. Leases, events and
+/// watches do not wait behind other requests; see [`RateLimit`].
 ///
+/// # Errors
+///
+/// Fails if the user agent is not a valid header value or the configuration is unusable.
+///
+/// # Panics
+///
+/// Panics outside a tokio runtime. The client belongs to that runtime.
+///
+/// # Examples
 /// ```no_run
 /// # async fn example(config: kube::Config) -> Result<(), Box<dyn std::error::Error>> {
 /// use pintle::limits::RateLimit;
@@ -83,28 +103,4 @@ fn prepare(mut config: Config, user_agent: &str) -> Result<Config, ClientError> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Proves source/client-defaults.
-    #[tokio::test]
-    async fn our_clients_say_who_they_are_and_do_not_retry_unseen() {
-        let config = Config::new("https://127.0.0.1:1".parse().unwrap());
-        let config = prepare(config, "shop/1").unwrap();
-        assert!(!config.default_retry);
-        assert_eq!(
-            config.headers,
-            [(USER_AGENT, HeaderValue::from_static("shop/1"))]
-        );
-        build(config, "shop/2").unwrap();
-    }
-
-    #[test]
-    fn a_user_agent_must_fit_into_a_header() {
-        let config = Config::new("https://127.0.0.1:1".parse().unwrap());
-        assert!(matches!(
-            prepare(config, "a\nb"),
-            Err(ClientError::UserAgent(_))
-        ));
-    }
-}
+mod tests;

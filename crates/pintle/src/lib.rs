@@ -1,19 +1,20 @@
 //! Kubernetes controllers the client-go way.
 //!
-//! An event travels through the modules in the order in which they stand here, and each knows only
+//! A change on the API server passes through the modules in this order, and each module knows only
 //! those before it:
 //!
 //! ```text
 //! source ─► reflector ─► delta_fifo ─► cache ─► informer ─► queue ─► controller
 //! ```
 //!
-//! [`controller`] is where to begin: a reconcile function and the builder around it. The stages
-//! before it are there to be used alone: an [`informer`] with its [`cache`] for a program that only
-//! watches, a [`queue`] for one that has its own workers. [`events`] is what users read in `kubectl
-//! describe`, [`probes`] what a kubelet and a Prometheus ask a program.
+//! Start with [`controller`]: a reconcile function and the builder around it. The earlier stages can
+//! be used on their own: an [`informer`] with its [`cache`] in a program that only watches, a
+//! [`queue`] in one that has its own workers. [`events`] writes what users read in `kubectl
+//! describe`, [`probes`] answers the kubelet and Prometheus, and [`signals`] shuts a program down
+//! gracefully.
 //!
-//! The k8s-openapi crate wants to know for which Kubernetes version it builds. Libraries leave that
-//! open, so the program says it: `k8s-openapi = { version = "0.29", features = ["v1_36"] }`.
+//! k8s-openapi has to know which Kubernetes version to build for. Libraries leave that open, so the
+//! program chooses: `k8s-openapi = { version = "0.29", features = ["v1_36"] }`.
 //!
 //! # Features
 //!
@@ -26,7 +27,7 @@
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// The loop. (A blank line between each keeps rustfmt from sorting them.)
+// The loop, in order. (Blank lines keep rustfmt from sorting the modules.)
 
 mod object;
 
@@ -44,28 +45,29 @@ pub mod queue;
 
 pub mod controller;
 
-// What a reconcile needs besides.
+// Helpers for a reconcile.
 
 pub mod conditions;
 pub mod events;
 pub mod finalizer;
 pub mod owner;
 
-// What surrounds it in a program.
-
-pub mod leader_election;
-#[cfg(feature = "probes")]
-pub mod probes;
-pub mod signals;
-
-// What everything stands on.
+// What a program needs around its controllers.
 
 pub mod client;
-pub mod clock;
+pub mod leader_election;
 pub mod limits;
 pub mod metrics;
+#[cfg(feature = "probes")]
+pub mod probes;
 pub mod repeats;
+pub mod signals;
+
+// Foundations.
+
+pub mod clock;
 mod sync;
+mod token_bucket;
 
 #[cfg(test)]
 mod testing;

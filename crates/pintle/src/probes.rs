@@ -1,4 +1,7 @@
-//! What a kubelet and a Prometheus ask a program: is it alive, is it ready, what has it counted.
+//! Health endpoints for the kubelet and a metrics endpoint for Prometheus.
+//!
+//! A controller whose watch has been broken for a minute works on stale data, and one whose informer
+//! has died never works again. Neither shows from outside unless the program says so.
 
 use std::{fmt, fmt::Write as _, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -19,32 +22,32 @@ use crate::{
     metrics::Metrics,
 };
 
-/// How many may be connected at once; who comes then waits.
+/// The number of concurrent connections; further ones wait.
 const CONNECTIONS: usize = 64;
 
-/// How long a connection may take to say what it wants. Much shorter than the time after which a
-/// kubelet loses its patience, so that a few silent connections do not have the program killed.
-const SILENCE: Duration = Duration::from_secs(2);
+/// How long a connection may take to send its request. Much shorter than a kubelet's probe timeouts
+/// add up to, so that silent connections do not get the program killed.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a connection may take altogether: who does not read the answer is left.
-const CONVERSATION: Duration = Duration::from_secs(10);
+/// How long a connection may take in total, in case the peer does not read the response.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to wait when the system has no further connection to give.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long to wait after `accept` fails, for example for lack of file descriptors.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Answers the questions that are put to every program in a cluster, over plain HTTP:
+/// Serves health and metrics over plain HTTP:
 ///
-/// | path | answer |
+/// | path | response |
 /// |---|---|
-/// | `/healthz`, `/livez` | 200 while every informer's task lives; else 500 |
-/// | `/readyz` | 200 while every cache is filled and follows the server; else 503 |
-/// | `/metrics` | everything counted, as Prometheus reads it |
+/// | `/healthz`, `/livez` | 200 while the task of every informer is alive, otherwise 500 |
+/// | `/readyz` | 200 while every cache is synced and follows the server, otherwise 503 |
+/// | `/metrics` | all metrics in Prometheus' text format |
 ///
-/// A check that fails is explained in the answer, as by kube-apiserver; with `?verbose` those that
-/// pass are listed too:
+/// The response explains a failed check in kube-apiserver's format; with `?verbose` it lists passed
+/// checks too:
 ///
 /// ```text
 /// [+]informer deployments.apps at cluster scope ok
@@ -53,17 +56,17 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// ```
 ///
 /// # Readiness
-/// Each informer is followed all its life, not only until its first list. Watches end in the normal
-/// course of things and API servers restart, so an informer is reported only once it has been
-/// without a watch for 30 seconds; it is ready again when a watch has lasted five. From the moment
-/// the program is asked to stop it is not ready.
+/// Readiness covers the whole life of each informer, not only its first list. Watches end in normal
+/// operation and API servers restart, so an informer is reported only after 30 seconds without a
+/// watch, and is ready again once a watch has lasted five. During shutdown the program is not ready.
 ///
 /// # Liveness
-/// An informer whose task panicked or ended by itself cannot recover: only a restart of the program
-/// helps, which is what a kubelet does about a failing liveness probe. A new informer in its place
-/// does not: handlers of the old one are still never called. A server that is down or refuses is no
-/// reason to restart.
+/// An informer whose task panicked or ended by itself cannot recover. Only a restart of the program
+/// helps, and that is what the kubelet does when liveness fails. Replacing the informer does not
+/// help: handlers of the old one are never called again. A server that is down or refuses requests
+/// is no reason to restart.
 ///
+/// # Examples
 /// ```no_run
 /// # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// use pintle::{informer::InformerFactory, metrics::Metrics, probes::Probes};
@@ -73,13 +76,13 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// let informers = InformerFactory::new(client).metrics(metrics.clone());
 /// let probes = Probes::new(&shutdown).metrics(&metrics).caches(&informers);
 /// let serving = probes.serve("0.0.0.0:8080").await?;
-/// // … run controllers until they are told to stop …
+/// // Run controllers until `shutdown` is cancelled.
 /// serving.shutdown().await;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "probes answer nobody until they are served"]
+#[must_use = "probes do nothing until served"]
 pub struct Probes {
     stopping: CancellationToken,
     metrics: Metrics,
@@ -87,7 +90,7 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// Probes of a program that `stopping` tells to stop.
+    /// Returns probes without checks. Readiness fails once `stopping` is cancelled.
     pub fn new(stopping: &CancellationToken) -> Self {
         Self {
             stopping: stopping.clone(),
@@ -96,24 +99,24 @@ impl Probes {
         }
     }
 
-    /// What `/metrics` shows.
+    /// Sets what `/metrics` serves.
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = metrics.clone();
         self
     }
 
-    /// Checks the informers of a factory.
+    /// Adds checks for the informers of a factory.
     pub fn caches(mut self, informers: &InformerFactory) -> Self {
         self.caches.push(informers.clone());
         self
     }
 
-    /// Returns why the program is not ready, a line for each reason; none if it is ready.
+    /// Returns the reasons why the program is not ready; empty if it is ready.
     pub fn not_ready(&self) -> Vec<String> {
         failures(self.readiness())
     }
 
-    /// Returns why the program must be restarted, a line for each reason; none if it is alive.
+    /// Returns the reasons why the program must be restarted; empty if it is alive.
     pub fn not_alive(&self) -> Vec<String> {
         failures(self.liveness())
     }
@@ -124,7 +127,7 @@ impl Probes {
         }
         self.check(|health| match health {
             Ok(state) => match state {
-                State::Well => None,
+                State::Healthy => None,
                 State::Behind(why) | State::Dead(why) => Some(why),
                 State::Stopped => Some("stopped".to_owned()),
             },
@@ -140,7 +143,7 @@ impl Probes {
         })
     }
 
-    /// One check for each informer, or one for a factory that is idle.
+    /// Returns one check for each informer, or one for a factory that is idle.
     fn check(&self, failure: impl Fn(Result<State, Idle>) -> Option<String>) -> Vec<Check> {
         let mut checks = Vec::new();
         for informers in &self.caches {
@@ -158,9 +161,15 @@ impl Probes {
         checks
     }
 
-    /// Listens on `address` and answers until the result is shut down or dropped.
+    /// Listens on `address` until the returned [`Serving`] is shut down or dropped.
     ///
-    /// Cancel safe: nothing listens until it returns.
+    /// # Errors
+    ///
+    /// Fails if the address cannot be bound.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: nothing listens until it returns.
     pub async fn serve(self, address: impl ToSocketAddrs) -> io::Result<Serving> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -174,53 +183,53 @@ impl Probes {
     }
 
     async fn run(self: Arc<Self>, listener: TcpListener, closing: CancellationToken) {
-        let room = Arc::new(Semaphore::new(CONNECTIONS));
-        // Dropped at the end, and all connections with it: an answer is never long under way.
+        let permits = Arc::new(Semaphore::new(CONNECTIONS));
+        // Dropping the set closes all connections; no response takes long.
         let mut connections = JoinSet::new();
         loop {
             let accepted = tokio::select! {
-                biased; // Who is told to close lets nobody in.
+                biased;
                 () = closing.cancelled() => return,
-                accepted = accept(&listener, &room) => accepted,
+                accepted = accept(&listener, &permits) => accepted,
             };
             while connections.try_join_next().is_some() {}
             match accepted {
-                Ok((stream, place)) => {
+                Ok((stream, permit)) => {
                     let probes = Arc::clone(&self);
                     connections.spawn(async move {
-                        probes.converse(stream).await;
-                        drop(place);
+                        probes.serve_connection(stream).await;
+                        drop(permit);
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a probe could not connect");
-                    tokio::time::sleep(PAUSE).await;
+                    tracing::warn!(%error, "failed to accept a probe connection; retrying");
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
                 }
             }
         }
     }
 
-    async fn converse(self: Arc<Self>, stream: TcpStream) {
-        let answer = service_fn(|request: Request<_>| {
-            let answer = self.answer(request.method(), request.uri());
-            async move { Ok::<_, std::convert::Infallible>(answer) }
+    async fn serve_connection(self: Arc<Self>, stream: TcpStream) {
+        let service = service_fn(|request: Request<_>| {
+            let response = self.respond(request.method(), request.uri());
+            async move { Ok::<_, std::convert::Infallible>(response) }
         });
-        let conversation = http1::Builder::new()
+        let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(SILENCE)
-            // One answer each: a place is not kept for who may ask again.
+            .header_read_timeout(REQUEST_TIMEOUT)
+            // One response per connection, so that idle peers do not hold permits.
             .keep_alive(false)
-            .serve_connection(TokioIo::new(stream), answer);
-        match tokio::time::timeout(CONVERSATION, conversation).await {
+            .serve_connection(TokioIo::new(stream), service);
+        match tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "a probe broke off"),
-            Err(_) => tracing::debug!("a probe did not read its answer"),
+            Ok(Err(error)) => tracing::debug!(%error, "probe connection failed"),
+            Err(_) => tracing::debug!("probe connection timed out"),
         }
     }
 
-    fn answer(&self, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
+    fn respond(&self, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
         if !matches!(*method, Method::GET | Method::HEAD) {
-            return respond(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET\n".into());
+            return response(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET\n".into());
         }
         let (path, query) = (uri.path(), uri.query().unwrap_or_default());
         match path {
@@ -236,8 +245,8 @@ impl Probes {
                 &self.readiness(),
                 StatusCode::SERVICE_UNAVAILABLE,
             ),
-            "/metrics" => respond(StatusCode::OK, OPEN_METRICS, self.metrics.encode()),
-            _ => respond(
+            "/metrics" => response(StatusCode::OK, OPEN_METRICS, self.metrics.encode()),
+            _ => response(
                 StatusCode::NOT_FOUND,
                 PLAIN,
                 "try /healthz, /readyz or /metrics\n".into(),
@@ -246,7 +255,7 @@ impl Probes {
     }
 }
 
-/// One line of an answer.
+/// One line of a response.
 struct Check {
     name: String,
     failure: Option<String>,
@@ -268,16 +277,16 @@ fn failures(checks: Vec<Check>) -> Vec<String> {
     failed.collect()
 }
 
-/// Answers as kube-apiserver does: `ok`, or a line for each check and a verdict.
+/// Formats checks as kube-apiserver does: `ok`, or a line for each check and a verdict.
 fn report(path: &str, query: &str, checks: &[Check], bad: StatusCode) -> Response<Full<Bytes>> {
     let passed = checks.iter().all(|check| check.failure.is_none());
-    let asked = |part: &str| part == "verbose" || part.starts_with("verbose=");
-    if passed && !query.split('&').any(asked) {
-        return respond(StatusCode::OK, PLAIN, "ok\n".into());
+    let is_verbose = |part: &str| part == "verbose" || part.starts_with("verbose=");
+    if passed && !query.split('&').any(is_verbose) {
+        return response(StatusCode::OK, PLAIN, "ok\n".into());
     }
     let mut text = String::new();
     for Check { name, failure } in checks {
-        // Writing to a string does not fail.
+        // Writing to a String cannot fail.
         let _ = match failure {
             None => writeln!(text, "[+]{name} ok"),
             Some(why) => writeln!(text, "[-]{name} failed: {why}"),
@@ -290,30 +299,30 @@ fn report(path: &str, query: &str, checks: &[Check], bad: StatusCode) -> Respons
         (bad, "failed")
     };
     let _ = writeln!(text, "{endpoint} check {verdict}");
-    respond(status, PLAIN, text)
+    response(status, PLAIN, text)
 }
 
-/// The next connection, once there is room for it.
+/// Accepts the next connection, once a permit is free.
 async fn accept(
     listener: &TcpListener,
-    room: &Arc<Semaphore>,
+    permits: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let place = Arc::clone(room).acquire_owned().await;
-    let place = place.map_err(io::Error::other)?;
+    let permit = Arc::clone(permits).acquire_owned().await;
+    let permit = permit.map_err(io::Error::other)?;
     let (stream, _) = listener.accept().await?;
-    Ok((stream, place))
+    Ok((stream, permit))
 }
 
-fn respond(status: StatusCode, form: &'static str, text: String) -> Response<Full<Bytes>> {
+fn response(status: StatusCode, content_type: &'static str, text: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(text));
     *response.status_mut() = status;
-    let form = HeaderValue::from_static(form);
-    response.headers_mut().insert(CONTENT_TYPE, form);
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }
 
-/// Probes that are answered. Dropping it ends that at once.
-#[must_use = "dropping it stops the answers"]
+/// Probes being served. Dropping it closes the listener and all connections.
+#[must_use = "dropping it stops serving"]
 pub struct Serving {
     address: SocketAddr,
     closing: DropGuard,
@@ -321,15 +330,19 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Where it listens: the port that was found if any was asked for.
+    /// Returns the address it listens on, with the actual port if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops listening and closes all connections. Cancel safe: it happens all the same.
+    /// Stops listening and closes all connections.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops serving without waiting.
     pub async fn shutdown(self) {
         drop(self.closing);
-        // It ends by itself; a panic in it was told when it happened.
+        // The task ends by itself; a panic in it was already reported.
         let _ = self.task.await;
     }
 }

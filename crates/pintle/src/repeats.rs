@@ -1,9 +1,9 @@
-//! Which of many equal failures are worth a line of the log.
+//! Keeps repeated failures from flooding the log.
 //!
-//! A key that fails is retried after milliseconds at first, and a server that is down fails every
-//! reflector again and again. The first failure matters and so does that it goes on, but not each
-//! one. [`Repeats`] admits the first failure of a key at once, and the same failure again after 10
-//! seconds, 20, 40 and so on up to ten minutes.
+//! A failing key is retried after milliseconds at first, and a server that is down fails every
+//! reflector again and again. The first failure matters, and so does the fact that it persists, but
+//! not each retry. [`Repeats`] admits the first failure of a key at once, and the same failure again
+//! after 10 seconds, 20, 40 and so on up to ten minutes.
 
 use std::{
     collections::BTreeMap,
@@ -18,16 +18,18 @@ use tokio::time::Instant;
 /// The shortest time between two lines about the same failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 
-/// The longest.
+/// The longest time between two lines about the same failure.
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 
-/// The shortest time between two lines about different failures of one key: messages may differ in
-/// nothing but a number.
+/// The shortest time between two lines about different failures of one key, because messages may
+/// differ only in a number.
 const CHANGED: Duration = Duration::from_secs(1);
 
-/// Decides which failures of each key are logged. See the [module](self).
+/// Decides which failures of each key to log. See the [module](self).
 ///
-/// It holds a few bytes for each key that fails, until the key is [forgotten](Self::forget).
+/// It holds a few bytes for each failing key until the key is [forgotten](Self::forget).
+///
+/// # Examples
 ///
 /// ```
 /// use pintle::repeats::Repeats;
@@ -37,16 +39,16 @@ const CHANGED: Duration = Duration::from_secs(1);
 /// let repeats = Repeats::new();
 /// for _ in 0..3 {
 ///     if let Some(unlogged) = repeats.admit(&"default/a", "409 Conflict") {
-///         println!("default/a failed: 409 Conflict ({unlogged} times more since the last line)");
+///         println!("default/a failed: 409 Conflict ({unlogged} failures not logged)");
 ///     }
 /// }
-/// repeats.forget(&"default/a"); // It worked: the next failure is news.
+/// repeats.forget(&"default/a"); // It succeeded: log the next failure.
 /// # }
 /// ```
 #[derive(Debug)]
 pub struct Repeats<K> {
     keys: Mutex<BTreeMap<K, Repeat>>,
-    /// The number of keys, so that a success need not lock.
+    /// The number of keys, so that a success takes no lock.
     count: AtomicUsize,
 }
 
@@ -60,13 +62,13 @@ impl<K> Default for Repeats<K> {
 }
 
 impl<K: Ord + Clone> Repeats<K> {
-    /// Nothing has failed yet.
+    /// Returns an instance without failures.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Notes that `key` failed. Returns how many failures were not logged since the last one that
-    /// was if this one should be, else `None`.
+    /// Records that `key` failed. If this failure should be logged, returns how many failures were
+    /// suppressed since the last line.
     pub fn admit(&self, key: &K, message: &str) -> Option<u64> {
         let mut keys = self.keys.lock();
         let repeat = keys.entry(key.clone()).or_default();
@@ -75,7 +77,7 @@ impl<K: Ord + Clone> Repeats<K> {
         admitted
     }
 
-    /// Forgets what failed for `key`: its next failure is logged at once.
+    /// Forgets the failures of `key`: its next failure is logged at once.
     pub fn forget(&self, key: &K) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
@@ -86,25 +88,25 @@ impl<K: Ord + Clone> Repeats<K> {
     }
 }
 
-/// The failures of one thing.
+/// The failures of one key.
 #[derive(Debug, Default)]
 pub(crate) struct Repeat {
     logged: Option<Logged>,
-    /// How many failures came since.
+    /// The number of failures suppressed since.
     unlogged: u64,
 }
 
 #[derive(Debug)]
 struct Logged {
     at: Instant,
-    /// What was said, as a hash: messages can be long.
+    /// A hash of the message: messages can be long.
     message: u64,
-    /// How long to be silent about the same.
+    /// How long to suppress the same message.
     pause: Duration,
 }
 
 impl Repeat {
-    /// As [`Repeats::admit`], at a given time.
+    /// Does what [`Repeats::admit`] does, at a given time.
     pub(crate) fn admit(&mut self, message: &str, now: Instant) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
         message.hash(&mut hasher);
@@ -131,35 +133,4 @@ impl Repeat {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn same_failure_is_admitted_at_a_falling_rate() {
-        let (repeats, start) = (Repeats::new(), Instant::now());
-        let mut admitted = Vec::new();
-        while start.elapsed() < Duration::from_hours(1) {
-            if repeats.admit(&"a", "conflict").is_some() {
-                admitted.push(start.elapsed().as_secs());
-            }
-            tokio::time::advance(Duration::from_secs(1)).await;
-        }
-        assert_eq!(
-            admitted,
-            [0, 10, 30, 70, 150, 310, 630, 1230, 1830, 2430, 3030]
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn news_is_admitted_and_what_was_left_out_is_counted() {
-        let repeats = Repeats::new();
-        assert_eq!(repeats.admit(&"a", "conflict"), Some(0));
-        assert_eq!(repeats.admit(&"b", "conflict"), Some(0), "another key");
-        assert_eq!(repeats.admit(&"a", "conflict"), None);
-        assert_eq!(repeats.admit(&"a", "forbidden"), None, "too soon");
-        tokio::time::advance(CHANGED).await;
-        assert_eq!(repeats.admit(&"a", "forbidden"), Some(2));
-        repeats.forget(&"a");
-        assert_eq!(repeats.admit(&"a", "forbidden"), Some(0), "after a success");
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! Which cluster a program talks to.
+//! Determines which cluster a program works on.
 
 use std::{fmt, path::Path};
 
@@ -11,11 +11,13 @@ use kube::{
 use super::{ClientError, build, build_limited};
 use crate::limits::RateLimit;
 
-/// A cluster that somebody named.
+/// An explicitly named cluster.
 ///
-/// A controller changes things, so it works only where it was told to: by a flag, by `KUBECONFIG`,
-/// or by running inside a Pod. `~/.kube/config` is never picked up by itself.
+/// A controller changes things, so it must not work on a cluster by accident. The cluster is named
+/// by a flag, by `KUBECONFIG`, or by running inside a Pod; `~/.kube/config` is never picked up
+/// implicitly.
 ///
+/// # Examples
 /// ```no_run
 /// use pintle::client::Target;
 ///
@@ -25,7 +27,7 @@ use crate::limits::RateLimit;
 ///         println!("working on {target}");
 ///         let client = target.client("shop-controller/1.2")?;
 ///     }
-///     None => println!("no cluster was named"),
+///     None => println!("no cluster named"),
 /// }
 /// # Ok(())
 /// # }
@@ -36,12 +38,12 @@ pub struct Target {
     origin: String,
 }
 
-/// Why a named cluster cannot be used.
+/// An error from resolving a [`Target`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
     /// A kubeconfig cannot be read, or does not describe a cluster.
-    #[error("the kubeconfig {path} cannot be used: {source}")]
+    #[error("cannot use kubeconfig {path}: {source}")]
     Kubeconfig {
         /// The file, or the files that `KUBECONFIG` lists.
         path: String,
@@ -49,17 +51,23 @@ pub enum TargetError {
         #[source]
         source: Box<KubeconfigError>,
     },
-    /// `KUBECONFIG` is set, and names nothing that exists.
-    #[error("KUBECONFIG={0} names no file")]
+    /// `KUBECONFIG` is set, but names no existing file.
+    #[error("no file found for KUBECONFIG={0}")]
     NoSuchFile(String),
     /// The environment of a Pod is incomplete.
-    #[error("the configuration inside the cluster cannot be used: {0}")]
+    #[error("cannot use the in-cluster configuration: {0}")]
     InCluster(#[from] InClusterError),
 }
 
 impl Target {
-    /// The cluster named by a kubeconfig file, else by `KUBECONFIG`, else by running inside one;
-    /// `master` overrides its address, or names a cluster by address alone.
+    /// Returns the cluster named by a kubeconfig file, else by `KUBECONFIG`, else the one this
+    /// process runs in; none if no cluster is named. `master` overrides the address, or names a
+    /// cluster by address alone.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a named kubeconfig does not exist or is unusable, or the environment of a Pod is
+    /// incomplete.
     pub async fn named(
         kubeconfig: Option<&Path>,
         master: Option<&Uri>,
@@ -84,7 +92,7 @@ impl Target {
         Ok(target)
     }
 
-    /// The same cluster under another address; an address alone comes without credentials.
+    /// Replaces the address; an address alone comes without credentials.
     fn at(address: &Uri, named: Option<Self>) -> Self {
         let mut target = named.unwrap_or_else(|| Self {
             config: Config::new(address.clone()),
@@ -94,12 +102,20 @@ impl Target {
         target
     }
 
-    /// A client of the cluster, built as [`build`] does.
+    /// Builds a client of the cluster as [`build`] does.
+    ///
+    /// # Errors
+    ///
+    /// Fails if [`build`] does.
     pub fn client(&self, user_agent: &str) -> Result<Client, ClientError> {
         build(self.config.clone(), user_agent)
     }
 
-    /// A client of the cluster that keeps to `limit`, built as [`build_limited`] does.
+    /// Builds a client of the cluster as [`build_limited`] does.
+    ///
+    /// # Errors
+    ///
+    /// Fails if [`build_limited`] does.
     pub fn limited_client(
         &self,
         user_agent: &str,
@@ -108,7 +124,7 @@ impl Target {
         build_limited(self.config.clone(), user_agent, limit)
     }
 
-    /// How the cluster is reached.
+    /// Returns the configuration of the connection.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -156,40 +172,4 @@ impl fmt::Display for Target {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_file_that_is_not_there_is_named_in_the_error() {
-        let missing = Path::new("/nowhere/kubeconfig");
-        let error = Target::named(Some(missing), None).await.unwrap_err();
-        assert!(error.to_string().contains("/nowhere/kubeconfig"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn the_address_overrides_what_the_kubeconfig_says() {
-        let kubeconfig: Kubeconfig = serde_json::from_value(serde_json::json!({
-            "current-context": "a",
-            "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
-            "clusters": [{ "name": "a", "cluster": { "server": "https://127.0.0.1:1" } }],
-            "users": [{ "name": "a", "user": { "token": "t" } }],
-        }))
-        .unwrap();
-        let target = Target::from_kubeconfig(kubeconfig, "file".into())
-            .await
-            .unwrap();
-        assert_eq!(
-            target.to_string(),
-            "https://127.0.0.1:1/ (context \"a\" of file)"
-        );
-
-        let other: Uri = "https://127.0.0.1:2/".parse().unwrap();
-        let moved = Target::at(&other, Some(target));
-        assert_eq!(
-            moved.to_string(),
-            "https://127.0.0.1:2/ (context \"a\" of file)"
-        );
-        let bare = Target::at(&other, None);
-        assert_eq!(bare.to_string(), "https://127.0.0.1:2/ (no credentials)");
-    }
-}
+mod tests;

@@ -1,8 +1,7 @@
-//! Takes occurrences from every recorder and hands each to every sink.
+//! Distributes recorded events to sinks.
 
 use std::{
     env, fmt, fs, mem,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -19,31 +18,32 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     core_v1::Writer,
-    delivery::{Ending, Inbox, Jitter, Patience},
+    delivery::{Inbox, Jitter, Retry, Shutdown},
     events_v1::SeriesWriter,
-    log,
     metrics::{EventMetrics, SinkCounters},
     occurrence::{Occurrence, event_name},
     recorder::EventRecorder,
     sink::{ApiSink, EventSink, SinkError},
+    watcher,
 };
 use crate::{
     clock::{Clock, Rng},
     metrics::Metrics,
 };
 
-/// How many occurrences wait for one sink at most.
-const QUEUE: usize = 1000;
+/// The capacity of each sink's queue.
+const QUEUE_CAPACITY: usize = 1000;
 
-/// Hands what recorders record to any number of sinks.
+/// Distributes recorded events to any number of sinks.
 ///
-/// Each sink has its own task and its own queue of 1000: a slow or failing one loses its own events
-/// (and counts them) and nobody else's. A sink sees what is recorded after it was started.
+/// Each sink has its own task and its own queue of 1,000 events: a slow or failing sink drops (and
+/// counts) only its own events. A sink receives what is recorded after it was started.
 ///
 /// A broadcaster is *open* until [`shutdown`](Self::shutdown), then *flushing* until the queues are
-/// empty or the deadline has passed, then *closed*. Recording into one that is no longer open does
-/// nothing but count. One that is dropped together with its recorders writes what is queued.
+/// empty or the deadline has passed, then *closed*. Once it is no longer open, recording only counts
+/// the event. If the broadcaster and its recorders are dropped, queued events are still written.
 ///
+/// # Examples
 /// ```no_run
 /// # async fn example(client: kube::Client, pod: k8s_openapi::api::core::v1::Pod) {
 /// use pintle::events::{ApiSink, EventBroadcaster, EventType};
@@ -54,7 +54,7 @@ const QUEUE: usize = 1000;
 /// broadcaster.start_recording_to_sink(ApiSink::new(client));
 ///
 /// let recorder = broadcaster.recorder("my-controller");
-/// recorder.event(&pod, EventType::Normal, "Scaled", "three replicas now");
+/// recorder.event(&pod, EventType::Normal, "Scaled", "scaled to 3 replicas");
 ///
 /// let flushed = broadcaster.shutdown(Duration::from_secs(5)).await;
 /// assert_eq!(flushed.left, 0);
@@ -63,14 +63,14 @@ const QUEUE: usize = 1000;
 ///
 /// # Comparison to client-go
 ///
-/// Recording puts an event straight into the sinks' queues: there is no second queue in between
-/// that could be full. Shutting down writes what is queued, where client-go forgets it.
+/// Recording puts an event straight into the queues of the sinks: there is no second queue in
+/// between that could overflow. Shutting down writes what is queued, where client-go drops it.
 #[derive(Clone)]
 pub struct EventBroadcaster {
     shared: Arc<Shared>,
 }
 
-/// Sets up an [`EventBroadcaster`].
+/// Configures an [`EventBroadcaster`].
 #[derive(Debug, Default)]
 pub struct EventBroadcasterBuilder {
     clock: Clock,
@@ -79,8 +79,8 @@ pub struct EventBroadcasterBuilder {
     host: Option<String>,
 }
 
-/// What recorders and the broadcaster's handles have in common. Tasks do not hold it: when the last
-/// handle goes, the queues close and the tasks end.
+/// Shared by the recorders and handles of a broadcaster, but not by the tasks: when the last handle
+/// is dropped, the queues close and the tasks end.
 pub(super) struct Shared {
     state: Mutex<State>,
     clock: Clock,
@@ -88,36 +88,36 @@ pub(super) struct Shared {
     metrics: EventMetrics,
     host: Option<String>,
     tasks: TaskTracker,
-    ending: Ending,
+    shutdown: Shutdown,
     left: Arc<AtomicUsize>,
 }
 
 struct State {
     open: bool,
-    /// The time in the name given last: names are told apart by time, and a clock may stand still.
+    /// The time in the last name. Names differ only by time, and a clock may stand still.
     last_nanos: i128,
     started: u64,
     outlets: Vec<Outlet>,
 }
 
-/// The near end of a sink's queue.
+/// The sending end of a sink's queue.
 struct Outlet {
     id: u64,
     queue: mpsc::Sender<Arc<Occurrence>>,
     counters: SinkCounters,
-    /// Whether the last occurrence did not fit: a full queue is reported once, not per event.
+    /// Whether the last occurrence did not fit, so that a full queue is logged once, not per event.
     overflowing: bool,
 }
 
-/// What a broadcaster could not do before its deadline.
+/// The result of [`EventBroadcaster::shutdown`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Flushed {
-    /// How many events were still unwritten, over all sinks.
+    /// The number of events that were not written before the deadline, over all sinks.
     pub left: usize,
 }
 
-/// A sink that was started. It may be ignored: dropping it stops nothing.
+/// A handle to a running sink. Dropping it does not stop the sink.
 #[derive(Clone)]
 pub struct SinkHandle {
     id: u64,
@@ -127,31 +127,31 @@ pub struct SinkHandle {
 // === impl EventBroadcasterBuilder ===
 
 impl EventBroadcasterBuilder {
-    /// Where timestamps and names get their time from.
+    /// Sets the clock for timestamps and names.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Where jitter and random names come from.
+    /// Sets the source of jitter and random names.
     pub fn rng(mut self, rng: Rng) -> Self {
         self.rng = rng;
         self
     }
 
-    /// Where the counters are registered.
+    /// Sets where metrics are registered.
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self
     }
 
-    /// The machine named as the source of events. Few controllers say it; agents of a node do.
+    /// Sets the host named as the source of events. Agents on a node set it, controllers rarely do.
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.host = Some(host.into());
         self
     }
 
-    /// The broadcaster, open and without sinks.
+    /// Builds the broadcaster, open and without sinks.
     pub fn build(self) -> EventBroadcaster {
         let state = State {
             open: true,
@@ -167,7 +167,7 @@ impl EventBroadcasterBuilder {
                 metrics: self.metrics.set(),
                 host: self.host,
                 tasks: TaskTracker::new(),
-                ending: Ending::default(),
+                shutdown: Shutdown::default(),
                 left: Arc::default(),
             }),
         }
@@ -177,30 +177,32 @@ impl EventBroadcasterBuilder {
 // === impl EventBroadcaster ===
 
 impl EventBroadcaster {
-    /// A broadcaster on the machine's clock, with metrics of its own.
+    /// Returns a broadcaster on the system clock, with metrics of its own.
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// Sets clock, RNG, metrics or host first.
+    /// Returns a builder, to set the clock, metrics or host.
     pub fn builder() -> EventBroadcasterBuilder {
         EventBroadcasterBuilder::default()
     }
 
-    /// A recorder of events reported by `component`, the name of a controller.
+    /// Returns a recorder for `component`, usually the name of a controller.
     pub fn recorder(&self, component: impl Into<String>) -> EventRecorder {
         EventRecorder::new(Arc::clone(&self.shared), component.into())
     }
 
-    /// Starts writing core/v1 events to `sink`: similar ones combined, repeats as counts, chatty
-    /// objects held back.
+    /// Starts writing `core/v1` events to `sink`: similar ones combined, repeats as counts, chatty
+    /// objects throttled.
     ///
-    /// Like every `start_…` it spawns a task, so it must be called inside a tokio runtime.
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime, as do all `start_` methods.
     pub fn start_recording_to_sink(&self, sink: impl EventSink<Event>) -> SinkHandle {
         self.start("core/v1", |inbox| Writer::new(sink, inbox).run())
     }
 
-    /// Starts writing events.k8s.io/v1 events to `sink`: repeats, whatever their message, become
+    /// Starts writing `events.k8s.io/v1` events to `sink`: repeats, whatever their message, become
     /// series.
     pub fn start_recording_series_to_sink(
         &self,
@@ -211,14 +213,14 @@ impl EventBroadcaster {
         })
     }
 
-    /// Starts writing events to the API server in the newest form it knows: events.k8s.io/v1, or
-    /// core/v1 if discovery does not show that. Until the server has been asked, events wait.
+    /// Starts writing events to the API server: as `events.k8s.io/v1`, or as `core/v1` if discovery
+    /// does not list that. Events wait until discovery has answered.
     pub fn start_recording(&self, client: Client) -> SinkHandle {
         let sink = ApiSink::new(client);
         let asked = sink.clone();
         self.start_by_discovery(sink, move || {
             let sink = asked.clone();
-            async move { sink.knows_events_v1().await }
+            async move { sink.discover_events_v1().await }
         })
     }
 
@@ -232,40 +234,64 @@ impl EventBroadcaster {
         F: Future<Output = Result<(), SinkError>> + Send,
     {
         self.start("api", |mut inbox| async move {
-            match inbox.patience.persist(Jitter::EveryWait, discover).await {
+            match inbox.retry.run(Jitter::EveryDelay, discover).await {
                 Some(Ok(())) => SeriesWriter::new(sink, inbox, machine()).run().await,
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "no events.k8s.io/v1 here, events go to core/v1");
+                    tracing::debug!(%error, "server has no events.k8s.io/v1; writing core/v1 events");
                     Writer::new(sink, inbox).run().await;
                 }
-                None => inbox.leave(0),
+                None => inbox.abandon(0),
             }
         })
     }
 
-    /// Starts telling every event to the log (`tracing`, level info).
+    /// Starts logging every event (with `tracing`, at level info).
     pub fn start_logging(&self) -> SinkHandle {
-        self.start("log", |inbox| watch(inbox, log::write))
+        self.start("log", |inbox| watcher::watch(inbox, watcher::log))
     }
 
-    /// Starts calling `watcher` for every event, one after the other. It must not block. A panic in
-    /// it is contained and counts as a failed event.
+    /// Starts calling `watcher` with every event, before events are combined or throttled.
+    ///
+    /// Use it in tests to assert on the events that a controller records, as client-go programs use
+    /// a `FakeRecorder`, or to forward events to another system. The function must not block; a
+    /// panic is contained and counts as a failed event.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use pintle::events::{EventBroadcaster, EventType};
+    /// use std::{sync::mpsc, time::Duration};
+    ///
+    /// let (seen, events) = mpsc::channel();
+    /// let broadcaster = EventBroadcaster::new();
+    /// broadcaster.start_event_watcher(move |event| drop(seen.send(event.reason.clone())));
+    /// let recorder = broadcaster.recorder("scaler");
+    /// recorder.event(&Pod::default(), EventType::Normal, "Scaled", "scaled to 3 replicas");
+    /// let _ = broadcaster.shutdown(Duration::from_secs(5)).await;
+    /// assert_eq!(events.recv().unwrap(), "Scaled");
+    /// # }
+    /// ```
     pub fn start_event_watcher(
         &self,
         watcher: impl FnMut(&Occurrence) + Send + 'static,
     ) -> SinkHandle {
-        self.start("function", |inbox| watch(inbox, watcher))
+        self.start("function", |inbox| watcher::watch(inbox, watcher))
     }
 
-    /// Ends recording and gives the sinks until `deadline` from now to write what is queued: one
-    /// try for each event, without waits between tries.
+    /// Stops recording and gives the sinks until `deadline` from now to write what is queued: one
+    /// try for each event, without retry delays.
     ///
-    /// Cancel safe: dropped half-way, the sinks go on flushing, and it can be called again.
+    /// # Cancel safety
+    ///
+    /// Dropping the future lets the sinks go on flushing; it can be called again.
     pub async fn shutdown(&self, deadline: Duration) -> Flushed {
         let Shared {
             state,
             tasks,
-            ending,
+            shutdown,
             left,
             ..
         } = &*self.shared;
@@ -275,15 +301,15 @@ impl EventBroadcaster {
             mem::take(&mut state.outlets)
         };
         drop(outlets);
-        ending.flush.cancel();
+        shutdown.flush.cancel();
         tasks.close();
         if tokio::time::timeout(deadline, tasks.wait()).await.is_err() {
-            ending.cut.cancel();
+            shutdown.abort.cancel();
             tasks.wait().await;
         }
         let left = left.load(Ordering::Relaxed);
         if left > 0 {
-            tracing::warn!(left, "events left unwritten at shutdown");
+            tracing::warn!(left, "shutdown deadline passed; dropping unwritten events");
         }
         Flushed { left }
     }
@@ -293,13 +319,13 @@ impl EventBroadcaster {
         F: Future<Output = ()> + Send + 'static,
     {
         let shared = &self.shared;
-        let (sender, queue) = mpsc::channel(QUEUE);
+        let (sender, queue) = mpsc::channel(QUEUE_CAPACITY);
         let counters = shared.metrics.sink(name);
         let inbox = Inbox {
             queue,
-            patience: Patience {
+            retry: Retry {
                 counters: counters.clone(),
-                ending: shared.ending.clone(),
+                shutdown: shared.shutdown.clone(),
                 rng: shared.rng.clone(),
             },
             left: Arc::clone(&shared.left),
@@ -322,10 +348,7 @@ impl EventBroadcaster {
         if open {
             shared.tasks.spawn(task(inbox));
         } else {
-            tracing::error!(
-                sink = name,
-                "sink not started: the broadcaster was shut down"
-            );
+            tracing::error!(sink = name, "broadcaster was shut down; not starting sink");
         }
         SinkHandle {
             id,
@@ -350,36 +373,21 @@ impl fmt::Debug for EventBroadcaster {
     }
 }
 
-/// The task of a sink that is a function.
-async fn watch(mut inbox: Inbox, mut watcher: impl FnMut(&Occurrence)) {
-    let counters = inbox.patience.counters.clone();
-    while let Some(occurrence) = inbox.next().await {
-        match catch_unwind(AssertUnwindSafe(|| watcher(&occurrence))) {
-            Ok(()) => counters.written.inc(),
-            Err(_panic) => {
-                tracing::error!(reason = occurrence.reason, "an event watcher panicked");
-                counters.failed.inc()
-            }
-        };
-    }
-    inbox.leave(0);
-}
-
-/// The name of this machine, as far as it can be told without asking the system.
+/// Returns the name of this machine, as far as it is known without a system call.
 fn machine() -> String {
-    let told = env::var("HOSTNAME")
+    let name = env::var("HOSTNAME")
         .ok()
         .or_else(|| fs::read_to_string("/etc/hostname").ok());
-    let told = told
+    let name = name
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty());
-    told.unwrap_or_else(|| "unknown".to_owned())
+    name.unwrap_or_else(|| "unknown".to_owned())
 }
 
 // === impl SinkHandle ===
 
 impl SinkHandle {
-    /// Gives the sink no further events. What is queued is still written.
+    /// Stops the sink from receiving further events. Queued ones are still written.
     pub fn stop(&self) {
         if let Some(shared) = self.shared.upgrade() {
             shared
@@ -410,7 +418,7 @@ impl Shared {
         self.host.as_ref()
     }
 
-    /// Names the occurrence and offers it to every sink. Never waits.
+    /// Names the occurrence and queues it for every sink. Never waits.
     pub(super) fn record(&self, mut occurrence: Occurrence) {
         let object = occurrence.regarding.name.clone().unwrap_or_default();
         let (open, overflowed) = {
@@ -419,20 +427,20 @@ impl Shared {
                 state.last_nanos = occurrence.at.as_nanosecond().max(state.last_nanos + 1);
                 occurrence.name = event_name(&object, state.last_nanos, &self.rng);
                 let occurrence = Arc::new(occurrence);
-                let full = state
-                    .outlets
-                    .iter_mut()
-                    .filter_map(|outlet| outlet.offer(&occurrence));
-                (true, full.count() > 0)
+                let mut overflowed = false;
+                for outlet in &mut state.outlets {
+                    overflowed |= outlet.offer(&occurrence);
+                }
+                (true, overflowed)
             } else {
                 (false, false)
             }
         };
         if !open {
             self.metrics.refused().inc();
-            tracing::error!(object, "event not recorded: the broadcaster was shut down");
+            tracing::error!(object, "broadcaster was shut down; dropping event");
         } else if overflowed {
-            tracing::error!(object, "events are being dropped: a sink's queue is full");
+            tracing::error!(object, "queue of a sink is full; dropping events");
         }
     }
 
@@ -445,8 +453,8 @@ impl Shared {
 // === impl Outlet ===
 
 impl Outlet {
-    /// Queues the occurrence, or drops it; `Some` if the queue has just become full.
-    fn offer(&mut self, occurrence: &Arc<Occurrence>) -> Option<()> {
+    /// Queues the occurrence or drops it; returns true if the queue has just become full.
+    fn offer(&mut self, occurrence: &Arc<Occurrence>) -> bool {
         self.counters.recorded.inc();
         let full = self.queue.try_send(Arc::clone(occurrence)).is_err();
         if full {
@@ -454,6 +462,6 @@ impl Outlet {
         }
         let began = full && !self.overflowing;
         self.overflowing = full;
-        began.then_some(())
+        began
     }
 }

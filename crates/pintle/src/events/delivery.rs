@@ -1,4 +1,4 @@
-//! What every sink's task shares: its inbox, the two signals that end it, and how often it tries.
+//! What the task of every sink shares: its queue, the two stages of shutdown, and retries.
 
 use std::{
     future::Future,
@@ -17,82 +17,83 @@ use tokio_util::sync::CancellationToken;
 use super::{metrics::SinkCounters, occurrence::Occurrence, sink::SinkError};
 use crate::clock::Rng;
 
-/// A write is tried so often, then given up.
+/// How often a write is tried.
 const MAX_TRIES: u32 = 12;
-/// The wait between two tries.
+/// The delay between two tries.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
-/// A try without an answer is over after this time, so that a silent server cannot hold a sink.
+/// How long one try may take, so that a server that never answers cannot block a sink.
 const TRY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The two signals of the end, in this order.
+/// The two stages of shutdown, in order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ending {
-    /// Nothing new will come: one more try for each event that is left, and no waiting.
+pub(super) struct Shutdown {
+    /// No more events will come: try each remaining event once, without delays.
     pub(super) flush: CancellationToken,
-    /// Time is up: whatever is left stays unwritten.
-    pub(super) cut: CancellationToken,
+    /// The deadline has passed: abandon what is left.
+    pub(super) abort: CancellationToken,
 }
 
-/// How the waits between tries are spread, so that many clients do not come back in one instant.
+/// How retry delays are spread, so that many clients do not retry at the same instant.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Jitter {
-    /// The first wait is anything up to the full one.
-    FirstWait,
-    /// Every wait is up to a quarter longer.
-    EveryWait,
+    /// The first delay is a random part of the full one.
+    FirstDelay,
+    /// Every delay is up to a quarter longer.
+    EveryDelay,
 }
 
 impl Jitter {
     fn delay(self, tries: u32, rng: &Rng) -> Duration {
         match self {
-            Self::FirstWait if tries == 1 => RETRY_DELAY.mul_f64(rng.f64()),
-            Self::FirstWait => RETRY_DELAY,
-            Self::EveryWait => RETRY_DELAY.mul_f64(1.0 + 0.25 * rng.f64()),
+            Self::FirstDelay if tries == 1 => RETRY_DELAY.mul_f64(rng.f64()),
+            Self::FirstDelay => RETRY_DELAY,
+            Self::EveryDelay => RETRY_DELAY.mul_f64(1.0 + 0.25 * rng.f64()),
         }
     }
 }
 
-/// A sink's end of its queue.
+/// The receiving end of a sink's queue.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) queue: mpsc::Receiver<Arc<Occurrence>>,
-    pub(super) patience: Patience,
-    /// How many occurrences stayed behind, over all sinks.
+    pub(super) retry: Retry,
+    /// The number of occurrences abandoned at shutdown, over all sinks.
     pub(super) left: Arc<AtomicUsize>,
 }
 
-/// How long a sink keeps trying, and where it counts that.
+/// Retries the writes of one sink.
 #[derive(Clone, Debug)]
-pub(super) struct Patience {
+pub(super) struct Retry {
     pub(super) counters: SinkCounters,
-    pub(super) ending: Ending,
+    pub(super) shutdown: Shutdown,
     pub(super) rng: Rng,
 }
 
 impl Inbox {
-    /// The next occurrence; nothing once the queue is closed and empty, or time is up. Cancel safe.
+    /// Returns the next occurrence; none once the queue is closed and empty, or shutdown aborts.
+    /// Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Arc<Occurrence>> {
         tokio::select! {
-            // The end comes first: a full queue must not put it off.
+            // Shutdown first: a full queue must not delay it.
             biased;
-            () = self.patience.ending.cut.cancelled() => None,
+            () = self.retry.shutdown.abort.cancelled() => None,
             next = self.queue.recv() => next,
         }
     }
 
-    /// Counts what stays behind: `held` occurrences in hand and everything still queued.
-    pub(super) fn leave(&mut self, held: usize) {
+    /// Counts what is abandoned: `held` occurrences in hand and everything still queued.
+    pub(super) fn abandon(&mut self, held: usize) {
         self.queue.close();
         let left = held + self.queue.len();
-        self.patience.counters.dropped.inc_by(left as u64);
+        self.retry.counters.dropped.inc_by(left as u64);
         self.left.fetch_add(left, Ordering::Relaxed);
     }
 }
 
-impl Patience {
-    /// Tries `attempt` until it succeeds, cannot succeed, or was tried often enough. `None` when
-    /// time was up before there was an answer.
-    pub(super) async fn persist<T, F>(
+impl Retry {
+    /// Runs `attempt` until it succeeds, fails for good, or the tries are used up. Returns none if
+    /// shutdown aborted it first.
+    pub(super) async fn run<T, F>(
         &self,
         jitter: Jitter,
         mut attempt: impl FnMut() -> F,
@@ -102,36 +103,45 @@ impl Patience {
     {
         let mut tries = 0;
         loop {
-            let last_chance = self.ending.flush.is_cancelled();
+            let last_try = self.shutdown.flush.is_cancelled();
             let answer = tokio::select! {
-                // The end comes first: nothing is worth more than the caller's deadline.
+                // Shutdown first: the caller's deadline outranks any write.
                 biased;
-                () = self.ending.cut.cancelled() => return None,
+                () = self.shutdown.abort.cancelled() => return None,
                 answer = contained(attempt()) => answer,
             };
             tries += 1;
             match answer {
-                Err(error) if error.is_transient() && tries < MAX_TRIES && !last_chance => {
-                    tracing::debug!(%error, tries, "event not written, will try again");
+                Err(error) if error.is_transient() && tries < MAX_TRIES && !last_try => {
+                    tracing::debug!(%error, tries, "failed to write event; retrying");
                 }
                 done => return Some(done),
             }
             self.counters.retried.inc();
             tokio::select! {
-                // Shutdown first: it turns this wait into one last try.
+                // Shutdown first: it turns the delay into one last try.
                 biased;
-                () = self.ending.flush.cancelled() => {}
+                () = self.shutdown.flush.cancelled() => {}
                 () = sleep(jitter.delay(tries, &self.rng)) => {}
             }
         }
     }
 }
 
-/// One try, with its time limited and a panic of a foreign sink turned into an error.
+/// Limits the time of one try and turns a panic in a user's sink into an error.
 async fn contained<T>(attempt: impl Future<Output = Result<T, SinkError>>) -> Result<T, SinkError> {
     match tokio::time::timeout(TRY_TIMEOUT, AssertUnwindSafe(attempt).catch_unwind()).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(_panic)) => Err(SinkError::Unwritable("the sink panicked".into())),
         Err(elapsed) => Err(SinkError::Unreachable(elapsed.into())),
+    }
+}
+
+/// Logs an event that was given up, at debug level if the failure is part of normal operation.
+pub(super) fn report(error: &SinkError, object: Option<&str>, reason: Option<&str>) {
+    if error.is_expected() {
+        tracing::debug!(%error, object, reason, "event not written");
+    } else {
+        tracing::error!(%error, object, reason, "failed to write event; dropping it");
     }
 }

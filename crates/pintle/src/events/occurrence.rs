@@ -1,4 +1,4 @@
-//! What happened to which object: one record, before any API has shaped it.
+//! One recorded event, before it takes the form of either API.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -13,12 +13,12 @@ use k8s_openapi::{
 
 use crate::clock::Rng;
 
-/// The longest reason, action or instance the events.k8s.io/v1 API takes.
-const LONGEST_WORD: usize = 128;
-/// The longest message the events.k8s.io/v1 API takes.
-const LONGEST_NOTE: usize = 1024;
+/// The longest reason, action or instance that `events.k8s.io/v1` accepts.
+const MAX_WORD: usize = 128;
+/// The longest note that `events.k8s.io/v1` accepts.
+const MAX_NOTE: usize = 1024;
 
-/// How an event is meant: things go as they should, or somebody should look.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventType {
     /// Information only.
@@ -28,7 +28,7 @@ pub enum EventType {
 }
 
 impl EventType {
-    /// The word used on the wire.
+    /// Returns the value of the event's `type` field.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -43,37 +43,37 @@ impl fmt::Display for EventType {
     }
 }
 
-/// One thing that happened, as every sink of a broadcaster gets it.
+/// A recorded event, as every sink of a broadcaster receives it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Occurrence {
-    /// The name the event will have if it is written: unlike that of any other occurrence.
+    /// The name of the event if it is written. No two occurrences share one.
     pub name: String,
-    /// The namespace the event is written to: the object's, or `default` for a cluster-wide object.
+    /// The namespace of the event: the object's, or `default` for a cluster-scoped object.
     pub namespace: String,
-    /// When it was recorded.
+    /// When the event was recorded.
     pub at: Timestamp,
     /// Normal or Warning.
     pub event_type: EventType,
-    /// Why, in one word for machines.
+    /// The machine-readable reason, one word in CamelCase.
     pub reason: String,
-    /// What happened, for people.
+    /// The human-readable message.
     pub message: String,
-    /// The object it happened to.
+    /// The object that the event is about.
     pub regarding: ObjectReference,
-    /// A second object that had a part in it.
+    /// A second object that is involved.
     pub related: Option<ObjectReference>,
-    /// What the controller did or tried to do; the reason when nothing was said.
+    /// What the controller did or tried to do; the reason stands in if unset.
     pub action: Option<String>,
     /// Annotations of the event itself.
     pub annotations: BTreeMap<String, String>,
-    /// The controller that reports.
+    /// The reporting controller.
     pub component: String,
-    /// The machine it runs on, when it was told.
+    /// The host of the controller, if set on the broadcaster.
     pub host: Option<String>,
 }
 
 impl Occurrence {
-    /// The event as the core/v1 API stores it when it is seen for the first time.
+    /// Returns the `core/v1` event for the first occurrence.
     pub fn to_core_v1(&self) -> Event {
         Event {
             metadata: self.metadata(),
@@ -96,8 +96,8 @@ impl Occurrence {
         }
     }
 
-    /// The event as the events.k8s.io/v1 API stores it when it is seen for the first time. What is
-    /// longer than that API allows is cut. `machine` is named if no host was told.
+    /// Returns the `events.k8s.io/v1` event for the first occurrence. Text longer than that API
+    /// allows is truncated. `machine` stands in if no host is set.
     pub(super) fn to_events_v1(&self, machine: &str) -> events::v1::Event {
         let host = self.host.as_deref().unwrap_or(machine);
         let instance = format!("{}-{host}", self.component);
@@ -107,12 +107,12 @@ impl Occurrence {
             regarding: Some(self.regarding.clone()),
             related: self.related.clone(),
             type_: Some(self.event_type.as_str().to_owned()),
-            reason: Some(cut(&self.reason, LONGEST_WORD)),
-            action: Some(cut(action, LONGEST_WORD)),
-            note: Some(cut(&self.message, LONGEST_NOTE)),
+            reason: Some(truncate(&self.reason, MAX_WORD)),
+            action: Some(truncate(action, MAX_WORD)),
+            note: Some(truncate(&self.message, MAX_NOTE)),
             event_time: Some(MicroTime(self.at)),
             reporting_controller: Some(self.component.clone()),
-            reporting_instance: Some(cut(&instance, LONGEST_WORD)),
+            reporting_instance: Some(truncate(&instance, MAX_WORD)),
             ..events::v1::Event::default()
         }
     }
@@ -127,13 +127,13 @@ impl Occurrence {
     }
 }
 
-/// The first `most` bytes of `text`, not splitting a character.
-fn cut(text: &str, most: usize) -> String {
+/// Returns the first `most` bytes of `text`, without splitting a character.
+fn truncate(text: &str, most: usize) -> String {
     text[..text.floor_char_boundary(most)].to_owned()
 }
 
-/// The name of an event about `object`: its name and the time in hexadecimal, or a random
-/// identifier where that could not be a name.
+/// Returns the name of an event about `object`: the object's name and the time in hexadecimal, or a
+/// random UUID if that is not a valid name.
 pub(super) fn event_name(object: &str, nanos: i128, rng: &Rng) -> String {
     let name = format!("{object}.{nanos:x}");
     if is_dns_subdomain(&name) {
@@ -155,24 +155,4 @@ fn is_dns_subdomain(name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Proves events/name-and-fields.
-    #[test]
-    fn a_name_that_cannot_be_one_is_replaced_by_a_random_identifier() {
-        let rng = Rng::with_seed(1);
-        assert_eq!(event_name("web-0", 0x1f, &rng), "web-0.1f");
-        assert_eq!(event_name("system.node", 255, &rng), "system.node.ff");
-        for odd in ["system:node:a", "", "Web", "-a", "a..b", &"x".repeat(251)] {
-            let name = event_name(odd, 31, &rng);
-            assert!(is_dns_subdomain(&name), "{odd:?} gave {name:?}");
-            assert_eq!(name.len(), 36);
-            assert_eq!(name.as_bytes()[14], b'4', "version of {name}");
-            assert!(
-                matches!(name.as_bytes()[19], b'8' | b'9' | b'a' | b'b'),
-                "variant of {name}"
-            );
-        }
-    }
-}
+mod tests;

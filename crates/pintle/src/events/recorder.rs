@@ -1,26 +1,27 @@
-//! What controllers hold: says what happened, and goes on.
+//! Recording events, and referring to the objects they are about.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
 
 use super::{
     broadcaster::Shared,
     occurrence::{EventType, Occurrence},
-    reference::Regarding,
 };
+use crate::cache::Object;
 
-/// Records events of one component. Cheap to clone.
+/// Records the events of one component. Cheap to clone.
 ///
-/// Recording never waits and never fails the caller: an event that cannot be recorded is logged,
-/// counted and forgotten.
+/// Recording never waits and never fails: an event that cannot be recorded is logged, counted and
+/// dropped.
 #[derive(Clone)]
 pub struct EventRecorder {
     shared: Arc<Shared>,
     component: Arc<str>,
 }
 
-/// An event with all that can be said about it; see [`EventRecorder::publish`].
+/// An event with an action, a related object or annotations; see [`EventRecorder::publish`].
 #[derive(Clone, Debug)]
 pub struct NewEvent {
     event_type: EventType,
@@ -33,7 +34,7 @@ pub struct NewEvent {
 }
 
 impl NewEvent {
-    /// Something happened to `object`.
+    /// Returns an event about `object`.
     ///
     /// `reason` is one word in CamelCase that programs can match; `message` is for people.
     pub fn new(
@@ -53,19 +54,19 @@ impl NewEvent {
         }
     }
 
-    /// What was done or tried, for machines. Without it the reason stands for both.
+    /// Sets the machine-readable action that was taken or tried; the reason by default.
     pub fn action(mut self, action: impl Into<String>) -> Self {
         self.action = Some(action.into());
         self
     }
 
-    /// A second object that had a part in it.
+    /// Sets a second object that is involved.
     pub fn related(mut self, object: &impl Regarding) -> Self {
         self.related = Some(object.reference());
         self
     }
 
-    /// An annotation of the event itself.
+    /// Adds an annotation to the event itself.
     pub fn annotation(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.annotations.insert(name.into(), value.into());
         self
@@ -80,9 +81,11 @@ impl EventRecorder {
         }
     }
 
-    /// Records that something happened to `object`.
+    /// Records an event about `object`.
     ///
     /// `reason` is one word in CamelCase that programs can match; `message` is for people.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -93,7 +96,7 @@ impl EventRecorder {
     /// let broadcaster = EventBroadcaster::new();
     /// let recorder = broadcaster.recorder("tidy");
     /// let config = ConfigMap::default();
-    /// recorder.event(&config, EventType::Warning, "Unused", format!("nobody reads {}", "it"));
+    /// recorder.event(&config, EventType::Warning, "Unused", "no Pod mounts this ConfigMap");
     /// # }
     /// ```
     pub fn event(
@@ -106,7 +109,7 @@ impl EventRecorder {
         self.publish(NewEvent::new(object, event_type, reason, message));
     }
 
-    /// Records an event with action, related object or annotations.
+    /// Records an event with an action, a related object or annotations.
     pub fn publish(&self, event: NewEvent) {
         let NewEvent {
             event_type,
@@ -122,7 +125,7 @@ impl EventRecorder {
             self.shared.refuse();
             tracing::error!(
                 reason,
-                "event not recorded: its object has no kind or API version"
+                "event dropped: its object has no kind or apiVersion"
             );
             return;
         }
@@ -154,3 +157,93 @@ impl fmt::Debug for EventRecorder {
             .finish_non_exhaustive()
     }
 }
+
+/// Implemented by everything an event can be about: typed objects, cached objects, and a
+/// [`Reference`].
+pub trait Regarding {
+    /// Returns the reference that goes into the event.
+    fn reference(&self) -> ObjectReference;
+}
+
+impl<K> Regarding for K
+where
+    K: Resource,
+    K::DynamicType: Default,
+{
+    fn reference(&self) -> ObjectReference {
+        Reference::of(self, &K::DynamicType::default()).0
+    }
+}
+
+impl<K> Regarding for Object<K>
+where
+    K: Resource,
+    K::DynamicType: Default,
+{
+    fn reference(&self) -> ObjectReference {
+        let kind = K::DynamicType::default();
+        let known = |part: &str| (!part.is_empty()).then(|| part.to_owned());
+        ObjectReference {
+            api_version: Some(K::api_version(&kind).into_owned()),
+            kind: Some(K::kind(&kind).into_owned()),
+            namespace: self.key().namespace().map(str::to_owned),
+            name: known(self.key().name()),
+            uid: known(self.uid()),
+            resource_version: known(self.resource_version()),
+            field_path: None,
+        }
+    }
+}
+
+/// An explicit reference: to an object whose type is known only at run time, to a part of an object,
+/// or to one that is known only by name.
+///
+/// # Examples
+/// ```
+/// use pintle::events::Reference;
+/// use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+///
+/// let pod = Pod::default();
+/// let container = Reference::of(&pod, &()).field_path("spec.containers{web}");
+///
+/// let by_name = Reference::from(ObjectReference {
+///     api_version: Some("v1".into()),
+///     kind: Some("Node".into()),
+///     name: Some("node-1".into()),
+///     ..ObjectReference::default()
+/// });
+/// # let _ = (container, by_name);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reference(ObjectReference);
+
+impl Reference {
+    /// Returns a reference to `object` of the given kind.
+    pub fn of<K: Resource>(object: &K, kind: &K::DynamicType) -> Self {
+        Self(ObjectReference {
+            resource_version: object.meta().resource_version.clone(),
+            ..object.object_ref(kind)
+        })
+    }
+
+    /// Points the reference to a part of the object.
+    pub fn field_path(mut self, path: impl Into<String>) -> Self {
+        self.0.field_path = Some(path.into());
+        self
+    }
+}
+
+impl From<ObjectReference> for Reference {
+    fn from(reference: ObjectReference) -> Self {
+        Self(reference)
+    }
+}
+
+impl Regarding for Reference {
+    fn reference(&self) -> ObjectReference {
+        self.0.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

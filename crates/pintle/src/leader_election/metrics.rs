@@ -3,10 +3,9 @@
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
-    registry::Registry,
 };
 
-use crate::metrics::MetricSet;
+use crate::metrics::{Families, MetricSet};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NameLabel {
@@ -21,18 +20,18 @@ pub(super) struct ElectionMetrics {
 }
 
 impl MetricSet for ElectionMetrics {
-    fn register(&self, registry: &mut Registry) {
-        registry.register(
+    fn register(&self, families: &mut Families) {
+        families.register(
             "leader_election_master_status",
             "Whether this replica leads: 1 if it does, 0 if it does not",
             self.status.clone(),
         );
-        registry.register(
+        families.register(
             "leader_election_slowpath",
             "Renewals that had to read the Lease first",
             self.slow_path.clone(),
         );
-        registry.register(
+        families.register(
             "leader_election_lost",
             "Terms that ended because the Lease could not be renewed",
             self.lost.clone(),

@@ -1,4 +1,4 @@
-//! What a user of informers relies on, on the embedded API server under virtual time.
+//! Informers on the embedded API server, under virtual time.
 
 use std::{
     collections::BTreeMap,
@@ -14,13 +14,12 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
 use pintle::{
-    cache::{Kind, Lister, Selector},
+    cache::Selector,
     clock::Rng,
-    informer::{Event, InformerFactory, SharedInformer},
+    informer::{InformerFactory, SharedInformer},
     metrics::Metrics,
     source::{KubeSource, Scope},
 };
@@ -33,41 +32,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::{EventLog, SECOND, cached, config_map, create, delete, patch, stored};
 
 fn server() -> ApiServer {
     ApiServer::builder().seed(7).build()
-}
-
-fn map(name: &str, value: &str) -> ConfigMap {
-    let json = json!({
-        "metadata": {"name": name, "labels": {"value": value}},
-        "data": {"value": value},
-    });
-    serde_json::from_value(json).unwrap()
-}
-
-/// Names and versions of what a cache holds.
-fn shown<K: Kind>(lister: &Lister<K>) -> BTreeMap<String, String> {
-    let row = |object: &pintle::cache::Object<K>| {
-        (
-            object.key().name().to_owned(),
-            object.resource_version().to_owned(),
-        )
-    };
-    lister.list().iter().map(row).collect()
-}
-
-/// Names and versions of what the server holds.
-async fn held(maps: &Api<ConfigMap>) -> BTreeMap<String, String> {
-    let items = maps.list(&ListParams::default()).await.unwrap().items;
-    let row = |map: ConfigMap| {
-        (
-            map.metadata.name.unwrap_or_default(),
-            map.metadata.resource_version.unwrap_or_default(),
-        )
-    };
-    items.into_iter().map(row).collect()
 }
 
 /// Proves factory/shared-informer, factory/dynamic-kinds, informer/states-in-order.
@@ -79,27 +47,23 @@ async fn thousands_of_objects_sync_in_every_form() {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
     for n in 0..5000 {
         let value = if n % 100 == 0 { "rare" } else { "common" };
-        maps.create(&PostParams::default(), &map(&format!("m{n}"), value))
-            .await
-            .unwrap();
+        create(&maps, &config_map(&format!("m{n}"), value)).await;
     }
     let informers = InformerFactory::new(client);
     let typed = informers.informer::<ConfigMap>();
     let resource = ApiResource::erase::<ConfigMap>(&());
     let (dynamic, metadata) = (informers.dynamic(&resource), informers.metadata(&resource));
     typed.index_field("value", "/data/value").unwrap();
-    let counted = Arc::new(Mutex::new(0));
-    let calls = counted.clone();
-    let watching = typed.on_event(move |_| *calls.lock().unwrap() += 1);
+    let (events, registration) = EventLog::of(&typed);
     informers.start(&CancellationToken::new());
     informers.wait_for_sync().await.unwrap();
-    assert!(watching.synced().await);
-    assert_eq!(*counted.lock().unwrap(), 5000);
+    assert!(registration.synced().await);
+    assert_eq!(events.len(), 5000);
 
-    let held = held(&maps).await;
-    assert_eq!(shown(&typed.lister()), held);
-    assert_eq!(shown(&dynamic.lister()), held);
-    assert_eq!(shown(&metadata.lister()), held);
+    let stored = stored(&maps).await;
+    assert_eq!(cached(&typed.lister()), stored);
+    assert_eq!(cached(&dynamic.lister()), stored);
+    assert_eq!(cached(&metadata.lister()), stored);
     let rare: Selector = "value=rare".parse().unwrap();
     assert_eq!(typed.lister().list_matching(&rare).len(), 50);
     assert_eq!(typed.lister().by_index("value", "rare").unwrap().len(), 50);
@@ -121,7 +85,7 @@ async fn thousands_of_objects_sync_in_every_form() {
     );
 }
 
-/// A client that reaches the server while `up` says so; every change of it ends open watches.
+/// A client that reaches the server while `up` is true. Every change of `up` ends open watches.
 fn breakable(server: &ApiServer, up: &watch::Sender<bool>) -> Client {
     let (service, up) = (server.service(), up.clone());
     let breaking = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -129,7 +93,7 @@ fn breakable(server: &ApiServer, up: &watch::Sender<bool>) -> Client {
         let mut up = up.subscribe();
         async move {
             if !*up.borrow_and_update() {
-                return Err(tower::BoxError::from("the server cannot be reached"));
+                return Err(tower::BoxError::from("connection refused"));
             }
             let answer = answer.await?;
             Ok(answer.map(|body| {
@@ -146,64 +110,40 @@ fn breakable(server: &ApiServer, up: &watch::Sender<bool>) -> Client {
 
 /// Proves informer/eventually-consistent, fifo/recreated-under-same-name.
 #[tokio::test(start_paused = true)]
-async fn broken_watches_and_a_compaction_leave_the_cache_right() {
+async fn cache_recovers_from_broken_watches_and_compaction() {
     let server = server();
     let up = watch::Sender::new(true);
     let informers = InformerFactory::new(breakable(&server, &up));
-    let cached = informers.informer::<ConfigMap>();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let lines = told.clone();
-    let _watching = cached.on_event(move |event| {
-        lines.lock().unwrap().push(match &event {
-            Event::Added { object, .. } => format!("+{}", object.key().name()),
-            Event::Updated { new, .. } => format!("={}", new.key().name()),
-            Event::Deleted(deleted) if deleted.exact => format!("-{}", deleted.key.name()),
-            Event::Deleted(deleted) => format!("?{}", deleted.key.name()),
-        });
-    });
+    let informer = informers.informer::<ConfigMap>();
+    let (events, _registration) = EventLog::of(&informer);
     let maps = Api::<ConfigMap>::namespaced(server.client(), "default");
     for name in ["a", "b", "c"] {
-        maps.create(&PostParams::default(), &map(name, "1"))
-            .await
-            .unwrap();
+        create(&maps, &config_map(name, "1")).await;
     }
     informers.start(&CancellationToken::new());
     informers.wait_for_sync().await.unwrap();
     sleep(SECOND * 5).await;
-    assert_eq!(
-        std::mem::take(&mut *told.lock().unwrap()),
-        ["+a", "+b", "+c"]
-    );
+    assert_eq!(events.take(), ["+a", "+b", "+c"]);
 
-    // A watch that breaks goes on from where it was.
+    // A broken watch resumes where it was.
     up.send_replace(true);
-    maps.delete("a", &DeleteParams::default()).await.unwrap();
+    delete(&maps, "a").await;
     sleep(SECOND * 5).await;
-    assert_eq!(std::mem::take(&mut *told.lock().unwrap()), ["-a"]);
+    assert_eq!(events.take(), ["-a"]);
 
-    // One that breaks and finds its history gone lists anew.
+    // After a compaction it lists again.
     up.send_replace(false);
-    maps.delete("b", &DeleteParams::default()).await.unwrap();
-    maps.delete("c", &DeleteParams::default()).await.unwrap();
-    maps.create(&PostParams::default(), &map("c", "2"))
-        .await
-        .unwrap();
-    maps.create(&PostParams::default(), &map("d", "1"))
-        .await
-        .unwrap();
+    delete(&maps, "b").await;
+    delete(&maps, "c").await;
+    create(&maps, &config_map("c", "2")).await;
+    create(&maps, &config_map("d", "1")).await;
     server.compact();
     sleep(SECOND * 60).await;
-    assert!(
-        told.lock().unwrap().is_empty(),
-        "what is cached stays while nobody can be asked"
-    );
+    assert_eq!(events.len(), 0, "the cache stays while the server is down");
     up.send_replace(true);
     sleep(SECOND * 90).await;
-    assert_eq!(
-        std::mem::take(&mut *told.lock().unwrap()),
-        ["?b", "?c", "+c", "+d"]
-    );
-    assert_eq!(shown(&cached.lister()), held(&maps).await);
+    assert_eq!(events.take(), ["?b", "?c", "+c", "+d"]);
+    assert_eq!(cached(&informer.lister()), stored(&maps).await);
     informers.shutdown().await;
 }
 
@@ -227,12 +167,12 @@ fn widgets() -> CustomResourceDefinition {
 
 /// Proves factory/wait-for-sync, factory/dynamic-kinds.
 #[tokio::test(start_paused = true)]
-async fn a_kind_may_come_go_and_come_back_under_a_running_informer() {
+async fn informer_survives_removal_of_its_kind() {
     let server = server();
     let client = server.client();
     let informers = InformerFactory::new(client.clone());
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
-    let cached: SharedInformer<DynamicObject> = informers.dynamic(&kind);
+    let informer: SharedInformer<DynamicObject> = informers.dynamic(&kind);
     informers.start(&CancellationToken::new());
     let missing = informers
         .wait_for_sync_within(SECOND * 10)
@@ -247,34 +187,19 @@ async fn a_kind_may_come_go_and_come_back_under_a_running_informer() {
     let kinds = Api::<CustomResourceDefinition>::all(client.clone());
     let objects = Api::<DynamicObject>::namespaced_with(client, "default", &kind);
     let widget = |name: &str| DynamicObject::new(name, &kind).data(json!({"spec": {"size": 1}}));
-    kinds
-        .create(&PostParams::default(), &widgets())
-        .await
-        .unwrap();
+    create(&kinds, &widgets()).await;
     informers.wait_for_sync().await.unwrap();
-    objects
-        .create(&PostParams::default(), &widget("one"))
-        .await
-        .unwrap();
+    create(&objects, &widget("one")).await;
     sleep(SECOND * 5).await;
-    assert_eq!(cached.lister().len(), 1);
+    assert_eq!(informer.lister().len(), 1);
 
-    kinds
-        .delete("widgets.example.com", &DeleteParams::default())
-        .await
-        .unwrap();
+    delete(&kinds, "widgets.example.com").await;
     sleep(SECOND * 120).await;
-    kinds
-        .create(&PostParams::default(), &widgets())
-        .await
-        .unwrap();
+    create(&kinds, &widgets()).await;
     sleep(SECOND * 120).await;
-    objects
-        .create(&PostParams::default(), &widget("two"))
-        .await
-        .unwrap();
+    create(&objects, &widget("two")).await;
     sleep(SECOND * 5).await;
-    let names: Vec<_> = shown(&cached.lister()).into_keys().collect();
+    let names: Vec<_> = cached(&informer.lister()).into_keys().collect();
     assert_eq!(names, ["two"]);
 }
 
@@ -284,55 +209,49 @@ async fn scopes_select_on_the_server() {
     let server = server();
     let maps = Api::<ConfigMap>::namespaced(server.client(), "default");
     for (name, value) in [("a", "x"), ("b", "y")] {
-        maps.create(&PostParams::default(), &map(name, value))
-            .await
-            .unwrap();
+        create(&maps, &config_map(name, value)).await;
     }
     let informers = InformerFactory::new(server.client()).namespace("default");
     let scope = Scope::namespace("default").labels("value=x");
-    let cached = informers.request::<ConfigMap>(&()).scope(scope).get();
+    let selected = informers.request::<ConfigMap>(&()).scope(scope).get();
     let pods = informers.informer::<Pod>();
     informers.start(&CancellationToken::new());
     informers.wait_for_sync().await.unwrap();
     assert!(pods.lister().is_empty());
     assert_eq!(
-        shown(&cached.lister()).into_keys().collect::<Vec<_>>(),
+        cached(&selected.lister()).into_keys().collect::<Vec<_>>(),
         ["a"]
     );
-    // What leaves the selection is gone, what enters it is new.
-    let label = |value: &str| Patch::Merge(json!({"metadata": {"labels": {"value": value}}}));
-    maps.patch("a", &PatchParams::default(), &label("y"))
-        .await
-        .unwrap();
-    maps.patch("b", &PatchParams::default(), &label("x"))
-        .await
-        .unwrap();
+    // An object that leaves the selection is deleted, one that enters it is added.
+    let label = |value: &str| json!({"metadata": {"labels": {"value": value}}});
+    patch(&maps, "a", label("y")).await;
+    patch(&maps, "b", label("x")).await;
     sleep(SECOND).await;
     assert_eq!(
-        shown(&cached.lister()).into_keys().collect::<Vec<_>>(),
+        cached(&selected.lister()).into_keys().collect::<Vec<_>>(),
         ["b"]
     );
 }
 
-/// The instants at which an informer asks a server that refuses everything, in ten minutes.
-async fn tries(make: impl FnOnce(Client) -> SharedInformer<ConfigMap>) -> Vec<Duration> {
-    let (asked, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
-    let note = Arc::clone(&asked);
+/// Returns when an informer sends requests to a server that fails them all, in ten minutes.
+async fn request_times(make: impl FnOnce(Client) -> SharedInformer<ConfigMap>) -> Vec<Duration> {
+    let (requests, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+    let record = Arc::clone(&requests);
     let refuse = tower::service_fn(move |_: http::Request<kube::client::Body>| {
-        note.lock().unwrap().push(start.elapsed());
+        record.lock().unwrap().push(start.elapsed());
         let answer = http::Response::builder().status(500);
         async move { answer.body(kube::client::Body::from(b"no".to_vec())) }
     });
     let informer = make(Client::new(refuse, "default"));
     let ten_minutes = Duration::from_mins(10);
     let _ = timeout(ten_minutes, informer.run(&CancellationToken::new())).await;
-    let asked = asked.lock().unwrap();
-    asked.clone()
+    let requests = requests.lock().unwrap();
+    requests.clone()
 }
 
 /// Proves factory/seed.
 #[tokio::test(start_paused = true)]
-async fn informers_with_the_same_seed_retry_at_the_same_instants() {
+async fn equal_seeds_retry_at_equal_instants() {
     let of_factory = |seed| {
         move |client| {
             let informers = InformerFactory::new(client).rng(Rng::with_seed(seed));
@@ -346,12 +265,12 @@ async fn informers_with_the_same_seed_retry_at_the_same_instants() {
             maps.rng(Rng::with_seed(seed)).build()
         }
     };
-    let first = tries(of_factory(7)).await;
+    let first = request_times(of_factory(7)).await;
     assert!(first.len() > 10, "{first:?}");
-    assert_eq!(tries(of_factory(7)).await, first);
-    assert_eq!(tries(of_builder(7)).await, first);
-    assert_ne!(tries(of_factory(8)).await, first);
-    assert_ne!(tries(of_builder(8)).await, first);
+    assert_eq!(request_times(of_factory(7)).await, first);
+    assert_eq!(request_times(of_builder(7)).await, first);
+    assert_ne!(request_times(of_factory(8)).await, first);
+    assert_ne!(request_times(of_builder(8)).await, first);
 }
 
 /// Proves factory/options.
@@ -361,15 +280,11 @@ async fn namespaced_factory_lists_dynamic_cluster_scoped_kinds() {
     let client = server.client();
     let node = serde_json::from_value(json!({"metadata": {"name": "worker-1"}})).unwrap();
     let nodes = Api::<Node>::all(client.clone());
-    nodes.create(&PostParams::default(), &node).await.unwrap();
+    create(&nodes, &node).await;
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
-    maps.create(&PostParams::default(), &map("ours", "1"))
-        .await
-        .unwrap();
+    create(&maps, &config_map("ours", "1")).await;
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "kube-system");
-    maps.create(&PostParams::default(), &map("theirs", "1"))
-        .await
-        .unwrap();
+    create(&maps, &config_map("theirs", "1")).await;
 
     let informers = InformerFactory::new(client).namespace("default");
     let nodes = ApiResource::erase::<Node>(&());
@@ -381,12 +296,12 @@ async fn namespaced_factory_lists_dynamic_cluster_scoped_kinds() {
     assert_eq!(dynamic[0].describe(), "nodes at cluster scope");
     assert_eq!(metadata[0].describe(), "nodes at cluster scope");
     assert_eq!(dynamic[1].describe(), "configmaps in namespace default");
-    let names = |shown: BTreeMap<String, String>| shown.into_keys().collect::<Vec<_>>();
-    for shown in [shown(&dynamic[0].lister()), shown(&metadata[0].lister())] {
-        assert_eq!(names(shown), ["worker-1"]);
+    let names = |objects: BTreeMap<String, String>| objects.into_keys().collect::<Vec<_>>();
+    for nodes in [cached(&dynamic[0].lister()), cached(&metadata[0].lister())] {
+        assert_eq!(names(nodes), ["worker-1"]);
     }
-    for shown in [shown(&dynamic[1].lister()), shown(&metadata[1].lister())] {
-        assert_eq!(names(shown), ["ours"]);
+    for maps in [cached(&dynamic[1].lister()), cached(&metadata[1].lister())] {
+        assert_eq!(names(maps), ["ours"]);
     }
 }
 
@@ -440,34 +355,30 @@ impl kube::Resource for Explosive {
 
 /// Proves cache/index-functions, informer/panicking-deserialize.
 #[tokio::test(start_paused = true)]
-async fn panic_while_decoding_concerns_one_object_only() {
+async fn panic_while_decoding_affects_one_object_only() {
     for eager in [false, true] {
         let server = server();
         let client = server.client();
         let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
         for (name, value) in [("fine", "1"), ("bomb", "bomb")] {
-            maps.create(&PostParams::default(), &map(name, value))
-                .await
-                .unwrap();
+            create(&maps, &config_map(name, value)).await;
         }
         let metrics = Metrics::new();
         let informers = InformerFactory::new(client).metrics(metrics.clone());
         let request = informers.request::<Explosive>(&());
-        let cached = if eager { request.eager() } else { request }.get();
+        let informer = if eager { request.eager() } else { request }.get();
         if !eager {
             let values = |map: &Explosive| map.data.values().cloned().collect();
-            cached.index_by("value", values).unwrap();
+            informer.index_by("value", values).unwrap();
         }
         informers.start(&CancellationToken::new());
         informers.wait_for_sync_within(SECOND * 60).await.unwrap();
         for (name, value) in [("later", "2"), ("second-bomb", "bomb")] {
-            maps.create(&PostParams::default(), &map(name, value))
-                .await
-                .unwrap();
+            create(&maps, &config_map(name, value)).await;
         }
         sleep(SECOND).await;
-        assert!(!cached.is_stopped());
-        let lister = cached.lister();
+        assert!(!informer.is_stopped());
+        let lister = informer.lister();
         let of = |name: &str| lister.namespace("default").get(name).unwrap().get();
         assert_eq!(of("later").unwrap().data["value"], "2");
         let error = of("second-bomb").unwrap_err();

@@ -1,12 +1,6 @@
-//! Informers over sockets, in real time: many objects, and a server that restarts under them.
+//! Informers over sockets, in real time: many objects, and a server that restarts.
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use futures::{StreamExt, stream};
 use hyper::{body::Incoming, service::service_fn};
@@ -15,27 +9,20 @@ use hyper_util::{
     server::conn::auto,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api, Client, Config,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-};
-use pintle::{
-    cache::Lister,
-    informer::{Event, InformerFactory},
-    reflector::Phase,
-};
+use kube::{Api, Client, Config};
+use pintle::{informer::InformerFactory, reflector::Phase};
 use pintle_apiserver::ApiServer;
 use serde_json::json;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// What a handler was told, one line each.
-type Lines = Arc<Mutex<Vec<String>>>;
+use crate::support::{EventLog, cached, config_map, create, delete, patch, stored};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Only a failing test waits this long.
+const DEADLINE: Duration = Duration::from_mins(1);
 
-/// The server on a socket. Aborting it resets every connection, as the end of a process does.
+/// Serves on a socket. Aborting the set resets every connection, as the end of a process does.
 async fn serve(server: &ApiServer, address: SocketAddr) -> (SocketAddr, JoinSet<()>) {
     let listener = TcpListener::bind(address).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -54,7 +41,7 @@ async fn serve(server: &ApiServer, address: SocketAddr) -> (SocketAddr, JoinSet<
                     }
                 });
                 let http = auto::Builder::new(TokioExecutor::new());
-                // A client that goes away is no concern of the server.
+                // A client may go away at any time.
                 let _ = http.serve_connection(TokioIo::new(stream), answer).await;
             });
         }
@@ -70,143 +57,88 @@ fn client(address: SocketAddr) -> Client {
     Client::try_from(config).unwrap()
 }
 
-fn map(name: &str, value: &str) -> ConfigMap {
-    let json = json!({"metadata": {"name": name}, "data": {"value": value}});
-    serde_json::from_value(json).unwrap()
-}
-
-async fn create(maps: &Api<ConfigMap>, name: &str) {
-    let created = maps.create(&PostParams::default(), &map(name, "1")).await;
-    created.unwrap();
-}
-
-/// Names and versions of what a cache holds.
-fn shown(lister: &Lister<ConfigMap>) -> BTreeMap<String, String> {
-    let objects = lister.list();
-    let row = objects.iter().map(|object| {
-        let version = object.resource_version().to_owned();
-        (object.key().name().to_owned(), version)
-    });
-    row.collect()
-}
-
-/// Names and versions of what the server holds.
-async fn held(maps: &Api<ConfigMap>) -> BTreeMap<String, String> {
-    let items = maps.list(&ListParams::default()).await.unwrap().items;
-    let row = items.into_iter().map(|map| {
-        let version = map.metadata.resource_version.unwrap_or_default();
-        (map.metadata.name.unwrap_or_default(), version)
-    });
-    row.collect()
-}
-
-async fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    let asked = async {
-        while !is() {
+/// Waits until `condition` holds.
+async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let polling = async {
+        while !condition() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let waited = tokio::time::timeout(PATIENCE, asked).await;
-    assert!(waited.is_ok(), "waited {PATIENCE:?} for {what}");
-}
-
-/// Every change in the order told. What is told once more without a change is left out.
-fn recorder() -> (Lines, impl FnMut(Event<ConfigMap>) + Send + 'static) {
-    let lines = Lines::default();
-    let told = lines.clone();
-    let record = move |event: Event<ConfigMap>| {
-        let line = match &event {
-            Event::Added { object, .. } => format!("+{}", object.key().name()),
-            Event::Updated { old, new } if old.resource_version() == new.resource_version() => {
-                return;
-            }
-            Event::Updated { new, .. } => format!("={}", new.key().name()),
-            Event::Deleted(deleted) if deleted.exact => format!("-{}", deleted.key.name()),
-            Event::Deleted(deleted) => format!("?{}", deleted.key.name()),
-        };
-        told.lock().unwrap().push(line);
-    };
-    (lines, record)
+    let waited = tokio::time::timeout(DEADLINE, polling).await;
+    assert!(waited.is_ok(), "waited {DEADLINE:?} for {what}");
 }
 
 /// Proves factory/shared-informer, informer/states-in-order, informer/eventually-consistent.
 #[tokio::test]
 async fn thousands_of_objects_sync_over_a_socket() {
     let server = ApiServer::builder().build();
-    let maps = Api::<ConfigMap>::default_namespaced(server.client());
+    let maps = &Api::<ConfigMap>::default_namespaced(server.client());
     let names: Vec<String> = (0..5000).map(|n| format!("m{n}")).collect();
-    let created = stream::iter(&names).map(|name| create(&maps, name));
-    created.buffer_unordered(16).collect::<()>().await;
+    let create = |name| async move { create(maps, &config_map(name, "1")).await };
+    let created = stream::iter(&names).map(create);
+    created.buffer_unordered(16).collect::<Vec<_>>().await;
 
     let (address, _process) = serve(&server, ([127, 0, 0, 1], 0).into()).await;
     let informers = InformerFactory::new(client(address));
-    let cached = informers.informer::<ConfigMap>();
-    let (told, record) = recorder();
-    let watching = cached.on_event(record);
+    let informer = informers.informer::<ConfigMap>();
+    let (events, registration) = EventLog::of(&informer);
     informers.start(&CancellationToken::new());
-    informers.wait_for_sync_within(PATIENCE).await.unwrap();
-    assert!(watching.synced().await);
-    assert_eq!(told.lock().unwrap().len(), 5000);
-    assert_eq!(shown(&cached.lister()), held(&maps).await);
+    informers.wait_for_sync_within(DEADLINE).await.unwrap();
+    assert!(registration.synced().await);
+    assert_eq!(events.len(), 5000);
+    assert_eq!(cached(&informer.lister()), stored(maps).await);
     informers.shutdown().await;
 }
 
 /// Proves informer/eventually-consistent, reflector/retry-open-without-list.
 /// Proves reflector/other-errors-relist.
 #[tokio::test]
-async fn a_server_that_restarts_on_its_port_is_followed_again() {
+async fn informer_follows_a_restarted_server() {
     let server = ApiServer::builder().build();
     let maps = Api::<ConfigMap>::default_namespaced(server.client());
     for name in ["a", "b", "c"] {
-        create(&maps, name).await;
+        create(&maps, &config_map(name, "1")).await;
     }
     let (address, mut process) = serve(&server, ([127, 0, 0, 1], 0).into()).await;
     let informers = InformerFactory::new(client(address));
-    let cached = informers.informer::<ConfigMap>();
-    let (told, record) = recorder();
-    let watching = cached.on_event(record);
+    let informer = informers.informer::<ConfigMap>();
+    let (events, registration) = EventLog::of(&informer);
     informers.start(&CancellationToken::new());
-    informers.wait_for_sync_within(PATIENCE).await.unwrap();
-    assert!(watching.synced().await);
-    assert_eq!(
-        std::mem::take(&mut *told.lock().unwrap()),
-        ["+a", "+b", "+c"]
-    );
+    informers.wait_for_sync_within(DEADLINE).await.unwrap();
+    assert!(registration.synced().await);
+    assert_eq!(events.take(), ["+a", "+b", "+c"]);
 
-    // Twice: with its history, and without.
+    // Twice: with its watch history, and without.
     for forgets in [false, true] {
         process.shutdown().await;
-        let status = cached.status();
+        let status = informer.status();
         let is_down = || matches!(status.borrow().phase, Phase::Retrying { .. });
-        eventually("the server missed", is_down).await;
-        maps.delete("a", &DeleteParams::default()).await.unwrap();
-        create(&maps, "a").await;
-        let patch = Patch::Merge(json!({"data": {"value": format!("forgets {forgets}")}}));
-        maps.patch("b", &PatchParams::default(), &patch)
-            .await
-            .unwrap();
-        maps.delete("c", &DeleteParams::default()).await.unwrap();
+        eventually("the informer to retry", is_down).await;
+        delete(&maps, "a").await;
+        create(&maps, &config_map("a", "1")).await;
+        let value = json!({"data": {"value": format!("forgets {forgets}")}});
+        patch(&maps, "b", value).await;
+        delete(&maps, "c").await;
         if forgets {
             server.compact();
         }
-        assert!(told.lock().unwrap().is_empty(), "nobody can know yet");
+        assert_eq!(events.len(), 0, "the server is down");
 
         (_, process) = serve(&server, address).await;
-        create(&maps, "c2").await;
-        let last = 5;
-        eventually("what was missed", || told.lock().unwrap().len() >= last).await;
+        create(&maps, &config_map("c2", "1")).await;
+        eventually("the missed events", || events.len() >= 5).await;
         let expected = if forgets {
-            // The deletions are seen by their absence, before the rest in the order of the list.
+            // Deletions are inferred from the list and come first.
             ["?c", "?a", "+a", "=b", "+c2"]
         } else {
             ["-a", "+a", "=b", "-c", "+c2"]
         };
-        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), expected);
-        assert_eq!(shown(&cached.lister()), held(&maps).await);
-        maps.delete("c2", &DeleteParams::default()).await.unwrap();
-        create(&maps, "c").await;
-        eventually("the watch going on", || told.lock().unwrap().len() == 2).await;
-        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), ["-c2", "+c"]);
+        assert_eq!(events.take(), expected);
+        assert_eq!(cached(&informer.lister()), stored(&maps).await);
+        delete(&maps, "c2").await;
+        create(&maps, &config_map("c", "1")).await;
+        eventually("the watch to go on", || events.len() == 2).await;
+        assert_eq!(events.take(), ["-c2", "+c"]);
     }
     informers.shutdown().await;
 }

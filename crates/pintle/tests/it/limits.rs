@@ -1,4 +1,4 @@
-//! A limited client on a real connection.
+//! A rate-limited client over a real connection.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ async fn client_of(bound: &Bound, limit: &RateLimit) -> Client {
 
 /// Proves limits/lanes.
 #[tokio::test]
-async fn leases_and_events_pass_a_client_that_is_at_its_limit() {
+async fn leases_and_events_pass_when_the_limit_is_reached() {
     let bound = ApiServer::builder().build().serve("127.0.0.1:0").await;
     let bound = bound.expect("a free port");
     let metrics = Metrics::new();
-    // The second request of a lane would go in eleven days.
+    // The second request of a lane would have to wait for eleven days.
     let limit = RateLimit::new(1e-6, 1).expect("a limit").metrics(&metrics);
     let client = client_of(&bound, &limit).await;
     let list = ListParams::default();
@@ -43,8 +43,8 @@ async fn leases_and_events_pass_a_client_that_is_at_its_limit() {
         events.list(&list).await.expect("an answer");
     };
     let waited = tokio::time::timeout(Duration::from_secs(60), others).await;
-    waited.expect("leases and events have allowances of their own");
-    assert!(!waits.is_finished(), "it has no allowance");
+    waited.expect("leases and events have their own allowances");
+    assert!(!waits.is_finished(), "the lane is exhausted");
     waits.abort();
 
     let text = metrics.encode();

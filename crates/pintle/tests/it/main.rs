@@ -13,6 +13,10 @@ mod informers;
 mod informers_tcp;
 mod leader_election;
 mod limits;
+mod metrics;
 mod probes;
 mod queue_soak;
 mod readiness;
+#[cfg(unix)]
+mod signals;
+mod support;

@@ -1,7 +1,6 @@
-//! What a kubelet and a Prometheus hear, over real HTTP.
+//! Health and metrics endpoints over real HTTP.
 
 use std::{
-    convert::Infallible,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -9,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http::Request;
+use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Client, client::Body};
 use pintle::{
@@ -20,7 +19,6 @@ use pintle::{
     queue::WorkQueue,
 };
 use pintle_apiserver::ApiServer;
-use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -28,11 +26,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// Only a test that fails waits so long.
+use crate::support::forbidden;
+
+/// Only a failing test waits this long.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Status and everything that was said.
-async fn ask(serving: &Serving, method: &str, path: &str) -> (u16, String) {
+/// Sends a request and returns the status and the whole response.
+async fn request(serving: &Serving, method: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(serving.address())
         .await
         .expect("listens");
@@ -44,11 +44,12 @@ async fn ask(serving: &Serving, method: &str, path: &str) -> (u16, String) {
     (status.parse().expect("a number"), answer)
 }
 
+/// Polls `/readyz` until it answers with `status` and a response that contains `part`.
 async fn until(serving: &Serving, status: u16, part: &str) -> String {
     let mut last = String::new();
-    let asking = async {
+    let polling = async {
         loop {
-            let (is, answer) = ask(serving, "GET", "/readyz").await;
+            let (is, answer) = request(serving, "GET", "/readyz").await;
             if is == status && answer.contains(part) {
                 return answer;
             }
@@ -56,28 +57,21 @@ async fn until(serving: &Serving, status: u16, part: &str) -> String {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let answer = tokio::time::timeout(DEADLINE, asking).await;
-    answer.unwrap_or_else(|_| panic!("wanted {status} with {part:?}, last heard: {last}"))
+    let answer = tokio::time::timeout(DEADLINE, polling).await;
+    answer.unwrap_or_else(|_| panic!("wanted {status} with {part:?}, last response: {last}"))
 }
 
-/// A client of `server` who may not read Secrets until `granted`.
+/// A client of `server` that may not read Secrets until `granted`.
 fn restricted(server: &ApiServer, granted: &Arc<AtomicBool>) -> Client {
     let (service, granted) = (server.service(), Arc::clone(granted));
     let service = tower::service_fn(move |request: Request<Body>| {
         let refused = request.uri().path().contains("secrets") && !granted.load(Ordering::SeqCst);
         let answer = service.clone().oneshot(request);
         async move {
-            if !refused {
-                return answer.await.map(|answer| answer.map(BodyExt::boxed_unsync));
+            if refused {
+                return Ok(forbidden("secrets"));
             }
-            let status = json!({
-                "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
-                "reason": "Forbidden", "message": "secrets is forbidden",
-            });
-            let body = Full::from(status.to_string()).boxed_unsync();
-            let mut response = Response::new(body);
-            *response.status_mut() = StatusCode::FORBIDDEN;
-            Ok::<_, Infallible>(response)
+            answer.await.map(|answer| answer.map(BodyExt::boxed_unsync))
         }
     });
     Client::new(service, "default")
@@ -85,7 +79,7 @@ fn restricted(server: &ApiServer, granted: &Arc<AtomicBool>) -> Client {
 
 /// Proves probes/readyz.
 #[tokio::test]
-async fn readiness_says_which_cache_is_missing_and_why() {
+async fn readyz_names_the_unsynced_cache_and_why() {
     let (server, granted) = (ApiServer::builder().build(), Arc::default());
     let informers = InformerFactory::new(restricted(&server, &granted));
     let shutdown = CancellationToken::new();
@@ -108,20 +102,24 @@ async fn readiness_says_which_cache_is_missing_and_why() {
         "{answer}"
     );
     assert!(answer.ends_with("readyz check failed\n"), "{answer}");
-    assert_eq!(ask(&serving, "GET", "/healthz").await.0, 200);
+    assert_eq!(request(&serving, "GET", "/healthz").await.0, 200);
 
     granted.store(true, Ordering::SeqCst);
     until(&serving, 200, "ok").await;
     drop(secrets);
 
     shutdown.cancel();
-    let (status, answer) = ask(&serving, "GET", "/readyz").await;
+    let (status, answer) = request(&serving, "GET", "/readyz").await;
     assert_eq!(status, 503);
     assert!(
         answer.contains("[-]shutdown failed: shutting down"),
         "{answer}"
     );
-    assert_eq!(ask(&serving, "GET", "/healthz").await.0, 200, "still alive");
+    assert_eq!(
+        request(&serving, "GET", "/healthz").await.0,
+        200,
+        "still alive"
+    );
     let address = serving.address();
     serving.shutdown().await;
     assert!(TcpStream::connect(address).await.is_err(), "closed");
@@ -129,7 +127,7 @@ async fn readiness_says_which_cache_is_missing_and_why() {
 
 /// Proves probes/readyz.
 #[tokio::test]
-async fn who_has_stopped_his_informers_is_not_ready() {
+async fn readyz_fails_after_informers_stop() {
     let server = ApiServer::builder().build();
     let informers = InformerFactory::new(server.client());
     let probes = Probes::new(&CancellationToken::new()).caches(&informers);
@@ -139,27 +137,27 @@ async fn who_has_stopped_his_informers_is_not_ready() {
     let stopped = informers.informer::<ConfigMap>();
     until(&serving, 200, "ok").await;
     first.cancel();
-    let (status, answer) = ask(&serving, "GET", "/readyz").await;
+    let (status, answer) = request(&serving, "GET", "/readyz").await;
     assert_eq!(status, 503);
     assert!(answer.contains("[-]informers failed: stopped"), "{answer}");
 
-    // What is still held runs again.
+    // Informers still in use run again.
     informers.start(&CancellationToken::new());
     until(&serving, 200, "ok").await;
     drop(stopped);
 
     informers.shutdown().await;
-    let (status, answer) = ask(&serving, "GET", "/readyz").await;
+    let (status, answer) = request(&serving, "GET", "/readyz").await;
     assert_eq!(status, 503);
     assert!(answer.contains("[-]informers failed: stopped"), "{answer}");
 }
 
 /// Proves probes/silent-connections.
 #[tokio::test]
-async fn silent_connections_keep_nobody_from_asking() {
+async fn silent_connections_do_not_block_probes() {
     let serving = Probes::new(&CancellationToken::new()).serve("127.0.0.1:0");
     let serving = serving.await.expect("a free port");
-    let (status, answer) = ask(&serving, "GET", "/healthz").await;
+    let (status, answer) = request(&serving, "GET", "/healthz").await;
     assert_eq!(status, 200);
     assert!(answer.contains("connection: close"), "{answer}");
     let mut silent = Vec::new();
@@ -167,13 +165,13 @@ async fn silent_connections_keep_nobody_from_asking() {
         let stream = TcpStream::connect(serving.address()).await;
         silent.push(stream.expect("listens"));
     }
-    let answer = tokio::time::timeout(DEADLINE, ask(&serving, "GET", "/healthz"));
-    assert_eq!(answer.await.expect("not kept waiting").0, 200);
+    let answer = tokio::time::timeout(DEADLINE, request(&serving, "GET", "/healthz"));
+    assert_eq!(answer.await.expect("answered in time").0, 200);
 }
 
 /// Proves probes/metrics.
 #[tokio::test]
-async fn every_stage_is_seen_by_prometheus() {
+async fn metrics_endpoint_serves_every_stage() {
     let (server, metrics) = (ApiServer::builder().build(), Metrics::new());
     let shutdown = CancellationToken::new();
     let informers = InformerFactory::new(server.client()).metrics(metrics.clone());
@@ -186,7 +184,7 @@ async fn every_stage_is_seen_by_prometheus() {
     assert!(maps.synced().await);
     let probes = Probes::new(&shutdown).metrics(&metrics);
     let serving = probes.serve("127.0.0.1:0").await.expect("a free port");
-    let (status, text) = ask(&serving, "GET", "/metrics").await;
+    let (status, text) = request(&serving, "GET", "/metrics").await;
     assert_eq!(status, 200);
     assert!(text.contains("content-type: application/openmetrics-text; version=1.0.0"));
     assert!(text.contains(r#"workqueue_depth{name="maps""#), "{text}");
@@ -196,10 +194,10 @@ async fn every_stage_is_seen_by_prometheus() {
 }
 
 #[tokio::test]
-async fn other_questions_are_refused() {
+async fn other_paths_and_methods_are_refused() {
     let serving = Probes::new(&CancellationToken::new()).serve("127.0.0.1:0");
     let serving = serving.await.expect("a free port");
-    assert_eq!(ask(&serving, "GET", "/").await.0, 404);
-    assert_eq!(ask(&serving, "POST", "/healthz").await.0, 405);
-    assert_eq!(ask(&serving, "HEAD", "/readyz").await.0, 200);
+    assert_eq!(request(&serving, "GET", "/").await.0, 404);
+    assert_eq!(request(&serving, "POST", "/healthz").await.0, 405);
+    assert_eq!(request(&serving, "HEAD", "/readyz").await.0, 200);
 }

@@ -1,16 +1,16 @@
-//! Readiness and liveness follow the informers all their life, under virtual time.
+//! Readiness and liveness over the whole life of the informers, under virtual time.
 
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU16, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
     time::Duration,
 };
 
 use futures::stream;
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, StreamBody};
+use http::Request;
+use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Client, client::Body};
 use pintle::{
@@ -19,26 +19,27 @@ use pintle::{
     source::{ListOptions, ListWatch, Page, RawItem, SourceError, WatchEvent},
 };
 use pintle_apiserver::ApiServer;
-use serde_json::json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::{SECOND, forbidden};
 
-/// What the link to the API server does: 0 works, 1 is down, anything else is answered to Secrets.
+/// The state of the connection to the API server.
 #[derive(Clone, Default)]
-struct Link(Arc<AtomicU16>);
+struct Link(Arc<AtomicU8>);
 
-const UP: u16 = 0;
-const DOWN: u16 = 1;
+const UP: u8 = 0;
+const DOWN: u8 = 1;
+/// Requests for Secrets are refused.
+const NO_SECRETS: u8 = 2;
 
 impl Link {
-    fn set(&self, state: u16) {
+    fn set(&self, state: u8) {
         self.0.store(state, Ordering::SeqCst);
     }
 
-    /// A client of `server` over this link. Whatever comes over it is cut when its state changes.
+    /// A client of `server` over this link. Open responses end when the link goes down.
     fn client(&self, server: &ApiServer) -> Client {
         let (service, link) = (server.service(), self.clone());
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -49,26 +50,18 @@ impl Link {
                 if state == DOWN {
                     return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
                 }
-                if state > DOWN && to_secrets {
-                    let status = json!({
-                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": state,
-                        "reason": "Forbidden", "message": "secrets is forbidden",
-                    });
-                    let mut answer = Response::new(Full::from(status.to_string()).boxed_unsync());
-                    *answer.status_mut() = StatusCode::from_u16(state).expect("a status");
-                    return Ok(
-                        answer.map(|body| body.map_err(|never| match never {}).boxed_unsync())
-                    );
+                if state == NO_SECRETS && to_secrets {
+                    return Ok(forbidden("secrets").map(BodyExt::boxed_unsync));
                 }
                 let Ok(answer) = service.oneshot(request).await;
                 Ok(answer.map(|body| {
                     let frames = stream::unfold((body, link), move |(mut body, link)| async move {
                         loop {
                             let now = link.0.load(Ordering::SeqCst);
-                            if now == DOWN || now > DOWN && to_secrets {
+                            if now == DOWN || now == NO_SECRETS && to_secrets {
                                 return None;
                             }
-                            // Looks once a second whether the link still holds.
+                            // Check the link once a second.
                             match tokio::time::timeout(SECOND, body.frame()).await {
                                 Ok(Some(Ok(frame))) => return Some((Ok(frame), (body, link))),
                                 Ok(_) => return None,
@@ -92,14 +85,14 @@ struct World {
 }
 
 impl World {
-    /// Two informers that have synced and have been well for a while.
+    /// Two informers that synced a minute ago and are healthy.
     async fn new() -> Self {
         let (server, link) = (ApiServer::builder().build(), Link::default());
         let informers = InformerFactory::new(link.client(&server));
         let probes = Probes::new(&CancellationToken::new()).caches(&informers);
         let caches = (informers.informer(), informers.informer());
         informers.start(&CancellationToken::new());
-        informers.wait_for_sync().await.expect("in sync");
+        informers.wait_for_sync().await.expect("synced");
         sleep(60 * SECOND).await;
         assert_eq!(probes.not_ready(), [""; 0]);
         Self {
@@ -121,7 +114,7 @@ async fn readyz_fails_while_the_api_server_is_down() {
     let world = World::new().await;
     world.link.set(DOWN);
     sleep(20 * SECOND).await;
-    assert_eq!(world.reasons(), "", "a short outage is no news");
+    assert_eq!(world.reasons(), "", "a short outage is tolerated");
     sleep(20 * SECOND).await;
     let reasons = world.reasons();
     for cache in [
@@ -147,9 +140,9 @@ async fn readyz_fails_while_the_api_server_is_down() {
 
 /// Proves probes/readiness-follows-informers.
 #[tokio::test(start_paused = true)]
-async fn readyz_names_the_informer_that_lost_its_rights() {
+async fn readyz_names_the_informer_that_lost_access() {
     let world = World::new().await;
-    world.link.set(403);
+    world.link.set(NO_SECRETS);
     sleep(60 * SECOND).await;
     let reasons = world.reasons();
     assert!(
@@ -167,9 +160,9 @@ async fn readyz_names_the_informer_that_lost_its_rights() {
 
 /// Proves probes/readiness-follows-informers.
 #[tokio::test(start_paused = true)]
-async fn readyz_does_not_flap_with_a_watch_that_does() {
+async fn readyz_does_not_flap_with_a_flapping_watch() {
     let world = World::new().await;
-    // Up for two seconds of every ten or more: never long enough to count.
+    // Up for two seconds of every ten: never long enough to count as a watch.
     let mut ready = Vec::new();
     for _ in 0..60 {
         world.link.set(DOWN);
@@ -186,7 +179,7 @@ async fn readyz_does_not_flap_with_a_watch_that_does() {
     world.informers.shutdown().await;
 }
 
-/// Lists nothing, and panics when it is watched.
+/// Lists nothing and panics when watched.
 struct Panicking;
 
 impl ListWatch for Panicking {
@@ -208,7 +201,7 @@ impl ListWatch for Panicking {
     }
 
     async fn watch(&self, _: ListOptions) -> Result<Self::Watch, SourceError> {
-        panic!("out of luck");
+        panic!("broken source");
     }
 
     fn supports_watch_list(&self) -> bool {
@@ -230,18 +223,18 @@ async fn panicked_informer_fails_readiness_and_liveness() {
     informers.start(&CancellationToken::new());
     assert!(maps.synced().await);
     sleep(SECOND).await;
-    let told = "informer secrets: its task panicked: out of luck";
-    assert_eq!(probes.not_ready(), [told]);
-    assert_eq!(probes.not_alive(), [told]);
+    let dead = "informer secrets: its task panicked: broken source";
+    assert_eq!(probes.not_ready(), [dead]);
+    assert_eq!(probes.not_alive(), [dead]);
 
     informers.shutdown().await;
     assert_eq!(probes.not_ready(), ["informers: stopped"]);
-    assert_eq!(probes.not_alive(), [""; 0], "stopped in order");
+    assert_eq!(probes.not_alive(), [""; 0], "stopped gracefully");
 }
 
 /// Proves probes/liveness.
 #[tokio::test(start_paused = true)]
-async fn a_replacement_does_not_revive_a_panicked_informer() {
+async fn replacement_does_not_revive_a_panicked_informer() {
     let server = ApiServer::builder().build();
     let informers = InformerFactory::new(server.client());
     let secrets = SharedInformer::<Secret>::new(Panicking);
@@ -249,16 +242,16 @@ async fn a_replacement_does_not_revive_a_panicked_informer() {
     let probes = Probes::new(&CancellationToken::new()).caches(&informers);
     informers.start(&CancellationToken::new());
     sleep(SECOND).await;
-    let told = "informer secrets: its task panicked: out of luck";
-    assert_eq!(probes.not_alive(), [told]);
+    let dead = "informer secrets: its task panicked: broken source";
+    assert_eq!(probes.not_alive(), [dead]);
 
     let replacement = informers.informer::<Secret>();
     assert!(replacement.synced().await);
-    assert_eq!(probes.not_alive(), [told], "its handlers are never called");
-    assert_eq!(probes.not_ready(), [told]);
+    assert_eq!(probes.not_alive(), [dead], "its handlers are never called");
+    assert_eq!(probes.not_ready(), [dead]);
 
     drop((secrets, replacement));
-    assert_eq!(probes.not_alive(), [""; 0], "nobody relies on it any more");
+    assert_eq!(probes.not_alive(), [""; 0], "nothing uses it any more");
     let fresh = informers.informer::<Secret>();
     assert!(fresh.synced().await);
     sleep(SECOND).await;

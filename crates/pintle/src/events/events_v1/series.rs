@@ -1,4 +1,4 @@
-//! Which events.k8s.io/v1 events belong together, and what the server has yet to hear of them.
+//! Groups repeated events into series and tracks what the server knows of each.
 
 use std::{collections::VecDeque, num::NonZeroUsize, time::Duration};
 
@@ -19,26 +19,26 @@ use crate::events::{
     occurrence::Occurrence,
 };
 
-/// How many different events are remembered at most.
-const ENTRIES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
-/// An event that was silent for so long is over.
+/// The capacity of the cache.
+const CAPACITY: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+/// An event that was silent for this long is finished.
 pub(super) const FINISH: Duration = Duration::from_mins(6);
-/// Series that go on are told again this often, so that the server does not let them expire.
+/// How often ongoing series are written again, so that the server does not let them expire.
 pub(super) const REFRESH: Duration = Duration::from_mins(30);
 
 /// The events that may still repeat, each with what the server knows of it.
 ///
-/// Occurrences that differ only by message, time and version of the object are one event. Its first
-/// occurrence makes it *due* to be created, its second due to become a series; further ones are only
-/// counted. A due event waits in line, once, however often it occurs meanwhile; taken out of the
-/// line it is *in flight* and is written as it is at that moment, so a server out of reach costs
-/// order and memory nothing. Written, it is *idle* until it occurs again, is refreshed, or was
-/// silent for long enough to leave.
+/// Occurrences that differ only in message, time and `resourceVersion` of the object are one event.
+/// The first occurrence makes the event *due* for creation, the second for becoming a series; later
+/// ones are only counted. A due event is queued once, however often it occurs in the meantime; taken
+/// out of the queue it is *in flight* and written with its count at that moment, so an unreachable
+/// server costs neither order nor memory. Once written, it is *idle* until it occurs again, is
+/// refreshed, or was silent long enough to be removed.
 ///
-/// At most 4096 events are remembered. An idle one makes room for a new one; while none is idle,
-/// new ones are turned away.
+/// At most 4096 events are cached. An idle one makes room for a new one; while none is idle, new
+/// ones are rejected.
 #[derive(Debug)]
-pub(super) struct SeriesBook {
+pub(super) struct SeriesCache {
     entries: LruCache<String, Entry>,
     due: VecDeque<String>,
 }
@@ -49,13 +49,13 @@ struct Entry {
     count: i32,
     last_observed: Timestamp,
     last_seen: Instant,
-    /// The count that was told last; 0 before the first time.
-    told: i32,
-    /// Occurrences whose end is not yet counted.
-    unsettled: usize,
+    /// The count written last; 0 before the first write.
+    written: i32,
+    /// Occurrences that are not accounted for yet.
+    pending: usize,
     stage: Stage,
-    /// Whether the event leaves with its next write, because it has been silent.
-    leaving: bool,
+    /// Whether the event is removed after its next write, because it has been silent.
+    finishing: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,28 +65,28 @@ enum Stage {
     InFlight,
 }
 
-/// What became of an occurrence.
+/// What happened to an occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Observed {
     /// It will be part of a write.
     Due,
-    /// It is counted in a series that the server knows of.
+    /// It was counted in a series that the server knows.
     Counted,
-    /// There is no room to remember it.
-    TurnedAway,
+    /// The cache has no room for it.
+    Rejected,
 }
 
-/// One event to be written as it is now.
+/// An event to be written in its current state.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     key: String,
     pub(super) event: Event,
-    /// How many occurrences come to their end with this write.
-    pub(super) settles: usize,
+    /// The number of occurrences that this write accounts for.
+    pub(super) occurrences: usize,
 }
 
 impl Job {
-    /// What changes in an event that exists, or nothing if it happened once.
+    /// Returns the patch for an existing event; none if the event occurred only once.
     pub(super) fn patch(&self) -> Option<Value> {
         self.event
             .series
@@ -95,15 +95,15 @@ impl Job {
     }
 }
 
-impl SeriesBook {
+impl SeriesCache {
     pub(super) fn new() -> Self {
         Self {
-            entries: LruCache::new(ENTRIES),
+            entries: LruCache::new(CAPACITY),
             due: VecDeque::new(),
         }
     }
 
-    /// Takes in one occurrence; `event` says how a first one is written.
+    /// Records one occurrence; `event` builds the event if this is the first.
     pub(super) fn observe(
         &mut self,
         occurrence: &Occurrence,
@@ -113,103 +113,103 @@ impl SeriesBook {
         let key = series_key(occurrence);
         let Some(entry) = self.entries.get_mut(&key) else {
             if !self.make_room() {
-                return Observed::TurnedAway;
+                return Observed::Rejected;
             }
             self.entries
                 .put(key.clone(), Entry::new(event(), occurrence.at, now));
-            self.line_up(key);
+            self.enqueue(key);
             return Observed::Due;
         };
         entry.count = entry.count.saturating_add(1);
         entry.last_observed = occurrence.at;
         entry.last_seen = now;
-        entry.leaving = false;
+        entry.finishing = false;
         if entry.count > 2 {
             return Observed::Counted;
         }
-        entry.unsettled += 1;
-        self.line_up(key);
+        entry.pending += 1;
+        self.enqueue(key);
         Observed::Due
     }
 
-    /// The next event to write, if any is due.
+    /// Returns the next event to write, if any is due.
     pub(super) fn next(&mut self) -> Option<Job> {
         while let Some(key) = self.due.pop_front() {
             if let Some(entry) = self.entries.peek_mut(&key) {
                 entry.stage = Stage::InFlight;
-                let settles = std::mem::take(&mut entry.unsettled);
+                let occurrences = std::mem::take(&mut entry.pending);
                 return Some(Job {
                     event: entry.snapshot(),
                     key,
-                    settles,
+                    occurrences,
                 });
             }
         }
         None
     }
 
-    /// The job was written, or given up.
+    /// Records that the job was written or given up.
     pub(super) fn done(&mut self, job: &Job, written: bool) {
         let Some(entry) = self.entries.peek_mut(&job.key) else {
             return;
         };
         if written {
-            entry.told = job.event.series.as_ref().map_or(1, |series| series.count);
+            entry.written = job.event.series.as_ref().map_or(1, |series| series.count);
         }
         if entry.stage == Stage::InFlight {
             entry.stage = Stage::Idle;
-            if entry.leaving {
+            if entry.finishing {
                 self.entries.pop(&job.key);
             }
         }
     }
 
-    /// Lets go of events that were silent for six minutes; a series the server does not know in
-    /// full is told once more first.
+    /// Removes events that were silent for six minutes; a series whose latest count the server does
+    /// not know is written once more first.
     pub(super) fn finish(&mut self, now: Instant) {
         let silent = |entry: &Entry| {
             entry.stage == Stage::Idle && now.saturating_duration_since(entry.last_seen) >= FINISH
         };
         for key in self.keys(silent) {
             match self.entries.peek_mut(&key) {
-                Some(entry) if entry.count > 1 && entry.count > entry.told => {
-                    entry.leaving = true;
-                    self.line_up(key);
+                Some(entry) if entry.has_unwritten_count() => {
+                    entry.finishing = true;
+                    self.enqueue(key);
                 }
                 _ => drop(self.entries.pop(&key)),
             }
         }
     }
 
-    /// Tells every series again.
+    /// Makes every series due.
     pub(super) fn refresh(&mut self) {
         for key in self.keys(|entry| entry.count > 1) {
-            self.line_up(key);
+            self.enqueue(key);
         }
     }
 
-    /// Tells everything the server does not know yet.
+    /// Makes every series due whose latest count the server does not know.
     pub(super) fn flush(&mut self) {
-        for key in self.keys(|entry| entry.count > 1 && entry.count > entry.told) {
-            self.line_up(key);
+        for key in self.keys(Entry::has_unwritten_count) {
+            self.enqueue(key);
         }
     }
 
-    /// How many occurrences have not come to their end.
-    pub(super) fn unsettled(&self) -> usize {
-        self.entries.iter().map(|(_, entry)| entry.unsettled).sum()
+    /// Returns the number of occurrences that are not accounted for yet.
+    pub(super) fn pending(&self) -> usize {
+        self.entries.iter().map(|(_, entry)| entry.pending).sum()
     }
 
-    /// Keys of the entries for which `wanted` holds, the least recently seen first.
-    fn keys(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<String> {
+    /// Returns the keys of the entries that match, least recently seen first.
+    fn keys(&self, matches: impl Fn(&Entry) -> bool) -> Vec<String> {
         let entries = self.entries.iter().rev();
         entries
-            .filter(|(_, entry)| wanted(entry))
+            .filter(|(_, entry)| matches(entry))
             .map(|(key, _)| key.clone())
             .collect()
     }
 
-    fn line_up(&mut self, key: String) {
+    fn enqueue(&mut self, key: String) {
         if let Some(entry) = self.entries.peek_mut(&key)
             && entry.stage != Stage::Due
         {
@@ -219,16 +219,18 @@ impl SeriesBook {
     }
 
     fn make_room(&mut self) -> bool {
-        if self.entries.len() < ENTRIES.get() {
+        if self.entries.len() < CAPACITY.get() {
             return true;
         }
-        let known = |entry: &Entry| entry.stage == Stage::Idle && entry.count <= entry.told.max(1);
-        let oldest = self.entries.iter().rev().find(|(_, entry)| known(entry));
-        if let Some(key) = oldest.map(|(key, _)| key.clone()) {
+        let evictable =
+            |entry: &Entry| entry.stage == Stage::Idle && entry.count <= entry.written.max(1);
+        let mut oldest_first = self.entries.iter().rev();
+        let evicted = oldest_first.find(|(_, entry)| evictable(entry));
+        if let Some(key) = evicted.map(|(key, _)| key.clone()) {
             self.entries.pop(&key);
             return true;
         }
-        // Nobody can go yet: have those told whose counts are all that keeps them.
+        // Nothing can be evicted yet: write the series that only their counts keep here.
         self.flush();
         false
     }
@@ -241,11 +243,15 @@ impl Entry {
             count: 1,
             last_observed: at,
             last_seen: now,
-            told: 0,
-            unsettled: 1,
+            written: 0,
+            pending: 1,
             stage: Stage::Idle,
-            leaving: false,
+            finishing: false,
         }
+    }
+
+    fn has_unwritten_count(&self) -> bool {
+        self.count > 1 && self.count > self.written
     }
 
     fn snapshot(&self) -> Event {
@@ -288,201 +294,4 @@ fn series_key(occurrence: &Occurrence) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::events::tests::support::occurrence;
-
-    struct Page {
-        book: SeriesBook,
-        now: Instant,
-    }
-
-    impl Page {
-        fn new() -> Self {
-            Self {
-                book: SeriesBook::new(),
-                now: Instant::now(),
-            }
-        }
-
-        fn see(&mut self, occurrence: &Occurrence) -> Observed {
-            self.book.observe(occurrence, self.now, Event::default)
-        }
-
-        /// Writes everything that is due; the counts written.
-        fn write_all(&mut self) -> Vec<i32> {
-            let mut counts = Vec::new();
-            while let Some(job) = self.book.next() {
-                counts.push(job.event.series.as_ref().map_or(1, |series| series.count));
-                self.book.done(&job, true);
-            }
-            counts
-        }
-    }
-
-    /// Proves events/v1-series.
-    #[test]
-    fn the_first_creates_the_second_makes_a_series_the_third_is_counted() {
-        let mut page = Page::new();
-        let crash = occurrence("web", "Crashed", "exit 1");
-        assert_eq!(page.see(&crash), Observed::Due);
-        assert_eq!(page.write_all(), [1]);
-        let other_note = Occurrence {
-            message: "exit 2".into(),
-            ..crash.clone()
-        };
-        assert_eq!(page.see(&other_note), Observed::Due);
-        assert_eq!(page.write_all(), [2]);
-        assert_eq!(page.see(&crash), Observed::Counted);
-        assert!(page.write_all().is_empty());
-    }
-
-    /// Proves events/v1-series.
-    #[test]
-    fn another_action_reason_object_or_related_object_is_another_event() {
-        let mut page = Page::new();
-        let base = occurrence("web", "Crashed", "exit 1");
-        let mut newer = base.clone();
-        newer.regarding.resource_version = Some("7".into());
-        let others = [
-            occurrence("db", "Crashed", "exit 1"),
-            occurrence("web", "Killed", "exit 1"),
-            Occurrence {
-                action: Some("Restart".into()),
-                ..base.clone()
-            },
-            Occurrence {
-                related: Some(base.regarding.clone()),
-                ..base.clone()
-            },
-        ];
-        page.see(&base);
-        for other in &others {
-            page.see(other);
-        }
-        assert_eq!(page.write_all(), [1; 5]);
-        page.see(&newer);
-        assert_eq!(
-            page.write_all(),
-            [2],
-            "another version of the object is the same object"
-        );
-    }
-
-    /// Proves events/v1-series.
-    #[test]
-    fn six_silent_minutes_end_an_event_and_a_series_is_told_in_full_first() {
-        let mut page = Page::new();
-        let (once, often) = (
-            occurrence("web", "Once", ""),
-            occurrence("web", "Often", ""),
-        );
-        page.see(&once);
-        for _ in 0..5 {
-            page.see(&often);
-        }
-        page.write_all();
-        page.see(&often);
-        page.now += FINISH.saturating_sub(Duration::from_millis(1));
-        page.book.finish(page.now);
-        assert_eq!(
-            (page.write_all(), page.book.entries.len()),
-            (vec![], 2),
-            "not yet"
-        );
-        page.now += Duration::from_millis(1);
-        page.book.finish(page.now);
-        assert_eq!(page.write_all(), [6]);
-        assert_eq!(page.book.entries.len(), 0);
-        page.see(&often);
-        assert_eq!(page.write_all(), [1], "a new event");
-    }
-
-    /// Proves events/v1-series.
-    #[test]
-    fn a_series_that_wakes_up_while_it_is_told_for_the_last_time_stays() {
-        let mut page = Page::new();
-        let often = occurrence("web", "Often", "");
-        for _ in 0..2 {
-            page.see(&often);
-        }
-        page.write_all();
-        page.see(&often);
-        page.now += FINISH;
-        page.book.finish(page.now);
-        let job = page.book.next().expect("the last word");
-        page.see(&often);
-        page.book.done(&job, true);
-        assert_eq!(page.book.entries.len(), 1);
-        page.book.flush();
-        assert_eq!(page.write_all(), [4]);
-    }
-
-    /// Proves events/v1-series.
-    #[test]
-    fn a_refresh_tells_every_series_and_no_single_event() {
-        let mut page = Page::new();
-        page.see(&occurrence("web", "Once", ""));
-        for _ in 0..3 {
-            page.see(&occurrence("web", "Often", ""));
-        }
-        page.write_all();
-        page.book.refresh();
-        assert_eq!(page.write_all(), [3]);
-    }
-
-    /// Proves events/v1-bounded.
-    #[test]
-    fn one_event_waits_once_however_often_it_occurs_and_is_written_as_it_is() {
-        let mut page = Page::new();
-        let (a, b) = (occurrence("a", "Seen", ""), occurrence("b", "Seen", ""));
-        for seen in [&a, &b, &a, &a, &b] {
-            page.see(seen);
-        }
-        let (first, second) = (page.book.next(), page.book.next());
-        assert!(page.book.next().is_none());
-        let (first, second) = (first.expect("a"), second.expect("b"));
-        let counts = [&first, &second].map(|job| job.event.series.as_ref().map(|s| s.count));
-        assert_eq!(counts, [Some(3), Some(2)]);
-        assert_eq!(
-            (first.settles, second.settles),
-            (2, 2),
-            "the third was counted at once"
-        );
-        assert_eq!(page.book.unsettled(), 0);
-    }
-
-    /// Proves events/v1-bounded.
-    #[test]
-    fn memory_is_bounded_idle_events_make_room_and_unwritten_ones_do_not() {
-        let mut page = Page::new();
-        for i in 0..4096 {
-            page.see(&occurrence(&format!("pod-{i}"), "Seen", ""));
-        }
-        let late = occurrence("late", "Seen", "");
-        assert_eq!(page.see(&late), Observed::TurnedAway);
-        assert_eq!(page.write_all().len(), 4096);
-        assert_eq!(page.see(&late), Observed::Due);
-        assert_eq!(page.book.entries.len(), 4096);
-        assert_eq!(page.see(&occurrence("pod-4095", "Seen", "")), Observed::Due);
-        assert_eq!(page.write_all(), [1, 2], "pod-4095 was still known");
-    }
-
-    /// Proves events/v1-bounded.
-    #[test]
-    fn series_with_untold_counts_are_told_to_make_room() {
-        let mut page = Page::new();
-        for i in 0..4096 {
-            let seen = occurrence(&format!("pod-{i}"), "Seen", "");
-            for _ in 0..2 {
-                page.see(&seen);
-            }
-            page.write_all();
-            page.see(&seen);
-        }
-        let late = occurrence("late", "Seen", "");
-        assert_eq!(page.see(&late), Observed::TurnedAway);
-        assert_eq!(page.write_all(), [3; 4096]);
-        assert_eq!(page.see(&late), Observed::Due);
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! Recorder, broadcaster and the core/v1 sink together, under virtual time.
+//! Recorder, broadcaster and the `core/v1` sink together, under virtual time.
 
 mod properties;
 pub(super) mod support;
@@ -17,25 +17,25 @@ use crate::metrics::Metrics;
 const CORE: &str = "core/v1";
 const SECOND: Duration = Duration::from_secs(1);
 
-struct Stage {
+struct Fixture {
     metrics: Metrics,
     broadcaster: EventBroadcaster,
     server: FakeServer,
 }
 
 /// A broadcaster that writes core/v1 events to a fake server.
-fn stage() -> Stage {
+fn fixture() -> Fixture {
     let (metrics, server) = (Metrics::new(), FakeServer::default());
     let broadcaster = broadcaster(&metrics);
     broadcaster.start_recording_to_sink(server.clone());
-    Stage {
+    Fixture {
         metrics,
         broadcaster,
         server,
     }
 }
 
-impl Stage {
+impl Fixture {
     fn record(&self, pod_name: &str, message: &str) {
         let recorder = self.broadcaster.recorder("scaler");
         recorder.event(&pod(pod_name), EventType::Normal, "Scaled", message);
@@ -54,12 +54,12 @@ impl Stage {
 
 /// Proves events/name-and-fields.
 #[tokio::test(start_paused = true)]
-async fn an_event_tells_who_saw_what_happen_to_whom_and_when() {
-    let stage = stage();
-    stage.record("web-0", "three now");
-    assert_eq!(stage.shutdown().await, 0);
+async fn event_has_the_fields_of_core_v1() {
+    let events = fixture();
+    events.record("web-0", "three now");
+    assert_eq!(events.shutdown().await, 0);
     assert_eq!(
-        stage.server.stored(),
+        events.server.stored(),
         [json!({
             "apiVersion": "v1",
             "kind": "Event",
@@ -82,16 +82,16 @@ async fn an_event_tells_who_saw_what_happen_to_whom_and_when() {
 
 /// Proves events/name-and-fields.
 #[tokio::test(start_paused = true)]
-async fn an_event_about_a_cluster_wide_object_goes_to_the_default_namespace() {
-    let stage = stage();
+async fn cluster_scoped_object_uses_the_default_namespace() {
+    let events = fixture();
     let mut node = Node::default();
     node.metadata.name = Some("node-1".into());
-    stage
+    events
         .broadcaster
         .recorder("kubelet")
         .event(&node, EventType::Warning, "Full", "disk");
-    stage.shutdown().await;
-    let event = &stage.server.stored()[0];
+    events.shutdown().await;
+    let event = &events.server.stored()[0];
     assert_eq!(event["metadata"]["namespace"], "default");
     assert_eq!(event["involvedObject"].get("namespace"), None);
 }
@@ -99,28 +99,28 @@ async fn an_event_about_a_cluster_wide_object_goes_to_the_default_namespace() {
 /// Proves events/name-and-fields.
 #[tokio::test(start_paused = true)]
 async fn events_of_one_instant_have_different_names() {
-    let stage = stage();
+    let events = fixture();
     for message in ["a", "b", "c"] {
-        stage.record("web-0", message);
+        events.record("web-0", message);
     }
-    stage.shutdown().await;
-    assert_eq!(stage.server.stored().len(), 3);
-    assert_eq!(stage.counted("written"), 3);
+    events.shutdown().await;
+    assert_eq!(events.server.stored().len(), 3);
+    assert_eq!(events.counted("written"), 3);
 }
 
 /// Proves events/valid-only.
 #[tokio::test(start_paused = true)]
-async fn an_object_without_kind_is_refused_and_counted() {
-    let stage = stage();
-    let nobody = Reference::from(ObjectReference::default());
-    stage
+async fn object_without_kind_is_refused_and_counted() {
+    let events = fixture();
+    let unknown = Reference::from(ObjectReference::default());
+    events
         .broadcaster
         .recorder("scaler")
-        .event(&nobody, EventType::Normal, "Lost", "who?");
-    stage.shutdown().await;
-    assert_eq!(stage.counted("recorded"), 0);
+        .event(&unknown, EventType::Normal, "Lost", "no kind");
+    events.shutdown().await;
+    assert_eq!(events.counted("recorded"), 0);
     assert!(
-        stage
+        events
             .metrics
             .encode()
             .contains("pintle_events_refused_total 1")
@@ -129,32 +129,32 @@ async fn an_object_without_kind_is_refused_and_counted() {
 
 /// Proves events/valid-only.
 #[tokio::test(start_paused = true)]
-async fn a_part_of_an_object_a_related_one_and_annotations_are_told() {
-    let stage = stage();
+async fn field_path_related_and_annotations_are_written() {
+    let events = fixture();
     let container = Reference::of(&pod("web-0"), &()).field_path("spec.containers{web}");
     let event = NewEvent::new(&container, EventType::Normal, "Started", "up")
         .action("Start")
         .related(&pod("web-1"))
-        .annotation("who", "me");
-    stage.broadcaster.recorder("kubelet").publish(event);
-    stage.shutdown().await;
-    let event = &stage.server.stored()[0];
+        .annotation("team", "shop");
+    events.broadcaster.recorder("kubelet").publish(event);
+    events.shutdown().await;
+    let event = &events.server.stored()[0];
     assert_eq!(event["involvedObject"]["fieldPath"], "spec.containers{web}");
     assert_eq!(event["related"]["name"], "web-1");
     assert_eq!(event["action"], "Start");
-    assert_eq!(event["metadata"]["annotations"], json!({ "who": "me" }));
+    assert_eq!(event["metadata"]["annotations"], json!({ "team": "shop" }));
 }
 
 /// Proves events/repeats-patch.
 #[tokio::test(start_paused = true)]
-async fn a_repeat_patches_count_time_and_message_and_nothing_else() {
-    let stage = stage();
-    stage.record("web-0", "again");
+async fn repeat_patches_only_count_time_and_message() {
+    let events = fixture();
+    events.record("web-0", "again");
     sleep(5 * SECOND).await;
-    stage.record("web-0", "again");
-    stage.shutdown().await;
-    let calls = stage.server.calls();
-    assert_eq!(stage.server.verbs(), ["create", "patch"]);
+    events.record("web-0", "again");
+    events.shutdown().await;
+    let calls = events.server.calls();
+    assert_eq!(events.server.verbs(), ["create", "patch"]);
     assert_eq!(calls[1].name, calls[0].name);
     let patch = &calls[1].body;
     let expected =
@@ -164,51 +164,51 @@ async fn a_repeat_patches_count_time_and_message_and_nothing_else() {
 
 /// Proves events/repeats-patch.
 #[tokio::test(start_paused = true)]
-async fn an_event_that_expired_is_created_again_with_its_count() {
-    let stage = stage();
-    stage.record("web-0", "again");
+async fn expired_event_is_created_again_with_its_count() {
+    let events = fixture();
+    events.record("web-0", "again");
     settle().await;
-    stage.server.expire();
-    stage.record("web-0", "again");
-    stage.shutdown().await;
-    assert_eq!(stage.server.verbs(), ["create", "patch", "create"]);
-    assert_eq!(stage.server.stored()[0]["count"], 2);
+    events.server.expire();
+    events.record("web-0", "again");
+    events.shutdown().await;
+    assert_eq!(events.server.verbs(), ["create", "patch", "create"]);
+    assert_eq!(events.server.stored()[0]["count"], 2);
     assert_eq!(
-        stage.server.stored()[0]["metadata"].get("resourceVersion"),
+        events.server.stored()[0]["metadata"].get("resourceVersion"),
         None
     );
 }
 
 /// Proves events/retries.
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_final() {
+async fn refusal_is_not_retried() {
     let refusals = [
         Fault::Refused(500, "InternalError"),
         Fault::Refused(403, "Forbidden"),
         Fault::Refused(409, "AlreadyExists"),
         Fault::NamespaceTerminating,
     ];
-    let stage = stage();
+    let events = fixture();
     for (i, refusal) in refusals.into_iter().enumerate() {
-        stage.server.fail_next([refusal]);
-        stage.record("web-0", &format!("message {i}"));
+        events.server.fail_next([refusal]);
+        events.record("web-0", &format!("message {i}"));
     }
     sleep(200 * SECOND).await;
-    assert_eq!(stage.server.verbs(), ["create"; 4]);
-    assert_eq!(stage.counted("failed"), 4);
-    stage.record("web-0", "the next");
-    stage.shutdown().await;
-    assert_eq!(stage.counted("written"), 1);
+    assert_eq!(events.server.verbs(), ["create"; 4]);
+    assert_eq!(events.counted("failed"), 4);
+    events.record("web-0", "the next");
+    events.shutdown().await;
+    assert_eq!(events.counted("written"), 1);
 }
 
 /// Proves events/retries.
 #[tokio::test(start_paused = true)]
-async fn a_server_out_of_reach_is_tried_twelve_times_ten_seconds_apart() {
-    let stage = stage();
-    stage.server.outage(Some(Fault::Unreachable));
-    stage.record("web-0", "lost");
+async fn unreachable_server_is_tried_every_ten_seconds() {
+    let events = fixture();
+    events.server.outage(Some(Fault::Unreachable));
+    events.record("web-0", "lost");
     sleep(300 * SECOND).await;
-    let times: Vec<_> = stage.server.calls().iter().map(|call| call.at).collect();
+    let times: Vec<_> = events.server.calls().iter().map(|call| call.at).collect();
     assert_eq!(times.len(), 12);
     let waits: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(
@@ -217,80 +217,92 @@ async fn a_server_out_of_reach_is_tried_twelve_times_ten_seconds_apart() {
     );
     let full = |wait: &Duration| (10 * SECOND..=10 * SECOND + SECOND / 100).contains(wait);
     assert!(waits[1..].iter().all(full), "{waits:?}");
-    assert_eq!((stage.counted("retried"), stage.counted("failed")), (11, 1));
-    stage.shutdown().await;
+    assert_eq!(
+        (events.counted("retried"), events.counted("failed")),
+        (11, 1)
+    );
+    events.shutdown().await;
 }
 
 /// Proves events/retries.
 #[tokio::test(start_paused = true)]
-async fn a_busy_server_is_asked_again() {
-    let stage = stage();
-    stage.server.fail_next([
+async fn busy_server_is_retried() {
+    let events = fixture();
+    events.server.fail_next([
         Fault::Refused(429, "TooManyRequests"),
         Fault::Refused(503, ""),
     ]);
-    stage.record("web-0", "in time");
+    events.record("web-0", "in time");
     sleep(30 * SECOND).await;
-    assert_eq!((stage.counted("retried"), stage.counted("written")), (2, 1));
-    stage.shutdown().await;
+    assert_eq!(
+        (events.counted("retried"), events.counted("written")),
+        (2, 1)
+    );
+    events.shutdown().await;
 }
 
 /// Proves events/retries.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_answers_does_not_hold_the_sink_for_ever() {
-    let stage = stage();
-    stage.server.fail_next([Fault::Hangs]);
-    stage.record("web-0", "patience");
+async fn hanging_server_does_not_block_the_sink() {
+    let events = fixture();
+    events.server.fail_next([Fault::Hangs]);
+    events.record("web-0", "patience");
     sleep(45 * SECOND).await;
-    assert_eq!((stage.counted("retried"), stage.counted("written")), (1, 1));
-    stage.shutdown().await;
+    assert_eq!(
+        (events.counted("retried"), events.counted("written")),
+        (1, 1)
+    );
+    events.shutdown().await;
 }
 
 /// Proves events/independent-sinks.
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_a_sink_costs_one_event() {
-    let stage = stage();
-    stage.server.fail_next([Fault::Panics]);
-    stage.record("web-0", "bad luck");
-    stage.record("web-0", "good luck");
-    stage.shutdown().await;
-    assert_eq!((stage.counted("failed"), stage.counted("written")), (1, 1));
+async fn panic_in_a_sink_costs_one_event() {
+    let events = fixture();
+    events.server.fail_next([Fault::Panics]);
+    events.record("web-0", "bad luck");
+    events.record("web-0", "good luck");
+    events.shutdown().await;
+    assert_eq!(
+        (events.counted("failed"), events.counted("written")),
+        (1, 1)
+    );
 }
 
 /// Proves events/never-blocks, events/retries, events/accounting.
 #[tokio::test(start_paused = true)]
-async fn while_a_sink_retries_its_queue_fills_and_drops_but_recording_never_waits() {
-    let stage = stage();
-    stage.server.outage(Some(Fault::Unreachable));
+async fn full_queue_drops_events_and_never_blocks() {
+    let events = fixture();
+    events.server.outage(Some(Fault::Unreachable));
     let start = Instant::now();
-    stage.record("web-0", "first");
+    events.record("web-0", "first");
     settle().await;
     for i in 0..1100 {
-        stage.record(&format!("pod-{i}"), "more");
+        events.record(&format!("pod-{i}"), "more");
     }
     assert!(start.elapsed() < SECOND / 100);
-    assert_eq!(stage.counted("recorded"), 1101);
-    assert_eq!(stage.counted("dropped"), 100);
-    stage.server.outage(None);
-    assert_eq!(stage.shutdown().await, 0);
-    assert_eq!(stage.counted("written"), 1001);
+    assert_eq!(events.counted("recorded"), 1101);
+    assert_eq!(events.counted("dropped"), 100);
+    events.server.outage(None);
+    assert_eq!(events.shutdown().await, 0);
+    assert_eq!(events.counted("written"), 1001);
 }
 
 /// Proves events/independent-sinks.
 #[tokio::test(start_paused = true)]
-async fn sinks_do_not_disturb_each_other_and_see_what_comes_after_they_started() {
-    let stage = stage();
-    stage.server.outage(Some(Fault::Hangs));
-    stage.record("web-0", "before");
+async fn sinks_are_independent_and_see_only_later_events() {
+    let events = fixture();
+    events.server.outage(Some(Fault::Hangs));
+    events.record("web-0", "before");
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&seen);
-    stage
+    events
         .broadcaster
         .start_event_watcher(move |event| log.lock().push(event.message.clone()));
     let second = FakeServer::default();
-    stage.broadcaster.start_recording_to_sink(second.clone());
+    events.broadcaster.start_recording_to_sink(second.clone());
     for i in 0..1500 {
-        stage.record("web-0", "after");
+        events.record("web-0", "after");
         if i % 100 == 0 {
             settle().await;
         }
@@ -300,31 +312,31 @@ async fn sinks_do_not_disturb_each_other_and_see_what_comes_after_they_started()
     assert!(seen.lock().iter().all(|message| message == "after"));
     assert_eq!(second.stored()[0]["message"], "after");
     assert_eq!(
-        stage.server.calls().len(),
+        events.server.calls().len(),
         1,
         "the first sink is still stuck"
     );
-    assert_eq!(stage.broadcaster.shutdown(SECOND).await.left, 1001);
-    assert_conserved(&stage.metrics, CORE);
-    assert_conserved(&stage.metrics, "function");
+    assert_eq!(events.broadcaster.shutdown(SECOND).await.left, 1001);
+    assert_conserved(&events.metrics, CORE);
+    assert_conserved(&events.metrics, "function");
 }
 
 /// Proves events/independent-sinks, events/repeats-patch.
 #[tokio::test(start_paused = true)]
-async fn each_sink_counts_for_itself() {
-    let stage = stage();
-    stage.record("web-0", "again");
+async fn each_sink_counts_repeats_separately() {
+    let events = fixture();
+    events.record("web-0", "again");
     let second = FakeServer::default();
-    stage.broadcaster.start_recording_to_sink(second.clone());
-    stage.record("web-0", "again");
-    stage.shutdown().await;
-    assert_eq!(stage.server.verbs(), ["create", "patch"]);
+    events.broadcaster.start_recording_to_sink(second.clone());
+    events.record("web-0", "again");
+    events.shutdown().await;
+    assert_eq!(events.server.verbs(), ["create", "patch"]);
     assert_eq!(second.verbs(), ["create"]);
 }
 
 /// Proves events/sinks, events/independent-sinks.
 #[tokio::test(start_paused = true)]
-async fn a_panicking_watcher_goes_on_with_the_next_event() {
+async fn panicking_watcher_gets_the_next_event() {
     let metrics = Metrics::new();
     let broadcaster = broadcaster(&metrics);
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -345,7 +357,7 @@ async fn a_panicking_watcher_goes_on_with_the_next_event() {
 
 /// Proves events/independent-sinks.
 #[tokio::test(start_paused = true)]
-async fn a_stopped_sink_gets_nothing_more_but_writes_what_it_has() {
+async fn stopped_sink_writes_only_queued_events() {
     let metrics = Metrics::new();
     let broadcaster = broadcaster(&metrics);
     let server = FakeServer::default();
@@ -360,47 +372,47 @@ async fn a_stopped_sink_gets_nothing_more_but_writes_what_it_has() {
 
 /// Proves events/retries, events/shutdown-flushes.
 #[tokio::test(start_paused = true)]
-async fn shutdown_gives_every_queued_event_one_try() {
-    let stage = stage();
-    stage.server.outage(Some(Fault::Unreachable));
+async fn shutdown_tries_every_queued_event_once() {
+    let events = fixture();
+    events.server.outage(Some(Fault::Unreachable));
     for message in ["a", "b", "c"] {
-        stage.record("web-0", message);
+        events.record("web-0", message);
     }
     settle().await;
-    assert_eq!(stage.server.calls().len(), 1, "a waits for its second try");
+    assert_eq!(events.server.calls().len(), 1, "a waits for its second try");
     let start = Instant::now();
-    assert_eq!(stage.shutdown().await, 0);
+    assert_eq!(events.shutdown().await, 0);
     assert!(start.elapsed() < SECOND, "nothing waited");
-    assert_eq!(stage.server.calls().len(), 4, "a once more, b and c once");
-    assert_eq!(stage.counted("failed"), 3);
+    assert_eq!(events.server.calls().len(), 4, "a once more, b and c once");
+    assert_eq!(events.counted("failed"), 3);
 }
 
 /// Proves events/shutdown-flushes.
 #[tokio::test(start_paused = true)]
-async fn shutdown_keeps_its_deadline_and_says_what_is_left() {
-    let stage = stage();
-    stage.server.outage(Some(Fault::Hangs));
+async fn shutdown_meets_its_deadline_and_reports_the_rest() {
+    let events = fixture();
+    events.server.outage(Some(Fault::Hangs));
     for message in ["a", "b", "c"] {
-        stage.record("web-0", message);
+        events.record("web-0", message);
     }
     let start = Instant::now();
-    assert_eq!(stage.shutdown().await, 3);
+    assert_eq!(events.shutdown().await, 3);
     assert!(start.elapsed() < SECOND + SECOND / 100);
-    assert_eq!(stage.counted("dropped"), 3);
-    assert_eq!(stage.shutdown().await, 3, "asked again, it says the same");
+    assert_eq!(events.counted("dropped"), 3);
+    assert_eq!(events.shutdown().await, 3, "a second call reports the same");
 }
 
 /// Proves events/never-blocks.
 #[tokio::test(start_paused = true)]
-async fn after_shutdown_recording_does_nothing_but_count() {
-    let stage = stage();
-    stage.shutdown().await;
-    stage.record("web-0", "too late");
-    stage.broadcaster.start_logging();
+async fn recording_after_shutdown_is_only_counted() {
+    let events = fixture();
+    events.shutdown().await;
+    events.record("web-0", "too late");
+    events.broadcaster.start_logging();
     settle().await;
-    assert!(stage.server.calls().is_empty());
+    assert!(events.server.calls().is_empty());
     assert!(
-        stage
+        events
             .metrics
             .encode()
             .contains("pintle_events_refused_total 1")
@@ -409,12 +421,12 @@ async fn after_shutdown_recording_does_nothing_but_count() {
 
 /// Proves events/shutdown-flushes.
 #[tokio::test(start_paused = true)]
-async fn dropping_every_handle_writes_what_is_queued() {
-    let Stage {
+async fn dropping_every_handle_writes_queued_events() {
+    let Fixture {
         broadcaster,
         server,
         ..
-    } = stage();
+    } = fixture();
     let recorder = broadcaster.recorder("scaler");
     drop(broadcaster);
     recorder.event(&pod("web-0"), EventType::Normal, "Said", "last words");
@@ -425,20 +437,20 @@ async fn dropping_every_handle_writes_what_is_queued() {
 
 /// Proves events/spam-filter.
 #[tokio::test(start_paused = true)]
-async fn an_object_that_never_rests_is_held_back_and_then_told_with_its_true_count() {
-    let stage = stage();
+async fn throttled_object_is_written_with_its_true_count() {
+    let events = fixture();
     for _ in 0..100 {
-        stage.record("web-0", "crash");
+        events.record("web-0", "crash");
     }
     settle().await;
     assert_eq!(
-        (stage.counted("written"), stage.counted("filtered")),
+        (events.counted("written"), events.counted("filtered")),
         (25, 75)
     );
     sleep(300 * SECOND).await;
-    stage.record("web-0", "crash");
-    stage.shutdown().await;
-    let counts: Vec<Value> = stage
+    events.record("web-0", "crash");
+    events.shutdown().await;
+    let counts: Vec<Value> = events
         .server
         .stored()
         .iter()
@@ -449,11 +461,11 @@ async fn an_object_that_never_rests_is_held_back_and_then_told_with_its_true_cou
 
 /// Proves events/never-blocks, events/accounting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn recording_from_many_threads_while_shutting_down_loses_no_count() {
-    let stage = stage();
+async fn concurrent_recording_during_shutdown_is_counted() {
+    let events = fixture();
     let recorders: Vec<_> = (0..4)
         .map(|i| {
-            let recorder = stage.broadcaster.recorder(format!("scaler-{i}"));
+            let recorder = events.broadcaster.recorder(format!("scaler-{i}"));
             tokio::spawn(async move {
                 for n in 0..500 {
                     recorder.event(&pod("web-0"), EventType::Normal, "Said", format!("{n}"));
@@ -463,16 +475,16 @@ async fn recording_from_many_threads_while_shutting_down_loses_no_count() {
         })
         .collect();
     tokio::task::yield_now().await;
-    let flushed = stage.broadcaster.shutdown(10 * SECOND).await;
+    let flushed = events.broadcaster.shutdown(10 * SECOND).await;
     for recorder in recorders {
         recorder.await.expect("recording never fails");
     }
     assert_eq!(flushed.left, 0);
-    assert_conserved(&stage.metrics, CORE);
-    let metrics = stage.metrics.encode();
+    assert_conserved(&events.metrics, CORE);
+    let metrics = events.metrics.encode();
     let refused = metrics
         .lines()
         .find_map(|line| line.strip_prefix("pintle_events_refused_total "));
     let refused: u64 = refused.map_or(0, |count| count.parse().expect("a number"));
-    assert_eq!(stage.counted("recorded") + refused, 2000);
+    assert_eq!(events.counted("recorded") + refused, 2000);
 }

@@ -1,4 +1,4 @@
-//! Whatever happens, every event has exactly one end.
+//! Whatever happens, every event is accounted for exactly once.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ proptest! {
 
     // Proves events/accounting.
     #[test]
-    fn every_recorded_event_has_exactly_one_end(steps in steps(), deadline in 0..100u64) {
+    fn every_event_is_accounted_for_exactly_once(steps in steps(), deadline in 0..100u64) {
         in_virtual_time(async {
             let metrics = Metrics::new();
             let (broadcaster, core, series) =
@@ -109,7 +109,7 @@ proptest! {
             perform(&broadcaster, &[core, series], &steps).await;
             let deadline = Duration::from_secs(deadline);
             let flushed = timeout(deadline + Duration::from_secs(1), broadcaster.shutdown(deadline));
-            let left = flushed.await.expect("the deadline is kept").left as u64;
+            let left = flushed.await.expect("within the deadline").left as u64;
             let mut dropped = 0;
             for sink in ["core/v1", "events.k8s.io/v1"] {
                 assert_conserved(&metrics, sink);
@@ -121,19 +121,19 @@ proptest! {
 
     // Proves events/v1-series, events/v1-bounded.
     #[test]
-    fn a_series_counts_every_event_that_was_not_dropped(steps in steps()) {
+    fn series_count_every_event_not_dropped(steps in steps()) {
         in_virtual_time(async {
             let metrics = Metrics::new();
             let (broadcaster, server) = (broadcaster(&metrics), FakeServer::default());
             broadcaster.start_recording_series_to_sink(server.clone());
-            let calm = |step: &&Step| matches!(step, Step::Record { .. } | Step::Wait(_));
-            let steps: Vec<Step> = steps.iter().filter(calm).copied().collect();
+            let fault_free = |step: &&Step| matches!(step, Step::Record { .. } | Step::Wait(_));
+            let steps: Vec<Step> = steps.iter().filter(fault_free).copied().collect();
             perform(&broadcaster, std::slice::from_ref(&server), &steps).await;
             let left = broadcaster.shutdown(Duration::from_secs(1)).await.left;
             let count = |event: &Value| event["series"]["count"].as_u64().unwrap_or(1);
-            let told: u64 = server.stored().iter().map(count).sum();
+            let written: u64 = server.stored().iter().map(count).sum();
             let of = |counter| counted(&metrics, "events.k8s.io/v1", counter);
-            assert_eq!((left, told), (0, of("recorded") - of("dropped")));
+            assert_eq!((left, written), (0, of("recorded") - of("dropped")));
         });
     }
 }

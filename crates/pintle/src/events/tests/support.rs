@@ -51,7 +51,7 @@ pub(in crate::events) fn pod(name: &str) -> Pod {
     serde_json::from_value(json!({ "metadata": metadata })).expect("a pod")
 }
 
-/// A broadcaster that replays: its clock and its RNG start from fixed values.
+/// A deterministic broadcaster: its clock and its RNG start from fixed values.
 pub(in crate::events) fn broadcaster(metrics: &Metrics) -> EventBroadcaster {
     let start = "2026-01-01T00:00:00Z".parse().expect("a time");
     EventBroadcaster::builder()
@@ -69,7 +69,7 @@ pub(in crate::events) fn counted(metrics: &Metrics, sink: &str, counter: &str) -
     value.map_or(0, |value| value.parse().expect("a number"))
 }
 
-/// Asserts that every event offered to `sink` had exactly one end.
+/// Asserts that every event offered to `sink` is accounted for exactly once.
 pub(in crate::events) fn assert_conserved(metrics: &Metrics, sink: &str) {
     let of = |counter| counted(metrics, sink, counter);
     let ends = ["written", "aggregated", "filtered", "dropped", "failed"].map(of);
@@ -80,12 +80,12 @@ pub(in crate::events) fn assert_conserved(metrics: &Metrics, sink: &str) {
     );
 }
 
-/// Lets every task run until it waits for time or a message.
+/// Lets every task run until it is idle.
 pub(in crate::events) async fn settle() {
     tokio::time::sleep(Duration::from_nanos(1)).await;
 }
 
-/// What a call to the server meets instead of an answer.
+/// What a call to the server gets instead of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::events) enum Fault {
     Refused(u16, &'static str),
@@ -95,7 +95,7 @@ pub(in crate::events) enum Fault {
     Panics,
 }
 
-/// One call as the server saw it.
+/// One call received by the server.
 #[derive(Clone, Debug)]
 pub(in crate::events) struct Call {
     pub(in crate::events) verb: &'static str,
@@ -104,7 +104,7 @@ pub(in crate::events) struct Call {
     pub(in crate::events) at: Instant,
 }
 
-/// An in-process server of events, with a plan of failures.
+/// An in-process event store with injected faults.
 #[derive(Clone, Debug, Default)]
 pub(in crate::events) struct FakeServer {
     state: Arc<Mutex<FakeState>>,
@@ -119,17 +119,17 @@ struct FakeState {
 }
 
 impl FakeServer {
-    /// The next calls meet these faults, in this order.
+    /// Fails the next calls with these faults, in order.
     pub(in crate::events) fn fail_next(&self, faults: impl IntoIterator<Item = Fault>) {
         self.state.lock().next_faults.extend(faults);
     }
 
-    /// Every call meets this fault from now on.
+    /// Fails every call with this fault from now on.
     pub(in crate::events) fn outage(&self, fault: Option<Fault>) {
         self.state.lock().outage = fault;
     }
 
-    /// Removes every event, as their time to live would.
+    /// Removes every event, as if its TTL had passed.
     pub(in crate::events) fn expire(&self) {
         self.state.lock().stored.clear();
     }
@@ -215,7 +215,7 @@ impl<E: Serialize + DeserializeOwned + Send + Sync + 'static> EventSink<E> for F
     }
 }
 
-/// What the server answers: the event with the version it stored it under.
+/// Returns the stored event with a `resourceVersion`, as a server answers.
 fn answer<E: DeserializeOwned>(mut stored: Value) -> E {
     stored["metadata"]["resourceVersion"] = "7".into();
     serde_json::from_value(stored).expect("an event")

@@ -1,0 +1,126 @@
+//! The vocabulary of the integration tests: objects, a record of events, and clients with faults.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    fmt::Debug,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Resource,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use pintle::{
+    cache::{Kind, Lister},
+    informer::{Event, Registration, SharedInformer},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// An object the API server stores.
+pub(crate) trait Stored: Clone + Debug + Serialize + DeserializeOwned {}
+
+impl<K: Clone + Debug + Serialize + DeserializeOwned> Stored for K {}
+
+/// A ConfigMap with one entry and one label, `value`.
+pub(crate) fn config_map(name: &str, value: &str) -> ConfigMap {
+    let json = json!({
+        "metadata": {"name": name, "labels": {"value": value}},
+        "data": {"value": value},
+    });
+    serde_json::from_value(json).unwrap()
+}
+
+/// Creates an object and returns what was stored.
+pub(crate) async fn create<K: Stored>(api: &Api<K>, object: &K) -> K {
+    api.create(&PostParams::default(), object).await.unwrap()
+}
+
+/// Merges `patch` into an object.
+pub(crate) async fn patch<K: Stored>(api: &Api<K>, name: &str, patch: Value) {
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap();
+}
+
+/// Deletes an object.
+pub(crate) async fn delete<K: Stored>(api: &Api<K>, name: &str) {
+    api.delete(name, &DeleteParams::default()).await.unwrap();
+}
+
+/// Returns names and `resourceVersion`s of the objects in a cache.
+pub(crate) fn cached<K: Kind>(lister: &Lister<K>) -> BTreeMap<String, String> {
+    let row = |object: &pintle::cache::Object<K>| {
+        (
+            object.key().name().to_owned(),
+            object.resource_version().to_owned(),
+        )
+    };
+    lister.list().iter().map(row).collect()
+}
+
+/// Returns names and `resourceVersion`s of the objects on the server.
+pub(crate) async fn stored<K: Stored + Resource>(api: &Api<K>) -> BTreeMap<String, String> {
+    let items = api.list(&ListParams::default()).await.unwrap().items;
+    let row = |object: K| {
+        let metadata = object.meta();
+        (
+            metadata.name.clone().unwrap_or_default(),
+            metadata.resource_version.clone().unwrap_or_default(),
+        )
+    };
+    items.into_iter().map(row).collect()
+}
+
+/// The events of a handler, one line each: `+a`, `=a`, `-a`, and `?a` for a missed deletion. Resyncs
+/// are left out.
+#[derive(Clone, Default)]
+pub(crate) struct EventLog(Arc<Mutex<Vec<String>>>);
+
+impl EventLog {
+    pub(crate) fn of<K: Kind>(informer: &SharedInformer<K>) -> (Self, Registration) {
+        let log = Self::default();
+        let lines = log.0.clone();
+        let registration = informer.on_event(move |event| {
+            if event.is_resync() {
+                return;
+            }
+            let sign = match &event {
+                Event::Added { .. } => '+',
+                Event::Updated { .. } => '=',
+                Event::Deleted(deleted) if deleted.exact => '-',
+                Event::Deleted(_) => '?',
+            };
+            let line = format!("{sign}{}", event.key().name());
+            lines.lock().unwrap().push(line);
+        });
+        (log, registration)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    /// Returns the events since the last call.
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// A refusal as the API server writes it.
+pub(crate) fn forbidden(resource: &str) -> Response<UnsyncBoxBody<bytes::Bytes, Infallible>> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
+        "reason": "Forbidden", "message": format!("{resource} is forbidden"),
+    });
+    let mut response = Response::new(Full::from(status.to_string()).boxed_unsync());
+    *response.status_mut() = StatusCode::FORBIDDEN;
+    response
+}
