@@ -73,9 +73,8 @@ async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 async fn thousands_of_objects_sync_over_a_socket() {
     let server = ApiServer::builder().build();
     let maps = &Api::<ConfigMap>::default_namespaced(server.client());
-    let names: Vec<String> = (0..5000).map(|n| format!("m{n}")).collect();
-    let create = |name| async move { create(maps, &config_map(name, "1")).await };
-    let created = stream::iter(&names).map(create);
+    let created = stream::iter(0..5000)
+        .map(|number| async move { create(maps, &config_map(&format!("m{number}"), "1")).await });
     created.buffer_unordered(16).collect::<Vec<_>>().await;
 
     let (address, _process) = serve(&server, ([127, 0, 0, 1], 0).into()).await;
