@@ -15,7 +15,12 @@ use std::{
 use futures::future::join_all;
 use shuttle::future::{JoinHandle, block_on, spawn};
 
-#[allow(dead_code, unreachable_pub, reason = "a part of the library's files")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "a part of the library's files"
+)]
 #[path = "../src/clock.rs"]
 mod clock;
 #[allow(dead_code, unreachable_pub, reason = "a part of the library's files")]

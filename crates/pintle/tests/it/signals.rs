@@ -1,7 +1,7 @@
 //! `shutdown_on_signal` in a process of its own.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write, stdout},
     process::{Child, Command, Stdio},
 };
 
@@ -31,9 +31,9 @@ fn send(signal: &str, child: &Child) {
 /// What a `main` does with the token.
 async fn serve() {
     let shutdown = pintle::signals::shutdown_on_signal().unwrap();
-    println!("listening");
+    writeln!(stdout(), "listening").unwrap();
     shutdown.cancelled().await;
-    println!("draining");
+    writeln!(stdout(), "draining").unwrap();
     // Work that only a second signal interrupts.
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
 }

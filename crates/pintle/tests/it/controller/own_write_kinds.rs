@@ -229,7 +229,8 @@ async fn waiting_for_own_writes_is_neither_work_nor_a_retry() {
     sleep(Duration::from_millis(100)).await;
     world.relabel("parent", 1).await;
     sleep(Duration::from_secs(2)).await;
-    let of = |metric: &str| value(&metrics, &format!(r#"{metric}{{name="accounts"}}"#));
+    let labels = r#"name="accounts",controller="accounts""#;
+    let of = |metric: &str| value(&metrics, &format!("{metric}{{{labels}}}"));
     let parked = r#"controller_runtime_reconcile_parked_total{controller="accounts"}"#;
     assert!(value(&metrics, parked) > 0.5, "the key waits");
     assert!(of("workqueue_unfinished_work_seconds") < 0.001);
