@@ -1,7 +1,7 @@
 //! `shutdown_on_signal` in a process of its own.
 
 use std::{
-    io::{BufRead, BufReader, Write, stdout},
+    io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
 };
 
@@ -29,11 +29,12 @@ fn send(signal: &str, child: &Child) {
 }
 
 /// What a `main` does with the token.
+#[expect(clippy::print_stdout, reason = "the parent process reads it")]
 async fn serve() {
     let shutdown = pintle::signals::shutdown_on_signal().unwrap();
-    writeln!(stdout(), "listening").unwrap();
+    println!("listening");
     shutdown.cancelled().await;
-    writeln!(stdout(), "draining").unwrap();
+    println!("draining");
     // Work that only a second signal interrupts.
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
 }
