@@ -13,6 +13,7 @@
 //! | `controller_runtime_reconcile_{errors,panics,timeouts}_total`, `controller_runtime_terminal_reconcile_errors_total` | `controller` | controllers |
 //! | `controller_runtime_reconcile_time_seconds`, `controller_runtime_active_workers`, `controller_runtime_max_concurrent_reconciles` | `controller` | controllers |
 //! | `workqueue_{depth,adds_total,retries_total,…}` | `name`, `controller` | queues |
+//! | `leader_election_master_status`, `leader_election_slowpath_total` | `name` | leader elections |
 //! | `rest_client_rate_limiter_duration_seconds` | `lane` | rate limits |
 //! | `informer_*` | `name`, `resource` | informers |
 //! | `pintle_reflector_*` | `resource` | reflectors |
