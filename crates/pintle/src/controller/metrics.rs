@@ -59,7 +59,11 @@ impl Default for Set {
 
 impl MetricSet for Set {
     fn register(&self, families: &mut Families) {
-        families.register("controller_runtime_reconcile", "Reconciles by result", self.reconciles.clone());
+        families.register(
+            "controller_runtime_reconcile",
+            "Reconciles by result",
+            self.reconciles.clone(),
+        );
         families.register(
             "controller_runtime_reconcile_errors",
             "Reconciles that failed",

@@ -52,7 +52,7 @@
 //! Controller::<ConfigMap>::new("config-deployer", &informers)
 //!     .owns::<Deployment>()
 //!     .workers(4)
-//!     .run(reconcile, &signals::shutdown_token()?)
+//!     .run(reconcile, &signals::shutdown_on_signal()?)
 //!     .await?;
 //! # Ok(())
 //! # }

@@ -25,7 +25,7 @@ async fn reconcile_once(metrics: &Metrics) {
     let stop = shutdown.clone();
     let running = tokio::spawn(async move {
         let reconcile = |_, _| async { Ok(Action::await_change()) };
-        controller.run(reconcile, &stop).await
+        controller.run_by_key(reconcile, &stop).await
     });
     sleep(SECOND).await;
     shutdown.cancel();
