@@ -1,4 +1,5 @@
-//! The vocabulary of the integration tests: objects, a record of events, and clients with faults.
+//! The vocabulary of the integration tests: objects, records of events and logs, and clients with
+//! faults.
 
 use std::{
     collections::BTreeMap,
@@ -8,19 +9,24 @@ use std::{
     time::Duration,
 };
 
-use http::{Response, StatusCode};
-use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use futures::StreamExt;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, BodyStream, Full, StreamBody, combinators::UnsyncBoxBody};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, Resource,
+    Api, Client, Resource,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    client::Body,
 };
 use pintle::{
     cache::{Kind, Lister},
     informer::{Event, Registration, SharedInformer},
 };
+use pintle_apiserver::ApiServer;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use tokio::time::sleep;
+use tower::ServiceExt;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
@@ -123,4 +129,83 @@ pub(crate) fn forbidden(resource: &str) -> Response<UnsyncBoxBody<bytes::Bytes, 
     let mut response = Response::new(Full::from(status.to_string()).boxed_unsync());
     *response.status_mut() = StatusCode::FORBIDDEN;
     response
+}
+
+/// A client whose reads of `resource` take `delay`.
+pub(crate) fn slow_reads(server: &ApiServer, resource: &'static str, delay: Duration) -> Client {
+    let service = server.service();
+    let slow = tower::service_fn(move |request: Request<Body>| {
+        let is_read = request.method() == http::Method::GET;
+        let late = is_read && request.uri().path().ends_with(resource);
+        let answer = service.clone().oneshot(request);
+        async move {
+            if late {
+                sleep(delay).await;
+            }
+            answer.await
+        }
+    });
+    Client::new(slow, "default")
+}
+
+/// A client whose watches of `resource` deliver each event `delay` late.
+pub(crate) fn slow_watches(server: &ApiServer, resource: &'static str, delay: Duration) -> Client {
+    let service = server.service();
+    let slow = tower::service_fn(move |request: Request<Body>| {
+        let uri = request.uri();
+        let late = uri.path().ends_with(resource)
+            && uri
+                .query()
+                .is_some_and(|query| query.contains("watch=true"));
+        let answer = service.clone().oneshot(request);
+        async move {
+            let answer = answer.await?;
+            Ok::<_, tower::BoxError>(answer.map(|body| {
+                let frames = BodyStream::new(body);
+                if late {
+                    let frames = frames.then(move |frame| async move {
+                        sleep(delay).await;
+                        frame
+                    });
+                    StreamBody::new(frames.boxed()).boxed_unsync()
+                } else {
+                    StreamBody::new(StreamExt::boxed(frames)).boxed_unsync()
+                }
+            }))
+        }
+    });
+    Client::new(slow, "default")
+}
+
+/// What this thread logs, from `capture` until the guard is dropped.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    pub(crate) fn capture() -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// Returns the lines that contain `text`.
+    pub(crate) fn lines(&self, text: &str) -> Vec<String> {
+        let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let lines = log.lines().filter(|line| line.contains(text));
+        lines.map(str::to_owned).collect()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }

@@ -1,10 +1,6 @@
 //! The log of a reconcile that keeps failing.
 
-use std::{
-    io::Write,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, api::PostParams};
@@ -18,27 +14,7 @@ use serde_json::json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    /// Returns the lines that contain `text`.
-    fn lines(&self, text: &str) -> Vec<String> {
-        let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        let lines = log.lines().filter(|line| line.contains(text));
-        lines.map(str::to_owned).collect()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
+use crate::support::Log;
 
 fn map(name: &str) -> ConfigMap {
     let map = json!({"metadata": {"name": name, "namespace": "default"}});
@@ -60,14 +36,7 @@ async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError
 /// Proves controller/readable-errors, controller/failure-log-rate.
 #[tokio::test(start_paused = true)]
 async fn repeated_failure_is_one_short_line_at_a_falling_rate() {
-    let log = Log::default();
-    let written = log.clone();
-    // For this thread only, on which the test runs.
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(move || written.clone())
-        .with_ansi(false)
-        .finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    let (log, _guard) = Log::capture();
 
     let client = ApiServer::builder().build().client();
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");

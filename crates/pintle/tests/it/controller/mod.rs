@@ -17,35 +17,29 @@ mod triggers;
 mod user_queue;
 
 use std::{
-    fmt::Debug,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use futures::StreamExt;
-use http_body_util::{BodyExt, BodyStream, StreamBody};
 use k8s_openapi::{
     api::core::v1::{ConfigMap, ServiceAccount},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
+use kube::{Api, Client, ResourceExt};
 use pintle::{
     cache::ObjectKey,
     controller::{Action, Context, Controller, ControllerError, ReconcileError, Stopped},
     informer::InformerFactory,
 };
 use pintle_apiserver::ApiServer;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
+
+use crate::support::{create, delete, patch, slow_reads, slow_watches};
 
 type Accounts = Api<ServiceAccount>;
 type Maps = Api<ConfigMap>;
@@ -141,10 +135,7 @@ impl World {
             metadata: named(name),
             ..ServiceAccount::default()
         };
-        self.accounts()
-            .create(&PostParams::default(), &account)
-            .await
-            .unwrap()
+        create(&self.accounts(), &account).await
     }
 
     async fn map(&self, name: &str, owners: impl IntoIterator<Item = OwnerReference>) -> ConfigMap {
@@ -156,10 +147,7 @@ impl World {
             metadata,
             ..ConfigMap::default()
         };
-        self.maps()
-            .create(&PostParams::default(), &map)
-            .await
-            .unwrap()
+        create(&self.maps(), &map).await
     }
 
     /// Changes a label of an account.
@@ -191,68 +179,6 @@ fn controlled_by(api_version: &str, account: &ServiceAccount) -> OwnerReference 
     }
 }
 
-/// Sends a merge patch for the object called `name`.
-async fn patch<K: Stored>(api: &Api<K>, name: &str, patch: Value) {
-    api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await
-        .unwrap();
-}
-
-async fn delete<K: Stored>(api: &Api<K>, name: &str) {
-    api.delete(name, &DeleteParams::default()).await.unwrap();
-}
-
-/// A kind the server can return.
-trait Stored: Clone + Debug + DeserializeOwned {}
-
-impl<K: Clone + Debug + DeserializeOwned> Stored for K {}
-
 async fn done(_: ObjectKey, _: Context) -> Result<Action, ReconcileError> {
     Ok(Action::await_change())
-}
-
-/// A client whose reads of `resource` take `delay`.
-fn slow_reads(server: &ApiServer, resource: &'static str, delay: Duration) -> Client {
-    let service = server.service();
-    let slow = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let is_read = request.method() == http::Method::GET;
-        let late = is_read && request.uri().path().ends_with(resource);
-        let answer = service.clone().oneshot(request);
-        async move {
-            if late {
-                sleep(delay).await;
-            }
-            answer.await
-        }
-    });
-    Client::new(slow, "default")
-}
-
-/// A client whose watches of `resource` deliver each event `delay` late.
-fn slow_watches(server: &ApiServer, resource: &'static str, delay: Duration) -> Client {
-    let service = server.service();
-    let slow = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let uri = request.uri();
-        let late = uri.path().ends_with(resource)
-            && uri
-                .query()
-                .is_some_and(|query| query.contains("watch=true"));
-        let answer = service.clone().oneshot(request);
-        async move {
-            let answer = answer.await?;
-            Ok::<_, tower::BoxError>(answer.map(|body| {
-                let frames = BodyStream::new(body);
-                if late {
-                    let frames = frames.then(move |frame| async move {
-                        sleep(delay).await;
-                        frame
-                    });
-                    StreamBody::new(frames.boxed()).boxed_unsync()
-                } else {
-                    StreamBody::new(StreamExt::boxed(frames)).boxed_unsync()
-                }
-            }))
-        }
-    });
-    Client::new(slow, "default")
 }
