@@ -1,4 +1,4 @@
-//! What one can say to the program.
+//! Command line flags and logging.
 
 use std::{io::IsTerminal, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -11,12 +11,12 @@ use sample_controller::manifests;
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 const ALONE: &str = "
-  sample-controller                                 a cluster of its own, and the loop as it turns";
+  sample-controller                                 start an embedded cluster and narrate";
 const EXAMPLES: &str = "
-  sample-controller --kubeconfig ~/.kube/config -v  work on a cluster that has the Foo CRD
-  sample-controller --bind 127.0.0.1:8080           with /metrics, /healthz and /readyz
+  sample-controller --kubeconfig ~/.kube/config -v  use a cluster with the Foo CRD
+  sample-controller --bind 127.0.0.1:8080           serve /metrics, /healthz and /readyz
   sample-controller crd | kubectl apply -f -        install the Foo CRD
-  sample-controller manifests | kubectl apply -f -  run it inside the cluster";
+  sample-controller manifests | kubectl apply -f -  run inside the cluster";
 
 fn examples() -> String {
     let alone = if cfg!(feature = "embedded") {
@@ -31,26 +31,26 @@ fn examples() -> String {
 ///
 #[cfg_attr(
     feature = "embedded",
-    doc = "Without a cluster named by --kubeconfig, --master, KUBECONFIG or a Pod's own environment, it \
-           brings up an API server of its own, installs the Foo CRD, applies an example and shows the \
-           loop as it turns."
+    doc = "Without a cluster configured by --kubeconfig, --master, KUBECONFIG or in-cluster environment, \
+           it starts an embedded one, installs the Foo CRD, applies an example and prints each step of \
+           the reconcile loop."
 )]
-/// On a cluster it is pointed at, it installs and applies nothing unless asked. Ctrl-C lets it finish
-/// what it is doing; a second one ends it at once.
+/// On an existing cluster it installs nothing unless asked to. The first Ctrl-C or SIGTERM shuts down
+/// gracefully, the second one exits immediately.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = examples())]
 pub(crate) struct Cli {
-    /// Path of a kubeconfig; without it KUBECONFIG and a Pod's own environment are tried
+    /// Path to a kubeconfig; defaults to KUBECONFIG, then to the in-cluster environment
     #[arg(long, value_name = "FILE", help_heading = "Cluster")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Address of the API server; overrides the one in the kubeconfig
+    /// URL of the API server; overrides the one in the kubeconfig
     #[arg(long, value_name = "URL", help_heading = "Cluster")]
     pub(crate) master: Option<http::Uri>,
-    /// Install the Foo CRD on the named cluster first
+    /// Install the Foo CRD before starting
     #[arg(long, help_heading = "Cluster")]
     pub(crate) install_crd: bool,
-    /// Send at most so many requests a second; leases, events and watches do not wait behind the
-    /// rest. 0 or less is no limit
+    /// Maximum requests per second; 0 or less means unlimited. Leases, events and watches do not
+    /// wait behind other requests
     #[arg(
         long,
         default_value_t = 0.0,
@@ -59,22 +59,22 @@ pub(crate) struct Cli {
         help_heading = "Cluster"
     )]
     kube_api_qps: f64,
-    /// After a pause send so many requests at once; counts only with --kube-api-qps
+    /// Maximum burst of requests; requires --kube-api-qps
     #[arg(long, default_value_t = 30, value_name = "N", help_heading = "Cluster")]
     kube_api_burst: u32,
-    /// How many Foos are synced at once
+    /// Number of Foos to sync concurrently
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) workers: u16,
-    /// Sync every Foo again after so many seconds; 0 turns it off
+    /// Seconds between periodic resyncs of every Foo; 0 disables them
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     resync: u64,
-    /// Serve /metrics, /healthz and /readyz there, over plain HTTP
+    /// Serve /metrics, /healthz and /readyz on this address over plain HTTP
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) bind: Option<SocketAddr>,
-    /// Log more: once for what each sync does, twice also for each list and watch
+    /// Log more: -v logs what each sync does, -vv also lists and watches
     #[arg(short, action = ArgAction::Count)]
     verbose: u8,
-    /// Log as JSON, one object a line
+    /// Log as JSON, one object per line
     #[arg(long)]
     log_json: bool,
     #[command(subcommand)]
@@ -84,27 +84,20 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Print the Foo CustomResourceDefinition as YAML
-    Crd {
-        /// The classic form, in which the status is a plain field
-        #[arg(long)]
-        no_status_subresource: bool,
-    },
-    /// Print as YAML what it takes to run this program inside a cluster
+    Crd,
+    /// Print the manifests to run this program inside a cluster as YAML
     Manifests {
-        /// The namespace it runs in; it works on the Foos of all
+        /// Namespace to run in; Foos of all namespaces are reconciled
         #[arg(long, default_value = manifests::NAMESPACE)]
         namespace: String,
-        /// The image that the Dockerfile of this repository makes
+        /// Image built from the Dockerfile of this repository
         #[arg(long, default_value = manifests::IMAGE)]
         image: String,
-        /// For a cluster with the classic CRD, in which the status is a plain field
-        #[arg(long)]
-        no_status_subresource: bool,
     },
 }
 
 impl Cli {
-    /// The limit on requests, if one was asked for.
+    /// Returns the request limit, or `None` if requests are unlimited.
     pub(crate) fn limit(&self, metrics: &Metrics) -> Result<Option<RateLimit>, InvalidLimit> {
         if self.kube_api_qps <= 0.0 {
             return Ok(None);
@@ -130,11 +123,11 @@ impl Cli {
                 .with(fmt::layer().json().with_writer(std::io::stderr))
                 .init();
         } else {
-            // Colours are for people who want them; a file or a container's log is read by others.
-            let wanted = std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
-            let colours = wanted && std::io::stderr().is_terminal();
+            // No escape codes in files and container logs, nor where https://no-color.org says so.
+            let allowed = std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
+            let colors = allowed && std::io::stderr().is_terminal();
             registry
-                .with(fmt::layer().with_ansi(colours).with_writer(std::io::stderr))
+                .with(fmt::layer().with_ansi(colors).with_writer(std::io::stderr))
                 .init();
         }
     }
@@ -153,16 +146,16 @@ mod tests {
 
     /// Proves limits/burst-and-rate.
     #[tokio::test]
-    async fn there_is_no_limit_unless_one_is_asked_for() {
+    async fn requests_are_unlimited_by_default() {
         assert!(limit(&[]).expect("none").is_none());
         assert!(limit(&["--kube-api-qps", "-1"]).expect("none").is_none());
         assert!(limit(&["--kube-api-qps=5"]).expect("one").is_some());
-        let nothing = limit(&["--kube-api-qps=5", "--kube-api-burst=0"]);
-        assert_eq!(nothing.err(), Some(InvalidLimit::Burst));
+        let zero_burst = limit(&["--kube-api-qps=5", "--kube-api-burst=0"]);
+        assert_eq!(zero_burst.err(), Some(InvalidLimit::Burst));
     }
 
     #[test]
-    fn the_help_names_everything_and_fits_the_screen() {
+    fn help_lists_every_flag_without_wrapping_examples() {
         Cli::command().debug_assert();
         let help = Cli::command().term_width(100).render_long_help();
         let help = help.to_string();
@@ -180,8 +173,8 @@ mod tests {
             "crd",
             "manifests",
             "Examples:",
-            // Not broken into two lines.
-            "work on a cluster that has the Foo CRD\n",
+            // Not wrapped.
+            "use a cluster with the Foo CRD\n",
         ] {
             assert!(help.contains(word), "{word} is missing in\n{help}");
         }

@@ -1,14 +1,34 @@
-//! The controller, in the order in which it is usually explained: what it holds, the handlers that
-//! enqueue, `run`, `process_next_item`, `sync`.
+//! The Foo controller, in the shape of [kubernetes/sample-controller]'s `controller.go`.
+//!
+//! Event handlers put the key of each changed Foo on a work queue. Workers take keys off the queue
+//! and call `sync_handler`, which compares the Foo with its Deployment, as the listers show them,
+//! and writes only what differs. Functions carry the names of their Go counterparts.
+//!
+//! Where this controller deliberately differs from the Go original:
+//!
+//! - It patches `spec.replicas` instead of replacing the whole Deployment, so labels and
+//!   annotations set by others survive.
+//! - It writes a status and emits `Synced` only when something changed, not at every resync.
+//! - It reports failures in the `Ready` condition, with one warning event per cause.
+//! - It deletes a Deployment that the Foo named before and no longer does.
+//!
+//! [kubernetes/sample-controller]: https://github.com/kubernetes/sample-controller
 
-use std::{collections::BTreeMap, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use futures::FutureExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, Patch, PostParams, Preconditions, PropagationPolicy},
-    core::Status,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use parking_lot::Mutex;
 use pintle::{
@@ -23,92 +43,83 @@ use pintle::{
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, error, info, info_span, warn};
+use tracing::{Instrument, debug, info, info_span, warn};
 
 use crate::{
-    deployment,
-    foo::Foo,
-    refusals::{Basis, Refusals},
-    status::Report,
-    status_writer::{StatusWriter, as_ourselves},
+    deployment::new_deployment,
+    foo::{Foo, FooStatus},
+    status,
 };
 
-/// Who we are in `managedFields` and as the source of events.
+/// The field manager of every write, and the source of every event.
 pub const NAME: &str = "sample-controller";
 
-/// The reason in the status and in the event when the server refuses the Deployment.
-const REFUSED: &str = "DeploymentRefused";
-
-/// The index of Deployments by the UID of the Foo that controls them.
+/// The index of Deployments by the UID of their controller.
 const BY_CONTROLLER: &str = "controller";
 
-/// Why a sync failed. Each error is retried with back-off.
+/// Why a sync failed. Every failed sync is retried with back-off.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// The API server refused or did not answer.
+    /// A request failed.
     #[error("{action} failed: {source}")]
     Api {
-        /// What was tried.
+        /// The operation, such as "creating the Deployment".
         action: &'static str,
-        /// The answer.
+        /// The error returned by the client.
         #[source]
         source: kube::Error,
     },
-    /// The Deployment that the Foo names belongs to somebody else.
+    /// The Deployment the Foo names has another controller, or none.
     #[error("Resource {0:?} already exists and is not managed by Foo")]
-    NotOurs(String),
-    /// The cached object cannot be read as its kind.
+    ResourceExists(String),
+    /// A cached object does not decode into its type.
     #[error(transparent)]
     Decode(#[from] pintle::cache::DecodeError),
-    /// The Foo went while it was being synced; the cache will show that soon.
-    #[error("the Foo is gone")]
-    Gone,
-    /// Never: the index is made with the controller.
+    /// The index is missing, which cannot happen: `Controller::new` creates it.
     #[error(transparent)]
     Index(#[from] pintle::cache::UnknownIndex),
-    /// Never: a cached Foo was stored by a server.
+    /// The Foo has no UID, which cannot happen: it was read from the API server.
     #[error(transparent)]
     Owner(#[from] pintle::owner::OwnerError),
+    /// `sync_handler` panicked.
+    #[error("sync panicked")]
+    Panicked,
 }
 
 /// Keeps one Deployment per Foo.
 pub struct Controller {
     client: Client,
-    foos: Lister<Foo>,
-    deployments: Lister<Deployment>,
-    queue: WorkQueue<ObjectKey>,
-    recorder: EventRecorder,
+    clock: Clock,
     informers: InformerFactory,
-    /// The handlers below, for as long as the controller lives.
+    foos_lister: Lister<Foo>,
+    deployments_lister: Lister<Deployment>,
+    /// Registrations of the event handlers; dropping them would remove the handlers.
     handlers: Vec<Registration>,
-    status: StatusWriter,
-    refusals: Refusals,
-    /// The trouble each Foo was last warned of, so that retries do not repeat the warning.
-    warned: Mutex<BTreeMap<ObjectKey, Warned>>,
-    /// Which failures of a Foo are logged.
+    workqueue: WorkQueue<ObjectKey>,
+    recorder: EventRecorder,
+    /// Limits how often the same failure of a Foo is logged.
     failures: Repeats<ObjectKey>,
+    /// UID and message of each Foo's last warning event, so that retries do not repeat it.
+    warned: Mutex<BTreeMap<ObjectKey, (Option<String>, String)>>,
+    /// Whether the installed CRD drops the status fields that upstream's Foo does not have.
+    prunes_conditions: AtomicBool,
     observer: Option<Box<Observer>>,
 }
 
-/// Hears what the controller did, in a few words: `created Deployment/web`.
+/// Receives a short description of each change, such as `created Deployment/web`.
 type Observer = dyn Fn(&str) + Send + Sync;
 
-#[derive(PartialEq)]
-struct Warned {
-    uid: Option<String>,
-    message: String,
-}
-
 impl Controller {
-    /// A controller on the shared informers of the process; `run` makes it work.
+    /// Creates a controller and registers its event handlers on the shared informers.
     ///
-    /// The handlers only enqueue keys. What a key needs is decided by `sync`, from the caches, when
-    /// its turn comes.
+    /// # Errors
+    ///
+    /// Fails if the Deployment informer already has a different index of the same name.
     pub fn new(
         client: Client,
         informers: &InformerFactory,
         recorder: EventRecorder,
-        queue: WorkQueue<ObjectKey>,
+        workqueue: WorkQueue<ObjectKey>,
         clock: Clock,
     ) -> anyhow::Result<Self> {
         let foos = informers.informer::<Foo>();
@@ -121,50 +132,54 @@ impl Controller {
                 .collect()
         })?;
 
-        let enqueue = queue.clone();
+        let queue = workqueue.clone();
         let on_foo = foos.on_event(move |event| match event {
-            Event::Added { object, .. } => enqueue.add(object.key().clone()),
-            Event::Updated { new, .. } => enqueue.add(new.key().clone()),
-            // The garbage collector takes its Deployment away; we only forget what we know of it.
-            Event::Deleted(deleted) => enqueue.add(deleted.key),
+            Event::Added { object, .. } => queue.add(object.key().clone()),
+            Event::Updated { new, .. } => queue.add(new.key().clone()),
+            // The garbage collector deletes the Deployment; the sync only drops what we remember.
+            Event::Deleted(deleted) => queue.add(deleted.key),
         });
 
-        let enqueue = queue.clone();
+        let queue = workqueue.clone();
         let on_deployment = deployments.on_event(move |event| match event {
-            Event::Added { object, .. } => enqueue_owner(&enqueue, &object),
-            // A resync tells what we know already.
+            Event::Added { object, .. } => handle_object(&queue, &object),
+            // A resync delivers an update without a change. Foos have a resync of their own.
             Event::Updated { old, new } if old.resource_version() == new.resource_version() => {}
             Event::Updated { old, new } => {
-                enqueue_owner(&enqueue, &old);
-                enqueue_owner(&enqueue, &new);
+                handle_object(&queue, &old);
+                handle_object(&queue, &new);
             }
-            Event::Deleted(deleted) => enqueue_owner(&enqueue, &deleted.last),
+            Event::Deleted(deleted) => handle_object(&queue, &deleted.last),
         });
 
         Ok(Self {
-            status: StatusWriter::new(client.clone(), clock),
             client,
-            foos: foos.lister(),
-            deployments: deployments.lister(),
-            queue,
-            recorder,
+            clock,
             informers: informers.clone(),
+            foos_lister: foos.lister(),
+            deployments_lister: deployments.lister(),
             handlers: vec![on_foo, on_deployment],
-            refusals: Refusals::default(),
-            warned: Mutex::default(),
+            workqueue,
+            recorder,
             failures: Repeats::new(),
+            warned: Mutex::default(),
+            prunes_conditions: AtomicBool::new(false),
             observer: None,
         })
     }
 
-    /// Calls `observer` with everything that the controller changes in the cluster.
+    /// Calls `observer` after each change the controller makes in the cluster.
     pub fn observe(mut self, observer: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.observer = Some(Box::new(observer));
         self
     }
 
-    /// Waits for the caches, then works with `workers` workers until `shutdown`; what is being
-    /// synced then is finished.
+    /// Waits for the caches to sync, then runs `workers` workers until `shutdown` is cancelled.
+    /// Syncs in progress at that point run to completion.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an informer stops before its cache has synced.
     pub async fn run(self, workers: usize, shutdown: &CancellationToken) -> anyhow::Result<()> {
         info!("Waiting for informer caches to sync");
         let synced = async {
@@ -175,7 +190,7 @@ impl Controller {
             anyhow::Ok(())
         };
         tokio::select! {
-            biased; // Who is told to stop does not start.
+            biased;
             () = shutdown.cancelled() => return Ok(()),
             synced = synced => synced?,
         }
@@ -184,346 +199,270 @@ impl Controller {
         let controller = Arc::new(self);
         let mut tasks = JoinSet::new();
         for _ in 0..workers {
-            let controller = Arc::clone(&controller);
-            tasks.spawn(async move { while controller.process_next_item().await {} });
+            tasks.spawn(Arc::clone(&controller).run_worker());
         }
         shutdown.cancelled().await;
         info!("Shutting down workers");
-        controller.queue.shut_down();
+        controller.workqueue.shut_down();
         tasks.join_all().await;
         Ok(())
     }
 
-    /// Takes one key from the queue and syncs it; false when the queue has shut down.
-    async fn process_next_item(&self) -> bool {
-        let Some(item) = self.queue.get().await else {
-            return false;
-        };
-        self.sync_item(item).await;
-        true
+    /// Processes work items until the queue is shut down.
+    async fn run_worker(self: Arc<Self>) {
+        while self.process_next_work_item().await {}
     }
 
-    async fn sync_item(&self, item: Item<ObjectKey>) {
-        // What is logged on the way says which Foo it was about.
+    /// Takes one key off the queue and syncs it. Returns false once the queue is shut down.
+    async fn process_next_work_item(&self) -> bool {
+        let Some(item) = self.workqueue.get().await else {
+            return false;
+        };
         let span = info_span!("sync", foo = %item.key());
-        // A panic is this key's trouble, not the worker's.
-        let synced = AssertUnwindSafe(self.sync(item.key())).catch_unwind();
-        match synced.instrument(span).await {
-            Ok(Ok(Next::Rest)) => {
+        // A panic fails this key and leaves the worker running.
+        let sync = AssertUnwindSafe(self.sync_handler(item.key())).catch_unwind();
+        match sync
+            .instrument(span)
+            .await
+            .unwrap_or(Err(SyncError::Panicked))
+        {
+            Ok(()) => {
                 self.failures.forget(item.key());
                 item.forget();
             }
-            Ok(Ok(Next::After(wait))) => item.requeue_after(wait),
-            Ok(Err(SyncError::Gone)) => {
-                debug!(foo = %item.key(), "Foo is gone; waiting for the cache to show it");
-                item.retry();
-            }
-            Ok(Err(error)) => self.retry(item, &describe(&error)),
-            Err(_) => {
-                error!(foo = %item.key(), "sync panicked; retrying");
-                item.retry();
-            }
+            Err(error) => self.retry(item, &error),
         }
+        true
     }
 
-    /// Retries a sync that failed. The log says so at once, and of the same failure again at a
-    /// falling rate: the first retries are only milliseconds apart.
-    fn retry(&self, item: Item<ObjectKey>, error: &str) {
-        let foo = item.key().clone();
+    /// Requeues a failed item with back-off.
+    ///
+    /// The first retries are milliseconds apart, so repeats of the same failure are logged at
+    /// `warn` at a falling rate and otherwise at `debug`.
+    fn retry(&self, item: Item<ObjectKey>, error: &SyncError) {
+        let (foo, error) = (item.key().clone(), describe(error));
         let retry_in = item.retry();
-        if let Some(unlogged) = self.failures.admit(&foo, error) {
+        if let Some(unlogged) = self.failures.admit(&foo, &error) {
             warn!(%foo, error, ?retry_in, unlogged, "sync failed; retrying");
         } else {
             debug!(%foo, error, ?retry_in, "sync failed; retrying");
         }
     }
-}
 
-/// What becomes of a key whose sync did not fail.
-enum Next {
-    /// Nothing until something changes.
-    Rest,
-    /// Another look after this time.
-    After(Duration),
-}
-
-/// Whether a sync changed anything in the cluster; if not, there is nothing to tell.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Changed {
-    No,
-    Yes,
-}
-
-impl Controller {
-    /// Brings the world in line with the Foo called `key`.
-    ///
-    /// Level-triggered: it looks at what is, not at what happened, and writes only where the two
-    /// differ, so running it again is free.
-    async fn sync(&self, key: &ObjectKey) -> Result<Next, SyncError> {
-        // One that is being deleted must not get its Deployment back: it goes after what it owns.
-        let Some(cached) = self.foos.get(key).filter(|foo| !foo.is_being_deleted()) else {
-            info!(foo = %key, "Foo no longer exists");
-            self.forget(key);
-            self.failures.forget(key);
-            self.status.forget(key);
-            return Ok(Next::Rest);
+    /// Compares the actual state with the desired one, converges the two, and updates the status
+    /// of the Foo.
+    async fn sync_handler(&self, key: &ObjectKey) -> Result<(), SyncError> {
+        // A Foo under deletion must not get its Deployment back: foreground deletion waits for the
+        // Deployment to go.
+        let cached = self.foos_lister.get(key);
+        let Some(cached) = cached.filter(|foo| !foo.is_being_deleted()) else {
+            info!("Foo no longer exists");
+            self.warned.lock().remove(key);
+            return Ok(());
         };
         let foo = cached.get()?;
         if foo.spec.deployment_name.is_empty() {
-            return self.report_missing_name(key, &foo).await;
+            // Not an error: a retry cannot help, and the next update enqueues the Foo again.
+            let message = "spec.deploymentName must name the Deployment to keep";
+            return self.report(&foo, "MissingDeploymentName", message).await;
         }
 
-        let name = ObjectKey::new(key.namespace(), &foo.spec.deployment_name);
-        let deployment = self.deployments.get(&name);
-        let basis = Basis {
-            uid: foo.uid(),
-            generation: foo.metadata.generation,
-            deployment: deployment.as_ref().map(|d| d.resource_version().to_owned()),
-        };
-        if let Some(refusal) = self.refusals.standing(key, &basis) {
-            // The sync that was refused may have failed to write the status.
-            self.report_trouble(key, &foo, REFUSED, &refusal.message)
-                .await?;
-            return Ok(Next::After(refusal.wait));
-        }
-        let mut changed = Changed::No;
-        let synced = self.sync_deployment(key, &foo, deployment.as_ref(), &mut changed);
-        let deployment = match synced.await {
+        let mut changed = false;
+        let deployment = match self.sync_deployment(&foo, &mut changed).await {
             Ok(deployment) => deployment,
-            Err(error) => return self.report_failure(key, &foo, basis, error).await,
-        };
-        self.remove_former_deployments(&foo, &mut changed).await?;
-        if self
-            .sync_status(key, &foo, &Report::of(&deployment))
-            .await?
-            == Changed::Yes
-        {
-            changed = Changed::Yes;
-        }
-        self.forget(key);
-        if changed == Changed::Yes {
-            self.recorder.event(
-                &*foo,
-                EventType::Normal,
-                "Synced",
-                "Foo synced successfully",
-            );
-        }
-        Ok(Next::Rest)
-    }
-
-    /// Forgets what went wrong with a Foo: it is fine, or gone.
-    fn forget(&self, key: &ObjectKey) {
-        self.warned.lock().remove(key);
-        self.refusals.forget(key);
-    }
-
-    /// Tells the observer, if there is one, what was done.
-    fn did(&self, what: impl FnOnce() -> String) {
-        if let Some(observer) = &self.observer {
-            observer(&what());
-        }
-    }
-
-    /// Makes sure the Deployment exists, is ours, and has the replicas that the Foo asks for.
-    async fn sync_deployment(
-        &self,
-        key: &ObjectKey,
-        foo: &Foo,
-        cached: Option<&Object<Deployment>>,
-        changed: &mut Changed,
-    ) -> Result<Arc<Deployment>, SyncError> {
-        let name = foo.spec.deployment_name.as_str();
-        let api = self.deployments_of(key);
-        let Some(cached) = cached else {
-            let wanted = deployment::for_foo(foo)?;
-            let params = PostParams {
-                field_manager: Some(NAME.to_owned()),
-                ..PostParams::default()
-            };
-            let created = api.create(&params, &wanted).await;
-            let created = created.map_err(SyncError::api("creating the Deployment"))?;
-            info!(foo = %key, deployment = name, "Created Deployment");
-            self.did(|| format!("created Deployment/{name}"));
-            *changed = Changed::Yes;
-            return Ok(Arc::new(created));
-        };
-
-        if cached.controller_owner().map(OwnerRef::uid) != foo.uid().as_deref() {
-            return Err(SyncError::NotOurs(name.to_owned()));
-        }
-        let deployment = cached.get()?;
-        let has = deployment.spec.as_ref().and_then(|spec| spec.replicas);
-        let Some(wants) = foo.spec.replicas.filter(|wants| has != Some(*wants)) else {
-            return Ok(deployment);
-        };
-        // Only the field we own, and only on the very object we looked at: a patch of `replicas`
-        // leaves the labels and annotations of others alone.
-        let patch = json!({
-            "metadata": { "uid": cached.uid(), "resourceVersion": cached.resource_version() },
-            "spec": { "replicas": wants },
-        });
-        let patched = api
-            .patch(name, &as_ourselves(), &Patch::Merge(&patch))
-            .await;
-        let patched = patched.map_err(SyncError::api("scaling the Deployment"))?;
-        info!(foo = %key, deployment = name, from = has, to = wants, "Scaled Deployment");
-        self.did(|| format!("scaled Deployment/{name} to {wants}"));
-        *changed = Changed::Yes;
-        Ok(Arc::new(patched))
-    }
-
-    /// A Foo keeps exactly the Deployment it names: one it made under a former name goes.
-    async fn remove_former_deployments(
-        &self,
-        foo: &Foo,
-        changed: &mut Changed,
-    ) -> Result<(), SyncError> {
-        let Some(uid) = foo.uid() else { return Ok(()) };
-        for former in self.deployments.by_index(BY_CONTROLLER, &uid)? {
-            let name = former.key().name();
-            if name == foo.spec.deployment_name || former.is_being_deleted() {
-                continue;
-            }
-            let exactly_this = DeleteParams {
-                propagation_policy: Some(PropagationPolicy::Background),
-                preconditions: Some(Preconditions {
-                    uid: Some(former.uid().to_owned()),
-                    resource_version: None,
-                }),
-                ..DeleteParams::default()
-            };
-            let deleted = self.deployments_of(former.key());
-            match deleted.delete(name, &exactly_this).await {
-                Ok(_) => *changed = Changed::Yes,
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                Err(error) => {
-                    return Err(SyncError::api("deleting the former Deployment")(error));
+            Err(error) => {
+                if let Some((reason, message)) = error.as_condition() {
+                    self.report(&foo, reason, &message).await?;
                 }
+                return Err(error);
             }
-            info!(foo = %foo.name_any(), deployment = name, "Deleted the former Deployment");
-            self.did(|| format!("deleted the former Deployment/{name}"));
+        };
+        changed |= self.delete_former_deployments(&foo).await?;
+        let status = status::of_deployment(&foo, &deployment, &self.clock);
+        changed |= self.update_foo_status(&foo, status).await?;
+
+        self.warned.lock().remove(key);
+        if changed {
+            let message = "Foo synced successfully";
+            self.recorder
+                .event(&*foo, EventType::Normal, "Synced", message);
         }
         Ok(())
     }
 
-    /// Nothing can be done until the user names a Deployment: reported once, not retried.
-    async fn report_missing_name(&self, key: &ObjectKey, foo: &Foo) -> Result<Next, SyncError> {
-        let message = "spec.deploymentName must name the Deployment to keep";
-        self.report_trouble(key, foo, "MissingDeploymentName", message)
-            .await?;
-        Ok(Next::Rest)
-    }
-
-    /// Reports why a Foo cannot have its Deployment, where that concerns the Foo's owner.
-    ///
-    /// Another controller's Deployment is never touched; it may go, so that is an error to retry.
-    /// What the server refuses as invalid stays so until the Foo changes: asked again, but slowly.
-    async fn report_failure(
+    /// Creates the Deployment if it is missing, and scales it if its replicas differ from the
+    /// Foo's.
+    async fn sync_deployment(
         &self,
-        key: &ObjectKey,
         foo: &Foo,
-        basis: Basis,
-        error: SyncError,
-    ) -> Result<Next, SyncError> {
-        match &error {
-            SyncError::NotOurs(_) => {
-                self.report_trouble(key, foo, "ErrResourceExists", &error.to_string())
-                    .await?;
-            }
-            SyncError::Api {
-                source: kube::Error::Api(status),
-                ..
-            } if is_refusal(status) => {
-                // Noted first: if the status write fails, the retry repeats only that write.
-                let note = || self.refusals.note(key, basis, &status.message);
-                let wait = is_permanent(status).then(note);
-                self.report_trouble(key, foo, REFUSED, &status.message)
-                    .await?;
-                if let Some(wait) = wait {
-                    warn!(foo = %key, error = describe(&error), retry_in = ?wait, "Deployment refused");
-                    return Ok(Next::After(wait));
-                }
-            }
-            _ => {}
+        changed: &mut bool,
+    ) -> Result<Arc<Deployment>, SyncError> {
+        let name = foo.spec.deployment_name.as_str();
+        let namespace = foo.namespace();
+        let deployments = self.deployments_in(namespace.as_deref());
+        let key = ObjectKey::new(namespace.as_deref(), name);
+        let Some(cached) = self.deployments_lister.get(&key) else {
+            let params = PostParams {
+                field_manager: Some(NAME.to_owned()),
+                ..PostParams::default()
+            };
+            let created = deployments.create(&params, &new_deployment(foo)?).await;
+            let created = created.map_err(SyncError::api("creating the Deployment"))?;
+            self.did(&format!("created Deployment/{name}"));
+            *changed = true;
+            return Ok(Arc::new(created));
+        };
+
+        if cached.controller_owner().map(OwnerRef::uid) != foo.uid().as_deref() {
+            return Err(SyncError::ResourceExists(name.to_owned()));
         }
-        Err(error)
+        let deployment = cached.get()?;
+        let current = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+        let Some(desired) = foo
+            .spec
+            .replicas
+            .filter(|desired| current != Some(*desired))
+        else {
+            return Ok(deployment);
+        };
+        // The preconditions make sure that the patch applies to the object we looked at.
+        let patch = Patch::Merge(json!({
+            "metadata": { "uid": cached.uid(), "resourceVersion": cached.resource_version() },
+            "spec": { "replicas": desired },
+        }));
+        let patched = deployments.patch(name, &patch_params(), &patch).await;
+        let patched = patched.map_err(SyncError::api("scaling the Deployment"))?;
+        self.did(&format!("scaled Deployment/{name} to {desired}"));
+        *changed = true;
+        Ok(Arc::new(patched))
     }
 
-    /// Says in the status, and once in an event, what keeps a Foo from being ready.
-    async fn report_trouble(
-        &self,
-        key: &ObjectKey,
-        foo: &Foo,
-        reason: &'static str,
-        message: &str,
-    ) -> Result<(), SyncError> {
-        self.warn_once(key, foo, reason, message);
-        let report = Report::not_ready(reason, message);
-        self.sync_status(key, foo, &report).await.map(drop)
-    }
-
-    async fn sync_status(
-        &self,
-        key: &ObjectKey,
-        foo: &Foo,
-        report: &Report,
-    ) -> Result<Changed, SyncError> {
-        let changed = self.status.write(key, foo, report).await?;
-        if changed == Changed::Yes {
-            self.did(|| format!("updated the status of Foo/{}", key.name()));
+    /// Deletes Deployments that the Foo controls under another name than the one in its spec.
+    /// Returns whether there were any.
+    async fn delete_former_deployments(&self, foo: &Foo) -> Result<bool, SyncError> {
+        let mut changed = false;
+        let uid = foo.uid().unwrap_or_default();
+        for former in self.deployments_lister.by_index(BY_CONTROLLER, &uid)? {
+            let name = former.key().name();
+            if name == foo.spec.deployment_name || former.is_being_deleted() {
+                continue;
+            }
+            let params = DeleteParams::background().preconditions(Preconditions {
+                uid: Some(former.uid().to_owned()),
+                resource_version: None,
+            });
+            let deployments = self.deployments_in(former.key().namespace());
+            match deployments.delete(name, &params).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.is_not_found() => continue,
+                Err(error) => return Err(SyncError::api("deleting a former Deployment")(error)),
+            }
+            self.did(&format!("deleted the former Deployment/{name}"));
+            changed = true;
         }
         Ok(changed)
     }
 
-    fn warn_once(&self, key: &ObjectKey, foo: &Foo, reason: &str, message: &str) {
-        let now = Warned {
-            uid: foo.uid(),
-            message: message.to_owned(),
-        };
-        let mut warned = self.warned.lock();
-        if warned.get(key) != Some(&now) {
-            warned.insert(key.clone(), now);
+    /// Sets the `Ready` condition to false and emits one warning event, however often the sync is
+    /// retried.
+    async fn report(&self, foo: &Foo, reason: &str, message: &str) -> Result<(), SyncError> {
+        let warning = (foo.uid(), message.to_owned());
+        let last = self
+            .warned
+            .lock()
+            .insert(ObjectKey::of(foo), warning.clone());
+        if last != Some(warning) {
             self.recorder
                 .event(foo, EventType::Warning, reason, message);
         }
+        let status = status::not_ready(foo, reason, message, &self.clock);
+        self.update_foo_status(foo, status).await.map(drop)
     }
 
-    fn deployments_of(&self, key: &ObjectKey) -> Api<Deployment> {
-        Api::namespaced(self.client.clone(), key.namespace().unwrap_or_default())
+    /// Patches the status subresource if the status differs from the cached one. Returns whether
+    /// that changed the Foo.
+    async fn update_foo_status(&self, foo: &Foo, status: FooStatus) -> Result<bool, SyncError> {
+        // A CRD that prunes conditions never shows them, and must not be written to forever.
+        let pruned = self.prunes_conditions.load(Ordering::Relaxed);
+        let is_current = |current: &FooStatus| {
+            *current == status || pruned && current.available_replicas == status.available_replicas
+        };
+        if foo.status.as_ref().is_some_and(is_current) {
+            return Ok(false);
+        }
+        let name = foo.name_any();
+        let namespace = foo.namespace().unwrap_or_default();
+        let foos = Api::<Foo>::namespaced(self.client.clone(), &namespace);
+        let patch = Patch::Merge(json!({ "metadata": { "uid": foo.uid() }, "status": status }));
+        let stored = foos.patch_status(&name, &patch_params(), &patch).await;
+        let stored = stored.map_err(SyncError::api("updating the status"))?;
+        let pruned = stored
+            .status
+            .as_ref()
+            .is_none_or(|stored| stored.conditions.is_empty());
+        self.prunes_conditions.store(pruned, Ordering::Relaxed);
+        let changed = stored.resource_version() != foo.resource_version();
+        if changed {
+            self.did(&format!("updated the status of Foo/{name}"));
+        }
+        Ok(changed)
+    }
+
+    /// Logs a change made in the cluster and passes it to the observer.
+    fn did(&self, change: &str) {
+        info!("{change}");
+        if let Some(observer) = &self.observer {
+            observer(change);
+        }
+    }
+
+    fn deployments_in(&self, namespace: Option<&str>) -> Api<Deployment> {
+        Api::namespaced(self.client.clone(), namespace.unwrap_or_default())
     }
 }
 
-impl SyncError {
-    pub(crate) fn api(action: &'static str) -> impl FnOnce(kube::Error) -> Self {
-        move |source| Self::Api { action, source }
-    }
-}
-
-/// The server understood the request and will not do it.
-fn is_refusal(status: &Status) -> bool {
-    matches!(status.code, 400 | 403 | 422)
-}
-
-/// The same request will be refused again; a right, by contrast, may be granted at any time.
-fn is_permanent(status: &Status) -> bool {
-    matches!(status.code, 400 | 422)
-}
-
-impl fmt::Debug for Controller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller")
-            .field("queue", &self.queue)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Enqueues the Foo that controls `object`, if one does.
-fn enqueue_owner(queue: &WorkQueue<ObjectKey>, object: &Object<Deployment>) {
+/// Enqueues the Foo that controls `object`, if its controller is a Foo.
+fn handle_object(queue: &WorkQueue<ObjectKey>, object: &Object<Deployment>) {
     let Some(owner) = object.controller_owner() else {
         return;
     };
     if owner.kind() == Foo::kind(&()) && owner.group() == Foo::group(&()) {
         queue.add(ObjectKey::new(object.key().namespace(), owner.name()));
+    }
+}
+
+fn patch_params() -> PatchParams {
+    PatchParams {
+        field_manager: Some(NAME.to_owned()),
+        ..PatchParams::default()
+    }
+}
+
+impl SyncError {
+    fn api(action: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::Api { action, source }
+    }
+
+    /// Returns reason and message of the `Ready` condition if the user of the Foo can do something
+    /// about the failure.
+    fn as_condition(&self) -> Option<(&'static str, String)> {
+        match self {
+            Self::ResourceExists(_) => Some(("ErrResourceExists", self.to_string())),
+            Self::Api {
+                source: kube::Error::Api(status),
+                ..
+            } if matches!(status.code, 400 | 403 | 422) => {
+                Some(("DeploymentRefused", status.message.clone()))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("workqueue", &self.workqueue)
+            .finish_non_exhaustive()
     }
 }

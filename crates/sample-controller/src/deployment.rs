@@ -1,4 +1,4 @@
-//! The Deployment a Foo asks for.
+//! Builds the Deployment a Foo asks for.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,12 @@ use pintle::owner::{OwnerError, controller_reference};
 
 use crate::foo::Foo;
 
-/// The Deployment of `foo`, owned by it. A Foo that no server has stored yet owns nothing.
-pub fn for_foo(foo: &Foo) -> Result<Deployment, OwnerError> {
+/// Builds the Deployment of `foo`, with `foo` as its controller.
+///
+/// # Errors
+///
+/// Fails if `foo` has no UID because it was never stored.
+pub fn new_deployment(foo: &Foo) -> Result<Deployment, OwnerError> {
     let owner = controller_reference(foo)?;
     let labels = BTreeMap::from([
         ("app".to_owned(), "nginx".to_owned()),
@@ -75,8 +79,8 @@ mod tests {
 
     /// Proves sample/deployment.
     #[test]
-    fn the_deployment_is_the_one_the_original_makes() {
-        let deployment = for_foo(&stored_foo()).expect("a stored Foo can own");
+    fn deployment_matches_upstream() {
+        let deployment = new_deployment(&stored_foo()).expect("the Foo has a UID");
         let owner = &deployment.owner_references()[0];
         assert_eq!(owner.api_version, "samplecontroller.k8s.io/v1alpha1");
         assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Foo", "a"));
@@ -95,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foo_that_was_never_stored_owns_nothing() {
-        assert!(for_foo(&Foo::new("a", FooSpec::default())).is_err());
+    fn foo_without_uid_is_rejected() {
+        assert!(new_deployment(&Foo::new("a", FooSpec::default())).is_err());
     }
 }

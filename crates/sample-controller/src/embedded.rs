@@ -1,4 +1,4 @@
-//! A cluster of our own, for when nobody named one.
+//! The cluster the program starts when none is configured.
 
 use std::path::PathBuf;
 
@@ -9,18 +9,22 @@ use pintle_apiserver::{ApiServer, Bound, PodDeletion};
 use pintle_cluster::Cluster;
 use tower::Layer;
 
-/// The cluster in this process: an API server on loopback, and the loops that make Deployments into
-/// Pods.
+/// A cluster in this process: an API server on loopback and the controllers that turn Deployments
+/// into Pods.
 #[derive(Debug)]
 pub struct Embedded {
     cluster: Cluster,
     bound: Bound,
-    /// Holds the kubeconfig, and goes with it.
+    /// Contains the kubeconfig; deleted on drop.
     directory: tempfile::TempDir,
 }
 
 impl Embedded {
-    /// Brings the cluster up and writes its kubeconfig where only this user can read it.
+    /// Starts the cluster and writes its kubeconfig to a file only this user can read.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the port cannot be bound or the kubeconfig cannot be written.
     pub async fn start() -> anyhow::Result<Self> {
         let server = ApiServer::builder()
             .pod_deletion(PodDeletion::Leave)
@@ -28,7 +32,7 @@ impl Embedded {
         let bound = server
             .serve("127.0.0.1:0")
             .await
-            .context("the API server cannot listen")?;
+            .context("starting the API server failed")?;
         let directory = tempfile::Builder::new().prefix("pintle-").tempdir()?;
         bound.write_kubeconfig(directory.path().join("kubeconfig"))?;
         let authority = bound.authority_pem().to_owned();
@@ -44,27 +48,27 @@ impl Embedded {
         })
     }
 
-    /// A client of the cluster, in process.
+    /// Returns an in-process client.
     pub fn client(&self) -> Client {
         self.cluster.client()
     }
 
-    /// A client of the cluster, in process, that keeps to `limit`.
+    /// Returns an in-process client whose requests count against `limit`.
     pub fn limited_client(&self, limit: &RateLimit) -> Client {
         Client::new(limit.layer(self.cluster.server().service()), "default")
     }
 
-    /// Where the API server listens.
+    /// Returns the URL of the API server.
     pub fn url(&self) -> String {
         self.bound.url()
     }
 
-    /// Where kubectl finds it.
+    /// Returns the path of the kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.directory.path().join("kubeconfig")
     }
 
-    /// Stops the loops and the server, and removes the kubeconfig.
+    /// Stops controllers and API server, and deletes the kubeconfig.
     pub async fn stop(self) {
         self.cluster.stop().await;
         self.bound.shutdown().await;

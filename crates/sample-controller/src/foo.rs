@@ -1,14 +1,14 @@
-//! The custom resource: a `Foo` names a Deployment and says how many replicas it wants.
+//! The custom resource: a `Foo` names a Deployment and the number of replicas it should have.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a user writes.
+/// The desired state.
 ///
-/// No field is required and an absent `replicas` means "as the Deployment has it", so every Foo of
-/// the original sample is a Foo here.
+/// No field is required, and without `replicas` the Deployment keeps the number it has. Every Foo
+/// that upstream's CRD accepts is therefore valid here.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[kube(
     group = "samplecontroller.k8s.io",
@@ -25,26 +25,26 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FooSpec {
-    /// The name of the Deployment this Foo keeps, in the Foo's own namespace.
+    /// The name of the Deployment, in the namespace of the Foo.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub deployment_name: String,
-    /// How many replicas the Deployment shall have.
+    /// The number of replicas the Deployment should have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10))]
     pub replicas: Option<i32>,
 }
 
-/// What the controller reports.
+/// The observed state.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct FooStatus {
-    /// How many replicas of the Deployment are available.
+    /// The number of available replicas of the Deployment.
     #[serde(default)]
     pub available_replicas: i32,
-    /// The generation of the Foo that this status speaks of.
+    /// The generation of the Foo that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Whether the Foo is as it should be, and if not, why.
+    /// `Ready` says whether all replicas are available, and if not, why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -1,4 +1,4 @@
-//! What the program puts on a cluster when asked to: the CRD, and the example.
+//! Installs the CRD and the example Foo.
 
 use anyhow::Context;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -6,21 +6,29 @@ use kube::{Api, Client, api::PostParams};
 
 use crate::{crd, foo::Foo};
 
-/// The example that every introduction applies first.
+/// The example Foo, as YAML.
 pub const EXAMPLE: &str = include_str!("../artifacts/example-foo.yaml");
 
-/// Installs the Foo CRD unless it is there. One that is there is left as it is.
+/// Creates the Foo CRD. An existing one is left unchanged.
+///
+/// # Errors
+///
+/// Fails if the API server rejects the request or cannot be reached.
 pub async fn crd(client: &Client) -> anyhow::Result<()> {
     create(
         &Api::<CustomResourceDefinition>::all(client.clone()),
-        &crd::definition(false),
+        &crd::definition(),
     )
     .await
 }
 
-/// Applies `example-foo` to the namespace `default` unless it is there.
+/// Creates `example-foo` in the namespace `default`. An existing one is left unchanged.
+///
+/// # Errors
+///
+/// Fails if the API server rejects the request or cannot be reached.
 pub async fn example(client: &Client) -> anyhow::Result<()> {
-    let foo: Foo = serde_saphyr::from_str(EXAMPLE).context("reading the example")?;
+    let foo: Foo = serde_saphyr::from_str(EXAMPLE).context("parsing the example failed")?;
     create(&Api::namespaced(client.clone(), "default"), &foo).await
 }
 

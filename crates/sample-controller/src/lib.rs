@@ -1,7 +1,12 @@
 //! Kubernetes' sample controller, written with [`pintle`].
 //!
-//! A [`Foo`](foo::Foo) names a Deployment and a number of replicas; the controller makes it so and
-//! reports status and events. Read [`controller`] from top to bottom: it is the tutorial.
+//! A [`Foo`](foo::Foo) names a Deployment and a number of replicas. The controller creates and
+//! scales that Deployment and reports the result in the status of the Foo and in events.
+//!
+//! Start with [`controller`], which follows the `controller.go` of [kubernetes/sample-controller]
+//! function by function.
+//!
+//! [kubernetes/sample-controller]: https://github.com/kubernetes/sample-controller
 
 pub mod controller;
 pub mod crd;
@@ -12,6 +17,4 @@ pub mod foo;
 pub mod install;
 pub mod manifests;
 pub mod narrate;
-mod refusals;
-mod status;
-mod status_writer;
+pub mod status;

@@ -1,4 +1,4 @@
-//! `sample-controller`: Foo to Deployment, against any cluster or an embedded one.
+//! `sample-controller` keeps one Deployment per Foo, on any cluster or on an embedded one.
 
 mod cli;
 #[cfg(feature = "embedded")]
@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Cli, Command};
 
-/// How long the last events may take to be written at the end.
+/// How long shutdown waits for the last events to be written.
 const FLUSH: Duration = Duration::from_secs(5);
 
 #[tokio::main]
@@ -53,7 +53,7 @@ async fn run(mut cli: Cli) -> anyhow::Result<()> {
     if let Some(command) = cli.command.take() {
         return print(command);
     }
-    let shutdown = signals::shutdown_on_signal().context("cannot listen for signals")?;
+    let shutdown = signals::shutdown_on_signal().context("installing the signal handler failed")?;
     let metrics = Metrics::new();
     let limit = cli.limit(&metrics)?;
     let program = Program {
@@ -69,32 +69,25 @@ async fn run(mut cli: Cli) -> anyhow::Result<()> {
         None => program.run_embedded().await,
         #[cfg(not(feature = "embedded"))]
         None => anyhow::bail!(
-            "no cluster was named (--kubeconfig, --master, KUBECONFIG), and this build brings none"
+            "no cluster configured: set --kubeconfig, --master or KUBECONFIG (this build has no \
+             embedded cluster)"
         ),
     }
 }
 
-/// The commands that touch no cluster.
+/// Runs the subcommands that only print.
 fn print(command: Command) -> anyhow::Result<()> {
     let yaml = match command {
-        Command::Crd {
-            no_status_subresource,
-        } => serde_saphyr::to_string(&crd::definition(no_status_subresource))?,
-        Command::Manifests {
-            namespace,
-            image,
-            no_status_subresource,
-        } => manifests::yaml(&Placement {
-            namespace,
-            image,
-            no_status_subresource,
-        })?,
+        Command::Crd => serde_saphyr::to_string(&crd::definition())?,
+        Command::Manifests { namespace, image } => {
+            manifests::yaml(&Placement { namespace, image })?
+        }
     };
     say(&yaml);
     Ok(())
 }
 
-/// What one run is made of.
+/// Everything one run shares, whichever cluster it works on.
 struct Program {
     cli: Cli,
     metrics: Metrics,
@@ -103,7 +96,7 @@ struct Program {
 }
 
 impl Program {
-    /// Works on a cluster that somebody named.
+    /// Runs on a cluster named by flags or environment.
     async fn run_on(&self, target: &Target) -> anyhow::Result<()> {
         say(&format!("Working on {target}"));
         let agent = concat!("sample-controller/", env!("CARGO_PKG_VERSION"));
@@ -113,7 +106,7 @@ impl Program {
         };
         if self.cli.install_crd {
             let installed = install::crd(&client).await;
-            installed.context("cannot install the Foo CRD")?;
+            installed.context("installing the Foo CRD failed")?;
         }
         let informers = self.informers(client.clone());
         self.control(client, &informers, None::<fn(&str)>).await
@@ -125,7 +118,7 @@ impl Program {
             .metrics(self.metrics.clone())
     }
 
-    /// Runs the controller until the shutdown, then lets its last events be written.
+    /// Runs the controller until shutdown, then flushes its last events.
     async fn control(
         &self,
         client: Client,
@@ -148,14 +141,14 @@ impl Program {
         let ran = controller
             .run(self.cli.workers.into(), &self.shutdown)
             .await;
-        // Whatever ended it: from here on a probe hears that nothing is done any more.
+        // Cancel even if the controller failed, so that readiness fails from here on.
         self.shutdown.cancel();
         informers.shutdown().await;
         let unwritten = events.shutdown(FLUSH).await.left;
         if unwritten > 0 {
-            tracing::warn!(unwritten, "the last events could not be written in time");
+            tracing::warn!(unwritten, "dropping events not written before the deadline");
         }
-        // Last of all: until here a probe hears that we are alive, and stopping.
+        // Last, so that probes see a live process that is shutting down until the very end.
         if let Some(serving) = serving {
             serving.shutdown().await;
         }
@@ -170,7 +163,7 @@ impl Program {
             .metrics(&self.metrics)
             .caches(informers);
         let serving = probes.serve(address).await;
-        let serving = serving.with_context(|| format!("cannot listen on {address}"))?;
+        let serving = serving.with_context(|| format!("listening on {address} failed"))?;
         say(&format!(
             "Probes and metrics on http://{}\n",
             serving.address()
@@ -179,7 +172,7 @@ impl Program {
     }
 }
 
-/// A terminal that is gone is no reason to stop.
+/// Prints a line. A closed stdout must not stop the controller.
 fn say(line: &str) {
     let _ = writeln!(stdout(), "{line}");
 }

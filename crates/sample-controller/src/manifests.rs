@@ -1,5 +1,5 @@
-//! What it takes to run the controller inside a cluster: an account with the least rights, and a
-//! Deployment of one replica.
+//! Manifests to run the controller inside a cluster: a least-privilege service account and a
+//! Deployment with one replica.
 
 use std::collections::BTreeMap;
 
@@ -24,30 +24,28 @@ use serde_json::Value;
 
 use crate::controller::NAME;
 
-/// The namespace it runs in, unless another is asked for.
+/// The default namespace of the controller.
 pub const NAMESPACE: &str = NAME;
 
-/// The image it runs, unless another is asked for.
+/// The default image of the controller.
 pub const IMAGE: &str = concat!("sample-controller:", env!("CARGO_PKG_VERSION"));
 
-/// Where the program is in the image.
+/// The path of the program in the image.
 pub const PROGRAM: &str = "/sample-controller";
 
-/// Whom the program runs as: "nonroot" of the image.
+/// The UID and GID the program runs as: `nonroot` in the image.
 pub const USER: i64 = 65532;
 
-/// Where probes and metrics are served.
+/// The port of probes and metrics.
 pub const PORT: u16 = 8080;
 
-/// Where and how the controller shall run.
+/// Where and from which image the controller runs.
 #[derive(Clone, Debug)]
 pub struct Placement {
-    /// Where its Pod and its account live.
+    /// The namespace of the Deployment and the service account.
     pub namespace: String,
-    /// What runs in the Pod.
+    /// The container image.
     pub image: String,
-    /// The cluster has the classic CRD, in which the status is a plain field.
-    pub no_status_subresource: bool,
 }
 
 impl Default for Placement {
@@ -55,32 +53,39 @@ impl Default for Placement {
         Self {
             namespace: NAMESPACE.to_owned(),
             image: IMAGE.to_owned(),
-            no_status_subresource: false,
         }
     }
 }
 
-/// Everything, in the order in which it can be applied, as one YAML stream.
+/// Returns all manifests as one YAML stream, in the order to apply them.
+///
+/// # Errors
+///
+/// Fails if an object cannot be serialized.
 pub fn yaml(placement: &Placement) -> anyhow::Result<String> {
     let documents = objects(placement)?;
     let documents = documents.iter().map(serde_saphyr::to_string);
     Ok(documents.collect::<Result<Vec<_>, _>>()?.join("---\n"))
 }
 
-/// Everything, in the order in which it can be applied.
+/// Returns all manifests in the order to apply them.
+///
+/// # Errors
+///
+/// Fails if an object cannot be serialized.
 pub fn objects(placement: &Placement) -> serde_json::Result<Vec<Value>> {
     let namespace = Namespace {
         metadata: cluster_wide(&placement.namespace),
         ..Namespace::default()
     };
     let account = ServiceAccount {
-        metadata: inside(placement),
+        metadata: namespaced(placement),
         ..ServiceAccount::default()
     };
     Ok(vec![
         object("v1", "Namespace", &namespace)?,
         object("v1", "ServiceAccount", &account)?,
-        object(RBAC, "ClusterRole", &role(placement.no_status_subresource))?,
+        object(RBAC, "ClusterRole", &role())?,
         object(RBAC, "ClusterRoleBinding", &binding(placement))?,
         object("apps/v1", "Deployment", &deployment(placement))?,
     ])
@@ -88,7 +93,7 @@ pub fn objects(placement: &Placement) -> serde_json::Result<Vec<Value>> {
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
-/// The typed objects do not carry their kind as a field.
+/// Adds `apiVersion` and `kind`, which typed objects do not serialize.
 fn object(api_version: &str, kind: &str, object: &impl Serialize) -> serde_json::Result<Value> {
     let mut value = serde_json::json!({ "apiVersion": api_version, "kind": kind });
     if let (Value::Object(whole), Value::Object(fields)) =
@@ -99,23 +104,15 @@ fn object(api_version: &str, kind: &str, object: &impl Serialize) -> serde_json:
     Ok(value)
 }
 
-/// What the controller may do: what it does, and nothing else.
-///
-/// `classic` is for the CRD without the status subresource: the controller finds that out by asking
-/// for it, and then writes the Foo itself.
-pub fn role(classic: bool) -> ClusterRole {
+/// Returns a role that allows exactly the requests the controller makes.
+pub fn role() -> ClusterRole {
     let foo_group = "samplecontroller.k8s.io";
-    let on_foos: &[&str] = if classic {
-        &["list", "watch", "patch"]
-    } else {
-        &["list", "watch"]
-    };
     let on_deployments = &["list", "watch", "create", "patch", "delete"];
     let rules = vec![
-        rule(foo_group, "foos", on_foos),
+        rule(foo_group, "foos", &["list", "watch"]),
         rule(foo_group, "foos/status", &["patch"]),
-        // Some clusters ask for this of whoever makes an owner whose deletion waits for what it
-        // owns, as a Foo is of its Deployment.
+        // Clusters with the admission plugin OwnerReferencesPermissionEnforcement require this for
+        // setting `blockOwnerDeletion`.
         rule(foo_group, "foos/finalizers", &["update"]),
         rule("apps", "deployments", on_deployments),
         rule("events.k8s.io", "events", &["create", "patch"]),
@@ -138,7 +135,7 @@ fn rule(group: &str, resource: &str, verbs: &[&str]) -> PolicyRule {
 
 fn binding(placement: &Placement) -> ClusterRoleBinding {
     ClusterRoleBinding {
-        // One for each copy: the role is the same, the account is not.
+        // Named after the namespace, so that two installations do not share a binding.
         metadata: cluster_wide(&format!("{NAME}:{}", placement.namespace)),
         role_ref: RoleRef {
             api_group: Some("rbac.authorization.k8s.io".to_owned()),
@@ -154,11 +151,10 @@ fn binding(placement: &Placement) -> ClusterRoleBinding {
     }
 }
 
-/// One replica that is stopped before the next is started: two at once would do no harm, but nobody
-/// needs the second.
+/// A second replica would be harmless but useless, so an update stops the old Pod first.
 fn deployment(placement: &Placement) -> Deployment {
     Deployment {
-        metadata: inside(placement),
+        metadata: namespaced(placement),
         spec: Some(DeploymentSpec {
             replicas: Some(1),
             strategy: Some(DeploymentStrategy {
@@ -201,7 +197,7 @@ fn pod(placement: &Placement) -> PodSpec {
 }
 
 fn container(placement: &Placement) -> Container {
-    let needs = |cpu: Option<&str>, memory: &str| {
+    let quantities = |cpu: Option<&str>, memory: &str| {
         let cpu = cpu.map(|cpu| ("cpu".to_owned(), Quantity(cpu.to_owned())));
         let memory = ("memory".to_owned(), Quantity(memory.to_owned()));
         Some(cpu.into_iter().chain([memory]).collect::<BTreeMap<_, _>>())
@@ -222,8 +218,8 @@ fn container(placement: &Placement) -> Container {
         liveness_probe: Some(probe("/healthz")),
         readiness_probe: Some(probe("/readyz")),
         resources: Some(ResourceRequirements {
-            requests: needs(Some("10m"), "32Mi"),
-            limits: needs(None, "128Mi"),
+            requests: quantities(Some("10m"), "32Mi"),
+            limits: quantities(None, "128Mi"),
             ..ResourceRequirements::default()
         }),
         security_context: Some(SecurityContext {
@@ -262,7 +258,7 @@ fn cluster_wide(name: &str) -> ObjectMeta {
     }
 }
 
-fn inside(placement: &Placement) -> ObjectMeta {
+fn namespaced(placement: &Placement) -> ObjectMeta {
     ObjectMeta {
         namespace: Some(placement.namespace.clone()),
         ..cluster_wide(NAME)

@@ -1,4 +1,4 @@
-//! Shows the loop as it turns: a line for each step a person cares about, at most 80 columns wide.
+//! Prints the reconcile loop step by step: one line per change, at most 80 columns wide.
 
 use std::fmt::Write as _;
 
@@ -14,21 +14,21 @@ use pintle::{
 
 use crate::{controller::NAME, foo::Foo};
 
-/// The width of a terminal that nobody has resized.
+/// The default width of a terminal.
 const WIDTH: usize = 80;
 
-/// Where the text begins: the names of everything the example makes fit before it.
+/// The column in which the text begins. The names of all objects in the example fit before it.
 const TEXT: usize = 35;
 
-/// Prints what happens to Foos and everything made for them, until dropped.
-#[must_use = "dropping it ends the story"]
+/// Prints changes of Foos, Deployments, ReplicaSets, Pods and events until dropped.
+#[must_use = "dropping the narrator ends the narration"]
 #[derive(Debug)]
 pub struct Narrator {
     _handlers: Vec<Registration>,
 }
 
 impl Narrator {
-    /// Listens on the informers of the process, and passes each line to `print`.
+    /// Registers handlers on `informers` that pass each line to `print`.
     pub fn new(
         informers: &InformerFactory,
         print: impl Fn(String) + Clone + Send + 'static,
@@ -46,12 +46,12 @@ impl Narrator {
     }
 }
 
-/// The line for something that the controller itself did.
+/// Formats a change made by the controller itself.
 pub fn action(what: &str) -> String {
     line(NAME, what)
 }
 
-/// What is worth saying about an object, given what it was before (if anything).
+/// Describes the change from the old object, if any, to the new one; `None` if not worth a line.
 type Describe<K> = fn(Option<&K>, &K) -> Option<String>;
 
 fn listen<K: Kind<DynamicType: Default>>(
@@ -72,7 +72,7 @@ fn listen<K: Kind<DynamicType: Default>>(
     })
 }
 
-/// An event is shown under the object it is about.
+/// Prints each recorded event under the object it regards.
 fn listen_to_events(
     informers: &InformerFactory,
     print: impl Fn(String) + Send + 'static,
@@ -84,15 +84,15 @@ fn listen_to_events(
             Event::Deleted(_) => return,
         };
         if let (Some(text), Ok(event)) = (change(recorded, old, new), new.get()) {
-            let about = &event.involved_object;
-            let (kind, name) = (about.kind.as_deref(), about.name.as_deref());
+            let regarding = &event.involved_object;
+            let (kind, name) = (regarding.kind.as_deref(), regarding.name.as_deref());
             let subject = format!("{}/{}", kind.unwrap_or("?"), name.unwrap_or("?"));
             print(line(&subject, &text));
         }
     })
 }
 
-/// A subject and what is said of it. What does not fit on a line goes on under it.
+/// Formats a subject and a text, wrapping the text at `WIDTH` and aligning it at `TEXT`.
 fn line(subject: &str, text: &str) -> String {
     let mut lines = subject.to_owned();
     let mut column = subject.chars().count();
@@ -103,21 +103,21 @@ fn line(subject: &str, text: &str) -> String {
         let _ = write!(lines, "{:1$}", "", TEXT - column);
         column = TEXT;
     }
-    let mut begun = true;
+    let mut first = true;
     for word in text.split_whitespace() {
         let length = word.chars().count();
-        if !begun && column + 1 + length > WIDTH || begun && column + length > WIDTH {
+        if !first && column + 1 + length > WIDTH || first && column + length > WIDTH {
             let _ = write!(lines, "\n{:TEXT$}", "");
             column = TEXT;
-        } else if !begun {
+        } else if !first {
             lines.push(' ');
             column += 1;
         }
         lines.push_str(word);
         column += length;
-        begun = false;
+        first = false;
     }
-    // A subject that fills its line leaves blanks behind.
+    // A subject longer than its column leaves trailing blanks.
     let trimmed = lines.split('\n').map(str::trim_end);
     trimmed.collect::<Vec<_>>().join("\n")
 }
@@ -137,8 +137,8 @@ fn change<K: Kind>(
     }
 }
 
-/// `text` if it is news: there was nothing before, or it read differently.
-fn news(old: Option<&str>, new: String) -> Option<String> {
+/// Returns `new` unless it is empty or equals `old`.
+fn if_changed(old: Option<&str>, new: String) -> Option<String> {
     (old != Some(new.as_str()) && !new.is_empty()).then_some(new)
 }
 
@@ -161,8 +161,8 @@ fn foo(old: Option<&Foo>, new: &Foo) -> Option<String> {
         }
         text
     };
-    let wanted = news(old.map(wants).as_deref(), wants(new));
-    let reported = news(old.map(reports).as_deref(), reports(new));
+    let wanted = if_changed(old.map(wants).as_deref(), wants(new));
+    let reported = if_changed(old.map(reports).as_deref(), reports(new));
     match (wanted, reported) {
         (Some(wanted), Some(reported)) => Some(format!("{wanted}; {reported}")),
         (wanted, reported) => wanted.or(reported),
@@ -174,9 +174,13 @@ fn deployment(old: Option<&Deployment>, new: &Deployment) -> Option<String> {
         let wants = deployment.spec.as_ref().and_then(|spec| spec.replicas);
         let status = deployment.status.as_ref();
         let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
-        format!("{}, {ready} ready{}", replicas(wants), made_by(deployment))
+        format!(
+            "{}, {ready} ready{}",
+            replicas(wants),
+            controlled_by(deployment)
+        )
     };
-    news(old.map(line).as_deref(), line(new))
+    if_changed(old.map(line).as_deref(), line(new))
 }
 
 fn replica_set(old: Option<&ReplicaSet>, new: &ReplicaSet) -> Option<String> {
@@ -185,7 +189,7 @@ fn replica_set(old: Option<&ReplicaSet>, new: &ReplicaSet) -> Option<String> {
         let ready = set.status.as_ref().and_then(|status| status.ready_replicas);
         format!("{}, {} ready", replicas(wants), ready.unwrap_or(0))
     };
-    news(old.map(line).as_deref(), line(new))
+    if_changed(old.map(line).as_deref(), line(new))
 }
 
 fn pod(old: Option<&Pod>, new: &Pod) -> Option<String> {
@@ -195,7 +199,7 @@ fn pod(old: Option<&Pod>, new: &Pod) -> Option<String> {
         let on = node.map(|node| format!(" on {node}")).unwrap_or_default();
         format!("{}{on}", phase.unwrap_or_else(|| "Pending".to_owned()))
     };
-    news(old.map(line).as_deref(), line(new))
+    if_changed(old.map(line).as_deref(), line(new))
 }
 
 fn recorded(old: Option<&Recorded>, new: &Recorded) -> Option<String> {
@@ -212,7 +216,7 @@ fn recorded(old: Option<&Recorded>, new: &Recorded) -> Option<String> {
         let (reason, message) = (text(&event.reason), text(&event.message));
         format!("{kind} {reason}: {message}{times}")
     };
-    news(old.map(line).as_deref(), line(new))
+    if_changed(old.map(line).as_deref(), line(new))
 }
 
 fn replicas(count: Option<i32>) -> String {
@@ -223,7 +227,7 @@ fn replicas(count: Option<i32>) -> String {
     }
 }
 
-fn made_by(object: &impl ResourceExt) -> String {
+fn controlled_by(object: &impl ResourceExt) -> String {
     object
         .owner_references()
         .iter()
@@ -237,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_text_goes_on_under_its_first_line() {
+    fn long_text_wraps_at_80_columns() {
         let text = "event ScalingReplicaSet: Scaled up replica set example-foo-g9b8q5xh87 to 1";
         for subject in [
             "Foo/a",

@@ -1,4 +1,4 @@
-//! The whole story, on a cluster of our own.
+//! Runs the controller on an embedded cluster and narrates what happens.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -14,30 +14,30 @@ use sample_controller::{
 use crate::{Program, say};
 
 impl Program {
-    /// Brings the cluster up, applies the example, and shows what becomes of it.
+    /// Starts an embedded cluster, applies the example Foo, and prints each step of the loop.
     pub(crate) async fn run_embedded(&self) -> anyhow::Result<()> {
         let embedded = Embedded::start().await?;
         let client = embedded.client();
         install::crd(&client)
             .await
-            .context("installing the Foo CRD")?;
+            .context("installing the Foo CRD failed")?;
         say(&format!(
-            "No cluster was named (--kubeconfig, --master, KUBECONFIG):\n\
-             an embedded one listens on {}\n",
+            "No cluster configured (--kubeconfig, --master, KUBECONFIG).\n\
+             Embedded cluster listening on {}\n",
             embedded.url()
         ));
-        let ours = match &self.limit {
+        let limited = match &self.limit {
             Some(limit) => embedded.limited_client(limit),
             None => client.clone(),
         };
-        let informers = self.informers(ours.clone());
+        let informers = self.informers(limited.clone());
         let narrator = Narrator::new(&informers, |line| say(&line));
         install::example(&client)
             .await
-            .context("applying the example")?;
+            .context("applying the example Foo failed")?;
         let hints = tokio::spawn(hints(client, embedded.kubeconfig()));
-        let observe = |what: &str| say(&narrate::action(what));
-        let ran = self.control(ours, &informers, Some(observe)).await;
+        let observe = |change: &str| say(&narrate::action(change));
+        let ran = self.control(limited, &informers, Some(observe)).await;
         hints.abort();
         drop(narrator);
         embedded.stop().await;
@@ -45,7 +45,7 @@ impl Program {
     }
 }
 
-/// Says how to go on, once the example is ready.
+/// Prints commands to try next once the example is ready.
 async fn hints(client: Client, kubeconfig: PathBuf) {
     let foos = Api::<Foo>::namespaced(client, "default");
     let ready = |foo: &Foo| {
@@ -56,17 +56,17 @@ async fn hints(client: Client, kubeconfig: PathBuf) {
     while !foos.get("example-foo").await.as_ref().is_ok_and(ready) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // Let the last lines of the story come first.
+    // Let the narration of the last steps come first.
     tokio::time::sleep(Duration::from_millis(200)).await;
     say(&format!(
-        "\nexample-foo is ready. Go on in another terminal:\n\n  \
+        "\nexample-foo is ready. Try this in another terminal:\n\n  \
          export KUBECONFIG={}\n  \
          kubectl patch foo example-foo --type merge -p '{{\"spec\":{{\"replicas\":3}}}}'\n  \
          kubectl edit foo example-foo\n  \
          kubectl get foos,deployments,pods\n  \
          kubectl get events\n  \
          kubectl delete foo example-foo\n\n\
-         Ctrl-C stops.\n",
+         Press Ctrl-C to stop.\n",
         kubeconfig.display()
     ));
 }

@@ -94,7 +94,7 @@ async fn sync(foo: &Foo, cx: &Context) -> Result<(), Error> {
     if name.is_empty() {
         return Err(Error::MissingName);
     }
-    let applied = cx.apply_owned(deployment::for_foo(foo)?).await;
+    let applied = cx.apply_owned(deployment::new_deployment(foo)?).await;
     let deployment = applied.map_err(|error| match error {
         error if error.is_foreign() => Error::NotOurs(name.to_owned()),
         error => error.into(),

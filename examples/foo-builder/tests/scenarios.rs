@@ -27,7 +27,7 @@ fn run(
 }
 
 async fn scene() -> Scene<InProcess> {
-    Scene::with(InProcess::new(Crd::Today).await, run).await
+    Scene::with(InProcess::new(Crd::Own).await, run).await
 }
 
 /// Proves sample/builder, sample/status, sample/synced-event, sample/field-manager.

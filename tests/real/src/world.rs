@@ -97,9 +97,9 @@ impl World for Real {
         Pace {
             tick: Duration::from_millis(100),
             // The garbage collector looks for new kinds every half minute.
-            patience: Duration::from_secs(100),
+            timeout: Duration::from_secs(100),
             resync: Duration::from_secs(1),
-            rest: Duration::from_secs(3),
+            idle: Duration::from_secs(3),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The sample controller on a real control plane: the scenarios of the embedded cluster, unchanged.
+//! The shared scenarios of the sample controller on a real control plane.
 
 use std::path::Path;
 
@@ -18,71 +18,71 @@ async fn scene() -> Scene<Real> {
 /// Proves sample/triggers, sample/gone-foo, sample/status, sample/synced-event.
 /// Proves sample/field-manager, sample/deployment.
 #[tokio::test]
-async fn a_foo_becomes_a_deployment_with_status_and_event() {
+async fn foo_gets_deployment_status_and_event() {
     scenarios::create(&scene().await).await;
 }
 
 /// Proves sample/replicas.
 #[tokio::test]
-async fn scaling_a_foo_scales_its_deployment_and_leaves_the_labels_of_others() {
+async fn scaling_a_foo_keeps_foreign_labels_of_its_deployment() {
     scenarios::scale(&scene().await).await;
 }
 
 /// Proves sample/foreign-deployment.
 #[tokio::test]
-async fn a_deployment_of_somebody_else_is_left_alone_until_it_goes() {
+async fn foreign_deployment_is_left_alone() {
     scenarios::foreign_deployment(&scene().await).await;
 }
 
 /// Proves sample/triggers, sample/deployment.
 #[tokio::test]
-async fn a_deleted_deployment_comes_back() {
+async fn deleted_deployment_is_recreated() {
     scenarios::deleted_deployment(&scene().await).await;
 }
 
 /// Proves sample/deployment.
 #[tokio::test]
-async fn a_deployment_goes_with_its_foo() {
+async fn deployment_is_deleted_with_its_foo() {
     scenarios::deleted_foo(&scene().await).await;
 }
 
 /// Proves sample/deployment.
 #[tokio::test]
-async fn a_foo_keeps_only_the_deployment_it_names() {
+async fn renaming_the_deployment_deletes_the_former_one() {
     scenarios::renamed_deployment(&scene().await).await;
 }
 
 /// Proves sample/gone-foo.
 #[tokio::test]
-async fn a_foo_that_names_no_deployment_is_told_so_once() {
+async fn missing_deployment_name_is_warned_of_once() {
     scenarios::missing_name(&scene().await).await;
 }
 
 /// Proves sample/triggers.
 #[tokio::test]
-async fn what_happened_while_the_controller_was_down_is_made_good() {
+async fn changes_during_downtime_are_caught_up() {
     scenarios::controller_down(&scene().await).await;
 }
 
 /// Proves sample/two-controllers.
 #[tokio::test]
-async fn two_controllers_at_once_end_in_the_same_state_and_rest() {
+async fn two_controllers_converge_and_go_idle() {
     scenarios::two_controllers(&scene().await).await;
 }
 
 /// Proves sample/retries.
 #[tokio::test]
-async fn failing_and_conflicting_requests_only_delay() {
+async fn conflicts_and_server_errors_only_delay() {
     scenarios::faults(&scene().await).await;
 }
 
 /// Proves sample/retries, sample/apiserver-restart.
 #[tokio::test]
-async fn a_restart_of_the_api_server_is_survived() {
+async fn controller_survives_an_api_server_restart() {
     scenarios::api_server_restarted(&Scene::new(Real::alone().await).await).await;
 }
 
-/// Lets the controllers of a world do what `rules` say.
+/// Grants `rules` to the controllers of a world.
 async fn grant(scene: &Scene<Real>, name: &str, rules: Vec<PolicyRule>) {
     let (client, namespace) = (scene.world.client(), scene.world.namespace());
     let role: Role = from_value(json!({ "metadata": { "name": name }, "rules": rules })).unwrap();
@@ -101,26 +101,26 @@ async fn grant(scene: &Scene<Real>, name: &str, rules: Vec<PolicyRule>) {
         .unwrap();
 }
 
-/// The role that is printed is enough on a real server, and what is missing of it is told.
+/// The printed role suffices on a real server, and missing rights are reported.
 ///
 /// Proves sample/least-privilege, sample/missing-rights.
 #[tokio::test]
-async fn a_right_that_is_missing_is_told_and_once_granted_the_work_begins() {
+async fn missing_rights_are_reported_until_granted() {
     let scene = Scene::new(Real::with_rights_to_come().await).await;
-    let rules = manifests::role(false).rules.unwrap();
+    let rules = manifests::role().rules.unwrap();
     let (deployments, others) = rules
         .into_iter()
         .partition(|rule| rule.resources == Some(vec!["deployments".to_owned()]));
     grant(&scene, "others", others).await;
     scene
-        .apply("a", json!({"deploymentName": "web", "replicas": 1}))
+        .create_foo("a", json!({"deploymentName": "web", "replicas": 1}))
         .await;
     let running = scene.run();
     scene
         .eventually("the reason", async || {
             let why = running.informers.not_synced()?.to_string();
-            let told = why.contains("deployments.apps is forbidden") && why.contains("403");
-            (told && !why.contains("foos")).then_some(())
+            let forbidden = why.contains("deployments.apps is forbidden") && why.contains("403");
+            (forbidden && !why.contains("foos")).then_some(())
         })
         .await;
     assert!(scene.deployment("web").await.is_none());
@@ -130,7 +130,7 @@ async fn a_right_that_is_missing_is_told_and_once_granted_the_work_begins() {
     running.stop().await;
 }
 
-/// The events that `kubectl describe` shows of a Foo: type, reason, source, message.
+/// Returns type, reason, source and message of the events `kubectl describe` shows for a Foo.
 async fn describe(arguments: &[&Path], namespace: &str) -> Vec<Vec<String>> {
     let described = Command::new(real_tests::kubectl())
         .args(arguments)
@@ -143,7 +143,7 @@ async fn describe(arguments: &[&Path], namespace: &str) -> Vec<Vec<String>> {
     let (_, events) = text
         .split_once("\nEvents:")
         .unwrap_or_else(|| panic!("{text}\n{}", String::from_utf8_lossy(&described.stderr)));
-    // A heading and a line below it.
+    // Skip the table header.
     let rows = events
         .lines()
         .filter(|line| !line.trim().is_empty())
@@ -160,14 +160,14 @@ async fn describe(arguments: &[&Path], namespace: &str) -> Vec<Vec<String>> {
     .collect()
 }
 
-async fn describes_what_the_original_does<W: World>(scene: &Scene<W>, arguments: &[&Path]) {
+async fn kubectl_describe_shows_synced<W: World>(scene: &Scene<W>, arguments: &[&Path]) {
     scene
-        .apply("a", json!({"deploymentName": "web", "replicas": 2}))
+        .create_foo("a", json!({"deploymentName": "web", "replicas": 2}))
         .await;
     let running = scene.run();
     scene.available("a", 2).await;
     let synced = "Normal Synced: Foo synced successfully";
-    scene.told("a", &[synced]).await;
+    scene.has_events("a", &[synced]).await;
     let namespace = scene.world.namespace();
     let expected = [
         "Normal",
@@ -181,17 +181,17 @@ async fn describes_what_the_original_does<W: World>(scene: &Scene<W>, arguments:
 
 /// Proves sample/synced-event.
 #[tokio::test]
-async fn kubectl_describes_the_events_of_a_foo() {
+async fn kubectl_describe_shows_foo_events() {
     let kubeconfig = real_tests::kubeconfig();
     let arguments = [Path::new("--kubeconfig"), &kubeconfig];
-    describes_what_the_original_does(&scene().await, &arguments).await;
+    kubectl_describe_shows_synced(&scene().await, &arguments).await;
 }
 
 /// Proves sample/synced-event.
 #[tokio::test]
-async fn kubectl_describes_the_same_events_on_the_embedded_cluster() {
+async fn kubectl_describe_shows_foo_events_on_embedded_cluster() {
     let scene = Scene::new(OverTcp::new().await).await;
     let url = scene.world.url();
     let arguments = ["--kubeconfig", "/dev/null", "--server", &url].map(Path::new);
-    describes_what_the_original_does(&scene, &arguments).await;
+    kubectl_describe_shows_synced(&scene, &arguments).await;
 }

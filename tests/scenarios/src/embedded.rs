@@ -1,11 +1,12 @@
-//! The embedded cluster, as a world.
+//! Worlds on the embedded cluster.
 
 use std::{net::SocketAddr, time::Duration};
 
+use http::{Request, Response};
 use hyper::server::conn::http1;
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, Client, Config, api::PostParams};
+use kube::{Api, Client, Config, api::PostParams, client::Body};
 use parking_lot::Mutex;
 use pintle::clock::Clock;
 use pintle_apiserver::ApiService;
@@ -19,24 +20,20 @@ use tokio::{
 
 use crate::{Pace, World};
 
-/// Which definition of Foo a cluster has.
+/// Which CRD of Foo a cluster has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Crd {
-    /// Ours.
-    Today,
-    /// Ours without the status subresource.
-    Classic,
-    /// The original's, which knows nothing of our further status fields.
-    Original,
-    /// The original's with the status subresource.
-    OriginalWithStatus,
+    /// The CRD of this repository.
+    Own,
+    /// Upstream's `crd-status-subresource.yaml`, which prunes the status fields we add.
+    Upstream,
 }
 
 impl Crd {
-    /// The definition itself.
+    /// Returns the CRD.
     pub fn definition(self) -> CustomResourceDefinition {
-        let mut definition = crd::definition(matches!(self, Self::Classic | Self::Original));
-        if matches!(self, Self::Original | Self::OriginalWithStatus) {
+        let mut definition = crd::definition();
+        if self == Self::Upstream {
             let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
                 "spec": {"type": "object", "properties": {
                     "deploymentName": {"type": "string"},
@@ -54,17 +51,17 @@ impl Crd {
     }
 }
 
-/// A cluster in process, under virtual time.
-#[derive(Debug)]
+/// An in-process cluster under virtual time.
 pub struct InProcess {
     cluster: Cluster,
     crd: Crd,
+    controller_client: Option<Client>,
 }
 
 const START: &str = "2026-01-01T00:00:00Z";
 
 impl InProcess {
-    /// A cluster with this definition of Foo.
+    /// Starts a cluster with the given CRD.
     pub async fn new(crd: Crd) -> Self {
         let start = START.parse().unwrap();
         let cluster = Cluster::builder().starting_at(start).seed(1).start().await;
@@ -74,10 +71,31 @@ impl InProcess {
             .create(&PostParams::default(), &definition)
             .await
             .unwrap();
-        Self { cluster, crd }
+        Self {
+            cluster,
+            crd,
+            controller_client: None,
+        }
     }
 
-    /// What answers requests.
+    /// Gives controllers `client` instead of a plain one.
+    pub fn with_controller_client(mut self, client: Client) -> Self {
+        self.controller_client = Some(client);
+        self
+    }
+
+    /// Passes each request of a controller to `intercept`, along with a client to forward it to.
+    pub fn intercept<F, R>(self, intercept: F) -> Self
+    where
+        F: Fn(Client, Request<Body>) -> R + Send + 'static,
+        R: Future<Output = kube::Result<Response<Body>>> + Send + 'static,
+    {
+        let inner = self.client();
+        let service = tower::service_fn(move |request| intercept(inner.clone(), request));
+        self.with_controller_client(Client::new(service, "default"))
+    }
+
+    /// Returns the service of the API server.
     pub fn service(&self) -> ApiService {
         self.cluster.server().service()
     }
@@ -88,6 +106,11 @@ impl World for InProcess {
         self.cluster.client()
     }
 
+    fn controller_client(&self) -> Client {
+        let client = self.controller_client.clone();
+        client.unwrap_or_else(|| self.client())
+    }
+
     fn namespace(&self) -> String {
         "default".to_owned()
     }
@@ -95,9 +118,9 @@ impl World for InProcess {
     fn pace(&self) -> Pace {
         Pace {
             tick: Duration::from_secs(1),
-            patience: Duration::from_hours(1),
+            timeout: Duration::from_hours(1),
             resync: Duration::from_secs(30),
-            rest: Duration::from_mins(2),
+            idle: Duration::from_mins(2),
         }
     }
 
@@ -106,13 +129,13 @@ impl World for InProcess {
     }
 
     fn keeps_conditions(&self) -> bool {
-        matches!(self.crd, Crd::Today | Crd::Classic)
+        self.crd == Crd::Own
     }
 }
 
-/// A cluster whose controllers come over TCP, in real time.
+/// A cluster in real time whose controllers connect over TCP.
 ///
-/// Connections are plain, so that a server that comes back is the same server to its clients.
+/// Connections use plain HTTP, so that clients accept the server after a restart.
 #[derive(Debug)]
 pub struct OverTcp {
     cluster: Cluster,
@@ -121,7 +144,7 @@ pub struct OverTcp {
 }
 
 impl OverTcp {
-    /// A cluster that listens on loopback.
+    /// Starts a cluster that listens on loopback.
     pub async fn new() -> Self {
         let ready = Duration::from_millis(20);
         let cluster = Cluster::builder().pod_ready_after(ready).start().await;
@@ -135,13 +158,13 @@ impl OverTcp {
         }
     }
 
-    /// Where it listens.
+    /// Returns the URL of the API server.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 }
 
-/// Answers until it is aborted, and then closes all connections.
+/// Accepts connections until aborted, which closes all of them.
 async fn serve(listener: TcpListener, service: ApiService) {
     let mut connections = JoinSet::new();
     loop {
@@ -149,8 +172,7 @@ async fn serve(listener: TcpListener, service: ApiService) {
         let service = TowerToHyperService::new(service.clone());
         connections.spawn(async move {
             let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            // Clients come and go.
-            let _ = connection.await;
+            let _ = connection.await; // Clients disconnect at any time.
         });
     }
 }
@@ -172,9 +194,9 @@ impl World for OverTcp {
     fn pace(&self) -> Pace {
         Pace {
             tick: Duration::from_millis(20),
-            patience: Duration::from_mins(1),
+            timeout: Duration::from_mins(1),
             resync: Duration::from_secs(1),
-            rest: Duration::from_secs(3),
+            idle: Duration::from_secs(3),
         }
     }
 
@@ -188,7 +210,7 @@ impl World for OverTcp {
             listening.abort();
             let _ = listening.await;
         }
-        // Long enough for the controller to find nobody there.
+        // Long enough for the controller to be refused a connection.
         tokio::time::sleep(Duration::from_millis(500)).await;
         let listener = TcpListener::bind(self.address).await.unwrap();
         let listening = tokio::spawn(serve(listener, self.cluster.server().service()));

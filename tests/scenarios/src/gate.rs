@@ -1,4 +1,4 @@
-//! What the requests of controllers go through.
+//! Records the requests of controllers and fails some of them on demand.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use sample_controller::controller::NAME;
 use serde_json::{Value, json};
 
-/// Counts requests, notes which rights they need, and fails some when told to.
+/// Counts requests, collects the RBAC rights they need, and fails some on demand.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     state: Arc<Mutex<State>>,
@@ -29,19 +29,19 @@ struct State {
     event_writes: usize,
     conflicts: usize,
     errors: usize,
-    /// How often each write was tried.
+    /// Attempts per write.
     tries: BTreeMap<String, usize>,
     rights: BTreeSet<Right>,
 }
 
-/// What a role must allow for a request to pass.
+/// One RBAC permission: a verb on a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
-    /// The API group; empty for the core.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// The resource, with its subresource: `foos/status`.
+    /// The resource, with any subresource: `foos/status`.
     pub resource: String,
-    /// What is done to it.
+    /// The verb.
     pub verb: String,
 }
 
@@ -52,13 +52,13 @@ impl fmt::Display for Right {
 }
 
 impl Right {
-    /// What `request` needs; none for discovery, which everybody may do.
+    /// Returns the right a request needs; none for discovery, which every account may read.
     fn of(method: &Method, path: &str, query: &str) -> Option<Self> {
         let mut parts = path.trim_matches('/').split('/');
         let group = match parts.next()? {
             "api" => "",
             "apis" => parts.next()?,
-            other => panic!("a request that no role speaks of: {other}"),
+            other => panic!("not a resource path: /{other}"),
         };
         let _version = parts.next()?;
         let mut rest: Vec<&str> = parts.collect();
@@ -91,44 +91,44 @@ impl Right {
 }
 
 impl Gate {
-    /// From now on every write meets a conflict when it is tried first, and every tenth call, of
-    /// whatever kind, an internal error.
-    pub fn fail(&self) {
+    /// From now on, fails the first attempt of every write with a conflict, and every tenth request
+    /// of any kind with an internal error.
+    pub fn inject_faults(&self) {
         self.state.lock().failing = true;
     }
 
-    /// From now on lists are not streamed, as by a server that does not know how.
+    /// From now on, rejects streaming lists, as servers without WatchList do.
     pub fn refuse_streaming_lists(&self) {
         self.state.lock().refusing_streams = true;
     }
 
-    /// How many conflicts and internal errors there were.
-    pub fn failed(&self) -> (usize, usize) {
+    /// Returns the number of injected conflicts and internal errors.
+    pub fn faults(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.conflicts, state.errors)
     }
 
-    /// How many writes were asked for, events aside.
+    /// Returns the number of write requests, not counting events.
     pub fn writes(&self) -> usize {
         self.state.lock().writes
     }
 
-    /// How many writes did not say who writes.
+    /// Returns the number of writes without the field manager of the sample controller.
     pub fn anonymous_writes(&self) -> usize {
         self.state.lock().anonymous
     }
 
-    /// How often an event was written: for the first time, or as a repeat.
+    /// Returns the number of event writes, new events and repeats.
     pub fn event_writes(&self) -> usize {
         self.state.lock().event_writes
     }
 
-    /// What the requests so far needed.
+    /// Returns the rights that the requests so far needed.
     pub fn rights(&self) -> BTreeSet<Right> {
         self.state.lock().rights.clone()
     }
 
-    /// `inner`, behind this gate.
+    /// Returns a client that sends the requests let through to `inner`.
     pub fn client(&self, inner: Client) -> Client {
         let (gate, namespace) = (self.clone(), inner.default_namespace().to_owned());
         let gated = tower::service_fn(move |request: Request<Body>| {
@@ -141,9 +141,9 @@ impl Gate {
                 let refusal = gate
                     .state
                     .lock()
-                    .judge(&parts.method, uri.path(), query, &body);
+                    .admit(&parts.method, uri.path(), query, &body);
                 match refusal {
-                    Some(status) => Ok(refuse(status)),
+                    Some(status) => Ok(fault(status)),
                     None => inner.send(Request::from_parts(parts, body.into())).await,
                 }
             }
@@ -153,7 +153,7 @@ impl Gate {
 }
 
 impl State {
-    fn judge(
+    fn admit(
         &mut self,
         method: &Method,
         path: &str,
@@ -172,12 +172,13 @@ impl State {
             return refused;
         }
         if path.contains("/events") {
-            // A series of events is closed minutes after its last one: not the controller's doing.
+            // The broadcaster finishes a series minutes after its last event, so these writes are
+            // counted apart.
             self.event_writes += 1;
             return refused;
         }
-        let by_us = format!("fieldManager={NAME}");
-        if method != Method::DELETE && !query.contains(&by_us) {
+        let field_manager = format!("fieldManager={NAME}");
+        if method != Method::DELETE && !query.contains(&field_manager) {
             self.anonymous += 1;
         }
         self.writes += 1;
@@ -194,15 +195,20 @@ impl State {
     }
 }
 
-fn refuse(status: StatusCode) -> Response<Body> {
+fn fault(status: StatusCode) -> Response<Body> {
     let reason = match status {
         StatusCode::CONFLICT => "Conflict",
         StatusCode::UNPROCESSABLE_ENTITY => "Invalid",
         _ => "InternalError",
     };
+    failure(status, reason, "injected by the test")
+}
+
+/// Returns a failed response with a `Status` object as its body.
+pub fn failure(status: StatusCode, reason: &str, message: &str) -> Response<Body> {
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure",
-        "message": "a fault of the test", "reason": reason, "code": status.as_u16(),
+        "message": message, "reason": reason, "code": status.as_u16(),
     });
     let mut response = Response::new(Body::from(body.to_string().into_bytes()));
     *response.status_mut() = status;

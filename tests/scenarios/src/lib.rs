@@ -1,12 +1,19 @@
-//! What a user of the sample controller sees, told once for every kind of cluster.
+//! Scenarios that describe what a user of the sample controller sees, on any cluster.
 //!
 //! A [`World`] is a cluster: the embedded one under virtual time or over TCP, or a real control
-//! plane. A [`Scene`] is a world with the Foo CRD, controllers that run on it through a [`Gate`],
-//! and words to speak about it. The [`scenarios`] know no more than that.
+//! plane. A [`Scene`] is a world with the Foo CRD, a way to start controllers whose requests pass a
+//! [`Gate`], and helpers to act and to wait. The [`scenarios`] are written against a scene and play
+//! on every world and with every controller that implements Foo.
 
-// Support for tests: what goes wrong here fails the test that called it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_debug_implementations,
+    reason = "test support: a failure here fails the calling test"
+)]
 
+mod controllers;
 mod embedded;
 mod gate;
 pub mod scenarios;
@@ -18,50 +25,51 @@ use kube::Client;
 use pintle::clock::Clock;
 
 pub use self::{
+    controllers::{Running, Setup, Start, sample_controller},
     embedded::{Crd, InProcess, OverTcp},
-    gate::{Gate, Right},
-    scene::{Running, Scene, Start},
+    gate::{Gate, Right, failure},
+    scene::Scene,
 };
 
 /// How time passes in a world.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// How long to wait before looking again.
+    /// The interval between polls.
     pub tick: Duration,
-    /// How long to wait for what must happen.
-    pub patience: Duration,
-    /// How often the controllers sync every Foo again.
+    /// How long to wait for something that must happen.
+    pub timeout: Duration,
+    /// The resync period of the controllers.
     pub resync: Duration,
-    /// How long to watch that nothing happens: several resyncs.
-    pub rest: Duration,
+    /// How long to watch that nothing happens: several resync periods.
+    pub idle: Duration,
 }
 
-/// A cluster to play on.
+/// A cluster to play scenarios on.
 #[allow(
     async_fn_in_trait,
     reason = "scenarios run on the thread of their test"
 )]
 pub trait World {
-    /// A client of somebody who may do everything.
+    /// Returns an administrator's client.
     fn client(&self) -> Client;
-    /// The client that controllers get.
+    /// Returns the client for controllers.
     fn controller_client(&self) -> Client {
         self.client()
     }
-    /// Where everything happens.
+    /// Returns the namespace that scenarios use.
     fn namespace(&self) -> String;
-    /// How time passes.
+    /// Returns how time passes.
     fn pace(&self) -> Pace;
-    /// The time of controllers.
+    /// Returns the clock for controllers.
     fn clock(&self) -> Clock;
-    /// Whether the definition of Foo has room for conditions; the original's drops them.
+    /// Returns whether the CRD stores conditions; upstream's prunes them.
     fn keeps_conditions(&self) -> bool {
         true
     }
-    /// Does what nodes would do, where there are none: says that Pods are ready.
+    /// Marks Pods as ready in a world without nodes. Called at each poll.
     async fn run_pods(&self) {}
-    /// Takes the API server away and brings it back with all it held.
+    /// Stops the API server and starts it again with the same data.
     async fn restart_api_server(&self) {
-        panic!("in this world the API server cannot be restarted");
+        panic!("the API server of this world cannot be restarted");
     }
 }

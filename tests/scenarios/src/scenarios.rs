@@ -1,4 +1,4 @@
-//! The scenarios: given, when, then, in the words of a user.
+//! The scenarios. Each runs one or more controllers on a fresh [`Scene`].
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::ResourceExt;
@@ -9,27 +9,31 @@ use crate::{Scene, World};
 
 const SYNCED: &str = "Normal Synced: Foo synced successfully";
 
-/// A Foo becomes a Deployment, with status and event, and then nothing is written any more.
+/// A Foo gets a Deployment, a status and an event; after that nothing is written.
 pub async fn create<W: World>(scene: &Scene<W>) {
     scene
-        .apply("a", json!({"deploymentName": "web", "replicas": 2}))
+        .create_foo("a", json!({"deploymentName": "web", "replicas": 2}))
         .await;
     let running = scene.run();
     let deployment = scene.deployment_with("web", 2).await;
     assert_eq!(deployment.owner_references()[0].name, "a");
     let status = scene.available("a", 2).await;
-    scene.is_ready_because(&status, "Available");
-    scene.told("a", &[SYNCED]).await;
-    scene.rests().await;
-    scene.told("a", &[SYNCED]).await;
-    assert_eq!(scene.gate.anonymous_writes(), 0, "every write is signed");
+    scene.assert_ready_reason(&status, "Available");
+    scene.has_events("a", &[SYNCED]).await;
+    scene.goes_idle().await;
+    scene.has_events("a", &[SYNCED]).await;
+    assert_eq!(
+        scene.gate.anonymous_writes(),
+        0,
+        "every write names its field manager"
+    );
     running.stop().await;
 }
 
-/// The Deployment follows its Foo, whoever scales it, and keeps what others wrote on it.
+/// The Deployment follows the replicas of its Foo and keeps the labels others set.
 pub async fn scale<W: World>(scene: &Scene<W>) {
     scene
-        .apply("a", json!({"deploymentName": "web", "replicas": 1}))
+        .create_foo("a", json!({"deploymentName": "web", "replicas": 1}))
         .await;
     let running = scene.run();
     scene.available("a", 1).await;
@@ -42,7 +46,7 @@ pub async fn scale<W: World>(scene: &Scene<W>) {
     assert_eq!(deployment.labels()["team"], "shop");
     scene.available("a", 3).await;
 
-    // Somebody scales the Deployment: the Foo wins.
+    // The Foo wins over a user who scales the Deployment.
     let five = json!({"spec": {"replicas": 5}});
     scene.patch::<Deployment>("web", five).await;
     scene.deployment_with("web", 3).await;
@@ -50,11 +54,13 @@ pub async fn scale<W: World>(scene: &Scene<W>) {
     running.stop().await;
 }
 
-/// A Foo that names no number leaves it to others.
+/// A Foo without replicas leaves the number to others.
 pub async fn no_replicas<W: World>(scene: &Scene<W>) {
-    scene.apply("a", json!({"deploymentName": "web"})).await;
+    scene
+        .create_foo("a", json!({"deploymentName": "web"}))
+        .await;
     let running = scene.run();
-    scene.deployment_with("web", 1).await; // The server's default.
+    scene.deployment_with("web", 1).await; // Defaulted by the API server.
     scene.available("a", 1).await;
     let four = json!({"spec": {"replicas": 4}});
     scene.patch::<Deployment>("web", four).await;
@@ -62,18 +68,18 @@ pub async fn no_replicas<W: World>(scene: &Scene<W>) {
     running.stop().await;
 }
 
-/// A Foo that names no Deployment is told so, once.
+/// A Foo without a Deployment name gets a condition and one warning.
 pub async fn missing_name<W: World>(scene: &Scene<W>) {
-    scene.apply("a", json!({"replicas": 1})).await;
+    scene.create_foo("a", json!({"replicas": 1})).await;
     let running = scene.run();
-    let told =
+    let warning =
         "Warning MissingDeploymentName: spec.deploymentName must name the Deployment to keep";
-    scene.told("a", &[told]).await;
-    scene.rests().await;
-    scene.told("a", &[told]).await;
-    assert_eq!(scene.gate.event_writes(), 1, "told once");
+    scene.has_events("a", &[warning]).await;
+    scene.goes_idle().await;
+    scene.has_events("a", &[warning]).await;
+    assert_eq!(scene.gate.event_writes(), 1, "one warning");
     let foo = scene.api::<Foo>().get("a").await.unwrap();
-    scene.is_ready_because(&foo.status.expect("reported"), "MissingDeploymentName");
+    scene.assert_ready_reason(&foo.status.expect("a status"), "MissingDeploymentName");
     scene
         .patch::<Foo>("a", json!({"spec": {"deploymentName": "web"}}))
         .await;
@@ -81,28 +87,28 @@ pub async fn missing_name<W: World>(scene: &Scene<W>) {
     running.stop().await;
 }
 
-/// A Deployment of somebody else is left alone until it goes.
+/// A Deployment that the Foo does not control is left alone. Once it is gone, the Foo gets its own.
 pub async fn foreign_deployment<W: World>(scene: &Scene<W>) {
-    scene.make_deployment("web").await;
-    let before = scene.deployment("web").await.expect("there");
+    scene.create_deployment("web").await;
+    let before = scene.deployment("web").await.expect("a Deployment");
     scene
-        .apply("a", json!({"deploymentName": "web", "replicas": 2}))
+        .create_foo("a", json!({"deploymentName": "web", "replicas": 2}))
         .await;
     let running = scene.run();
-    let told =
+    let warning =
         r#"Warning ErrResourceExists: Resource "web" already exists and is not managed by Foo"#;
-    scene.told("a", &[told]).await;
-    scene.rests().await;
-    let after = scene.deployment("web").await.expect("there");
+    scene.has_events("a", &[warning]).await;
+    scene.goes_idle().await;
+    let after = scene.deployment("web").await.expect("a Deployment");
     assert_eq!(before.spec, after.spec);
-    scene.told("a", &[told]).await;
+    scene.has_events("a", &[warning]).await;
     assert_eq!(
         scene.gate.event_writes(),
         1,
-        "told once, however often it is retried"
+        "retries do not repeat the warning"
     );
     let foo = scene.api::<Foo>().get("a").await.unwrap();
-    scene.is_ready_because(&foo.status.expect("reported"), "ErrResourceExists");
+    scene.assert_ready_reason(&foo.status.expect("a status"), "ErrResourceExists");
 
     scene.delete::<Deployment>("web").await;
     let deployment = scene.deployment_with("web", 2).await;
@@ -110,14 +116,14 @@ pub async fn foreign_deployment<W: World>(scene: &Scene<W>) {
     running.stop().await;
 }
 
-/// A deleted Deployment comes back.
+/// A deleted Deployment is created again.
 pub async fn deleted_deployment<W: World>(scene: &Scene<W>) {
     scene
-        .apply("a", json!({"deploymentName": "web", "replicas": 1}))
+        .create_foo("a", json!({"deploymentName": "web", "replicas": 1}))
         .await;
     let running = scene.run();
     scene.available("a", 1).await;
-    let first = scene.deployment("web").await.expect("made").uid();
+    let first = scene.deployment("web").await.expect("a Deployment").uid();
     scene.delete::<Deployment>("web").await;
     scene
         .eventually("another Deployment", async || {
@@ -129,10 +135,10 @@ pub async fn deleted_deployment<W: World>(scene: &Scene<W>) {
     running.stop().await;
 }
 
-/// When a Foo is deleted, all that was made for it goes, by garbage collection.
+/// Garbage collection deletes Deployment and Pods of a deleted Foo.
 pub async fn deleted_foo<W: World>(scene: &Scene<W>) {
     scene
-        .apply("a", json!({"deploymentName": "web", "replicas": 1}))
+        .create_foo("a", json!({"deploymentName": "web", "replicas": 1}))
         .await;
     let running = scene.run();
     scene.available("a", 1).await;
@@ -147,10 +153,10 @@ pub async fn deleted_foo<W: World>(scene: &Scene<W>) {
     running.stop().await;
 }
 
-/// A Foo keeps exactly the Deployment it names.
+/// A Foo that names another Deployment gets that one and loses the former.
 pub async fn renamed_deployment<W: World>(scene: &Scene<W>) {
     scene
-        .apply("a", json!({"deploymentName": "blue", "replicas": 1}))
+        .create_foo("a", json!({"deploymentName": "blue", "replicas": 1}))
         .await;
     let running = scene.run();
     scene.available("a", 1).await;
@@ -165,41 +171,44 @@ pub async fn renamed_deployment<W: World>(scene: &Scene<W>) {
     running.stop().await;
 }
 
-/// What happened while the controller was down is made good.
+/// Changes made while the controller is down are caught up.
 pub async fn controller_down<W: World>(scene: &Scene<W>) {
-    for name in ["scaled", "robbed"] {
+    for name in ["scaled", "deleted"] {
         let spec = json!({"deploymentName": name, "replicas": 1});
-        scene.apply(name, spec).await;
+        scene.create_foo(name, spec).await;
     }
     let running = scene.run();
     scene.available("scaled", 1).await;
-    scene.available("robbed", 1).await;
+    scene.available("deleted", 1).await;
     running.stop().await;
 
     let four = json!({"spec": {"replicas": 4}});
     scene.patch::<Foo>("scaled", four).await;
-    scene.delete::<Deployment>("robbed").await;
+    scene.delete::<Deployment>("deleted").await;
     scene
-        .apply("new", json!({"deploymentName": "new", "replicas": 2}))
+        .create_foo("new", json!({"deploymentName": "new", "replicas": 2}))
         .await;
-    scene.rest().await;
-    assert!(scene.deployment("new").await.is_none(), "nobody works");
+    scene.wait().await;
+    assert!(
+        scene.deployment("new").await.is_none(),
+        "no controller is running"
+    );
 
     let running = scene.run();
-    for (name, replicas) in [("scaled", 4), ("robbed", 1), ("new", 2)] {
+    for (name, replicas) in [("scaled", 4), ("deleted", 1), ("new", 2)] {
         scene.deployment_with(name, replicas).await;
         scene.available(name, replicas).await;
     }
     running.stop().await;
 }
 
-/// Conflicts on every write, and internal errors on every tenth call, only delay.
+/// Conflicts on every write and internal errors on every tenth request only cause delays.
 pub async fn faults<W: World>(scene: &Scene<W>) {
     const NAMES: [&str; 4] = ["one", "two", "three", "four"];
-    scene.gate.fail();
+    scene.gate.inject_faults();
     for name in NAMES {
         let spec = json!({"deploymentName": name, "replicas": 1});
-        scene.apply(name, spec).await;
+        scene.create_foo(name, spec).await;
     }
     let running = scene.run();
     for name in NAMES {
@@ -212,17 +221,17 @@ pub async fn faults<W: World>(scene: &Scene<W>) {
     for name in NAMES {
         scene.available(name, 2).await;
     }
-    let (conflicts, errors) = scene.gate.failed();
-    // A creation, a scaling and a status of each, at the least.
+    let (conflicts, errors) = scene.gate.faults();
+    // At least one creation, one patch and one status write per Foo.
     assert!(conflicts >= 3 * NAMES.len(), "{conflicts} conflicts");
     assert!(errors >= 2, "{errors} errors");
     running.stop().await;
 }
 
-/// Two controllers at once do no harm: they end in the same state, and rest.
+/// Two controllers on the same Foo converge and go idle.
 pub async fn two_controllers<W: World>(scene: &Scene<W>) {
     scene
-        .apply("a", json!({"deploymentName": "web", "replicas": 2}))
+        .create_foo("a", json!({"deploymentName": "web", "replicas": 2}))
         .await;
     let (one, two) = (scene.run(), scene.run());
     scene.available("a", 2).await;
@@ -230,17 +239,17 @@ pub async fn two_controllers<W: World>(scene: &Scene<W>) {
         .patch::<Foo>("a", json!({"spec": {"replicas": 3}}))
         .await;
     scene.available("a", 3).await;
-    scene.rests().await;
+    scene.goes_idle().await;
     assert_eq!(scene.list::<Deployment>().await.len(), 1);
     scene.available("a", 3).await;
     one.stop().await;
     two.stop().await;
 }
 
-/// The API server goes away and comes back: the controller goes on where it was.
+/// The controller continues after an API server restart.
 pub async fn api_server_restarted<W: World>(scene: &Scene<W>) {
     scene
-        .apply("a", json!({"deploymentName": "web", "replicas": 1}))
+        .create_foo("a", json!({"deploymentName": "web", "replicas": 1}))
         .await;
     let running = scene.run();
     scene.available("a", 1).await;

@@ -1,39 +1,34 @@
-//! A world with the Foo CRD, controllers to run on it, and words to speak about it.
+//! The vocabulary of the scenarios: actions of a user, and conditions to wait for.
 
-use std::{fmt::Debug, time::Duration};
+use std::fmt::Debug;
 
-use futures::future::BoxFuture;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{apps::v1::Deployment, core::v1::Event},
 };
 use kube::{
-    Api, Client, Resource,
+    Api, Resource,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use pintle::{clock::Clock, events::EventBroadcaster, informer::InformerFactory, queue::WorkQueue};
+use pintle::informer::InformerFactory;
 use sample_controller::{
-    controller::{Controller, NAME},
     foo::{Foo, FooStatus},
     install,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Gate, World};
+use crate::{Gate, Running, Setup, Start, World, sample_controller};
 
-/// A kind that lives in a namespace and is known to the compiler.
-pub trait Thing:
+/// A statically typed, namespaced kind.
+pub trait Namespaced:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned
 {
 }
 
-impl<K> Thing for K where
+impl<K> Namespaced for K where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
         + Debug
@@ -41,66 +36,24 @@ impl<K> Thing for K where
 {
 }
 
-/// Where a scenario plays.
-#[derive(Debug)]
+/// A world with the Foo CRD and a controller to run on it.
 pub struct Scene<W> {
     /// The cluster.
     pub world: W,
-    /// What the controllers' requests go through.
+    /// Records, and can fail, the requests of controllers.
     pub gate: Gate,
     start: Start,
 }
 
-/// Runs a controller until the token is cancelled.
-pub type Start = fn(Client, InformerFactory, Clock, CancellationToken) -> BoxFuture<'static, ()>;
-
-/// Runs the sample controller.
-fn sample(
-    client: Client,
-    informers: InformerFactory,
-    clock: Clock,
-    shutdown: CancellationToken,
-) -> BoxFuture<'static, ()> {
-    let run = async move {
-        let events = EventBroadcaster::builder().clock(clock.clone()).build();
-        let _sink = events.start_recording(client.clone());
-        let queue = WorkQueue::new("Foos");
-        let recorder = events.recorder(NAME);
-        let controller = Controller::new(client, &informers, recorder, queue, clock).unwrap();
-        informers.start(&shutdown);
-        controller.run(2, &shutdown).await.unwrap();
-        informers.shutdown().await;
-        assert_eq!(events.shutdown(Duration::from_secs(5)).await.left, 0);
-    };
-    Box::pin(run)
-}
-
-/// A controller at work.
-#[derive(Debug)]
-pub struct Running {
-    /// Its caches.
-    pub informers: InformerFactory,
-    shutdown: CancellationToken,
-    task: JoinHandle<()>,
-}
-
-impl Running {
-    /// Stops it, and waits until it has.
-    pub async fn stop(self) {
-        self.shutdown.cancel();
-        self.task.await.unwrap();
-    }
-}
-
 impl<W: World> Scene<W> {
-    /// Plays with the sample controller; see [`with`](Self::with).
+    /// Creates a scene that runs `sample-controller`.
     pub async fn new(world: W) -> Self {
-        Self::with(world, sample).await
+        Self::with_controller(world, sample_controller).await
     }
 
-    /// Plays with the controller that `start` runs. Installs the Foo CRD if it is missing, and waits
-    /// until Foos are served.
-    pub async fn with(world: W, start: Start) -> Self {
+    /// Creates a scene that runs another controller for Foos. Installs the CRD if it is missing and
+    /// waits until it is served.
+    pub async fn with_controller(world: W, start: Start) -> Self {
         install::crd(&world.client()).await.unwrap();
         let scene = Self {
             world,
@@ -115,68 +68,72 @@ impl<W: World> Scene<W> {
         scene
     }
 
-    /// Runs a controller until it is stopped.
+    /// Starts a controller.
     pub fn run(&self) -> Running {
         let client = self.gate.client(self.world.controller_client());
         let informers = InformerFactory::new(client.clone())
             .resync(self.world.pace().resync)
             .namespace(self.world.namespace());
-        let (shutdown, clock) = (CancellationToken::new(), self.world.clock());
-        let running = (self.start)(client, informers.clone(), clock, shutdown.clone());
-        let task = tokio::spawn(running);
-        Running {
+        let setup = Setup {
+            client,
             informers,
-            shutdown,
-            task,
-        }
+            clock: self.world.clock(),
+            shutdown: CancellationToken::new(),
+        };
+        Running::new(self.start, setup)
     }
 
-    /// Asks again and again until there is an answer, and returns it.
-    pub async fn eventually<T>(&self, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    /// Polls until `poll` returns a value.
+    ///
+    /// # Panics
+    ///
+    /// Panics with "timed out waiting for `what`" after the timeout of the world.
+    pub async fn eventually<T>(&self, what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
         let pace = self.world.pace();
-        let deadline = Instant::now() + pace.patience;
+        let deadline = Instant::now() + pace.timeout;
         loop {
             self.world.run_pods().await;
-            if let Some(answer) = ask().await {
-                return answer;
+            if let Some(value) = poll().await {
+                return value;
             }
-            assert!(
-                Instant::now() < deadline,
-                "waited {:?} for {what}",
-                pace.patience
-            );
+            assert!(Instant::now() < deadline, "timed out waiting for {what}");
             sleep(pace.tick).await;
         }
     }
 
-    /// Lets time pass: several resyncs.
-    pub async fn rest(&self) {
-        sleep(self.world.pace().rest).await;
+    /// Lets several resync periods pass.
+    pub async fn wait(&self) {
+        sleep(self.world.pace().idle).await;
     }
 
-    /// Sees that controllers write nothing while nothing changes.
-    pub async fn rests(&self) {
-        self.rest().await;
+    /// Lets several resync periods pass, and then asserts that controllers write nothing during
+    /// several more.
+    pub async fn goes_idle(&self) {
+        self.wait().await;
         let before = self.gate.writes();
-        self.rest().await;
-        assert_eq!(self.gate.writes(), before, "nothing changed");
+        self.wait().await;
+        assert_eq!(
+            self.gate.writes(),
+            before,
+            "writes although nothing changed"
+        );
     }
 
-    /// Objects of a kind, where everything happens.
-    pub fn api<K: Thing>(&self) -> Api<K> {
+    /// Returns the API of a kind in the namespace of the world.
+    pub fn api<K: Namespaced>(&self) -> Api<K> {
         Api::namespaced(self.world.client(), &self.world.namespace())
     }
 
-    /// A user makes a Foo.
-    pub async fn apply(&self, name: &str, spec: Value) {
+    /// Creates a Foo.
+    pub async fn create_foo(&self, name: &str, spec: Value) {
         let foo = json!({"metadata": {"name": name}, "spec": spec});
         let foo = serde_json::from_value(foo).unwrap();
         let foos = self.api::<Foo>();
         foos.create(&PostParams::default(), &foo).await.unwrap();
     }
 
-    /// A Deployment that no Foo asked for.
-    pub async fn make_deployment(&self, name: &str) {
+    /// Creates a Deployment that no Foo controls.
+    pub async fn create_deployment(&self, name: &str) {
         let labels = json!({"app": "other"});
         let deployment = json!({
             "metadata": {"name": name},
@@ -196,8 +153,8 @@ impl<W: World> Scene<W> {
             .unwrap();
     }
 
-    /// A user changes something.
-    pub async fn patch<K: Thing>(&self, name: &str, patch: Value) {
+    /// Patches an object.
+    pub async fn patch<K: Namespaced>(&self, name: &str, patch: Value) {
         let patch = Patch::Merge(patch);
         let api = self.api::<K>();
         api.patch(name, &PatchParams::default(), &patch)
@@ -205,63 +162,65 @@ impl<W: World> Scene<W> {
             .unwrap();
     }
 
-    /// A user deletes something, and it is gone or going.
-    pub async fn delete<K: Thing>(&self, name: &str) {
+    /// Deletes an object in the background.
+    pub async fn delete<K: Namespaced>(&self, name: &str) {
         let api = self.api::<K>();
         api.delete(name, &DeleteParams::background()).await.unwrap();
     }
 
-    /// Everything of a kind.
-    pub async fn list<K: Thing>(&self) -> Vec<K> {
+    /// Lists the objects of a kind.
+    pub async fn list<K: Namespaced>(&self) -> Vec<K> {
         let list = self.api().list(&ListParams::default()).await;
         list.unwrap().items
     }
 
-    /// The Deployment of this name, if there is one.
+    /// Returns a Deployment if it exists.
     pub async fn deployment(&self, name: &str) -> Option<Deployment> {
         self.api().get_opt(name).await.unwrap()
     }
 
-    /// Waits until the Deployment is there and wants so many replicas.
+    /// Waits until a Deployment exists and asks for `replicas`.
     pub async fn deployment_with(&self, name: &str, replicas: i32) -> Deployment {
         self.eventually(&format!("{replicas} replicas of {name}"), async || {
             let deployment = self.deployment(name).await?;
-            let has = deployment.spec.as_ref()?.replicas?;
-            (has == replicas).then_some(deployment)
+            let current = deployment.spec.as_ref()?.replicas?;
+            (current == replicas).then_some(deployment)
         })
         .await
     }
 
-    /// Waits until the Foo's status says what is wanted.
+    /// Waits until the status of a Foo matches `predicate`.
     pub async fn status(
         &self,
         name: &str,
         what: &str,
-        says: impl Fn(&FooStatus) -> bool,
+        predicate: impl Fn(&FooStatus) -> bool,
     ) -> FooStatus {
         let foos = self.api::<Foo>();
         self.eventually(&format!("Foo {name} to be {what}"), async || {
-            foos.get(name).await.unwrap().status.filter(&says)
+            foos.get(name).await.unwrap().status.filter(&predicate)
         })
         .await
     }
 
-    /// Waits until so many replicas are available, and the Foo says so.
+    /// Waits until the status of a Foo shows `replicas` available and, if the CRD stores conditions,
+    /// `Ready`.
     pub async fn available(&self, name: &str, replicas: i32) -> FooStatus {
-        let what = format!("available {replicas} times");
+        let what = format!("available with {replicas} replicas");
         self.status(name, &what, |status| {
             let mut conditions = status.conditions.iter();
-            let ready = conditions.any(|known| known.type_ == "Ready" && known.status == "True");
+            let ready = conditions.any(|it| it.type_ == "Ready" && it.status == "True");
             status.available_replicas == replicas && (ready || !self.world.keeps_conditions())
         })
         .await
     }
 
-    /// The one condition is `Ready`, or not, with this reason; none where the definition drops it.
-    pub fn is_ready_because(&self, status: &FooStatus, reason: &str) {
+    /// Asserts that `Ready` is the only condition and has this reason, or that there are no
+    /// conditions if the CRD prunes them.
+    pub fn assert_ready_reason(&self, status: &FooStatus, reason: &str) {
         let conditions = status.conditions.iter();
         let found: Vec<_> = conditions
-            .map(|known| (known.type_.as_str(), known.reason.as_str()))
+            .map(|it| (it.type_.as_str(), it.reason.as_str()))
             .collect();
         if self.world.keeps_conditions() {
             assert_eq!(found, [("Ready", reason)]);
@@ -270,17 +229,17 @@ impl<W: World> Scene<W> {
         }
     }
 
-    /// Waits until the events about a Foo are these, as `kubectl describe` shows them.
-    pub async fn told(&self, foo: &str, expected: &[&str]) {
+    /// Waits until the events of a Foo are exactly these, as `kubectl describe` shows them.
+    pub async fn has_events(&self, foo: &str, expected: &[&str]) {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let what = format!("the events {expected:?} of Foo {foo}");
         self.eventually(&what, async || {
             let events = self.list::<Event>().await;
-            let about = events.iter().filter(|event| {
+            let regarding = events.iter().filter(|event| {
                 event.involved_object.kind.as_deref() == Some("Foo")
                     && event.involved_object.name.as_deref() == Some(foo)
             });
-            let mut lines: Vec<_> = about
+            let mut lines: Vec<_> = regarding
                 .map(|event| {
                     let (kind, reason) = (text(&event.type_), text(&event.reason));
                     format!("{kind} {reason}: {}", text(&event.message))

@@ -1,4 +1,4 @@
-//! The Dockerfile against the workspace it builds.
+//! Checks the Dockerfile against the workspace it builds.
 
 use std::{os::unix::fs::symlink, path::Path, process::Command};
 
@@ -12,7 +12,7 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(root().join(file)).expect(file)
 }
 
-/// The instructions of the Dockerfile: word, and what follows.
+/// Parses the Dockerfile into instructions and their arguments.
 fn instructions() -> Vec<(String, String)> {
     let text = read("Dockerfile").replace("\\\n", " ");
     let lines = text.lines().map(str::trim);
@@ -31,7 +31,7 @@ fn value<'a>(text: &'a str, name: &str) -> &'a str {
         .trim_matches('"')
 }
 
-/// What is copied out of the repository.
+/// Returns the files and folders copied from the repository.
 fn copied(instructions: &[(String, String)]) -> Vec<&str> {
     let copies = instructions.iter().filter(|(word, _)| word == "COPY");
     let copies = copies.filter(|(_, what)| !what.starts_with("--from"));
@@ -44,19 +44,19 @@ fn copied(instructions: &[(String, String)]) -> Vec<&str> {
 }
 
 #[test]
-fn the_image_is_built_from_what_is_there() {
+fn dockerfile_copies_every_workspace_member() {
     let instructions = instructions();
     let manifest = read("Cargo.toml");
     let toolchain = format!("rust:{}-alpine AS build", value(&manifest, "rust-version"));
     assert_eq!(instructions[0], ("FROM".into(), toolchain));
     let copied = copied(&instructions);
-    let sent = read(".dockerignore");
+    let ignored = read(".dockerignore");
     for source in &copied {
-        assert!(root().join(source).exists(), "{source} is not there");
-        let is_sent = sent.lines().any(|line| line == format!("!{source}"));
-        assert!(is_sent, "{source} is not sent to Docker");
+        assert!(root().join(source).exists(), "{source} does not exist");
+        let is_included = ignored.lines().any(|line| line == format!("!{source}"));
+        assert!(is_included, "{source} is excluded by .dockerignore");
     }
-    // Cargo wants every member of the workspace to be there, and the exact versions.
+    // Cargo needs every workspace member and the lock file.
     let members = value(&manifest, "members");
     for member in members.trim_matches(['[', ']']).split(',') {
         let folder = member.trim().trim_matches('"').trim_end_matches("/*");
@@ -66,10 +66,10 @@ fn the_image_is_built_from_what_is_there() {
     assert!(copied.contains(&"Cargo.toml") && copied.contains(&"Cargo.lock"));
 }
 
-/// No image is built in a test: that takes an engine and a network. But of what is copied, cargo
-/// makes the same plan as here, from the same versions.
+/// Building the image takes a container engine and a network. This checks instead that cargo can
+/// resolve the build from the copied files alone.
 #[test]
-fn cargo_can_build_what_is_copied() {
+fn cargo_resolves_the_build_from_the_copied_files() {
     let instructions = instructions();
     let folder = tempfile::tempdir().unwrap();
     for source in copied(&instructions) {
@@ -78,7 +78,7 @@ fn cargo_can_build_what_is_copied() {
     let mut builds = instructions
         .iter()
         .filter_map(|(_, what)| what.strip_prefix("cargo build --release --locked "));
-    let what = builds.next().expect("it builds exact versions");
+    let what = builds.next().expect("a locked release build");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
     let planned = Command::new(cargo)
         .current_dir(folder.path())
@@ -86,11 +86,11 @@ fn cargo_can_build_what_is_copied() {
         .args(what.split_whitespace())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&planned.stderr);
-    assert!(planned.status.success(), "{said}");
+    let errors = String::from_utf8_lossy(&planned.stderr);
+    assert!(planned.status.success(), "{errors}");
     let plan = String::from_utf8_lossy(&planned.stdout);
     assert!(plan.starts_with("sample-controller v"), "{plan}");
-    // Nothing but what Rust's own image for Alpine brings: a C compiler for ring. And no cluster.
+    // The Alpine image of Rust has only a C compiler, for ring. The embedded cluster is left out.
     for left_out in [
         "openssl-sys",
         "aws-lc-sys",
@@ -102,21 +102,21 @@ fn cargo_can_build_what_is_copied() {
 }
 
 #[test]
-fn the_image_runs_the_program_and_not_as_root() {
+fn image_runs_the_program_as_nonroot() {
     let instructions = instructions();
     let last = instructions.iter().rposition(|(word, _)| word == "FROM");
     let stage = &instructions[last.unwrap()..];
     assert!(stage[0].1.contains("static") && stage[0].1.ends_with(":nonroot"));
-    let the = |wanted: &str| {
-        let found = stage.iter().find(|(word, _)| word == wanted);
-        found.expect(wanted).1.as_str()
+    let argument = |instruction: &str| {
+        let found = stage.iter().find(|(word, _)| word == instruction);
+        found.expect(instruction).1.as_str()
     };
     let (program, user) = (manifests::PROGRAM, manifests::USER);
     assert_eq!(
-        the("COPY"),
+        argument("COPY"),
         format!("--from=build /src/target/release{program} {program}")
     );
-    assert_eq!(the("USER"), format!("{user}:{user}"));
-    assert_eq!(the("EXPOSE"), manifests::PORT.to_string());
-    assert_eq!(the("ENTRYPOINT"), format!("[{program:?}]"));
+    assert_eq!(argument("USER"), format!("{user}:{user}"));
+    assert_eq!(argument("EXPOSE"), manifests::PORT.to_string());
+    assert_eq!(argument("ENTRYPOINT"), format!("[{program:?}]"));
 }

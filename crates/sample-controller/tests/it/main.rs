@@ -1,4 +1,4 @@
-//! The sample controller from outside: what its users see, what it is allowed to do, how it is run.
+//! Tests of the sample controller: its behaviour, its permissions, its program and its image.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +10,7 @@
 mod failures;
 mod image;
 mod manifests;
-mod newcomer;
+mod misconfiguration;
 mod program;
 mod scenarios;
 mod status;

@@ -1,4 +1,4 @@
-//! What `sample-controller manifests` prints: it applies, and allows what is needed, no more.
+//! The output of `sample-controller manifests`: it applies, and grants exactly what is needed.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use sample_controller::manifests::{self, Placement};
 use sample_scenarios::{Crd, InProcess, Right, Scene, scenarios};
 use serde_json::Value;
 
-/// What controllers ask for in the scenarios, with this definition of Foo, of a server that streams
-/// lists and of one that does not.
-async fn needed(crd: Crd) -> BTreeSet<Right> {
+/// Collects the rights that controllers need in the scenarios, on servers with and without
+/// streaming lists.
+async fn needed() -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     macro_rules! play {
         ($($scenario:ident),*) => {$(
-            let scene = Scene::new(InProcess::new(crd).await).await;
+            let scene = Scene::new(InProcess::new(Crd::Own).await).await;
             scenarios::$scenario(&scene).await;
             rights.extend(scene.gate.rights());
         )*};
@@ -31,11 +31,11 @@ async fn needed(crd: Crd) -> BTreeSet<Right> {
         controller_down,
         missing_name
     );
-    let older = Scene::new(InProcess::new(crd).await).await;
+    let older = Scene::new(InProcess::new(Crd::Own).await).await;
     older.gate.refuse_streaming_lists();
     scenarios::create(&older).await;
     rights.extend(older.gate.rights());
-    // No request: what OwnerReferencesPermissionEnforcement asks of whoever blocks a deletion.
+    // Not a request: OwnerReferencesPermissionEnforcement requires it for `blockOwnerDeletion`.
     rights.insert(Right {
         group: "samplecontroller.k8s.io".into(),
         resource: "foos/finalizers".into(),
@@ -61,36 +61,33 @@ fn allowed(role: ClusterRole) -> BTreeSet<Right> {
 }
 
 fn compare(needed: &BTreeSet<Right>, allowed: &BTreeSet<Right>) {
-    let words = |rights: Vec<&Right>| rights.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let missing = words(needed.difference(allowed).collect());
-    let superfluous = words(allowed.difference(needed).collect());
+    let names = |rights: Vec<&Right>| rights.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let missing = names(needed.difference(allowed).collect());
+    let superfluous = names(allowed.difference(needed).collect());
     assert!(missing.is_empty(), "the role lacks {missing:?}");
-    assert!(superfluous.is_empty(), "nobody needs {superfluous:?}");
+    assert!(
+        superfluous.is_empty(),
+        "the role need not allow {superfluous:?}"
+    );
 }
 
 /// Proves sample/least-privilege.
 #[tokio::test(start_paused = true)]
-async fn the_role_allows_exactly_what_the_controller_does() {
-    compare(&needed(Crd::Today).await, &allowed(manifests::role(false)));
+async fn role_allows_exactly_what_the_controller_does() {
+    compare(&needed().await, &allowed(manifests::role()));
 }
 
-/// Proves sample/least-privilege.
-#[tokio::test(start_paused = true)]
-async fn the_role_for_the_classic_definition_does_too() {
-    compare(&needed(Crd::Classic).await, &allowed(manifests::role(true)));
-}
-
-/// Creates `object` as `kubectl create --validate=strict` does.
+/// Creates `object` like `kubectl create --validate=strict`.
 async fn create(client: &Client, object: &Value) -> Value {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let version = text(&object["apiVersion"]);
     let root = if version.contains('/') { "apis" } else { "api" };
     let namespace = object["metadata"]["namespace"].as_str();
-    let place = namespace.map(|namespace| format!("namespaces/{namespace}/"));
+    let scope = namespace.map(|namespace| format!("namespaces/{namespace}/"));
     let resource = format!("{}s", text(&object["kind"]).to_lowercase());
     let path = format!(
         "/{root}/{version}/{}{resource}?fieldValidation=Strict",
-        place.unwrap_or_default()
+        scope.unwrap_or_default()
     );
     let request = Request::post(path).header("content-type", "application/json");
     let request = request.body(object.to_string().into_bytes()).unwrap();
@@ -99,7 +96,7 @@ async fn create(client: &Client, object: &Value) -> Value {
 
 /// Proves sample/least-privilege.
 #[tokio::test]
-async fn what_is_printed_applies_under_strict_validation() {
+async fn manifests_apply_under_strict_validation() {
     let placement = Placement {
         namespace: "shop".into(),
         ..Placement::default()

@@ -1,4 +1,4 @@
-//! The program itself, as people run it: a process, its output, its probes, its signals.
+//! The program as a process: its output, probes, signals and exit codes.
 
 use std::{
     net::SocketAddr,
@@ -24,8 +24,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How long a process may take for one step. Generous: machines are busy.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// How long a process may take for one step, on a loaded machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(crate) struct Program {
     pub(crate) process: Child,
@@ -50,11 +50,11 @@ impl Program {
     }
 
     async fn line(&mut self) -> String {
-        let line = timeout(PATIENCE, self.out.next_line()).await;
-        line.expect("a line in time").unwrap().expect("a line")
+        let line = timeout(TIMEOUT, self.out.next_line()).await;
+        line.expect("timed out").unwrap().expect("end of output")
     }
 
-    /// Everything said up to the line that begins like this.
+    /// Reads up to and including the line that starts with `beginning`.
     async fn until(&mut self, beginning: &str) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
@@ -65,7 +65,7 @@ impl Program {
         }
     }
 
-    /// Where the probes are, once the program has said so.
+    /// Waits for the program to print the address of its probes.
     async fn probes(&mut self) -> SocketAddr {
         let beginning = "Probes and metrics on http://";
         let lines = self.until(beginning).await;
@@ -77,7 +77,7 @@ impl Program {
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
-    /// How it ended, and what it logged.
+    /// Waits for the program to exit. Returns its status and its log.
     async fn end(mut self) -> (ExitStatus, String) {
         let mut log = String::new();
         let mut err = self.process.stderr.take().unwrap();
@@ -85,7 +85,7 @@ impl Program {
             err.read_to_string(&mut log).await.unwrap();
             self.process.wait().await.unwrap()
         };
-        let status = timeout(PATIENCE, ended).await.expect("an end in time");
+        let status = timeout(TIMEOUT, ended).await.expect("timed out");
         (status, log)
     }
 }
@@ -100,35 +100,35 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     (status, answer)
 }
 
-/// Asks until the program's readiness is as expected.
-async fn until_ready(address: SocketAddr, is: impl Fn(u16, &str) -> bool) {
+/// Polls `/readyz` until status and body match `predicate`.
+async fn until_readyz(address: SocketAddr, predicate: impl Fn(u16, &str) -> bool) {
     let ready = async {
         loop {
             let (status, text) = get(address, "/readyz").await;
-            if is(status, &text) {
+            if predicate(status, &text) {
                 return;
             }
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, ready).await.expect("the answer in time");
+    timeout(TIMEOUT, ready).await.expect("timed out");
 }
 
 /// Proves sample/exit-codes, sample/log-span, sample/narration, probes/metrics.
 #[tokio::test]
-async fn without_a_cluster_it_brings_one_and_shows_the_loop() {
+async fn without_a_cluster_it_starts_one_and_narrates() {
     let mut program = Program::start(&["--bind", "127.0.0.1:0", "-v", "--log-json"]);
-    let intro = program.until("an embedded one listens on").await;
+    let intro = program.until("Embedded cluster listening on").await;
     assert!(intro[1].contains("https://127.0.0.1:"), "{intro:?}");
     let probes = program.probes().await;
-    let story = program.until("Ctrl-C stops.").await;
-    for line in intro.iter().chain(&story) {
+    let narration = program.until("Press Ctrl-C to stop.").await;
+    for line in intro.iter().chain(&narration) {
         assert!(
             line.chars().count() <= 80,
             "{line:?} is wider than a terminal"
         );
     }
-    let story = story.join("\n");
+    let narration = narration.join("\n");
     for step in [
         "\nFoo/example-foo                    event Synced: Foo synced successfully\n",
         "\nDeployment/example-foo             1 replica, 1 ready, for Foo/example-foo\n",
@@ -140,7 +140,10 @@ async fn without_a_cluster_it_brings_one_and_shows_the_loop() {
         "kubectl edit foo example-foo",
         "kubectl get events",
     ] {
-        assert!(story.contains(step), "{step:?} is missing in\n{story}");
+        assert!(
+            narration.contains(step),
+            "{step:?} is missing in\n{narration}"
+        );
     }
     assert_eq!(get(probes, "/readyz").await.0, 200);
     let (_, metrics) = get(probes, "/metrics").await;
@@ -160,9 +163,9 @@ async fn without_a_cluster_it_brings_one_and_shows_the_loop() {
         .collect();
     let created = lines
         .iter()
-        .find(|line| line["fields"]["message"] == "Created Deployment");
-    let created = created.unwrap_or_else(|| panic!("the creation is logged:\n{log}"));
-    assert_eq!(created["span"]["name"], "sync", "in the span of its sync");
+        .find(|line| line["fields"]["message"] == "created Deployment/example-foo");
+    let created = created.unwrap_or_else(|| panic!("creation not logged:\n{log}"));
+    assert_eq!(created["span"]["name"], "sync", "{log}");
     assert_eq!(created["span"]["foo"], "default/example-foo");
     let last = lines
         .iter()
@@ -172,7 +175,7 @@ async fn without_a_cluster_it_brings_one_and_shows_the_loop() {
 
 /// Proves sample/exit-codes, sample/no-uninvited-install.
 #[tokio::test]
-async fn on_a_cluster_somebody_named_it_installs_nothing_unless_asked() {
+async fn existing_cluster_is_left_alone_without_install_crd() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -199,7 +202,7 @@ async fn on_a_cluster_somebody_named_it_installs_nothing_unless_asked() {
     let expected = format!("Working on {}/ (context ", bound.url());
     assert!(first.starts_with(&expected), "{first}");
     let probes = program.probes().await;
-    until_ready(probes, |status, reasons| {
+    until_readyz(probes, |status, reasons| {
         let foos = "[-]informer foos.samplecontroller.k8s.io at cluster scope failed: ";
         let others = "[+]informer deployments.apps at cluster scope ok";
         let why = reasons.contains(foos) && reasons.contains("404");
@@ -214,7 +217,7 @@ async fn on_a_cluster_somebody_named_it_installs_nothing_unless_asked() {
 
     let mut program = Program::start(&[&flags[..], &["--install-crd"]].concat());
     let probes = program.probes().await;
-    until_ready(probes, |status, _| status == 200).await;
+    until_readyz(probes, |status, _| status == 200).await;
     assert_eq!(installed().await, 1);
     let foos = Api::<Foo>::all(server.client());
     assert!(
@@ -229,10 +232,10 @@ async fn on_a_cluster_somebody_named_it_installs_nothing_unless_asked() {
     bound.shutdown().await;
 }
 
-/// Keeps the answer to every new Deployment until it is released.
+/// Holds the response to each creation of a Deployment until released.
 #[derive(Clone, Default)]
 struct Holding {
-    asked: CancellationToken,
+    requested: CancellationToken,
     released: CancellationToken,
 }
 
@@ -241,12 +244,12 @@ impl Points for Holding {
         if method != Method::POST || !path.ends_with("/deployments") {
             return None;
         }
-        self.asked.cancel();
+        self.requested.cancel();
         Some(Box::pin(self.released.clone().cancelled_owned()))
     }
 }
 
-/// The program after one Ctrl-C, while a sync waits for an answer: it cannot end by itself.
+/// The program after one Ctrl-C, draining a sync that waits for a held response.
 struct Draining {
     program: Program,
     holding: Holding,
@@ -269,21 +272,21 @@ impl Draining {
             "--bind=127.0.0.1:0",
         ]);
         let probes = program.probes().await;
-        until_ready(probes, |status, _| status == 200).await;
+        until_readyz(probes, |status, _| status == 200).await;
 
         let spec = json!({"deploymentName": "web", "replicas": 1});
         let foo = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec}));
         let foos = Api::<Foo>::default_namespaced(server.client());
         let params = PostParams::default();
         foos.create(&params, &foo.unwrap()).await.unwrap();
-        let asked = timeout(PATIENCE, holding.asked.cancelled()).await;
-        asked.expect("the Deployment is asked for");
+        let requested = timeout(TIMEOUT, holding.requested.cancelled()).await;
+        requested.expect("no Deployment was created");
 
         program.signal(Signal::INT);
-        // Only now is it known that the first was heard: two that come at once count as one.
+        // Wait until the signal is handled: two pending signals of a kind are delivered as one.
         let stopping = |status, reason: &str| status == 503 && reason.contains("shutting down");
-        until_ready(probes, stopping).await;
-        assert_eq!(program.process.try_wait().unwrap(), None, "it drains");
+        until_readyz(probes, stopping).await;
+        assert_eq!(program.process.try_wait().unwrap(), None, "exited early");
         Self {
             program,
             holding,
@@ -295,7 +298,7 @@ impl Draining {
 
 /// Proves sample/exit-codes.
 #[tokio::test]
-async fn what_is_being_synced_when_it_is_told_to_stop_is_finished() {
+async fn first_signal_drains_the_current_sync() {
     let draining = Draining::new().await;
     draining.holding.released.cancel();
     let (status, log) = draining.program.end().await;
@@ -307,7 +310,7 @@ async fn what_is_being_synced_when_it_is_told_to_stop_is_finished() {
 
 /// Proves sample/exit-codes.
 #[tokio::test]
-async fn who_is_told_twice_to_stop_stops_at_once() {
+async fn second_signal_exits_immediately() {
     for signal in [Signal::INT, Signal::TERM] {
         let draining = Draining::new().await;
         draining.program.signal(signal);
@@ -315,14 +318,14 @@ async fn who_is_told_twice_to_stop_stops_at_once() {
         assert_eq!(status.code(), Some(1), "{log}");
         let foos = Api::<Foo>::default_namespaced(draining.server.client());
         assert!(foos.get("a").await.unwrap().status.is_none(), "not drained");
-        // Its request is still held, and nobody waits for it.
+        // Dropped, not shut down: a request is still held.
         drop(draining.bound);
     }
 }
 
 /// Proves sample/exit-codes.
 #[tokio::test]
-async fn what_cannot_run_says_why_and_fails() {
+async fn startup_errors_are_printed_and_exit_with_1() {
     for (flags, reason) in [
         (
             &["--kubeconfig", "/nowhere/kubeconfig"][..],

@@ -1,109 +1,104 @@
-//! What a user of the sample sees, on the embedded cluster under virtual time. The scenarios
-//! themselves are those that are played on a real control plane, too.
+//! The shared scenarios on the embedded cluster, under virtual time where no socket is involved.
+//! `tests/real` plays the same scenarios on a real control plane.
 
 use std::time::Duration;
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Event};
+use kube::Client;
 use pintle::limits::RateLimit;
-use sample_scenarios::{Crd, InProcess, OverTcp, Pace, Scene, World, scenarios};
+use sample_scenarios::{Crd, InProcess, OverTcp, Scene, scenarios};
 use serde_json::json;
 use tokio::time::sleep;
 use tower::Layer;
 
 async fn scene() -> Scene<InProcess> {
-    Scene::new(InProcess::new(Crd::Today).await).await
+    Scene::new(InProcess::new(Crd::Own).await).await
 }
 
 /// Proves sample/triggers, sample/gone-foo, sample/status, sample/synced-event.
 /// Proves sample/field-manager, sample/deployment.
 #[tokio::test(start_paused = true)]
-async fn a_foo_becomes_a_deployment_with_status_and_event() {
+async fn foo_gets_deployment_status_and_event() {
     scenarios::create(&scene().await).await;
 }
 
 /// Proves sample/replicas.
 #[tokio::test(start_paused = true)]
-async fn scaling_a_foo_scales_its_deployment_and_leaves_the_labels_of_others() {
+async fn scaling_a_foo_keeps_foreign_labels_of_its_deployment() {
     scenarios::scale(&scene().await).await;
 }
 
 /// Proves sample/replicas.
 #[tokio::test(start_paused = true)]
-async fn a_foo_without_replicas_leaves_the_number_to_others() {
+async fn foo_without_replicas_leaves_the_number_alone() {
     scenarios::no_replicas(&scene().await).await;
 }
 
 /// Proves sample/gone-foo.
 #[tokio::test(start_paused = true)]
-async fn a_foo_that_names_no_deployment_is_told_so_once() {
+async fn missing_deployment_name_is_warned_of_once() {
     scenarios::missing_name(&scene().await).await;
 }
 
 /// Proves sample/foreign-deployment.
 #[tokio::test(start_paused = true)]
-async fn a_deployment_of_somebody_else_is_left_alone_until_it_goes() {
+async fn foreign_deployment_is_left_alone() {
     scenarios::foreign_deployment(&scene().await).await;
 }
 
 /// Proves sample/triggers, sample/deployment.
 #[tokio::test(start_paused = true)]
-async fn a_deleted_deployment_comes_back() {
+async fn deleted_deployment_is_recreated() {
     scenarios::deleted_deployment(&scene().await).await;
 }
 
 /// Proves sample/deployment.
 #[tokio::test(start_paused = true)]
-async fn a_deployment_goes_with_its_foo() {
+async fn deployment_is_deleted_with_its_foo() {
     scenarios::deleted_foo(&scene().await).await;
 }
 
 /// Proves sample/deployment.
 #[tokio::test(start_paused = true)]
-async fn a_foo_keeps_only_the_deployment_it_names() {
+async fn renaming_the_deployment_deletes_the_former_one() {
     scenarios::renamed_deployment(&scene().await).await;
 }
 
 /// Proves sample/triggers.
 #[tokio::test(start_paused = true)]
-async fn what_happened_while_the_controller_was_down_is_made_good() {
+async fn changes_during_downtime_are_caught_up() {
     scenarios::controller_down(&scene().await).await;
 }
 
 /// Proves sample/two-controllers.
 #[tokio::test(start_paused = true)]
-async fn two_controllers_at_once_end_in_the_same_state_and_rest() {
+async fn two_controllers_converge_and_go_idle() {
     scenarios::two_controllers(&scene().await).await;
 }
 
 /// Proves sample/retries.
 #[tokio::test(start_paused = true)]
-async fn failing_and_conflicting_requests_only_delay() {
+async fn conflicts_and_server_errors_only_delay() {
     scenarios::faults(&scene().await).await;
 }
 
 /// Proves sample/retries, sample/apiserver-restart.
 #[tokio::test]
-async fn a_restart_of_the_api_server_is_survived() {
+async fn controller_survives_an_api_server_restart() {
     scenarios::api_server_restarted(&Scene::new(OverTcp::new().await).await).await;
 }
 
 /// Proves sample/status, sample/retries.
 #[tokio::test(start_paused = true)]
-async fn at_rest_nothing_is_written_however_often_it_resyncs() {
-    const HOURS: [(Crd, u64); 4] = [
-        (Crd::Today, 6),
-        (Crd::Classic, 1),
-        (Crd::Original, 1),
-        (Crd::OriginalWithStatus, 1),
-    ];
-    for (crd, hours) in HOURS {
+async fn resyncs_write_nothing_when_idle() {
+    for (crd, hours) in [(Crd::Own, 6), (Crd::Upstream, 1)] {
         let scene = Scene::new(InProcess::new(crd).await).await;
         scene
-            .apply("a", json!({"deploymentName": "web", "replicas": 2}))
+            .create_foo("a", json!({"deploymentName": "web", "replicas": 2}))
             .await;
         let running = scene.run();
         scene.available("a", 2).await;
-        scene.rest().await;
+        scene.wait().await;
         let before = scene.gate.writes();
         sleep(Duration::from_hours(hours)).await;
         assert_eq!(scene.gate.writes(), before, "{crd:?}");
@@ -112,51 +107,26 @@ async fn at_rest_nothing_is_written_however_often_it_resyncs() {
     }
 }
 
-/// A world whose controllers keep to a limit.
-struct Limited(InProcess, RateLimit);
-
-impl World for Limited {
-    fn client(&self) -> kube::Client {
-        self.0.client()
-    }
-
-    fn controller_client(&self) -> kube::Client {
-        kube::Client::new(self.1.layer(self.0.service()), "default")
-    }
-
-    fn namespace(&self) -> String {
-        self.0.namespace()
-    }
-
-    fn pace(&self) -> Pace {
-        self.0.pace()
-    }
-
-    fn clock(&self) -> pintle::clock::Clock {
-        self.0.clock()
-    }
-}
-
 /// Proves limits/lanes.
 #[tokio::test(start_paused = true)]
-async fn events_do_not_wait_behind_reconciles_that_wait_for_the_limit() {
+async fn events_do_not_queue_behind_rate_limited_writes() {
     let limit = RateLimit::new(0.1, 4).unwrap();
-    let scene = Scene::new(Limited(InProcess::new(Crd::Today).await, limit)).await;
+    let world = InProcess::new(Crd::Own).await;
+    let limited = Client::new(limit.layer(world.service()), "default");
+    let scene = Scene::new(world.with_controller_client(limited)).await;
     for number in 0..20 {
         let name = format!("foo-{number}");
         let spec = json!({"deploymentName": name, "replicas": 1});
-        scene.apply(&name, spec).await;
+        scene.create_foo(&name, spec).await;
     }
     let running = scene.run();
-    // Twenty Deployments at one write in ten seconds: this is far from the end.
+    // At one write in ten seconds, twenty Deployments are far from done by now.
     sleep(Duration::from_mins(2)).await;
-    let made = scene.list::<Deployment>().await.len();
-    let told = scene.list::<Event>().await;
-    let told = told
-        .iter()
-        .filter(|event| event.reason.as_deref() == Some("Synced"));
-    assert!((2..20).contains(&made), "{made} Deployments");
-    assert!(told.count() > 0, "what is done is told");
+    let created = scene.list::<Deployment>().await.len();
+    assert!((2..20).contains(&created), "{created} Deployments");
+    let events = scene.list::<Event>().await;
+    let synced = |event: &Event| event.reason.as_deref() == Some("Synced");
+    assert!(events.iter().any(synced), "no event was written");
     for number in 0..20 {
         scene.available(&format!("foo-{number}"), 1).await;
     }

@@ -1,5 +1,5 @@
-//! What a Foo's status says when the server refuses something: a Foo that is gone, a definition
-//! that changes, a Deployment that cannot be.
+//! The status of a Foo when requests fail: a Foo deleted during a sync, a Deployment the server
+//! rejects, a status that cannot be written.
 
 use std::{
     sync::{
@@ -9,69 +9,34 @@ use std::{
     time::Duration,
 };
 
-use http::{Method, Request, Response, StatusCode};
-use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::Event},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{
-    Api, Client,
-    api::{DeleteParams, Patch, PatchParams},
-    client::Body,
-};
-use pintle::{clock::Clock, conditions::find_condition};
+use http::{Method, Request, StatusCode};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Event};
+use kube::{Api, api::DeleteParams, client::Body};
+use pintle::conditions::find_condition;
 use sample_controller::foo::{Foo, FooStatus};
-use sample_scenarios::{Crd, InProcess, Pace, Right, Scene, World};
+use sample_scenarios::{Crd, InProcess, Scene, failure};
 use serde_json::json;
+use tokio::time::sleep;
 
-/// A world in which Foo `a` is deleted just before its status would be written.
-struct Deleting(InProcess);
-
-impl World for Deleting {
-    fn client(&self) -> Client {
-        self.0.client()
-    }
-
-    fn controller_client(&self) -> Client {
-        let inner = self.0.client();
-        let deleting = tower::service_fn(move |request: Request<Body>| {
-            let inner = inner.clone();
-            async move {
-                if request.uri().path().ends_with("/foos/a/status") {
-                    let foos = Api::<Foo>::namespaced(inner.clone(), "default");
-                    let _ = foos.delete("a", &DeleteParams::background()).await;
-                }
-                inner.send(request).await
-            }
-        });
-        Client::new(deleting, "default")
-    }
-
-    fn namespace(&self) -> String {
-        self.0.namespace()
-    }
-
-    fn pace(&self) -> Pace {
-        self.0.pace()
-    }
-
-    fn clock(&self) -> Clock {
-        self.0.clock()
-    }
+fn writes_status_of_a(request: &Request<Body>) -> bool {
+    request.uri().path().ends_with("/foos/a/status")
 }
 
-fn patches_foos(rights: impl IntoIterator<Item = Right>) -> bool {
-    let mut rights = rights.into_iter();
-    rights.any(|right| right.verb == "patch" && right.resource == "foos")
-}
-
-/// Proves sample/status-subresource.
+/// Proves sample/gone-foo.
 #[tokio::test(start_paused = true)]
-async fn foo_deleted_in_mid_sync_leaves_other_statuses_alone() {
-    let scene = Scene::new(Deleting(InProcess::new(Crd::Today).await)).await;
+async fn foo_deleted_during_a_sync_does_not_affect_others() {
+    let world = InProcess::new(Crd::Own).await;
+    let world = world.intercept(|client, request| async move {
+        if writes_status_of_a(&request) {
+            let foos = Api::<Foo>::namespaced(client.clone(), "default");
+            let _ = foos.delete("a", &DeleteParams::background()).await;
+        }
+        client.send(request).await
+    });
+    let scene = Scene::new(world).await;
     let running = scene.run();
     scene
-        .apply("a", json!({"deploymentName": "gone", "replicas": 1}))
+        .create_foo("a", json!({"deploymentName": "gone", "replicas": 1}))
         .await;
     scene
         .eventually("the Foo to be gone", async || {
@@ -80,89 +45,11 @@ async fn foo_deleted_in_mid_sync_leaves_other_statuses_alone() {
         })
         .await;
     scene
-        .apply("b", json!({"deploymentName": "web", "replicas": 1}))
+        .create_foo("b", json!({"deploymentName": "web", "replicas": 1}))
         .await;
     scene.available("b", 1).await;
-    assert!(
-        !patches_foos(scene.gate.rights()),
-        "the role without the classic CRD allows no patch of foos"
-    );
-    scene.rests().await;
+    scene.goes_idle().await;
     running.stop().await;
-}
-
-/// Replaces the definition of Foo.
-async fn redefine(client: &Client, crd: Crd) {
-    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
-    let versions = crd.definition().spec.versions;
-    let patch = Patch::Merge(json!({ "spec": { "versions": versions } }));
-    definitions
-        .patch(
-            "foos.samplecontroller.k8s.io",
-            &PatchParams::default(),
-            &patch,
-        )
-        .await
-        .unwrap();
-}
-
-/// Proves sample/status-subresource.
-#[tokio::test(start_paused = true)]
-async fn status_follows_a_definition_that_changes() {
-    for (before, after) in [
-        (Crd::Classic, Crd::Today),
-        (Crd::Today, Crd::Classic),
-        (Crd::Original, Crd::OriginalWithStatus),
-        (Crd::Original, Crd::Today),
-    ] {
-        let scene = Scene::new(InProcess::new(before).await).await;
-        let running = scene.run();
-        scene
-            .apply("a", json!({"deploymentName": "web", "replicas": 1}))
-            .await;
-        scene.available("a", 1).await;
-        redefine(&scene.world.client(), after).await;
-        scene
-            .patch::<Foo>("a", json!({"spec": {"replicas": 3}}))
-            .await;
-        scene.available("a", 3).await;
-        scene.rests().await;
-        running.stop().await;
-    }
-}
-
-/// Counts the attempts to create a Deployment.
-struct Counting(InProcess, Arc<AtomicUsize>);
-
-impl World for Counting {
-    fn client(&self) -> Client {
-        self.0.client()
-    }
-
-    fn controller_client(&self) -> Client {
-        let (inner, creates) = (self.0.client(), Arc::clone(&self.1));
-        let counting = tower::service_fn(move |request: Request<Body>| {
-            let created = request.uri().path().ends_with("/deployments");
-            if request.method() == Method::POST && created {
-                creates.fetch_add(1, Ordering::Relaxed);
-            }
-            let inner = inner.clone();
-            async move { inner.send(request).await }
-        });
-        Client::new(counting, "default")
-    }
-
-    fn namespace(&self) -> String {
-        self.0.namespace()
-    }
-
-    fn pace(&self) -> Pace {
-        self.0.pace()
-    }
-
-    fn clock(&self) -> Clock {
-        self.0.clock()
-    }
 }
 
 fn is_refused(status: &FooStatus) -> bool {
@@ -172,12 +59,20 @@ fn is_refused(status: &FooStatus) -> bool {
 
 /// Proves sample/refused-deployment.
 #[tokio::test(start_paused = true)]
-async fn refused_deployment_is_reported_and_retried_slowly() {
+async fn refused_deployment_is_reported_once_and_retried() {
     let creates = Arc::new(AtomicUsize::new(0));
-    let world = Counting(InProcess::new(Crd::Today).await, Arc::clone(&creates));
+    let counter = Arc::clone(&creates);
+    let world = InProcess::new(Crd::Own).await;
+    let world = world.intercept(move |client, request| {
+        let is_deployment = request.uri().path().ends_with("/deployments");
+        if request.method() == Method::POST && is_deployment {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        async move { client.send(request).await }
+    });
     let scene = Scene::new(world).await;
     scene
-        .apply("a", json!({"deploymentName": "web", "replicas": 1}))
+        .create_foo("a", json!({"deploymentName": "web", "replicas": 1}))
         .await;
     let running = scene.run();
     scene.available("a", 1).await;
@@ -195,31 +90,32 @@ async fn refused_deployment_is_reported_and_retried_slowly() {
         ready.message
     );
     assert!(!ready.message.contains("Status {"), "{}", ready.message);
-    let warned = format!("Warning DeploymentRefused: {}", ready.message);
+    let warning = format!("Warning DeploymentRefused: {}", ready.message);
     let synced = "Normal Synced: Foo synced successfully";
-    scene.told("a", &[synced, &warned]).await;
+    scene.has_events("a", &[synced, &warning]).await;
+    sleep(Duration::from_mins(10)).await;
     let before = creates.load(Ordering::Relaxed);
 
-    // A resync comes every half minute; few of them ask the same question again.
-    tokio::time::sleep(Duration::from_mins(30)).await;
-    let asked = creates.load(Ordering::Relaxed) - before;
-    assert!(
-        (2..=6).contains(&asked),
-        "asked {asked} times in half an hour"
-    );
-    scene.told("a", &[synced, &warned]).await;
+    // By now the back-off is minutes long, so most retries come from the resync every 30 s.
+    sleep(Duration::from_mins(30)).await;
+    let attempts = creates.load(Ordering::Relaxed) - before;
+    assert!((59..=65).contains(&attempts), "{attempts} in half an hour");
+    scene.has_events("a", &[synced, &warning]).await;
     let events = scene.list::<Event>().await;
     let refused = |event: &&Event| event.reason.as_deref() == Some("DeploymentRefused");
     let event = events.iter().find(refused).unwrap();
-    assert!(event.series.is_none(), "written once: {event:?}");
-    assert!(scene.deployment("web").await.is_some(), "the old one stays");
+    assert!(event.series.is_none(), "written more than once: {event:?}");
+    assert!(
+        scene.deployment("web").await.is_some(),
+        "the former Deployment stays"
+    );
 
     let corrected = json!({"spec": {"deploymentName": "green"}});
     scene.patch::<Foo>("a", corrected).await;
-    let ready = scene.available("a", 1).await;
-    scene.is_ready_because(&ready, "Available");
+    let status = scene.available("a", 1).await;
+    scene.assert_ready_reason(&status, "Available");
     scene
-        .eventually("the former Deployment to go", async || {
+        .eventually("the former Deployment to be deleted", async || {
             let left = scene.list::<Deployment>().await;
             (left.len() == 1).then_some(())
         })
@@ -227,69 +123,43 @@ async fn refused_deployment_is_reported_and_retried_slowly() {
     running.stop().await;
 }
 
-/// A world in which the first status that says `DeploymentRefused` cannot be written.
-struct Unwritable(InProcess, Arc<AtomicBool>);
-
-impl World for Unwritable {
-    fn client(&self) -> Client {
-        self.0.client()
-    }
-
-    fn controller_client(&self) -> Client {
-        let (inner, failed) = (self.0.client(), Arc::clone(&self.1));
-        let failing = tower::service_fn(move |request: Request<Body>| {
-            let (inner, failed) = (inner.clone(), Arc::clone(&failed));
-            async move {
-                if !request.uri().path().ends_with("/foos/a/status") {
-                    return inner.send(request).await;
-                }
-                let (head, body) = request.into_parts();
-                let sent = body.collect_bytes().await.unwrap();
-                let refused = String::from_utf8_lossy(&sent).contains("DeploymentRefused");
-                if !refused || failed.swap(true, Ordering::Relaxed) {
-                    return inner.send(Request::from_parts(head, sent.into())).await;
-                }
-                let status = json!({
-                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
-                    "reason": "InternalError", "message": "etcdserver: request timed out",
-                });
-                let mut answer = Response::new(Body::from(status.to_string().into_bytes()));
-                *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-                Ok(answer)
-            }
-        });
-        Client::new(failing, "default")
-    }
-
-    fn namespace(&self) -> String {
-        self.0.namespace()
-    }
-
-    fn pace(&self) -> Pace {
-        self.0.pace()
-    }
-
-    fn clock(&self) -> Clock {
-        self.0.clock()
-    }
-}
-
 /// Proves sample/refused-deployment.
 #[tokio::test(start_paused = true)]
 async fn refusal_is_reported_after_a_failed_status_write() {
     let failed = Arc::new(AtomicBool::new(false));
-    let world = Unwritable(InProcess::new(Crd::Today).await, Arc::clone(&failed));
+    let fail_once = Arc::clone(&failed);
+    let world = InProcess::new(Crd::Own).await;
+    let world = world.intercept(move |client, request| {
+        let failed = Arc::clone(&fail_once);
+        async move {
+            if !writes_status_of_a(&request) {
+                return client.send(request).await;
+            }
+            let (head, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap();
+            let refused = String::from_utf8_lossy(&body).contains("DeploymentRefused");
+            if !refused || failed.swap(true, Ordering::Relaxed) {
+                return client.send(Request::from_parts(head, body.into())).await;
+            }
+            let message = "etcdserver: request timed out";
+            Ok(failure(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "InternalError",
+                message,
+            ))
+        }
+    });
     let scene = Scene::new(world).await;
     scene
-        .apply("a", json!({"deploymentName": "web", "replicas": 1}))
+        .create_foo("a", json!({"deploymentName": "web", "replicas": 1}))
         .await;
     let running = scene.run();
     scene.available("a", 1).await;
 
     let refused = json!({"spec": {"deploymentName": "Not A Name"}});
     scene.patch::<Foo>("a", refused).await;
-    // Less than the 30 s after which the Deployment is created again.
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    // Less than the resync period.
+    sleep(Duration::from_secs(5)).await;
     assert!(failed.load(Ordering::Relaxed), "no status write failed");
     let foo = scene.api::<Foo>().get("a").await.unwrap();
     let status = foo.status.unwrap();

@@ -1,5 +1,5 @@
-//! What somebody sees who runs the program for the first time, on a cluster where something is
-//! missing: no flags, no `RUST_LOG`, nothing but its output.
+//! The default log output when the cluster is misconfigured: no CRD, wrong credentials, no rights,
+//! no server.
 
 use std::{
     path::Path,
@@ -19,28 +19,31 @@ use tokio::{
     time::timeout,
 };
 
-use crate::program::{PATIENCE, Program};
+use crate::program::{Program, TIMEOUT};
 
-/// What it logs until `enough` says so, and then until it has ended.
+/// Reads the log until `enough` returns true, then stops the program and returns the whole log.
 async fn logged(mut program: Program, mut enough: impl FnMut(&str) -> bool) -> String {
     let mut log = BufReader::new(program.process.stderr.take().unwrap());
     let mut text = String::new();
     let read = async {
         while !enough(&text) {
             let mut line = String::new();
-            assert!(log.read_line(&mut line).await.unwrap() > 0, "ended: {text}");
+            assert!(
+                log.read_line(&mut line).await.unwrap() > 0,
+                "exited: {text}"
+            );
             text += &line;
         }
         program.signal(Signal::TERM);
         log.read_to_string(&mut text).await.unwrap();
         program.process.wait().await.unwrap()
     };
-    let ended = timeout(PATIENCE, read).await;
-    assert!(ended.expect("in time").success(), "{text}");
+    let ended = timeout(TIMEOUT, read).await;
+    assert!(ended.expect("timed out").success(), "{text}");
     text
 }
 
-/// The warnings about each of the two kinds that the controller watches.
+/// Returns the warnings about one of the two kinds the controller watches.
 fn warnings<'a>(text: &'a str, kind: &str) -> Vec<&'a str> {
     let lines = text.lines();
     lines
@@ -61,20 +64,20 @@ fn on(kubeconfig: &Path) -> Program {
 
 /// Proves sample/says-what-is-wrong, reflector/failures-logged.
 #[tokio::test]
-async fn missing_crd_is_a_warning_that_says_so() {
+async fn missing_crd_is_one_warning() {
     let bound = ApiServer::builder().build().serve("127.0.0.1:0").await;
     let (bound, folder) = (bound.unwrap(), tempfile::tempdir().unwrap());
     let kubeconfig = folder.path().join("kubeconfig");
     bound.write_kubeconfig(&kubeconfig).unwrap();
     let log = logged(on(&kubeconfig), |text| !warnings(text, FOOS).is_empty()).await;
-    let told = warnings(&log, FOOS);
-    assert_eq!(told.len(), 1, "{log}");
+    let logged = warnings(&log, FOOS);
+    assert_eq!(logged.len(), 1, "{log}");
     for part in [
         "retrying in",
         "404",
         "is its CustomResourceDefinition installed?",
     ] {
-        assert!(told[0].contains(part), "{part:?} is missing in {log}");
+        assert!(logged[0].contains(part), "{part:?} is missing in {log}");
     }
     assert!(warnings(&log, DEPLOYMENTS).is_empty(), "{log}");
     bound.shutdown().await;
@@ -82,7 +85,7 @@ async fn missing_crd_is_a_warning_that_says_so() {
 
 /// Proves sample/says-what-is-wrong, reflector/failures-logged.
 #[tokio::test]
-async fn wrong_token_and_wrong_authority_are_warnings() {
+async fn wrong_token_and_untrusted_certificate_are_warnings() {
     let bound = ApiServer::builder().build().serve("127.0.0.1:0").await;
     let other = ApiServer::builder().build().serve("127.0.0.1:0").await;
     let (bound, other) = (bound.unwrap(), other.unwrap());
@@ -95,17 +98,17 @@ async fn wrong_token_and_wrong_authority_are_warnings() {
     std::fs::write(&kubeconfig, wrong).unwrap();
     let log = logged(on(&kubeconfig), both).await;
     for kind in [FOOS, DEPLOYMENTS] {
-        let told = warnings(&log, kind);
-        assert_eq!(told.len(), 1, "{log}");
-        assert!(told[0].contains("401 Unauthorized"), "{log}");
+        let logged = warnings(&log, kind);
+        assert_eq!(logged.len(), 1, "{log}");
+        assert!(logged[0].contains("401 Unauthorized"), "{log}");
     }
 
     std::fs::write(&kubeconfig, right.replace(&bound.url(), &other.url())).unwrap();
     let log = logged(on(&kubeconfig), both).await;
     for kind in [FOOS, DEPLOYMENTS] {
-        let told = warnings(&log, kind);
-        assert_eq!(told.len(), 1, "{log}");
-        assert!(told[0].contains("certificate"), "{log}");
+        let logged = warnings(&log, kind);
+        assert_eq!(logged.len(), 1, "{log}");
+        assert!(logged[0].contains("certificate"), "{log}");
     }
     bound.shutdown().await;
     other.shutdown().await;
@@ -113,22 +116,22 @@ async fn wrong_token_and_wrong_authority_are_warnings() {
 
 /// Proves sample/says-what-is-wrong, reflector/failures-logged.
 #[tokio::test]
-async fn unreachable_server_is_a_warning_that_says_so() {
-    // Nobody listens here any more.
+async fn unreachable_server_is_one_warning() {
+    // A port that was just free and is now closed.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
     let log = logged(Program::start(&["--master", &url]), both).await;
     for kind in [FOOS, DEPLOYMENTS] {
-        let told = warnings(&log, kind);
-        assert!(told[0].contains("cannot reach the API server"), "{log}");
+        let logged = warnings(&log, kind);
+        assert!(logged[0].contains("cannot reach the API server"), "{log}");
     }
 }
 
 fn forbidden() -> String {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
-        "reason": "Forbidden", "message": "User \"newcomer\" cannot list this",
+        "reason": "Forbidden", "message": "User \"alice\" cannot list this",
     });
     let (status, code) = (status.to_string(), "403 Forbidden");
     format!(
@@ -140,45 +143,45 @@ fn forbidden() -> String {
 
 /// Proves sample/says-what-is-wrong, reflector/failures-logged.
 #[tokio::test]
-async fn missing_rights_are_warned_of_at_a_falling_rate() {
+async fn missing_rights_are_logged_at_a_falling_rate() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counting = Arc::clone(&asked);
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counting = Arc::clone(&requests);
     let serving = tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
-            let asked = Arc::clone(&counting);
+            let requests = Arc::clone(&counting);
             tokio::spawn(async move {
-                // One answer to each connection, whatever is asked.
+                // Answers one request per connection.
                 let mut stream = BufReader::new(stream);
                 let mut line = String::new();
                 while stream.read_line(&mut line).await.unwrap_or(0) > 2 {
                     line.clear();
                 }
-                asked.fetch_add(1, Ordering::SeqCst);
+                requests.fetch_add(1, Ordering::SeqCst);
                 let _ = stream.write_all(forbidden().as_bytes()).await;
             });
         }
     });
-    // Both reflectors have come back several times, and still there is one line each.
-    let many = Arc::clone(&asked);
+    // Both reflectors have retried several times, and still there is one warning each.
+    let many = Arc::clone(&requests);
     let program = Program::start(&["--master", &url]);
     let waiting = tokio::spawn(async move {
         while many.load(Ordering::SeqCst) < 8 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    timeout(PATIENCE, waiting)
+    timeout(TIMEOUT, waiting)
         .await
-        .expect("asked often")
+        .expect("eight requests in time")
         .unwrap();
     let log = logged(program, both).await;
     for kind in [FOOS, DEPLOYMENTS] {
-        let told = warnings(&log, kind);
-        assert_eq!(told.len(), 1, "{log}");
-        assert_eq!(told[0].matches("cannot list this").count(), 1, "{log}");
-        assert!(told[0].contains("403 Forbidden"), "{log}");
+        let logged = warnings(&log, kind);
+        assert_eq!(logged.len(), 1, "{log}");
+        assert_eq!(logged[0].matches("cannot list this").count(), 1, "{log}");
+        assert!(logged[0].contains("403 Forbidden"), "{log}");
     }
     serving.abort();
 }
