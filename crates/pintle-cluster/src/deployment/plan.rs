@@ -526,5 +526,4 @@ fn share(set: &ReplicaSet, desired: i32, ceiling: i32, replicas_before: i32) -> 
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

@@ -4,8 +4,6 @@
 //! with each eviction it allows. [`plan::plan`] counts again whenever a Pod of the budget changes.
 
 mod plan;
-#[cfg(test)]
-mod plan_tests;
 mod scale;
 
 use std::sync::Arc;

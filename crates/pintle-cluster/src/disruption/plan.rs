@@ -262,3 +262,6 @@ fn disrupted(
     }
     (left, again, not_deleted)
 }
+
+#[cfg(test)]
+mod tests;

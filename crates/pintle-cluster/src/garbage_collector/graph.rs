@@ -538,5 +538,4 @@ fn without_finalizer(node: &Node, finalizer: &str) -> Step {
 }
 
 #[cfg(test)]
-#[path = "graph_tests.rs"]
 mod tests;

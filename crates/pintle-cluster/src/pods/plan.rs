@@ -430,5 +430,4 @@ impl Addresses {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

@@ -285,5 +285,4 @@ pub(crate) fn next_availability(
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;
