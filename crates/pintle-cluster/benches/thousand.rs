@@ -1,17 +1,21 @@
-//! A thousand Deployments of three replicas each: how long the loops take to make them into Pods, at
-//! what cost. Everything is in this one process: the server, the loops, and whoever asks for it.
+//! Measures how long the loops take to turn a thousand Deployments of three replicas into Pods, and at
+//! what cost. Server, loops and client run in this process.
 //!
 //! ```text
 //! cargo bench -p pintle-cluster --bench thousand
 //! cargo bench -p pintle-cluster --bench thousand -- --pods
 //! ```
 //!
-//! Without `--pods` there is no kubelet, as beside a bare kube-controller-manager: a Deployment is
-//! done when its status counts all its Pods. With it, Pods are bound to nodes and become ready, and a
-//! Deployment is done when all are available. `--deployments N` and `--replicas N` change the size.
+//! Without `--pods` there is no kubelet, as with a bare kube-controller-manager: a Deployment is done
+//! when its status counts all Pods. With it, Pods are bound to nodes and become ready, and a
+//! Deployment is done when all Pods are available. `--deployments N` and `--replicas N` change the
+//! size.
 
-#![allow(clippy::unwrap_used, reason = "a measurement that fails is none")]
-#![allow(clippy::print_stdout, reason = "the figures are what it is for")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed request invalidates the measurement"
+)]
+#![allow(clippy::print_stdout, reason = "prints the results")]
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -28,8 +32,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How many requests are under way at once.
-const HANDS: usize = 32;
+/// The number of concurrent requests.
+const CONCURRENCY: usize = 32;
 
 struct Size {
     deployments: usize,
@@ -86,7 +90,7 @@ fn deployment(index: usize, replicas: i32) -> Deployment {
     serde_json::from_value(object).unwrap()
 }
 
-/// What the process has used: processor seconds, and the most memory at any time in megabytes.
+/// Returns the CPU seconds and the peak memory in megabytes used by this process.
 fn used() -> (f64, f64) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat
@@ -99,7 +103,7 @@ fn used() -> (f64, f64) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let peak = peak.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
-    // Linux counts in hundredths of a second, whatever its own clock does.
+    // Linux reports hundredths of a second, independent of its tick rate.
     (
         (ticks(12) + ticks(13)) / 100.0,
         peak.unwrap_or(0.0) / 1024.0,
@@ -145,7 +149,7 @@ async fn main() {
         .await;
     start.end("start");
 
-    // Follows what is done.
+    // Count completed Deployments.
     let informers = InformerFactory::new(cluster.client());
     let stop = CancellationToken::new();
     let (counts, mut counted) = watch::channel(0);
@@ -168,7 +172,7 @@ async fn main() {
     let api = Api::<Deployment>::default_namespaced(cluster.client());
     let run = Report::begin();
     stream::iter(0..size.deployments)
-        .for_each_concurrent(HANDS, |index| {
+        .for_each_concurrent(CONCURRENCY, |index| {
             let (api, size) = (&api, &size);
             async move {
                 let deployment = deployment(index, size.replicas);
@@ -183,13 +187,13 @@ async fn main() {
     timeout(limit, all).await.unwrap().unwrap();
     run.end(&format!("{} x {}", size.deployments, size.replicas));
 
-    let rest = Report::begin();
+    let idle = Report::begin();
     sleep(Duration::from_secs(3)).await;
-    rest.end("at rest");
+    idle.end("idle");
 
     let end = Report::begin();
     stream::iter(0..size.deployments)
-        .for_each_concurrent(HANDS, |index| {
+        .for_each_concurrent(CONCURRENCY, |index| {
             let api = &api;
             async move {
                 let name = format!("web-{index}");
@@ -209,7 +213,7 @@ async fn main() {
     {
         sleep(Duration::from_millis(50)).await;
     }
-    end.end("deleted, to the last Pod");
+    end.end("deleted");
     stop.cancel();
     cluster.stop().await;
 }

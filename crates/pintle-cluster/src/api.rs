@@ -1,7 +1,9 @@
-//! The few requests and look-ups that several loops need.
+//! Requests and lookups shared by the loops.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::Patch;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{api::Patch, core::NamespaceResourceScope};
 use pintle::{
     cache::{IndexError, Kind, Lister, Object, ObjectKey, Selector},
     client::describe,
@@ -10,15 +12,14 @@ use pintle::{
 };
 use serde_json::json;
 
-use crate::meta;
+use crate::meta::{self, Claim};
 
-/// An owner that turned out to be gone, or on its way out, when asked for.
+/// The server no longer has the owner, or has it under deletion.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} is gone or going: it adopts nothing any more")]
+#[error("{0} is deleted or being deleted; not adopting")]
 pub(crate) struct OwnerGone(ObjectKey);
 
-/// What an event or a condition says of an error: the server's own message, as upstream's
-/// controllers do.
+/// Returns the message of an error for events and conditions: the server's own, as upstream does.
 pub(crate) fn message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -26,11 +27,11 @@ pub(crate) fn message(error: &kube::Error) -> String {
     }
 }
 
-/// The index of Pods and `ReplicaSet`s by the UID of their controller; orphans stand under their
-/// namespace. Without it every look at one owner would be a look at the whole namespace.
+/// The index of Pods and `ReplicaSet`s by the UID of their controller, and of orphans by namespace.
+/// Without it, every reconcile would scan a whole namespace.
 const CONTROLLER: &str = "controller";
 
-/// Gives an informer the index that [`controlled`] and [`controlled_or_orphaned`] look into.
+/// Adds the index that [`controlled`] and [`claim`] use.
 pub(crate) fn index_controllers<K: Kind>(informer: &SharedInformer<K>) -> Result<(), IndexError> {
     informer.index_header(CONTROLLER, |object| {
         let controller = object.controller_owner();
@@ -41,34 +42,79 @@ pub(crate) fn index_controllers<K: Kind>(informer: &SharedInformer<K>) -> Result
     })
 }
 
-/// No UID begins like this.
+/// Returns the index value for orphans. No UID starts with a slash.
 fn orphans_of(namespace: &str) -> String {
     format!("/{namespace}")
 }
 
-/// The objects that the owner with this UID controls.
+/// Returns the objects that the owner with this UID controls, ordered by key.
 pub(crate) fn controlled<K: Kind<DynamicType: Default>>(
     cx: &Context,
     owner: &str,
 ) -> Result<Vec<Object<K>>, ReconcileError> {
     let mut objects = cx.lister::<K>()?.by_index(CONTROLLER, owner)?;
-    // A cache lists in no order, and what is decided must not depend on that.
+    // The cache is unordered, and decisions must not depend on its order.
     objects.sort_unstable_by(|a, b| a.key().cmp(b.key()));
     Ok(objects)
 }
 
-/// The objects that `owner` controls, and those of its namespace that nobody controls.
-pub(crate) fn controlled_or_orphaned<K: Kind<DynamicType: Default>>(
-    cx: &Context,
-    owner: &ObjectMeta,
-) -> Result<Vec<Object<K>>, ReconcileError> {
-    let mut objects = controlled(cx, meta::uid(owner))?;
-    let namespace = owner.namespace.as_deref().unwrap_or_default();
-    objects.extend(controlled(cx, &orphans_of(namespace))?);
-    Ok(objects)
+/// The objects of one owner.
+pub(crate) struct Claimed<K> {
+    /// Those it controls, ordered by key.
+    pub(crate) controlled: Vec<Arc<K>>,
+    /// Those it has just adopted, as they were before the adoption.
+    pub(crate) adopted: Vec<Arc<K>>,
 }
 
-/// Names for an orphan those who may want to adopt it: the `P`s of its namespace that select it.
+/// Finds the objects that `owner` controls, adopts matching orphans, and releases controlled objects
+/// that no longer match. Objects for which `is_active` is false are neither adopted nor released.
+pub(crate) async fn claim<P, K>(
+    cx: &Context,
+    owner: &P,
+    selector: &Selector,
+    is_active: fn(&K) -> bool,
+) -> Result<Claimed<K>, ReconcileError>
+where
+    P: Writable + kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Writable + Kind<DynamicType: Default>,
+{
+    let owner_meta = owner.meta();
+    let namespace = owner_meta.namespace.as_deref().unwrap_or_default();
+    let mut objects = controlled::<K>(cx, meta::uid(owner_meta))?;
+    objects.extend(controlled(cx, &orphans_of(namespace))?);
+
+    let (mut controlled, mut adopted) = (Vec::new(), Vec::new());
+    let mut is_alive = false;
+    for object in objects {
+        let candidate = object.get()?;
+        let candidate_meta = candidate.meta();
+        let selected = meta::selects(selector, candidate_meta);
+        match meta::claim(owner_meta, candidate_meta, selected) {
+            Claim::Controlled => controlled.push(candidate),
+            Claim::Adopt if is_active(&candidate) => {
+                if !is_alive {
+                    ensure_alive(cx, owner).await?;
+                    is_alive = true;
+                }
+                let owners = meta::with_controller(candidate_meta, owner);
+                if set_owners(cx, &object, owners).await? {
+                    adopted.push(candidate);
+                }
+            }
+            Claim::Release if is_active(&candidate) => {
+                let owners = meta::without_owner(candidate_meta, meta::uid(owner_meta));
+                set_owners(cx, &object, owners).await?;
+            }
+            _ => {}
+        }
+    }
+    Ok(Claimed {
+        controlled,
+        adopted,
+    })
+}
+
+/// Maps an orphan to the owners in its namespace whose selector matches it.
 pub(crate) fn adopters<K: Kind, P: Kind>(
     owners: Lister<P>,
     selector: fn(&P) -> Selector,
@@ -88,11 +134,13 @@ pub(crate) fn adopters<K: Kind, P: Kind>(
     }
 }
 
-/// Asks the server, not the cache, whether the owner still lives: one that does not must not adopt
-/// what was just orphaned from it.
-pub(crate) async fn ensure_alive<K>(cx: &Context, owner: &K) -> Result<(), ReconcileError>
+/// Checks with the server that the owner exists and is not being deleted.
+///
+/// The cache may be stale, and an owner that is being deleted with `orphan` propagation must not
+/// adopt its former dependents again.
+async fn ensure_alive<K>(cx: &Context, owner: &K) -> Result<(), ReconcileError>
 where
-    K: Writable + kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    K: Writable + kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     let key = ObjectKey::of(owner);
     let namespace = key.namespace().unwrap_or_default();
@@ -109,9 +157,9 @@ where
     }
 }
 
-/// Writes an object's owner references, if the object is still as it was seen. False if it is
-/// not: then its change is on the way here and the next run decides again.
-pub(crate) async fn set_owners<K: Writable>(
+/// Replaces the owner references of an object. Returns false if the object changed meanwhile; the
+/// change triggers another reconcile.
+async fn set_owners<K: Writable>(
     cx: &Context,
     object: &Object<K>,
     owners: Vec<OwnerReference>,
@@ -124,7 +172,7 @@ pub(crate) async fn set_owners<K: Writable>(
     Ok(unless_stale(cx.patch::<K, _>(object.key(), &Patch::Merge(patch)).await)?.is_some())
 }
 
-/// Writes the status of an object, if the object is still as it was seen.
+/// Replaces the status of an object. Returns false if the object changed meanwhile.
 pub(crate) async fn replace_status<K: Writable>(
     cx: &Context,
     object: &K,
@@ -132,8 +180,8 @@ pub(crate) async fn replace_status<K: Writable>(
     Ok(unless_stale(cx.replace_status(object).await)?.is_some())
 }
 
-/// `None` for a request about something that has changed or gone meanwhile. The caller stops there:
-/// the change enqueues the key again, and the next run decides on what is true then.
+/// Turns conflict and not-found errors into `None`. The caller should stop: the change that caused
+/// them enqueues the key again.
 pub(crate) fn unless_stale<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -142,7 +190,7 @@ pub(crate) fn unless_stale<T>(result: Result<T, kube::Error>) -> Result<Option<T
     }
 }
 
-/// Whether a create was refused because its namespace is on the way out.
+/// Returns whether a creation was rejected because its namespace is terminating.
 pub(crate) fn is_namespace_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else {
         return false;

@@ -1,4 +1,4 @@
-//! The cluster as a value.
+//! Builds, runs and stops a cluster.
 
 use std::{fmt, ops::BitOr, time::Duration};
 
@@ -23,7 +23,9 @@ use crate::{
     replica_set, service_account, volume_protection,
 };
 
-/// Which loops run.
+/// A set of control loops.
+///
+/// # Examples
 ///
 /// ```
 /// use pintle_cluster::Loops;
@@ -37,35 +39,35 @@ use crate::{
 pub struct Loops(u16);
 
 impl Loops {
-    /// None: a bare API server.
+    /// No loops, only an API server.
     pub const NONE: Self = Self(0);
-    /// Rolls Deployments out.
+    /// Rolls out Deployments.
     pub const DEPLOYMENT: Self = Self(1);
-    /// Keeps as many Pods as wanted.
+    /// Creates and deletes the Pods of `ReplicaSet`s.
     pub const REPLICA_SET: Self = Self(1 << 1);
     /// Binds, starts and stops Pods.
     pub const PODS: Self = Self(1 << 2);
-    /// Deletes what no owner is left for.
+    /// Deletes objects whose owners are gone.
     pub const GARBAGE_COLLECTOR: Self = Self(1 << 3);
-    /// Empties deleted namespaces.
+    /// Deletes the contents of terminating namespaces.
     pub const NAMESPACE: Self = Self(1 << 4);
-    /// Gives namespaces their account and certificates.
+    /// Creates the default service account and `kube-root-ca.crt` of each namespace.
     pub const SERVICE_ACCOUNT: Self = Self(1 << 5);
     /// Registers simulated nodes and renews their leases.
     pub const NODES: Self = Self(1 << 6);
-    /// Lets deleted claims and volumes go once nothing uses them.
+    /// Protects persistent volumes and claims in use from deletion.
     pub const VOLUME_PROTECTION: Self = Self(1 << 7);
-    /// Counts how many Pods a `PodDisruptionBudget` lets be evicted.
+    /// Updates the status of `PodDisruptionBudget`s, which evictions depend on.
     pub const DISRUPTION: Self = Self(1 << 8);
-    /// The whole cluster.
+    /// All loops.
     pub const ALL: Self = Self((1 << 9) - 1);
 
-    /// Whether all of `other` are among these.
+    /// Returns whether all loops of `other` are in this set.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// These without `other`.
+    /// Returns this set without the loops of `other`.
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
@@ -79,8 +81,8 @@ impl BitOr for Loops {
     }
 }
 
-/// How a cluster is to be; see [`Cluster::builder`].
-#[must_use = "a cluster is made by start"]
+/// Configures a cluster; see [`Cluster::builder`].
+#[must_use = "call start to start the cluster"]
 pub struct Builder {
     loops: Loops,
     nodes: u16,
@@ -93,83 +95,85 @@ pub struct Builder {
     root_ca: String,
 }
 
-/// Whose time the cluster shows.
+/// The source of wall-clock time.
 enum Time {
     System,
     From(Timestamp),
 }
 
 impl Builder {
-    /// Which loops run; all unless said otherwise.
+    /// Sets the loops to run. Default: [`Loops::ALL`].
     pub fn loops(mut self, loops: Loops) -> Self {
         self.loops = loops;
         self
     }
 
-    /// How many simulated nodes there are; one unless said otherwise.
+    /// Sets the number of simulated nodes. Default: 1.
     pub fn nodes(mut self, nodes: u16) -> Self {
         self.nodes = nodes;
         self
     }
 
-    /// How long a Pod takes from being bound to being Running and Ready; a second unless said
-    /// otherwise.
+    /// Sets the time from the binding of a Pod until it is Running and Ready. Default: 1 s.
     pub fn pod_ready_after(mut self, delay: Duration) -> Self {
         self.pace.ready_after = delay;
         self
     }
 
-    /// How long a Pod takes to stop when it is deleted, within its grace period; no time unless
-    /// said otherwise.
+    /// Sets the time a deleted Pod takes to stop, limited by its grace period. Default: 0 s.
     pub fn pod_stop_after(mut self, delay: Duration) -> Self {
         self.pace.stop_after = delay;
         self
     }
 
-    /// Shows a time of day that begins at `start` and runs with tokio's clock, paused or not,
-    /// instead of the machine's own.
+    /// Uses a wall clock that starts at `start` and advances with tokio's clock, paused or not,
+    /// instead of the system clock.
     pub fn starting_at(mut self, start: Timestamp) -> Self {
         self.time = Time::From(start);
         self
     }
 
-    /// Makes every name, UID and jitter replay from a seed.
+    /// Derives all generated names, UIDs and jitter from `seed`, so that runs are reproducible.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Runs the loops on a server that is there already, for one to restart them on.
+    /// Runs the loops on an existing server, for example to restart them.
     ///
-    /// A server with [`Loops::PODS`] must leave deleted Pods to them: see [`PodDeletion::Leave`].
+    /// With [`Loops::PODS`], the server must leave the deletion of Pods to the loop: see
+    /// [`PodDeletion::Leave`].
     pub fn server(mut self, server: ApiServer) -> Self {
         self.server = Some(server);
         self
     }
 
-    /// Lets the loops talk through `client`, such as one with a layer that delays or fails
-    /// requests. It must lead to the cluster's server.
+    /// Sets the client of the loops, for example one with a layer that delays or fails requests.
+    /// It must send its requests to the server of this cluster.
     pub fn client(mut self, client: kube::Client) -> Self {
         self.client = Some(client);
         self
     }
 
-    /// Where the loops count.
+    /// Sets the metrics registry of the loops.
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = metrics.clone();
         self
     }
 
-    /// The certificate authority that namespaces are given as `kube-root-ca.crt`.
+    /// Sets the CA certificate that is published in every namespace as `kube-root-ca.crt`.
     pub fn root_ca(mut self, pem: impl Into<String>) -> Self {
         self.root_ca = pem.into();
         self
     }
 
-    /// Starts the cluster. Resolves when its loops know what there is, at the latest after a few
-    /// seconds.
+    /// Starts the cluster and waits up to 5 s for its informers to sync.
     ///
-    /// Must be called within a tokio runtime. Cancel safe: dropping the future ends the loops.
+    /// Must be called within a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future aborts the loops.
     pub async fn start(self) -> Cluster {
         let clock = match self.time {
             Time::System => Clock::system(),
@@ -198,9 +202,8 @@ impl Builder {
             .metrics(self.metrics.clone())
             .build();
         if self.loops != Loops::NONE {
-            // In core/v1, as the controller manager of Kubernetes does: there each message is an event
-            // of its own, so that people read which set was scaled to what. It ends with the
-            // broadcaster.
+            // core/v1 events, like kube-controller-manager: unlike events.k8s.io, it does not merge
+            // events that differ only in their message. The sink ends with the broadcaster.
             let _ = events.start_recording_to_sink(ApiSink::new(client.clone()));
         }
         let environment = Environment {
@@ -208,7 +211,7 @@ impl Builder {
                 .metrics(self.metrics.clone())
                 .rng(rng),
             client,
-            informing: CancellationToken::new(),
+            stop_informers: CancellationToken::new(),
             clock,
             events,
             metrics: self.metrics,
@@ -216,14 +219,14 @@ impl Builder {
             nodes: self.nodes,
             root_ca: self.root_ca,
         };
-        let loops = chosen(self.loops);
-        let kinds = loops.iter().flat_map(|one| one.acts_on);
+        let loops = select(self.loops);
+        let kinds = loops.iter().flat_map(|it| it.acts_on);
         let acting = kinds.map(|(group, plural)| server.register_controller(group, plural));
         let acting = acting.collect();
         let manager = Manager::start(environment, loops);
         manager.synced().await;
         Cluster {
-            _reported: Reported::new(&server, self.loops),
+            _components: Components::new(&server, self.loops),
             server,
             manager,
             _acting: acting,
@@ -231,8 +234,8 @@ impl Builder {
     }
 }
 
-/// The loops in the order in which they start.
-fn chosen(loops: Loops) -> Vec<Loop> {
+/// Returns the selected loops in start order.
+fn select(loops: Loops) -> Vec<Loop> {
     let all = [
         (Loops::NODES, Loop::new("nodes", nodes::run)),
         (
@@ -281,63 +284,67 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// A running cluster. See the [crate](crate).
+/// A running cluster; see the [crate documentation](crate).
 ///
-/// Dropping it ends the loops at once, as a crash would; [`stop`](Self::stop) lets them finish.
+/// Dropping it aborts the loops, like a crash. [`stop`](Self::stop) shuts them down gracefully.
 #[derive(Debug)]
 pub struct Cluster {
     server: ApiServer,
     manager: Manager,
-    /// Registers the kinds the loops implement while they run.
+    /// Suppresses the "has no effect" warnings of the server for the kinds the loops implement.
     _acting: Vec<ControllerRegistration>,
-    _reported: Reported,
+    _components: Components,
 }
 
-/// The parts of a control plane the loops stand for, reported as healthy while they run.
+/// Reports the control plane components that the loops replace as healthy until dropped.
 #[derive(Debug)]
-struct Reported {
+struct Components {
     server: ApiServer,
-    parts: Vec<&'static str>,
+    names: Vec<&'static str>,
 }
 
-impl Reported {
+impl Components {
     fn new(server: &ApiServer, loops: Loops) -> Self {
-        let mut parts = Vec::new();
+        let mut names = Vec::new();
         if loops.contains(Loops::PODS) {
-            parts.push("scheduler");
+            names.push("scheduler");
         }
-        // Nodes bring themselves; every other loop is one of the controller manager's.
+        // Nodes register themselves; all other loops belong to the controller manager.
         if loops.without(Loops::PODS | Loops::NODES) != Loops::NONE {
-            parts.push("controller-manager");
+            names.push("controller-manager");
         }
-        for part in &parts {
-            server.report_component(part, Ok(()));
+        for name in &names {
+            server.report_component(name, Ok(()));
         }
         Self {
             server: server.clone(),
-            parts,
+            names,
         }
     }
 }
 
-impl Drop for Reported {
+impl Drop for Components {
     fn drop(&mut self) {
-        for part in &self.parts {
+        for name in &self.names {
             let stopped = Err("stopped".to_owned());
-            self.server.report_component(part, stopped);
+            self.server.report_component(name, stopped);
         }
     }
 }
 
 impl Cluster {
-    /// A whole cluster with everything at its default.
+    /// Starts a cluster with default settings.
     ///
-    /// Must be called within a tokio runtime. Cancel safe.
+    /// Must be called within a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future aborts the loops.
     pub async fn start() -> Self {
         Self::builder().start().await
     }
 
-    /// A cluster with settings.
+    /// Returns a builder for a cluster.
     pub fn builder() -> Builder {
         Builder {
             loops: Loops::ALL,
@@ -370,19 +377,34 @@ impl Cluster {
         self.server.client_as(user)
     }
 
-    /// The cluster's API server: to serve it over TLS, or to look behind the curtain.
+    /// Returns the API server.
     pub fn server(&self) -> &ApiServer {
         &self.server
     }
 
-    /// Lets others in: listens on `address` (`127.0.0.1:0` for any free port) with TLS and a token.
+    /// Serves the API on `address` (`127.0.0.1:0` for any free port) with TLS and token
+    /// authentication.
     ///
-    /// Not under a paused clock: sockets know no virtual time. Cancel safe.
+    /// Do not use it under a paused clock: sockets do not follow virtual time.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the address cannot be bound.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
     pub async fn serve(&self, address: impl ToSocketAddrs) -> Result<Bound, ServeError> {
         self.server.serve(address).await
     }
 
-    /// Listens as [`serve`](Self::serve) does, with other limits or more names.
+    /// Like [`serve`](Self::serve), with custom limits or additional server names.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the address cannot be bound.
+    ///
+    /// # Cancel safety
     ///
     /// Cancel safe.
     pub async fn serve_with(
@@ -393,10 +415,12 @@ impl Cluster {
         self.server.serve_with(address, options).await
     }
 
-    /// Stops the loops one after the other, each at the end of what it is doing. The server and
-    /// what it holds live on for as long as somebody has a client of it.
+    /// Stops the loops one after the other, letting each finish its current work. The server and its
+    /// data live on while clients of it exist.
     ///
-    /// Not cancel safe: loops that still run when the future is dropped end at once.
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: dropping the future aborts the loops that are still running.
     pub async fn stop(self) {
         self.manager.stop().await;
     }

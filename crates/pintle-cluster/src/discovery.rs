@@ -1,10 +1,10 @@
-//! Which kinds the server has.
+//! Discovers the kinds that the server serves.
 
 use std::collections::BTreeSet;
 
 use kube::{Client, core::ApiResource};
 
-/// One kind in its preferred version.
+/// A kind in one version.
 #[derive(Clone, Debug)]
 pub(crate) struct Discovered {
     pub(crate) resource: ApiResource,
@@ -14,15 +14,15 @@ pub(crate) struct Discovered {
 
 impl Discovered {
     pub(crate) fn can(&self, verb: &str) -> bool {
-        self.verbs.iter().any(|have| have == verb)
+        self.verbs.iter().any(|it| it == verb)
     }
 }
 
-/// All kinds of the server, each once: in its group's preferred version if anything can be done with
-/// it there, else in the first where it can. Subresources are left out.
+/// Returns every kind once, in the preferred version of its group, or in the first version that
+/// serves it with any verb. Subresources are left out.
 ///
-/// The groups and their versions are separate requests, so a version can vanish in between with the
-/// definition that brought it. It then has no kinds.
+/// Groups and versions are separate requests, so a version may disappear in between along with its
+/// CRD. It then has no kinds.
 pub(crate) async fn kinds(client: &Client) -> Result<Vec<Discovered>, kube::Error> {
     let mut kinds = Vec::new();
     let core = client.list_core_api_resources("v1").await?;

@@ -1,5 +1,5 @@
-//! A Kubernetes cluster in one process: an API server and the control loops that make Deployments
-//! into Pods, for tests and for trying things out.
+//! A Kubernetes cluster in one process, for tests and experiments: an API server and the control
+//! loops that turn Deployments into Pods.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -18,27 +18,26 @@
 //! # }
 //! ```
 //!
-//! No container runs: Pods are bound to simulated nodes and become Running and Ready after a set
-//! delay. Everything else is as on a real cluster, and the loops are ordinary controllers written
-//! with `pintle`: whatever they can do, a user's controller can.
+//! No containers run: Pods are bound to simulated nodes and become Running and Ready after a
+//! configurable delay. Everything else behaves as on a real cluster. The loops are ordinary
+//! controllers written with `pintle`:
 //!
 //! | loop | what it does |
 //! |---|---|
-//! | [`Loops::DEPLOYMENT`] | rolls Deployments out, over `ReplicaSet`s |
-//! | [`Loops::REPLICA_SET`] | keeps as many Pods as a `ReplicaSet` wants |
-//! | [`Loops::PODS`] | binds Pods to nodes, starts and stops them |
-//! | [`Loops::GARBAGE_COLLECTOR`] | deletes what no owner is left for |
-//! | [`Loops::NAMESPACE`] | empties namespaces that are deleted |
-//! | [`Loops::SERVICE_ACCOUNT`] | gives namespaces their account and certificates |
+//! | [`Loops::DEPLOYMENT`] | rolls out Deployments by creating and scaling `ReplicaSet`s |
+//! | [`Loops::REPLICA_SET`] | creates and deletes Pods to match the size of a `ReplicaSet` |
+//! | [`Loops::PODS`] | acts as scheduler and kubelet: binds, starts and stops Pods |
+//! | [`Loops::GARBAGE_COLLECTOR`] | deletes objects whose owners are gone |
+//! | [`Loops::NAMESPACE`] | deletes the contents of terminating namespaces |
+//! | [`Loops::SERVICE_ACCOUNT`] | creates the default service account and `kube-root-ca.crt` |
 //! | [`Loops::NODES`] | registers simulated nodes and renews their leases |
-//! | [`Loops::VOLUME_PROTECTION`] | lets deleted claims and volumes go once nothing uses them |
-//! | [`Loops::DISRUPTION`] | counts how many Pods a `PodDisruptionBudget` lets be evicted |
-
+//! | [`Loops::VOLUME_PROTECTION`] | protects claims and volumes in use from deletion |
+//! | [`Loops::DISRUPTION`] | updates the status of `PodDisruptionBudget`s |
 //!
-//! # A test of your own controller
+//! # Testing your own controller
 //!
-//! A controller runs against the cluster as it would against any other. Under a paused clock minutes
-//! pass in no time. Here one that labels every node:
+//! A controller needs no changes to run against the cluster. Under a paused tokio clock, minutes of
+//! cluster time pass in milliseconds. This one labels every node:
 //!
 //! ```
 //! # use k8s_openapi::api::core::v1::Node;
@@ -95,7 +94,7 @@ mod volume_protection;
 
 pub use self::cluster::{Builder, Cluster, Loops};
 
-/// Compiles the examples of the README.
+/// Compiles the examples in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,7 +1,7 @@
-//! The controller manager: every loop in one process, on one set of informers and one client.
+//! Runs all loops of a cluster on one set of informers and one client.
 //!
-//! Loops start in order and stop in the opposite order. A loop that fails or panics is started
-//! again after a pause, which doubles while it keeps failing; the others do not notice.
+//! Loops start in order and stop in reverse order. A loop that fails or panics is restarted after a
+//! delay that doubles with each failure; the other loops keep running.
 
 use std::{any::Any, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -12,8 +12,13 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
 };
 use pintle::{
-    client::describe, clock::Clock, controller::ControllerError, events::EventBroadcaster,
-    informer::InformerFactory, metrics::Metrics,
+    cache::Kind,
+    client::describe,
+    clock::Clock,
+    controller::{Controller, ControllerError},
+    events::EventBroadcaster,
+    informer::InformerFactory,
+    metrics::Metrics,
 };
 use tokio::{
     task::JoinHandle,
@@ -23,27 +28,37 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{api, pods::plan::Pace};
 
-/// The first pause before a failed loop is started again, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
-/// A loop that ran for this long before it failed starts over with the first pause.
-const SOUND: Duration = Duration::from_mins(2);
-/// How long a start waits for the informers.
-const SYNC: Duration = Duration::from_secs(5);
-/// How long events that were recorded may take to be written when the manager stops.
-const FLUSH: Duration = Duration::from_secs(2);
+/// The first and the longest delay before a failed loop is restarted.
+const RESTART_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// A loop that ran for this long before it failed starts over with the first delay.
+const HEALTHY_AFTER: Duration = Duration::from_mins(2);
+/// How long a start waits for the informers to sync.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a stop waits for recorded events to be written.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What every loop is given.
+/// What the loops share.
 pub(crate) struct Environment {
     pub(crate) informers: InformerFactory,
     pub(crate) client: kube::Client,
-    /// Ends the informers: after the last loop.
-    pub(crate) informing: CancellationToken,
+    /// Stops the informers; cancelled after the last loop has stopped.
+    pub(crate) stop_informers: CancellationToken,
     pub(crate) clock: Clock,
     pub(crate) events: EventBroadcaster,
     pub(crate) metrics: Metrics,
     pub(crate) pace: Pace,
     pub(crate) nodes: u16,
     pub(crate) root_ca: String,
+}
+
+impl Environment {
+    /// Returns a controller on the shared informers and metrics.
+    pub(crate) fn controller<K>(&self, name: &'static str) -> Controller<K>
+    where
+        K: Kind<DynamicType: Default>,
+    {
+        Controller::new(name, &self.informers).metrics(&self.metrics)
+    }
 }
 
 /// Why a loop ended.
@@ -53,7 +68,7 @@ pub(crate) enum LoopError {
     Controller(#[from] ControllerError),
     #[error(transparent)]
     Api(#[from] kube::Error),
-    #[error("it panicked: {0}")]
+    #[error("panicked: {0}")]
     Panic(String),
 }
 
@@ -63,7 +78,7 @@ type Run = Arc<
         + Sync,
 >;
 
-/// One loop: a name and a function that runs it until told to stop.
+/// A named function that runs until its token is cancelled.
 #[derive(Clone)]
 pub(crate) struct Loop {
     name: &'static str,
@@ -86,8 +101,7 @@ impl Loop {
         }
     }
 
-    /// Sets the kinds the loop implements. While it runs, the server does not warn that such objects
-    /// have no effect.
+    /// Sets the kinds the loop implements. The server does not warn that such objects have no effect.
     pub(crate) fn acts_on(self, kinds: &'static [(&'static str, &'static str)]) -> Self {
         Self {
             acts_on: kinds,
@@ -96,11 +110,11 @@ impl Loop {
     }
 }
 
-/// Runs loops. Dropping it ends them at once, as a crash would.
+/// Runs loops. Dropping it aborts them, like a crash.
 pub(crate) struct Manager {
     environment: Arc<Environment>,
     running: Vec<Running>,
-    /// Keep the shared informers alive while loops come and go.
+    /// Keep the shared informers alive across restarts of loops.
     _informers: Vec<Box<dyn Any + Send>>,
 }
 
@@ -111,12 +125,12 @@ struct Running {
 }
 
 impl Manager {
-    /// Starts the loops, in the order given.
+    /// Starts the loops in order.
     pub(crate) fn start(environment: Environment, loops: Vec<Loop>) -> Self {
         let environment = Arc::new(environment);
         let informers = &environment.informers;
-        informers.start(&environment.informing);
-        let mut kept: Vec<Box<dyn Any + Send>> = Vec::new();
+        informers.start(&environment.stop_informers);
+        let mut retained: Vec<Box<dyn Any + Send>> = Vec::new();
         if !loops.is_empty() {
             let (sets, pods) = (
                 informers.informer::<ReplicaSet>(),
@@ -124,15 +138,15 @@ impl Manager {
             );
             let indexed = api::index_controllers(&sets).and(api::index_controllers(&pods));
             if let Err(error) = indexed {
-                tracing::error!(%error, "the loops will not find what belongs together");
+                tracing::error!(%error, "creating the controller index failed; loops cannot find the objects they control");
             }
-            kept.push(Box::new(informers.informer::<Deployment>()));
-            kept.push(Box::new(sets));
-            kept.push(Box::new(pods));
-            kept.push(Box::new(informers.informer::<Node>()));
-            kept.push(Box::new(informers.informer::<PersistentVolume>()));
-            kept.push(Box::new(informers.informer::<PersistentVolumeClaim>()));
-            kept.push(Box::new(informers.informer::<PodDisruptionBudget>()));
+            retained.push(Box::new(informers.informer::<Deployment>()));
+            retained.push(Box::new(sets));
+            retained.push(Box::new(pods));
+            retained.push(Box::new(informers.informer::<Node>()));
+            retained.push(Box::new(informers.informer::<PersistentVolume>()));
+            retained.push(Box::new(informers.informer::<PersistentVolumeClaim>()));
+            retained.push(Box::new(informers.informer::<PodDisruptionBudget>()));
         }
         let running = loops
             .into_iter()
@@ -149,35 +163,36 @@ impl Manager {
         Self {
             environment,
             running,
-            _informers: kept,
+            _informers: retained,
         }
     }
 
-    /// Waits, not for ever, until the shared informers know what there is.
-    ///
-    /// Cancel safe.
+    /// Waits up to 5 s for the shared informers to sync.
     pub(crate) async fn synced(&self) {
-        let synced = self.environment.informers.wait_for_sync_within(SYNC);
+        let synced = self
+            .environment
+            .informers
+            .wait_for_sync_within(SYNC_TIMEOUT);
         if let Err(error) = synced.await {
-            tracing::warn!(%error, "the loops start without knowing everything");
+            tracing::warn!(%error, "informers have not synced in time; loops start anyway");
         }
     }
 
-    /// Stops the loops, last first, then the informers, then the events.
+    /// Stops the loops in reverse order, then the informers, then the event broadcaster.
     ///
-    /// Not cancel safe: what is not stopped yet when the future is dropped ends at once.
+    /// Not cancel safe: dropping the future aborts the loops that are still running.
     pub(crate) async fn stop(mut self) {
         while let Some(last) = self.running.last_mut() {
             last.stop.cancel();
             if let Err(error) = (&mut last.task).await {
-                tracing::error!(name = last.name, %error, "a loop did not stop cleanly");
+                tracing::error!(name = last.name, %error, "loop ended abnormally");
             }
             self.running.pop();
         }
-        self.environment.informing.cancel();
+        self.environment.stop_informers.cancel();
         self.environment.informers.shutdown().await;
-        let flushed = self.environment.events.shutdown(FLUSH).await;
-        tracing::debug!(?flushed, "the events are written");
+        let flushed = self.environment.events.shutdown(FLUSH_TIMEOUT).await;
+        tracing::debug!(?flushed, "flushed events");
     }
 }
 
@@ -186,7 +201,7 @@ impl Drop for Manager {
         for running in &self.running {
             running.task.abort();
         }
-        self.environment.informing.cancel();
+        self.environment.stop_informers.cancel();
     }
 }
 
@@ -199,17 +214,17 @@ impl fmt::Debug for Manager {
     }
 }
 
-/// Runs one loop until `stop`, again and again if it fails.
+/// Runs one loop until `stop` is cancelled, restarting it whenever it ends.
 async fn supervise(
     name: &'static str,
     run: Run,
     environment: Arc<Environment>,
     stop: CancellationToken,
 ) {
-    let mut pause = PAUSES.0;
+    let mut delay = RESTART_DELAY.0;
     while !stop.is_cancelled() {
         let started = Instant::now();
-        // The loop gets nothing of ours that it could leave half changed.
+        // Unwind safe: the loop shares no state with this function.
         let outcome = AssertUnwindSafe(run(environment.clone(), stop.clone()))
             .catch_unwind()
             .await;
@@ -219,21 +234,21 @@ async fn supervise(
             Ok(Err(error)) => Some(error),
             Err(panic) => Some(LoopError::Panic(message(&*panic))),
         };
-        if started.elapsed() >= SOUND {
-            pause = PAUSES.0;
+        if started.elapsed() >= HEALTHY_AFTER {
+            delay = RESTART_DELAY.0;
         }
         if let Some(error) = error {
             let error = describe(&error);
-            tracing::error!(name, error, ?pause, "a loop failed; it is started again");
+            tracing::error!(name, error, restart_in = ?delay, "loop failed; restarting");
         } else {
-            tracing::warn!(name, ?pause, "a loop ended by itself; it is started again");
+            tracing::warn!(name, restart_in = ?delay, "loop ended early; restarting");
         }
         tokio::select! {
-            biased; // Who is told to stop does not start again.
+            biased;
             () = stop.cancelled() => return,
-            () = sleep(pause) => {}
+            () = sleep(delay) => {}
         }
-        pause = (pause * 2).min(PAUSES.1);
+        delay = (delay * 2).min(RESTART_DELAY.1);
     }
 }
 
@@ -257,7 +272,7 @@ mod tests {
         Environment {
             informers: InformerFactory::new(client.clone()),
             client,
-            informing: CancellationToken::new(),
+            stop_informers: CancellationToken::new(),
             clock: Clock::system(),
             events: EventBroadcaster::new(),
             metrics: Metrics::new(),
@@ -270,15 +285,15 @@ mod tests {
         }
     }
 
-    /// Fails, panics, and ends by itself in turn, until the fourth start.
+    /// Fails, panics and ends early in turn; from the fourth start on it runs until stopped.
     fn fragile(starts: &Arc<AtomicU32>) -> Loop {
         let starts = starts.clone();
         Loop::new("fragile", move |_, stop| {
             let start = starts.fetch_add(1, Ordering::SeqCst);
             async move {
                 match start {
-                    0 => Err(LoopError::Panic("not really".into())),
-                    1 => panic!("really"),
+                    0 => Err(LoopError::Panic("an error".into())),
+                    1 => panic!("a panic"),
                     2 => Ok(()),
                     _ => {
                         stop.cancelled().await;
@@ -291,7 +306,7 @@ mod tests {
 
     /// Proves cluster/loop-restart.
     #[tokio::test(start_paused = true)]
-    async fn a_loop_that_fails_is_started_again_and_the_others_go_on() {
+    async fn failed_loop_is_restarted_while_others_run_on() {
         let (starts, ticks) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let ticking = ticks.clone();
         let steady = Loop::new("steady", move |_, stop| {
@@ -305,21 +320,21 @@ mod tests {
             }
         });
         let manager = Manager::start(environment(), vec![steady, fragile(&starts)]);
-        // One second, two, four: each pause is twice the one before.
+        // Delays of one, two and four seconds.
         sleep(Duration::from_millis(6500)).await;
         assert_eq!(starts.load(Ordering::SeqCst), 3);
         sleep(Duration::from_secs(1)).await;
         assert_eq!(starts.load(Ordering::SeqCst), 4);
         assert!(
             ticks.load(Ordering::SeqCst) >= 7,
-            "the steady one never stopped"
+            "the steady loop was interrupted"
         );
         manager.stop().await;
     }
 
     /// Proves cluster/loop-restart.
     #[tokio::test(start_paused = true)]
-    async fn loops_stop_one_after_the_other_the_last_first() {
+    async fn loops_stop_in_reverse_order() {
         let order = Arc::new(Mutex::new(Vec::new()));
         let slow = |name: &'static str| {
             let order = order.clone();

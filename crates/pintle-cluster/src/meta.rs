@@ -1,4 +1,4 @@
-//! What every loop asks of an object's metadata.
+//! Questions that the loops ask about object metadata.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +10,28 @@ use pintle::cache::Selector;
 
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// Who looks after an object, from the point of view of one would-be owner.
+/// The relation of an owner to an object it might control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// It is the owner's and its labels still say so.
-    Ours,
-    /// Nobody controls it and it matches: write an owner reference, then it is ours.
+    /// The owner controls the object, and its selector matches.
+    Controlled,
+    /// The selector matches an orphan: the owner should set its owner reference.
     Adopt,
-    /// It is the owner's but no longer matches: take the owner reference away.
+    /// The selector no longer matches an object the owner controls: it should remove its owner
+    /// reference.
     Release,
-    /// Another controller's, or none of our business.
+    /// Another owner controls the object, or the selector does not match.
     Ignore,
 }
 
-/// Decides who looks after `object`, given whether `owner`'s selector matches it.
+/// Decides how `owner` relates to `object`, given whether its selector matches.
 ///
-/// An owner on its way out neither adopts nor releases: the garbage collector has the say then.
+/// An owner under deletion neither adopts nor releases: its dependents are up to the garbage
+/// collector.
 pub(crate) fn claim(owner: &ObjectMeta, object: &ObjectMeta, selected: bool) -> Claim {
     match controller_of(object) {
         Some(controller) if Some(&controller.uid) != owner.uid.as_ref() => Claim::Ignore,
-        Some(_) if selected => Claim::Ours,
+        Some(_) if selected => Claim::Controlled,
         Some(_) if is_being_deleted(owner) => Claim::Ignore,
         Some(_) => Claim::Release,
         None if !selected || is_being_deleted(owner) || is_being_deleted(object) => Claim::Ignore,
@@ -38,7 +40,7 @@ pub(crate) fn claim(owner: &ObjectMeta, object: &ObjectMeta, selected: bool) -> 
     }
 }
 
-/// The owner reference marked as controller, if there is one.
+/// Returns the owner reference marked as controller.
 pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references
         .iter()
@@ -46,10 +48,9 @@ pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
         .find(|owner| owner.controller == Some(true))
 }
 
-/// The reference a controller writes into what it creates.
+/// Returns a controller reference to `owner` that blocks its foreground deletion.
 ///
-/// It blocks the owner's foreground deletion until the dependent is gone. `None` for an owner that
-/// never came from a server, and so has no name or UID yet.
+/// Returns `None` for an owner without name or UID, which was never stored.
 pub(crate) fn controller_reference<K>(owner: &K) -> Option<OwnerReference>
 where
     K: kube::Resource<DynamicType = ()>,
@@ -85,8 +86,8 @@ pub(crate) fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str>
     meta.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// The selector of a workload. One that cannot be read, or that is empty, selects nothing: a
-/// controller that selected everything would adopt every orphan of its namespace.
+/// Parses the selector of a workload. An invalid or empty one selects nothing: a controller that
+/// selects everything would adopt every orphan in its namespace.
 pub(crate) fn selector(selector: &LabelSelector) -> Selector {
     Selector::try_from(selector)
         .ok()
@@ -99,7 +100,7 @@ pub(crate) fn selects(selector: &Selector, meta: &ObjectMeta) -> bool {
     selector.matches(labels.map(|(key, value)| (key.as_str(), value.as_str())))
 }
 
-/// The owner references of an object with `owner` as its controller.
+/// Returns the owner references of an object with `owner` added as controller.
 pub(crate) fn with_controller<K>(meta: &ObjectMeta, owner: &K) -> Vec<OwnerReference>
 where
     K: kube::Resource<DynamicType = ()>,
@@ -109,7 +110,7 @@ where
     owners
 }
 
-/// The owner references of an object without the one to `owner`.
+/// Returns the owner references of an object without the one to `owner`.
 pub(crate) fn without_owner(meta: &ObjectMeta, owner: &str) -> Vec<OwnerReference> {
     let owners = meta.owner_references.iter().flatten();
     owners
@@ -118,13 +119,12 @@ pub(crate) fn without_owner(meta: &ObjectMeta, owner: &str) -> Vec<OwnerReferenc
         .collect()
 }
 
-/// A timestamp as the wire carries it, in whole seconds: what is written and what is read back
-/// compare equal.
+/// Truncates a timestamp to whole seconds, as on the wire, so that it compares equal when read back.
 pub(crate) fn time(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-/// A count as the wire carries it: zero is left out.
+/// Converts a count for a status field that omits zero.
 pub(crate) fn count(n: usize) -> Option<i32> {
     Some(clamp(n)).filter(|n| *n != 0)
 }
@@ -171,10 +171,13 @@ mod tests {
 
     /// Proves replicaset/adoption.
     #[test]
-    fn an_owner_adopts_matching_orphans_and_releases_what_no_longer_matches() {
+    fn owner_adopts_matching_orphans_and_releases_mismatches() {
         assert_eq!(claim(&owner(), &orphan(), true), Claim::Adopt);
         assert_eq!(claim(&owner(), &orphan(), false), Claim::Ignore);
-        assert_eq!(claim(&owner(), &controlled_by("owner"), true), Claim::Ours);
+        assert_eq!(
+            claim(&owner(), &controlled_by("owner"), true),
+            Claim::Controlled
+        );
         assert_eq!(
             claim(&owner(), &controlled_by("owner"), false),
             Claim::Release
@@ -183,7 +186,7 @@ mod tests {
 
     /// Proves replicaset/adoption.
     #[test]
-    fn what_another_controls_is_never_touched() {
+    fn objects_of_another_controller_are_ignored() {
         assert_eq!(
             claim(&owner(), &controlled_by("other"), true),
             Claim::Ignore
@@ -196,15 +199,18 @@ mod tests {
 
     /// Proves replicaset/adoption.
     #[test]
-    fn an_owner_on_its_way_out_neither_adopts_nor_releases() {
+    fn deleted_owner_neither_adopts_nor_releases() {
         let owner = deleted(owner());
         assert_eq!(claim(&owner, &orphan(), true), Claim::Ignore);
         assert_eq!(claim(&owner, &controlled_by("owner"), false), Claim::Ignore);
-        assert_eq!(claim(&owner, &controlled_by("owner"), true), Claim::Ours);
+        assert_eq!(
+            claim(&owner, &controlled_by("owner"), true),
+            Claim::Controlled
+        );
     }
 
     #[test]
-    fn neither_a_dying_object_nor_one_of_another_namespace_is_adopted() {
+    fn deleted_or_remote_orphan_is_not_adopted() {
         assert_eq!(claim(&owner(), &deleted(orphan()), true), Claim::Ignore);
         let elsewhere = ObjectMeta {
             namespace: Some("other".into()),
@@ -214,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_selector_selects_nothing() {
+    fn empty_selector_selects_nothing() {
         assert!(selector(&LabelSelector::default()).is_nothing());
         assert!(!selects(&Selector::nothing(), &orphan()));
     }

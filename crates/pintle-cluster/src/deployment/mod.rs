@@ -1,11 +1,11 @@
-//! Deployments: one template after the other, without an interruption.
+//! Rolls out Deployments without interrupting the service.
 //!
-//! A Deployment has one `ReplicaSet` per template it has had. A rollout grows the set of the present
-//! template and shrinks the others, within the limits of its strategy. What to do is decided by
-//! [`plan::plan`]; this file looks up what it needs and carries out what it says.
+//! A Deployment has one `ReplicaSet` per template. A rollout scales up the set of the current
+//! template and scales down the others, within the bounds of its strategy. [`plan::plan`] decides
+//! what to do; this file gathers its input and applies the result.
 //!
-//! `kubectl rollout undo` copies an old set's template into the Deployment. So a rollback is a
-//! rollout like any other, to a set that happens to exist; it gets the next revision.
+//! `kubectl rollout undo` copies the template of an old set into the Deployment. A rollback is
+//! therefore an ordinary rollout to a set that already exists, and it gets the next revision.
 
 mod plan;
 mod revision;
@@ -23,7 +23,7 @@ use k8s_openapi::{
 };
 use pintle::{
     cache::{ObjectKey, Selector},
-    controller::{Action, Context, Controller, Predicate, ReconcileError},
+    controller::{Action, Context, Predicate, ReconcileError},
     events::{EventRecorder, EventType},
 };
 use tokio_util::sync::CancellationToken;
@@ -32,11 +32,10 @@ use self::plan::Write;
 use crate::{
     api::{self, is_namespace_terminating, unless_stale},
     manager::{Environment, LoopError},
-    meta::{self, Claim},
-    pods,
+    meta, pods,
 };
 
-/// Runs the loop until `stop`.
+/// Runs the loop until `stop` is cancelled.
 pub(crate) async fn run(
     environment: Arc<Environment>,
     stop: CancellationToken,
@@ -45,7 +44,8 @@ pub(crate) async fn run(
     let deployments = environment.informers.informer::<Deployment>().lister();
     let sets = environment.informers.informer::<ReplicaSet>().lister();
     let shared = environment.clone();
-    Controller::<Deployment>::new("deployment-controller", &environment.informers)
+    environment
+        .controller::<Deployment>("deployment-controller")
         .owns::<ReplicaSet>()
         .watches::<ReplicaSet>(api::adopters(deployments, selector))
         .watches_if::<Pod>(only_deletions(), move |pod, _| {
@@ -63,7 +63,6 @@ pub(crate) async fn run(
                 .collect()
         })
         .workers(5)
-        .metrics(&environment.metrics)
         .run_by_key(
             move |key, cx| reconcile(key, cx, shared.clone(), recorder.clone()),
             &stop,
@@ -72,10 +71,10 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// A strategy that recreates waits for the last old Pod to go. How the others fare is in the status
-/// of their sets.
+/// Only `Recreate` cares about Pods: it waits for the last old one to be deleted. Everything else is
+/// in the status of the sets.
 fn only_deletions() -> Predicate<Pod> {
-    // No predicate holds a deletion back.
+    // Predicates do not filter deletions.
     Predicate::new(|_, _| false)
 }
 
@@ -99,22 +98,25 @@ async fn reconcile(
         recorder.event(&*deployment, EventType::Warning, "SelectingAll", message);
         return Ok(Action::await_change());
     }
-    let sets = claim_sets(&deployment, &cx).await?;
+    // A set that was just adopted counts once the cache shows it, with a current resourceVersion.
+    let selector = selector(&deployment);
+    let claimed = api::claim::<_, ReplicaSet>(&cx, &*deployment, &selector, |_| true).await?;
+    let sets = claimed.controlled;
     let populated = populated(&deployment, &sets, &cx)?;
     let plan = plan::plan(&deployment, &sets, &populated, environment.clock.now());
 
     for write in plan.writes {
-        // Boxed: a write holds a whole set, and every worker would carry the room for it.
-        let done = Box::pin(carry_out(&deployment, write, &cx, &environment, &recorder)).await?;
+        // Boxed, because a write holds a whole set and would enlarge the future of every worker.
+        let done = Box::pin(apply(&deployment, write, &cx, &environment, &recorder)).await?;
         if !done {
-            // Something moved under the plan: it wakes this key, and the next plan knows it.
+            // The change that made the plan stale enqueues this key again.
             return Ok(Action::await_change());
         }
     }
     if plan.status.is_some() || plan.revision.is_some() {
         write_status(&deployment, plan.status, plan.revision, &cx).await?;
     }
-    Ok(match plan.again_in {
+    Ok(match plan.requeue_after {
         Some(wait) => Action::requeue_after(wait),
         None => Action::await_change(),
     })
@@ -127,40 +129,7 @@ fn selects_all(deployment: &Deployment) -> bool {
         .is_none_or(|spec| spec.selector == LabelSelector::default())
 }
 
-/// Finds the sets of a Deployment, adopting orphans that match and releasing those that no longer
-/// do.
-async fn claim_sets(
-    deployment: &Deployment,
-    cx: &Context,
-) -> Result<Vec<Arc<ReplicaSet>>, ReconcileError> {
-    let selector = selector(deployment);
-    let mut sets = Vec::new();
-    let mut checked = false;
-    for object in api::controlled_or_orphaned::<ReplicaSet>(cx, &deployment.metadata)? {
-        let set = object.get()?;
-        let selected = meta::selects(&selector, &set.metadata);
-        match meta::claim(&deployment.metadata, &set.metadata, selected) {
-            Claim::Ours => sets.push(set),
-            Claim::Adopt => {
-                if !checked {
-                    api::ensure_alive(cx, deployment).await?;
-                    checked = true;
-                }
-                let owners = meta::with_controller(&set.metadata, deployment);
-                api::set_owners::<ReplicaSet>(cx, &object, owners).await?;
-                // It counts once the cache shows it as ours, with the version to write it under.
-            }
-            Claim::Release => {
-                let owners = meta::without_owner(&set.metadata, meta::uid(&deployment.metadata));
-                api::set_owners::<ReplicaSet>(cx, &object, owners).await?;
-            }
-            Claim::Ignore => {}
-        }
-    }
-    Ok(sets)
-}
-
-/// The sets that have Pods which have not finished. Only a strategy that recreates asks.
+/// Returns the UIDs of sets with unfinished Pods. Empty unless the strategy is `Recreate`.
 fn populated(
     deployment: &Deployment,
     sets: &[Arc<ReplicaSet>],
@@ -182,8 +151,8 @@ fn populated(
     Ok(populated)
 }
 
-/// Carries out one write. False if what was planned on is no longer so.
-async fn carry_out(
+/// Applies one write. Returns false if the plan is stale.
+async fn apply(
     deployment: &Deployment,
     write: Write,
     cx: &Context,
@@ -196,9 +165,9 @@ async fn carry_out(
             let Some(set) = unless_stale(cx.replace(&set).await)? else {
                 return Ok(false);
             };
-            let to = size::wanted(&set);
+            let to = size::replicas(&set);
             if from != to {
-                tell_scaled(deployment, &set, from, to, recorder);
+                record_scaling(deployment, &set, from, to, recorder);
             }
             Ok(true)
         }
@@ -211,7 +180,7 @@ async fn carry_out(
     }
 }
 
-fn tell_scaled(
+fn record_scaling(
     deployment: &Deployment,
     set: &ReplicaSet,
     from: i32,
@@ -233,9 +202,9 @@ async fn create_set(
 ) -> Result<bool, ReconcileError> {
     let error = match cx.create(set).await {
         Ok(created) => {
-            let size = size::wanted(&created);
+            let size = size::replicas(&created);
             if size > 0 {
-                tell_scaled(deployment, &created, 0, size, recorder);
+                record_scaling(deployment, &created, 0, size, recorder);
             }
             return Ok(true);
         }
@@ -248,7 +217,7 @@ async fn create_set(
     if matches!(&error, kube::Error::Api(status) if status.is_already_exists()) {
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
         let sets = kube::Api::<ReplicaSet>::namespaced(cx.client().clone(), namespace);
-        // Gone again since: nothing would tell, so the error is retried.
+        // If the set is gone again, no event follows, so return the error and retry.
         let existing = sets.get_opt(name).await?.ok_or(error)?;
         if let Some(status) = plan::after_collision(deployment, &existing) {
             write_status(deployment, Some(status), None, cx).await?;
@@ -256,22 +225,23 @@ async fn create_set(
         return Ok(false);
     }
     let now = environment.clock.now();
-    let said = api::message(&error);
-    let message = format!("Failed to create new replica set \"{name}\": {said}");
+    let cause = api::message(&error);
+    let message = format!("Failed to create new replica set \"{name}\": {cause}");
     recorder.event(
         deployment,
         EventType::Warning,
         "ReplicaSetCreateError",
         message,
     );
-    let status = status::after_failed_create(deployment, name, &said, now);
+    let status = status::after_failed_create(deployment, name, &cause, now);
     if status.is_some() && status != deployment.status {
         write_status(deployment, status, None, cx).await?;
     }
     Err(error.into())
 }
 
-/// Writes the status, and with it the revision: the status of a Deployment takes annotations along.
+/// Writes status and revision in one request: the status subresource of Deployments also accepts
+/// annotations.
 async fn write_status(
     deployment: &Deployment,
     status: Option<DeploymentStatus>,

@@ -1,9 +1,9 @@
-//! What a Deployment needs next: a function of what was observed and the time.
+//! Plans the next step of a rollout as a pure function of the observed state and the time.
 //!
-//! A plan works on copies: it decides on the sizes of the sets as one picture and then compares the
-//! picture with what was observed, so that each set is written at most once, in one piece, under
-//! the resource version the decision was made from. A set that moved meanwhile makes the write a
-//! conflict, and the next look decides again.
+//! A plan works on copies: it computes the desired state of all sets together and then compares it
+//! with the observed state. Each set is written at most once, under the `resourceVersion` that the
+//! plan is based on. If a set has changed meanwhile, the write conflicts and the next reconcile
+//! plans again.
 
 use std::{cmp::Ordering, collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -16,78 +16,78 @@ use k8s_openapi::{
 use super::{revision, size, status};
 use crate::meta;
 
-/// One write to a ReplicaSet.
+/// A write to a ReplicaSet.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Write {
-    /// The set for a template that had none.
+    /// Create the set of a new template.
     Create(ReplicaSet),
-    /// A new size, new annotations, or both; `from` is the size it had.
+    /// Change size or annotations; `from` is the previous size.
     Update { set: ReplicaSet, from: i32 },
-    /// A set beyond the history limit.
+    /// Delete a set beyond the history limit.
     Delete(Arc<ReplicaSet>),
 }
 
-/// What to do next, in this order; the first failure ends it.
+/// The writes to perform, in this order, up to the first failure.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) writes: Vec<Write>,
-    /// The Deployment's own revision annotation, if it is out of date.
+    /// The new revision annotation of the Deployment, if it differs.
     pub(crate) revision: Option<String>,
     /// The new status, if it differs.
     pub(crate) status: Option<DeploymentStatus>,
-    /// Look again after this long even if nothing is heard.
-    pub(crate) again_in: Option<Duration>,
+    /// When to reconcile again without an event.
+    pub(crate) requeue_after: Option<Duration>,
 }
 
-/// A ReplicaSet as it was seen and as it shall be.
+/// The observed and the desired state of a ReplicaSet.
 struct Set {
-    seen: Option<Arc<ReplicaSet>>,
-    shall: ReplicaSet,
+    observed: Option<Arc<ReplicaSet>>,
+    desired: ReplicaSet,
     obsolete: bool,
 }
 
 impl Set {
-    fn seen(set: &Arc<ReplicaSet>) -> Self {
+    fn observed(set: &Arc<ReplicaSet>) -> Self {
         Self {
-            seen: Some(set.clone()),
-            shall: (**set).clone(),
+            observed: Some(set.clone()),
+            desired: (**set).clone(),
             obsolete: false,
         }
     }
 
     fn is_active(&self) -> bool {
-        size::wanted(&self.shall) > 0
+        size::replicas(&self.desired) > 0
     }
 
     fn write(self) -> Option<Write> {
-        match self.seen {
-            None => Some(Write::Create(self.shall)),
-            Some(seen) if self.obsolete => Some(Write::Delete(seen)),
-            Some(seen) if *seen == self.shall => None,
-            Some(seen) => Some(Write::Update {
-                set: self.shall,
-                from: size::wanted(&seen),
+        match self.observed {
+            None => Some(Write::Create(self.desired)),
+            Some(observed) if self.obsolete => Some(Write::Delete(observed)),
+            Some(observed) if *observed == self.desired => None,
+            Some(observed) => Some(Write::Update {
+                set: self.desired,
+                from: size::replicas(&observed),
             }),
         }
     }
 }
 
-/// The picture a plan is made on.
+/// The state a plan is computed on.
 struct Rollout<'a> {
     deployment: &'a Deployment,
-    /// The set with the present template.
+    /// The set with the current template.
     new: Option<Set>,
     /// All others, oldest first.
     old: Vec<Set>,
-    /// The status as observed, with the conditions this plan adds.
+    /// The observed status with the conditions this plan adds.
     status: DeploymentStatus,
     now: Timestamp,
 }
 
-/// Decides what `deployment` needs.
+/// Plans the next step for `deployment`.
 ///
-/// `sets` are those it controls; `populated` the UIDs of the sets that have Pods which have not
-/// finished, terminating ones included.
+/// `sets` are the sets it controls, `populated` the UIDs of those with unfinished Pods, including
+/// terminating ones.
 pub(crate) fn plan(
     deployment: &Deployment,
     sets: &[Arc<ReplicaSet>],
@@ -96,39 +96,39 @@ pub(crate) fn plan(
 ) -> Plan {
     let mut rollout = Rollout::observe(deployment, sets, now);
     if meta::is_being_deleted(&deployment.metadata) {
-        rollout.adopt_new();
+        rollout.update_new();
         return rollout.finish(false);
     }
-    status::note_pause(deployment, &mut rollout.status, now);
+    status::record_pause(deployment, &mut rollout.status, now);
     if size::is_paused(deployment) {
-        rollout.adopt_new();
+        rollout.update_new();
         rollout.scale();
         rollout.clean_up();
         return rollout.finish(false);
     }
-    // A Recreate sizes everything itself.
+    // `Recreate` sizes all sets itself.
     if rollout.was_scaled() && !size::is_recreate(deployment) {
-        rollout.adopt_new();
+        rollout.update_new();
         rollout.scale();
         return rollout.finish(false);
     }
     if size::is_recreate(deployment) {
         rollout.recreate(populated);
     } else {
-        rollout.roll();
+        rollout.roll_out();
     }
     rollout.finish(true)
 }
 
-/// What to make of a set that already has the name the new one should get: `None` if it is the new
-/// one, created a moment ago; otherwise the status that makes the next attempt use another name.
+/// Handles a name collision with an existing set. Returns `None` if that set is the new one, created
+/// a moment ago, and otherwise a status whose collision count leads to another name.
 pub(crate) fn after_collision(
     deployment: &Deployment,
     existing: &ReplicaSet,
 ) -> Option<DeploymentStatus> {
-    let ours = meta::controller_of(&existing.metadata)
+    let is_controlled = meta::controller_of(&existing.metadata)
         .is_some_and(|owner| Some(&owner.uid) == deployment.metadata.uid.as_ref());
-    if ours && has_template(existing, deployment) {
+    if is_controlled && has_template(existing, deployment) {
         return None;
     }
     let mut status = deployment.status.clone().unwrap_or_default();
@@ -143,14 +143,14 @@ fn has_template(set: &ReplicaSet, deployment: &Deployment) -> bool {
 }
 
 impl<'a> Rollout<'a> {
-    /// Sorts the sets into the new one and the others. If several have the present template, the
-    /// oldest is the new one.
+    /// Separates the new set from the old ones. If several have the current template, the oldest is
+    /// the new set.
     fn observe(deployment: &'a Deployment, sets: &[Arc<ReplicaSet>], now: Timestamp) -> Self {
         let mut sets = sets.to_vec();
         sets.sort_by(|a, b| by_age(&a.metadata, &b.metadata));
         let new = sets.iter().position(|set| has_template(set, deployment));
-        let new = new.map(|index| Set::seen(&sets.remove(index)));
-        let old = sets.iter().map(Set::seen).collect();
+        let new = new.map(|index| Set::observed(&sets.remove(index)));
+        let old = sets.iter().map(Set::observed).collect();
         let status = deployment.status.clone().unwrap_or_default();
         Self {
             deployment,
@@ -162,7 +162,7 @@ impl<'a> Rollout<'a> {
     }
 
     fn all(&self) -> impl Iterator<Item = &ReplicaSet> + Clone {
-        self.old.iter().chain(&self.new).map(|set| &set.shall)
+        self.old.iter().chain(&self.new).map(|set| &set.desired)
     }
 
     fn desired(&self) -> i32 {
@@ -172,58 +172,58 @@ impl<'a> Rollout<'a> {
     fn newest_old_revision(&self) -> i64 {
         self.old
             .iter()
-            .map(|set| revision::revision(&set.shall.metadata))
+            .map(|set| revision::revision(&set.desired.metadata))
             .max()
             .unwrap_or(0)
     }
 
-    /// Brings the annotations of an existing new set in line.
-    fn adopt_new(&mut self) {
+    /// Updates annotations and `minReadySeconds` of the new set, if it exists.
+    fn update_new(&mut self) {
         let newest_old = self.newest_old_revision();
         let Some(new) = &mut self.new else { return };
-        revision::annotate(self.deployment, &mut new.shall, newest_old);
+        revision::annotate(self.deployment, &mut new.desired, newest_old);
         let spec = self.deployment.spec.as_ref();
-        if let (Some(of_set), Some(of_deployment)) = (&mut new.shall.spec, spec) {
+        if let (Some(of_set), Some(of_deployment)) = (&mut new.desired.spec, spec) {
             let seconds = of_deployment.min_ready_seconds.unwrap_or_default();
             if of_set.min_ready_seconds.unwrap_or_default() != seconds {
                 of_set.min_ready_seconds = Some(seconds);
             }
         }
-        let name = meta::name(&new.shall.metadata);
-        status::note_new_set(self.deployment, &mut self.status, name, false, self.now);
+        let name = meta::name(&new.desired.metadata);
+        status::record_new_set(self.deployment, &mut self.status, name, false, self.now);
     }
 
-    /// As [`Self::adopt_new`], and creates the new set if there is none.
+    /// Updates the new set, or creates it if it does not exist.
     fn ensure_new(&mut self) {
         if self.new.is_some() {
-            return self.adopt_new();
+            return self.update_new();
         }
         let mut set = revision::new_set(self.deployment);
         revision::annotate(self.deployment, &mut set, self.newest_old_revision());
         let (desired, surge) = (self.desired(), size::limits(self.deployment).surge);
-        revision::note_sizes(&mut set, desired, surge);
+        revision::record_sizes(&mut set, desired, surge);
         let name = meta::name(&set.metadata);
-        status::note_new_set(self.deployment, &mut self.status, name, true, self.now);
+        status::record_new_set(self.deployment, &mut self.status, name, true, self.now);
         self.new = Some(Set {
-            seen: None,
-            shall: set,
+            observed: None,
+            desired: set,
             obsolete: false,
         });
         self.grow_new();
     }
 
-    /// Sizes one set and notes on it for which size of the Deployment.
+    /// Sets the size of a set and records the size of the Deployment on it.
     fn resize(deployment: &Deployment, set: &mut Set, replicas: i32) {
-        if let Some(spec) = &mut set.shall.spec {
+        if let Some(spec) = &mut set.desired.spec {
             spec.replicas = Some(replicas.max(0));
         }
         let surge = size::limits(deployment).surge;
-        revision::note_sizes(&mut set.shall, size::desired(deployment), surge);
+        revision::record_sizes(&mut set.desired, size::desired(deployment), surge);
     }
 
     // === Rolling update ===
 
-    fn roll(&mut self) {
+    fn roll_out(&mut self) {
         self.ensure_new();
         if self.size_new() || self.shrink_old() {
             return;
@@ -231,13 +231,14 @@ impl<'a> Rollout<'a> {
         self.clean_up_if_complete();
     }
 
-    /// Brings the new set as near to the desired size as the surge lets it. True if it moved.
+    /// Scales the new set as close to the desired size as the surge allows. Returns whether its size
+    /// changed.
     fn size_new(&mut self) -> bool {
         let desired = self.desired();
         let Some(new) = &mut self.new else {
             return false;
         };
-        if size::wanted(&new.shall) > desired {
+        if size::replicas(&new.desired) > desired {
             Self::resize(self.deployment, new, desired);
             return true;
         }
@@ -251,51 +252,51 @@ impl<'a> Rollout<'a> {
         } else {
             desired + size::limits(self.deployment).surge
         };
-        let total: i32 = self.all().map(size::wanted).sum();
+        let total: i32 = self.all().map(size::replicas).sum();
         let Some(new) = &mut self.new else {
             return false;
         };
-        let present = size::wanted(&new.shall);
-        let room = (ceiling - total).min(desired - present);
+        let current = size::replicas(&new.desired);
+        let room = (ceiling - total).min(desired - current);
         if room <= 0 {
             return false;
         }
-        Self::resize(self.deployment, new, present + room);
+        Self::resize(self.deployment, new, current + room);
         true
     }
 
-    /// Takes from the old sets what may go without falling below the minimum: first what is not
-    /// available anyway, then available Pods beyond the minimum. True if any set shrank.
+    /// Scales down old sets without falling below the minimum availability: first unavailable Pods,
+    /// then available ones beyond the minimum. Returns whether any size changed.
     fn shrink_old(&mut self) -> bool {
-        // A set that has not yet reported on its present size reports on Pods it may be deleting.
+        // A stale status may count Pods that are being deleted.
         if !self.all().all(size::is_reported) {
             return false;
         }
         let minimum = self.desired() - size::limits(self.deployment).unavailable;
-        let total: i32 = self.all().map(size::wanted).sum();
+        let total: i32 = self.all().map(size::replicas).sum();
         let new_unavailable = self.new.as_ref().map_or(0, |new| {
-            (size::wanted(&new.shall) - size::available(&new.shall)).max(0)
+            (size::replicas(&new.desired) - size::available(&new.desired)).max(0)
         });
         let mut spare = total - minimum - new_unavailable;
         let mut shrunk = false;
         for set in &mut self.old {
-            let broken = size::wanted(&set.shall) - size::available(&set.shall);
-            let gone = broken.min(spare);
-            if gone > 0 {
-                let left = size::wanted(&set.shall) - gone;
+            let unavailable = size::replicas(&set.desired) - size::available(&set.desired);
+            let removed = unavailable.min(spare);
+            if removed > 0 {
+                let left = size::replicas(&set.desired) - removed;
                 Self::resize(self.deployment, set, left);
-                spare -= gone;
+                spare -= removed;
                 shrunk = true;
             }
         }
-        let lasting: i32 = self.all().map(size::lasting).sum();
-        let mut spare = spare.min(lasting - minimum);
+        let available: i32 = self.all().map(size::lasting_available).sum();
+        let mut spare = spare.min(available - minimum);
         for set in &mut self.old {
-            let gone = size::wanted(&set.shall).min(spare);
-            if gone > 0 {
-                let left = size::wanted(&set.shall) - gone;
+            let removed = size::replicas(&set.desired).min(spare);
+            if removed > 0 {
+                let left = size::replicas(&set.desired) - removed;
                 Self::resize(self.deployment, set, left);
-                spare -= gone;
+                spare -= removed;
                 shrunk = true;
             }
         }
@@ -305,17 +306,17 @@ impl<'a> Rollout<'a> {
     // === Recreate ===
 
     fn recreate(&mut self, populated: &BTreeSet<String>) {
-        self.adopt_new();
+        self.update_new();
         let mut shrunk = false;
         for set in self.old.iter_mut().filter(|set| set.is_active()) {
             Self::resize(self.deployment, set, 0);
             shrunk = true;
         }
-        // Two templates never run side by side, not even while the last old Pod says goodbye.
-        let old_runs = |set: &Set| {
-            size::actual(&set.shall) > 0 || populated.contains(meta::uid(&set.shall.metadata))
+        // Pods of two templates never run at the same time, not even terminating ones.
+        let is_populated = |set: &Set| {
+            size::actual(&set.desired) > 0 || populated.contains(meta::uid(&set.desired.metadata))
         };
-        if shrunk || self.old.iter().any(old_runs) {
+        if shrunk || self.old.iter().any(is_populated) {
             return;
         }
         self.ensure_new();
@@ -325,17 +326,16 @@ impl<'a> Rollout<'a> {
 
     // === Scaling ===
 
-    /// Whether the Deployment's size changed since its active sets were sized.
+    /// Returns whether the Deployment was scaled since its active sets were sized.
     fn was_scaled(&self) -> bool {
         self.all()
-            .filter(|set| size::wanted(set) > 0)
-            .filter_map(|set| revision::noted_size(set, revision::DESIRED))
-            .any(|noted| noted != self.desired())
+            .filter(|set| size::replicas(set) > 0)
+            .filter_map(|set| revision::recorded_size(set, revision::DESIRED))
+            .any(|recorded| recorded != self.desired())
     }
 
-    /// Follows a change of the Deployment's size without hastening a rollout: in the middle of one
-    /// every active set grows or shrinks in proportion, so that a bad new template does not take
-    /// over because somebody scaled.
+    /// Applies a new size of the Deployment without advancing a rollout. During a rollout all active
+    /// sets are scaled in proportion, so that scaling does not promote a broken template.
     fn scale(&mut self) {
         let (deployment, desired) = (self.deployment, self.desired());
         match self
@@ -368,7 +368,7 @@ impl<'a> Rollout<'a> {
         if self
             .new
             .as_ref()
-            .is_some_and(|new| is_saturated(deployment, &new.shall))
+            .is_some_and(|new| is_saturated(deployment, &new.desired))
         {
             for old in self.old.iter_mut().filter(|set| set.is_active()) {
                 Self::resize(deployment, old, 0);
@@ -390,29 +390,29 @@ impl<'a> Rollout<'a> {
             .chain(&mut self.new)
             .filter(|set| set.is_active())
             .collect();
-        let total: i32 = active.iter().map(|set| size::wanted(&set.shall)).sum();
+        let total: i32 = active.iter().map(|set| size::replicas(&set.desired)).sum();
         let change = ceiling - total;
-        // Largest first. Of equals, the newer grows first and the older shrinks first.
+        // Largest first. Among equals, newer sets grow first and older sets shrink first.
         active.sort_by(|a, b| {
-            let age = by_age(&a.shall.metadata, &b.shall.metadata);
+            let age = by_age(&a.desired.metadata, &b.desired.metadata);
             let age = if change > 0 { age.reverse() } else { age };
-            size::wanted(&b.shall)
-                .cmp(&size::wanted(&a.shall))
+            size::replicas(&b.desired)
+                .cmp(&size::replicas(&a.desired))
                 .then(age)
         });
 
         let mut left = change;
         let mut sizes: Vec<i32> = Vec::with_capacity(active.len());
         for set in &active {
-            let present = size::wanted(&set.shall);
-            let share = share(&set.shall, desired, ceiling, replicas_before);
+            let current = size::replicas(&set.desired);
+            let share = share(&set.desired, desired, ceiling, replicas_before);
             let share = if change > 0 {
                 share.clamp(0, left)
             } else {
                 share.clamp(left, 0)
             };
             left -= share;
-            sizes.push(present + share);
+            sizes.push(current + share);
         }
         if let Some(largest) = sizes.first_mut() {
             *largest = (*largest + left).max(0);
@@ -431,7 +431,7 @@ impl<'a> Rollout<'a> {
         }
     }
 
-    /// Marks the oldest revisions beyond the history limit, as far as they are empty.
+    /// Marks empty sets beyond the history limit as obsolete, oldest revisions first.
     fn clean_up(&mut self) {
         let limit = self
             .deployment
@@ -441,45 +441,45 @@ impl<'a> Rollout<'a> {
         let Some(limit) = limit.filter(|limit| *limit != i32::MAX) else {
             return;
         };
-        let mut alive: Vec<&mut Set> = self
+        let mut sets: Vec<&mut Set> = self
             .old
             .iter_mut()
-            .filter(|set| !meta::is_being_deleted(&set.shall.metadata))
+            .filter(|set| !meta::is_being_deleted(&set.desired.metadata))
             .collect();
-        alive.sort_by_key(|set| revision::revision(&set.shall.metadata));
-        let excess = alive
+        sets.sort_by_key(|set| revision::revision(&set.desired.metadata));
+        let excess = sets
             .len()
             .saturating_sub(usize::try_from(limit).unwrap_or_default());
-        for set in alive.into_iter().take(excess) {
+        for set in sets.into_iter().take(excess) {
             let observed = set
-                .shall
+                .desired
                 .status
                 .as_ref()
                 .and_then(|status| status.observed_generation);
             set.obsolete = !set.is_active()
-                && size::actual(&set.shall) == 0
-                && observed >= set.shall.metadata.generation;
+                && size::actual(&set.desired) == 0
+                && observed >= set.desired.metadata.generation;
         }
     }
 
-    // === The end ===
+    // === Result ===
 
     fn finish(self, rolling: bool) -> Plan {
         let Self {
             deployment, now, ..
         } = self;
-        let new = self.new.as_ref().map(|new| &new.shall);
-        let mut status = status::counted(deployment, &self.status, new, &self.all(), now);
+        let new = self.new.as_ref().map(|new| &new.desired);
+        let mut status = status::from_sets(deployment, &self.status, new, &self.all(), now);
         if rolling {
-            status::note_progress(deployment, &self.status, &mut status, new, self.all(), now);
+            status::update_progress(deployment, &self.status, &mut status, new, self.all(), now);
         }
         let revision = new
             .and_then(|new| meta::annotation(&new.metadata, revision::REVISION))
             .filter(|new| meta::annotation(&deployment.metadata, revision::REVISION) != Some(*new))
             .map(str::to_owned);
-        let again_in = status::look_again_in(deployment, &status, now);
+        let requeue_after = status::requeue_after(deployment, &status, now);
         let status = Some(status).filter(|status| deployment.status.as_ref() != Some(status));
-        // The new set first: if it cannot be created, nothing is taken from the old ones.
+        // The new set first: if it cannot be created, the old ones are not scaled down.
         let writes = self
             .new
             .into_iter()
@@ -490,7 +490,7 @@ impl<'a> Rollout<'a> {
             writes,
             revision,
             status,
-            again_in,
+            requeue_after,
         }
     }
 }
@@ -499,30 +499,30 @@ fn by_age(a: &ObjectMeta, b: &ObjectMeta) -> Ordering {
     (&a.creation_timestamp, &a.name).cmp(&(&b.creation_timestamp, &b.name))
 }
 
-/// All the Pods the Deployment wants, in one set, and available.
+/// Returns whether a set alone has all Pods of the Deployment, all of them available.
 fn is_saturated(deployment: &Deployment, set: &ReplicaSet) -> bool {
     let desired = size::desired(deployment);
-    size::wanted(set) == desired
-        && revision::noted_size(set, revision::DESIRED) == Some(desired)
+    size::replicas(set) == desired
+        && revision::recorded_size(set, revision::DESIRED) == Some(desired)
         && size::available(set) == desired
 }
 
-/// By how much a set changes when the Deployment's ceiling does, in proportion to its size.
+/// Returns the change in size of a set in proportion to a change of the total.
 fn share(set: &ReplicaSet, desired: i32, ceiling: i32, replicas_before: i32) -> i32 {
-    let present = size::wanted(set);
+    let current = size::replicas(set);
     if desired == 0 {
-        return -present;
+        return -current;
     }
-    let before = revision::noted_size(set, revision::MAX)
+    let before = revision::recorded_size(set, revision::MAX)
         .filter(|max| *max > 0)
         .unwrap_or(replicas_before);
     if before == 0 {
         return 0;
     }
     // Rounded half away from zero, in integers.
-    let (scaled, before) = (i64::from(present) * i64::from(ceiling), i64::from(before));
+    let (scaled, before) = (i64::from(current) * i64::from(ceiling), i64::from(before));
     let rounded = (2 * scaled + before) / (2 * before);
-    i32::try_from(rounded).unwrap_or(i32::MAX) - present
+    i32::try_from(rounded).unwrap_or(i32::MAX) - current
 }
 
 #[cfg(test)]

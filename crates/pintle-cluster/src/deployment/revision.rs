@@ -1,5 +1,5 @@
-//! How a Deployment finds its `ReplicaSet`s again: the hash in their names, and the revisions in
-//! their annotations.
+//! Identifies the `ReplicaSet`s of a Deployment: the template hash in their names and labels, and
+//! the revisions in their annotations.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use k8s_openapi::{
 
 use crate::meta;
 
-/// The label that tells the Pods of one template from those of another.
+/// The label that distinguishes the Pods of different templates.
 pub(super) const TEMPLATE_HASH: &str = "pod-template-hash";
-/// Counts the templates a Deployment has had.
+/// The number of the template among those the Deployment has had.
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 /// The earlier revisions of a ReplicaSet that was rolled back to.
 pub(super) const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// The Deployment's size when it last sized this ReplicaSet.
+/// The size of the Deployment when it last scaled this ReplicaSet.
 pub(super) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-/// The same with the surge on top.
+/// That size plus the surge.
 pub(super) const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
-/// Annotations that belong to one object and are not copied from a Deployment to its sets.
-const OWN: [&str; 6] = [
+/// Annotations that are not copied from a Deployment to its sets.
+const NOT_COPIED: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "deprecated.deployment.rollback.to",
     REVISION,
@@ -34,21 +34,21 @@ const OWN: [&str; 6] = [
     MAX,
 ];
 
-/// A revision history longer than this loses its oldest entries.
+/// The maximum length of a revision history; older entries are dropped.
 const HISTORY_CHARS: usize = 2000;
 
-/// The longest name an object may have.
+/// The maximum length of an object name.
 const NAME_CHARS: usize = 253;
 
-/// Ten characters from the template and the number of collisions seen so far.
+/// Hashes the template and the collision count into ten characters.
 ///
-/// The alphabet has no vowels and no look-alikes, so that no words appear.
+/// The alphabet has no vowels and no similar characters, so that no words appear.
 pub(super) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    // Serialising a plain struct does not fail; equal templates give equal bytes, maps included.
+    // Serialization of a plain struct cannot fail, and maps are ordered.
     let mut bytes = serde_json::to_vec(template).unwrap_or_default();
     bytes.extend(collisions.unwrap_or_default().to_le_bytes());
-    // FNV-1a: stable across versions and platforms, unlike the standard hasher.
+    // FNV-1a, which is stable across versions and platforms, unlike the standard hasher.
     let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -60,7 +60,7 @@ pub(super) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>)
     (0..10).map(|_| digit()).collect()
 }
 
-/// Whether two templates describe the same Pod, whatever hash they carry.
+/// Returns whether two templates are equal apart from the hash label.
 pub(super) fn same_template(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
     let plain = |template: &PodTemplateSpec| {
         let mut template = template.clone();
@@ -78,9 +78,10 @@ pub(super) fn same_template(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
     plain(a) == plain(b)
 }
 
-/// The ReplicaSet for the Deployment's present template, not sized yet.
+/// Builds the ReplicaSet for the current template, with zero replicas.
 ///
-/// Its name follows from the template: two controllers, or one that restarted, cannot create two.
+/// Its name is derived from the template, so that concurrent or restarted controllers do not create
+/// it twice.
 pub(super) fn new_set(deployment: &Deployment) -> ReplicaSet {
     let spec = deployment.spec.clone().unwrap_or_default();
     let collisions = deployment
@@ -127,18 +128,18 @@ pub(super) fn revision(meta: &ObjectMeta) -> i64 {
         .unwrap_or_default()
 }
 
-/// Brings the annotations of the Deployment's newest set in line: the Deployment's own, and a
-/// revision above all older ones.
+/// Copies the annotations of the Deployment to its new set and gives it a revision above all old
+/// ones.
 pub(super) fn annotate(deployment: &Deployment, set: &mut ReplicaSet, newest_old: i64) {
     let annotations = set.metadata.annotations.get_or_insert_default();
     for (key, value) in deployment.metadata.annotations.iter().flatten() {
-        if !OWN.contains(&key.as_str()) {
+        if !NOT_COPIED.contains(&key.as_str()) {
             annotations.insert(key.clone(), value.clone());
         }
     }
     let next = newest_old + 1;
-    let before = annotations.get(REVISION).cloned();
-    if before
+    let previous = annotations.get(REVISION).cloned();
+    if previous
         .as_deref()
         .and_then(|text| text.parse().ok())
         .unwrap_or(0)
@@ -147,16 +148,16 @@ pub(super) fn annotate(deployment: &Deployment, set: &mut ReplicaSet, newest_old
         return;
     }
     annotations.insert(REVISION.into(), next.to_string());
-    if let Some(before) = before {
-        remember(annotations, &before);
+    if let Some(previous) = previous {
+        append_history(annotations, &previous);
     }
 }
 
-/// The set had revision `before` and is rolled back to: keep that for the history.
-fn remember(annotations: &mut BTreeMap<String, String>, before: &str) {
+/// Appends `previous` to the revision history of a set that is rolled back to.
+fn append_history(annotations: &mut BTreeMap<String, String>, previous: &str) {
     let history = annotations.get(REVISION_HISTORY).map_or("", String::as_str);
     let mut revisions: Vec<&str> = history.split(',').filter(|text| !text.is_empty()).collect();
-    revisions.push(before);
+    revisions.push(previous);
     let joined = revisions.join(",");
     let mut history = joined.as_str();
     while history.len() > HISTORY_CHARS {
@@ -168,16 +169,15 @@ fn remember(annotations: &mut BTreeMap<String, String>, before: &str) {
     annotations.insert(REVISION_HISTORY.into(), history.into());
 }
 
-/// Notes on the set how large its Deployment is: a later difference means the Deployment was
-/// scaled, and by how much.
-pub(super) fn note_sizes(set: &mut ReplicaSet, desired: i32, surge: i32) {
+/// Records the size of the Deployment on a set, so that a later reconcile notices scaling.
+pub(super) fn record_sizes(set: &mut ReplicaSet, desired: i32, surge: i32) {
     let annotations = set.metadata.annotations.get_or_insert_default();
     annotations.insert(DESIRED.into(), desired.to_string());
     annotations.insert(MAX.into(), (desired + surge).to_string());
 }
 
-/// A size noted by [`note_sizes`].
-pub(super) fn noted_size(set: &ReplicaSet, key: &str) -> Option<i32> {
+/// Returns a size recorded by [`record_sizes`].
+pub(super) fn recorded_size(set: &ReplicaSet, key: &str) -> Option<i32> {
     meta::annotation(&set.metadata, key)?
         .parse()
         .ok()
@@ -207,7 +207,7 @@ mod tests {
 
     /// Proves deployment/replicaset-name.
     #[test]
-    fn the_hash_follows_from_the_template_and_the_collisions() {
+    fn hash_depends_on_template_and_collision_count() {
         let template = |image| deployment(image, &[]).spec.unwrap().template;
         let hash = template_hash(&template("nginx:1"), None);
         assert_eq!(hash.len(), 10);
@@ -218,7 +218,7 @@ mod tests {
 
     /// Proves deployment/replicaset-name.
     #[test]
-    fn a_set_carries_the_hash_in_name_labels_and_selector() {
+    fn set_has_the_hash_in_name_labels_and_selector() {
         let deployment = deployment("nginx:1", &[]);
         let set = new_set(&deployment);
         let hash = &meta::labels(&set.metadata)[TEMPLATE_HASH];
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_so_that_the_hash_fits() {
+    fn long_name_is_truncated() {
         let mut deployment = deployment("nginx:1", &[]);
         deployment.metadata.name = Some("x".repeat(253));
         assert_eq!(new_set(&deployment).metadata.name.unwrap().len(), 253);
@@ -239,22 +239,22 @@ mod tests {
 
     /// Proves deployment/revisions.
     #[test]
-    fn the_newest_set_has_the_highest_revision_and_remembers_its_earlier_ones() {
+    fn new_set_gets_the_next_revision_and_keeps_its_history() {
         let deployment = deployment(
             "nginx:1",
-            &[("team", "red"), (REVISION, "9"), (OWN[0], "{...}")],
+            &[("team", "red"), (REVISION, "9"), (NOT_COPIED[0], "{...}")],
         );
         let mut set = new_set(&deployment);
         annotate(&deployment, &mut set, 0);
         assert_eq!(revision(&set.metadata), 1);
         assert_eq!(meta::annotation(&set.metadata, "team"), Some("red"));
-        assert_eq!(meta::annotation(&set.metadata, OWN[0]), None);
+        assert_eq!(meta::annotation(&set.metadata, NOT_COPIED[0]), None);
         assert_eq!(meta::annotation(&set.metadata, REVISION_HISTORY), None);
 
         annotate(&deployment, &mut set, 4);
         annotate(&deployment, &mut set, 6);
         annotate(&deployment, &mut set, 2);
-        assert_eq!(revision(&set.metadata), 7, "a revision never goes down");
+        assert_eq!(revision(&set.metadata), 7, "revisions never decrease");
         assert_eq!(
             meta::annotation(&set.metadata, REVISION_HISTORY),
             Some("1,5")
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_history_is_bounded() {
+    fn revision_history_is_bounded() {
         let deployment = deployment("nginx:1", &[]);
         let mut set = new_set(&deployment);
         for revision in 0..1000 {

@@ -1,16 +1,16 @@
-//! The numbers a rollout works with.
+//! Sizes and bounds of a rollout.
 
 use k8s_openapi::{
     api::apps::v1::{Deployment, ReplicaSet, ReplicaSetStatus},
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-/// By how much a rolling update may depart from the desired number of Pods.
+/// How far a rolling update may deviate from the desired number of Pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// This many above.
+    /// Maximum number of Pods above it.
     pub(super) surge: i32,
-    /// This many available ones below.
+    /// Maximum number of available Pods below it.
     pub(super) unavailable: i32,
 }
 
@@ -38,8 +38,8 @@ pub(super) fn is_recreate(deployment: &Deployment) -> bool {
     strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate")
 }
 
-/// Resolves the percentages: the surge rounds up, unavailability down. If both come out as zero
-/// nothing could ever move, so one Pod may be unavailable after all.
+/// Resolves percentages: surge rounds up, unavailability rounds down. If both are zero, the rollout
+/// could not proceed, so one Pod may be unavailable.
 pub(super) fn limits(deployment: &Deployment) -> Limits {
     if is_recreate(deployment) {
         return Limits {
@@ -80,8 +80,8 @@ enum Round {
     Down,
 }
 
-/// A number, or a percentage of `total`. What is missing is a quarter; what cannot be read (the
-/// server lets no such thing in) is zero.
+/// Resolves a number or a percentage of `total`. The default is 25 %; an invalid value, which the
+/// server would have rejected, is zero.
 fn resolve(value: Option<&IntOrString>, total: i32, round: Round) -> i32 {
     let percent = match value {
         Some(IntOrString::Int(number)) => return (*number).max(0),
@@ -91,15 +91,15 @@ fn resolve(value: Option<&IntOrString>, total: i32, round: Round) -> i32 {
             .unwrap_or(0),
         None => 25,
     };
-    let hundredths = percent.max(0) * i64::from(total.max(0));
+    let product = percent.max(0) * i64::from(total.max(0));
     let whole = match round {
-        Round::Up => hundredths.div_euclid(100) + i64::from(hundredths.rem_euclid(100) > 0),
-        Round::Down => hundredths.div_euclid(100),
+        Round::Up => product.div_euclid(100) + i64::from(product.rem_euclid(100) > 0),
+        Round::Down => product.div_euclid(100),
     };
     i32::try_from(whole).unwrap_or(i32::MAX)
 }
 
-pub(super) fn wanted(set: &ReplicaSet) -> i32 {
+pub(super) fn replicas(set: &ReplicaSet) -> i32 {
     set.spec
         .as_ref()
         .and_then(|spec| spec.replicas)
@@ -122,7 +122,7 @@ pub(super) fn available(set: &ReplicaSet) -> i32 {
     status(set, |status| status.available_replicas.unwrap_or_default())
 }
 
-/// Whether the status of a set is about its present spec.
+/// Returns whether the status of a set reflects its current spec.
 pub(super) fn is_reported(set: &ReplicaSet) -> bool {
     let observed = set
         .status
@@ -131,10 +131,10 @@ pub(super) fn is_reported(set: &ReplicaSet) -> bool {
     observed >= set.metadata.generation
 }
 
-/// The Pods of a set that are available and will stay: a set that was told to shrink but has not
-/// yet done so must not be counted on for more than it may keep.
-pub(super) fn lasting(set: &ReplicaSet) -> i32 {
-    available(set).min(wanted(set))
+/// Returns the number of available Pods that remain: a set that is being scaled down counts only up
+/// to its new size.
+pub(super) fn lasting_available(set: &ReplicaSet) -> i32 {
+    available(set).min(replicas(set))
 }
 
 #[cfg(test)]
@@ -162,7 +162,7 @@ mod tests {
 
     /// Proves deployment/rolling-bounds.
     #[test]
-    fn the_surge_rounds_up_and_unavailability_down() {
+    fn surge_rounds_up_and_unavailability_down() {
         let limits = |n, surge, unavailable| {
             let limits = limits(&deployment(n, surge, unavailable));
             (limits.surge, limits.unavailable)
@@ -170,16 +170,16 @@ mod tests {
         assert_eq!(limits(3, "25%", "25%"), (1, 0));
         assert_eq!(limits(10, "25%", "25%"), (3, 2));
         assert_eq!(limits(10, "3", "2"), (3, 2));
-        assert_eq!(limits(2, "0%", "1%"), (0, 1), "neither may be zero at once");
+        assert_eq!(limits(2, "0%", "1%"), (0, 1), "both must not be zero");
         assert_eq!(limits(5, "0", "100%"), (0, 5));
-        assert_eq!(limits(2, "0", "7"), (0, 2), "no more than there are");
+        assert_eq!(limits(2, "0", "7"), (0, 2), "at most all Pods");
         assert_eq!(limits(0, "25%", "25%"), (0, 0));
     }
 
     proptest! {
         // Proves deployment/rolling-bounds.
         #[test]
-        fn a_rollout_can_always_move(n in 1..500i32, surge in 0..=100, unavailable in 0..=100) {
+        fn rollout_can_always_proceed(n in 1..500i32, surge in 0..=100, unavailable in 0..=100) {
             let limits = limits(&deployment(n, &format!("{surge}%"), &format!("{unavailable}%")));
             prop_assert!(limits.surge + limits.unavailable > 0);
             prop_assert!(limits.unavailable <= n);

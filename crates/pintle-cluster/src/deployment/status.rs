@@ -1,4 +1,4 @@
-//! What a Deployment's status says: counts, and the conditions people wait for.
+//! Computes the status of a Deployment: replica counts and conditions.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 const COMPLETE: &str = "NewReplicaSetAvailable";
 const PAUSED: &str = "DeploymentPaused";
 
-/// How long a rollout may stand still before it is reported as stuck; `None` if it may for ever.
+/// Returns how long a rollout may make no progress before it is reported as failed, if limited.
 pub(super) fn deadline(deployment: &Deployment) -> Option<Duration> {
     let seconds = deployment.spec.as_ref()?.progress_deadline_seconds?;
     (seconds != i32::MAX).then(|| Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
@@ -47,8 +47,8 @@ fn remove(status: &mut DeploymentStatus, type_: &str) {
         .filter(|conditions| !conditions.is_empty());
 }
 
-/// Sets a condition. One with the same status and reason stays as it is, times and message
-/// included: saying the same again is not news.
+/// Sets a condition. One with the same status and reason is left unchanged, including its times and
+/// message, as upstream does.
 fn set(status: &mut DeploymentStatus, mut new: DeploymentCondition) {
     if let Some(old) = condition(status, &new.type_)
         && old.status == new.status
@@ -80,8 +80,8 @@ fn new_condition(
     }
 }
 
-/// Notes a pause or its end, so that the time spent paused does not count as standing still.
-pub(super) fn note_pause(deployment: &Deployment, status: &mut DeploymentStatus, now: Timestamp) {
+/// Records the beginning or end of a pause, which does not count towards the deadline.
+pub(super) fn record_pause(deployment: &Deployment, status: &mut DeploymentStatus, now: Timestamp) {
     if deadline(deployment).is_none() || reason(status, PROGRESSING) == Some(TIMED_OUT) {
         return;
     }
@@ -97,8 +97,8 @@ pub(super) fn note_pause(deployment: &Deployment, status: &mut DeploymentStatus,
     );
 }
 
-/// Notes that the set for the present template was created, or found.
-pub(super) fn note_new_set(
+/// Records that the set of the current template was created or found.
+pub(super) fn record_new_set(
     deployment: &Deployment,
     status: &mut DeploymentStatus,
     set_name: &str,
@@ -127,7 +127,7 @@ pub(super) fn note_new_set(
     );
 }
 
-/// The status after the set for the present template could not be created.
+/// Returns the status after creating the new set failed.
 pub(crate) fn after_failed_create(
     deployment: &Deployment,
     set_name: &str,
@@ -144,8 +144,8 @@ pub(crate) fn after_failed_create(
     Some(status)
 }
 
-/// The status with every count taken from the sets, `new` among them.
-pub(super) fn counted<'a>(
+/// Computes replica counts and `Available` from all sets; `new` is one of them.
+pub(super) fn from_sets<'a>(
     deployment: &Deployment,
     before: &DeploymentStatus,
     new: Option<&ReplicaSet>,
@@ -154,7 +154,7 @@ pub(super) fn counted<'a>(
 ) -> DeploymentStatus {
     let sum = |count: fn(&ReplicaSet) -> i32| all.clone().map(count).sum::<i32>();
     let available = sum(size::available);
-    let unavailable = (sum(size::wanted) - available).max(0);
+    let unavailable = (sum(size::replicas) - available).max(0);
     let some = |count: i32| Some(count).filter(|count| *count != 0);
 
     let mut status = DeploymentStatus {
@@ -189,7 +189,8 @@ pub(super) fn counted<'a>(
     status
 }
 
-/// The sum over all sets that were looked at, unknown as soon as one of them does not say.
+/// Sums up the terminating Pods of all observed sets; `None` if one of them does not report any
+/// number.
 fn terminating<'a>(all: impl Iterator<Item = &'a ReplicaSet>) -> Option<i32> {
     all.filter_map(|set| set.status.as_ref())
         .filter(|status| status.observed_generation.is_some())
@@ -197,8 +198,8 @@ fn terminating<'a>(all: impl Iterator<Item = &'a ReplicaSet>) -> Option<i32> {
         .sum()
 }
 
-/// Brings the `Progressing` and `ReplicaFailure` conditions of a counted status in line.
-pub(super) fn note_progress<'a>(
+/// Updates the conditions `Progressing` and `ReplicaFailure` of a status with current counts.
+pub(super) fn update_progress<'a>(
     deployment: &Deployment,
     before: &DeploymentStatus,
     status: &mut DeploymentStatus,
@@ -211,22 +212,22 @@ pub(super) fn note_progress<'a>(
     } else if !(status.replicas == status.updated_replicas
         && reason(before, PROGRESSING) == Some(COMPLETE))
     {
-        let who = new.map_or_else(
+        let subject = new.map_or_else(
             || format!("Deployment \"{}\"", meta::name(&deployment.metadata)),
             |set| format!("ReplicaSet \"{}\"", meta::name(&set.metadata)),
         );
         if is_complete(deployment, status) {
-            let message = format!("{who} has successfully progressed.");
+            let message = format!("{subject} has successfully progressed.");
             set(
                 status,
                 new_condition(PROGRESSING, "True", COMPLETE, message, now),
             );
         } else if has_progressed(before, status) {
-            let message = format!("{who} is progressing.");
+            let message = format!("{subject} is progressing.");
             let mut progress =
                 new_condition(PROGRESSING, "True", "ReplicaSetUpdated", message, now);
-            // The one condition whose update time moves although nothing else changed: it is what
-            // the deadline is measured from.
+            // The deadline counts from the update time, which changes even if status and reason
+            // stay the same.
             if let Some(old) = condition(before, PROGRESSING).filter(|old| old.status == "True") {
                 progress
                     .last_transition_time
@@ -235,7 +236,7 @@ pub(super) fn note_progress<'a>(
             remove(status, PROGRESSING);
             set(status, progress);
         } else if has_timed_out(deployment, status, now) {
-            let message = format!("{who} has timed out progressing.");
+            let message = format!("{subject} has timed out progressing.");
             set(
                 status,
                 new_condition(PROGRESSING, "False", TIMED_OUT, message, now),
@@ -270,7 +271,7 @@ pub(super) fn note_progress<'a>(
     }
 }
 
-/// Everything runs the present template and is available.
+/// Returns whether all Pods run the current template and are available.
 pub(super) fn is_complete(deployment: &Deployment, status: &DeploymentStatus) -> bool {
     let desired = size::desired(deployment);
     status.updated_replicas.unwrap_or_default() == desired
@@ -289,7 +290,7 @@ fn has_progressed(before: &DeploymentStatus, now: &DeploymentStatus) -> bool {
             > before.available_replicas.unwrap_or_default()
 }
 
-/// When the deadline of the present lack of progress passes.
+/// Returns when the rollout exceeds its deadline unless it progresses.
 fn times_out_at(deployment: &Deployment, status: &DeploymentStatus) -> Option<Timestamp> {
     let Time(since) = condition(status, PROGRESSING)?.last_update_time.as_ref()?;
     since.saturating_add(deadline(deployment)?).ok()
@@ -303,9 +304,9 @@ fn has_timed_out(deployment: &Deployment, status: &DeploymentStatus, now: Timest
     }
 }
 
-/// When to look again if nothing happens until then: just after the deadline of a rollout that is
-/// neither complete nor given up.
-pub(super) fn look_again_in(
+/// Returns when to reconcile again without an event: just after the deadline of an unfinished
+/// rollout.
+pub(super) fn requeue_after(
     deployment: &Deployment,
     status: &DeploymentStatus,
     now: Timestamp,

@@ -1,7 +1,7 @@
-//! Budgets of disruption: how many Pods may be evicted now.
+//! Updates the status of `PodDisruptionBudget`s: how many Pods may be evicted now.
 //!
-//! The eviction subresource of the server decides by the status this loop writes, and takes one off
-//! with each eviction it allows. [`plan::plan`] counts again whenever a Pod of the budget changes.
+//! The eviction subresource of the server relies on this status and decrements it with each eviction
+//! it allows. [`plan::plan`] recomputes it whenever a Pod of the budget changes.
 
 mod plan;
 mod scale;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
 use pintle::{
     cache::{Lister, Object, ObjectKey},
-    controller::{Action, Context, Controller, ReconcileError},
+    controller::{Action, Context, ReconcileError},
     events::{EventRecorder, EventType},
 };
 use tokio_util::sync::CancellationToken;
@@ -26,7 +26,7 @@ use crate::{
     meta,
 };
 
-/// Runs the loop until `stop`.
+/// Runs the loop until `stop` is cancelled.
 pub(crate) async fn run(
     environment: Arc<Environment>,
     stop: CancellationToken,
@@ -38,9 +38,9 @@ pub(crate) async fn run(
         .lister();
     let shared = environment.clone();
     let kinds = Arc::new(Kinds::default());
-    Controller::<PodDisruptionBudget>::new("disruption", &environment.informers)
+    environment
+        .controller::<PodDisruptionBudget>("disruption")
         .watches::<Pod>(move |pod, _| budgets_of(&budgets, pod))
-        .metrics(&environment.metrics)
         .run_by_key(
             move |key, cx| reconcile(key, cx, shared.clone(), kinds.clone(), recorder.clone()),
             &stop,
@@ -49,7 +49,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// The budgets that select a Pod.
+/// Maps a Pod to the budgets that select it.
 fn budgets_of(budgets: &Lister<PodDisruptionBudget>, pod: &Object<Pod>) -> Vec<ObjectKey> {
     let namespace = pod.key().namespace().unwrap_or_default();
     let selects = |budget: &Object<PodDisruptionBudget>| {
@@ -75,7 +75,7 @@ async fn reconcile(
     let namespace = key.namespace().unwrap_or_default();
     let pods = cx.lister::<Pod>()?.namespace(namespace);
     let mut pods = pods.list_matching(&plan::selector(&budget));
-    // A cache lists in no order, and what is reported must not depend on that.
+    // The cache is unordered, and the status must not depend on its order.
     pods.sort_unstable_by(|a, b| a.key().cmp(b.key()));
     let pods: Vec<Arc<Pod>> = pods.iter().map(Object::get).collect::<Result<_, _>>()?;
 
@@ -88,7 +88,7 @@ async fn reconcile(
     let plan = scales.and_then(|scales| plan::plan(&budget, &pods, &scales, now));
     let Plan {
         status,
-        again,
+        requeue_after,
         not_deleted,
     } = match plan {
         Ok(plan) => plan,
@@ -116,14 +116,14 @@ async fn reconcile(
         }
     }
     if status.is_some() {
-        report(&recorder, &budget, &pods);
+        record_anomalies(&recorder, &budget, &pods);
         let counted = PodDisruptionBudget {
             status,
             ..(*budget).clone()
         };
         api::replace_status(&cx, &counted).await?;
     }
-    Ok(again.map_or_else(Action::await_change, Action::requeue_after))
+    Ok(requeue_after.map_or_else(Action::await_change, Action::requeue_after))
 }
 
 fn warn_failed(recorder: &EventRecorder, budget: &PodDisruptionBudget, failure: &Failure) {
@@ -136,8 +136,8 @@ fn warn_failed(recorder: &EventRecorder, budget: &PodDisruptionBudget, failure: 
     );
 }
 
-/// Says what is odd about the Pods of a budget, whenever its numbers change.
-fn report(recorder: &EventRecorder, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) {
+/// Emits events about missing or unmanaged Pods. Called when the status changes.
+fn record_anomalies(recorder: &EventRecorder, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) {
     if pods.is_empty() {
         let message = "No matching pods found";
         recorder.event(budget, EventType::Normal, "NoPods", message);

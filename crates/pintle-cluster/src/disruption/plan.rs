@@ -1,4 +1,4 @@
-//! How many Pods of a budget may be disrupted.
+//! Computes the status of a `PodDisruptionBudget`.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -21,15 +21,15 @@ use crate::{meta, pods::state::is_ready};
 const DELETION_TIMEOUT: Duration = Duration::from_secs(120);
 const CONDITION: &str = "DisruptionAllowed";
 
-/// How many Pods the controller of a Pod wants.
+/// The desired number of Pods of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Scale {
-    /// Of the controller that has the scale: for a Pod of a Deployment, the Deployment.
+    /// The UID of the scaled object: for a Pod of a Deployment, the Deployment.
     pub(super) uid: String,
     pub(super) replicas: i32,
 }
 
-/// The scales of Pods' controllers, by the UID of the Pod's owner reference.
+/// Scales by the UID in the owner reference of the Pod.
 pub(super) type Scales = BTreeMap<String, Scale>;
 
 /// Why a status cannot be computed.
@@ -43,18 +43,18 @@ pub(super) enum Failure {
     Scale(String),
 }
 
-/// What to do about a budget.
+/// The result for one budget.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     /// The new status, if it differs.
     pub(super) status: Option<PodDisruptionBudgetStatus>,
-    /// When to look again without having been woken.
-    pub(super) again: Option<Duration>,
+    /// When to reconcile again without an event.
+    pub(super) requeue_after: Option<Duration>,
     /// Pods that were evicted and never deleted.
     pub(super) not_deleted: Vec<String>,
 }
 
-/// Which Pods a budget is about. Unlike the selector of a workload, an empty one selects all.
+/// Returns the selector of a budget. Unlike that of a workload, an empty one selects all Pods.
 pub(super) fn selector(budget: &PodDisruptionBudget) -> Selector {
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     selector
@@ -62,14 +62,14 @@ pub(super) fn selector(budget: &PodDisruptionBudget) -> Selector {
         .unwrap_or_else(Selector::nothing)
 }
 
-/// Whether the numbers of a budget depend on how many Pods there should be.
+/// Returns whether the status depends on the scale of the controllers.
 pub(super) fn needs_scale(budget: &PodDisruptionBudget) -> bool {
     budget.spec.as_ref().is_some_and(|spec| {
         spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
     })
 }
 
-/// The names of the Pods that no controller owns.
+/// Returns the names of the Pods without a controller.
 pub(super) fn unmanaged(pods: &[Arc<Pod>]) -> Vec<String> {
     let unmanaged = pods
         .iter()
@@ -87,7 +87,7 @@ pub(super) fn plan(
     now: Timestamp,
 ) -> Result<Plan, Failure> {
     let (expected, desired) = expected(budget, pods, scales)?;
-    let (disrupted, again, not_deleted) = disrupted(budget, pods, now);
+    let (disrupted, requeue_after, not_deleted) = disrupted(budget, pods, now);
     let healthy = pods
         .iter()
         .filter(|pod| {
@@ -97,7 +97,7 @@ pub(super) fn plan(
         })
         .count();
     let healthy = meta::clamp(healthy);
-    // A budget that matches no Pod yet allows nothing, so that it is safe when the first appear.
+    // A budget without Pods allows nothing, so that the first ones are protected at once.
     let allowed = if expected > 0 {
         healthy.saturating_sub(desired).max(0)
     } else {
@@ -105,12 +105,12 @@ pub(super) fn plan(
     };
     let generation = budget.metadata.generation;
     let old = budget.status.as_ref();
-    let (holds, reason) = if allowed > 0 {
+    let (value, reason) = if allowed > 0 {
         ("True", "SufficientPods")
     } else {
         ("False", "InsufficientPods")
     };
-    let condition = (holds, reason, "");
+    let condition = (value, reason, "");
     let status = PodDisruptionBudgetStatus {
         conditions: Some(conditions(old, condition, generation, now)),
         current_healthy: Some(healthy),
@@ -122,12 +122,12 @@ pub(super) fn plan(
     };
     Ok(Plan {
         status: Some(status).filter(|status| old != Some(status)),
-        again,
+        requeue_after,
         not_deleted,
     })
 }
 
-/// The status of a budget that could not be computed: it allows nothing, and says why.
+/// Returns a status that allows no disruptions and says why it could not be computed.
 pub(super) fn failed(
     budget: &PodDisruptionBudget,
     failure: &Failure,
@@ -153,7 +153,7 @@ fn conditions(
     let mut conditions = old
         .and_then(|old| old.conditions.clone())
         .unwrap_or_default();
-    let known = conditions.iter_mut().find(|known| known.type_ == CONDITION);
+    let known = conditions.iter_mut().find(|it| it.type_ == CONDITION);
     let last_transition_time = match &known {
         Some(known) if known.status == status => known.last_transition_time.clone(),
         _ => meta::time(now),
@@ -173,7 +173,7 @@ fn conditions(
     conditions
 }
 
-/// How many Pods there should be, and how many of them healthy.
+/// Returns the expected number of Pods and of healthy Pods.
 fn expected(
     budget: &PodDisruptionBudget,
     pods: &[Arc<Pod>],
@@ -197,7 +197,7 @@ fn expected(
     }
 }
 
-/// What all controllers of the Pods want together.
+/// Returns the sum of the scales of all controllers.
 fn expected_scale(pods: &[Arc<Pod>], scales: &Scales) -> Result<i32, Failure> {
     let mut found = BTreeMap::new();
     for pod in pods {
@@ -212,7 +212,7 @@ fn expected_scale(pods: &[Arc<Pod>], scales: &Scales) -> Result<i32, Failure> {
     Ok(found.values().fold(0, |sum, n| sum.saturating_add(*n)))
 }
 
-/// A count, or a percentage of `total` rounded up.
+/// Resolves a count or a percentage of `total`, rounded up.
 fn resolve(value: &IntOrString, total: i32) -> Result<i32, Failure> {
     let text = match value {
         IntOrString::Int(count) => return Ok(*count),
@@ -228,20 +228,20 @@ fn resolve(value: &IntOrString, total: i32) -> Result<i32, Failure> {
 
 type Disrupted = BTreeMap<String, Time>;
 
-/// The evictions still to be confirmed by a deletion, when the first of them counts as failed, and
-/// the Pods of those that have.
+/// Returns the evictions not yet followed by a deletion, the time until the first of them counts as
+/// failed, and the Pods whose eviction has failed.
 fn disrupted(
     budget: &PodDisruptionBudget,
     pods: &[Arc<Pod>],
     now: Timestamp,
 ) -> (Disrupted, Option<Duration>, Vec<String>) {
-    let (mut left, mut again, mut not_deleted) = (Disrupted::new(), None, Vec::new());
+    let (mut pending, mut requeue_after, mut not_deleted) = (Disrupted::new(), None, Vec::new());
     let evicted = budget
         .status
         .as_ref()
         .and_then(|status| status.disrupted_pods.as_ref());
     let Some(evicted) = evicted else {
-        return (left, again, not_deleted);
+        return (pending, requeue_after, not_deleted);
     };
     for pod in pods {
         let name = meta::name(&pod.metadata);
@@ -254,13 +254,13 @@ fn disrupted(
         let age = Duration::try_from(now.duration_since(time.0)).unwrap_or_default();
         match DELETION_TIMEOUT.checked_sub(age) {
             Some(wait) if !wait.is_zero() => {
-                left.insert(name.to_owned(), time.clone());
-                again = Some(again.map_or(wait, |again: Duration| again.min(wait)));
+                pending.insert(name.to_owned(), time.clone());
+                requeue_after = Some(requeue_after.map_or(wait, |other: Duration| other.min(wait)));
             }
             _ => not_deleted.push(name.to_owned()),
         }
     }
-    (left, again, not_deleted)
+    (pending, requeue_after, not_deleted)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How many Pods the controllers of Pods want.
+//! Looks up the scale of the controllers of Pods.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::plan::{Failure, Scale, Scales};
 use crate::{discovery, manager::Environment, meta};
 
-/// The namespaced kinds of the server by group and kind, as last discovered.
+/// The discovered namespaced kinds, by group and kind.
 #[derive(Debug, Default)]
 pub(super) struct Kinds(Mutex<BTreeMap<(String, String), ApiResource>>);
 
@@ -31,10 +31,10 @@ impl Kinds {
     }
 }
 
-/// The scales of the controllers of these Pods. One that is gone has none.
+/// Returns the scales of the controllers of these Pods, as far as they exist.
 ///
-/// `ReplicaSet`s and Deployments are looked up in the cache; anything else, custom resources
-/// included, is asked for its scale.
+/// `ReplicaSet`s and Deployments are read from the cache. Other kinds, including custom resources,
+/// are read through their scale subresource.
 pub(super) async fn scales(
     environment: &Environment,
     kinds: &Kinds,
@@ -42,7 +42,7 @@ pub(super) async fn scales(
     pods: &[Arc<Pod>],
 ) -> Result<Result<Scales, Failure>, ReconcileError> {
     let mut scales = Scales::new();
-    let mut asked = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     let mut lookup = Lookup {
         client: &environment.client,
         namespace,
@@ -53,7 +53,7 @@ pub(super) async fn scales(
         let Some(owner) = meta::controller_of(&pod.metadata) else {
             continue;
         };
-        if !asked.insert(&owner.uid) {
+        if !seen.insert(&owner.uid) {
             continue;
         }
         let scale = match cached(environment, namespace, owner)? {
@@ -77,7 +77,7 @@ fn group(owner: &OwnerReference) -> &str {
         .map_or("", |(group, _)| group)
 }
 
-/// The scale of a `ReplicaSet`, or of the Deployment it belongs to.
+/// Returns the scale of a `ReplicaSet` or of the Deployment that controls it.
 fn cached(
     environment: &Environment,
     namespace: &str,
@@ -114,7 +114,7 @@ fn cached(
     Ok(Some(scale(&owner.uid, replicas)))
 }
 
-/// Asks the server for scales. Discovers its kinds at most once.
+/// Reads scales from the server, with at most one discovery.
 struct Lookup<'a> {
     client: &'a Client,
     namespace: &'a str,
@@ -133,7 +133,7 @@ impl Lookup<'_> {
             if self.is_fresh || matches!(scale, Ok(Some(_))) {
                 return Ok(scale);
             }
-            // Perhaps the kind is served differently by now.
+            // The kind may be served differently by now.
             self.discover().await?;
             if self.kinds.of(owner) == known {
                 return Ok(scale);
@@ -142,11 +142,11 @@ impl Lookup<'_> {
             self.discover().await?;
         }
         let Some(kind) = self.kinds.of(owner) else {
-            let why = format!(
+            let message = format!(
                 "no matches for kind {:?} in version {:?}",
                 owner.kind, owner.api_version
             );
-            return Ok(Err(Failure::Scale(why)));
+            return Ok(Err(Failure::Scale(message)));
         };
         subresource(self.client, self.namespace, owner, &kind).await
     }
@@ -163,7 +163,7 @@ impl Lookup<'_> {
     }
 }
 
-/// The scale as the server tells it.
+/// Reads the scale subresource.
 async fn subresource(
     client: &Client,
     namespace: &str,
@@ -190,8 +190,8 @@ async fn subresource(
         "" => kind.plural.clone(),
         group => format!("{}.{group}", kind.plural),
     };
-    let why = format!("{resource} does not implement the scale subresource");
-    Ok(Err(Failure::Scale(why)))
+    let message = format!("{resource} does not implement the scale subresource");
+    Ok(Err(Failure::Scale(message)))
 }
 
 async fn get(client: &Client, path: &str) -> Result<Option<Value>, kube::Error> {
@@ -200,7 +200,7 @@ async fn get(client: &Client, path: &str) -> Result<Option<Value>, kube::Error> 
         .map_err(kube::Error::HttpError)?;
     match client.request(request).await {
         Ok(value) => Ok(Some(value)),
-        // By code: a version that is no longer served is a plain 404 without a `Status`.
+        // Compare the code, because a version that is not served yields a 404 without a `Status`.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),
     }

@@ -1,32 +1,34 @@
-//! Who depends on whom, and what follows when an owner goes.
+//! The graph of owners and dependents, and the decision what happens when an owner is deleted.
 //!
-//! A graph holds one node per object that was observed, found by UID. A node knows its owners (as
-//! its own metadata names them) and its dependents (as theirs name it). An owner that was named but
-//! not observed has dependents and no node.
+//! The graph has one node per observed object, by UID. A node knows its owners (from its own owner
+//! references) and its dependents (from theirs). An owner that is referenced but was not observed
+//! has dependents but no node.
 //!
-//! What happens to a node is decided in two moves. [`Graph::observe`] and [`Graph::forget`] take
-//! in what the informers tell and answer which nodes deserve a look. [`Graph::look`] then decides
-//! about one of them: either nothing, or steps to take, or questions to ask the server first, whose
-//! answers go into the next [`Graph::look`]. Nothing is deleted on hearsay: an owner that was not
-//! observed is asked for, and every step carries the UID and resource version it was decided on,
-//! so that a step against an object that has changed meanwhile fails instead of harming it.
+//! Decisions take two steps. [`Graph::observe`] and [`Graph::forget`] process informer events and
+//! return the UIDs that may need an action. [`Graph::decide`] then returns the action for one of
+//! them: nothing, steps to apply, or owners to look up on the server first, whose states are passed
+//! to the next [`Graph::decide`].
+//!
+//! Nothing is deleted because an owner is merely missing from the graph: it is looked up first. And
+//! every step carries the UID and `resourceVersion` it is based on, so that it fails if the object
+//! has changed meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-/// An owner with this finalizer goes after its blocking dependents.
+/// The finalizer of an owner that waits until its blocking dependents are deleted.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-/// An owner with this finalizer leaves its dependents behind.
+/// The finalizer of an owner whose dependents are orphaned.
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// How many absent owners are remembered, so that a thousand dependents do not ask a thousand
-/// times.
-const ABSENT_REMEMBERED: usize = 1000;
+/// The maximum number of absent owners remembered, to save lookups by further dependents.
+const MAX_ABSENT: usize = 1000;
 
-/// The coordinates of an object. Two objects of one UID and different coordinates are not the same
-/// owner: a reference that gets the namespace or the kind wrong refers to nothing. One that names
-/// another version of the kind's group is right: versions are views of one object.
+/// The coordinates of an object.
+///
+/// A reference with the right UID but the wrong namespace, group or kind refers to nothing. The
+/// version does not matter: all versions of a group serve the same objects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
     pub(crate) api_version: String,
@@ -73,10 +75,10 @@ struct Node {
 
 impl Node {
     fn has(&self, finalizer: &str) -> bool {
-        self.finalizers.iter().any(|have| have == finalizer)
+        self.finalizers.iter().any(|it| it == finalizer)
     }
 
-    /// On its way out as soon as its blocking dependents are gone.
+    /// Returns whether its deletion waits for blocking dependents.
     fn awaits_dependents(&self) -> bool {
         self.being_deleted && self.has(FOREGROUND)
     }
@@ -95,7 +97,7 @@ impl Node {
     }
 }
 
-/// How dependents of a deleted object are treated.
+/// What happens to the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Background,
@@ -103,7 +105,7 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
-/// One write. Each goes to exactly the version of the object that was looked at.
+/// A write, conditional on the `resourceVersion` it is based on.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     Delete {
@@ -111,56 +113,56 @@ pub(crate) enum Step {
         resource_version: String,
         propagation: Propagation,
     },
-    /// Replaces the object's owner references.
+    /// Replaces the owner references.
     SetOwners {
         object: Identity,
         resource_version: String,
         owners: Vec<OwnerReference>,
     },
-    /// Replaces the object's finalizers.
+    /// Replaces the finalizers.
     SetFinalizers {
         object: Identity,
         resource_version: String,
         finalizers: Vec<String>,
     },
-    /// Tells people about a reference into another namespace.
+    /// Emits a warning event about an owner in another namespace.
     WarnNamespace {
         object: Identity,
         owner: OwnerReference,
     },
 }
 
-/// What the server said about an owner that was not observed.
+/// The state of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// Nothing with these coordinates and this UID exists.
+pub(crate) enum OwnerState {
+    /// No object with these coordinates and this UID exists.
     Absent,
-    /// It exists, and is or is not waiting for its dependents.
+    /// The owner exists.
     Present { awaits_dependents: bool },
-    /// A kind the server does not know, at least not yet.
+    /// The server does not serve the kind, at least not yet.
     UnknownKind,
-    /// The owner's kind lives in namespaces and the dependent does not: never collected.
+    /// The owner is namespaced but the dependent is not, so the dependent is never collected.
     OutOfReach,
 }
 
 /// What to do about a node.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Look {
-    /// Nothing, until something is heard.
-    Leave,
-    /// Ask the server about these owners (as seen from `from`), then look again.
-    Ask {
-        from: Identity,
+pub(crate) enum Decision {
+    /// Nothing until the next event.
+    Ignore,
+    /// Look up these owners of `dependent` on the server, then decide again.
+    Lookup {
+        dependent: Identity,
         owners: Vec<OwnerReference>,
     },
-    /// Take these steps, in order. `again`: look again later even if nothing is heard.
-    Take { steps: Vec<Step>, again: bool },
+    /// Apply these steps in order. `retry`: decide again later even without an event.
+    Apply { steps: Vec<Step>, retry: bool },
 }
 
-/// The answers collected for one look, by owner UID.
-pub(crate) type Answers = BTreeMap<String, Answer>;
+/// Looked-up states by owner UID.
+pub(crate) type OwnerStates = BTreeMap<String, OwnerState>;
 
-/// The graph of everything that was observed.
+/// The graph of all observed objects.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     nodes: BTreeMap<String, Node>,
@@ -171,7 +173,7 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// Takes in an object as it now is. Answers the UIDs that deserve a look.
+    /// Adds or updates an object. Returns the UIDs to decide about.
     pub(crate) fn observe(&mut self, identity: Identity, meta: &ObjectMeta) -> BTreeSet<String> {
         let uid = identity.uid.clone();
         let node = Node {
@@ -191,7 +193,7 @@ impl Graph {
         {
             self.unlink(&gone.uid, &uid);
         }
-        // An owner in its last moments may have waited for just this reference to go or to yield.
+        // A foreground owner may have waited for this reference to be removed or to stop blocking.
         for old in old_owners
             .iter()
             .filter(|old| old.block_owner_deletion == Some(true))
@@ -212,7 +214,7 @@ impl Graph {
             }
         }
         if before.is_none() {
-            // Dependents that named it by other coordinates were waiting to hear of it.
+            // Dependents that reference it by wrong coordinates were waiting for it to be observed.
             work.extend(
                 self.dependents_of(&uid)
                     .filter(|dependent| {
@@ -234,7 +236,7 @@ impl Graph {
         work
     }
 
-    /// Takes in that an object is gone. Answers the UIDs that deserve a look.
+    /// Removes a deleted object. Returns the UIDs to decide about.
     pub(crate) fn forget(&mut self, uid: &str) -> BTreeSet<String> {
         let Some(node) = self.nodes.remove(uid) else {
             return BTreeSet::new();
@@ -252,8 +254,7 @@ impl Graph {
         work
     }
 
-    /// Takes in that a kind is gone, and all its objects with it. Answers the UIDs that deserve a
-    /// look.
+    /// Removes all objects of a removed kind. Returns the UIDs to decide about.
     pub(crate) fn forget_kind(&mut self, group: &str, kind: &str) -> BTreeSet<String> {
         let is_of_kind = |node: &&Node| {
             node.identity.kind == kind && self::group(&node.identity.api_version) == group
@@ -263,10 +264,10 @@ impl Graph {
         gone.iter().flat_map(|uid| self.forget(uid)).collect()
     }
 
-    /// Decides about one node. `answers` are the server's, if this look was asked for before.
-    pub(crate) fn look(&self, uid: &str, answers: &Answers) -> Look {
+    /// Decides about one node. `states` are the owners looked up for it so far.
+    pub(crate) fn decide(&self, uid: &str, states: &OwnerStates) -> Decision {
         let Some(node) = self.nodes.get(uid) else {
-            return Look::Leave;
+            return Decision::Ignore;
         };
         if node.orphans_dependents() {
             return self.orphan(node);
@@ -275,28 +276,33 @@ impl Graph {
             return self.release(node);
         }
         if node.being_deleted || node.owners.is_empty() {
-            return Look::Leave;
+            return Decision::Ignore;
         }
-        self.collect(node, answers)
+        self.collect(node, states)
     }
 
-    /// Remembers an answer of the server for the other dependents of the same owner.
-    pub(crate) fn remember(&mut self, from: &Identity, owner: &OwnerReference, answer: Answer) {
-        if answer == Answer::Absent {
-            self.remember_absent(coordinates(owner, from));
+    /// Remembers an absent owner for its other dependents.
+    pub(crate) fn remember(
+        &mut self,
+        dependent: &Identity,
+        owner: &OwnerReference,
+        state: OwnerState,
+    ) {
+        if state == OwnerState::Absent {
+            self.remember_absent(coordinates(owner, dependent));
         }
     }
 
-    /// How many objects are known.
+    /// Returns the number of observed objects.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    // === The three cases ===
+    // === Decisions ===
 
-    /// Takes the owner out of every dependent, then its finalizer.
-    fn orphan(&self, owner: &Node) -> Look {
+    /// Removes the owner from all dependents, then its finalizer.
+    fn orphan(&self, owner: &Node) -> Decision {
         let uid = &owner.identity.uid;
         let mut steps: Vec<Step> = self
             .dependents_of(uid)
@@ -304,93 +310,93 @@ impl Graph {
             .map(|dependent| without_owners(dependent, |reference| reference.uid == *uid))
             .collect();
         steps.push(without_finalizer(owner, ORPHAN));
-        Look::Take {
+        Decision::Apply {
             steps,
-            again: false,
+            retry: false,
         }
     }
 
-    /// Lets an owner go once nothing blocks it.
-    fn release(&self, owner: &Node) -> Look {
+    /// Removes the finalizer of a foreground owner once no dependent blocks it.
+    fn release(&self, owner: &Node) -> Decision {
         let uid = &owner.identity.uid;
         if self
             .dependents_of(uid)
             .any(|dependent| self.nodes[dependent].blocks(uid))
         {
-            return Look::Leave;
+            return Decision::Ignore;
         }
-        Look::Take {
+        Decision::Apply {
             steps: vec![without_finalizer(owner, FOREGROUND)],
-            again: false,
+            retry: false,
         }
     }
 
-    /// Decides about a dependent by its owners.
-    fn collect(&self, node: &Node, answers: &Answers) -> Look {
-        let mut solid = 0_usize;
-        let mut gone = BTreeSet::new();
+    /// Decides about a dependent by the states of its owners.
+    fn collect(&self, node: &Node, states: &OwnerStates) -> Decision {
+        let mut live = 0_usize;
+        let mut absent = BTreeSet::new();
         let mut waiting = BTreeSet::new();
-        let mut unseen = false;
-        let mut questions = Vec::new();
+        let mut unobserved = false;
+        let mut lookups = Vec::new();
         let mut steps = Vec::new();
         for owner in &node.owners {
             match self
                 .known(owner, &node.identity)
-                .or_else(|| answers.get(&owner.uid).copied())
+                .or_else(|| states.get(&owner.uid).copied())
             {
-                None => questions.push(owner.clone()),
-                // Never collected, whatever the other owners do: the reference makes no sense.
-                Some(Answer::OutOfReach) => return Look::Leave,
-                Some(Answer::UnknownKind) => {
-                    return Look::Take {
+                None => lookups.push(owner.clone()),
+                // An invalid reference: the object is never collected, whatever its other owners.
+                Some(OwnerState::OutOfReach) => return Decision::Ignore,
+                Some(OwnerState::UnknownKind) => {
+                    return Decision::Apply {
                         steps: Vec::new(),
-                        again: true,
+                        retry: true,
                     };
                 }
-                Some(Answer::Absent) => {
-                    gone.insert(owner.uid.as_str());
+                Some(OwnerState::Absent) => {
+                    absent.insert(owner.uid.as_str());
                     if self.is_in_another_namespace(owner, &node.identity) {
                         let (object, owner) = (node.identity.clone(), owner.clone());
                         steps.push(Step::WarnNamespace { object, owner });
                     }
                 }
-                Some(Answer::Present { awaits_dependents }) => {
-                    unseen |= !self.is_observed(owner, &node.identity);
+                Some(OwnerState::Present { awaits_dependents }) => {
+                    unobserved |= !self.is_observed(owner, &node.identity);
                     if awaits_dependents {
                         waiting.insert(owner.uid.as_str());
                     } else {
-                        solid += 1;
+                        live += 1;
                     }
                 }
             }
         }
-        if !questions.is_empty() {
-            return Look::Ask {
-                from: node.identity.clone(),
-                owners: questions,
+        if !lookups.is_empty() {
+            return Decision::Lookup {
+                dependent: node.identity.clone(),
+                owners: lookups,
             };
         }
-        if solid > 0 {
-            if !gone.is_empty() || !waiting.is_empty() {
+        if live > 0 {
+            if !absent.is_empty() || !waiting.is_empty() {
                 let drop = |owner: &OwnerReference| {
-                    gone.contains(owner.uid.as_str()) || waiting.contains(owner.uid.as_str())
+                    absent.contains(owner.uid.as_str()) || waiting.contains(owner.uid.as_str())
                 };
                 steps.push(without_owners(node, drop));
             }
-            // An owner that exists but was never observed may be gone again before the informer
-            // tells of it, and then nothing would be told at all.
-            if steps.is_empty() && !unseen {
-                return Look::Leave;
+            // An owner that was looked up but not observed may be deleted before its informer sees
+            // it, and then no event would follow.
+            if steps.is_empty() && !unobserved {
+                return Decision::Ignore;
             }
-            return Look::Take {
+            return Decision::Apply {
                 steps,
-                again: unseen,
+                retry: unobserved,
             };
         }
         steps.extend(self.delete(node, !waiting.is_empty()));
-        Look::Take {
+        Decision::Apply {
             steps,
-            again: false,
+            retry: false,
         }
     }
 
@@ -401,9 +407,9 @@ impl Graph {
             .map(|dependent| &self.nodes[dependent]);
         let has_dependents = dependents.clone().next().is_some();
         if owner_waits && has_dependents && dependents.any(Node::awaits_dependents) {
-            // It waits for us, and whoever we depend on waits too: likely a circle. Stop blocking;
-            // the change is observed, and the next look deletes.
-            let yielding: Vec<OwnerReference> = node
+            // A dependent and an owner both wait, so this is likely a cycle. Stop blocking; the
+            // change is observed and leads to the deletion.
+            let unblocking: Vec<OwnerReference> = node
                 .owners
                 .iter()
                 .map(|owner| OwnerReference {
@@ -411,11 +417,11 @@ impl Graph {
                     ..owner.clone()
                 })
                 .collect();
-            if yielding != node.owners {
+            if unblocking != node.owners {
                 return vec![Step::SetOwners {
                     object: node.identity.clone(),
                     resource_version: node.resource_version.clone(),
-                    owners: yielding,
+                    owners: unblocking,
                 }];
             }
         }
@@ -435,7 +441,7 @@ impl Graph {
         }]
     }
 
-    // === What is known ===
+    // === Lookups ===
 
     fn dependents_of(&self, uid: &str) -> impl Iterator<Item = &String> + Clone {
         self.dependents.get(uid).into_iter().flatten()
@@ -445,38 +451,39 @@ impl Graph {
         self.nodes.get(uid).is_some_and(Node::awaits_dependents)
     }
 
-    fn is_observed(&self, owner: &OwnerReference, from: &Identity) -> bool {
+    fn is_observed(&self, owner: &OwnerReference, dependent: &Identity) -> bool {
         self.nodes
             .get(&owner.uid)
-            .is_some_and(|node| node.identity.is_named_by(owner, from))
+            .is_some_and(|node| node.identity.is_named_by(owner, dependent))
     }
 
-    fn is_in_another_namespace(&self, owner: &OwnerReference, from: &Identity) -> bool {
+    fn is_in_another_namespace(&self, owner: &OwnerReference, dependent: &Identity) -> bool {
         self.nodes.get(&owner.uid).is_some_and(|node| {
-            !node.identity.namespace.is_empty() && node.identity.namespace != from.namespace
+            !node.identity.namespace.is_empty() && node.identity.namespace != dependent.namespace
         })
     }
 
-    /// What the graph itself can say about an owner.
-    fn known(&self, owner: &OwnerReference, from: &Identity) -> Option<Answer> {
+    /// Returns the state of an owner if the graph knows it.
+    fn known(&self, owner: &OwnerReference, dependent: &Identity) -> Option<OwnerState> {
         let cluster_scoped = Identity {
             namespace: String::new(),
-            ..coordinates(owner, from)
+            ..coordinates(owner, dependent)
         };
-        if self.absent.contains(&coordinates(owner, from)) || self.absent.contains(&cluster_scoped)
+        if self.absent.contains(&coordinates(owner, dependent))
+            || self.absent.contains(&cluster_scoped)
         {
-            return Some(Answer::Absent);
+            return Some(OwnerState::Absent);
         }
         let node = self.nodes.get(&owner.uid)?;
-        if node.identity.is_named_by(owner, from) {
-            return Some(Answer::Present {
+        if node.identity.is_named_by(owner, dependent) {
+            return Some(OwnerState::Present {
                 awaits_dependents: node.awaits_dependents(),
             });
         }
-        // The UID exists elsewhere: a namespaced owner of a cluster-scoped object is out of reach;
-        // any other mismatch is the server's to confirm.
-        (from.namespace.is_empty() && !node.identity.namespace.is_empty())
-            .then_some(Answer::OutOfReach)
+        // The UID exists under other coordinates. A namespaced owner of a cluster-scoped object is
+        // out of reach; any other mismatch must be confirmed by the server.
+        (dependent.namespace.is_empty() && !node.identity.namespace.is_empty())
+            .then_some(OwnerState::OutOfReach)
     }
 
     fn unlink(&mut self, owner: &str, dependent: &str) {
@@ -492,7 +499,7 @@ impl Graph {
         if self.absent.insert(identity.clone()) {
             self.absent_order.push_back(identity);
         }
-        if self.absent_order.len() > ABSENT_REMEMBERED
+        if self.absent_order.len() > MAX_ABSENT
             && let Some(oldest) = self.absent_order.pop_front()
         {
             self.absent.remove(&oldest);
@@ -500,12 +507,12 @@ impl Graph {
     }
 }
 
-/// Where `from` says its owner is.
-fn coordinates(owner: &OwnerReference, from: &Identity) -> Identity {
+/// Returns the coordinates of an owner as referenced by `dependent`.
+fn coordinates(owner: &OwnerReference, dependent: &Identity) -> Identity {
     Identity {
         api_version: owner.api_version.clone(),
         kind: owner.kind.clone(),
-        namespace: from.namespace.clone(),
+        namespace: dependent.namespace.clone(),
         name: owner.name.clone(),
         uid: owner.uid.clone(),
     }
@@ -531,7 +538,7 @@ fn without_finalizer(node: &Node, finalizer: &str) -> Step {
         finalizers: node
             .finalizers
             .iter()
-            .filter(|have| *have != finalizer)
+            .filter(|it| *it != finalizer)
             .cloned()
             .collect(),
     }

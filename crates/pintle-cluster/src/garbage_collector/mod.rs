@@ -1,9 +1,9 @@
-//! Garbage: what no owner is left for.
+//! Deletes objects whose owners are gone.
 //!
-//! The collector watches the metadata of every kind the server has and keeps a [`Graph`] of owners
-//! and dependents. Its queue holds UIDs that deserve a look; [`Graph::look`] says what to do about
-//! one, and this file does it. Kinds that other loops watch too are followed through the same
-//! informers; of all others only the metadata is asked for.
+//! The collector watches the metadata of every kind the server has and maintains a [`Graph`] of
+//! owners and dependents. Its queue holds UIDs of objects that may need an action.
+//! [`Graph::decide`] returns the action for one object, and this file performs it. Kinds that other
+//! loops watch share their informers; of all other kinds only metadata is watched.
 
 mod graph;
 
@@ -42,43 +42,45 @@ use serde_json::json;
 use tokio::{sync::Notify, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::graph::{Answer, Answers, FOREGROUND, Graph, Identity, Look, Propagation, Step};
+use self::graph::{
+    Decision, FOREGROUND, Graph, Identity, OwnerState, OwnerStates, Propagation, Step,
+};
 use crate::{
     discovery::{self, Discovered},
     manager::{Environment, LoopError},
     meta,
 };
 
-/// How many UIDs are looked at at once.
+/// The number of objects processed concurrently.
 const WORKERS: usize = 5;
-/// How long the first look waits for all kinds to be read. Not reading them all is not a danger,
-/// only slower: owners that were not observed are asked for one by one.
-const SYNC: Duration = Duration::from_secs(30);
+/// How long the start waits for all kinds to sync. Starting earlier is safe but slower: owners that
+/// were not observed are looked up one by one.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A group and a kind, whatever the version.
+/// A group and a kind, independent of the version.
 type GroupKind = (String, String);
 
-/// A kind that is watched.
+/// A watched kind.
 struct Monitor {
     kind: ApiResource,
-    /// Dropping it ends the watching.
-    told: Registration,
-    /// There was a definition for it.
+    /// Dropping it removes the handler.
+    handler: Registration,
+    /// Whether the kind was defined by a CRD at any time.
     defined: bool,
 }
 
-/// The collector at work.
+/// The state shared by handlers and workers.
 struct Collector {
     environment: Arc<Environment>,
     recorder: EventRecorder,
     graph: Mutex<Graph>,
     queue: WorkQueue<String>,
     kinds: Mutex<BTreeMap<GroupKind, Discovered>>,
-    /// The kinds may have changed.
+    /// Notified when the set of kinds may have changed.
     rediscover: Notify,
 }
 
-/// Runs the loop until `stop`.
+/// Runs the loop until `stop` is cancelled.
 pub(crate) async fn run(
     environment: Arc<Environment>,
     stop: CancellationToken,
@@ -93,33 +95,33 @@ pub(crate) async fn run(
         rediscover: Notify::new(),
         environment,
     });
-    // Dropping them ends the watching, so they live as long as this run.
+    // Dropping monitors removes their handlers, so they live until the loop ends.
     let mut monitors = BTreeMap::new();
-    collector.follow_kinds(&mut monitors).await?;
+    collector.sync_monitors(&mut monitors).await?;
     let synced = async {
         for monitor in monitors.values() {
-            monitor.told.synced().await;
+            monitor.handler.synced().await;
         }
     };
     tokio::select! {
-        biased; // Who is told to stop does not start.
+        biased;
         () = stop.cancelled() => return Ok(()),
-        _ = timeout(SYNC, synced) => {}
+        _ = timeout(SYNC_TIMEOUT, synced) => {}
     }
 
     let workers = TaskTracker::new();
     for _ in 0..WORKERS {
         let collector = collector.clone();
-        workers.spawn(async move { collector.work().await });
+        workers.spawn(async move { collector.run_worker().await });
     }
     workers.close();
-    let _end = ShutDown(&collector.queue);
+    let _guard = ShutDownOnDrop(&collector.queue);
     loop {
         tokio::select! {
-            biased; // Stopping comes before finding new work.
+            biased;
             () = stop.cancelled() => break,
             () = collector.rediscover.notified() => {
-                collector.follow_kinds(&mut monitors).await?;
+                collector.sync_monitors(&mut monitors).await?;
             }
         }
     }
@@ -128,27 +130,26 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Ends the workers however the run ends.
-struct ShutDown<'a>(&'a WorkQueue<String>);
+/// Stops the workers when the loop returns early.
+struct ShutDownOnDrop<'a>(&'a WorkQueue<String>);
 
-impl Drop for ShutDown<'_> {
+impl Drop for ShutDownOnDrop<'_> {
     fn drop(&mut self) {
         self.0.shut_down();
     }
 }
 
 impl Collector {
-    /// Begins to watch kinds that are new, in the version they are best served in, and ends to
-    /// watch those that are gone.
+    /// Starts monitors for new kinds and removes those of kinds that are gone.
     ///
-    /// A kind that is defined but served in no version keeps its objects, and so does the graph; so
-    /// does one that another server serves, for instance while that server is being replaced.
-    async fn follow_kinds(
+    /// A kind whose CRD serves no version keeps its objects in the graph. So does a kind of an
+    /// aggregated API server that is temporarily unavailable.
+    async fn sync_monitors(
         self: &Arc<Self>,
         monitors: &mut BTreeMap<GroupKind, Monitor>,
     ) -> Result<(), kube::Error> {
         let watchable = |kind: &Discovered| {
-            // Events are many, own nothing, and go by themselves.
+            // Events are numerous, own nothing and expire.
             ["list", "watch", "delete"]
                 .iter()
                 .all(|verb| kind.can(verb))
@@ -177,12 +178,12 @@ impl Collector {
             .map(|(key, _)| key.clone())
             .collect();
         for key in gone {
-            // First nobody tells of such objects any more, then they are forgotten.
+            // Drop the handler first, so that it cannot add objects after they were removed.
             if !monitors.remove(&key).is_some_and(|monitor| monitor.defined) {
                 continue;
             }
             let work = self.graph.lock().forget_kind(&key.0, &key.1);
-            self.look_at(work);
+            self.enqueue(work);
         }
         *self.kinds.lock() = kinds.clone();
         for (key, Discovered { resource, .. }) in kinds {
@@ -190,13 +191,13 @@ impl Collector {
                 .get(&key)
                 .is_none_or(|monitor| monitor.kind != resource)
             {
-                let told = self.monitor(&resource);
+                let handler = self.monitor(&resource);
                 monitors.insert(
                     key,
                     Monitor {
                         defined: self.is_defined(&resource),
                         kind: resource,
-                        told,
+                        handler,
                     },
                 );
             }
@@ -204,7 +205,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Whether there is a definition for the kind, as far as the cache knows.
+    /// Returns whether a CRD for the kind is in the cache.
     fn is_defined(&self, kind: &ApiResource) -> bool {
         let definitions = ApiResource::erase::<CustomResourceDefinition>(&());
         let definitions = self.environment.informers.metadata(&definitions).lister();
@@ -212,12 +213,12 @@ impl Collector {
         definitions.get(&ObjectKey::cluster(&name)).is_some()
     }
 
-    /// Watches one kind, through the informer that other loops use if there is one.
+    /// Monitors a kind, sharing the informer of other loops if there is one.
     fn monitor(self: &Arc<Self>, kind: &ApiResource) -> Registration {
         macro_rules! shared {
             ($($shared:ty),*) => {
                 $(if is::<$shared>(kind) {
-                    return self.follow(&self.environment.informers.informer::<$shared>(), kind);
+                    return self.add_handler(&self.environment.informers.informer::<$shared>(), kind);
                 })*
             };
         }
@@ -233,14 +234,15 @@ impl Collector {
             PersistentVolumeClaim,
             PodDisruptionBudget
         );
-        // The factory starts an informer with the token of the last start, which may be a loop's.
+        // The factory starts new informers with the token of the last `start` call, which may be the
+        // token of a single loop.
         self.environment
             .informers
-            .start(&self.environment.informing);
-        self.follow(&self.environment.informers.metadata(kind), kind)
+            .start(&self.environment.stop_informers);
+        self.add_handler(&self.environment.informers.metadata(kind), kind)
     }
 
-    fn follow<K: Kind>(
+    fn add_handler<K: Kind>(
         self: &Arc<Self>,
         informer: &SharedInformer<K>,
         kind: &ApiResource,
@@ -250,78 +252,82 @@ impl Collector {
         informer.on_event(move |event| {
             let work = match event {
                 Event::Added { object, .. } | Event::Updated { new: object, .. } => {
-                    // Metadata that cannot be read says nothing about owners: leave it alone.
+                    // Without readable metadata the owners are unknown, so ignore the object.
                     let Ok(meta) = object.metadata() else { return };
                     let identity = Identity::of(&resource.api_version, &resource.kind, &meta);
                     collector.graph.lock().observe(identity, &meta)
                 }
                 Event::Deleted(deleted) => collector.graph.lock().forget(deleted.last.uid()),
             };
-            collector.look_at(work);
+            collector.enqueue(work);
             if defines_kinds {
                 collector.rediscover.notify_one();
             }
         })
     }
 
-    fn look_at(&self, uids: BTreeSet<String>) {
+    fn enqueue(&self, uids: BTreeSet<String>) {
         for uid in uids {
             self.queue.add(uid);
         }
     }
 
-    async fn work(&self) {
+    async fn run_worker(&self) {
         while let Some(item) = self.queue.get().await {
-            match self.attend(item.key()).await {
+            match self.process(item.key()).await {
                 Ok(false) => item.forget(),
                 Ok(true) => {
                     item.retry();
                 }
                 Err(error) => {
                     let error = describe(&error);
-                    tracing::warn!(uid = item.key(), error, "garbage is looked at again later");
+                    tracing::warn!(uid = item.key(), error, "collecting failed; retrying");
                     item.retry();
                 }
             }
         }
     }
 
-    /// Looks at one UID and does what is to be done. True to look again later.
-    async fn attend(&self, uid: &str) -> Result<bool, kube::Error> {
-        let mut answers = Answers::new();
-        let look = self.graph.lock().look(uid, &answers);
-        let look = match look {
-            Look::Ask { from, owners } => {
+    /// Decides about one object and applies the decision. Returns whether to retry later.
+    async fn process(&self, uid: &str) -> Result<bool, kube::Error> {
+        let mut states = OwnerStates::new();
+        let decision = self.graph.lock().decide(uid, &states);
+        let decision = match decision {
+            Decision::Lookup { dependent, owners } => {
                 for owner in owners {
-                    let answer = self.ask(&from, &owner).await?;
-                    self.graph.lock().remember(&from, &owner, answer);
-                    answers.insert(owner.uid, answer);
+                    let state = self.look_up(&dependent, &owner).await?;
+                    self.graph.lock().remember(&dependent, &owner, state);
+                    states.insert(owner.uid, state);
                 }
-                self.graph.lock().look(uid, &answers)
+                self.graph.lock().decide(uid, &states)
             }
-            look => look,
+            decision => decision,
         };
-        match look {
-            Look::Leave => Ok(false),
-            // An owner came up while others were asked for.
-            Look::Ask { .. } => Ok(true),
-            Look::Take { steps, again } => {
+        match decision {
+            Decision::Ignore => Ok(false),
+            // An owner was added during the lookups.
+            Decision::Lookup { .. } => Ok(true),
+            Decision::Apply { steps, retry } => {
                 for step in steps {
-                    match self.take(step).await {
+                    match self.apply(step).await {
                         Ok(()) => {}
-                        // Gone: the informer tells. Changed: decide again on what it is now.
+                        // Deleted: the informer reports it. Changed: decide again.
                         Err(kube::Error::Api(status)) if status.is_not_found() => {}
                         Err(kube::Error::Api(status)) if status.is_conflict() => return Ok(true),
                         Err(error) => return Err(error),
                     }
                 }
-                Ok(again)
+                Ok(retry)
             }
         }
     }
 
-    /// Asks the server about an owner.
-    async fn ask(&self, from: &Identity, owner: &OwnerReference) -> Result<Answer, kube::Error> {
+    /// Looks up an owner on the server.
+    async fn look_up(
+        &self,
+        dependent: &Identity,
+        owner: &OwnerReference,
+    ) -> Result<OwnerState, kube::Error> {
         let group = graph::group(&owner.api_version);
         let kind = self
             .kinds
@@ -329,13 +335,13 @@ impl Collector {
             .get(&(group.to_owned(), owner.kind.clone()))
             .cloned();
         let Some(kind) = kind else {
-            return Ok(Answer::UnknownKind);
+            return Ok(OwnerState::UnknownKind);
         };
-        if kind.namespaced && from.namespace.is_empty() {
-            return Ok(Answer::OutOfReach);
+        if kind.namespaced && dependent.namespace.is_empty() {
+            return Ok(OwnerState::OutOfReach);
         }
         let namespace = if kind.namespaced {
-            from.namespace.as_str()
+            dependent.namespace.as_str()
         } else {
             ""
         };
@@ -344,20 +350,20 @@ impl Collector {
             .get_metadata_opt(&owner.name)
             .await?;
         Ok(match found {
-            Some(found) if found.metadata.uid.as_ref() == Some(&owner.uid) => Answer::Present {
+            Some(found) if found.metadata.uid.as_ref() == Some(&owner.uid) => OwnerState::Present {
                 awaits_dependents: meta::is_being_deleted(&found.metadata)
                     && found
                         .metadata
                         .finalizers
                         .iter()
                         .flatten()
-                        .any(|have| have == FOREGROUND),
+                        .any(|it| it == FOREGROUND),
             },
-            _ => Answer::Absent,
+            _ => OwnerState::Absent,
         })
     }
 
-    async fn take(&self, step: Step) -> Result<(), kube::Error> {
+    async fn apply(&self, step: Step) -> Result<(), kube::Error> {
         match step {
             Step::Delete {
                 object,
@@ -414,7 +420,7 @@ impl Collector {
                     owner.uid,
                     object.namespace,
                 );
-                let about = Reference::from(ObjectReference {
+                let regarding = Reference::from(ObjectReference {
                     api_version: Some(object.api_version),
                     kind: Some(object.kind),
                     namespace: Some(object.namespace),
@@ -423,7 +429,7 @@ impl Collector {
                     ..ObjectReference::default()
                 });
                 self.recorder.event(
-                    &about,
+                    &regarding,
                     EventType::Warning,
                     "OwnerRefInvalidNamespace",
                     message,
@@ -433,7 +439,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Replaces parts of the metadata of exactly the version that was looked at.
+    /// Patches metadata if UID and resourceVersion still match.
     async fn patch(
         &self,
         object: &Identity,

@@ -1,4 +1,4 @@
-//! Namespaces that are deleted empty themselves.
+//! Deletes the contents of terminating namespaces.
 
 mod plan;
 
@@ -12,7 +12,7 @@ use kube::{
 };
 use pintle::{
     cache::ObjectKey,
-    controller::{Action, Context, Controller, ReconcileError},
+    controller::{Action, Context, ReconcileError},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -24,19 +24,19 @@ use crate::{
     meta,
 };
 
-/// How long to wait for what is still going: Pods with grace, objects with finalizers. Nothing
-/// tells when the last one is gone, so the namespace is looked at again.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How often to check for remaining objects: Pods with a grace period, objects with finalizers. Their
+/// deletion does not enqueue the namespace.
+const RECHECK: Duration = Duration::from_secs(1);
 
-/// Runs the loop until `stop`.
+/// Runs the loop until `stop` is cancelled.
 pub(crate) async fn run(
     environment: Arc<Environment>,
     stop: CancellationToken,
 ) -> Result<(), LoopError> {
     let shared = environment.clone();
-    Controller::<Namespace>::new("namespaces", &environment.informers)
+    environment
+        .controller::<Namespace>("namespaces")
         .workers(5)
-        .metrics(&environment.metrics)
         .run_by_key(move |key, cx| reconcile(key, cx, shared.clone()), &stop)
         .await?;
     Ok(())
@@ -65,13 +65,13 @@ async fn reconcile(
         namespace = written;
     }
     if !report.is_clean() {
-        return Ok(Action::requeue_after(PATIENCE));
+        return Ok(Action::requeue_after(RECHECK));
     }
     finalize(cx.client(), &plan::finalized(&namespace)).await?;
     Ok(Action::await_change())
 }
 
-/// Tells everything in the namespace to go: Pods, and when none is left, all the rest.
+/// Deletes all Pods in the namespace and, once none is left, everything else.
 async fn empty(client: &Client, namespace: &str) -> Report {
     let mut report = Report::default();
     let contents = match contents(client).await {
@@ -84,12 +84,12 @@ async fn empty(client: &Client, namespace: &str) -> Report {
     let (pods, others): (Vec<_>, Vec<_>) = contents.into_iter().partition(Content::is_pods);
     for contents in [pods, others] {
         for content in contents {
-            if let Err(error) = empty_of(client, namespace, &content, &mut report).await {
+            if let Err(error) = delete_kind(client, namespace, &content, &mut report).await {
                 let (plural, group) = (&content.plural, &content.group);
-                let said = message(&error);
+                let cause = message(&error);
                 report
                     .delete_errors
-                    .push(format!("{plural}.{group}: {said}"));
+                    .push(format!("{plural}.{group}: {cause}"));
             }
         }
         if !report.is_clean() {
@@ -99,7 +99,7 @@ async fn empty(client: &Client, namespace: &str) -> Report {
     report
 }
 
-/// The namespaced kinds that can be listed and deleted.
+/// Returns the namespaced kinds that can be listed and deleted.
 async fn contents(client: &Client) -> Result<BTreeSet<Content>, kube::Error> {
     let deletable = |kind: &Discovered| kind.namespaced && kind.can("delete") && kind.can("list");
     let kinds = discovery::kinds(client).await?;
@@ -115,7 +115,7 @@ async fn contents(client: &Client) -> Result<BTreeSet<Content>, kube::Error> {
         .collect())
 }
 
-async fn empty_of(
+async fn delete_kind(
     client: &Client,
     namespace: &str,
     content: &Content,
@@ -131,7 +131,7 @@ async fn empty_of(
     let list = |objects: Api<DynamicObject>| async move {
         unless_stale(objects.list_metadata(&ListParams::default()).await)
     };
-    // A kind that went since it was discovered has nothing left to delete.
+    // A kind that was removed after discovery has no objects.
     let Some(present) = list(objects.clone()).await? else {
         return Ok(());
     };
@@ -142,9 +142,13 @@ async fn empty_of(
         propagation_policy: Some(PropagationPolicy::Background),
         ..DeleteParams::default()
     };
-    let going =
+    let is_being_deleted =
         |object: &PartialObjectMeta<DynamicObject>| meta::is_being_deleted(&object.metadata);
-    for object in present.items.iter().filter(|object| !going(object)) {
+    for object in present
+        .items
+        .iter()
+        .filter(|object| !is_being_deleted(object))
+    {
         unless_stale(objects.delete(meta::name(&object.metadata), &params).await)?;
     }
     let Some(left) = list(objects).await? else {
@@ -154,7 +158,7 @@ async fn empty_of(
         object.metadata.finalizers.clone().unwrap_or_default()
     };
     let left: Vec<Vec<String>> = left.items.iter().map(finalizers).collect();
-    report.note(content, left.iter().map(Vec::as_slice));
+    report.add(content, left.iter().map(Vec::as_slice));
     Ok(())
 }
 

@@ -1,8 +1,8 @@
-//! How a namespace empties itself.
+//! The status and finalizer of a terminating namespace.
 //!
-//! The server marks a deleted namespace as terminating and lets nothing new in. Then Pods go first,
-//! so that nothing runs without the Secrets and policies around it; when the last Pod is gone, all
-//! other kinds; when nothing is left, the namespace's own finalizer.
+//! The server marks a deleted namespace as terminating and rejects creations in it. The loop then
+//! deletes Pods first, so that no workload runs without its Secrets and policies, then all other
+//! kinds, and finally removes the finalizer of the namespace.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, NamespaceStatus}
 
 use crate::meta;
 
-/// The finalizer in a namespace's spec that this loop takes away.
+/// The entry of `spec.finalizers` that this loop removes.
 pub(crate) const FINALIZER: &str = "kubernetes";
 
-/// One deletable, namespaced kind.
+/// A deletable, namespaced kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Content {
     pub(crate) group: String,
@@ -29,23 +29,27 @@ impl Content {
     }
 }
 
-/// What one pass over a namespace found.
+/// The result of one pass over a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// Why not all kinds could be listed by discovery.
+    /// Why discovery failed.
     pub(crate) discovery_error: Option<String>,
-    /// Kinds whose objects could not be deleted, and why.
+    /// Kinds whose objects could not be deleted, with the cause.
     pub(crate) delete_errors: Vec<String>,
-    /// "plural.group" → objects left.
+    /// Remaining objects by `plural.group`.
     pub(crate) remaining: BTreeMap<String, usize>,
-    /// Finalizer → objects left that carry it.
+    /// Remaining objects by finalizer.
     pub(crate) finalizers: BTreeMap<String, usize>,
 }
 
 impl Report {
-    /// Notes the objects of one kind that are left after they were all told to go.
-    pub(crate) fn note<'a>(&mut self, content: &Content, left: impl Iterator<Item = &'a [String]>) {
-        for finalizers in left {
+    /// Adds the finalizers of each object of a kind that remains after the deletion.
+    pub(crate) fn add<'a>(
+        &mut self,
+        content: &Content,
+        remaining: impl Iterator<Item = &'a [String]>,
+    ) {
+        for finalizers in remaining {
             let kind = format!("{}.{}", content.plural, content.group);
             *self.remaining.entry(kind).or_default() += 1;
             for finalizer in finalizers {
@@ -54,13 +58,13 @@ impl Report {
         }
     }
 
-    /// Nothing is left, and everything was looked at.
+    /// Returns whether everything was checked and nothing remains.
     pub(crate) fn is_clean(&self) -> bool {
         self.discovery_error.is_none() && self.delete_errors.is_empty() && self.remaining.is_empty()
     }
 }
 
-/// Whether this loop has anything to do for the namespace.
+/// Returns whether the namespace is being deleted and still has the finalizer of this loop.
 pub(crate) fn needs_emptying(namespace: &Namespace) -> bool {
     meta::is_being_deleted(&namespace.metadata) && has_finalizer(namespace)
 }
@@ -73,7 +77,7 @@ fn has_finalizer(namespace: &Namespace) -> bool {
     finalizers.any(|finalizer| finalizer == FINALIZER)
 }
 
-/// The namespace without this loop's finalizer.
+/// Returns the namespace without the finalizer of this loop.
 pub(crate) fn finalized(namespace: &Namespace) -> Namespace {
     let mut namespace = namespace.clone();
     if let Some(finalizers) = namespace
@@ -86,7 +90,7 @@ pub(crate) fn finalized(namespace: &Namespace) -> Namespace {
     namespace
 }
 
-/// The status that tells people how far the emptying is, or `None` if it already says so.
+/// Returns the status for a report, or `None` if it is unchanged.
 pub(crate) fn status(
     namespace: &Namespace,
     report: &Report,
@@ -94,7 +98,7 @@ pub(crate) fn status(
 ) -> Option<NamespaceStatus> {
     let before = namespace.status.clone().unwrap_or_default();
     let mut conditions = before.conditions.clone().unwrap_or_default();
-    for new in findings(report) {
+    for new in conditions_of(report) {
         match conditions.iter_mut().find(|old| old.type_ == new.type_) {
             Some(old) => {
                 let same = old.status == new.status;
@@ -118,7 +122,7 @@ pub(crate) fn status(
     (status != before).then_some(status)
 }
 
-fn findings(report: &Report) -> [NamespaceCondition; 5] {
+fn conditions_of(report: &Report) -> [NamespaceCondition; 5] {
     let list = |counts: &BTreeMap<String, usize>, what: &str| {
         let lines: Vec<_> = counts
             .iter()
@@ -182,10 +186,10 @@ fn findings(report: &Report) -> [NamespaceCondition; 5] {
     ]
 }
 
-fn condition(type_: &str, bad: Option<(&str, String)>, good: (&str, &str)) -> NamespaceCondition {
-    let (status, reason, message) = match bad {
+fn condition(type_: &str, problem: Option<(&str, String)>, ok: (&str, &str)) -> NamespaceCondition {
+    let (status, reason, message) = match problem {
         Some((reason, message)) => ("True", reason, message),
-        None => ("False", good.0, good.1.to_owned()),
+        None => ("False", ok.0, ok.1.to_owned()),
     };
     NamespaceCondition {
         type_: type_.into(),
@@ -234,11 +238,11 @@ mod tests {
 
     /// Proves namespaces/emptied.
     #[test]
-    fn the_conditions_say_what_is_left_and_what_holds_it() {
+    fn conditions_show_remaining_objects_and_finalizers() {
         let mut namespace = terminating();
         let held = ["example.com/hold".to_owned()];
         let mut report = Report::default();
-        report.note(&content("configmaps"), [&held[..], &[]].into_iter());
+        report.add(&content("configmaps"), [&held[..], &[]].into_iter());
         assert!(!report.is_clean());
 
         let first = status(&namespace, &report, at(0)).unwrap();
@@ -255,18 +259,14 @@ mod tests {
         assert_eq!(value(&first, "NamespaceDeletionContentFailure").0, "False");
 
         namespace.status = Some(first);
-        assert_eq!(
-            status(&namespace, &report, at(9)),
-            None,
-            "nothing new, nothing written"
-        );
+        assert_eq!(status(&namespace, &report, at(9)), None, "unchanged");
         let done = status(&namespace, &Report::default(), at(9)).unwrap();
         assert_eq!(value(&done, "NamespaceContentRemaining").0, "False");
     }
 
     /// Proves namespaces/emptied.
     #[test]
-    fn only_our_own_finalizer_is_taken_away() {
+    fn only_our_finalizer_is_removed() {
         let namespace = terminating();
         assert!(needs_emptying(&namespace));
         let finalized = finalized(&namespace);
@@ -276,10 +276,10 @@ mod tests {
             ["example.com/mine"]
         );
 
-        let alive = Namespace {
+        let active = Namespace {
             metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta::default(),
             ..namespace
         };
-        assert!(!needs_emptying(&alive));
+        assert!(!needs_emptying(&active));
     }
 }

@@ -1,4 +1,4 @@
-//! Simulated nodes: they register themselves and show a sign of life.
+//! Registers simulated nodes and renews their leases.
 
 pub(crate) mod plan;
 
@@ -14,7 +14,7 @@ use crate::{
     manager::{Environment, LoopError},
 };
 
-/// Registers the nodes, then renews their leases until `stop`.
+/// Registers the nodes and renews their leases until `stop` is cancelled.
 pub(crate) async fn run(
     environment: Arc<Environment>,
     stop: CancellationToken,
@@ -27,15 +27,15 @@ pub(crate) async fn run(
         }
         next += plan::RENEW;
         tokio::select! {
-            biased; // Who is told to stop does not renew.
+            biased;
             () = stop.cancelled() => return Ok(()),
             () = sleep_until(next) => {}
         }
     }
 }
 
-/// The node as the server has it: created if it is not there, reported healthy and opened to Pods if
-/// it is not.
+/// Returns a node, after creating it, reporting it healthy and removing its not-ready taint where
+/// necessary.
 async fn register(environment: &Environment, index: u16) -> Result<Node, kube::Error> {
     let nodes = Api::<Node>::all(environment.client.clone());
     let name = plan::name(index);

@@ -1,4 +1,4 @@
-//! What a simulated node looks like to everybody else.
+//! The Node and Lease objects of simulated nodes.
 
 use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
@@ -16,24 +16,24 @@ use k8s_openapi::{
 
 use crate::meta;
 
-/// Where the leases of nodes live.
+/// The namespace of node leases.
 pub(crate) const LEASES: &str = "kube-node-lease";
-/// For how long a lease is good.
+/// The duration of a lease.
 const LEASE: Duration = Duration::from_secs(40);
-/// How often it is renewed.
+/// The renewal interval.
 pub(crate) const RENEW: Duration = Duration::from_secs(10);
 
 pub(crate) fn name(index: u16) -> String {
     format!("node-{index}")
 }
 
-/// The address of a node: 10.0.0.0/16 counted from one.
+/// Returns the address of a node, from 10.0.0.1 upwards.
 pub(crate) fn address(index: u16) -> Ipv4Addr {
     let [high, low] = index.saturating_add(1).to_be_bytes();
     Ipv4Addr::new(10, 0, high, low)
 }
 
-/// The address a node's status gives, or none at all for a foreign node without one.
+/// Returns the internal IP in the status of a node.
 pub(crate) fn address_of(node: &Node) -> Option<Ipv4Addr> {
     node.status
         .iter()
@@ -42,7 +42,7 @@ pub(crate) fn address_of(node: &Node) -> Option<Ipv4Addr> {
         .and_then(|address| address.address.parse().ok())
 }
 
-/// The node as it registers itself.
+/// Builds the Node to register.
 pub(crate) fn node(index: u16) -> Node {
     let name = name(index);
     let labels = [
@@ -60,7 +60,7 @@ pub(crate) fn node(index: u16) -> Node {
     }
 }
 
-/// Whether the status says that the node is in good health and where it is.
+/// Returns whether the node is ready and has an address.
 pub(crate) fn is_healthy(node: &Node) -> bool {
     let mut conditions = node
         .status
@@ -70,21 +70,21 @@ pub(crate) fn is_healthy(node: &Node) -> bool {
         && address_of(node).is_some()
 }
 
-/// A new node comes with a taint that keeps Pods away until it is ready: the node without it, or
-/// `None` if it has none, or is not ready.
+/// Returns a ready node without the taint that keeps Pods away from new nodes, or `None` if the node
+/// is not ready or not tainted.
 pub(crate) fn without_not_ready_taint(node: &Node) -> Option<Node> {
     const NOT_READY: &str = "node.kubernetes.io/not-ready";
     if !is_healthy(node) {
         return None;
     }
-    let mut open = node.clone();
-    let taints = open.spec.as_mut()?.taints.as_mut()?;
+    let mut untainted = node.clone();
+    let taints = untainted.spec.as_mut()?.taints.as_mut()?;
     let before = taints.len();
     taints.retain(|taint| taint.key != NOT_READY);
-    (taints.len() < before).then_some(open)
+    (taints.len() < before).then_some(untainted)
 }
 
-/// The status of a node in good health.
+/// Returns the status of a healthy node.
 pub(crate) fn status(index: u16, now: Timestamp) -> NodeStatus {
     let resources: BTreeMap<String, Quantity> =
         [("cpu", "64"), ("memory", "256Gi"), ("pods", "500")]
@@ -153,7 +153,7 @@ pub(crate) fn status(index: u16, now: Timestamp) -> NodeStatus {
     }
 }
 
-/// A node's sign of life, taken or renewed now.
+/// Returns a new or renewed lease.
 pub(crate) fn lease(node: &Node, before: Option<&Lease>, now: Timestamp) -> Lease {
     let name = meta::name(&node.metadata).to_owned();
     let mut lease = before.cloned().unwrap_or_else(|| Lease {
@@ -188,12 +188,12 @@ mod tests {
 
     /// Proves nodes/simulated.
     #[test]
-    fn a_node_reports_that_it_is_ready_and_where_it_is() {
-        let silent = node(3);
-        assert!(!is_healthy(&silent));
+    fn node_reports_readiness_and_address() {
+        let registered = node(3);
+        assert!(!is_healthy(&registered));
         let node = Node {
             status: Some(status(3, at(0))),
-            ..silent
+            ..registered
         };
         assert!(is_healthy(&node));
         assert_eq!(address_of(&node), Some(Ipv4Addr::new(10, 0, 0, 4)));
@@ -207,22 +207,26 @@ mod tests {
             spec: serde_json::from_value(taints).unwrap(),
             ..node
         };
-        let open = without_not_ready_taint(&tainted).unwrap();
-        assert_eq!(open.spec.unwrap().taints.unwrap().len(), 1, "others stay");
+        let untainted = without_not_ready_taint(&tainted).unwrap();
+        assert_eq!(
+            untainted.spec.unwrap().taints.unwrap().len(),
+            1,
+            "other taints stay"
+        );
     }
 
     /// Proves nodes/simulated.
     #[test]
-    fn a_lease_belongs_to_its_node_and_is_renewed_in_place() {
+    fn lease_is_owned_by_its_node_and_renewed_in_place() {
         let mut node = node(0);
         node.metadata.uid = Some("uid-of-node".into());
-        let taken = lease(&node, None, at(0));
+        let acquired = lease(&node, None, at(0));
         assert_eq!(
-            taken.metadata.owner_references.as_ref().unwrap()[0].uid,
+            acquired.metadata.owner_references.as_ref().unwrap()[0].uid,
             "uid-of-node"
         );
-        let renewed = lease(&node, Some(&taken), at(10));
-        assert_eq!(renewed.metadata, taken.metadata);
+        let renewed = lease(&node, Some(&acquired), at(10));
+        assert_eq!(renewed.metadata, acquired.metadata);
         assert_eq!(renewed.spec.unwrap().renew_time, Some(MicroTime(at(10))));
     }
 }

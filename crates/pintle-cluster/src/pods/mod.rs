@@ -1,6 +1,7 @@
-//! Pods on simulated nodes: bound to one, started, and stopped when asked to.
+//! Schedules Pods to simulated nodes, starts and stops them.
 //!
-//! One loop plays scheduler and kubelet. It runs nothing; it only says what they would say.
+//! One loop acts as scheduler and kubelet. It runs no containers; it only writes the status that
+//! they would write.
 
 pub(crate) mod plan;
 pub(crate) mod state;
@@ -15,7 +16,7 @@ use kube::{
 use parking_lot::Mutex;
 use pintle::{
     cache::ObjectKey,
-    controller::{Action, Context, Controller, ReconcileError},
+    controller::{Action, Context, ReconcileError},
     events::{EventRecorder, EventType},
     informer::Event,
 };
@@ -29,19 +30,15 @@ use crate::{
     meta, nodes,
 };
 
-/// How many Pods are seen to at once: a scheduler, and all the kubelets there would be.
+/// The number of Pods reconciled concurrently.
 const WORKERS: usize = 10;
 
-/// What the loop remembers between runs besides the cache: which address each Pod has, and which
-/// node each was given. A Pod counts for its node from the moment it is bound, before the cache
-/// shows it; otherwise all Pods of a moment would go to the same node.
+/// Addresses and nodes assigned to Pods.
+///
+/// A Pod counts towards the load of its node from the moment it is assigned, before the cache shows
+/// the binding. Otherwise Pods created together would all be assigned to the same node.
 #[derive(Default)]
-struct Memory {
-    state: Mutex<Remembered>,
-}
-
-#[derive(Default)]
-struct Remembered {
+struct Assignments {
     addresses: Addresses,
     /// By the UID of the Pod.
     places: BTreeMap<String, Place>,
@@ -54,18 +51,19 @@ struct Place {
     ports: Vec<HostPort>,
 }
 
-impl Remembered {
-    fn note(&mut self, uid: &str, pod: &Pod) {
+impl Assignments {
+    /// Updates the assignments from an observed Pod.
+    fn observe(&mut self, uid: &str, pod: &Pod) {
         if let Some(address) = pod
             .status
             .as_ref()
             .and_then(|status| status.pod_ip.as_ref())
         {
-            self.addresses.note(uid, address);
+            self.addresses.insert(uid, address);
         }
         let node = state::node_name(pod);
         if state::is_finished(pod) {
-            // It keeps its node's name and address, but no longer takes room.
+            // A finished Pod keeps its node name and address but does not count towards the load.
             self.unbind(uid);
         } else if !node.is_empty() {
             self.bind(uid, node, pod);
@@ -93,21 +91,20 @@ impl Remembered {
         }
     }
 
-    /// Chooses a node and books the Pod on it in one step, so that concurrent workers never give
-    /// away the same host port.
-    fn place(&mut self, pod: &Pod, nodes: &[Arc<Node>]) -> Option<String> {
-        let wanted = plan::host_ports(pod);
+    /// Assigns a node in one step, so that concurrent workers never assign the same host port twice.
+    fn assign(&mut self, pod: &Pod, nodes: &[Arc<Node>]) -> Option<String> {
+        let ports = plan::host_ports(pod);
         let candidates: Vec<Candidate<'_>> = nodes
             .iter()
             .map(|node| {
                 let name = meta::name(&node.metadata);
-                let mut here = self.places.values().filter(|place| place.node == name);
-                let clashes = !wanted.is_empty()
-                    && here.any(|place| place.ports.iter().any(|port| port.clashes(&wanted)));
+                let mut local = self.places.values().filter(|place| place.node == name);
+                let conflicts = !ports.is_empty()
+                    && local.any(|place| place.ports.iter().any(|port| port.conflicts(&ports)));
                 Candidate {
                     node,
                     pods: self.load.get(name).copied().unwrap_or_default(),
-                    ports_free: !clashes,
+                    ports_free: !conflicts,
                 }
             })
             .collect();
@@ -123,44 +120,52 @@ impl Remembered {
     }
 }
 
-/// Runs the loop until `stop`.
+/// Runs the loop until `stop` is cancelled.
 pub(crate) async fn run(
     environment: Arc<Environment>,
     stop: CancellationToken,
 ) -> Result<(), LoopError> {
-    let memory = Arc::new(Memory::default());
+    let assignments = Arc::new(Mutex::new(Assignments::default()));
     let pods = environment.informers.informer::<Pod>();
-    let remembered = memory.clone();
-    let _remembering = pods.on_event(move |event| {
-        let mut state = remembered.state.lock();
+    let observed = assignments.clone();
+    let _observing = pods.on_event(move |event| {
+        let mut assignments = observed.lock();
         match event {
             Event::Added { object, .. } | Event::Updated { new: object, .. } => {
                 if let Ok(pod) = object.get() {
-                    state.note(object.uid(), &pod);
+                    assignments.observe(object.uid(), &pod);
                 }
             }
-            Event::Deleted(deleted) => state.forget(deleted.last.uid()),
+            Event::Deleted(deleted) => assignments.forget(deleted.last.uid()),
         }
     });
     let recorder = environment.events.recorder("default-scheduler");
     let (shared, unbound) = (environment.clone(), pods.lister());
-    Controller::<Pod>::new("pods", &environment.informers)
+    environment
+        .controller::<Pod>("pods")
         .watches::<Node>(move |_, _| {
-            // A node that came, or changed, may fit a Pod that none fitted before.
-            let waits = |pod: &Pod| state::node_name(pod).is_empty() && !state::is_gated(pod);
+            // A new or changed node may fit Pods that did not fit anywhere before.
+            let is_pending = |pod: &Pod| state::node_name(pod).is_empty() && !state::is_gated(pod);
             let mut keys: Vec<ObjectKey> = unbound
                 .list()
                 .into_iter()
-                .filter(|pod| pod.get().is_ok_and(|pod| waits(&pod)))
+                .filter(|pod| pod.get().is_ok_and(|pod| is_pending(&pod)))
                 .map(|pod| pod.key().clone())
                 .collect();
             keys.sort();
             keys
         })
         .workers(WORKERS)
-        .metrics(&environment.metrics)
         .run_by_key(
-            move |key, cx| reconcile(key, cx, shared.clone(), memory.clone(), recorder.clone()),
+            move |key, cx| {
+                reconcile(
+                    key,
+                    cx,
+                    shared.clone(),
+                    assignments.clone(),
+                    recorder.clone(),
+                )
+            },
             &stop,
         )
         .await?;
@@ -171,7 +176,7 @@ async fn reconcile(
     key: ObjectKey,
     cx: Context,
     environment: Arc<Environment>,
-    memory: Arc<Memory>,
+    assignments: Arc<Mutex<Assignments>>,
     recorder: EventRecorder,
 ) -> Result<Action, ReconcileError> {
     let Some(cached) = cx.lister::<Pod>()?.get(&key) else {
@@ -180,11 +185,11 @@ async fn reconcile(
     let pod = cached.get()?;
     let node = state::node_name(&pod);
     if node.is_empty() {
-        let over = cached.is_being_deleted() || state::is_finished(&pod);
+        let is_done = cached.is_being_deleted() || state::is_finished(&pod);
         // The API server already set the SchedulingGated condition. Removing the last gate is an
-        // update and wakes this key again.
-        if !over && !state::is_gated(&pod) {
-            return bind(&pod, &cx, &environment, &memory, &recorder).await;
+        // update that enqueues this key again.
+        if !is_done && !state::is_gated(&pod) {
+            return bind(&pod, &cx, &environment, &assignments, &recorder).await;
         }
         return Ok(Action::await_change());
     }
@@ -193,23 +198,26 @@ async fn reconcile(
         .and_then(|node| node.get().ok())
         .and_then(|node| nodes::plan::address_of(&node));
     let Some(host) = host else {
-        // A node of somebody else's, or none at all: not ours to run. What was asked to go still
-        // must, or it would never.
+        // The node is unknown or not simulated, so its kubelet is responsible. A deleted Pod is
+        // removed nevertheless, because otherwise it would stay forever.
         if cached.is_being_deleted() {
             remove(&cx, &key, cached.uid()).await?;
         }
         return Ok(Action::await_change());
     };
-    let address = || memory.state.lock().addresses.of(cached.uid());
+    let address = || assignments.lock().addresses.get_or_allocate(cached.uid());
     let now = environment.clock.now();
     match plan::step(&pod, host, address, environment.pace, now) {
-        Step::Leave => Ok(Action::await_change()),
+        Step::None => Ok(Action::await_change()),
         Step::Wait(wait) => Ok(Action::requeue_after(wait)),
-        Step::Report { status, again_in } => {
+        Step::Report {
+            status,
+            requeue_after,
+        } => {
             let mut pod = (*pod).clone();
             pod.status = Some(*status);
             api::replace_status(&cx, &pod).await?;
-            Ok(again_in.map_or_else(Action::await_change, Action::requeue_after))
+            Ok(requeue_after.map_or_else(Action::await_change, Action::requeue_after))
         }
         Step::Remove => {
             remove(&cx, &key, cached.uid()).await?;
@@ -218,26 +226,26 @@ async fn reconcile(
     }
 }
 
-/// How often a Pod that no node has room for looks again.
-const SEEK_ROOM: Duration = Duration::from_secs(5);
+/// How often scheduling of an unschedulable Pod is retried.
+const SCHEDULING_RETRY: Duration = Duration::from_secs(5);
 
-/// Chooses a node for a Pod and binds it there, or says that none fits.
+/// Binds a Pod to a node, or reports that it is unschedulable.
 async fn bind(
     pod: &Pod,
     cx: &Context,
     environment: &Environment,
-    memory: &Memory,
+    assignments: &Mutex<Assignments>,
     recorder: &EventRecorder,
 ) -> Result<Action, ReconcileError> {
     let mut nodes = Vec::new();
     for node in cx.lister::<Node>()?.list() {
         nodes.push(node.get()?);
     }
-    let placed = memory.state.lock().place(pod, &nodes);
-    if let Some(node) = placed {
+    let assigned = assignments.lock().assign(pod, &nodes);
+    if let Some(node) = assigned {
         let bound = bind_to(pod, &node, cx, recorder).await;
         if !matches!(bound, Ok(true)) {
-            memory.state.lock().unbind(meta::uid(&pod.metadata));
+            assignments.lock().unbind(meta::uid(&pod.metadata));
         }
         bound?;
         return Ok(Action::await_change());
@@ -249,11 +257,11 @@ async fn bind(
         pod.status = Some(status);
         api::replace_status(cx, &pod).await?;
     }
-    // Room also comes from Pods that go, which wakes nobody who waits.
-    Ok(Action::requeue_after(SEEK_ROOM))
+    // Deleted Pods make room, too, but do not enqueue pending ones.
+    Ok(Action::requeue_after(SCHEDULING_RETRY))
 }
 
-/// Binds a Pod. False if it has changed or gone meanwhile.
+/// Binds a Pod. Returns false if it was changed or deleted meanwhile.
 async fn bind_to(
     pod: &Pod,
     node: &str,
@@ -290,7 +298,7 @@ async fn post(
     client.request(request).await
 }
 
-/// Deletes exactly this Pod, without grace: it has stopped.
+/// Deletes the Pod with this UID without a grace period, because it has stopped.
 async fn remove(cx: &Context, key: &ObjectKey, uid: &str) -> Result<(), kube::Error> {
     let pods =
         kube::Api::<Pod>::namespaced(cx.client().clone(), key.namespace().unwrap_or_default());

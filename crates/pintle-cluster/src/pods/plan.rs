@@ -1,4 +1,4 @@
-//! Where a Pod goes and what becomes of it there: a scheduler and a kubelet that run nothing.
+//! Decides where a Pod runs and what its simulated kubelet reports.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,41 +18,42 @@ use k8s_openapi::{
 use super::state;
 use crate::meta;
 
-/// How the simulated nodes treat Pods.
+/// How fast simulated nodes start and stop Pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// From being seen by the node until Running and Ready.
+    /// The time from binding until Running and Ready.
     pub(crate) ready_after: Duration,
-    /// From being asked to stop until stopped, if the grace period is not shorter.
+    /// The time from deletion until stopped, limited by the grace period.
     pub(crate) stop_after: Duration,
 }
 
-/// What a Pod's node does about it now.
+/// The next action of the kubelet.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// Nothing, until it changes.
-    Leave,
-    /// Nothing yet; look again after this long.
+    /// Nothing until the Pod changes.
+    None,
+    /// Nothing yet; reconcile again after this time.
     Wait(Duration),
-    /// Report this status. Look again after `again_in`.
+    /// Write this status.
     Report {
         status: Box<PodStatus>,
-        again_in: Option<Duration>,
+        requeue_after: Option<Duration>,
     },
-    /// It has stopped: delete it without grace.
+    /// Delete the stopped Pod without a grace period.
     Remove,
 }
 
-/// A node that may take Pods, and how many it has.
+/// A node that might run the Pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Candidate<'a> {
     pub(crate) node: &'a Node,
+    /// The number of Pods assigned to it.
     pub(crate) pods: usize,
-    /// Whether the host ports the Pod wants are free.
+    /// Whether the host ports of the Pod are free.
     pub(crate) ports_free: bool,
 }
 
-/// A host port a Pod uses.
+/// A host port of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostPort {
     address: String,
@@ -61,8 +62,8 @@ pub(crate) struct HostPort {
 }
 
 impl HostPort {
-    /// Whether any of `others` is the same port on an overlapping address.
-    pub(crate) fn clashes(&self, others: &[Self]) -> bool {
+    /// Returns whether any of `others` is the same port on an overlapping address.
+    pub(crate) fn conflicts(&self, others: &[Self]) -> bool {
         let anywhere = |port: &Self| port.address == ANY_ADDRESS;
         others.iter().any(|other| {
             other.port == self.port
@@ -74,7 +75,7 @@ impl HostPort {
 
 const ANY_ADDRESS: &str = "0.0.0.0";
 
-/// The host ports of a Pod's containers and sidecars.
+/// Returns the host ports of containers and sidecars.
 pub(crate) fn host_ports(pod: &Pod) -> Vec<HostPort> {
     let sidecars = pod.spec.iter().flat_map(|spec| {
         let all = spec.init_containers.iter().flatten();
@@ -95,7 +96,7 @@ pub(crate) fn host_ports(pod: &Pod) -> Vec<HostPort> {
         .collect()
 }
 
-/// The node for a Pod: of those that fit, the one with the fewest Pods, then the first by name.
+/// Returns the fitting node with the fewest Pods, the first by name among equals.
 pub(crate) fn choose_node<'a>(pod: &Pod, candidates: &[Candidate<'a>]) -> Option<&'a Node> {
     candidates
         .iter()
@@ -111,12 +112,12 @@ fn fits(pod: &Pod, candidate: &Candidate<'_>) -> bool {
         .as_ref()
         .and_then(|spec| spec.unschedulable)
         .unwrap_or_default();
-    let wanted = pod
+    let selector = pod
         .spec
         .as_ref()
         .and_then(|spec| spec.node_selector.as_ref());
     let labels = meta::labels(&node.metadata);
-    let selected = wanted
+    let selected = selector
         .into_iter()
         .flatten()
         .all(|(key, value)| labels.get(key) == Some(value));
@@ -174,13 +175,13 @@ fn tolerates(pod: &Pod, node: &Node) -> bool {
         })
 }
 
-/// The condition of a Pod no node fits, or `None` if it already says so.
+/// Returns the status of a Pod that fits no node, or `None` if it already has that status.
 pub(crate) fn unschedulable(pod: &Pod, nodes: usize, now: Timestamp) -> Option<PodStatus> {
     let message = format!("0/{nodes} nodes are available.");
-    let said = state::condition(pod, "PodScheduled").is_some_and(|said| {
-        said.reason.as_deref() == Some("Unschedulable") && said.message.as_ref() == Some(&message)
+    let is_current = state::condition(pod, "PodScheduled").is_some_and(|it| {
+        it.reason.as_deref() == Some("Unschedulable") && it.message.as_ref() == Some(&message)
     });
-    if said {
+    if is_current {
         return None;
     }
     let mut status = pod.status.clone().unwrap_or_default();
@@ -194,9 +195,9 @@ pub(crate) fn unschedulable(pod: &Pod, nodes: usize, now: Timestamp) -> Option<P
     Some(status)
 }
 
-/// What the node of a bound Pod does about it now.
+/// Returns the next action for a bound Pod.
 ///
-/// `address` gives the Pod an address of its own the first time it runs.
+/// `address` allocates the address of the Pod when it starts.
 pub(crate) fn step(
     pod: &Pod,
     host: Ipv4Addr,
@@ -208,19 +209,19 @@ pub(crate) fn step(
         return stop(pod, *deadline, pace, now);
     }
     if state::is_finished(pod) || state::phase(pod) == "Running" && state::is_ready(pod) {
-        return Step::Leave;
+        return Step::None;
     }
     let started = pod
         .status
         .as_ref()
         .and_then(|status| status.start_time.clone());
     let start = started.as_ref().map_or(now, |Time(start)| *start);
-    let wait = left(start, pace.ready_after, now);
+    let wait = remaining(start, pace.ready_after, now);
     if wait.is_zero() {
         let status = Box::new(running(pod, host, address(), start, now));
         return Step::Report {
             status,
-            again_in: None,
+            requeue_after: None,
         };
     }
     if started.is_some() {
@@ -228,19 +229,19 @@ pub(crate) fn step(
     }
     Step::Report {
         status: Box::new(starting(pod, host, now)),
-        again_in: Some(wait),
+        requeue_after: Some(wait),
     }
 }
 
-/// A Pod that was asked to stop does so after the pace of its node, or when its grace period ends.
+/// Stops a deleted Pod after the configured delay or at the end of its grace period.
 fn stop(pod: &Pod, deadline: Timestamp, pace: Pace, now: Timestamp) -> Step {
     let grace = pod
         .metadata
         .deletion_grace_period_seconds
         .unwrap_or_default();
     let grace = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
-    let asked = deadline.saturating_sub(grace).unwrap_or(deadline);
-    let wait = left(asked, pace.stop_after.min(grace), now);
+    let deleted_at = deadline.saturating_sub(grace).unwrap_or(deadline);
+    let wait = remaining(deleted_at, pace.stop_after.min(grace), now);
     if wait.is_zero() {
         Step::Remove
     } else {
@@ -248,7 +249,7 @@ fn stop(pod: &Pod, deadline: Timestamp, pace: Pace, now: Timestamp) -> Step {
     }
 }
 
-fn left(since: Timestamp, duration: Duration, now: Timestamp) -> Duration {
+fn remaining(since: Timestamp, duration: Duration, now: Timestamp) -> Duration {
     let end = since.saturating_add(duration).unwrap_or(now);
     Duration::try_from(end.duration_since(now)).unwrap_or_default()
 }
@@ -262,7 +263,7 @@ fn condition(type_: &str, value: bool, now: Timestamp) -> PodCondition {
     }
 }
 
-/// The Pod's conditions in the order a kubelet writes them; one whose status stays keeps its time.
+/// Returns the conditions in the order of the kubelet. Transition times change only with the status.
 fn conditions(pod: &Pod, ready: bool, now: Timestamp) -> Vec<PodCondition> {
     let names: Vec<&str> = containers(pod)
         .map(|container| container.name.as_str())
@@ -275,14 +276,14 @@ fn conditions(pod: &Pod, ready: bool, now: Timestamp) -> Vec<PodCondition> {
         )),
         ..condition
     };
-    let wanted = [
+    let conditions = [
         ("PodReadyToStartContainers", ready),
         ("Initialized", true),
         ("Ready", ready),
         ("ContainersReady", ready),
         ("PodScheduled", true),
     ];
-    wanted
+    conditions
         .map(|(type_, value)| {
             let new = condition(type_, value, now);
             let new = if type_.ends_with("Ready") && !value {
@@ -375,9 +376,9 @@ fn running(
     }
 }
 
-/// The addresses of simulated Pods: 10.244.0.0/16, each given to one Pod at a time.
+/// Allocates the addresses of simulated Pods from 10.244.0.0/16.
 ///
-/// Addresses are handed out in a circle, so that a freed one rests before it is used again.
+/// Allocation is round-robin, so that a freed address is not reused immediately.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     last: u16,
@@ -386,10 +387,11 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// The address of a Pod, a new one if it has none. When all are taken, the first is shared.
-    pub(crate) fn of(&mut self, uid: &str) -> Ipv4Addr {
-        if let Some(given) = self.by_uid.get(uid) {
-            return Self::address(*given);
+    /// Returns the address of a Pod, allocating one if necessary. If all are in use, addresses are
+    /// shared.
+    pub(crate) fn get_or_allocate(&mut self, uid: &str) -> Ipv4Addr {
+        if let Some(host) = self.by_uid.get(uid) {
+            return Self::address(*host);
         }
         let next = |after: u16| if after >= u16::MAX - 1 { 1 } else { after + 1 };
         let mut candidate = next(self.last);
@@ -397,27 +399,27 @@ impl Addresses {
             candidate = next(candidate);
         }
         self.last = candidate;
-        self.give(uid, candidate);
+        self.set(uid, candidate);
         Self::address(candidate)
     }
 
-    /// Notes an address found in a Pod's status.
-    pub(crate) fn note(&mut self, uid: &str, address: &str) {
+    /// Records an address from the status of a Pod.
+    pub(crate) fn insert(&mut self, uid: &str, address: &str) {
         if let Ok(address) = address.parse::<Ipv4Addr>()
             && let [10, 244, high, low] = address.octets()
         {
-            self.give(uid, u16::from_be_bytes([high, low]));
+            self.set(uid, u16::from_be_bytes([high, low]));
         }
     }
 
-    /// The Pod is gone.
+    /// Releases the address of a Pod.
     pub(crate) fn free(&mut self, uid: &str) {
-        if let Some(given) = self.by_uid.remove(uid) {
-            self.used.remove(&given);
+        if let Some(host) = self.by_uid.remove(uid) {
+            self.used.remove(&host);
         }
     }
 
-    fn give(&mut self, uid: &str, host: u16) {
+    fn set(&mut self, uid: &str, host: u16) {
         self.free(uid);
         self.by_uid.insert(uid.into(), host);
         self.used.insert(host);

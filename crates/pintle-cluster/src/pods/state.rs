@@ -1,4 +1,4 @@
-//! What can be read off a Pod.
+//! Accessors for the state of a Pod.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -23,7 +23,7 @@ pub(crate) fn node_name(pod: &Pod) -> &str {
         .unwrap_or_default()
 }
 
-/// Whether the Pod has scheduling gates.
+/// Returns whether the Pod has scheduling gates.
 pub(crate) fn is_gated(pod: &Pod) -> bool {
     let gates = pod
         .spec
@@ -36,12 +36,12 @@ pub(crate) fn is_finished(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Neither finished nor on its way out: it counts as a replica.
+/// Returns whether the Pod counts as a replica: neither finished nor being deleted.
 pub(crate) fn is_active(pod: &Pod) -> bool {
     !is_finished(pod) && !meta::is_being_deleted(&pod.metadata)
 }
 
-/// On its way out and not finished yet.
+/// Returns whether the Pod is being deleted and has not finished.
 pub(crate) fn is_terminating(pod: &Pod) -> bool {
     !is_finished(pod) && meta::is_being_deleted(&pod.metadata)
 }
@@ -59,7 +59,7 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready.status == "True")
 }
 
-/// Since when the Pod has been ready, if it is.
+/// Returns since when the Pod has been ready, if it is.
 pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
     condition(pod, "Ready")
         .filter(|ready| ready.status == "True")
@@ -67,7 +67,7 @@ pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
         .map(|Time(at)| *at)
 }
 
-/// How long until a ready Pod counts as available: zero once it does, `None` while it is not ready.
+/// Returns the time until a ready Pod is available: zero if it is, `None` if it is not ready.
 pub(crate) fn available_in(pod: &Pod, min_ready: Duration, now: Timestamp) -> Option<Duration> {
     if !is_ready(pod) {
         return None;

@@ -1,25 +1,24 @@
-//! `ReplicaSet`s: as many Pods as wanted. The example of a control loop.
+//! Creates and deletes Pods to match the size of a `ReplicaSet`. A good first loop to read.
 //!
-//! What happens when somebody scales a set from one replica to two:
+//! When a set is scaled from one replica to two:
 //!
-//! 1. The server stores the new size. The **watch** of the process tells its informer, which puts
-//!    the new state into the **cache** and then tells its handlers. The controller's handler adds
-//!    the set's key, `default/web`, to the **queue**; if it is there already, once is enough.
-//! 2. A **worker** takes the key and calls [`reconcile`] with it. No other worker gets this key
-//!    meanwhile.
-//! 3. [`reconcile`] looks the set up in the cache, not on the server; if it is gone, the work is
-//!    done. It also looks up the Pods: those the set controls, and orphans it may adopt.
-//! 4. [`plan::plan`] compares: one Pod, two wanted, one to create. It is a function of what was
-//!    seen, so that running it again can never do harm; it does not know or care what the change
-//!    was.
-//! 5. The **Pod is created** from the set's template, with the set as its controlling **owner
-//!    reference**, and an **event** for people says so.
-//! 6. The **status** is brought in line: two replicas, one of them ready.
-//! 7. The watch tells of the new Pod. Its owner reference leads to the key `default/web`, and so
-//!    the loop runs again, finds everything as it should be, and writes nothing. The same happens
-//!    when the Pod becomes ready, and then the status says two.
+//! 1. The API server stores the new size. The **watch** delivers it to the informer, which updates
+//!    the **cache** and then notifies its handlers. The handler of the controller adds the key of
+//!    the set, `default/web`, to the **queue**. A key that is already queued is not added again.
+//! 2. A **worker** takes the key and calls [`reconcile`]. No other worker processes the same key
+//!    concurrently.
+//! 3. [`reconcile`] reads the set from the cache, not from the server; if it is gone, there is
+//!    nothing to do. It also reads the Pods that the set controls and the orphans it may adopt.
+//! 4. [`plan::plan`] compares: one Pod exists, two are desired, one must be created. It is a pure
+//!    function of the observed state and does not know what changed, so running it again is safe.
+//! 5. The **Pod is created** from the template of the set, with the set as controller in its **owner
+//!    references**, and an **event** is recorded.
+//! 6. The **status** is updated: two replicas, one of them ready.
+//! 7. The watch delivers the new Pod. Its owner reference maps it to the key `default/web`, so the
+//!    loop runs again, finds nothing to do, and writes nothing. When the Pod becomes ready, the
+//!    same happens and the status changes to two ready replicas.
 //!
-//! A step that fails ends the run with an error, and the key is retried with back-off.
+//! An error in any step ends the reconcile, and the key is retried with back-off.
 
 mod plan;
 
@@ -28,7 +27,7 @@ use std::sync::Arc;
 use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
 use pintle::{
     cache::{ObjectKey, Selector},
-    controller::{Action, Context, Controller, ReconcileError},
+    controller::{Action, Context, ReconcileError},
     events::{EventRecorder, EventType},
 };
 use tokio_util::sync::CancellationToken;
@@ -37,11 +36,11 @@ use self::plan::{Failure, Plan};
 use crate::{
     api::{self, is_namespace_terminating},
     manager::{Environment, LoopError},
-    meta::{self, Claim},
+    meta,
     pods::state::{is_active, is_terminating},
 };
 
-/// Runs the loop until `stop`.
+/// Runs the loop until `stop` is cancelled.
 pub(crate) async fn run(
     environment: Arc<Environment>,
     stop: CancellationToken,
@@ -49,11 +48,11 @@ pub(crate) async fn run(
     let recorder = environment.events.recorder("replicaset-controller");
     let sets = environment.informers.informer::<ReplicaSet>().lister();
     let shared = environment.clone();
-    Controller::<ReplicaSet>::new("replicaset-controller", &environment.informers)
+    environment
+        .controller::<ReplicaSet>("replicaset-controller")
         .owns::<Pod>()
         .watches::<Pod>(api::adopters(sets, selector))
         .workers(5)
-        .metrics(&environment.metrics)
         .run_by_key(
             move |key, cx| reconcile(key, cx, shared.clone(), recorder.clone()),
             &stop,
@@ -72,21 +71,26 @@ async fn reconcile(
         return Ok(Action::await_change());
     };
     let set = cached.get()?;
-    let Pods {
-        mut active,
-        mut terminating,
-    } = claim_pods(&set, &cx).await?;
+    let claimed = api::claim::<_, Pod>(&cx, &*set, &selector(&set), is_active).await?;
+    let mut terminating = claimed
+        .controlled
+        .iter()
+        .filter(|pod| is_terminating(pod))
+        .count();
+    let mut active = claimed.controlled;
+    active.retain(|pod| is_active(pod));
+    active.extend(claimed.adopted);
 
     let mut failure = None;
     if !cached.is_being_deleted() {
-        let too_many = active.len() > plan::wanted(&set);
+        let too_many = active.len() > plan::desired(&set);
         let related = if too_many {
             related_pods(&set, &cx)?
         } else {
             Vec::new()
         };
         match plan::plan(&set, &active, &related, environment.clock.now()) {
-            Plan::Keep => {}
+            Plan::None => {}
             Plan::Create(count) => {
                 failure = create_pods(&set, count, &mut active, &cx, &recorder).await;
             }
@@ -97,8 +101,8 @@ async fn reconcile(
         }
     }
 
-    // The status is about the Pods there are after this run: who reads that the set has observed
-    // its present generation knows that the surplus of the one before is on its way out.
+    // The status counts the Pods that remain after this reconcile. A status with the current
+    // `observedGeneration` therefore implies that surplus Pods are already being deleted.
     let now = environment.clock.now();
     let status = plan::status(&set, &active, terminating, failure.as_ref(), now);
     if set.status.as_ref() != Some(&status) {
@@ -115,52 +119,12 @@ async fn reconcile(
     })
 }
 
-/// The Pods of one set.
-struct Pods {
-    active: Vec<Arc<Pod>>,
-    terminating: usize,
-}
-
-/// Finds the Pods of a set, adopting orphans that match and releasing those that no longer do.
-async fn claim_pods(set: &ReplicaSet, cx: &Context) -> Result<Pods, ReconcileError> {
-    let mut pods = Pods {
-        active: Vec::new(),
-        terminating: 0,
-    };
-    let selector = selector(set);
-    let mut checked = false;
-    for object in api::controlled_or_orphaned::<Pod>(cx, &set.metadata)? {
-        let pod = object.get()?;
-        let selected = meta::selects(&selector, &pod.metadata);
-        match meta::claim(&set.metadata, &pod.metadata, selected) {
-            Claim::Ours if is_active(&pod) => pods.active.push(pod),
-            Claim::Ours if is_terminating(&pod) => pods.terminating += 1,
-            Claim::Adopt if is_active(&pod) => {
-                if !checked {
-                    api::ensure_alive(cx, set).await?;
-                    checked = true;
-                }
-                let owners = meta::with_controller(&pod.metadata, set);
-                if api::set_owners::<Pod>(cx, &object, owners).await? {
-                    pods.active.push(pod);
-                }
-            }
-            Claim::Release if is_active(&pod) => {
-                let owners = meta::without_owner(&pod.metadata, meta::uid(&set.metadata));
-                api::set_owners::<Pod>(cx, &object, owners).await?;
-            }
-            _ => {}
-        }
-    }
-    Ok(pods)
-}
-
 fn selector(set: &ReplicaSet) -> Selector {
     let spec = set.spec.as_ref();
     spec.map_or_else(Selector::nothing, |spec| meta::selector(&spec.selector))
 }
 
-/// All Pods of the sets with the same controller as this one: of the same Deployment.
+/// Returns the Pods of all sets that have the same controller, that is, of the same Deployment.
 fn related_pods(set: &ReplicaSet, cx: &Context) -> Result<Vec<Arc<Pod>>, ReconcileError> {
     let uids = match meta::controller_of(&set.metadata) {
         None => vec![meta::uid(&set.metadata).to_owned()],
@@ -178,7 +142,7 @@ fn related_pods(set: &ReplicaSet, cx: &Context) -> Result<Vec<Arc<Pod>>, Reconci
     Ok(related)
 }
 
-/// Creates Pods in batches of 1, 2, 4 and so on, and stops after the first batch with a failure.
+/// Creates Pods in batches of 1, 2, 4 and so on, up to the first batch with a failure.
 async fn create_pods(
     set: &ReplicaSet,
     count: usize,
@@ -197,7 +161,7 @@ async fn create_pods(
                     recorder.event(set, EventType::Normal, "SuccessfulCreate", message);
                     active.push(Arc::new(pod));
                 }
-                // Nothing can be created there any more, and soon the set is gone too.
+                // Nothing can be created in a terminating namespace, and the set is deleted soon.
                 Err(error) if is_namespace_terminating(&error) => return None,
                 Err(error) => {
                     let message = format!("Error creating: {}", api::message(&error));
@@ -224,7 +188,7 @@ async fn delete_pods(
     recorder: &EventRecorder,
 ) -> Result<Option<Failure>, ReconcileError> {
     let lister = cx.lister::<Pod>()?;
-    let going = pods
+    let deletions = pods
         .iter()
         .filter_map(|pod| lister.get(&ObjectKey::of(&**pod)))
         .map(|object| async move {
@@ -232,7 +196,7 @@ async fn delete_pods(
             (object, deleted)
         });
     let mut failure = None;
-    for (object, deleted) in futures::future::join_all(going).await {
+    for (object, deleted) in futures::future::join_all(deletions).await {
         match deleted {
             Ok(()) => {
                 let message = format!("Deleted pod: {}", object.key().name());

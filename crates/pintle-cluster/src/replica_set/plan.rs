@@ -1,6 +1,6 @@
-//! What a ReplicaSet needs: which Pods to create, which to delete, and what its status is.
+//! Decides which Pods of a ReplicaSet to create or delete, and computes its status.
 //!
-//! Functions of what was observed and the time, nothing else.
+//! Pure functions of the observed state and the time.
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,24 +18,24 @@ use crate::{
     pods::state::{self, available_in, is_active, is_available, is_ready, node_name, phase},
 };
 
-/// At most this many Pods are created or deleted before looking again.
+/// The maximum number of Pods created or deleted in one reconcile.
 const BURST: usize = 500;
 
-/// A Pod's wish to be deleted early (low) or late (high) when its set shrinks.
+/// Pods with a lower cost are deleted first when their set is scaled down.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The way from the Pods there are to the Pods there should be.
+/// What to do to reach the desired number of Pods.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Plan {
-    /// As many as wanted.
-    Keep,
-    /// This many are missing.
+    /// Nothing.
+    None,
+    /// Create this many.
     Create(usize),
-    /// These are too many, the most expendable first.
+    /// Delete these, in this order.
     Delete(Vec<Arc<Pod>>),
 }
 
-pub(crate) fn wanted(set: &ReplicaSet) -> usize {
+pub(crate) fn desired(set: &ReplicaSet) -> usize {
     let replicas = set
         .spec
         .as_ref()
@@ -53,34 +53,34 @@ pub(crate) fn min_ready(set: &ReplicaSet) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
-/// Compares the set's active Pods with what it wants.
+/// Compares the number of active Pods with the desired one.
 ///
-/// `related` are all Pods of the sets with the same owner (of one Deployment): of two Pods that are
-/// otherwise alike, the one on the more crowded node goes first.
+/// `related` are the Pods of all sets with the same owner. Among otherwise equal Pods, the one on
+/// the node with more related Pods is deleted first.
 pub(crate) fn plan(
     set: &ReplicaSet,
     active: &[Arc<Pod>],
     related: &[Arc<Pod>],
     now: Timestamp,
 ) -> Plan {
-    let wanted = wanted(set);
-    match active.len().cmp(&wanted) {
-        Ordering::Equal => Plan::Keep,
-        Ordering::Less => Plan::Create((wanted - active.len()).min(BURST)),
+    let desired = desired(set);
+    match active.len().cmp(&desired) {
+        Ordering::Equal => Plan::None,
+        Ordering::Less => Plan::Create((desired - active.len()).min(BURST)),
         Ordering::Greater => {
-            let mut expendable = active.to_vec();
-            let crowd = crowd(related);
-            expendable.sort_by(|a, b| expendability(a, b, &crowd, now));
-            expendable.truncate((active.len() - wanted).min(BURST));
-            Plan::Delete(expendable)
+            let mut candidates = active.to_vec();
+            let per_node = pods_per_node(related);
+            candidates.sort_by(|a, b| deletion_order(a, b, &per_node, now));
+            candidates.truncate((active.len() - desired).min(BURST));
+            Plan::Delete(candidates)
         }
     }
 }
 
-/// The sizes of the batches in which `count` Pods are created: 1, 2, 4, and so on.
+/// Returns the sizes of the batches in which to create `count` Pods: 1, 2, 4 and so on.
 ///
-/// If one create fails the rest likely would too (a quota, a webhook), so a caller stops at the
-/// first batch with a failure and has then sent few requests in vain.
+/// If one creation fails, the others are likely to fail too (quota, webhook). Stopping at the first
+/// batch with a failure saves most of those requests.
 pub(crate) fn slow_start(count: usize) -> impl Iterator<Item = usize> {
     let mut left = count;
     let mut batch = 1;
@@ -92,7 +92,7 @@ pub(crate) fn slow_start(count: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The Pod that the set's template describes, with the set as its controller.
+/// Builds a Pod from the template of the set, with the set as its controller.
 pub(crate) fn pod_from_template(set: &ReplicaSet) -> Pod {
     let template = set
         .spec
@@ -116,25 +116,25 @@ pub(crate) fn pod_from_template(set: &ReplicaSet) -> Pod {
 }
 
 /// Counts active Pods per node.
-fn crowd(related: &[Arc<Pod>]) -> BTreeMap<&str, usize> {
-    let mut crowd = BTreeMap::new();
+fn pods_per_node(related: &[Arc<Pod>]) -> BTreeMap<&str, usize> {
+    let mut per_node = BTreeMap::new();
     for pod in related.iter().filter(|pod| is_active(pod)) {
-        *crowd.entry(node_name(pod)).or_default() += 1;
+        *per_node.entry(node_name(pod)).or_default() += 1;
     }
-    crowd
+    per_node
 }
 
-/// `Less` if `a` should go before `b`: whoever is missed least. Each line decides only if all
-/// lines before it left a tie; the UID at the end makes the choice the same on every look.
-fn expendability(a: &Pod, b: &Pod, crowd: &BTreeMap<&str, usize>, now: Timestamp) -> Ordering {
+/// Orders Pods for deletion, as upstream does; the first is deleted first. The UID breaks remaining
+/// ties, so that every reconcile makes the same choice.
+fn deletion_order(a: &Pod, b: &Pod, per_node: &BTreeMap<&str, usize>, now: Timestamp) -> Ordering {
     let unbound = |pod: &Pod| node_name(pod).is_empty();
-    let neighbours = |pod: &Pod| crowd.get(node_name(pod)).copied().unwrap_or_default();
+    let neighbors = |pod: &Pod| per_node.get(node_name(pod)).copied().unwrap_or_default();
     unbound(b)
         .cmp(&unbound(a))
         .then_with(|| progress(a).cmp(&progress(b)))
         .then_with(|| is_ready(a).cmp(&is_ready(b)))
         .then_with(|| deletion_cost(a).cmp(&deletion_cost(b)))
-        .then_with(|| neighbours(b).cmp(&neighbours(a)))
+        .then_with(|| neighbors(b).cmp(&neighbors(a)))
         .then_with(|| age(state::ready_since(a), now).cmp(&age(state::ready_since(b), now)))
         .then_with(|| restarts(b).cmp(&restarts(a)))
         .then_with(|| age(created(a), now).cmp(&age(created(b), now)))
@@ -159,8 +159,8 @@ fn created(pod: &Pod) -> Option<Timestamp> {
     pod.metadata.creation_timestamp.as_ref().map(|Time(at)| *at)
 }
 
-/// Ages on a logarithmic scale: Pods of about the same age are equally expendable, so that a
-/// rollout and a scale-down do not always take the same zone's Pods. Unknown is youngest.
+/// Ranks ages on a logarithmic scale: Pods of about the same age are equal, so that a scale-down
+/// does not always hit the zone that started last. An unknown age ranks as youngest.
 fn age(since: Option<Timestamp>, now: Timestamp) -> u32 {
     let nanoseconds = since.map_or(0, |since| now.duration_since(since).as_nanos());
     u128::try_from(nanoseconds)
@@ -169,7 +169,7 @@ fn age(since: Option<Timestamp>, now: Timestamp) -> u32 {
         .map_or(0, |rank| rank + 1)
 }
 
-/// The most restarts of any container; of any sidecar, if that is a tie.
+/// Returns the highest restart count of any container, then of any sidecar.
 fn restarts(pod: &Pod) -> (i32, i32) {
     let sidecars: Vec<&str> = pod
         .spec
@@ -197,14 +197,14 @@ fn restarts(pod: &Pod) -> (i32, i32) {
     )
 }
 
-/// Why the last attempt to reach the wanted number of Pods failed.
+/// Why creating or deleting Pods failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
 
-/// The status that says what was observed.
+/// Computes the status.
 pub(crate) fn status(
     set: &ReplicaSet,
     active: &[Arc<Pod>],
@@ -271,7 +271,7 @@ fn conditions(
     Some(conditions).filter(|conditions| !conditions.is_empty())
 }
 
-/// When the next ready Pod becomes available, if one is still waiting for that.
+/// Returns the time until the next ready Pod becomes available, if one is waiting for that.
 pub(crate) fn next_availability(
     set: &ReplicaSet,
     active: &[Arc<Pod>],

@@ -1,4 +1,4 @@
-//! The account and the certificates every namespace is born with.
+//! Creates the default service account and the root CA ConfigMap of each namespace.
 
 mod plan;
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use pintle::{
     cache::ObjectKey,
-    controller::{Action, Context, Controller, ReconcileError},
+    controller::{Action, Context, ReconcileError},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -17,32 +17,25 @@ use crate::{
     manager::{Environment, LoopError},
 };
 
-/// Runs the loop until `stop`.
+/// Runs the loop until `stop` is cancelled.
 pub(crate) async fn run(
     environment: Arc<Environment>,
     stop: CancellationToken,
 ) -> Result<(), LoopError> {
     let shared = environment.clone();
-    let namespace_of = |key: &ObjectKey| key.namespace().map(ObjectKey::cluster);
-    Controller::<Namespace>::new("service-accounts", &environment.informers)
-        .watches::<ServiceAccount>(move |account, _| {
-            let ours = account.key().name() == DEFAULT_ACCOUNT;
-            namespace_of(account.key())
-                .filter(|_| ours)
-                .into_iter()
-                .collect()
-        })
-        .watches::<ConfigMap>(move |map, _| {
-            let ours = map.key().name() == ROOT_CA;
-            namespace_of(map.key())
-                .filter(|_| ours)
-                .into_iter()
-                .collect()
-        })
-        .metrics(&environment.metrics)
+    environment
+        .controller::<Namespace>("service-accounts")
+        .watches::<ServiceAccount>(move |account, _| namespace_of(account.key(), DEFAULT_ACCOUNT))
+        .watches::<ConfigMap>(move |map, _| namespace_of(map.key(), ROOT_CA))
         .run_by_key(move |key, cx| reconcile(key, cx, shared.clone()), &stop)
         .await?;
     Ok(())
+}
+
+/// Maps an object called `name` to its namespace, and any other object to nothing.
+fn namespace_of(key: &ObjectKey, name: &str) -> Vec<ObjectKey> {
+    let namespace = key.namespace().filter(|_| key.name() == name);
+    namespace.map(ObjectKey::cluster).into_iter().collect()
 }
 
 async fn reconcile(
@@ -74,7 +67,7 @@ async fn reconcile(
         match written {
             Ok(()) => {}
             Err(error) if is_namespace_terminating(&error) => break,
-            // Somebody else was faster: their write wakes this key.
+            // Another client was faster; its write enqueues this key again.
             Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {
             }
             Err(error) => return Err(error.into()),

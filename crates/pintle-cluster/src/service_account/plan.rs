@@ -1,4 +1,4 @@
-//! What every namespace is born with.
+//! The objects that every namespace has.
 
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Namespace, ServiceAccount},
@@ -7,12 +7,12 @@ use k8s_openapi::{
 
 use crate::meta;
 
-/// The account Pods run as if they name none.
+/// The service account of Pods that name none.
 pub(crate) const DEFAULT_ACCOUNT: &str = "default";
-/// The map with the certificate authority that Pods check the server against.
+/// The ConfigMap with the CA certificate of the API server.
 pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
 
-/// What is missing or wrong in a namespace.
+/// A write to a namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     CreateAccount(ServiceAccount),
@@ -20,7 +20,7 @@ pub(crate) enum Step {
     UpdateMap(ConfigMap),
 }
 
-/// Compares a namespace with what it should hold. One on its way out gets nothing any more.
+/// Returns the writes a namespace needs. A terminating one needs none.
 pub(crate) fn plan(
     namespace: &Namespace,
     has_account: bool,
@@ -92,7 +92,7 @@ mod tests {
 
     /// Proves service-accounts/defaults.
     #[test]
-    fn a_namespace_gets_its_account_and_its_certificates_and_keeps_them_right() {
+    fn namespace_gets_account_and_current_root_ca() {
         let steps = plan(&namespace("Active"), false, None, "PEM");
         let [Step::CreateAccount(account), Step::CreateMap(map)] = steps.as_slice() else {
             panic!("{steps:?}");
@@ -108,7 +108,7 @@ mod tests {
 
     /// Proves service-accounts/defaults.
     #[test]
-    fn a_namespace_on_its_way_out_gets_nothing() {
+    fn terminating_namespace_gets_nothing() {
         assert!(plan(&namespace("Terminating"), false, None, "PEM").is_empty());
     }
 }

@@ -1,7 +1,7 @@
-//! Claims and volumes that are deleted while in use stay until they are not.
+//! Protects persistent volumes and claims from deletion while they are in use.
 //!
-//! The API server gives each of them a finalizer on creation. This loop takes it away from a deleted
-//! claim that no scheduled Pod uses and from a deleted volume that is bound to no claim.
+//! The API server adds a finalizer to each of them on creation. This loop removes it from a deleted
+//! claim that no scheduled Pod uses, and from a deleted volume that is not bound to a claim.
 
 mod plan;
 
@@ -14,7 +14,7 @@ use kube::{
 };
 use pintle::{
     cache::{Object, ObjectKey},
-    controller::{Action, Context, Controller, ReconcileError, Writable},
+    controller::{Action, Context, ReconcileError, Writable},
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -25,12 +25,13 @@ use crate::{
     manager::{Environment, LoopError},
 };
 
-/// Runs the loop until `stop`.
+/// Runs the loop until `stop` is cancelled.
 pub(crate) async fn run(
     environment: Arc<Environment>,
     stop: CancellationToken,
 ) -> Result<(), LoopError> {
-    let claims = Controller::<PersistentVolumeClaim>::new("pvc-protection", &environment.informers)
+    let claims = environment
+        .controller::<PersistentVolumeClaim>("pvc-protection")
         .watches::<Pod>(|pod, _| {
             let namespace = pod.key().namespace().unwrap_or_default();
             let claims = pod.get().map(|pod| plan::claims(&pod)).unwrap_or_default();
@@ -39,10 +40,9 @@ pub(crate) async fn run(
                 .map(|claim| ObjectKey::namespaced(namespace, claim));
             keys.collect()
         })
-        .metrics(&environment.metrics)
         .run_by_key(reconcile_claim, &stop);
-    let volumes = Controller::<PersistentVolume>::new("pv-protection", &environment.informers)
-        .metrics(&environment.metrics)
+    let volumes = environment
+        .controller::<PersistentVolume>("pv-protection")
         .run_by_key(reconcile_volume, &stop);
     futures::try_join!(claims, volumes)?;
     Ok(())
@@ -54,7 +54,7 @@ async fn reconcile_claim(key: ObjectKey, cx: Context) -> Result<Action, Reconcil
     };
     let claim = cached.get()?;
     match plan::need(&claim.metadata, CLAIM_FINALIZER) {
-        Need::Nothing => {}
+        Need::None => {}
         Need::Finalizer => {
             let finalizers = plan::with(&claim.metadata, CLAIM_FINALIZER);
             set_finalizers(&cx, &cached, finalizers).await?;
@@ -69,8 +69,8 @@ async fn reconcile_claim(key: ObjectKey, cx: Context) -> Result<Action, Reconcil
     Ok(Action::await_change())
 }
 
-/// Whether a Pod uses the claim. The cache may lag behind, and a claim taken from under a Pod does
-/// not come back, so a "no" of the cache is confirmed by the server.
+/// Returns whether a Pod uses the claim. Removing a claim in use cannot be undone and the cache may
+/// be stale, so a negative result is confirmed by the server.
 async fn is_used(
     cx: &Context,
     claim: &PersistentVolumeClaim,
@@ -96,13 +96,13 @@ async fn reconcile_volume(key: ObjectKey, cx: Context) -> Result<Action, Reconci
         Need::Release if !plan::is_bound(&volume) => {
             plan::without(&volume.metadata, VOLUME_FINALIZER)
         }
-        Need::Nothing | Need::Release => return Ok(Action::await_change()),
+        Need::None | Need::Release => return Ok(Action::await_change()),
     };
     set_finalizers(&cx, &cached, finalizers).await?;
     Ok(Action::await_change())
 }
 
-/// Writes an object's finalizers, if the object is still as it was seen.
+/// Replaces the finalizers of an object unless it changed meanwhile.
 async fn set_finalizers<K: Writable>(
     cx: &Context,
     object: &Object<K>,

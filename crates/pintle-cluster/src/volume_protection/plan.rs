@@ -1,56 +1,49 @@
-//! Whether a claim or a volume may go.
+//! Decides whether a claim or a volume may be deleted.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::meta;
 
-/// Holds a claim until no scheduled Pod uses it.
+/// Protects a claim until no scheduled Pod uses it.
 pub(super) const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
-/// Holds a volume until it is bound to no claim.
+/// Protects a volume until it is no longer bound to a claim.
 pub(super) const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 
-/// What the protection of an object needs.
+/// What an object needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// It is as it should be, or on its way out without our finalizer.
-    Nothing,
-    /// It has no finalizer although it is not being deleted.
+    /// Nothing.
+    None,
+    /// The finalizer, because it is not being deleted.
     Finalizer,
-    /// It is being deleted: the finalizer goes as soon as nothing uses the object.
+    /// Removal of the finalizer once the object is unused, because it is being deleted.
     Release,
 }
 
 pub(super) fn need(meta: &ObjectMeta, finalizer: &str) -> Need {
-    let has = meta
-        .finalizers
-        .iter()
-        .flatten()
-        .any(|have| have == finalizer);
+    let has = meta.finalizers.iter().flatten().any(|it| it == finalizer);
     match (meta::is_being_deleted(meta), has) {
         (true, true) => Need::Release,
         (false, false) => Need::Finalizer,
-        _ => Need::Nothing,
+        _ => Need::None,
     }
 }
 
-/// The finalizers of an object with this one added.
+/// Returns the finalizers of an object with this one added.
 pub(super) fn with(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
     let mut finalizers = without(meta, finalizer);
     finalizers.push(finalizer.to_owned());
     finalizers
 }
 
-/// The finalizers of an object without this one.
+/// Returns the finalizers of an object without this one.
 pub(super) fn without(meta: &ObjectMeta, finalizer: &str) -> Vec<String> {
     let finalizers = meta.finalizers.iter().flatten();
-    finalizers
-        .filter(|have| *have != finalizer)
-        .cloned()
-        .collect()
+    finalizers.filter(|it| *it != finalizer).cloned().collect()
 }
 
-/// The names of the claims a Pod uses, its own ephemeral ones included.
+/// Returns the names of the claims a Pod uses, including ephemeral ones.
 pub(super) fn claims(pod: &Pod) -> Vec<String> {
     let volumes = pod
         .spec
@@ -69,11 +62,10 @@ fn ephemeral_claim(pod: &Pod, volume: &str) -> String {
     format!("{}-{volume}", meta::name(&pod.metadata))
 }
 
-/// Whether a Pod keeps a claim from going.
+/// Returns whether a Pod prevents the deletion of a claim.
 ///
-/// A Pod that is not scheduled does not: no kubelet starts it with a claim that is being deleted. A
-/// finished Pod does as long as it is there, except for a claim made for it alone once the kubelet
-/// has let go of it.
+/// An unscheduled Pod does not: no kubelet starts it with a claim that is being deleted. A finished
+/// Pod does as long as it exists, except for its ephemeral claims once the kubelet has shut it down.
 pub(super) fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let Some(spec) = pod.spec.as_ref() else {
         return false;
@@ -82,21 +74,21 @@ pub(super) fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
         return false;
     }
     let name = meta::name(&claim.metadata);
-    let is_made_for_pod = || {
+    let is_controlled = || {
         let controller = meta::controller_of(&claim.metadata);
         controller.is_some_and(|controller| controller.uid == meta::uid(&pod.metadata))
     };
     spec.volumes.iter().flatten().any(|volume| {
-        let named = volume.persistent_volume_claim.as_ref();
-        named.is_some_and(|named| named.claim_name == name)
+        let source = volume.persistent_volume_claim.as_ref();
+        source.is_some_and(|source| source.claim_name == name)
             || volume.ephemeral.is_some()
                 && !is_shut_down(pod)
                 && ephemeral_claim(pod, &volume.name) == name
-                && is_made_for_pod()
+                && is_controlled()
     })
 }
 
-/// Whether the kubelet is done with a Pod, or it was deleted by force.
+/// Returns whether the kubelet has shut the Pod down, or it was deleted by force.
 fn is_shut_down(pod: &Pod) -> bool {
     meta::is_being_deleted(&pod.metadata) && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
@@ -138,7 +130,7 @@ mod tests {
 
     /// Proves volumes/protection.
     #[test]
-    fn only_a_scheduled_pod_holds_a_claim() {
+    fn only_scheduled_pods_protect_a_claim() {
         let claim = claim(&json!({ "name": "data" }));
         let volume = json!({ "persistentVolumeClaim": { "claimName": "data" } });
         assert!(uses(&pod("node-0", &volume, &json!({})), &claim));
@@ -150,7 +142,7 @@ mod tests {
 
     /// Proves volumes/protection.
     #[test]
-    fn ephemeral_claim_is_held_by_its_own_pod_while_it_lives() {
+    fn ephemeral_claim_is_protected_by_its_own_pod() {
         let volume = json!({ "ephemeral": {} });
         let owner = json!([{
             "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "web-uid", "controller": true,
@@ -159,7 +151,7 @@ mod tests {
         let foreign = claim(&json!({ "name": "web-data" }));
         let running = pod("node-0", &volume, &json!({}));
         assert!(uses(&running, &own));
-        assert!(!uses(&running, &foreign), "the name alone proves nothing");
+        assert!(!uses(&running, &foreign), "the name alone does not suffice");
         let done = json!({
             "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0,
         });
@@ -168,10 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn foreign_finalizers_stay() {
+    fn foreign_finalizers_are_retained() {
         let metadata = claim(&json!({ "name": "data", "finalizers": ["a", CLAIM_FINALIZER, "b"] }));
         let metadata = metadata.metadata;
-        assert_eq!(need(&metadata, CLAIM_FINALIZER), Need::Nothing);
+        assert_eq!(need(&metadata, CLAIM_FINALIZER), Need::None);
         assert_eq!(need(&metadata, VOLUME_FINALIZER), Need::Finalizer);
         assert_eq!(without(&metadata, CLAIM_FINALIZER), ["a", "b"]);
         assert_eq!(

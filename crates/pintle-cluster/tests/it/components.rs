@@ -1,4 +1,4 @@
-//! What `kubectl get componentstatuses` shows of a cluster.
+//! Component statuses, as in `kubectl get componentstatuses`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ComponentStatus;
 use kube::{Api, Client};
 use pintle_cluster::Loops;
 
-/// Whether each component is healthy, by name.
+/// Returns the health of each component by name.
 async fn healthy(client: Client) -> BTreeMap<String, bool> {
     let statuses: Api<ComponentStatus> = Api::all(client);
     let list = statuses.list(&kube::api::ListParams::default()).await;

@@ -1,14 +1,13 @@
-//! The loops are killed at every write of a rollout, and started again; or they live on, and each
-//! write fails once.
+//! Crashes the loops at every write of a rollout and restarts them, or fails each write once.
 //!
-//! What this catches, each seen with the code broken so:
+//! This catches the following bugs, as verified by introducing each of them:
 //!
-//! - A key or a timer that only the dead process knew, such as a Pod that is started by whoever
-//!   said it would be: the rollout never ends.
-//! - Something made before what owns it is stored, such as a Pod before its set: it is left over.
-//! - A reconcile of several writes that is not taken up where it was left.
+//! - Keys or timers that exist only in memory, such as the delayed start of a Pod: the rollout never
+//!   completes after a restart.
+//! - Objects created before their owner is stored, such as a Pod before its set: they are leaked.
+//! - A reconcile with several writes that does not resume where it was interrupted.
 //!
-//! It does not catch what only several deaths, or a cache that lags behind, would show.
+//! It does not catch bugs that need several crashes or a stale cache.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -31,7 +30,7 @@ fn loops(server: &ApiServer, gateway: &Gateway) -> Builder {
         .loops(Loops::DEPLOYMENT | Loops::REPLICA_SET | Loops::PODS | Loops::NODES)
 }
 
-/// What counts in the end: sizes by revision, and Pods by image.
+/// The result of a rollout: set sizes by revision, and Pods by image.
 #[derive(Debug, PartialEq)]
 struct EndState {
     sets: Vec<(i64, i32)>,
@@ -39,7 +38,7 @@ struct EndState {
 }
 
 async fn end_state(kubectl: &Kubectl) -> EndState {
-    // The last Pods may still be stopping when the rollout counts as done.
+    // Old Pods may still be terminating when the rollout is complete.
     wait_for("terminating Pods to be gone", async || {
         let all = kubectl.list::<Pod>().await;
         all.iter()
@@ -62,7 +61,7 @@ async fn end_state(kubectl: &Kubectl) -> EndState {
     EndState { sets, pods }
 }
 
-/// Rolls out a new image, with or without a fault at one write of the rollout. Gives the writes.
+/// Rolls out a new image, with or without a fault at one write. Returns the result and the writes.
 async fn roll_out(fault: Option<Fault>) -> (EndState, Vec<String>) {
     let server = virtual_server();
     let kubectl = Kubectl::new(server.client());
@@ -72,7 +71,7 @@ async fn roll_out(fault: Option<Fault>) -> (EndState, Vec<String>) {
     kubectl.rollout("web").await;
     sleep(Duration::from_secs(5)).await;
 
-    gateway.forget();
+    gateway.reset();
     if let Some(fault) = fault {
         gateway.fail_at(fault);
     }
@@ -81,8 +80,8 @@ async fn roll_out(fault: Option<Fault>) -> (EndState, Vec<String>) {
         gateway.crashed().await;
         drop(cluster);
         sleep(Duration::from_secs(1)).await;
-        let again = Gateway::new(&server, None);
-        cluster = loops(&server, &again).start().await;
+        let restarted = Gateway::new(&server, None);
+        cluster = loops(&server, &restarted).start().await;
     }
     kubectl.rollout("web").await;
     let end = end_state(&kubectl).await;
@@ -92,7 +91,7 @@ async fn roll_out(fault: Option<Fault>) -> (EndState, Vec<String>) {
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
-    // A runtime each: nothing of one life leaks into the next.
+    // A runtime per run, so that no task outlives it.
     tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -101,7 +100,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
         .block_on(future)
 }
 
-/// The end state and the writes of a rollout to which nothing happens.
+/// Returns the result and the writes of a rollout without faults.
 fn undisturbed() -> (EndState, Vec<String>) {
     let (end, writes) = run(roll_out(None));
     assert_eq!(end.pods, [("nginx:2".to_owned(), 2)].into());
@@ -111,11 +110,15 @@ fn undisturbed() -> (EndState, Vec<String>) {
 
 /// Proves cluster/crash-safe.
 #[test]
-fn a_crash_at_any_write_of_a_rollout_leads_to_the_same_end() {
+fn crash_at_any_write_leads_to_the_same_result() {
     let (reference, writes) = undisturbed();
     let again = undisturbed();
-    assert_eq!((&reference, &writes), (&again.0, &again.1), "a run replays");
-    // Between two writes nothing of the world changes, so dying after one is dying before the next.
+    assert_eq!(
+        (&reference, &writes),
+        (&again.0, &again.1),
+        "runs are reproducible"
+    );
+    // Nothing changes between two writes, so a crash after one equals a crash before the next.
     let crashes = (0..writes.len()).map(Fault::CrashAfter);
     for crash in [Fault::CrashBefore(0)].into_iter().chain(crashes) {
         let (end, _) = run(roll_out(Some(crash)));
@@ -125,10 +128,10 @@ fn a_crash_at_any_write_of_a_rollout_leads_to_the_same_end() {
 
 /// Proves cluster/crash-safe.
 #[test]
-fn a_write_that_fails_or_whose_answer_is_lost_leads_to_the_same_end() {
+fn failed_write_or_lost_response_leads_to_the_same_result() {
     let (reference, writes) = undisturbed();
-    let writes_at = |at| [Fault::LoseAnswer(at), Fault::Refuse(at)];
-    for fault in (0..writes.len()).flat_map(writes_at) {
+    let faults_at = |at| [Fault::LoseResponse(at), Fault::Fail(at)];
+    for fault in (0..writes.len()).flat_map(faults_at) {
         let (end, _) = run(roll_out(Some(fault)));
         assert_eq!(end, reference, "{fault:?} of {writes:#?}");
     }
@@ -136,7 +139,7 @@ fn a_write_that_fails_or_whose_answer_is_lost_leads_to_the_same_end() {
 
 /// Proves cluster/quiescent.
 #[test]
-fn at_rest_nothing_is_written_for_a_day() {
+fn idle_cluster_writes_nothing_for_a_day() {
     run(async {
         let server = virtual_server();
         let kubectl = Kubectl::new(server.client());
@@ -147,13 +150,13 @@ fn at_rest_nothing_is_written_for_a_day() {
         kubectl.set_image("web", "nginx:2").await;
         kubectl.rollout("web").await;
         sleep(Duration::from_secs(30)).await;
-        gateway.forget();
+        gateway.reset();
         sleep(Duration::from_secs(600)).await;
         assert_eq!(gateway.traffic().writes, Vec::<String>::new());
         assert_eq!(gateway.traffic().events, 0);
         cluster.stop().await;
 
-        // The day goes by without the leases, of which there would be 8640.
+        // Without nodes, whose leases would add 8640 writes.
         let others = Loops::ALL.without(Loops::NODES);
         let cluster = loops(&server, &gateway).loops(others).start().await;
         sleep(Duration::from_secs(24 * 3600)).await;
@@ -165,7 +168,7 @@ fn at_rest_nothing_is_written_for_a_day() {
 
 /// Proves cluster/one-watch-per-kind.
 #[test]
-fn each_kind_is_watched_once_and_read_no_more_than_once_besides() {
+fn each_kind_is_listed_and_watched_at_most_once() {
     run(async {
         let server = virtual_server();
         let kubectl = Kubectl::new(server.client());

@@ -1,4 +1,4 @@
-//! Budgets of disruption and evictions, on a whole cluster.
+//! Disruption budgets and evictions.
 
 use std::time::Duration;
 
@@ -50,9 +50,8 @@ async fn evict(kubectl: &Kubectl, pod: &str) -> Result<(), kube::core::Status> {
 
 /// Proves disruption/status.
 #[tokio::test(start_paused = true)]
-async fn status_follows_the_pods_and_the_budget() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn status_follows_pods_and_spec() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     let spec = json!({ "maxUnavailable": "25%" });
     kubectl.create::<PodDisruptionBudget>(budget(&spec)).await;
     let empty = status_with(&kubectl, 0, 0).await;
@@ -84,12 +83,9 @@ async fn status_follows_the_pods_and_the_budget() {
 
 /// Proves disruption/status.
 #[tokio::test(start_paused = true)]
-async fn eviction_takes_from_the_budget_until_it_is_spent() {
-    let cluster = virtual_cluster()
-        .pod_ready_after(Duration::from_secs(20))
-        .start()
-        .await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn evictions_are_rejected_once_the_budget_is_used_up() {
+    let (cluster, kubectl) =
+        start(virtual_cluster().pod_ready_after(Duration::from_secs(20))).await;
     kubectl.create_deployment("web", "nginx:1", 3).await;
     kubectl.rollout("web").await;
     let spec = json!({ "minAvailable": 2 });
@@ -97,13 +93,13 @@ async fn eviction_takes_from_the_budget_until_it_is_spent() {
     status_with(&kubectl, 1, 3).await;
     let pods = kubectl.pods().await;
     evict(&kubectl, &pods[0].name_any()).await.unwrap();
-    let refused = evict(&kubectl, &pods[1].name_any()).await.unwrap_err();
-    assert_eq!(refused.code, 429);
+    let rejected = evict(&kubectl, &pods[1].name_any()).await.unwrap_err();
+    assert_eq!(rejected.code, 429);
     assert_eq!(
-        refused.message,
+        rejected.message,
         "Cannot evict pod as it would violate the pod's disruption budget."
     );
-    // The replacement becomes ready, and there is room again.
+    // Once the replacement is ready, another eviction is allowed.
     status_with(&kubectl, 1, 3).await;
     evict(&kubectl, &pods[1].name_any()).await.unwrap();
     cluster.stop().await;
@@ -111,9 +107,8 @@ async fn eviction_takes_from_the_budget_until_it_is_spent() {
 
 /// Proves disruption/status.
 #[tokio::test(start_paused = true)]
-async fn drain_with_a_budget_ends() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn drain_with_a_budget_completes() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     kubectl.create_deployment("web", "nginx:1", 6).await;
     kubectl.rollout("web").await;
     let spec = json!({ "maxUnavailable": 1 });
@@ -134,8 +129,8 @@ async fn drain_with_a_budget_ends() {
         .filter(|pod| on_node(pod))
         .map(ResourceExt::name_any)
         .collect();
-    assert!(first.len() > 1, "several must go one after the other");
-    // As kubectl drain: every five seconds, until the server lets the Pod go.
+    assert!(first.len() > 1, "several Pods to evict one by one");
+    // Like kubectl drain: retry every five seconds.
     for pod in first {
         wait_for(&format!("the eviction of {pod}"), async || {
             match evict(&kubectl, &pod).await {
@@ -154,7 +149,7 @@ async fn drain_with_a_budget_ends() {
     cluster.stop().await;
 }
 
-/// A set without Pods: no loop here makes them, so they are the test's own.
+/// Creates a StatefulSet and returns a reference to it. No loop creates its Pods, so tests do.
 async fn stateful_set(kubectl: &Kubectl, name: &str, replicas: i32) -> Value {
     let set: StatefulSet = kubectl
         .create(json!({
@@ -188,9 +183,8 @@ async fn owned_pod(kubectl: &Kubectl, name: &str, owner: &Value) {
 
 /// Proves disruption/status.
 #[tokio::test(start_paused = true)]
-async fn budget_counts_custom_owners_by_their_scale() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn scale_of_other_owners_is_read_from_the_server() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     let set = stateful_set(&kubectl, "web", 4).await;
     for number in 0..2 {
         owned_pod(&kubectl, &format!("web-{number}"), &set).await;
@@ -207,16 +201,16 @@ async fn budget_counts_custom_owners_by_their_scale() {
 
 /// Proves disruption/status.
 #[tokio::test(start_paused = true)]
-async fn budget_discovers_kinds_once_for_all_owners() {
+async fn kinds_are_discovered_once_for_all_owners() {
     let server = virtual_server();
     let gateway = Gateway::new(&server, None);
-    let cluster = virtual_cluster()
-        .server(server)
-        .client(gateway.client())
-        .loops(Loops::DISRUPTION)
-        .start()
-        .await;
-    let kubectl = Kubectl::new(cluster.client());
+    let (cluster, kubectl) = start(
+        virtual_cluster()
+            .server(server)
+            .client(gateway.client())
+            .loops(Loops::DISRUPTION),
+    )
+    .await;
     for name in ["a", "b", "c"] {
         let set = stateful_set(&kubectl, name, 2).await;
         owned_pod(&kubectl, &format!("{name}-0"), &set).await;
@@ -237,9 +231,8 @@ async fn budget_discovers_kinds_once_for_all_owners() {
 
 /// Proves disruption/status.
 #[tokio::test(start_paused = true)]
-async fn budget_follows_owners_to_another_version() {
-    let cluster = virtual_cluster().loops(Loops::DISRUPTION).start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn scale_lookup_follows_a_version_change() {
+    let (cluster, kubectl) = start(virtual_cluster().loops(Loops::DISRUPTION)).await;
     let version = |name: &str, current: bool| {
         json!({
             "name": name, "served": current, "storage": current,

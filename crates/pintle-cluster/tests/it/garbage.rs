@@ -1,4 +1,4 @@
-//! Owners, dependents and namespaces that go, on a whole cluster.
+//! Garbage collection, adoption and deletion of namespaces.
 
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ fn owner(map: &ConfigMap) -> Value {
     })
 }
 
+/// Returns the names of all ConfigMaps but the root CA.
 async fn names(kubectl: &Kubectl) -> Vec<String> {
     let maps = kubectl.list::<ConfigMap>().await;
     maps.iter()
@@ -35,8 +36,9 @@ async fn names(kubectl: &Kubectl) -> Vec<String> {
         .collect()
 }
 
+/// Waits until exactly these ConfigMaps remain.
 async fn until_left(kubectl: &Kubectl, left: &[&str]) {
-    wait_for(&format!("{left:?} to be left"), async || {
+    wait_for(&format!("{left:?} to remain"), async || {
         (names(kubectl).await == left).then_some(())
     })
     .await;
@@ -44,23 +46,20 @@ async fn until_left(kubectl: &Kubectl, left: &[&str]) {
 
 /// Proves gc/owners, gc/collects.
 #[tokio::test(start_paused = true)]
-async fn an_owner_reference_to_nothing_is_garbage() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn object_with_a_dangling_owner_is_deleted() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     let owner = kubectl.create::<ConfigMap>(map("owner", &[])).await;
     let mut stale = self::owner(&owner);
     stale["uid"] = json!("11111111-2222-3333-4444-555555555555");
     kubectl
         .create::<ConfigMap>(map("child", &[self::owner(&owner)]))
         .await;
-    kubectl
-        .create::<ConfigMap>(map("changeling", &[stale]))
-        .await;
+    kubectl.create::<ConfigMap>(map("stale", &[stale])).await;
     until_left(&kubectl, &["child", "owner"]).await;
     cluster.stop().await;
 }
 
-/// A kind of the group example.com, served in `versions`.
+/// Creates a CRD in the group example.com; the first version is the storage version.
 async fn define(kubectl: &Kubectl, plural: &str, kind: &str, versions: &[&str]) {
     let served = |(index, name): (usize, &&str)| {
         json!({
@@ -115,25 +114,23 @@ async fn create(
 
 /// Proves gc/collects.
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_only_an_older_version_serves_is_collected_too() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn kind_without_the_preferred_version_is_collected() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     define(&kubectl, "foos", "Foo", &["v1"]).await;
     define(&kubectl, "bars", "Bar", &["v1beta1"]).await;
     let bars = custom(&kubectl, "bars", "Bar", "v1beta1");
-    let nobody = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "nobody",
+    let absent = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": "absent",
     });
-    create(&bars, "v1beta1", "Bar", map("bar", &[nobody])).await;
+    create(&bars, "v1beta1", "Bar", map("bar", &[absent])).await;
     until_gone(&bars, "bar").await;
     cluster.stop().await;
 }
 
 /// Proves gc/owners, gc/orphan.
 #[tokio::test(start_paused = true)]
-async fn an_owner_named_in_another_version_orphans_its_dependent() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn owner_in_another_version_orphans_its_dependent() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     define(&kubectl, "foos", "Foo", &["v1", "v1beta1"]).await;
     let foos = custom(&kubectl, "foos", "Foo", "v1");
     let foo = create(&foos, "v1", "Foo", map("foo", &[])).await;
@@ -152,9 +149,8 @@ async fn an_owner_named_in_another_version_orphans_its_dependent() {
 
 /// Proves gc/collects.
 #[tokio::test(start_paused = true)]
-async fn a_definition_that_goes_takes_its_objects_and_what_they_own() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn deleting_a_crd_collects_dependents_of_its_objects() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     define(&kubectl, "foos", "Foo", &["v1"]).await;
     let foos = custom(&kubectl, "foos", "Foo", "v1");
     let foo = create(&foos, "v1", "Foo", map("foo", &[])).await;
@@ -173,15 +169,12 @@ async fn a_definition_that_goes_takes_its_objects_and_what_they_own() {
 
 /// Proves gc/collects, namespaces/missing-or-terminating.
 #[tokio::test(start_paused = true)]
-async fn a_version_that_nothing_can_be_done_in_holds_nobody_up() {
+async fn unservable_preferred_version_does_not_block_deletion() {
     let cluster = virtual_cluster().start().await;
     let namespaces = Api::<Namespace>::all(cluster.client());
     create_namespace(&namespaces, "team").await;
-    let kubectl = Kubectl {
-        namespace: "team".into(),
-        ..Kubectl::new(cluster.client())
-    };
-    // The group prefers v2, to which only a webhook could convert.
+    let kubectl = Kubectl::new(cluster.client()).in_namespace("team");
+    // The group prefers v2, which requires a conversion webhook.
     define(&kubectl, "foos", "Foo", &["v1", "v2"]).await;
     let webhook = json!({ "spec": { "conversion": { "strategy": "Webhook", "webhook": {
         "conversionReviewVersions": ["v1"], "clientConfig": { "url": "https://example.com/" },
@@ -213,9 +206,8 @@ async fn a_version_that_nothing_can_be_done_in_holds_nobody_up() {
 
 /// Proves gc/foreground.
 #[tokio::test(start_paused = true)]
-async fn foreground_deletion_of_a_deployment_ends_with_the_deployment() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn foreground_deletion_removes_the_deployment_last() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     kubectl.create_deployment("web", "nginx:1", 2).await;
     kubectl.rollout("web").await;
     kubectl
@@ -229,9 +221,8 @@ async fn foreground_deletion_of_a_deployment_ends_with_the_deployment() {
 
 /// Proves gc/orphan, replicaset/adoption.
 #[tokio::test(start_paused = true)]
-async fn what_a_deployment_orphans_the_next_one_adopts() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn orphaned_set_is_adopted_by_the_next_deployment() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     kubectl.create_deployment("web", "nginx:1", 2).await;
     kubectl.rollout("web").await;
     let before: Vec<_> = kubectl.pods().await.iter().map(ResourceExt::uid).collect();
@@ -251,19 +242,15 @@ async fn what_a_deployment_orphans_the_next_one_adopts() {
         deployment.uid().as_ref()
     );
     let after: Vec<_> = kubectl.pods().await.iter().map(ResourceExt::uid).collect();
-    assert_eq!(before, after, "no Pod was touched");
+    assert_eq!(before, after, "Pods are unchanged");
     cluster.stop().await;
 }
 
 /// Proves gc/cross-namespace.
 #[tokio::test(start_paused = true)]
-async fn an_owner_in_another_namespace_is_reported() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
-    let elsewhere = Kubectl {
-        namespace: "kube-public".into(),
-        ..kubectl.clone()
-    };
+async fn owner_in_another_namespace_is_reported() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
+    let elsewhere = kubectl.clone().in_namespace("kube-public");
     let owner = elsewhere.create::<ConfigMap>(map("owner", &[])).await;
     kubectl
         .create::<ConfigMap>(map("child", &[self::owner(&owner)]))
@@ -271,8 +258,8 @@ async fn an_owner_in_another_namespace_is_reported() {
     until_left(&kubectl, &[]).await;
     wait_for("the event", async || {
         let events = kubectl.list::<Event>().await;
-        let said = |event: &Event| event.reason.as_deref() == Some("OwnerRefInvalidNamespace");
-        events.iter().any(said).then_some(())
+        let matches = |event: &Event| event.reason.as_deref() == Some("OwnerRefInvalidNamespace");
+        events.iter().any(matches).then_some(())
     })
     .await;
     cluster.stop().await;
@@ -280,9 +267,8 @@ async fn an_owner_in_another_namespace_is_reported() {
 
 /// Proves replicaset/adoption.
 #[tokio::test(start_paused = true)]
-async fn two_sets_that_claim_one_pod_do_not_fight() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn two_sets_do_not_fight_over_a_pod() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     let set = |name: &str| {
         json!({
             "metadata": { "name": name },
@@ -322,9 +308,8 @@ async fn two_sets_that_claim_one_pod_do_not_fight() {
 
 /// Proves service-accounts/defaults.
 #[tokio::test(start_paused = true)]
-async fn a_namespace_has_its_account_and_certificates_and_gets_them_back() {
-    let cluster = virtual_cluster().root_ca("PEM").start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn default_account_and_root_ca_are_recreated() {
+    let (cluster, kubectl) = start(virtual_cluster().root_ca("PEM")).await;
     let complete = async || {
         let account = kubectl
             .api::<ServiceAccount>()
@@ -339,14 +324,14 @@ async fn a_namespace_has_its_account_and_certificates_and_gets_them_back() {
         let pem = map.and_then(|map| map.data?.remove("ca.crt"));
         (account.is_some() && pem.as_deref() == Some("PEM")).then_some(())
     };
-    wait_for("both", complete).await;
+    wait_for("account and root CA", complete).await;
     kubectl
         .delete::<ServiceAccount>("default", &DeleteParams::default())
         .await;
     kubectl
         .delete::<ConfigMap>("kube-root-ca.crt", &DeleteParams::default())
         .await;
-    wait_for("both again", complete).await;
+    wait_for("account and root CA again", complete).await;
     cluster.stop().await;
 }
 
@@ -361,10 +346,10 @@ async fn create_namespace(namespaces: &Api<Namespace>, name: &str) {
 
 /// Proves namespaces/emptied.
 #[tokio::test(start_paused = true)]
-async fn a_namespace_deleted_while_pods_are_created_in_it_goes() {
+async fn namespace_can_be_deleted_during_a_rollout() {
     let server = virtual_server();
     let gateway = Gateway::new(&server, None);
-    // Pods are created in batches of 1, 2, 4 and so on, one after the other.
+    // Slow enough for the deletion to arrive between the batches of 1, 2, 4 and more Pods.
     gateway.delay_writes(Duration::from_millis(100));
     let cluster = virtual_cluster()
         .server(server)
@@ -373,10 +358,7 @@ async fn a_namespace_deleted_while_pods_are_created_in_it_goes() {
         .await;
     let namespaces = Api::<Namespace>::all(cluster.client());
     create_namespace(&namespaces, "team").await;
-    let kubectl = Kubectl {
-        namespace: "team".into(),
-        ..Kubectl::new(cluster.client())
-    };
+    let kubectl = Kubectl::new(cluster.client()).in_namespace("team");
     kubectl.create_deployment("web", "nginx:1", 50).await;
     wait_for("some Pods", async || {
         (kubectl.list::<Pod>().await.len() > 2).then_some(())
@@ -386,18 +368,18 @@ async fn a_namespace_deleted_while_pods_are_created_in_it_goes() {
         .delete("team", &DeleteParams::default())
         .await
         .unwrap();
-    let made = kubectl.list::<Pod>().await.len();
-    assert!(made < 30, "the set is still at it: {made}");
-    gateway.forget();
+    let created = kubectl.list::<Pod>().await.len();
+    assert!(created < 30, "all Pods were already created: {created}");
+    gateway.reset();
     until_gone(&namespaces, "team").await;
     assert!(kubectl.list::<Pod>().await.is_empty());
     let creates = |writes: &[String]| {
         let pods = |write: &&String| write.starts_with("POST") && write.ends_with("team/pods");
         writes.iter().filter(pods).count()
     };
-    let tried = creates(&gateway.traffic().writes);
-    assert!(tried < 40, "nobody insists: {tried}");
-    gateway.forget();
+    let attempts = creates(&gateway.traffic().writes);
+    assert!(attempts < 40, "{attempts} attempts to create Pods");
+    gateway.reset();
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(gateway.traffic().writes, Vec::<String>::new());
     cluster.stop().await;
@@ -405,25 +387,20 @@ async fn a_namespace_deleted_while_pods_are_created_in_it_goes() {
 
 /// Proves cluster/loop-restart.
 #[tokio::test(start_paused = true)]
-async fn a_collector_that_cannot_start_is_started_again_and_the_others_go_on() {
+async fn collector_that_fails_to_start_is_restarted() {
     let server = virtual_server();
     let gateway = Gateway::new(&server, None);
-    gateway.bar(Some("/apis"));
-    let cluster = virtual_cluster()
-        .server(server)
-        .client(gateway.client())
-        .start()
-        .await;
-    let kubectl = Kubectl::new(cluster.client());
+    gateway.fail_reads(Some("/apis"));
+    let (cluster, kubectl) = start(virtual_cluster().server(server).client(gateway.client())).await;
     kubectl.create_deployment("web", "nginx:1", 2).await;
     kubectl.rollout("web").await;
     kubectl
         .delete::<Deployment>("web", &DeleteParams::background())
         .await;
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert_eq!(kubectl.pods().await.len(), 2, "there is no collector");
-    gateway.bar(None);
-    wait_for("the collector to come back", async || {
+    assert_eq!(kubectl.pods().await.len(), 2, "no collector is running");
+    gateway.fail_reads(None);
+    wait_for("the collector to restart", async || {
         kubectl.list::<Pod>().await.is_empty().then_some(())
     })
     .await;
@@ -432,28 +409,23 @@ async fn a_collector_that_cannot_start_is_started_again_and_the_others_go_on() {
 
 /// Proves gc/collects, namespaces/emptied.
 #[tokio::test(start_paused = true)]
-async fn kind_that_vanishes_after_discovery_stops_no_loop() {
+async fn kind_removed_after_discovery_stops_no_loop() {
     let server = virtual_server();
     let gateway = Gateway::new(&server, None);
-    // What the loops see when a definition goes after they read the list of groups.
-    let vanished = "/apis/example.com/v1";
-    gateway.hide(Some(vanished));
-    let cluster = virtual_cluster()
-        .server(server)
-        .client(gateway.client())
-        .start()
-        .await;
-    let kubectl = Kubectl::new(cluster.client());
+    // As if a CRD were deleted after the loops had read the list of groups.
+    let removed = "/apis/example.com/v1";
+    gateway.hide(Some(removed));
+    let (cluster, kubectl) = start(virtual_cluster().server(server).client(gateway.client())).await;
     define(&kubectl, "foos", "Foo", &["v1"]).await;
-    wait_for("the collector to look for the kind", async || {
-        gateway.traffic().lists.contains_key(vanished).then_some(())
+    wait_for("the collector to discover the kind", async || {
+        gateway.traffic().lists.contains_key(removed).then_some(())
     })
     .await;
-    gateway.forget();
-    let nobody = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "nobody",
+    gateway.reset();
+    let absent = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": "absent",
     });
-    kubectl.create::<ConfigMap>(map("child", &[nobody])).await;
+    kubectl.create::<ConfigMap>(map("child", &[absent])).await;
     until_left(&kubectl, &[]).await;
     let namespaces = Api::<Namespace>::all(cluster.client());
     create_namespace(&namespaces, "team").await;
@@ -463,22 +435,19 @@ async fn kind_that_vanishes_after_discovery_stops_no_loop() {
         .unwrap();
     until_gone(&namespaces, "team").await;
     let lists = gateway.traffic().lists;
-    // One look by the loop of namespaces for each of its passes, none by a restarted collector.
+    // One discovery per pass of the namespace loop, none by a restarted collector.
     let passes = lists.get("/apis").copied().unwrap_or_default();
-    assert!(passes < 5, "nothing is started again: {passes}");
+    assert!(passes < 5, "a loop was restarted: {passes}");
     cluster.stop().await;
 }
 
 /// Proves namespaces/emptied.
 #[tokio::test(start_paused = true)]
-async fn a_namespace_says_what_holds_it() {
+async fn terminating_namespace_reports_remaining_finalizers() {
     let cluster = virtual_cluster().start().await;
     let namespaces = Api::<Namespace>::all(cluster.client());
     create_namespace(&namespaces, "team").await;
-    let kubectl = Kubectl {
-        namespace: "team".into(),
-        ..Kubectl::new(cluster.client())
-    };
+    let kubectl = Kubectl::new(cluster.client()).in_namespace("team");
     let held = json!({ "metadata": { "name": "held", "finalizers": ["example.com/hold"] } });
     kubectl.create::<ConfigMap>(held).await;
     namespaces

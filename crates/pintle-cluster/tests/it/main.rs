@@ -1,10 +1,10 @@
-//! A whole cluster as its users see it.
+//! Tests of whole clusters through their API.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a failed assertion is how a test reports"
+    reason = "tests fail by panicking"
 )]
 
 mod components;

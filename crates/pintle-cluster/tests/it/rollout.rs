@@ -1,4 +1,4 @@
-//! What people do with kubectl, on a whole cluster under virtual time.
+//! Rollouts and Pod lifecycles under virtual time.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -21,9 +21,8 @@ use crate::support::{Kubectl, annotation, image, is_ready, until_gone, virtual_c
 
 /// Proves cluster/end-states.
 #[tokio::test(start_paused = true)]
-async fn a_deployment_becomes_pods_that_are_ready() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn deployment_becomes_ready_pods() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     kubectl.create_deployment("web", "nginx:1", 3).await;
     let deployment = kubectl.rollout("web").await;
 
@@ -44,9 +43,8 @@ async fn a_deployment_becomes_pods_that_are_ready() {
 
 /// Proves cluster/end-states.
 #[tokio::test(start_paused = true)]
-async fn scaling_up_and_down_follows() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn scaling_up_and_down() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     kubectl.create_deployment("web", "nginx:1", 1).await;
     kubectl.rollout("web").await;
     kubectl.scale("web", 5).await;
@@ -60,9 +58,8 @@ async fn scaling_up_and_down_follows() {
 
 /// Proves cluster/end-states.
 #[tokio::test(start_paused = true)]
-async fn a_new_image_rolls_out_and_undo_brings_the_old_one_back() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn new_image_rolls_out_and_undo_restores_the_old_one() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     kubectl.create_deployment("web", "nginx:1", 3).await;
     kubectl.rollout("web").await;
     kubectl.set_image("web", "nginx:2").await;
@@ -94,17 +91,15 @@ async fn a_new_image_rolls_out_and_undo_brings_the_old_one_back() {
 
 /// Proves cluster/loops-optional.
 #[tokio::test(start_paused = true)]
-async fn a_loop_that_is_off_does_nothing() {
-    let cluster = virtual_cluster().loops(Loops::NONE).start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn disabled_loops_do_nothing() {
+    let (cluster, kubectl) = start(virtual_cluster().loops(Loops::NONE)).await;
     kubectl.create_deployment("web", "nginx:1", 2).await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(kubectl.list::<ReplicaSet>().await.is_empty());
     cluster.stop().await;
 
     let some = Loops::DEPLOYMENT | Loops::REPLICA_SET;
-    let cluster = virtual_cluster().loops(some).start().await;
-    let kubectl = Kubectl::new(cluster.client());
+    let (cluster, kubectl) = start(virtual_cluster().loops(some)).await;
     kubectl.create_deployment("web", "nginx:1", 2).await;
     wait_for("two Pods", async || {
         (kubectl.pods().await.len() == 2).then_some(())
@@ -113,19 +108,19 @@ async fn a_loop_that_is_off_does_nothing() {
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(
         !kubectl.pods().await.iter().any(is_ready),
-        "nobody runs them"
+        "no loop runs them"
     );
     kubectl
         .delete::<Deployment>("web", &DeleteParams::background())
         .await;
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert_eq!(kubectl.pods().await.len(), 2, "nobody collects them");
+    assert_eq!(kubectl.pods().await.len(), 2, "no loop collects them");
     cluster.stop().await;
 }
 
 /// Proves cluster/end-states.
 #[tokio::test(start_paused = true)]
-async fn a_deployment_that_does_not_select_its_own_pods_is_refused() {
+async fn selector_that_does_not_match_the_template_is_rejected() {
     let cluster = virtual_cluster().start().await;
     let deployment = serde_json::from_value(json!({
         "metadata": { "name": "web" },
@@ -138,12 +133,12 @@ async fn a_deployment_that_does_not_select_its_own_pods_is_refused() {
         },
     }));
     let kubectl = Kubectl::new(cluster.client());
-    let refused = kubectl
+    let result = kubectl
         .api::<Deployment>()
         .create(&PostParams::default(), &deployment.unwrap())
         .await;
-    let kube::Error::Api(status) = refused.unwrap_err() else {
-        panic!("the server refuses");
+    let kube::Error::Api(status) = result.unwrap_err() else {
+        panic!("not an API error");
     };
     assert_eq!(status.code, 422);
     assert!(
@@ -157,35 +152,31 @@ async fn a_deployment_that_does_not_select_its_own_pods_is_refused() {
 
 /// Proves deployment/rolling-bounds.
 #[tokio::test(start_paused = true)]
-async fn a_rolling_update_stays_within_its_limits_at_every_moment() {
-    let cluster = virtual_cluster()
-        .pod_stop_after(Duration::from_secs(3))
-        .start()
-        .await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn rolling_update_stays_within_its_bounds() {
+    let (cluster, kubectl) = start(virtual_cluster().pod_stop_after(Duration::from_secs(3))).await;
     kubectl.create_deployment("web", "nginx:1", 4).await;
-    let limits =
+    let strategy =
         json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 1 } });
     kubectl
-        .patch::<Deployment>("web", json!({ "spec": { "strategy": limits } }))
+        .patch::<Deployment>("web", json!({ "spec": { "strategy": strategy } }))
         .await;
     kubectl.rollout("web").await;
 
-    // Every change of every Pod, in order, as an informer tells it.
+    // Record the counts after every change of a Pod.
     let pods = SharedInformer::<Pod>::new(KubeSource::<Pod>::new(cluster.client(), Scope::all()));
     let (mut states, seen) = (BTreeMap::new(), Arc::new(Mutex::new(Vec::new())));
-    let told = seen.clone();
+    let recorded = seen.clone();
     let _watching = pods.on_event(move |event| {
         match event {
             Event::Added { object, .. } | Event::Updated { new: object, .. } => {
                 let pod = object.get().unwrap();
-                let leaves = object.is_being_deleted();
-                states.insert(object.key().clone(), (!leaves, !leaves && is_ready(&pod)));
+                let deleted = object.is_being_deleted();
+                states.insert(object.key().clone(), (!deleted, !deleted && is_ready(&pod)));
             }
             Event::Deleted(deleted) => drop(states.remove(&deleted.key)),
         }
         let count = |pick: fn(&(bool, bool)) -> bool| states.values().filter(|s| pick(s)).count();
-        told.lock().push((count(|s| s.0), count(|s| s.1)));
+        recorded.lock().push((count(|s| s.0), count(|s| s.1)));
     });
     let stop = CancellationToken::new();
     let informer = tokio::spawn({
@@ -211,20 +202,19 @@ async fn a_rolling_update_stays_within_its_limits_at_every_moment() {
 
 /// Proves pods/scheduling.
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_no_node_fits_waits_for_one() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn unschedulable_pod_waits_for_a_fitting_node() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     kubectl
         .create::<Pod>(json!({
-            "metadata": { "name": "picky" },
+            "metadata": { "name": "selective" },
             "spec": {
                 "nodeSelector": { "disk": "fast" },
                 "containers": [{ "name": "main", "image": "nginx" }],
             },
         }))
         .await;
-    wait_for("the Pod to say so", async || {
-        let status = kubectl.get::<Pod>("picky").await.status?;
+    wait_for("the Unschedulable condition", async || {
+        let status = kubectl.get::<Pod>("selective").await.status?;
         let mut conditions = status.conditions?.into_iter();
         conditions
             .find(|c| c.reason.as_deref() == Some("Unschedulable"))
@@ -238,7 +228,7 @@ async fn a_pod_that_no_node_fits_waits_for_one() {
         .await
         .unwrap();
     let pod = wait_for("the Pod to run", async || {
-        Some(kubectl.get::<Pod>("picky").await).filter(is_ready)
+        Some(kubectl.get::<Pod>("selective").await).filter(is_ready)
     })
     .await;
     assert_eq!(pod.spec.unwrap().node_name.as_deref(), Some("node-1"));
@@ -247,9 +237,8 @@ async fn a_pod_that_no_node_fits_waits_for_one() {
 
 /// Proves pods/scheduling.
 #[tokio::test(start_paused = true)]
-async fn a_pod_without_room_runs_when_another_goes_or_finishes() {
-    let cluster = virtual_cluster().nodes(1).start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn pending_pod_runs_once_another_is_deleted_or_finishes() {
+    let (cluster, kubectl) = start(virtual_cluster().nodes(1)).await;
     let one = json!({ "status": { "allocatable": { "pods": "1" } } });
     let nodes = kube::Api::<Node>::all(cluster.client());
     wait_for("the node", async || {
@@ -266,21 +255,24 @@ async fn a_pod_without_room_runs_when_another_goes_or_finishes() {
         kubectl.create::<Pod>(pod).await
     };
     let runs = async |name: &str| {
-        let asked = Instant::now();
+        let start = Instant::now();
         wait_for("the Pod to run", async || {
             is_ready(&kubectl.get::<Pod>(name).await).then_some(())
         })
         .await;
-        asked.elapsed()
+        start.elapsed()
     };
     pod("first").await;
     runs("first").await;
     pod("second").await;
     pod("third").await;
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert!(!is_ready(&kubectl.get::<Pod>("second").await), "no room");
+    assert!(
+        !is_ready(&kubectl.get::<Pod>("second").await),
+        "the node is full"
+    );
 
-    // Nothing about the node or the waiting Pods changes: they look again by themselves.
+    // Neither the node nor the pending Pods change, so scheduling must be retried periodically.
     kubectl
         .delete::<Pod>("first", &DeleteParams::default())
         .await;
@@ -311,22 +303,18 @@ async fn a_pod_without_room_runs_when_another_goes_or_finishes() {
     let last = if next == "second" { "third" } else { "second" };
     assert!(
         runs(last).await < Duration::from_secs(8),
-        "a finished Pod takes no room"
+        "a finished Pod does not count"
     );
     cluster.stop().await;
 }
 
 /// Proves pods/lifecycle.
 #[tokio::test(start_paused = true)]
-async fn a_deleted_pod_stops_at_its_pace_within_its_grace_period() {
-    let cluster = virtual_cluster()
-        .pod_stop_after(Duration::from_secs(10))
-        .start()
-        .await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn deleted_pod_stops_within_its_grace_period() {
+    let (cluster, kubectl) = start(virtual_cluster().pod_stop_after(Duration::from_secs(10))).await;
     for (name, grace, takes) in [
         ("slow", None, 10),
-        ("hurried", Some(4), 4),
+        ("limited", Some(4), 4),
         ("killed", Some(0), 0),
     ] {
         kubectl
@@ -344,9 +332,9 @@ async fn a_deleted_pod_stops_at_its_pace_within_its_grace_period() {
             ..DeleteParams::default()
         };
         kubectl.delete::<Pod>(name, &params).await;
-        let asked = Instant::now();
+        let start = Instant::now();
         until_gone(&kubectl.api::<Pod>(), name).await;
-        let took = asked.elapsed().as_secs_f64();
+        let took = start.elapsed().as_secs_f64();
         assert!(
             (f64::from(takes) - 1.0..f64::from(takes) + 1.5).contains(&took),
             "{name}: {took}"
@@ -357,15 +345,14 @@ async fn a_deleted_pod_stops_at_its_pace_within_its_grace_period() {
 
 /// Proves gc/collects, cluster/end-states.
 #[tokio::test(start_paused = true)]
-async fn a_deleted_deployment_takes_everything_with_it() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn deleting_a_deployment_deletes_sets_and_pods() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     kubectl.create_deployment("web", "nginx:1", 3).await;
     kubectl.rollout("web").await;
     kubectl
         .delete::<Deployment>("web", &DeleteParams::background())
         .await;
-    wait_for("all to be gone", async || {
+    wait_for("sets and Pods to be gone", async || {
         let gone =
             kubectl.list::<ReplicaSet>().await.is_empty() && kubectl.list::<Pod>().await.is_empty();
         gone.then_some(())

@@ -1,4 +1,4 @@
-//! Which Pods get a node, and which one.
+//! Scheduling of Pods to nodes.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -29,8 +29,7 @@ async fn node_of(kubectl: &Kubectl, name: &str) -> String {
 /// Proves pods/scheduling.
 #[tokio::test(start_paused = true)]
 async fn gated_pod_waits_until_its_gates_are_removed() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     let mut gated = pod("p", &json!({"containerPort": 80}));
     gated["spec"]["schedulingGates"] = json!([{"name": "example.com/wait"}]);
     kubectl.create::<Pod>(gated).await;
@@ -50,13 +49,12 @@ async fn gated_pod_waits_until_its_gates_are_removed() {
 /// Proves pods/scheduling.
 #[tokio::test(start_paused = true)]
 async fn pods_with_the_same_host_port_get_different_nodes() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     let port = json!({"containerPort": 80, "hostPort": 8080});
     for name in ["a", "b", "c"] {
         kubectl.create::<Pod>(pod(name, &port)).await;
     }
-    // Another protocol and another address of the node are other ports.
+    // The same number with another protocol is another port.
     let udp = json!({"containerPort": 80, "hostPort": 8080, "protocol": "UDP"});
     kubectl.create::<Pod>(pod("udp", &udp)).await;
     node_of(&kubectl, "udp").await;
@@ -71,7 +69,7 @@ async fn pods_with_the_same_host_port_get_different_nodes() {
     let nodes: BTreeSet<&str> = placed.iter().map(|(_, node)| node.as_str()).collect();
     assert_eq!((placed.len(), nodes.len()), (2, 2), "{placed:?}");
 
-    // When one goes, the one that waited takes its port.
+    // Once one is deleted, the pending Pod gets its port.
     kubectl
         .delete::<Pod>(&placed[0].0, &DeleteParams::default())
         .await;
@@ -79,9 +77,9 @@ async fn pods_with_the_same_host_port_get_different_nodes() {
     for (name, _) in placed.iter().skip(1) {
         node_of(&kubectl, name).await;
     }
-    let left = ["a", "b", "c"].into_iter();
-    let waited = left.filter(|name| !placed.iter().any(|(placed, _)| placed == name));
-    for name in waited {
+    let all = ["a", "b", "c"].into_iter();
+    let pending = all.filter(|name| !placed.iter().any(|(placed, _)| placed == name));
+    for name in pending {
         assert_eq!(node_of(&kubectl, name).await, placed[0].1);
     }
     cluster.stop().await;
@@ -89,7 +87,7 @@ async fn pods_with_the_same_host_port_get_different_nodes() {
 
 /// Proves objects/no-silent-storage.
 #[tokio::test(start_paused = true)]
-async fn server_warns_about_kinds_no_loop_acts_on() {
+async fn server_warns_about_kinds_without_a_loop() {
     use http::header;
     use pintle_cluster::Loops;
 
@@ -103,9 +101,9 @@ async fn server_warns_about_kinds_no_loop_acts_on() {
             .header(header::CONTENT_TYPE, "application/json")
             .body(body.to_string().into_bytes().into())
             .unwrap();
-        let answer = cluster.client().send(request).await.unwrap();
-        assert_eq!(answer.status(), 201);
-        answer.headers().contains_key(header::WARNING)
+        let response = cluster.client().send(request).await.unwrap();
+        assert_eq!(response.status(), 201);
+        response.headers().contains_key(header::WARNING)
     };
     let whole = virtual_cluster().start().await;
     assert!(!warned(&whole, "deployments").await);

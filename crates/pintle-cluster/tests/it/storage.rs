@@ -1,4 +1,4 @@
-//! Claims and volumes that are deleted, on a whole cluster.
+//! Deletion of persistent volumes and claims.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn claim(name: &str) -> Value {
     })
 }
 
-fn user_of(claim: &str) -> Value {
+fn pod_with(claim: &str) -> Value {
     json!({
         "metadata": { "name": "user" },
         "spec": {
@@ -33,9 +33,8 @@ fn user_of(claim: &str) -> Value {
 
 /// Proves volumes/protection.
 #[tokio::test(start_paused = true)]
-async fn unused_claim_goes_and_its_namespace_too() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn unused_claim_and_its_namespace_are_deleted() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     kubectl.create::<PersistentVolumeClaim>(claim("data")).await;
     kubectl
         .delete::<PersistentVolumeClaim>("data", &DeleteParams::default())
@@ -48,10 +47,7 @@ async fn unused_claim_goes_and_its_namespace_too() {
         .create(&PostParams::default(), &team)
         .await
         .unwrap();
-    let kubectl = Kubectl {
-        namespace: "team".into(),
-        ..kubectl
-    };
+    let kubectl = kubectl.in_namespace("team");
     kubectl.create::<PersistentVolumeClaim>(claim("data")).await;
     namespaces
         .delete("team", &DeleteParams::default())
@@ -63,11 +59,10 @@ async fn unused_claim_goes_and_its_namespace_too() {
 
 /// Proves volumes/protection.
 #[tokio::test(start_paused = true)]
-async fn claim_in_use_goes_after_its_pod() {
-    let cluster = virtual_cluster().start().await;
-    let kubectl = Kubectl::new(cluster.client());
+async fn claim_in_use_is_deleted_after_its_pod() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     kubectl.create::<PersistentVolumeClaim>(claim("data")).await;
-    kubectl.create::<Pod>(user_of("data")).await;
+    kubectl.create::<Pod>(pod_with("data")).await;
     wait_for("the Pod to run", async || {
         is_ready(&kubectl.get::<Pod>("user").await).then_some(())
     })
@@ -89,7 +84,7 @@ async fn claim_in_use_goes_after_its_pod() {
 
 /// Proves volumes/protection.
 #[tokio::test(start_paused = true)]
-async fn bound_volume_stays_until_it_is_released() {
+async fn bound_volume_is_deleted_once_released() {
     let cluster = virtual_cluster().start().await;
     let volumes = Api::<PersistentVolume>::all(cluster.client());
     let volume = json!({
@@ -125,10 +120,9 @@ async fn bound_volume_stays_until_it_is_released() {
 
 /// Proves cluster/loops-optional.
 #[tokio::test(start_paused = true)]
-async fn claim_stays_without_the_loop() {
+async fn claim_is_not_deleted_without_the_loop() {
     let loops = Loops::ALL.without(Loops::VOLUME_PROTECTION);
-    let cluster = virtual_cluster().loops(loops).start().await;
-    let kubectl = Kubectl::new(cluster.client());
+    let (cluster, kubectl) = start(virtual_cluster().loops(loops)).await;
     kubectl.create::<PersistentVolumeClaim>(claim("data")).await;
     kubectl
         .delete::<PersistentVolumeClaim>("data", &DeleteParams::default())

@@ -1,4 +1,4 @@
-//! How a test of your own controller looks on a whole cluster: here one that labels every node.
+//! An example test of a controller, here one that labels every node.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Proves cluster/your-controller.
 #[tokio::test(start_paused = true)]
-async fn every_node_gets_its_label() {
+async fn controller_labels_every_node() {
     let cluster = Cluster::builder().nodes(3).start().await;
     let informers = InformerFactory::new(cluster.client());
     let shutdown = CancellationToken::new();

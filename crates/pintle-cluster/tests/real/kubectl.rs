@@ -1,32 +1,37 @@
-//! What people do with kubectl, with kubectl: `cargo xtask test-real` brings one.
+//! Drives the program with a real kubectl, which `cargo xtask test-real` provides.
 
 #![cfg(unix)]
 use std::process::Command;
 
 use crate::support::program::Program;
 
-/// A kubectl that talks to the program.
+/// kubectl connected to the program.
 struct Kubectl(Program);
 
 impl Kubectl {
-    /// What it prints, or fails with.
+    /// Runs a command and returns its output.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the command fails.
     fn run(&self, line: &str) -> String {
         let program = std::env::var_os("PINTLE_REAL_KUBECTL");
-        let program = program.expect("a kubectl, as `cargo xtask test-real` brings one");
+        let program = program.expect("PINTLE_REAL_KUBECTL is set; run `cargo xtask test-real`");
         let output = Command::new(program)
             .arg("--kubeconfig")
             .arg(&self.0.kubeconfig)
             .args(line.split_whitespace())
             .output()
-            .expect("kubectl runs");
+            .expect("kubectl can be started");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "kubectl {line}: {errors}");
         String::from_utf8(output.stdout).unwrap() + &errors
     }
 
-    fn says(&self, line: &str, what: &str) {
-        let said = self.run(line);
-        assert!(said.contains(what), "kubectl {line}: {said}");
+    /// Asserts that the output of a command contains `expected`.
+    fn expect(&self, line: &str, expected: &str) {
+        let output = self.run(line);
+        assert!(output.contains(expected), "kubectl {line}: {output}");
     }
 
     fn pods(&self) -> usize {
@@ -40,35 +45,35 @@ impl Kubectl {
 
     fn rolled_out(&self) {
         let line = "rollout status deployment/web --timeout=60s";
-        self.says(line, "deployment \"web\" successfully rolled out");
+        self.expect(line, "deployment \"web\" successfully rolled out");
     }
 }
 
 /// Proves cluster/end-states.
 #[tokio::test]
-async fn a_deployment_lives_its_life_under_kubectl() {
+async fn kubectl_manages_a_deployment() {
     let kubectl = Kubectl(Program::start(&["--pod-ready-after", "0.2"]));
-    kubectl.says(
+    kubectl.expect(
         "create deployment web --image=nginx --replicas=3",
         "deployment.apps/web created",
     );
     kubectl.rolled_out();
     assert_eq!(kubectl.pods(), 3);
-    kubectl.says("get deployment web", "3/3");
+    kubectl.expect("get deployment web", "3/3");
 
-    kubectl.says(
+    kubectl.expect(
         "scale deployment web --replicas=5",
         "deployment.apps/web scaled",
     );
     kubectl.rolled_out();
     assert_eq!(kubectl.pods(), 5);
-    kubectl.says(
+    kubectl.expect(
         "scale deployment web --replicas=2",
         "deployment.apps/web scaled",
     );
     kubectl.rolled_out();
 
-    kubectl.says(
+    kubectl.expect(
         "set image deployment/web nginx=nginx:2",
         "deployment.apps/web image updated",
     );
@@ -81,18 +86,18 @@ async fn a_deployment_lives_its_life_under_kubectl() {
         .collect();
     assert_eq!(revisions.len(), 2, "{history}");
 
-    kubectl.says(
+    kubectl.expect(
         "rollout undo deployment/web",
         "deployment.apps/web rolled back",
     );
     kubectl.rolled_out();
     assert_eq!(kubectl.image(), "nginx");
-    kubectl.says("describe deployment web", "Scaled up replica set web-");
+    kubectl.expect("describe deployment web", "Scaled up replica set web-");
     kubectl.run("wait --for=condition=Available deployment/web --timeout=10s");
 
-    kubectl.says("rollout pause deployment/web", "deployment.apps/web paused");
+    kubectl.expect("rollout pause deployment/web", "deployment.apps/web paused");
     kubectl.run("set image deployment/web nginx=nginx:3");
-    kubectl.says(
+    kubectl.expect(
         "rollout resume deployment/web",
         "deployment.apps/web resumed",
     );
@@ -100,13 +105,13 @@ async fn a_deployment_lives_its_life_under_kubectl() {
     kubectl.run("rollout restart deployment/web");
     kubectl.rolled_out();
 
-    kubectl.says("delete deployment web --wait", "\"web\" deleted");
+    kubectl.expect("delete deployment web --wait", "\"web\" deleted");
     kubectl.run("wait --for=delete pod --all --timeout=60s");
-    kubectl.says("get replicasets,pods", "No resources found");
+    kubectl.expect("get replicasets,pods", "No resources found");
 
     kubectl.run("create namespace team");
     kubectl.run("create deployment api --image=nginx --replicas=3 -n team");
-    kubectl.says("delete namespace team --timeout=60s", "\"team\" deleted");
+    kubectl.expect("delete namespace team --timeout=60s", "\"team\" deleted");
     let status = kubectl.0.stop("INT").await;
     assert!(status.success());
 }

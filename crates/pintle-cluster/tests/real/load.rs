@@ -1,5 +1,5 @@
-//! The program under more clients than it was made for: idle ones, silent ones, slow ones, and many
-//! that write. In the real tier, because it takes a socket and a minute.
+//! The program under thousands of clients: idle, half-open, slow, and writing ones. In the real tier,
+//! because it needs sockets and a minute.
 
 #![cfg(target_os = "linux")]
 use std::{fs, net::SocketAddr, sync::Arc, time::Duration};
@@ -32,33 +32,32 @@ const HALF_OPEN: usize = 500;
 const SLOW_WATCHERS: usize = 200;
 const WRITERS: usize = 1000;
 
-/// How many slow watchers read everything in the end; the others just go.
+/// The number of slow watchers that read everything in the end; the others disconnect.
 const LATE_READERS: usize = 10;
 
-/// How many clients connect at a time, well below the server's limit for handshakes.
+/// The number of concurrent connects, well below the handshake limit of the server.
 const CONNECTING: usize = 64;
 
-/// How much the server may have resident at its peak. Unoptimized, it needs about 370 MiB.
+/// The maximum peak resident memory. A debug build needs about 370 MiB.
 const MEMORY: u64 = 512 << 20;
 
-/// How much more may be resident after the second load than after the first.
+/// The maximum growth of resident memory from the first load to the second.
 ///
-/// Freed memory stays with the allocator, so a second load shows whether it was freed: its clients
-/// would need another 250 MiB. What does grow is the bounded history for watches, which one load
-/// does not fill.
+/// The allocator retains freed memory, so only a second load shows a leak, of up to 250 MiB. The
+/// bounded watch history grows legitimately, because one load does not fill it.
 const GROWTH: u64 = 128 << 20;
 
-/// How long anything may take that should take a moment. Only a server that hangs takes so long.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The timeout of any operation. Only a hanging server takes this long.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How often an idle client lets the server know that it is there, within its idle timeout.
+/// The interval of requests of an idle client, below the idle timeout of the server.
 const KEEP_ALIVE: Duration = Duration::from_secs(40);
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// The program, and how to talk to it.
+/// The program and what is needed to connect to it.
 struct Server {
     program: Program,
     address: SocketAddr,
@@ -66,9 +65,9 @@ struct Server {
     token: String,
 }
 
-/// What the server holds.
+/// The resource usage of the server.
 #[derive(Debug, Clone, Copy)]
-struct Vitals {
+struct Usage {
     resident: u64,
     peak: u64,
     files: usize,
@@ -99,7 +98,7 @@ impl Server {
         }
     }
 
-    fn vitals(&self) -> Vitals {
+    fn usage(&self) -> Usage {
         let process = format!("/proc/{}", self.program.id());
         let status = fs::read_to_string(format!("{process}/status")).unwrap();
         let kib = |name: &str| {
@@ -107,14 +106,14 @@ impl Server {
             let size = line.unwrap().split_whitespace().next().unwrap();
             size.parse::<u64>().unwrap() * 1024
         };
-        Vitals {
+        Usage {
             resident: kib("VmRSS:"),
             peak: kib("VmHWM:"),
             files: fs::read_dir(format!("{process}/fd")).unwrap().count(),
         }
     }
 
-    /// A connection, after its TLS handshake.
+    /// Performs the TLS handshake.
     async fn connect(&self, socket: TcpStream) -> Sender {
         let name = ServerName::from(self.address.ip());
         let tls = self.tls.connect(name, socket).await.unwrap();
@@ -128,7 +127,7 @@ impl Server {
             self.connect(TcpStream::connect(self.address).await.unwrap())
                 .await
         };
-        timeout(PATIENCE, connected).await.unwrap()
+        timeout(TIMEOUT, connected).await.unwrap()
     }
 
     async fn send(
@@ -152,11 +151,11 @@ impl Server {
             .body(Full::from(body))
             .unwrap();
         sender.ready().await.unwrap();
-        let answer = timeout(PATIENCE, sender.send_request(request)).await;
-        answer.expect("the server answers").unwrap()
+        let response = timeout(TIMEOUT, sender.send_request(request)).await;
+        response.expect("timed out").unwrap()
     }
 
-    /// Sends a request and reads the whole answer, whose status has to be `expected`.
+    /// Sends a request, reads the whole response, and asserts its status.
     async fn call(
         &self,
         sender: &mut Sender,
@@ -165,9 +164,9 @@ impl Server {
         body: &Value,
         expected: StatusCode,
     ) {
-        let answer = self.send(sender, method, path, body).await;
-        let status = answer.status();
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let response = self.send(sender, method, path, body).await;
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(status, expected, "{}", String::from_utf8_lossy(&body));
     }
 
@@ -178,20 +177,20 @@ impl Server {
     }
 }
 
-fn raise_file_limit(wanted: u64) {
+fn raise_file_limit(needed: u64) {
     let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < wanted) {
-        let allowed = limit.maximum.is_none_or(|maximum| maximum >= wanted);
+    if limit.current.is_some_and(|current| current < needed) {
+        let allowed = limit.maximum.is_none_or(|maximum| maximum >= needed);
         assert!(
             allowed,
-            "the test needs {wanted} file descriptors: raise `ulimit -Hn`"
+            "the test needs {needed} file descriptors: raise `ulimit -Hn`"
         );
-        limit.current = Some(wanted);
+        limit.current = Some(needed);
         setrlimit(Resource::Nofile, limit).unwrap();
     }
 }
 
-/// Connects and says nothing, or begins a TLS record and never ends it.
+/// Opens connections that send nothing or an incomplete TLS record.
 async fn half_open(server: &Server) -> Vec<TcpStream> {
     let mut streams = Vec::new();
     for n in 0..HALF_OPEN {
@@ -204,7 +203,7 @@ async fn half_open(server: &Server) -> Vec<TcpStream> {
     streams
 }
 
-/// Connections that had one request and wait for the next. None of them may be lost.
+/// Opens keep-alive connections with a request now and then. None of them may be closed.
 async fn idle(server: &Arc<Server>, stop: &CancellationToken) -> JoinSet<()> {
     let opening = stream::iter(0..IDLE).map(|_| async {
         let mut sender = server.open().await;
@@ -224,28 +223,27 @@ async fn idle(server: &Arc<Server>, stop: &CancellationToken) -> JoinSet<()> {
     clients
 }
 
-/// Watches of every `ConfigMap` that nobody reads.
+/// Opens watches that are not read.
 async fn slow_watchers(server: &Server) -> Vec<(Sender, Incoming)> {
     let mut watchers = Vec::new();
     for _ in 0..SLOW_WATCHERS {
-        // The less the kernel takes in, the sooner the server has to hold back.
+        // With a small receive buffer, the server soon has to buffer.
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
         let mut sender = server
             .connect(socket.connect(server.address).await.unwrap())
             .await;
         let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion=0");
-        let answer = server
+        let response = server
             .send(&mut sender, Method::GET, &path, &Value::Null)
             .await;
-        assert_eq!(answer.status(), StatusCode::OK);
-        watchers.push((sender, answer.into_body()));
+        assert_eq!(response.status(), StatusCode::OK);
+        watchers.push((sender, response.into_body()));
     }
     watchers
 }
 
-/// Each client creates an object of its own, changes it twice and deletes it, over a connection of
-/// its own, all at once.
+/// Creates, updates twice and deletes one object per client, concurrently over as many connections.
 async fn writes(server: &Arc<Server>) {
     let opening = stream::iter(0..WRITERS).map(|_| server.open());
     let senders: Vec<Sender> = opening.buffer_unordered(CONNECTING).collect().await;
@@ -290,17 +288,15 @@ async fn writes(server: &Arc<Server>) {
     }
 }
 
-/// Reads what a watch missed. It gets every change in order, or is told that it is too late: a gap
-/// in the middle would be a lie.
+/// Reads the backlog of a watch: every change in order, unless the server ends the watch with 410 or
+/// closes it. There must be no gap.
 async fn catch_up(mut body: Incoming) {
     let mut line = Vec::new();
     let (mut seen, mut last) = (0, 0);
     while seen < 4 * WRITERS {
-        let frame = timeout(PATIENCE, body.frame())
-            .await
-            .expect("the watch goes on");
+        let frame = timeout(TIMEOUT, body.frame()).await.expect("timed out");
         let Some(Ok(frame)) = frame else {
-            // Closed for not reading: its client opens another from the last version it saw.
+            // Closed as too slow: a client would resume from the last resourceVersion.
             return;
         };
         for byte in frame.into_data().unwrap_or_default() {
@@ -324,46 +320,47 @@ async fn catch_up(mut body: Incoming) {
     }
 }
 
-/// Asks the server again and again, over old and over new connections, until it is told to stop.
+/// Sends requests over old and new connections until `stop` is cancelled.
 fn probe(server: &Arc<Server>, stop: &CancellationToken) -> JoinHandle<usize> {
     let (server, stop) = (Arc::clone(server), stop.clone());
     tokio::spawn(async move {
         let mut old = server.open().await;
-        let mut answers = 0;
+        let mut responses = 0;
         while !stop.is_cancelled() {
             server.get(&mut old).await;
             server.get(&mut server.open().await).await;
-            answers += 2;
+            responses += 2;
             sleep(Duration::from_millis(50)).await;
         }
-        answers
+        responses
     })
 }
 
-async fn settled(server: &Server, files: usize) -> Vitals {
-    let deadline = Instant::now() + PATIENCE;
+/// Waits until the server has at most `files` open files.
+async fn closed(server: &Server, files: usize) -> Usage {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        let vitals = server.vitals();
-        if vitals.files <= files {
-            return vitals;
+        let usage = server.usage();
+        if usage.files <= files {
+            return usage;
         }
         assert!(
             Instant::now() < deadline,
-            "connections stay open: {vitals:?}, not {files}"
+            "connections stay open: {usage:?}, not {files}"
         );
         sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// One load from beginning to end. Returns what the server holds afterwards.
-async fn load(server: &Arc<Server>) -> Vitals {
-    let before = server.vitals();
+/// Runs one load. Returns the resource usage afterwards.
+async fn load(server: &Arc<Server>) -> Usage {
+    let before = server.usage();
     let stop = CancellationToken::new();
     let idle = idle(server, &stop).await;
     let mut watchers = slow_watchers(server).await;
     let half_open = half_open(server).await;
-    let crowded = server.vitals();
-    assert!(crowded.files >= IDLE + SLOW_WATCHERS, "{crowded:?}");
+    let loaded = server.usage();
+    assert!(loaded.files >= IDLE + SLOW_WATCHERS, "{loaded:?}");
     writes(server).await;
 
     let late = watchers.split_off(SLOW_WATCHERS - LATE_READERS);
@@ -373,19 +370,18 @@ async fn load(server: &Arc<Server>) -> Vitals {
     }
     stop.cancel();
     idle.join_all().await;
-    // The server has given up on these by itself.
+    // The server closes half-open connections by itself.
     for mut stream in half_open {
-        let end = timeout(PATIENCE, stream.read(&mut [0; 64])).await;
-        end.expect("a half-open connection is closed")
-            .unwrap_or_default();
+        let end = timeout(TIMEOUT, stream.read(&mut [0; 64])).await;
+        end.expect("timed out").unwrap_or_default();
     }
-    // The probe has one or two connections of its own.
-    settled(server, before.files + 4).await
+    // The probe has one or two connections.
+    closed(server, before.files + 4).await
 }
 
 /// Proves serve/load.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_clients_leave_nothing_behind() {
+async fn thousands_of_clients_leak_nothing() {
     raise_file_limit(8192);
     let server = Arc::new(Server::start());
     let stop = CancellationToken::new();

@@ -1,11 +1,11 @@
-//! The program `pintle-cluster` beside kubectl, and under thousands of connections.
+//! The program `pintle-cluster` with kubectl, and under load.
 
 #![cfg(unix)]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a failed assertion is how a test reports"
+    reason = "tests fail by panicking"
 )]
 
 mod kubectl;

@@ -1,4 +1,4 @@
-//! A Deployment's decisions, played against sets and Pods that are plain numbers.
+//! Plays the planner against a simulated cluster in which Pods are numbers.
 
 use std::collections::BTreeMap;
 
@@ -44,12 +44,12 @@ fn set_replicas(deployment: &mut Deployment, replicas: i32) {
     *deployment.metadata.generation.as_mut().unwrap() += 1;
 }
 
-/// A cluster as far as a Deployment sees it. Pods are numbers; every part moves only when a test
-/// says so, so that any order of events can be played.
+/// The part of a cluster that a Deployment sees. Every component acts only when a test says so, so
+/// any order of events can be played.
 struct World {
     deployment: Deployment,
     sets: BTreeMap<String, ReplicaSet>,
-    /// Per set: Pods that exist, and how many of them are available.
+    /// Per ReplicaSet: the number of Pods, and of available Pods.
     pods: BTreeMap<String, (i32, i32)>,
     seconds: i64,
     deleted: Vec<String>,
@@ -77,7 +77,7 @@ impl World {
         plan(&self.deployment, &sets, &populated, at(self.seconds))
     }
 
-    /// One look of the Deployment loop. False if it had nothing to write.
+    /// Runs one reconcile of the Deployment. Returns false if it had nothing to write.
     fn sync(&mut self) -> bool {
         let plan = self.plan();
         let idle = plan.writes.is_empty() && plan.status.is_none() && plan.revision.is_none();
@@ -93,7 +93,7 @@ impl World {
                     self.sets.insert(name, set);
                 }
                 Write::Update { mut set, from } => {
-                    if size::wanted(&set) != from {
+                    if size::replicas(&set) != from {
                         *set.metadata.generation.as_mut().unwrap() += 1;
                     }
                     self.sets.insert(set.metadata.name.clone().unwrap(), set);
@@ -116,23 +116,23 @@ impl World {
         !idle
     }
 
-    /// The ReplicaSet loop reaches one set: Pods follow its size, unavailable ones going first.
-    fn follow(&mut self, name: &str) {
-        let wanted = size::wanted(&self.sets[name]);
+    /// Creates or deletes Pods of one ReplicaSet to match its size, unavailable ones first.
+    fn resize_pods(&mut self, name: &str) {
+        let wanted = size::replicas(&self.sets[name]);
         let (total, available) = self.pods.get_mut(name).unwrap();
         *total = wanted;
         *available = (*available).min(wanted);
     }
 
-    /// One more Pod of a set becomes available.
-    fn ripen(&mut self, name: &str) {
+    /// Makes one more Pod of a ReplicaSet available.
+    fn make_available(&mut self, name: &str) {
         let (total, available) = self.pods.get_mut(name).unwrap();
         *available = (*available + 1).min(*total);
     }
 
-    /// The ReplicaSet loop reports one set's status, after the set's Pods followed its size.
+    /// Resizes the Pods of one ReplicaSet and then writes its status.
     fn report(&mut self, name: &str) {
-        self.follow(name);
+        self.resize_pods(name);
         let (total, available) = self.pods[name];
         let set = self.sets.get_mut(name).unwrap();
         let some = |n: i32| Some(n).filter(|n| *n != 0);
@@ -155,32 +155,32 @@ impl World {
     }
 
     fn total(&self) -> i32 {
-        self.sets.values().map(size::wanted).sum()
+        self.sets.values().map(size::replicas).sum()
     }
 
-    /// Everything moves until nothing does.
-    fn settle(&mut self) {
+    /// Runs all components until nothing changes.
+    fn converge(&mut self) {
         for _ in 0..200 {
-            let mut moved = self.sync();
+            let mut changed = self.sync();
             for name in self.names() {
                 let before = (self.pods[&name], self.sets[&name].clone());
-                self.follow(&name);
-                self.ripen(&name);
+                self.resize_pods(&name);
+                self.make_available(&name);
                 self.report(&name);
-                moved |= before != (self.pods[&name], self.sets[&name].clone());
+                changed |= before != (self.pods[&name], self.sets[&name].clone());
             }
             self.seconds += 1;
-            if !moved {
+            if !changed {
                 return;
             }
         }
-        panic!("does not settle");
+        panic!("does not converge");
     }
 
     fn sizes(&self) -> Vec<i32> {
         let mut sets: Vec<_> = self.sets.values().collect();
         sets.sort_by_key(|set| revision::revision(&set.metadata));
-        sets.into_iter().map(size::wanted).collect()
+        sets.into_iter().map(size::replicas).collect()
     }
 
     fn reason(&self, type_: &str) -> Option<String> {
@@ -200,7 +200,7 @@ impl World {
 
 /// Proves deployment/rollout, deployment/conditions.
 #[test]
-fn a_new_deployment_gets_one_set_of_its_size_and_becomes_complete() {
+fn new_deployment_creates_one_set_and_completes() {
     let mut world = World::new(deployment(3, "nginx:1"));
     world.sync();
     assert_eq!(world.sizes(), [3]);
@@ -212,7 +212,7 @@ fn a_new_deployment_gets_one_set_of_its_size_and_becomes_complete() {
         world.reason("Available").as_deref(),
         Some("MinimumReplicasUnavailable")
     );
-    world.settle();
+    world.converge();
     assert_eq!(
         world.reason("Progressing").as_deref(),
         Some("NewReplicaSetAvailable")
@@ -225,28 +225,28 @@ fn a_new_deployment_gets_one_set_of_its_size_and_becomes_complete() {
     assert_eq!(status.available_replicas, Some(3));
     assert_eq!(status.unavailable_replicas, None);
     assert_eq!(world.revision(), 1);
-    assert_eq!(world.plan().again_in, None);
+    assert_eq!(world.plan().requeue_after, None);
 }
 
 /// Proves deployment/rollout, deployment/revisions.
 #[test]
-fn a_new_template_replaces_the_old_one_and_undo_brings_it_back_under_a_new_revision() {
+fn undo_reuses_the_old_set_under_a_new_revision() {
     let mut world = World::new(deployment(4, "nginx:1"));
-    world.settle();
+    world.converge();
     set_image(&mut world.deployment, "nginx:2");
-    world.settle();
+    world.converge();
     assert_eq!(world.sizes(), [0, 4]);
     assert_eq!(world.revision(), 2);
 
     set_image(&mut world.deployment, "nginx:1");
-    world.settle();
-    assert_eq!(world.sets.len(), 2, "the first set is used again");
+    world.converge();
+    assert_eq!(world.sets.len(), 2, "the first set is reused");
     assert_eq!(world.sizes(), [0, 4]);
     assert_eq!(world.revision(), 3);
     let back = world
         .sets
         .values()
-        .find(|set| size::wanted(set) == 4)
+        .find(|set| size::replicas(set) == 4)
         .unwrap();
     assert_eq!(
         meta::annotation(&back.metadata, revision::REVISION_HISTORY),
@@ -256,7 +256,7 @@ fn a_new_template_replaces_the_old_one_and_undo_brings_it_back_under_a_new_revis
 
 /// Proves deployment/revisions.
 #[test]
-fn only_as_many_old_sets_are_kept_as_the_history_limit_says() {
+fn old_sets_beyond_the_history_limit_are_deleted() {
     let mut world = World::new(deployment(2, "nginx:1"));
     world
         .deployment
@@ -266,7 +266,7 @@ fn only_as_many_old_sets_are_kept_as_the_history_limit_says() {
         .revision_history_limit = Some(2);
     for version in 1..=5 {
         set_image(&mut world.deployment, &format!("nginx:{version}"));
-        world.settle();
+        world.converge();
     }
     assert_eq!(world.sizes(), [0, 0, 2]);
     assert_eq!(world.deleted.len(), 2);
@@ -279,7 +279,7 @@ fn recreate_waits_for_the_last_old_pod() {
     let mut world = World::new(deployment(3, "nginx:1"));
     world.deployment.spec.as_mut().unwrap().strategy =
         Some(serde_json::from_value(json!({ "type": "Recreate" })).unwrap());
-    world.settle();
+    world.converge();
     let old = world.names()[0].clone();
 
     set_image(&mut world.deployment, "nginx:2");
@@ -287,7 +287,7 @@ fn recreate_waits_for_the_last_old_pod() {
     assert_eq!(
         world.sizes(),
         [0],
-        "the old set shrinks, the new one does not exist yet"
+        "the old set is scaled down before the new one exists"
     );
     world
         .sets
@@ -299,22 +299,22 @@ fn recreate_waits_for_the_last_old_pod() {
         .replicas = 0;
     world.sync();
     assert_eq!(world.sets.len(), 1, "its Pods are still terminating");
-    world.settle();
+    world.converge();
     assert_eq!(world.sizes(), [0, 3]);
 }
 
 /// Proves deployment/rollout.
 #[test]
-fn a_deployment_that_turns_to_recreate_in_mid_rollout_and_is_scaled_ends() {
+fn switch_to_recreate_during_a_rollout_completes() {
     let mut world = World::new(deployment(4, "nginx:1"));
-    world.settle();
+    world.converge();
     set_image(&mut world.deployment, "nginx:2");
     world.sync();
     assert_eq!(world.sizes().len(), 2, "both sets have Pods");
     world.deployment.spec.as_mut().unwrap().strategy =
         Some(serde_json::from_value(json!({ "type": "Recreate" })).unwrap());
     set_replicas(&mut world.deployment, 7);
-    world.settle();
+    world.converge();
     assert_eq!(world.sizes(), [0, 7]);
     assert_eq!(
         world.reason("Progressing").as_deref(),
@@ -324,19 +324,19 @@ fn a_deployment_that_turns_to_recreate_in_mid_rollout_and_is_scaled_ends() {
 
 /// Proves deployment/rollout.
 #[test]
-fn a_paused_deployment_scales_but_does_not_roll() {
+fn paused_deployment_scales_but_does_not_roll_out() {
     let mut world = World::new(deployment(3, "nginx:1"));
-    world.settle();
+    world.converge();
     world.deployment.spec.as_mut().unwrap().paused = Some(true);
     set_image(&mut world.deployment, "nginx:2");
-    world.settle();
+    world.converge();
     assert_eq!(world.sizes(), [3]);
     assert_eq!(
         world.reason("Progressing").as_deref(),
         Some("DeploymentPaused")
     );
     set_replicas(&mut world.deployment, 5);
-    world.settle();
+    world.converge();
     assert_eq!(world.sizes(), [5]);
 
     world.seconds += 100_000;
@@ -345,26 +345,29 @@ fn a_paused_deployment_scales_but_does_not_roll() {
     assert_ne!(
         world.reason("Progressing").as_deref(),
         Some("ProgressDeadlineExceeded"),
-        "the pause does not count"
+        "time spent paused does not count"
     );
-    world.settle();
+    world.converge();
     assert_eq!(world.sizes(), [0, 5]);
 }
 
 /// Proves deployment/conditions.
 #[test]
-fn a_rollout_that_stands_still_is_reported_after_its_deadline() {
+fn stalled_rollout_is_reported_after_its_deadline() {
     let mut world = World::new(deployment(3, "nginx:1"));
-    world.settle();
+    world.converge();
     set_image(&mut world.deployment, "broken");
     for _ in 0..5 {
         world.sync();
         for name in world.names() {
-            world.follow(&name);
+            world.resize_pods(&name);
             world.report(&name);
         }
     }
-    let wait = world.plan().again_in.expect("must look again by itself");
+    let wait = world
+        .plan()
+        .requeue_after
+        .expect("a requeue at the deadline");
     assert!(wait <= Duration::from_secs(601));
     world.seconds += i64::try_from(wait.as_secs()).unwrap() + 1;
     assert!(world.sync());
@@ -372,12 +375,12 @@ fn a_rollout_that_stands_still_is_reported_after_its_deadline() {
         world.reason("Progressing").as_deref(),
         Some("ProgressDeadlineExceeded")
     );
-    assert!(!world.sync(), "and says so once");
-    assert_eq!(world.plan().again_in, None);
+    assert!(!world.sync(), "reported once");
+    assert_eq!(world.plan().requeue_after, None);
     assert_eq!(world.available(), 3, "the old Pods still serve");
 
     set_image(&mut world.deployment, "nginx:3");
-    world.settle();
+    world.converge();
     assert_eq!(
         world.reason("Progressing").as_deref(),
         Some("NewReplicaSetAvailable")
@@ -386,14 +389,14 @@ fn a_rollout_that_stands_still_is_reported_after_its_deadline() {
 
 /// Proves deployment/rollout.
 #[test]
-fn scaling_in_the_middle_of_a_rollout_keeps_the_proportions() {
+fn scaling_during_a_rollout_keeps_the_proportions() {
     let mut world = World::new(deployment(10, "nginx:1"));
-    world.settle();
+    world.converge();
     set_image(&mut world.deployment, "broken");
     for _ in 0..5 {
         world.sync();
         for name in world.names() {
-            world.follow(&name);
+            world.resize_pods(&name);
             world.report(&name);
         }
     }
@@ -408,7 +411,7 @@ fn scaling_in_the_middle_of_a_rollout_keeps_the_proportions() {
 
 /// Proves deployment/replicaset-name.
 #[test]
-fn a_set_of_somebody_else_under_our_name_makes_the_next_attempt_use_another() {
+fn name_collision_with_a_foreign_set_changes_the_hash() {
     let world = World::new(deployment(1, "nginx:1"));
     let Plan { writes, .. } = world.plan();
     let [Write::Create(set)] = writes.as_slice() else {
@@ -417,7 +420,7 @@ fn a_set_of_somebody_else_under_our_name_makes_the_next_attempt_use_another() {
     assert_eq!(
         after_collision(&world.deployment, set),
         None,
-        "created by us a moment ago"
+        "our own set, created a moment ago"
     );
 
     let mut foreign = set.clone();
@@ -432,9 +435,9 @@ fn a_set_of_somebody_else_under_our_name_makes_the_next_attempt_use_another() {
 }
 
 #[test]
-fn a_deployment_on_its_way_out_touches_no_set_but_keeps_its_status() {
+fn deleted_deployment_updates_only_its_status() {
     let mut world = World::new(deployment(3, "nginx:1"));
-    world.settle();
+    world.converge();
     world.deployment.metadata.deletion_timestamp = Some(Time(at(0)));
     set_image(&mut world.deployment, "nginx:2");
     let plan = world.plan();
@@ -443,23 +446,23 @@ fn a_deployment_on_its_way_out_touches_no_set_but_keeps_its_status() {
 }
 
 #[derive(Clone, Debug)]
-enum Move {
+enum Action {
     Sync,
-    Follow(usize),
-    Ripen(usize),
+    ResizePods(usize),
+    MakeAvailable(usize),
     Report(usize),
     Image(u8),
     Replicas(i32),
 }
 
-fn any_move() -> impl Strategy<Value = Move> {
+fn any_action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        4 => Just(Move::Sync),
-        4 => (0..4usize).prop_map(Move::Follow),
-        6 => (0..4usize).prop_map(Move::Ripen),
-        4 => (0..4usize).prop_map(Move::Report),
-        1 => (0..3u8).prop_map(Move::Image),
-        1 => (0..8i32).prop_map(Move::Replicas),
+        4 => Just(Action::Sync),
+        4 => (0..4usize).prop_map(Action::ResizePods),
+        6 => (0..4usize).prop_map(Action::MakeAvailable),
+        4 => (0..4usize).prop_map(Action::Report),
+        1 => (0..3u8).prop_map(Action::Image),
+        1 => (0..8i32).prop_map(Action::Replicas),
     ]
 }
 
@@ -468,11 +471,11 @@ proptest! {
 
     // Proves deployment/rolling-bounds, deployment/rollout.
     #[test]
-    fn whatever_lags_behind_a_rollout_keeps_its_limits_and_ends(
+    fn rollout_respects_its_bounds_under_any_delay(
         replicas in 1..8i32,
         surge in 0..3i32,
         unavailable in 0..3i32,
-        moves in proptest::collection::vec(any_move(), 0..80),
+        actions in proptest::collection::vec(any_action(), 0..80),
     ) {
         prop_assume!(surge + unavailable > 0);
         let mut start = deployment(replicas, "nginx:0");
@@ -481,20 +484,20 @@ proptest! {
             "rollingUpdate": { "maxSurge": surge, "maxUnavailable": unavailable },
         })).unwrap());
         let mut world = World::new(start);
-        world.settle();
+        world.converge();
         let mut scaled = false;
-        for step in moves {
+        for action in actions {
             let name = |world: &World, index: usize| {
                 let names = world.names();
                 names[index % names.len()].clone()
             };
-            match step {
-                Move::Sync => { world.sync(); }
-                Move::Follow(index) => { let name = name(&world, index); world.follow(&name); }
-                Move::Ripen(index) => { let name = name(&world, index); world.ripen(&name); }
-                Move::Report(index) => { let name = name(&world, index); world.report(&name); }
-                Move::Image(version) => set_image(&mut world.deployment, &format!("nginx:{version}")),
-                Move::Replicas(n) => { set_replicas(&mut world.deployment, n); scaled = true; }
+            match action {
+                Action::Sync => { world.sync(); }
+                Action::ResizePods(index) => { let name = name(&world, index); world.resize_pods(&name); }
+                Action::MakeAvailable(index) => { let name = name(&world, index); world.make_available(&name); }
+                Action::Report(index) => { let name = name(&world, index); world.report(&name); }
+                Action::Image(version) => set_image(&mut world.deployment, &format!("nginx:{version}")),
+                Action::Replicas(n) => { set_replicas(&mut world.deployment, n); scaled = true; }
             }
             world.seconds += 1;
             if !scaled {
@@ -502,13 +505,13 @@ proptest! {
                 prop_assert!(world.total() <= replicas + surge, "surge");
             }
         }
-        world.settle();
+        world.converge();
         let desired = size::desired(&world.deployment);
         prop_assert_eq!(world.total(), desired);
         prop_assert_eq!(world.available(), desired);
-        let active: Vec<_> = world.sets.values().filter(|set| size::wanted(set) > 0).collect();
+        let active: Vec<_> = world.sets.values().filter(|set| size::replicas(set) > 0).collect();
         prop_assert!(active.iter().all(|set| has_template(set, &world.deployment)));
         prop_assert!(active.len() <= 1);
-        prop_assert!(!world.sync(), "at rest nothing is written");
+        prop_assert!(!world.sync(), "idle, so nothing is written");
     }
 }

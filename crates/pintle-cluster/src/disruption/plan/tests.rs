@@ -1,10 +1,6 @@
-use std::{sync::Arc, time::Duration};
-
-use jiff::Timestamp;
-use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
 use serde_json::{Value, json};
 
-use super::plan::{Failure, Scale, Scales, failed, needs_scale, plan, selector};
+use super::*;
 
 fn now() -> Timestamp {
     "2026-01-01T00:10:00Z".parse().unwrap()
@@ -19,17 +15,17 @@ fn budget(spec: &Value, status: &Value) -> PodDisruptionBudget {
     .unwrap()
 }
 
-/// `ready` Pods of the set with the UID `set`, and one that is not ready.
+/// Returns `ready` ready Pods and one that is not, all controlled by the ReplicaSet with UID `set`.
 fn pods(ready: usize, set: &str) -> Vec<Arc<Pod>> {
     let pod = |number: usize| {
-        let holds = if number < ready { "True" } else { "False" };
+        let status = if number < ready { "True" } else { "False" };
         let owner = json!({
             "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": set,
             "controller": true,
         });
         let pod = json!({
             "metadata": { "name": format!("{set}-{number}"), "ownerReferences": [owner] },
-            "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": holds }] },
+            "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": status }] },
         });
         Arc::new(serde_json::from_value(pod).unwrap())
     };
@@ -41,7 +37,7 @@ fn scales(replicas: i32) -> Scales {
     Scales::from([("set".to_owned(), Scale { uid, replicas })])
 }
 
-/// (allowed, healthy, desired, expected)
+/// Returns (allowed, healthy, desired, expected).
 fn numbers(spec: &Value, ready: usize, replicas: i32) -> (i32, i32, i32, i32) {
     let plan = plan(
         &budget(spec, &json!({})),
@@ -63,7 +59,7 @@ fn numbers(spec: &Value, ready: usize, replicas: i32) -> (i32, i32, i32, i32) {
 fn counts_and_percentages_follow_kube_controller_manager() {
     assert_eq!(numbers(&json!({ "minAvailable": 2 }), 3, 9), (1, 3, 2, 4));
     assert_eq!(numbers(&json!({ "minAvailable": 5 }), 3, 9), (0, 3, 5, 4));
-    // Percentages are of what the controllers want, and round up.
+    // Percentages refer to the scale of the controllers and round up.
     assert_eq!(
         numbers(&json!({ "minAvailable": "50%" }), 3, 5),
         (0, 3, 3, 5)
@@ -103,7 +99,7 @@ fn budget_without_pods_allows_nothing() {
 
 /// Proves disruption/status.
 #[test]
-fn same_numbers_are_not_written_again() {
+fn unchanged_status_is_not_written() {
     let spec = json!({ "minAvailable": 1 });
     let first = plan(
         &budget(&spec, &json!({})),
@@ -141,8 +137,8 @@ fn evicted_pod_counts_as_gone_for_two_minutes() {
     let status = recent.status.unwrap();
     assert_eq!(status.current_healthy, Some(2));
     let names: Vec<String> = status.disrupted_pods.unwrap().into_keys().collect();
-    assert_eq!(names, ["set-0"], "what is gone needs no waiting for");
-    assert_eq!(recent.again, Some(Duration::from_secs(60)));
+    assert_eq!(names, ["set-0"], "a deleted Pod needs no entry");
+    assert_eq!(recent.requeue_after, Some(Duration::from_secs(60)));
     assert!(recent.not_deleted.is_empty());
 
     let old = evicted("2026-01-01T00:08:00Z");
@@ -152,14 +148,14 @@ fn evicted_pod_counts_as_gone_for_two_minutes() {
         (Some(3), None)
     );
     assert_eq!(
-        (old.again, old.not_deleted),
+        (old.requeue_after, old.not_deleted),
         (None, vec!["set-0".to_owned()])
     );
 }
 
 /// Proves disruption/status.
 #[test]
-fn budget_that_cannot_be_counted_allows_nothing_and_says_why() {
+fn uncountable_budget_allows_nothing_and_says_why() {
     let status = json!({ "disruptionsAllowed": 2, "currentHealthy": 3, "observedGeneration": 2 });
     let budget = budget(&json!({ "maxUnavailable": 1 }), &status);
     assert!(needs_scale(&budget));
@@ -184,11 +180,11 @@ fn budget_that_cannot_be_counted_allows_nothing_and_says_why() {
 
 #[test]
 fn empty_selector_selects_all_and_a_missing_one_nothing() {
-    let of = |selector: Value| {
-        let budget = json!({ "spec": { "selector": selector } });
-        super::plan::selector(&serde_json::from_value(budget).unwrap())
+    let selector_of = |labels: Value| {
+        let budget = json!({ "spec": { "selector": labels } });
+        selector(&serde_json::from_value(budget).unwrap())
     };
-    assert!(of(json!({})).is_everything());
-    assert!(of(Value::Null).is_nothing());
+    assert!(selector_of(json!({})).is_everything());
+    assert!(selector_of(Value::Null).is_nothing());
     assert!(!selector(&budget(&json!({}), &json!({}))).is_everything());
 }

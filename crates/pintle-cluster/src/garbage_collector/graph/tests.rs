@@ -1,11 +1,11 @@
-//! The collector played against a small server that holds objects and obeys steps.
+//! Plays the graph against a small server that stores objects and applies steps.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 
 use super::*;
 
-/// A server in a map, and the collector that watches it.
+/// A server and the collector that watches it.
 #[derive(Default)]
 struct World {
     objects: BTreeMap<String, (Identity, ObjectMeta)>,
@@ -13,7 +13,7 @@ struct World {
     queue: BTreeSet<String>,
     version: u64,
     warnings: Vec<String>,
-    questions: usize,
+    lookups: usize,
 }
 
 fn reference(owner: &str, block: bool) -> OwnerReference {
@@ -28,8 +28,14 @@ fn reference(owner: &str, block: bool) -> OwnerReference {
 }
 
 impl World {
-    /// Creates an object whose name is its UID; `seen`: the informer tells of it at once.
-    fn create_in(&mut self, namespace: &str, name: &str, owners: Vec<OwnerReference>, seen: bool) {
+    /// Creates an object whose name is its UID, and delivers it to the collector if `deliver`.
+    fn create_in(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        owners: Vec<OwnerReference>,
+        deliver: bool,
+    ) {
         self.version += 1;
         let meta = ObjectMeta {
             name: Some(name.into()),
@@ -41,8 +47,8 @@ impl World {
         };
         let identity = Identity::of("v1", "ConfigMap", &meta);
         self.objects.insert(name.into(), (identity, meta));
-        if seen {
-            self.tell(name);
+        if deliver {
+            self.deliver(name);
         }
     }
 
@@ -51,7 +57,8 @@ impl World {
         self.create_in("default", name, owners, true);
     }
 
-    fn tell(&mut self, uid: &str) {
+    /// Delivers the current state of an object, or its deletion, to the collector.
+    fn deliver(&mut self, uid: &str) {
         let work = match self.objects.get(uid) {
             Some((identity, meta)) => self.graph.observe(identity.clone(), meta),
             None => self.graph.forget(uid),
@@ -59,7 +66,7 @@ impl World {
         self.queue.extend(work);
     }
 
-    /// What the server does on DELETE.
+    /// Handles a DELETE request.
     fn delete(&mut self, uid: &str, propagation: Propagation) {
         let Some((_, meta)) = self.objects.get_mut(uid) else {
             return;
@@ -76,6 +83,7 @@ impl World {
         self.finish(uid);
     }
 
+    /// Bumps the resourceVersion, and removes a deleted object without finalizers.
     fn finish(&mut self, uid: &str) {
         self.version += 1;
         if let Some((_, meta)) = self.objects.get_mut(uid) {
@@ -85,50 +93,52 @@ impl World {
                 self.objects.remove(uid);
             }
         }
-        self.tell(uid);
+        self.deliver(uid);
     }
 
-    fn answer(&mut self, from: &Identity, owner: &OwnerReference) -> Answer {
-        self.questions += 1;
+    fn lookup(&mut self, dependent: &Identity, owner: &OwnerReference) -> OwnerState {
+        self.lookups += 1;
         match self.objects.get(&owner.uid) {
-            Some((identity, meta)) if identity.is_named_by(owner, from) => Answer::Present {
-                awaits_dependents: meta.deletion_timestamp.is_some()
-                    && meta
-                        .finalizers
-                        .iter()
-                        .flatten()
-                        .any(|have| have == FOREGROUND),
-            },
-            _ => Answer::Absent,
+            Some((identity, meta)) if identity.is_named_by(owner, dependent) => {
+                OwnerState::Present {
+                    awaits_dependents: meta.deletion_timestamp.is_some()
+                        && meta
+                            .finalizers
+                            .iter()
+                            .flatten()
+                            .any(|have| have == FOREGROUND),
+                }
+            }
+            _ => OwnerState::Absent,
         }
     }
 
-    fn look(&mut self, uid: &str) {
-        let mut answers = Answers::new();
-        let look = match self.graph.look(uid, &answers) {
-            Look::Ask { from, owners } => {
+    fn attempt(&mut self, uid: &str) {
+        let mut states = OwnerStates::new();
+        let decision = match self.graph.decide(uid, &states) {
+            Decision::Lookup { dependent, owners } => {
                 for owner in owners {
-                    let answer = self.answer(&from, &owner);
-                    self.graph.remember(&from, &owner, answer);
-                    answers.insert(owner.uid, answer);
+                    let state = self.lookup(&dependent, &owner);
+                    self.graph.remember(&dependent, &owner, state);
+                    states.insert(owner.uid, state);
                 }
-                self.graph.look(uid, &answers)
+                self.graph.decide(uid, &states)
             }
-            look => look,
+            decision => decision,
         };
-        let Look::Take { steps, again } = look else {
+        let Decision::Apply { steps, retry } = decision else {
             return;
         };
         for step in steps {
-            self.take(step);
+            self.apply(step);
         }
-        if again {
+        if retry {
             self.queue.insert(uid.into());
         }
     }
 
-    /// A step succeeds only against the version it was decided on.
-    fn take(&mut self, step: Step) {
+    /// Applies a step if the resourceVersion still matches.
+    fn apply(&mut self, step: Step) {
         let (object, version) = match &step {
             Step::Delete {
                 object,
@@ -173,14 +183,14 @@ impl World {
         }
     }
 
-    fn settle(&mut self) {
+    fn converge(&mut self) {
         for _ in 0..10_000 {
             let Some(uid) = self.queue.pop_first() else {
                 return;
             };
-            self.look(&uid);
+            self.attempt(&uid);
         }
-        panic!("does not settle: {:?}", self.queue);
+        panic!("does not converge: {:?}", self.queue);
     }
 
     fn names(&self) -> Vec<&str> {
@@ -195,93 +205,97 @@ impl World {
 
 /// Proves gc/collects.
 #[test]
-fn dependents_of_a_deleted_owner_go_with_it_down_to_the_last_level() {
+fn dependents_are_deleted_with_their_owner_recursively() {
     let mut world = World::default();
     world.create("deployment", &[]);
     world.create("set", &["deployment"]);
     world.create("pod-1", &["set"]);
     world.create("pod-2", &["set"]);
     world.create("bystander", &[]);
-    world.settle();
-    assert_eq!(world.objects.len(), 5, "nothing goes while the owners live");
+    world.converge();
+    assert_eq!(
+        world.objects.len(),
+        5,
+        "nothing is deleted while the owners exist"
+    );
 
     world.delete("deployment", Propagation::Background);
-    world.settle();
+    world.converge();
     assert_eq!(world.names(), ["bystander"]);
-    assert_eq!(world.questions, 0, "what was observed is not asked for");
+    assert_eq!(world.lookups, 0, "observed owners need no lookup");
 }
 
 /// Proves gc/collects.
 #[test]
-fn one_solid_owner_keeps_a_dependent_and_the_dangling_reference_goes() {
+fn dangling_reference_is_removed_if_another_owner_exists() {
     let mut world = World::default();
     world.create("a", &[]);
     world.create("b", &[]);
     world.create("child", &["a", "b"]);
     world.delete("a", Propagation::Background);
-    world.settle();
+    world.converge();
     assert_eq!(world.names(), ["b", "child"]);
     assert_eq!(world.owners_of("child"), ["b"]);
 }
 
 /// Proves gc/owners, gc/collects.
 #[test]
-fn a_reference_to_nothing_is_checked_with_the_server_and_then_collected() {
+fn dependent_of_a_missing_owner_is_collected_after_a_lookup() {
     let mut world = World::default();
     world.create("child-1", &["never-was"]);
     world.create("child-2", &["never-was"]);
-    world.settle();
+    world.converge();
     assert!(world.names().is_empty());
-    assert_eq!(world.questions, 1, "the answer is remembered");
+    assert_eq!(world.lookups, 1, "the result is remembered");
 }
 
 /// Proves gc/owners.
 #[test]
-fn an_owner_of_the_same_name_and_another_uid_is_not_the_owner() {
+fn owner_with_another_uid_does_not_count() {
     let mut world = World::default();
     world.create("reborn", &[]);
     let mut owner = reference("reborn", true);
     owner.uid = "previous-life".into();
     world.create_in("default", "child", vec![owner], true);
-    world.settle();
+    world.converge();
     assert_eq!(world.names(), ["reborn"]);
 }
 
 /// Proves gc/collects.
 #[test]
-fn a_dependent_that_is_heard_of_before_its_owner_is_kept() {
+fn dependent_observed_before_its_owner_is_retained() {
     let mut world = World::default();
     world.create_in("default", "owner", vec![], false);
     world.create("child", &["owner"]);
     let child = world.queue.pop_first().unwrap();
-    world.look(&child);
+    world.attempt(&child);
     assert_eq!(world.names(), ["child", "owner"]);
     assert!(
         !world.queue.is_empty(),
-        "looked at again until the owner is observed"
+        "retried until the owner is observed"
     );
 
-    world.tell("owner");
-    world.settle();
+    world.deliver("owner");
+    world.converge();
     assert_eq!(world.names(), ["child", "owner"]);
 }
 
 /// Proves gc/foreground.
 #[test]
-fn a_foreground_owner_goes_after_its_blocking_dependents() {
+fn foreground_owner_is_deleted_after_blocking_dependents() {
     let mut world = World::default();
     world.create("owner", &[]);
     world.create("child", &["owner"]);
     world.create("grandchild", &["child"]);
     world.objects.get_mut("grandchild").unwrap().1.finalizers = Some(vec!["hold".into()]);
-    world.tell("grandchild");
+    world.deliver("grandchild");
 
     world.delete("owner", Propagation::Foreground);
-    world.settle();
+    world.converge();
     assert_eq!(
         world.names(),
         ["child", "grandchild", "owner"],
-        "held at the far end"
+        "held by the finalizer of the grandchild"
     );
     assert!(
         world.objects["child"]
@@ -294,20 +308,20 @@ fn a_foreground_owner_goes_after_its_blocking_dependents() {
 
     world.objects.get_mut("grandchild").unwrap().1.finalizers = None;
     world.finish("grandchild");
-    world.settle();
+    world.converge();
     assert!(world.names().is_empty());
 }
 
 /// Proves gc/foreground.
 #[test]
-fn a_foreground_owner_does_not_wait_for_dependents_that_do_not_block() {
+fn foreground_owner_does_not_wait_for_other_dependents() {
     let mut world = World::default();
     world.create("owner", &[]);
     world.create_in("default", "child", vec![reference("owner", false)], true);
     world.objects.get_mut("child").unwrap().1.finalizers = Some(vec!["hold".into()]);
-    world.tell("child");
+    world.deliver("child");
     world.delete("owner", Propagation::Foreground);
-    world.settle();
+    world.converge();
     assert_eq!(
         world.names(),
         ["child"],
@@ -318,33 +332,33 @@ fn a_foreground_owner_does_not_wait_for_dependents_that_do_not_block() {
 
 /// Proves gc/foreground.
 #[test]
-fn a_dependent_with_another_solid_owner_merely_loses_the_foreground_one() {
+fn shared_dependent_only_loses_its_foreground_owner() {
     let mut world = World::default();
     world.create("going", &[]);
     world.create("staying", &[]);
     world.create("child", &["going", "staying"]);
     world.delete("going", Propagation::Foreground);
-    world.settle();
+    world.converge();
     assert_eq!(world.names(), ["child", "staying"]);
     assert_eq!(world.owners_of("child"), ["staying"]);
 }
 
 /// Proves gc/orphan.
 #[test]
-fn an_orphaning_owner_leaves_its_dependents_behind() {
+fn orphan_deletion_retains_dependents() {
     let mut world = World::default();
     world.create("owner", &[]);
     world.create("a", &["owner"]);
     world.create("b", &["owner"]);
     world.delete("owner", Propagation::Orphan);
-    world.settle();
+    world.converge();
     assert_eq!(world.names(), ["a", "b"]);
     assert!(world.owners_of("a").is_empty() && world.owners_of("b").is_empty());
 }
 
 /// Proves gc/owners, gc/orphan.
 #[test]
-fn an_owner_named_in_another_version_of_its_group_is_the_owner() {
+fn reference_in_another_version_of_the_group_counts() {
     let in_another_version = || OwnerReference {
         api_version: "example.com/v1beta1".into(),
         ..reference("owner", true)
@@ -365,12 +379,12 @@ fn an_owner_named_in_another_version_of_its_group_is_the_owner() {
         world
             .objects
             .insert("owner".into(), (identity, owner.clone()));
-        world.tell("owner");
+        world.deliver("owner");
         world.create_in("default", "child", vec![in_another_version()], true);
-        world.settle();
-        assert_eq!(world.questions, 0, "it was observed");
+        world.converge();
+        assert_eq!(world.lookups, 0, "it was observed");
         world.delete("owner", propagation);
-        world.settle();
+        world.converge();
         assert_eq!(world.names(), left, "{propagation:?}");
         if propagation == Propagation::Orphan {
             assert!(world.owners_of("child").is_empty());
@@ -380,7 +394,7 @@ fn an_owner_named_in_another_version_of_its_group_is_the_owner() {
 
 /// Proves gc/collects.
 #[test]
-fn objects_of_a_kind_that_is_no_more_are_forgotten_and_their_dependents_go() {
+fn removed_kind_takes_dependents_of_its_objects_along() {
     let mut world = World::default();
     let foo = ObjectMeta {
         name: Some("foo".into()),
@@ -398,76 +412,76 @@ fn objects_of_a_kind_that_is_no_more_are_forgotten_and_their_dependents_go() {
     };
     world.create_in("default", "child", vec![owner], true);
     world.create("bystander", &[]);
-    world.settle();
+    world.converge();
     assert_eq!(world.names(), ["bystander", "child"]);
     assert_eq!(world.graph.len(), 3);
 
     let work = world.graph.forget_kind("example.com", "Foo");
     world.queue.extend(work);
-    world.settle();
+    world.converge();
     assert_eq!(world.names(), ["bystander"]);
     assert_eq!(world.graph.len(), 1);
     assert!(world.graph.dependents.is_empty());
-    assert_eq!(world.questions, 0, "there is nobody left to ask");
+    assert_eq!(world.lookups, 0, "no lookup for a removed kind");
 }
 
 /// Proves gc/cross-namespace.
 #[test]
-fn an_owner_in_another_namespace_does_not_count_and_people_are_told() {
+fn owner_in_another_namespace_is_ignored_with_a_warning() {
     let mut world = World::default();
     world.create_in("other", "owner", vec![], true);
     world.create("child", &["owner"]);
-    world.settle();
+    world.converge();
     assert_eq!(world.names(), ["owner"]);
     assert_eq!(world.warnings, ["child → owner"]);
 }
 
 /// Proves gc/cross-namespace.
 #[test]
-fn a_cluster_scoped_dependent_of_a_namespaced_owner_is_never_collected() {
+fn cluster_scoped_dependent_of_namespaced_owner_is_retained() {
     let mut world = World::default();
     world.create("owner", &[]);
     world.create_in("", "child", vec![reference("owner", true)], true);
-    world.settle();
+    world.converge();
     assert_eq!(world.names(), ["child", "owner"]);
 }
 
 /// Proves gc/cycles.
 #[test]
-fn a_circle_of_foreground_owners_is_broken() {
+fn cycle_of_foreground_owners_is_broken() {
     let mut world = World::default();
     world.create("a", &["c"]);
     world.create("b", &["a"]);
     world.create("c", &["b"]);
     world.queue.clear();
     world.delete("a", Propagation::Foreground);
-    world.settle();
+    world.converge();
     assert!(world.names().is_empty(), "{:?}", world.objects);
 }
 
 #[test]
-fn an_owner_of_a_kind_nobody_knows_keeps_its_dependents() {
+fn dependent_of_an_unknown_kind_is_retained() {
     let mut world = World::default();
     world.create("child", &["strange"]);
-    let answers = [("strange".to_owned(), Answer::UnknownKind)].into();
+    let states = [("strange".to_owned(), OwnerState::UnknownKind)].into();
     assert_eq!(
-        world.graph.look("child", &answers),
-        Look::Take {
+        world.graph.decide("child", &states),
+        Decision::Apply {
             steps: vec![],
-            again: true
+            retry: true
         },
-        "it may become known"
+        "the kind may be installed later"
     );
 }
 
 #[test]
-fn what_is_remembered_of_absent_owners_is_bounded() {
+fn memory_of_absent_owners_is_bounded() {
     let mut world = World::default();
-    for i in 0..ABSENT_REMEMBERED + 100 {
-        world.create(&format!("child-{i}"), &[&format!("nobody-{i}")]);
+    for i in 0..MAX_ABSENT + 100 {
+        world.create(&format!("child-{i}"), &[&format!("absent-{i}")]);
     }
-    world.settle();
-    assert_eq!(world.graph.absent.len(), ABSENT_REMEMBERED);
+    world.converge();
+    assert_eq!(world.graph.absent.len(), MAX_ABSENT);
     assert_eq!(world.graph.len(), 0);
     assert!(world.graph.dependents.is_empty());
 }
@@ -477,8 +491,8 @@ proptest! {
 
     // Proves gc/collects, gc/foreground, gc/orphan.
     #[test]
-    fn after_any_deletions_exactly_what_has_a_living_owner_or_none_is_left(
-        // Object i may only be owned by objects before it: a forest with shared children.
+    fn no_dangling_references_after_any_deletions(
+        // Object i may only be owned by objects before it, so there are no cycles.
         owners in proptest::collection::vec(proptest::collection::vec((0..8usize, any::<bool>()), 0..3), 1..9),
         deletions in proptest::collection::vec((0..9usize, 0..3u8), 0..4),
         order in any::<u64>(),
@@ -489,21 +503,21 @@ proptest! {
                 .map(|(owner, block)| reference(&format!("o{owner}"), *block)).collect();
             world.create_in("default", &format!("o{i}"), refs, false);
         }
-        // The informers tell in some order of their own.
+        // Informers of different kinds deliver in any order.
         let mut names: Vec<String> = world.objects.keys().cloned().collect();
         let shift = usize::try_from(order % 7).unwrap() % names.len();
         names.rotate_left(shift);
         for name in names {
-            world.tell(&name);
+            world.deliver(&name);
         }
-        world.settle();
+        world.converge();
         prop_assert_eq!(world.objects.len(), owners.len());
 
         for (index, policy) in deletions {
             let name = format!("o{index}");
             let propagation = [Propagation::Background, Propagation::Foreground, Propagation::Orphan][usize::from(policy)];
             world.delete(&name, propagation);
-            world.settle();
+            world.converge();
             for (name, (_, meta)) in &world.objects {
                 prop_assert!(meta.deletion_timestamp.is_none(), "{name} is stuck");
                 for owner in meta.owner_references.iter().flatten() {

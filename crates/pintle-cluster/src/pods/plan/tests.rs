@@ -53,7 +53,7 @@ fn chosen(pod: &Pod, nodes: &[(&Node, usize)]) -> Option<String> {
     choose_node(pod, &candidates).and_then(|node| node.metadata.name.clone())
 }
 
-fn act(pod: &mut Pod, pace: Pace, now: i64) -> Step {
+fn advance(pod: &mut Pod, pace: Pace, now: i64) -> Step {
     let step = step(pod, HOST, || ADDRESS, pace, at(now));
     if let Step::Report { status, .. } = &step {
         pod.status = Some((**status).clone());
@@ -63,7 +63,7 @@ fn act(pod: &mut Pod, pace: Pace, now: i64) -> Step {
 
 /// Proves pods/scheduling.
 #[test]
-fn a_pod_goes_to_the_least_loaded_node_that_fits() {
+fn pod_is_placed_on_the_least_loaded_fitting_node() {
     let (a, b, c) = (
         node("a", &json!({})),
         node("b", &json!({})),
@@ -81,10 +81,10 @@ fn a_pod_goes_to_the_least_loaded_node_that_fits() {
         Some("a")
     );
 
-    let mut picky = pod();
-    picky.spec.as_mut().unwrap().node_selector = Some([("disk".into(), "c".into())].into());
+    let mut selective = pod();
+    selective.spec.as_mut().unwrap().node_selector = Some([("disk".into(), "c".into())].into());
     assert_eq!(
-        chosen(&picky, &[(&a, 0), (&b, 0), (&c, 2)]).as_deref(),
+        chosen(&selective, &[(&a, 0), (&b, 0), (&c, 2)]).as_deref(),
         Some("c")
     );
 
@@ -105,7 +105,7 @@ fn a_pod_goes_to_the_least_loaded_node_that_fits() {
 
 /// Proves pods/scheduling.
 #[test]
-fn a_pod_no_node_fits_says_so_once() {
+fn unschedulable_condition_is_written_once() {
     let mut pod = pod();
     pod.status = unschedulable(&pod, 2, at(0));
     let condition = state::condition(&pod, "PodScheduled").unwrap();
@@ -118,19 +118,22 @@ fn a_pod_no_node_fits_says_so_once() {
 
 /// Proves pods/lifecycle.
 #[test]
-fn a_bound_pod_starts_then_runs_and_is_ready_after_the_set_delay() {
+fn bound_pod_becomes_ready_after_the_delay() {
     let mut pod = pod();
-    let Step::Report { again_in, .. } = act(&mut pod, pace(5, 0), 0) else {
+    let Step::Report { requeue_after, .. } = advance(&mut pod, pace(5, 0), 0) else {
         panic!()
     };
-    assert_eq!(again_in, Some(seconds(5)));
+    assert_eq!(requeue_after, Some(seconds(5)));
     assert_eq!(state::phase(&pod), "Pending");
     assert!(!state::is_ready(&pod));
-    assert_eq!(act(&mut pod, pace(5, 0), 3), Step::Wait(seconds(2)));
+    assert_eq!(advance(&mut pod, pace(5, 0), 3), Step::Wait(seconds(2)));
 
     assert!(matches!(
-        act(&mut pod, pace(5, 0), 5),
-        Step::Report { again_in: None, .. }
+        advance(&mut pod, pace(5, 0), 5),
+        Step::Report {
+            requeue_after: None,
+            ..
+        }
     ));
     assert_eq!(state::phase(&pod), "Running");
     assert_eq!(state::ready_since(&pod), Some(at(5)));
@@ -141,7 +144,7 @@ fn a_bound_pod_starts_then_runs_and_is_ready_after_the_set_delay() {
     assert_eq!(
         status.qos_class.as_deref(),
         Some("BestEffort"),
-        "what others wrote stays"
+        "foreign fields are retained"
     );
     assert!(
         status
@@ -156,59 +159,69 @@ fn a_bound_pod_starts_then_runs_and_is_ready_after_the_set_delay() {
             .last_transition_time,
         Some(Time(at(0)))
     );
-    assert_eq!(act(&mut pod, pace(5, 0), 1000), Step::Leave);
+    assert_eq!(advance(&mut pod, pace(5, 0), 1000), Step::None);
 }
 
 /// Proves pods/lifecycle.
 #[test]
-fn without_a_delay_one_report_is_enough() {
+fn pod_without_delay_is_ready_at_once() {
     let mut pod = pod();
     assert!(matches!(
-        act(&mut pod, pace(0, 0), 0),
-        Step::Report { again_in: None, .. }
+        advance(&mut pod, pace(0, 0), 0),
+        Step::Report {
+            requeue_after: None,
+            ..
+        }
     ));
     assert!(state::is_ready(&pod));
 }
 
 /// Proves pods/lifecycle.
 #[test]
-fn a_pod_asked_to_stop_does_so_at_its_pace_but_within_its_grace_period() {
+fn pod_stops_after_its_delay_within_its_grace_period() {
     let mut pod = pod();
-    act(&mut pod, pace(0, 0), 0);
+    advance(&mut pod, pace(0, 0), 0);
     pod.metadata.deletion_timestamp = Some(Time(at(130)));
     pod.metadata.deletion_grace_period_seconds = Some(30);
-    assert_eq!(act(&mut pod, pace(0, 0), 100), Step::Remove);
-    assert_eq!(act(&mut pod, pace(0, 7), 100), Step::Wait(seconds(7)));
-    assert_eq!(act(&mut pod, pace(0, 7), 107), Step::Remove);
-    assert_eq!(act(&mut pod, pace(0, 900), 100), Step::Wait(seconds(30)));
+    assert_eq!(advance(&mut pod, pace(0, 0), 100), Step::Remove);
+    assert_eq!(advance(&mut pod, pace(0, 7), 100), Step::Wait(seconds(7)));
+    assert_eq!(advance(&mut pod, pace(0, 7), 107), Step::Remove);
+    assert_eq!(
+        advance(&mut pod, pace(0, 900), 100),
+        Step::Wait(seconds(30))
+    );
     pod.metadata.deletion_grace_period_seconds = Some(0);
     pod.metadata.deletion_timestamp = Some(Time(at(100)));
-    assert_eq!(act(&mut pod, pace(0, 900), 100), Step::Remove, "no grace");
+    assert_eq!(
+        advance(&mut pod, pace(0, 900), 100),
+        Step::Remove,
+        "no grace"
+    );
 }
 
 #[test]
-fn a_finished_pod_is_left_alone() {
+fn finished_pod_is_left_alone() {
     let mut pod = pod();
     pod.status.as_mut().unwrap().phase = Some("Succeeded".into());
-    assert_eq!(act(&mut pod, pace(0, 0), 0), Step::Leave);
+    assert_eq!(advance(&mut pod, pace(0, 0), 0), Step::None);
 }
 
 /// Proves pods/lifecycle.
 #[test]
-fn every_pod_has_an_address_of_its_own() {
+fn pods_have_unique_addresses() {
     let mut addresses = Addresses::default();
-    addresses.note("old", "10.244.0.2");
-    let a = addresses.of("a");
-    let b = addresses.of("b");
+    addresses.insert("old", "10.244.0.2");
+    let a = addresses.get_or_allocate("a");
+    let b = addresses.get_or_allocate("b");
     assert_ne!(a, b);
     assert_ne!(a.to_string(), "10.244.0.2");
-    assert_eq!(addresses.of("a"), a);
+    assert_eq!(addresses.get_or_allocate("a"), a);
     addresses.free("a");
-    assert_ne!(addresses.of("c"), b);
+    assert_ne!(addresses.get_or_allocate("c"), b);
 
     let mut seen = BTreeSet::new();
     let mut addresses = Addresses::default();
     for i in 0..2000 {
-        assert!(seen.insert(addresses.of(&i.to_string())));
+        assert!(seen.insert(addresses.get_or_allocate(&i.to_string())));
     }
 }

@@ -34,7 +34,7 @@ fn set(replicas: i32) -> ReplicaSet {
     }
 }
 
-/// A Pod that has run and been ready on a node of its own since second zero.
+/// Returns a Pod that has been ready since second zero, on a node of its own.
 fn pod(uid: &str) -> Pod {
     Pod {
         metadata: ObjectMeta {
@@ -75,12 +75,12 @@ fn on(node: &str) -> impl FnOnce(&mut Pod) {
     move |pod| pod.spec.as_mut().unwrap().node_name = Some(node)
 }
 
-/// Who goes when one of two must go.
-fn first_to_go(a: Arc<Pod>, b: Arc<Pod>, related: &[Arc<Pod>]) -> String {
+/// Returns the UID of the Pod that is deleted when one of two must be.
+fn deleted_first(a: Arc<Pod>, b: Arc<Pod>, related: &[Arc<Pod>]) -> String {
     for order in [[a.clone(), b.clone()], [b, a]] {
         let related = [related, &order].concat();
         let Plan::Delete(pods) = plan(&set(1), &order, &related, at(100_000)) else {
-            panic!("one of two should go");
+            panic!("one of two must be deleted");
         };
         assert_eq!(pods.len(), 1);
         if pods[0].metadata.uid.as_deref() != Some("victim") {
@@ -92,9 +92,9 @@ fn first_to_go(a: Arc<Pod>, b: Arc<Pod>, related: &[Arc<Pod>]) -> String {
 
 /// Proves replicaset/scale.
 #[test]
-fn the_difference_to_the_wanted_number_is_created_or_deleted() {
+fn difference_to_the_desired_count_is_created_or_deleted() {
     let pods: Vec<_> = ["a", "b"].map(|uid| Arc::new(pod(uid))).into();
-    assert_eq!(plan(&set(2), &pods, &pods, at(1)), Plan::Keep);
+    assert_eq!(plan(&set(2), &pods, &pods, at(1)), Plan::None);
     assert_eq!(plan(&set(5), &pods, &pods, at(1)), Plan::Create(3));
     assert_eq!(
         plan(&set(0), &pods, &pods, at(1)),
@@ -105,7 +105,7 @@ fn the_difference_to_the_wanted_number_is_created_or_deleted() {
 
 /// Proves replicaset/scale.
 #[test]
-fn creates_start_slowly() {
+fn creations_start_slowly() {
     assert_eq!(slow_start(0).collect::<Vec<_>>(), Vec::<usize>::new());
     assert_eq!(slow_start(1).collect::<Vec<_>>(), [1]);
     assert_eq!(slow_start(10).collect::<Vec<_>>(), [1, 2, 4, 3]);
@@ -113,7 +113,7 @@ fn creates_start_slowly() {
 
 /// Proves replicaset/scale.
 #[test]
-fn the_least_missed_pod_goes_first() {
+fn least_valuable_pod_is_deleted_first() {
     let victim = || pod("victim");
     let other = || Arc::new(pod("other"));
 
@@ -122,7 +122,7 @@ fn the_least_missed_pod_goes_first() {
         pod.status.as_mut().unwrap().phase = Some("Pending".into());
     });
     assert_eq!(
-        first_to_go(unbound, bound_but_pending, &[]),
+        deleted_first(unbound, bound_but_pending, &[]),
         "victim",
         "unbound before bound"
     );
@@ -131,13 +131,13 @@ fn the_least_missed_pod_goes_first() {
         pod.status.as_mut().unwrap().phase = Some("Pending".into());
     });
     assert_eq!(
-        first_to_go(pending, other(), &[]),
+        deleted_first(pending, other(), &[]),
         "victim",
         "pending before running"
     );
 
     assert_eq!(
-        first_to_go(with(victim(), not_ready), other(), &[]),
+        deleted_first(with(victim(), not_ready), other(), &[]),
         "victim",
         "not ready"
     );
@@ -146,15 +146,15 @@ fn the_least_missed_pod_goes_first() {
         pod.metadata.annotations = Some([(DELETION_COST.to_owned(), "-1".to_owned())].into());
     });
     assert_eq!(
-        first_to_go(cheap, other(), &[]),
+        deleted_first(cheap, other(), &[]),
         "victim",
         "lower deletion cost"
     );
 
-    let neighbour = with(pod("neighbour"), on("crowded"));
+    let neighbor = with(pod("neighbor"), on("crowded"));
     let crowded = with(victim(), on("crowded"));
     assert_eq!(
-        first_to_go(crowded, other(), &[neighbour]),
+        deleted_first(crowded, other(), &[neighbor]),
         "victim",
         "crowded node"
     );
@@ -164,7 +164,7 @@ fn the_least_missed_pod_goes_first() {
             Some(Time(at(99_999)));
     });
     assert_eq!(
-        first_to_go(fresh, other(), &[]),
+        deleted_first(fresh, other(), &[]),
         "victim",
         "ready for a shorter time"
     );
@@ -176,7 +176,7 @@ fn the_least_missed_pod_goes_first() {
         }]);
     });
     assert_eq!(
-        first_to_go(restless, other(), &[]),
+        deleted_first(restless, other(), &[]),
         "victim",
         "more restarts"
     );
@@ -184,12 +184,12 @@ fn the_least_missed_pod_goes_first() {
     let young = with(victim(), |pod| {
         pod.metadata.creation_timestamp = Some(Time(at(99_999)));
     });
-    assert_eq!(first_to_go(young, other(), &[]), "victim", "younger");
+    assert_eq!(deleted_first(young, other(), &[]), "victim", "younger");
 }
 
 /// Proves replicaset/scale.
 #[test]
-fn a_created_pod_names_its_set_as_controller() {
+fn created_pod_is_controlled_by_its_set() {
     let pod = pod_from_template(&set(1));
     assert_eq!(pod.metadata.generate_name.as_deref(), Some("web-abc-"));
     let owner = meta::controller_of(&pod.metadata).unwrap();
@@ -203,7 +203,7 @@ fn a_created_pod_names_its_set_as_controller() {
 
 /// Proves replicaset/status.
 #[test]
-fn the_status_counts_labels_readiness_and_availability() {
+fn status_counts_labels_readiness_and_availability() {
     let mut set = set(4);
     set.spec.as_mut().unwrap().min_ready_seconds = Some(10);
     let relabelled = with(pod("b"), |pod| pod.metadata.labels = None);
@@ -235,7 +235,7 @@ fn the_status_counts_labels_readiness_and_availability() {
 
 /// Proves replicaset/status.
 #[test]
-fn a_failure_shows_as_a_condition_until_the_next_success() {
+fn failure_is_a_condition_until_the_next_success() {
     let mut set = set(1);
     let failure = Failure {
         reason: "FailedCreate",
@@ -255,7 +255,7 @@ fn a_failure_shows_as_a_condition_until_the_next_success() {
     assert_eq!(
         status(&set, &[], 0, Some(&again), at(9)),
         failed,
-        "a repeat writes nothing new"
+        "a repeated failure changes nothing"
     );
     assert_eq!(status(&set, &[], 0, None, at(10)).conditions, None);
 }
@@ -274,9 +274,9 @@ fn any_pod() -> impl Strategy<Value = (bool, u8, bool, u8, i64, i64)> {
 proptest! {
     // Proves replicaset/scale.
     #[test]
-    fn scaling_down_never_takes_a_ready_pod_before_an_unready_one(
+    fn unready_pods_are_deleted_before_ready_ones(
         shapes in proptest::collection::vec(any_pod(), 0..12),
-        wanted in 0..12i32,
+        desired in 0..12i32,
     ) {
         let pods: Vec<Arc<Pod>> = shapes
             .into_iter()
@@ -295,15 +295,15 @@ proptest! {
             })
             .collect();
 
-        let outcome = plan(&set(wanted), &pods, &pods, at(2000));
+        let outcome = plan(&set(desired), &pods, &pods, at(2000));
         let mut reversed = pods.clone();
         reversed.reverse();
-        prop_assert_eq!(&outcome, &plan(&set(wanted), &reversed, &pods, at(2000)), "order of the input");
+        prop_assert_eq!(&outcome, &plan(&set(desired), &reversed, &pods, at(2000)), "input order must not matter");
 
-        if let Plan::Delete(gone) = outcome {
-            prop_assert_eq!(gone.len(), pods.len() - usize::try_from(wanted).unwrap());
-            let kept_unready = pods.iter().any(|pod| !gone.contains(pod) && !is_ready(pod));
-            prop_assert!(!kept_unready || gone.iter().all(|pod| !is_ready(pod)));
+        if let Plan::Delete(deleted) = outcome {
+            prop_assert_eq!(deleted.len(), pods.len() - usize::try_from(desired).unwrap());
+            let unready_left = pods.iter().any(|pod| !deleted.contains(pod) && !is_ready(pod));
+            prop_assert!(!unready_left || deleted.iter().all(|pod| !is_ready(pod)));
         }
     }
 }

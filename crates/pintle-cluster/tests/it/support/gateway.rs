@@ -1,4 +1,4 @@
-//! A door between the loops and their server that counts requests, and can be slammed.
+//! A service between the loops and their server that records requests and injects faults.
 
 use std::{
     collections::BTreeMap,
@@ -16,17 +16,17 @@ use pintle_apiserver::{ApiServer, ApiService, Body};
 use tokio::{sync::watch, time::sleep};
 use tower::Service;
 
-/// What goes wrong at the write with this number.
+/// A fault at the write with the given number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The loops' process dies; the write is not applied, and nothing after it is.
+    /// The process of the loops crashes before the write is applied.
     CrashBefore(usize),
-    /// The loops' process dies; the write is applied, but nobody lives to hear it.
+    /// The process of the loops crashes after the write is applied.
     CrashAfter(usize),
-    /// The write is applied, but its answer is lost; the process lives on.
-    LoseAnswer(usize),
-    /// The write is refused with a server error; the process lives on.
-    Refuse(usize),
+    /// The write is applied but returns an error.
+    LoseResponse(usize),
+    /// The write is not applied and returns an error.
+    Fail(usize),
 }
 
 impl Fault {
@@ -35,14 +35,14 @@ impl Fault {
     }
 }
 
-/// What passed the door.
+/// The recorded requests.
 #[derive(Clone, Debug, Default)]
 pub struct Traffic {
-    /// The writes, as "METHOD path", events and leases left out.
+    /// Writes as "METHOD path", without events and leases.
     pub writes: Vec<String>,
-    /// How many events were written.
+    /// The number of event writes.
     pub events: usize,
-    /// Reads that are no watch, per path: lists, and gets of single objects.
+    /// Lists and gets per path.
     pub lists: BTreeMap<String, usize>,
     /// Watches per path.
     pub watches: BTreeMap<String, usize>,
@@ -51,16 +51,16 @@ pub struct Traffic {
 struct State {
     traffic: Traffic,
     fault: Option<Fault>,
-    /// How long each write takes.
+    /// The delay of each write.
     delay: Duration,
     /// Reads of this path fail.
-    barred: Option<String>,
-    /// Reads of this path find nothing.
+    failing: Option<String>,
+    /// Reads of this path return 404.
     hidden: Option<String>,
-    shut: watch::Sender<bool>,
+    crashed: watch::Sender<bool>,
 }
 
-/// A tower service in front of a server.
+/// A recording, fault-injecting service in front of a server.
 #[derive(Clone)]
 pub struct Gateway {
     service: ApiService,
@@ -69,14 +69,14 @@ pub struct Gateway {
 
 impl Gateway {
     pub fn new(server: &ApiServer, fault: Option<Fault>) -> Self {
-        let shut = watch::Sender::new(false);
+        let crashed = watch::Sender::new(false);
         let state = State {
             traffic: Traffic::default(),
             fault,
             delay: Duration::ZERO,
-            barred: None,
+            failing: None,
             hidden: None,
-            shut,
+            crashed,
         };
         Self {
             service: server.service(),
@@ -92,7 +92,8 @@ impl Gateway {
         self.state.lock().traffic.clone()
     }
 
-    pub fn forget(&self) {
+    /// Clears the recorded requests, and with them the numbering of writes.
+    pub fn reset(&self) {
         self.state.lock().traffic = Traffic::default();
     }
 
@@ -100,66 +101,69 @@ impl Gateway {
         self.state.lock().fault = Some(fault);
     }
 
-    /// From now on every write takes this long.
+    /// Delays every write from now on.
     pub fn delay_writes(&self, delay: Duration) {
         self.state.lock().delay = delay;
     }
 
-    /// From now on reads of this path fail; of none, if none is given.
-    pub fn bar(&self, path: Option<&str>) {
-        self.state.lock().barred = path.map(str::to_owned);
+    /// Fails reads of this path from now on; `None` ends that.
+    pub fn fail_reads(&self, path: Option<&str>) {
+        self.state.lock().failing = path.map(str::to_owned);
     }
 
-    /// From now on reads of this path are 404; of none, if none is given.
+    /// Answers reads of this path with 404 from now on; `None` ends that.
     pub fn hide(&self, path: Option<&str>) {
         self.state.lock().hidden = path.map(str::to_owned);
     }
 
-    /// Resolves when the crash has come.
+    /// Waits for the injected crash.
     pub async fn crashed(&self) {
-        let mut shut = self.state.lock().shut.subscribe();
-        let _ = shut.wait_for(|shut| *shut).await;
+        let mut crashed = self.state.lock().crashed.subscribe();
+        let _ = crashed.wait_for(|crashed| *crashed).await;
     }
 }
 
-/// What becomes of one request.
-enum Fate {
-    Pass,
+/// How one request is handled.
+enum Handling {
+    Forward,
+    /// Neither forwarded nor answered.
     Drop,
-    PassUnheard,
-    PassAndFail,
+    /// Forwarded but not answered.
+    ForwardUnanswered,
+    /// Forwarded, answered with an error.
+    ForwardAndFail,
     Fail,
-    Miss,
+    NotFound,
 }
 
 impl State {
-    fn judge<B>(&mut self, request: &Request<B>) -> Fate {
-        if *self.shut.borrow() {
-            return Fate::Drop;
+    fn handle<B>(&mut self, request: &Request<B>) -> Handling {
+        if *self.crashed.borrow() {
+            return Handling::Drop;
         }
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or_default();
         if request.method() == Method::GET {
-            if self.barred.as_ref() == Some(&path) {
-                return Fate::Fail;
+            if self.failing.as_ref() == Some(&path) {
+                return Handling::Fail;
             }
             if self.hidden.as_ref() == Some(&path) {
                 *self.traffic.lists.entry(path).or_default() += 1;
-                return Fate::Miss;
+                return Handling::NotFound;
             }
             if query.contains("watch=") {
                 *self.traffic.watches.entry(path).or_default() += 1;
             } else {
                 *self.traffic.lists.entry(path).or_default() += 1;
             }
-            return Fate::Pass;
+            return Handling::Forward;
         }
         if path.contains("/events") {
             self.traffic.events += 1;
-            return Fate::Pass;
+            return Handling::Forward;
         }
         if path.contains("/leases") {
-            return Fate::Pass;
+            return Handling::Forward;
         }
         let number = self.traffic.writes.len();
         self.traffic
@@ -167,25 +171,25 @@ impl State {
             .push(format!("{} {path}", request.method()));
         match self.fault {
             Some(Fault::CrashBefore(at)) if at == number => {
-                self.shut.send_replace(true);
-                Fate::Drop
+                self.crashed.send_replace(true);
+                Handling::Drop
             }
             Some(Fault::CrashAfter(at)) if at == number => {
-                self.shut.send_replace(true);
-                Fate::PassUnheard
+                self.crashed.send_replace(true);
+                Handling::ForwardUnanswered
             }
-            Some(Fault::LoseAnswer(at)) if at == number => Fate::PassAndFail,
-            Some(Fault::Refuse(at)) if at == number => Fate::Fail,
-            _ => Fate::Pass,
+            Some(Fault::LoseResponse(at)) if at == number => Handling::ForwardAndFail,
+            Some(Fault::Fail(at)) if at == number => Handling::Fail,
+            _ => Handling::Forward,
         }
     }
 }
 
-/// Makes any answer that of a server in a bad moment.
-fn failed(answer: Result<Response<Body>, Infallible>) -> Result<Response<Body>, Infallible> {
-    let mut answer = answer?;
-    *answer.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
-    Ok(answer)
+/// Turns any response into an internal server error.
+fn failed(response: Result<Response<Body>, Infallible>) -> Result<Response<Body>, Infallible> {
+    let mut response = response?;
+    *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+    Ok(response)
 }
 
 impl<B> Service<Request<B>> for Gateway
@@ -203,9 +207,9 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let (fate, delay) = {
+        let (handling, delay) = {
             let mut state = self.state.lock();
-            (state.judge(&request), state.delay)
+            (state.handle(&request), state.delay)
         };
         let delay = delay * u32::from(request.method() != Method::GET);
         let mut service = self.service.clone();
@@ -213,19 +217,19 @@ where
             if !delay.is_zero() {
                 sleep(delay).await;
             }
-            match fate {
-                Fate::Pass => service.call(request).await,
-                Fate::Drop => pending().await,
-                Fate::PassUnheard => {
+            match handling {
+                Handling::Forward => service.call(request).await,
+                Handling::Drop => pending().await,
+                Handling::ForwardUnanswered => {
                     let _ = service.call(request).await;
                     pending().await
                 }
-                Fate::PassAndFail => failed(service.call(request).await),
-                Fate::Miss => {
+                Handling::ForwardAndFail => failed(service.call(request).await),
+                Handling::NotFound => {
                     *request.uri_mut() = "/api/v1/nothing".parse().unwrap();
                     service.call(request).await
                 }
-                Fate::Fail => {
+                Handling::Fail => {
                     *request.method_mut() = Method::GET;
                     *request.uri_mut() = "/version".parse().unwrap();
                     failed(service.call(request).await)

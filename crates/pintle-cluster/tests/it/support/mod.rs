@@ -1,10 +1,11 @@
-//! A small vocabulary for tests of a whole cluster.
+//! The vocabulary of the tests: start a cluster, act like kubectl, wait for results.
 
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "each test file uses a part of it"
+    reason = "the real tier uses only a part of it"
 )]
+
 pub mod gateway;
 #[cfg(unix)]
 pub mod program;
@@ -27,7 +28,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-/// A cluster under virtual time that replays from a seed.
+/// Returns a builder for a reproducible cluster under virtual time.
 pub fn virtual_cluster() -> Builder {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt()
@@ -40,7 +41,14 @@ pub fn virtual_cluster() -> Builder {
         .nodes(2)
 }
 
-/// A server for such a cluster, to put something between it and the loops.
+/// Starts a cluster and returns it with a client that acts like kubectl.
+pub async fn start(builder: Builder) -> (Cluster, Kubectl) {
+    let cluster = builder.start().await;
+    let kubectl = Kubectl::new(cluster.client());
+    (cluster, kubectl)
+}
+
+/// Returns a server for such a cluster, for tests with something between server and loops.
 pub fn virtual_server() -> ApiServer {
     ApiServer::builder()
         .clock(Clock::starting_at(start_of_time()))
@@ -77,7 +85,7 @@ impl<K> Namespaced for K where
 {
 }
 
-/// What kubectl does, in the namespace `default`.
+/// Acts like kubectl in one namespace.
 #[derive(Clone)]
 pub struct Kubectl {
     pub client: Client,
@@ -90,6 +98,12 @@ impl Kubectl {
             client,
             namespace: "default".into(),
         }
+    }
+
+    /// Returns the same client for another namespace.
+    pub fn in_namespace(mut self, namespace: &str) -> Self {
+        self.namespace = namespace.to_owned();
+        self
     }
 
     pub fn api<K: Namespaced>(&self) -> Api<K> {
@@ -144,7 +158,7 @@ impl Kubectl {
         self.patch::<Deployment>(name, patch).await;
     }
 
-    /// `kubectl rollout undo deployment NAME`: the template of the revision before the present one.
+    /// `kubectl rollout undo deployment NAME`
     pub async fn undo(&self, name: &str) {
         let mut sets = self.list::<ReplicaSet>().await;
         sets.sort_by_key(revision);
@@ -181,6 +195,7 @@ impl Kubectl {
         .await
     }
 
+    /// Returns the Pods that are not being deleted.
     pub async fn pods(&self) -> Vec<Pod> {
         let mut pods = self.list::<Pod>().await;
         pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
@@ -188,17 +203,17 @@ impl Kubectl {
     }
 }
 
-/// As `kubectl rollout status` decides it.
+/// Returns whether `kubectl rollout status` would report success.
 pub fn is_rolled_out(deployment: &Deployment) -> bool {
-    let wanted = deployment.spec.as_ref().unwrap().replicas.unwrap();
+    let desired = deployment.spec.as_ref().unwrap().replicas.unwrap();
     let Some(status) = &deployment.status else {
         return false;
     };
     let count = Option::<i32>::unwrap_or_default;
     status.observed_generation >= deployment.metadata.generation
-        && count(status.updated_replicas) == wanted
-        && count(status.replicas) == wanted
-        && count(status.available_replicas) == wanted
+        && count(status.updated_replicas) == desired
+        && count(status.replicas) == desired
+        && count(status.available_replicas) == desired
 }
 
 pub fn revision(set: &ReplicaSet) -> i64 {
@@ -235,7 +250,7 @@ pub fn image(pod: &Pod) -> &str {
         .unwrap()
 }
 
-/// Waits, in the time of the test, until `check` gives something.
+/// Polls until `check` returns a value, for at most ten minutes.
 pub async fn wait_for<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -244,7 +259,7 @@ pub async fn wait_for<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) 
         }
         assert!(
             start.elapsed() < Duration::from_mins(10),
-            "waited in vain for {what}"
+            "timed out waiting for {what}"
         );
         sleep(Duration::from_millis(250)).await;
     }

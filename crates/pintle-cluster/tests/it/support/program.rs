@@ -1,4 +1,4 @@
-//! The program `pintle-cluster`, started as people start it.
+//! Runs the program `pintle-cluster`.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -11,18 +11,18 @@ use std::{
 use tokio::time::{Instant, sleep};
 
 /// How long the program may take to stop.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The running program. Dropping it kills it.
 pub struct Program {
     child: Child,
-    /// What it said when it was ready.
+    /// What it printed when it was ready.
     pub greeting: String,
     pub kubeconfig: PathBuf,
 }
 
 impl Program {
-    /// Starts the program and waits until it says how to use it.
+    /// Starts the program and waits until it has printed its usage hints.
     pub fn start(options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pintle-cluster"));
         command.args(options);
@@ -36,9 +36,9 @@ impl Program {
         let mut greeting = String::new();
         while !greeting.contains("Ctrl-C") {
             let read = output.read_line(&mut greeting).unwrap();
-            assert!(read > 0, "it ended: {greeting}");
+            assert!(read > 0, "exited: {greeting}");
         }
-        // Somebody has to listen, or its next line would end it.
+        // Keep reading, because a closed pipe would fail its next write.
         thread::spawn(move || output.read_to_string(&mut String::new()));
         let export = greeting.lines().find_map(|line| {
             let line = line.trim();
@@ -52,7 +52,7 @@ impl Program {
         }
     }
 
-    /// The id of its process.
+    /// Returns the process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -67,15 +67,15 @@ impl Program {
         assert!(sent.success());
     }
 
-    /// Sends a signal and waits for the end.
+    /// Sends a signal and waits for the exit.
     pub async fn stop(mut self, signal: &str) -> ExitStatus {
         self.signal(signal);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + STOP_TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(Instant::now() < deadline, "it does not stop on {signal}");
+            assert!(Instant::now() < deadline, "still running after SIG{signal}");
             sleep(Duration::from_millis(20)).await;
         }
     }
