@@ -1,12 +1,14 @@
-//! What every test against the real control plane needs: a client, a namespace of its own, and a
-//! way to wait for what others do.
+//! Support for tests against a real control plane: clients, a namespace per test, and polling.
 //!
-//! The tests find the control plane through one variable, [`VARIABLE`], and never through
-//! `KUBECONFIG`, which may name a cluster somebody cares about. Without it they fail and say what to
-//! do; they are never skipped.
+//! Tests find the control plane through one environment variable, [`VARIABLE`], and never through
+//! `KUBECONFIG`, which may point to a production cluster. Without the variable they fail with
+//! instructions; they are never skipped.
 
-// Support for tests: what goes wrong here fails the test that called it.
-#![allow(clippy::expect_used, clippy::panic)]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test support: a failure here fails the calling test"
+)]
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -30,65 +32,68 @@ pub use link::Link;
 pub use times::{is_about_now, is_in_a_year};
 pub use world::Real;
 
-/// The path of the kubeconfig of the control plane to test against.
+/// Names the variable with the kubeconfig path of the control plane.
 pub const VARIABLE: &str = "PINTLE_REAL_CLUSTER";
 
-/// The path of the program that can restart the control plane's parts: xtask.
+/// Names the variable with the path of xtask, which can restart the API server.
 pub const XTASK_VARIABLE: &str = "PINTLE_XTASK";
 
-/// Held by every test while it uses the control plane: together with others, or alone by one that
-/// disrupts it.
+/// Locked by every test: shared, or exclusively by a test that disrupts the control plane.
 static CONTROL_PLANE: RwLock<()> = RwLock::const_new(());
 
-/// The path of the kubeconfig of an API server without a controller manager.
+/// Names the variable with the kubeconfig path of an API server without a controller manager.
 pub const BARE_VARIABLE: &str = "PINTLE_REAL_API_SERVER";
 
-/// How long [`eventually`] waits. Generous: on a busy machine the controller manager takes its time.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// How long [`eventually`] waits. On a busy machine the controller manager is slow.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The path of the kubectl of the pinned version.
+/// Names the variable with the path of kubectl in the version of the control plane.
 pub const KUBECTL_VARIABLE: &str = "PINTLE_REAL_KUBECTL";
 
-/// The path in a variable.
+/// Returns the path in an environment variable.
 ///
 /// # Panics
-/// If there is none.
+///
+/// Panics if the variable is not set.
 pub fn from_environment(variable: &str) -> PathBuf {
-    kubeconfig_path(variable, std::env::var_os(variable)).unwrap_or_else(|why| panic!("{why}"))
+    kubeconfig_path(variable, std::env::var_os(variable)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn kubeconfig_path(name: &str, value: Option<OsString>) -> Result<PathBuf, String> {
     match value {
         Some(path) if !path.is_empty() => Ok(path.into()),
         _ => Err(format!(
-            "this test needs a real control plane, and {name} does not name one: \
-             start it with cargo xtask real-cluster up, or run cargo xtask test-real"
+            "this test needs a real control plane, but {name} is not set: \
+             run cargo xtask test-real, or start one with cargo xtask real-cluster up"
         )),
     }
 }
 
-/// A client of the real control plane, as its admin. It belongs to the runtime that calls this.
+/// Returns an administrator's client of the control plane, bound to the current runtime.
 ///
-/// Every answer reaches the caller: the client does not repeat refused requests by itself.
+/// The client does not retry failed requests, so every response reaches the caller.
 ///
 /// # Panics
-/// If no control plane is named, or it cannot be reached.
+///
+/// Panics if no control plane is configured.
 pub async fn client() -> Client {
     client_with(|_| {}).await
 }
 
-/// A client that acts as `user`, who may do nothing until somebody grants it.
+/// Returns a client that impersonates `user`, who has no rights by default.
 ///
 /// # Panics
-/// As [`client`].
+///
+/// Panics like [`client`].
 pub async fn client_as(user: &str) -> Client {
     client_with(|config| config.auth_info.impersonate = Some(user.to_owned())).await
 }
 
-/// A client whose connections all go through `link`.
+/// Returns a client that connects through `link`.
 ///
 /// # Panics
-/// As [`client`].
+///
+/// Panics like [`client`].
 pub async fn client_through(link: &Link) -> Client {
     let address = link.address();
     client_with(|config| {
@@ -98,7 +103,11 @@ pub async fn client_through(link: &Link) -> Client {
     .await
 }
 
-/// Where the API server listens.
+/// Returns the address of the API server.
+///
+/// # Panics
+///
+/// Panics like [`client`].
 pub async fn api_server_address() -> std::net::SocketAddr {
     let mut address = None;
     client_with(|config| address = config.cluster_url.authority().cloned()).await;
@@ -106,41 +115,45 @@ pub async fn api_server_address() -> std::net::SocketAddr {
     address.as_str().parse().expect("an address and a port")
 }
 
-/// A client, as its admin, of the API server that has no controller manager beside it: nothing
-/// changes there but by requests.
+/// Returns an administrator's client of the API server without a controller manager, where only
+/// requests change objects.
 ///
 /// # Panics
-/// As [`client`].
+///
+/// Panics like [`client`].
 pub async fn bare_client() -> Client {
     let path = from_environment(BARE_VARIABLE);
     let kubeconfig = Kubeconfig::read_from(path).expect("the kubeconfig of the API server");
     client_from(kubeconfig, |_| {}).await
 }
 
-/// A client of the server this kubeconfig names.
+/// Returns a client for a kubeconfig, given as YAML.
 ///
 /// # Panics
-/// If it is no kubeconfig.
+///
+/// Panics if the kubeconfig is invalid.
 pub async fn client_of(kubeconfig: &str) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).expect("a kubeconfig");
     client_from(kubeconfig, |_| {}).await
 }
 
-/// As [`bare_client`], but nobody: no token, no certificate.
+/// Like [`bare_client`], without credentials.
 ///
 /// # Panics
-/// As [`client`].
-pub async fn bare_stranger() -> Client {
+///
+/// Panics like [`client`].
+pub async fn bare_anonymous_client() -> Client {
     let path = from_environment(BARE_VARIABLE);
     let kubeconfig = Kubeconfig::read_from(path).expect("the kubeconfig of the API server");
     client_from(kubeconfig, |config| config.auth_info = AuthInfo::default()).await
 }
 
-/// As [`client_of`], but nobody.
+/// Like [`client_of`], without credentials.
 ///
 /// # Panics
-/// As [`client_of`].
-pub async fn stranger_of(kubeconfig: &str) -> Client {
+///
+/// Panics if the kubeconfig is invalid.
+pub async fn anonymous_client_of(kubeconfig: &str) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).expect("a kubeconfig");
     client_from(kubeconfig, |config| config.auth_info = AuthInfo::default()).await
 }
@@ -160,57 +173,60 @@ async fn client_from(kubeconfig: Kubeconfig, change: impl FnOnce(&mut Config)) -
     Client::try_from(config).expect("a client")
 }
 
-/// The kubeconfig of the control plane.
+/// Returns the kubeconfig path of the control plane.
 ///
 /// # Panics
-/// If no control plane is named.
+///
+/// Panics if no control plane is configured.
 pub fn kubeconfig() -> PathBuf {
     from_environment(VARIABLE)
 }
 
-/// kubectl of the version of the control plane.
+/// Returns the path of kubectl in the version of the control plane.
 ///
 /// # Panics
-/// If none is named.
+///
+/// Panics if none is configured.
 pub fn kubectl() -> PathBuf {
     from_environment(KUBECTL_VARIABLE)
 }
 
-/// A namespace that belongs to one test, and goes with it, whether the test passes or fails.
+/// A namespace that is deleted at the end of its test, whether it passes or fails.
 #[derive(Debug)]
 pub struct TestNamespace {
     object: Namespace,
     client: NoDebug<Client>,
-    #[allow(dead_code, reason = "others wait for its end")]
-    turn: Turn,
+    #[allow(dead_code, reason = "a lock, released on drop")]
+    access: Access,
 }
 
 /// How a test shares the control plane.
 #[derive(Debug)]
-#[allow(dead_code, reason = "others wait for their end")]
-enum Turn {
-    Together(RwLockReadGuard<'static, ()>),
-    Alone(RwLockWriteGuard<'static, ()>),
+#[allow(dead_code, reason = "locks, released on drop")]
+enum Access {
+    Shared(RwLockReadGuard<'static, ()>),
+    Exclusive(RwLockWriteGuard<'static, ()>),
 }
 
-/// What can be done to the control plane by a test that has it [alone](TestNamespace::alone).
+/// Disruptive operations, for tests with [exclusive access](TestNamespace::alone).
 #[derive(Clone, Copy, Debug)]
 pub struct ControlPlane(());
 
 impl ControlPlane {
-    /// Stops the API server and starts it again, on the same port and with the same data. Returns
-    /// when it is ready.
+    /// Restarts the API server on the same port with the same data, and waits until it is ready.
     ///
     /// # Panics
-    /// If it does not come back.
+    ///
+    /// Panics if the restart fails.
     pub async fn restart_api_server(self) {
         xtask("restart").await;
     }
 
-    /// Makes etcd forget all versions before the present one.
+    /// Compacts etcd up to the current revision.
     ///
     /// # Panics
-    /// If it refuses.
+    ///
+    /// Panics if the compaction fails.
     pub async fn compact(self) {
         xtask("compact").await;
     }
@@ -219,7 +235,7 @@ impl ControlPlane {
 async fn xtask(command: &'static str) {
     let path = kubeconfig();
     let xtask = std::env::var_os(XTASK_VARIABLE)
-        .unwrap_or_else(|| panic!("{XTASK_VARIABLE} does not name the program of cargo xtask"));
+        .unwrap_or_else(|| panic!("{XTASK_VARIABLE} is not set: run cargo xtask test-real"));
     let run = move || {
         std::process::Command::new(xtask)
             .args(["real-cluster", command, "--dir"])
@@ -228,24 +244,24 @@ async fn xtask(command: &'static str) {
     };
     let run = tokio::task::spawn_blocking(run).await;
     let output = run.expect("no panic").expect("xtask");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "cannot {command}: {said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command} failed: {errors}");
 }
 
 impl TestNamespace {
-    /// Creates a namespace, with a name the server makes up.
+    /// Creates a namespace with a generated name.
     pub async fn create() -> Self {
-        Self::create_in(Turn::Together(CONTROL_PLANE.read().await)).await
+        Self::create_in(Access::Shared(CONTROL_PLANE.read().await)).await
     }
 
-    /// Creates a namespace when no other test uses the control plane, and keeps all others waiting,
-    /// so that this one may disrupt it.
+    /// Waits for exclusive access to the control plane, so that the test may disrupt it, and creates a
+    /// namespace.
     pub async fn alone() -> (Self, ControlPlane) {
-        let turn = Turn::Alone(CONTROL_PLANE.write().await);
-        (Self::create_in(turn).await, ControlPlane(()))
+        let access = Access::Exclusive(CONTROL_PLANE.write().await);
+        (Self::create_in(access).await, ControlPlane(()))
     }
 
-    async fn create_in(turn: Turn) -> Self {
+    async fn create_in(access: Access) -> Self {
         let client = client().await;
         let mut namespace = Namespace::default();
         namespace.metadata.generate_name = Some("test-".into());
@@ -256,21 +272,21 @@ impl TestNamespace {
         Self {
             object,
             client: NoDebug(client),
-            turn,
+            access,
         }
     }
 
-    /// The name the server gave it.
+    /// Returns the name of the namespace.
     pub fn name(&self) -> String {
         self.object.name_any()
     }
 
-    /// The client that created it.
+    /// Returns an administrator's client.
     pub fn client(&self) -> Client {
         self.client.0.clone()
     }
 
-    /// Objects of a kind known to k8s-openapi, in this namespace.
+    /// Returns the API of a static kind in this namespace.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -278,23 +294,25 @@ impl TestNamespace {
         Api::namespaced(self.client(), &self.name())
     }
 
-    /// Objects of any kind, in this namespace.
+    /// Returns the API of a dynamic kind in this namespace.
     pub fn dynamic_api(&self, resource: &ApiResource) -> Api<DynamicObject> {
         Api::namespaced_with(self.client(), &self.name(), resource)
     }
 
-    /// For objects outside the namespace that shall go with it, such as a CRD of the test's own: the
-    /// control plane's garbage collector sees to it.
+    /// Returns an owner reference to the namespace, for cluster-scoped objects of the test. The garbage
+    /// collector deletes them with the namespace.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the namespace has no UID.
     pub fn owner_reference(&self) -> OwnerReference {
-        self.object
-            .owner_ref(&())
-            .expect("the server gave the namespace a uid")
+        self.object.owner_ref(&()).expect("a UID")
     }
 }
 
 impl Drop for TestNamespace {
-    /// Asks for the deletion and does not wait for its end. The test's runtime may be going away, so
-    /// this happens on a thread and a runtime of its own.
+    /// Requests the deletion without waiting for its end. The runtime of the test may be shutting
+    /// down, so this uses another thread and runtime.
     fn drop(&mut self) {
         let name = self.name();
         let deleted = std::thread::spawn(move || {
@@ -311,14 +329,12 @@ impl Drop for TestNamespace {
         });
         let deleted = deleted.join();
         if !std::thread::panicking() {
-            deleted
-                .expect("a thread that deletes")
-                .expect("the namespace deleted");
+            deleted.expect("no panic").expect("a deleted namespace");
         }
     }
 }
 
-/// A field that says nothing of itself.
+/// A field left out of the debug output.
 struct NoDebug<T>(T);
 
 impl<T> Debug for NoDebug<T> {
@@ -327,20 +343,20 @@ impl<T> Debug for NoDebug<T> {
     }
 }
 
-/// Asks again and again until there is an answer, and returns it. In real time: what is waited for
-/// happens in other processes.
+/// Polls until `poll` returns a value.
 ///
 /// # Panics
-/// After a minute, with `what` was waited for.
-pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+///
+/// Panics with "timed out waiting for `what`" after a minute.
+pub async fn eventually<T>(what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
-        if let Some(answer) = ask().await {
-            return answer;
+        if let Some(value) = poll().await {
+            return value;
         }
         assert!(
             tokio::time::Instant::now() < deadline,
-            "waited {PATIENCE:?} for {what}"
+            "timed out waiting for {what}"
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -351,11 +367,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_control_plane_a_test_fails_and_says_how_to_start_one() {
+    fn missing_control_plane_is_an_error_with_instructions() {
         for missing in [None, Some(OsString::new())] {
-            let why = kubeconfig_path(VARIABLE, missing).unwrap_err();
-            assert!(why.contains("cargo xtask real-cluster up"), "{why}");
-            assert!(why.contains("cargo xtask test-real"), "{why}");
+            let error = kubeconfig_path(VARIABLE, missing).unwrap_err();
+            assert!(error.contains("cargo xtask real-cluster up"), "{error}");
+            assert!(error.contains("cargo xtask test-real"), "{error}");
         }
         assert_eq!(
             kubeconfig_path(VARIABLE, Some("a/b".into())),

@@ -1,4 +1,4 @@
-//! A connection to the API server that can be cut.
+//! A proxy to the API server that can be interrupted.
 
 use std::net::SocketAddr;
 
@@ -7,21 +7,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Forwards connections to a server, until it is cut; then it resets them and takes no more, until it
-/// is mended.
+/// Forwards connections to a server. While cut, it closes and refuses connections.
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
     up: watch::Sender<bool>,
-    #[allow(dead_code, reason = "dropping it ends the forwarding")]
+    #[allow(dead_code, reason = "dropping it stops forwarding")]
     forwarding: JoinSet<()>,
 }
 
 impl Link {
-    /// A link to the server at `address`, on a port of its own.
+    /// Listens on a free port and forwards to `server`.
     ///
     /// # Panics
-    /// If no port is free.
+    ///
+    /// Panics if no port is free.
     pub async fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -43,18 +43,18 @@ impl Link {
         }
     }
 
-    /// What clients connect to.
+    /// Returns the address to connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends all connections.
+    /// Closes all connections and refuses new ones.
     pub fn cut(&self) {
         self.up.send_replace(false);
     }
 
-    /// Lets connections through again.
-    pub fn mend(&self) {
+    /// Forwards connections again.
+    pub fn restore(&self) {
         self.up.send_replace(true);
     }
 }
@@ -65,7 +65,7 @@ async fn forward(mut client: TcpStream, server: SocketAddr, mut up: watch::Recei
     };
     tokio::select! {
         biased;
-        // A cut wins over bytes that are on their way.
+        // First, so that nothing is forwarded after a cut.
         _ = up.wait_for(|up| !up) => {}
         _ = copy_bidirectional(&mut client, &mut server) => {}
     }

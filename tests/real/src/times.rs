@@ -1,12 +1,12 @@
-//! Which times a server made up.
+//! Recognizes times that a server generated.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use pintle::clock::Clock;
 
-/// Whether a time, as JSON or as `kubectl describe` shows it, is at most a day from now: then a
-/// server made it up, for no test sends such times.
+/// Returns whether a time, in JSON or in `kubectl describe`, is within a day of now. Only servers
+/// generate such times, because no test sends them.
 pub fn is_about_now(time: &str) -> bool {
     let described = || Timestamp::strptime("%a, %d %b %Y %H:%M:%S %z", time);
     let parsed = time.parse::<Timestamp>().or_else(|_| described());
@@ -14,7 +14,7 @@ pub fn is_about_now(time: &str) -> bool {
     parsed.is_ok_and(|time| time.duration_since(Clock::system().now()).abs() <= day)
 }
 
-/// Whether a time, as a header tells it, is a year from now.
+/// Returns whether a time in an HTTP header is a year from now.
 pub fn is_in_a_year(time: &str) -> bool {
     let time = time.strip_suffix(" UTC").unwrap_or(time);
     let parsed = DateTime::strptime("%a, %d %b %Y %H:%M:%S", time);
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_a_test_sends_is_not_about_now() {
+    fn fixed_times_are_not_about_now() {
         let now = Clock::system().now();
         assert!(is_about_now(&now.to_string()));
         let described = now.strftime("%a, %d %b %Y %H:%M:%S +0000").to_string();
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn a_year_is_a_year() {
+    fn a_year_is_about_365_days() {
         let days = |days: i64| {
             let time = Clock::system().now() + SignedDuration::from_hours(24 * days);
             time.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string()

@@ -1,4 +1,4 @@
-//! The real control plane as a world for scenarios.
+//! The real control plane as a world for the shared scenarios.
 
 use std::time::Duration;
 
@@ -11,46 +11,45 @@ use serde_json::json;
 
 use crate::{ControlPlane, NoDebug, TestNamespace};
 
-/// A namespace of the real control plane. It has no nodes, so the world says that Pods are ready.
+/// A namespace of the real control plane. It has no nodes, so the world marks Pods as ready.
 #[derive(Debug)]
 pub struct Real {
     namespace: TestNamespace,
     controllers: NoDebug<Client>,
-    alone: Option<ControlPlane>,
+    control_plane: Option<ControlPlane>,
 }
 
 impl Real {
-    /// A fresh namespace, in which controllers act as an admin.
+    /// Creates a namespace in which controllers act as administrator.
     pub async fn new() -> Self {
         let namespace = TestNamespace::create().await;
         let controllers = NoDebug(crate::client().await);
         Self {
             namespace,
             controllers,
-            alone: None,
+            control_plane: None,
         }
     }
 
-    /// As [`Real::new`], while no other test uses the control plane: the API server may be restarted.
+    /// Like [`Real::new`], with exclusive access, so that the API server can be restarted.
     pub async fn alone() -> Self {
         let (namespace, control_plane) = TestNamespace::alone().await;
         let controllers = NoDebug(crate::client().await);
         Self {
             namespace,
             controllers,
-            alone: Some(control_plane),
+            control_plane: Some(control_plane),
         }
     }
 
-    /// A fresh namespace, in which controllers act as a user of that namespace's name, who may do
-    /// nothing until somebody grants it.
-    pub async fn with_rights_to_come() -> Self {
+    /// Creates a namespace in which controllers act as a user of the same name, without any rights.
+    pub async fn without_rights() -> Self {
         let namespace = TestNamespace::create().await;
         let controllers = NoDebug(crate::client_as(&namespace.name()).await);
         Self {
             namespace,
             controllers,
-            alone: None,
+            control_plane: None,
         }
     }
 
@@ -69,7 +68,7 @@ impl Real {
         });
         let status = json!({ "status": { "phase": "Running", "conditions": [ready] } });
         let pods = self.namespace.api::<Pod>();
-        // It may be gone by now.
+        // The Pod may have been deleted.
         let _ = pods
             .patch_status(
                 &pod.name_any(),
@@ -96,7 +95,7 @@ impl World for Real {
     fn pace(&self) -> Pace {
         Pace {
             tick: Duration::from_millis(100),
-            // The garbage collector looks for new kinds every half minute.
+            // The garbage collector discovers new kinds every half minute.
             timeout: Duration::from_secs(100),
             resync: Duration::from_secs(1),
             idle: Duration::from_secs(3),
@@ -116,7 +115,7 @@ impl World for Real {
     }
 
     async fn restart_api_server(&self) {
-        let control_plane = self.alone.expect("a world of one's own");
+        let control_plane = self.control_plane.expect("exclusive access");
         control_plane.restart_api_server().await;
     }
 }

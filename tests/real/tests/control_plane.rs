@@ -1,4 +1,4 @@
-//! The control plane itself: what `cargo xtask real-cluster up` promises.
+//! The control plane that `cargo xtask real-cluster up` starts.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
@@ -7,7 +7,7 @@ use real_tests::{TestNamespace, eventually};
 use serde_json::{from_value, json};
 
 #[tokio::test]
-async fn it_is_the_pinned_version() {
+async fn control_plane_has_the_pinned_version() {
     let namespace = TestNamespace::create().await;
     let version = namespace.client().apiserver_version().await.unwrap();
     assert_eq!(
@@ -18,7 +18,7 @@ async fn it_is_the_pinned_version() {
 }
 
 #[tokio::test]
-async fn its_controller_manager_makes_the_pods_of_a_deployment() {
+async fn controller_manager_creates_pods_of_a_deployment() {
     let namespace = TestNamespace::create().await;
     let deployment: Deployment = from_value(json!({
         "metadata": { "name": "web" },
@@ -39,9 +39,9 @@ async fn its_controller_manager_makes_the_pods_of_a_deployment() {
         .unwrap();
 
     let pods = namespace.api::<Pod>();
-    let labelled = ListParams::default().labels("app=web");
+    let labeled = ListParams::default().labels("app=web");
     let pods = eventually("two Pods", async || {
-        let pods = pods.list(&labelled).await.unwrap().items;
+        let pods = pods.list(&labeled).await.unwrap().items;
         (pods.len() == 2).then_some(pods)
     })
     .await;
@@ -54,7 +54,7 @@ async fn its_controller_manager_makes_the_pods_of_a_deployment() {
 }
 
 #[tokio::test]
-async fn a_new_namespace_gets_its_default_service_account() {
+async fn namespace_gets_a_default_service_account() {
     let namespace = TestNamespace::create().await;
     let accounts = namespace.api::<ServiceAccount>();
     eventually("the default service account", async || {

@@ -1,4 +1,4 @@
-//! Events as a real server takes them, and the helpers whose rules it enforces.
+//! Events, owner references and finalizers on a real API server.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn config_map(namespace: &TestNamespace, name: &str) -> ConfigMap {
 
 fn repeat(recorder: &EventRecorder, object: &ConfigMap, times: usize) {
     for _ in 0..times {
-        recorder.event(object, EventType::Warning, "Unused", "nobody reads it");
+        recorder.event(object, EventType::Warning, "Unused", "no reader");
     }
 }
 
@@ -31,7 +31,7 @@ async fn flush(broadcaster: &EventBroadcaster) {
 
 /// Proves events/name-and-fields, events/aggregation, events/repeats-patch.
 #[tokio::test]
-async fn core_events_are_counted_and_combined() {
+async fn core_events_are_counted_and_aggregated() {
     let namespace = TestNamespace::create().await;
     let map = config_map(&namespace, "settings").await;
     let broadcaster = EventBroadcaster::new();
@@ -44,10 +44,11 @@ async fn core_events_are_counted_and_combined() {
     flush(&broadcaster).await;
 
     let events = namespace.api::<Event>();
-    let told = events.list(&ListParams::default()).await.unwrap().items;
+    let recorded = events.list(&ListParams::default()).await.unwrap().items;
     let of = |reason: &str| -> Vec<&Event> {
         let reason = Some(reason);
-        told.iter()
+        recorded
+            .iter()
             .filter(|event| event.reason.as_deref() == reason)
             .collect()
     };
@@ -55,8 +56,8 @@ async fn core_events_are_counted_and_combined() {
     assert_eq!(unused.len(), 1);
     assert_eq!(unused[0].count, Some(3));
     assert_eq!(unused[0].involved_object.uid, map.uid());
-    assert_eq!(of("Seen").len(), 10, "nine of their own and one combined");
-    let combined = told.iter().find(|event| {
+    assert_eq!(of("Seen").len(), 10, "nine single events and one combined");
+    let combined = recorded.iter().find(|event| {
         event.message.as_deref() == Some("(combined from similar events): message 11")
     });
     assert_eq!(combined.unwrap().count, Some(3));
@@ -64,7 +65,7 @@ async fn core_events_are_counted_and_combined() {
 
 /// Proves events/v1-fields, events/v1-series, events/v1-discovery.
 #[tokio::test]
-async fn newer_events_become_series() {
+async fn v1_events_become_series() {
     let namespace = TestNamespace::create().await;
     let map = config_map(&namespace, "settings").await;
     let broadcaster = EventBroadcaster::new();
@@ -72,7 +73,7 @@ async fn newer_events_become_series() {
     let recorder = broadcaster.recorder("tidy");
     let long = NewEvent::new(&map, EventType::Normal, "Long", "ä".repeat(1000)).related(&map);
     recorder.publish(long.action("Talking"));
-    recorder.event(&map, EventType::Warning, "Unused", "nobody reads it");
+    recorder.event(&map, EventType::Warning, "Unused", "no reader");
     let events = namespace.api::<events::v1::Event>();
     let find = async |reason: &str| {
         let list = events.list(&ListParams::default()).await.unwrap();
@@ -93,7 +94,7 @@ async fn newer_events_become_series() {
 
 /// Proves events/name-and-fields.
 #[tokio::test]
-async fn an_event_about_a_cluster_wide_object_is_taken() {
+async fn event_of_a_cluster_scoped_object_is_stored() {
     let test_namespace = TestNamespace::create().await;
     let client = real_tests::client().await;
     let map = config_map(&test_namespace, "settings").await;
@@ -107,17 +108,17 @@ async fn an_event_about_a_cluster_wide_object_is_taken() {
     flush(&broadcaster).await;
     let about = format!("involvedObject.uid={}", namespace.uid().unwrap());
     let events: Api<Event> = Api::namespaced(client, "default");
-    let told = events
+    let recorded = events
         .list(&ListParams::default().fields(&about))
         .await
         .unwrap();
-    // Both sinks write the same name, and the two APIs are two views of one store.
-    assert_eq!(told.items.len(), 1);
+    // Both sinks write the same name, and both APIs share one store.
+    assert_eq!(recorded.items.len(), 1);
 }
 
 /// Proves owner/reference, finalizer/stored-first, finalizer/removal.
 #[tokio::test]
-async fn a_held_object_stays_until_it_is_released_and_takes_its_children_with_it() {
+async fn finalizer_delays_deletion_of_owner_and_children() {
     let namespace = TestNamespace::create().await;
     let maps = namespace.api::<ConfigMap>();
     let owner = config_map(&namespace, "owner").await;
@@ -128,7 +129,7 @@ async fn a_held_object_stays_until_it_is_released_and_takes_its_children_with_it
     ));
     assert!(
         finalizer.guard(&maps, &owner).await.is_err(),
-        "an old version is refused"
+        "a stale object is rejected"
     );
 
     let mut child: ConfigMap = from_value(json!({ "metadata": { "name": "child" } })).unwrap();
@@ -141,11 +142,11 @@ async fn a_held_object_stays_until_it_is_released_and_takes_its_children_with_it
         .unwrap();
     let deleted = maps.get("owner").await.unwrap();
     let Guard::CleanUp(clean_up) = finalizer.guard(&maps, &deleted).await.unwrap() else {
-        panic!("it is being deleted");
+        panic!("the object is being deleted");
     };
     clean_up.release().await.unwrap();
     assert!(maps.get_opt("owner").await.unwrap().is_none());
-    eventually("the child to go", async || {
+    eventually("the child to be deleted", async || {
         maps.get_opt("child").await.unwrap().is_none().then_some(())
     })
     .await;

@@ -1,4 +1,4 @@
-//! What an informer goes through with a real server: many objects, restarts, forgotten history.
+//! The informer on a real API server: many objects, restarts, compaction.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, from_value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// A kind of which a test makes objects.
+/// A kind with a minimal example object.
 trait Sample:
     Kind<DynamicType = ()>
     + Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -40,47 +40,47 @@ impl Sample for ConfigMap {
 
 impl Sample for CoreEvent {
     fn json(namespace: &str, name: &str) -> Value {
-        let about = json!({ "kind": "Pod", "namespace": namespace, "name": "none" });
-        json!({ "metadata": { "name": name }, "involvedObject": about, "reason": "Test" })
+        let involved = json!({ "kind": "Pod", "namespace": namespace, "name": "none" });
+        json!({ "metadata": { "name": name }, "involvedObject": involved, "reason": "Test" })
     }
 }
 
-/// Objects of one kind in the namespace of one test, and an informer of them.
-struct Followed<K: Sample> {
+/// An informer of one kind in the namespace of a test, and the events it delivered.
+struct Running<K: Sample> {
     api: Api<K>,
     namespace: String,
     informer: SharedInformer<K>,
-    told: Arc<Mutex<Vec<String>>>,
-    watching: Registration,
+    events: Arc<Mutex<Vec<String>>>,
+    handler: Registration,
     #[allow(dead_code, reason = "dropping it stops the informer")]
     stop: DropGuard,
 }
 
-impl<K: Sample> Followed<K> {
-    /// Objects of these names, and an informer that asks through `client` and has synced.
+impl<K: Sample> Running<K> {
+    /// Creates objects of these names, then starts an informer on `client` and waits for its sync.
     async fn start(namespace: &TestNamespace, client: Client, names: &[&str]) -> Self {
         let namespace_name = namespace.name();
-        // What the control plane puts into each namespace is not ours.
+        // The control plane adds the root CA to each namespace.
         let scope = Scope::namespace(&*namespace_name).fields("metadata.name!=kube-root-ca.crt");
         let informer = SharedInformer::<K>::new(KubeSource::<K>::new(client, scope));
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let watching = informer.on_event(recorder(told.clone()));
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let handler = informer.on_event(recorder(events.clone()));
         let stop = CancellationToken::new();
-        let followed = Self {
+        let running = Self {
             api: namespace.api(),
             namespace: namespace_name,
             informer: informer.clone(),
-            told,
-            watching,
+            events,
+            handler,
             stop: stop.clone().drop_guard(),
         };
         for name in names {
-            followed.create(name).await;
+            running.create(name).await;
         }
         tokio::spawn(async move { informer.run(&stop).await });
-        let synced = tokio::time::timeout(Duration::from_mins(1), followed.watching.synced()).await;
-        assert_eq!(synced, Ok(true), "{}", *followed.informer.status().borrow());
-        followed
+        let synced = tokio::time::timeout(Duration::from_mins(1), running.handler.synced()).await;
+        assert_eq!(synced, Ok(true), "{}", *running.informer.status().borrow());
+        running
     }
 
     async fn create(&self, name: &str) {
@@ -106,42 +106,44 @@ impl<K: Sample> Followed<K> {
             .unwrap();
     }
 
-    /// Waits until so much was told, and takes it.
-    async fn told<const N: usize>(&self) -> [String; N] {
+    /// Waits for `N` events and removes them.
+    async fn take_events<const N: usize>(&self) -> [String; N] {
         let status = self.informer.status();
-        eventually("what is to be told", async || {
-            let told = self.told.lock().unwrap();
-            (told.len() >= N).then_some(())
+        eventually("events", async || {
+            let events = self.events.lock().unwrap();
+            (events.len() >= N).then_some(())
         })
         .await;
-        let told = std::mem::take(&mut *self.told.lock().unwrap());
-        told.try_into()
-            .unwrap_or_else(|told| panic!("{told:?} was told; {}", *status.borrow()))
+        let events = std::mem::take(&mut *self.events.lock().unwrap());
+        events
+            .try_into()
+            .unwrap_or_else(|events| panic!("unexpected {events:?}; {}", *status.borrow()))
     }
 
-    async fn retries(&self) {
+    /// Waits until the informer has noticed that its connection is lost.
+    async fn until_retrying(&self) {
         let status = self.informer.status();
-        eventually("the connection missed", async || {
+        eventually("the informer to retry", async || {
             matches!(status.borrow().phase, Phase::Retrying { .. }).then_some(())
         })
         .await;
     }
 
-    /// The cache is what the server holds.
-    async fn assert_same(&self) {
+    /// Asserts that cache and server hold the same objects.
+    async fn assert_in_sync(&self) {
         let others = ListParams::default().fields("metadata.name!=kube-root-ca.crt");
         let items = self.api.list(&others).await.unwrap().items;
         let row = |object: K| {
             let version = object.resource_version().unwrap_or_default();
             (object.name_any(), version)
         };
-        let held: BTreeMap<_, _> = items.into_iter().map(row).collect();
-        assert_eq!(shown(&self.informer.lister()), held);
+        let stored: BTreeMap<_, _> = items.into_iter().map(row).collect();
+        assert_eq!(versions(&self.informer.lister()), stored);
     }
 }
 
-/// Names and versions of what a cache holds.
-fn shown<K: Kind>(lister: &Lister<K>) -> BTreeMap<String, String> {
+/// Returns the cached resourceVersions by name.
+fn versions<K: Kind>(lister: &Lister<K>) -> BTreeMap<String, String> {
     let objects = lister.list();
     let row = objects.iter().map(|object| {
         let version = object.resource_version().to_owned();
@@ -150,8 +152,8 @@ fn shown<K: Kind>(lister: &Lister<K>) -> BTreeMap<String, String> {
     row.collect()
 }
 
-/// Notes every change. What is told once more without a change is left out.
-fn recorder<K: Kind>(told: Arc<Mutex<Vec<String>>>) -> impl FnMut(Event<K>) + Send + 'static {
+/// Records events, except updates without a change.
+fn recorder<K: Kind>(events: Arc<Mutex<Vec<String>>>) -> impl FnMut(Event<K>) + Send + 'static {
     move |event| {
         let line = match &event {
             Event::Added { object, .. } => format!("+{}", object.key().name()),
@@ -162,7 +164,7 @@ fn recorder<K: Kind>(told: Arc<Mutex<Vec<String>>>) -> impl FnMut(Event<K>) + Se
             Event::Deleted(deleted) if deleted.exact => format!("-{}", deleted.key.name()),
             Event::Deleted(deleted) => format!("?{}", deleted.key.name()),
         };
-        told.lock().unwrap().push(line);
+        events.lock().unwrap().push(line);
     }
 }
 
@@ -178,40 +180,40 @@ async fn thousands_of_objects_sync() {
     });
     created.buffer_unordered(32).collect::<()>().await;
 
-    let followed = Followed::<ConfigMap>::start(&namespace, namespace.client(), &[]).await;
-    assert_eq!(followed.told.lock().unwrap().len(), 5000);
-    followed.assert_same().await;
-    assert!(followed.informer.status().borrow().failure.is_none());
+    let running = Running::<ConfigMap>::start(&namespace, namespace.client(), &[]).await;
+    assert_eq!(running.events.lock().unwrap().len(), 5000);
+    running.assert_in_sync().await;
+    assert!(running.informer.status().borrow().failure.is_none());
 }
 
 /// Proves informer/eventually-consistent, reflector/retry-open-without-list.
 #[tokio::test]
-async fn an_api_server_that_restarts_is_followed_again() {
+async fn informer_continues_after_an_api_server_restart() {
     let (namespace, control_plane) = TestNamespace::alone().await;
     let link = Link::to(api_server_address().await).await;
     let through = client_through(&link).await;
-    let direct: Followed<ConfigMap> =
-        Followed::start(&namespace, namespace.client(), &["a", "b", "c"]).await;
-    let cut_off: Followed<ConfigMap> = Followed::start(&namespace, through, &[]).await;
-    for followed in [&direct, &cut_off] {
-        assert_eq!(followed.told::<3>().await, ["+a", "+b", "+c"]);
+    let direct: Running<ConfigMap> =
+        Running::start(&namespace, namespace.client(), &["a", "b", "c"]).await;
+    let cut_off: Running<ConfigMap> = Running::start(&namespace, through, &[]).await;
+    for running in [&direct, &cut_off] {
+        assert_eq!(running.take_events::<3>().await, ["+a", "+b", "+c"]);
     }
 
     // One informer sees every change before the restart, the other none of them.
     link.cut();
-    cut_off.retries().await;
+    cut_off.until_retrying().await;
     direct.delete("a").await;
     direct.create("a").await;
     direct.label("b", "2").await;
     direct.delete("c").await;
-    assert_eq!(direct.told::<4>().await, ["-a", "+a", "=b", "-c"]);
+    assert_eq!(direct.take_events::<4>().await, ["-a", "+a", "=b", "-c"]);
     control_plane.restart_api_server().await;
-    link.mend();
+    link.restore();
     direct.create("d").await;
-    assert_eq!(direct.told::<1>().await, ["+d"]);
+    assert_eq!(direct.take_events::<1>().await, ["+d"]);
 
-    // Whatever way the new server takes it from the old version, each object's end is right.
-    let missed = cut_off.told::<5>().await;
+    // Whether the new server resumes the watch or not, the events of each object are right.
+    let missed = cut_off.take_events::<5>().await;
     let of = |name: &str| {
         let lines = missed.iter().filter(|line| line.ends_with(name));
         lines.map(|line| line.replace('?', "-")).collect::<Vec<_>>()
@@ -221,59 +223,61 @@ async fn an_api_server_that_restarts_is_followed_again() {
         (of("b"), of("c"), of("d")),
         (vec!["=b".into()], vec!["-c".into()], vec!["+d".into()])
     );
-    for followed in [&direct, &cut_off] {
-        followed.delete("b").await;
-        assert_eq!(followed.told::<1>().await, ["-b"]);
-        followed.assert_same().await;
+    for running in [&direct, &cut_off] {
+        running.delete("b").await;
+        assert_eq!(running.take_events::<1>().await, ["-b"]);
+        running.assert_in_sync().await;
         direct.create("b").await;
-        for followed in [&direct, &cut_off] {
-            let told = || followed.told.lock().unwrap().last().cloned();
-            eventually("b again", async || told().filter(|line| line == "+b")).await;
-            followed.told.lock().unwrap().clear();
+        for running in [&direct, &cut_off] {
+            let last = || running.events.lock().unwrap().last().cloned();
+            eventually("b again", async || last().filter(|line| line == "+b")).await;
+            running.events.lock().unwrap().clear();
         }
     }
 }
 
-/// Events are not kept in the server's watch cache, so that a watch from a version that etcd has
-/// forgotten is refused.
+/// The API server has no watch cache for events, so it rejects a watch from a compacted revision.
 ///
 /// Proves reflector/relist-not-older, reflector/other-errors-relist.
 /// Proves fifo/recreated-under-same-name.
 #[tokio::test]
-async fn what_etcd_forgot_is_listed_anew_and_nothing_is_lost() {
+async fn compacted_watch_is_relisted_without_loss() {
     let (namespace, control_plane) = TestNamespace::alone().await;
     let link = Link::to(api_server_address().await).await;
     let through = client_through(&link).await;
-    let followed: Followed<CoreEvent> =
-        Followed::start(&namespace, through, &["a", "b", "c", "d"]).await;
-    assert_eq!(followed.told::<4>().await, ["+a", "+b", "+c", "+d"]);
+    let running: Running<CoreEvent> =
+        Running::start(&namespace, through, &["a", "b", "c", "d"]).await;
+    assert_eq!(running.take_events::<4>().await, ["+a", "+b", "+c", "+d"]);
     link.cut();
-    followed.retries().await;
-    followed.delete("a").await;
-    followed.delete("b").await;
-    followed.create("b").await;
-    followed.label("c", "2").await;
-    followed.create("e").await;
+    running.until_retrying().await;
+    running.delete("a").await;
+    running.delete("b").await;
+    running.create("b").await;
+    running.label("c", "2").await;
+    running.create("e").await;
     control_plane.compact().await;
-    let mut status = followed.informer.status();
+    let mut status = running.informer.status();
     status.borrow_and_update();
-    let refused = tokio::spawn(async move {
+    let expired = tokio::spawn(async move {
         let gone = status.wait_for(|status| status.to_string().contains("410 "));
         let gone = tokio::time::timeout(Duration::from_mins(1), gone).await;
         gone.is_ok_and(|seen| seen.is_ok())
     });
     assert!(
-        followed.told.lock().unwrap().is_empty(),
-        "nobody can know yet"
+        running.events.lock().unwrap().is_empty(),
+        "the link is down"
     );
-    link.mend();
-    // First what is gone, then the rest in the order of the list. Nothing is told of d.
-    assert_eq!(followed.told::<5>().await, ["?a", "?b", "+b", "=c", "+e"]);
+    link.restore();
+    // Deletions first, then the list in order. The unchanged d has no event.
+    assert_eq!(
+        running.take_events::<5>().await,
+        ["?a", "?b", "+b", "=c", "+e"]
+    );
     assert!(
-        refused.await.unwrap(),
-        "the server did not refuse the old version"
+        expired.await.unwrap(),
+        "the server did not reject the compacted revision"
     );
-    followed.assert_same().await;
-    followed.delete("d").await;
-    assert_eq!(followed.told::<1>().await, ["-d"]);
+    running.assert_in_sync().await;
+    running.delete("d").await;
+    assert_eq!(running.take_events::<1>().await, ["-d"]);
 }

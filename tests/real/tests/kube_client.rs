@@ -1,4 +1,4 @@
-//! The client we stand on against the server we stand in for: create, watch, update, delete.
+//! kube-client on kube-apiserver: create, watch, update, delete.
 
 use std::fmt::Debug;
 
@@ -14,33 +14,33 @@ use serde::de::DeserializeOwned;
 use serde_json::{from_value, json};
 
 #[tokio::test]
-async fn a_config_map_is_created_watched_updated_and_deleted() {
+async fn config_map_lifecycle_is_watched() {
     let namespace = TestNamespace::create().await;
     let first: ConfigMap =
-        from_value(json!({ "metadata": { "name": "settings" }, "data": { "colour": "red" } }))
+        from_value(json!({ "metadata": { "name": "settings" }, "data": { "color": "red" } }))
             .unwrap();
-    let seen = live_and_die(&namespace.api(), first, |map: &mut ConfigMap| {
+    let seen = lifecycle(&namespace.api(), first, |map: &mut ConfigMap| {
         map.data
             .get_or_insert_default()
-            .insert("colour".into(), "blue".into());
+            .insert("color".into(), "blue".into());
     })
     .await;
 
-    let colours: Vec<&str> = seen
+    let colors: Vec<&str> = seen
         .iter()
-        .map(|map| map.data.as_ref().unwrap()["colour"].as_str())
+        .map(|map| map.data.as_ref().unwrap()["color"].as_str())
         .collect();
-    assert_eq!(colours, ["red", "blue", "blue"]);
+    assert_eq!(colors, ["red", "blue", "blue"]);
 }
 
 #[tokio::test]
-async fn a_custom_resource_is_created_watched_updated_and_deleted() {
+async fn custom_resource_lifecycle_is_watched() {
     let namespace = TestNamespace::create().await;
     let resource = define_widgets(&namespace).await;
     let widgets = namespace.dynamic_api(&resource);
     let mut first = DynamicObject::new("one", &resource);
     first.data = json!({ "spec": { "size": 1 } });
-    let seen = live_and_die(&widgets, first, |widget| {
+    let seen = lifecycle(&widgets, first, |widget| {
         widget.data["spec"]["size"] = json!(2);
     })
     .await;
@@ -57,9 +57,9 @@ async fn a_custom_resource_is_created_watched_updated_and_deleted() {
     assert_eq!(&generations[..2], [Some(1), Some(2)]);
 }
 
-/// Sends an object through its life, and returns what a watch said of it: added, modified, deleted.
-/// The watch names the object, for a namespace gets objects of the cluster's own at any time.
-async fn live_and_die<K>(api: &Api<K>, first: K, change: impl FnOnce(&mut K)) -> Vec<K>
+/// Creates, updates and deletes an object. Returns the three objects a watch delivered. The watch
+/// selects the object by name, because the control plane adds its own objects to namespaces.
+async fn lifecycle<K>(api: &Api<K>, first: K, change: impl FnOnce(&mut K)) -> Vec<K>
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned,
 {
@@ -94,7 +94,7 @@ where
     vec![added, modified, deleted]
 }
 
-/// The next event of a watch, which has to be of one kind.
+/// Returns the object of the next watch event, which must have the given type.
 async fn expect<K: Debug>(
     events: &mut (impl Stream<Item = kube::Result<WatchEvent<K>>> + Unpin),
     kind: &str,
@@ -104,12 +104,11 @@ async fn expect<K: Debug>(
         (Some(WatchEvent::Added(object)), "added")
         | (Some(WatchEvent::Modified(object)), "modified")
         | (Some(WatchEvent::Deleted(object)), "deleted") => object,
-        (other, _) => panic!("expected an object {kind}, saw {other:?}"),
+        (other, _) => panic!("expected an object {kind}, got {other:?}"),
     }
 }
 
-/// Defines a kind in a group nobody else uses. Definitions are not namespaced, so the namespace owns
-/// this one.
+/// Creates a CRD in a unique group, owned by the namespace of the test.
 async fn define_widgets(namespace: &TestNamespace) -> ApiResource {
     let group = format!("{}.example.com", namespace.name());
     let crd: CustomResourceDefinition = from_value(json!({

@@ -1,5 +1,4 @@
-//! The watcher, reflector and Controller of kube-runtime as clients of our server, over TLS, in all
-//! their modes; the same steps on the pinned kube-apiserver lead to the same events.
+//! kube-runtime as a client of our server, over TLS: watcher in all modes, reflector, Controller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ fn config_map(name: &str, value: &str) -> ConfigMap {
     }
 }
 
-/// What a watcher tells, in short.
+/// Abbreviates a watcher event.
 fn short<K: kube::Resource>(event: &Event<K>) -> String {
     match event {
         Event::Init => "init".into(),
@@ -39,7 +38,7 @@ fn short<K: kube::Resource>(event: &Event<K>) -> String {
     }
 }
 
-/// Two objects that are there, then one made, one changed, one deleted.
+/// Creates one object, updates one and deletes one.
 async fn change(api: &Api<ConfigMap>) {
     let params = PostParams::default();
     api.create(&params, &config_map("c", "1")).await.unwrap();
@@ -67,7 +66,8 @@ async fn namespace(client: &Client, name: &str) -> Api<ConfigMap> {
     api
 }
 
-async fn told<K>(
+/// Returns the events of a watcher: the initial list, then those of [`change`].
+async fn collect<K>(
     events: impl futures::Stream<Item = watcher::Result<Event<K>>>,
     api: &Api<ConfigMap>,
 ) -> Vec<String>
@@ -75,16 +75,16 @@ where
     K: kube::Resource,
 {
     let mut events = std::pin::pin!(events);
-    let mut told = Vec::new();
-    while told.len() < 7 {
+    let mut seen = Vec::new();
+    while seen.len() < 7 {
         let event = tokio::time::timeout(Duration::from_secs(20), events.try_next()).await;
-        let event = event.unwrap_or_else(|_| panic!("silent after {told:?}"));
-        told.push(short(&event.unwrap().unwrap()));
-        if told.last().is_some_and(|last| last == "done") {
+        let event = event.unwrap_or_else(|_| panic!("no event after {seen:?}"));
+        seen.push(short(&event.unwrap().unwrap()));
+        if seen.last().is_some_and(|last| last == "done") {
             change(api).await;
         }
     }
-    told
+    seen
 }
 
 async fn watchers(client: Client, id: &str) -> Vec<Vec<String>> {
@@ -98,18 +98,18 @@ async fn watchers(client: Client, id: &str) -> Vec<Vec<String>> {
     ];
     for (index, config) in configs.into_iter().enumerate() {
         let api = namespace(&client, &format!("{id}-{index}")).await;
-        all.push(told(watcher(api.clone(), config.clone()), &api).await);
+        all.push(collect(watcher(api.clone(), config.clone()), &api).await);
         let api = namespace(&client, &format!("{id}-{index}-meta")).await;
         let name = api.namespace().unwrap();
         let metadata = Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), name);
-        all.push(told(watcher(metadata, config), &api).await);
+        all.push(collect(watcher(metadata, config), &api).await);
     }
     all
 }
 
 /// Proves wire/metadata-only, lists/pages, watch/bookmarks, watch/streaming-list.
 #[tokio::test]
-async fn watchers_in_all_modes_are_told_the_same_as_by_kubernetes() {
+async fn watchers_see_the_same_events_as_on_kubernetes() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let id = format!("watchers-{}", std::process::id());
@@ -119,13 +119,13 @@ async fn watchers_in_all_modes_are_told_the_same_as_by_kubernetes() {
     let expected = [
         "init", "was a", "was b", "done", "apply c", "apply a", "delete b",
     ];
-    assert!(ours.iter().all(|told| *told == expected), "{ours:?}");
+    assert!(ours.iter().all(|seen| *seen == expected), "{ours:?}");
     bound.shutdown().await;
 }
 
 /// Proves watch/complete-and-ordered.
 #[tokio::test]
-async fn a_reflector_mirrors_our_server() {
+async fn kube_runtime_reflector_mirrors_our_server() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let client = client_of(&bound.kubeconfig()).await;
@@ -135,15 +135,15 @@ async fn a_reflector_mirrors_our_server() {
     let reflecting = tokio::spawn(reflector(writer, events).for_each(async |_| {}));
     reader.wait_until_ready().await.unwrap();
     change(&api).await;
-    eventually("the mirror", async || {
+    eventually("the mirrored state", async || {
         let mut state: Vec<(String, String)> = reader
             .state()
             .iter()
             .map(|object| (object.name_any(), object.data.clone().unwrap()["k"].clone()))
             .collect();
         state.sort();
-        let wanted = [("a", "2"), ("c", "1")].map(|(name, k)| (name.to_owned(), k.to_owned()));
-        (state == wanted).then_some(())
+        let expected = [("a", "2"), ("c", "1")].map(|(name, k)| (name.to_owned(), k.to_owned()));
+        (state == expected).then_some(())
     })
     .await;
     reflecting.abort();
@@ -161,12 +161,11 @@ impl std::fmt::Display for Never {
 
 impl std::error::Error for Never {}
 
-/// A controller that keeps a copy of each ConfigMap labelled `copy`, owned by it, and puts it back
-/// when somebody deletes it.
+/// Runs a controller that maintains an owned copy of each ConfigMap labeled `copy`.
 ///
 /// Proves apply/create, apply/ownership.
 #[tokio::test]
-async fn a_controller_of_kube_runtime_works_on_our_server() {
+async fn kube_runtime_controller_works_on_our_server() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let client = client_of(&bound.kubeconfig()).await;

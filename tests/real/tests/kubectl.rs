@@ -1,4 +1,4 @@
-//! kubectl against the pinned kube-apiserver and against ours: the same commands, the same output.
+//! Compares the output of kubectl on kube-apiserver and on our server.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use pintle_apiserver::{ApiServer, PodDeletion};
 use real_tests::{BARE_VARIABLE, from_environment, is_about_now};
 use regex::{Captures, Regex};
 
-/// Times, as JSON and as `describe` shows them.
+/// Times in JSON and in `kubectl describe`.
 static TIME: LazyLock<Regex> = LazyLock::new(|| {
     let json = r"20[2-9]\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z";
     let described = r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} 20\d\d \d\d:\d\d:\d\d [+-]\d{4}";
@@ -24,13 +24,13 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         ),
         (r#"(resourceVersion"?: ?)"\d+""#, "$1<version>"),
         (r"(Resource Version: +)\d+", "$1<version>"),
-        // Of the two servers' ranges for services.
+        // The service address ranges of the two servers.
         (r"\b10\.(0\.0|96\.\d+)\.\d+\b", "<address>"),
         (r"https://127\.0\.0\.1:\d+", "<server>"),
-        // Ages, and the width of the columns they stand in.
+        // Ages and column widths.
         (r" +(\d+[smhdy])+( +|$)", " <age> "),
         (r" {2,}", "  "),
-        // What diff compares lies in folders of its own.
+        // Temporary folders of kubectl diff.
         (r"(?m)^(---|\+\+\+|diff) .*$", "$1"),
     ];
     pairs
@@ -42,12 +42,12 @@ fn masked(bytes: &[u8], namespace: &str) -> String {
     let text = String::from_utf8_lossy(bytes).replace(namespace, "{ns}");
     let lines: Vec<String> = text
         .lines()
-        // Ours warns of objects that nothing acts on.
+        // Our server warns about objects without a controller.
         .filter(|line| !line.starts_with("Warning: pintle: "))
         .map(|line| {
             let line = TIME.replace_all(line, |found: &Captures<'_>| {
-                let made_up = is_about_now(&found[0]);
-                if made_up { "<time>" } else { &found[0] }.to_owned()
+                let generated = is_about_now(&found[0]);
+                if generated { "<time>" } else { &found[0] }.to_owned()
             });
             let masked = VARYING
                 .iter()
@@ -60,7 +60,7 @@ fn masked(bytes: &[u8], namespace: &str) -> String {
     lines.join("\n")
 }
 
-/// kubectl and the server it talks to.
+/// kubectl connected to one of the servers.
 struct Side {
     kubectl: PathBuf,
     kubeconfig: PathBuf,
@@ -93,14 +93,14 @@ impl Side {
             .spawn()
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // Who does not read its input may close it.
+        // kubectl may close its input without reading it.
         let _ = stdin.write_all(input.unwrap_or_default().as_bytes());
         drop(stdin);
         child.wait_with_output().unwrap()
     }
 }
 
-/// Words, as a shell would split them: quotes hold words together.
+/// Splits a line into words like a shell, with single quotes.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -125,7 +125,7 @@ fn folder() -> PathBuf {
 
 fn read(name: &str) -> String {
     let path = folder().join(name);
-    std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 fn sides(scratch: &Path, ours: &Path, namespace: &str) -> [Side; 2] {
@@ -139,13 +139,13 @@ fn sides(scratch: &Path, ours: &Path, namespace: &str) -> [Side; 2] {
             cache,
             namespace: namespace.to_owned(),
         };
-        let made = side.run(&words(&format!("create namespace {namespace}")), None);
-        assert!(made.status.success(), "{made:?}");
+        let created = side.run(&words(&format!("create namespace {namespace}")), None);
+        assert!(created.status.success(), "{created:?}");
         side
     })
 }
 
-/// A folder of its own, which goes with the test.
+/// A temporary folder, deleted on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -163,7 +163,7 @@ impl Drop for Scratch {
 }
 
 fn compare(line: &str, sides: &[Side; 2], report: &mut Vec<String>) {
-    let code_alone = line.starts_with('~');
+    let only_code = line.starts_with('~');
     let (command, input) = match line.trim_start_matches('~').split_once(" < ") {
         Some((command, file)) => (command, Some(read(file))),
         None => (line.trim_start_matches('~'), None),
@@ -171,16 +171,16 @@ fn compare(line: &str, sides: &[Side; 2], report: &mut Vec<String>) {
     let namespace = &sides[0].namespace;
     let args = words(&command.replace("{ns}", namespace));
     let input = input.map(|input| input.replace("{ns}", namespace));
-    let answers = std::thread::scope(|scope| {
+    let outputs = std::thread::scope(|scope| {
         let run = |side: &Side| side.run(&args, input.as_deref());
         let real = scope.spawn(move || run(&sides[0]));
         [run(&sides[1]), real.join().unwrap()]
     });
-    let [ours, real] = answers.map(|output| {
+    let [ours, real] = outputs.map(|output| {
         let texts = [&output.stdout, &output.stderr].map(|text| masked(text, namespace));
         (output.status.code(), texts)
     });
-    if real.0 != ours.0 || (!code_alone && real.1 != ours.1) {
+    if real.0 != ours.0 || (!only_code && real.1 != ours.1) {
         let show =
             |(code, [out, err]): &(Option<i32>, [String; 2])| format!("{code:?}\n{out}\n{err}");
         report.push(format!(
@@ -193,7 +193,7 @@ fn compare(line: &str, sides: &[Side; 2], report: &mut Vec<String>) {
 
 /// Proves wire/http, openapi/content, wire/protobuf, apply/updates-take-over, delete/observable.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_cannot_tell_the_two_servers_apart() {
+async fn kubectl_output_is_the_same_on_both_servers() {
     let scratch = Scratch::new("kubectl");
     let server = ApiServer::builder()
         .pod_deletion(PodDeletion::Leave)
@@ -217,7 +217,7 @@ async fn kubectl_cannot_tell_the_two_servers_apart() {
     bound.shutdown().await;
     assert!(
         report.is_empty(),
-        "{} differ\n{}",
+        "{} commands differ\n{}",
         report.len(),
         report.join("\n\n")
     );
@@ -225,7 +225,7 @@ async fn kubectl_cannot_tell_the_two_servers_apart() {
 
 /// Proves wire/tables, watch/complete-and-ordered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_watches() {
+async fn kubectl_get_watch_is_the_same_on_both_servers() {
     let scratch = Scratch::new("kubectl-watch");
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
@@ -265,9 +265,8 @@ async fn kubectl_watches() {
     bound.shutdown().await;
 }
 
-/// A slow run is compared like a fast one.
 #[test]
-fn an_age_is_masked_however_old_things_are() {
+fn ages_of_all_formats_are_masked() {
     for age in ["0s", "119s", "2m", "2m1s", "3h5m", "4d", "2y30d"] {
         let row = format!("web    1/1   Running   {age}     <none>");
         assert_eq!(

@@ -1,7 +1,6 @@
-//! The tests that need a real control plane: `cargo xtask test-real`.
+//! Tests that need a real control plane; run them with `cargo xtask test-real`.
 
-// Helpers of tests are tests too: what they did not expect fails the test.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod cluster;
 mod control_plane;

@@ -1,4 +1,4 @@
-//! How a real server streams, pages, trims and refuses what a reflector asks for.
+//! The reflector on a real API server: streaming, paging, metadata, missing rights.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use serde_json::{from_value, json};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Keeps every object as text, by name.
+/// A sink that stores objects as text by name.
 #[derive(Default)]
 struct Texts {
     objects: Mutex<BTreeMap<String, String>>,
@@ -56,14 +56,14 @@ impl<K: Kind> Sink<K> for Texts {
     async fn ready(&self) {}
 }
 
-struct Followed {
+struct Running {
     texts: Arc<Texts>,
     status: watch::Receiver<Status>,
     #[allow(dead_code, reason = "dropping it stops the reflector")]
     stop: DropGuard,
 }
 
-impl Followed {
+impl Running {
     fn start<K: Kind>(
         source: KubeSource<K>,
         set: impl FnOnce(Reflector<K, KubeSource<K>, Texts>) -> Reflector<K, KubeSource<K>, Texts>,
@@ -81,12 +81,13 @@ impl Followed {
         }
     }
 
-    async fn until(&mut self, what: &str, is: impl Fn(&Status) -> bool) {
-        let waited = tokio::time::timeout(Duration::from_mins(1), self.status.wait_for(is)).await;
+    async fn until(&mut self, what: &str, predicate: impl Fn(&Status) -> bool) {
+        let waited =
+            tokio::time::timeout(Duration::from_mins(1), self.status.wait_for(predicate)).await;
         let waited = waited.map(|status| status.map(|_| ()));
         assert!(
             waited.is_ok(),
-            "waited for {what}: {}",
+            "timed out waiting for {what}: {}",
             *self.status.borrow()
         );
     }
@@ -108,19 +109,19 @@ fn config_map(name: &str) -> ConfigMap {
     from_value(json!({ "metadata": { "name": name }, "data": { "v": "one" } })).unwrap()
 }
 
-/// `root-ca` and whatever else the control plane puts into each namespace is not ours.
-fn ours(namespace: &TestNamespace) -> Scope {
+/// Selects the objects of the test, without the root CA that the control plane adds.
+fn scope(namespace: &TestNamespace) -> Scope {
     Scope::namespace(namespace.name()).fields("metadata.name!=kube-root-ca.crt")
 }
 
 fn source(client: Client, namespace: &TestNamespace) -> KubeSource<ConfigMap> {
-    KubeSource::new(client, ours(namespace))
+    KubeSource::new(client, scope(namespace))
 }
 
 /// Proves reflector/list-then-watch, reflector/continue-by-token, reflector/watchlist-request.
 /// Proves reflector/watchlist-atomic, reflector/watchlist-verify, reflector/converges.
 #[tokio::test]
-async fn objects_are_streamed_or_paged_and_then_followed() {
+async fn streamed_and_paged_lists_continue_with_a_watch() {
     let namespace = TestNamespace::create().await;
     let maps = namespace.api::<ConfigMap>();
     for n in 0..250 {
@@ -137,16 +138,16 @@ async fn objects_are_streamed_or_paged_and_then_followed() {
             counter.fetch_add(1, Ordering::SeqCst);
         }
     });
-    let streamed = Followed::start(counted, |reflector| reflector.verify_watch_lists(true));
-    let paged = Followed::start(source(client, &namespace), |reflector| {
+    let streamed = Running::start(counted, |reflector| reflector.verify_watch_lists(true));
+    let paged = Running::start(source(client, &namespace), |reflector| {
         reflector.watch_list(false).page_size(100)
     });
-    for mut followed in [streamed, paged] {
-        followed.until("the first list", is_watching).await;
-        assert_eq!(followed.count(), 250);
-        assert!(followed.status.borrow().failure.is_none());
+    for mut running in [streamed, paged] {
+        running.until("the first list", is_watching).await;
+        assert_eq!(running.count(), 250);
+        assert!(running.status.borrow().failure.is_none());
 
-        let name = format!("new{}", followed.count());
+        let name = format!("new{}", running.count());
         maps.create(&PostParams::default(), &config_map(&name))
             .await
             .unwrap();
@@ -155,22 +156,22 @@ async fn objects_are_streamed_or_paged_and_then_followed() {
             .await
             .unwrap();
         eventually("the patch", async || {
-            followed.text("c1").filter(|text| text.contains("two"))
+            running.text("c1").filter(|text| text.contains("two"))
         })
         .await;
-        assert!(followed.text(&name).is_some());
+        assert!(running.text(&name).is_some());
         maps.delete(&name, &DeleteParams::default()).await.unwrap();
         eventually("the deletion", async || {
-            followed.text(&name).is_none().then_some(())
+            running.text(&name).is_none().then_some(())
         })
         .await;
         let patch = Patch::Merge(json!({ "data": { "v": "one" } }));
         maps.patch("c1", &PatchParams::default(), &patch)
             .await
             .unwrap();
-        let status = followed.status.borrow().clone();
+        let status = running.status.borrow().clone();
         assert_eq!(status.unreadable, 0, "{:?}", status.last_unreadable);
-        assert_eq!(*followed.texts.lists.lock().unwrap(), 1, "listed once");
+        assert_eq!(*running.texts.lists.lock().unwrap(), 1, "listed once");
     }
     assert_eq!(
         plain_lists.load(Ordering::SeqCst),
@@ -181,7 +182,7 @@ async fn objects_are_streamed_or_paged_and_then_followed() {
 
 /// Proves source/request-options, reflector/converges.
 #[tokio::test]
-async fn metadata_alone_and_kinds_known_at_run_time_are_followed() {
+async fn metadata_and_dynamic_kinds_are_supported() {
     let namespace = TestNamespace::create().await;
     let maps = namespace.api::<ConfigMap>();
     maps.create(&PostParams::default(), &config_map("a"))
@@ -190,16 +191,16 @@ async fn metadata_alone_and_kinds_known_at_run_time_are_followed() {
     let kind = ApiResource::erase::<ConfigMap>(&());
     for streaming in [true, false] {
         let metadata =
-            KubeSource::<PartialObjectMeta<ConfigMap>>::new(namespace.client(), ours(&namespace));
-        let mut metadata = Followed::start(metadata, |reflector| reflector.watch_list(streaming));
+            KubeSource::<PartialObjectMeta<ConfigMap>>::new(namespace.client(), scope(&namespace));
+        let mut metadata = Running::start(metadata, |reflector| reflector.watch_list(streaming));
         let dynamic =
-            KubeSource::<DynamicObject>::dynamic(namespace.client(), &kind, ours(&namespace));
-        let mut dynamic = Followed::start(dynamic, |reflector| reflector.watch_list(streaming));
+            KubeSource::<DynamicObject>::dynamic(namespace.client(), &kind, scope(&namespace));
+        let mut dynamic = Running::start(dynamic, |reflector| reflector.watch_list(streaming));
         metadata.until("metadata", is_watching).await;
         dynamic.until("dynamic objects", is_watching).await;
         assert!(
             !metadata.text("a").unwrap().contains("one"),
-            "the data came, too"
+            "the data was transferred, too"
         );
         assert!(dynamic.text("a").unwrap().contains("one"));
 
@@ -208,12 +209,12 @@ async fn metadata_alone_and_kinds_known_at_run_time_are_followed() {
         maps.patch("a", &PatchParams::default(), &patch)
             .await
             .unwrap();
-        for followed in [&metadata, &dynamic] {
+        for running in [&metadata, &dynamic] {
             eventually("the label", async || {
-                followed.text("a").filter(|text| text.contains(&label))
+                running.text("a").filter(|text| text.contains(&label))
             })
             .await;
-            let status = followed.status.borrow().clone();
+            let status = running.status.borrow().clone();
             assert_eq!(status.unreadable, 0, "{:?}", status.last_unreadable);
         }
     }
@@ -221,7 +222,7 @@ async fn metadata_alone_and_kinds_known_at_run_time_are_followed() {
 
 /// Proves reflector/status.
 #[tokio::test]
-async fn refused_rights_are_told_and_granting_them_needs_no_restart() {
+async fn missing_rights_are_reported_until_granted() {
     let namespace = TestNamespace::create().await;
     namespace
         .api::<ConfigMap>()
@@ -229,7 +230,7 @@ async fn refused_rights_are_told_and_granting_them_needs_no_restart() {
         .await
         .unwrap();
     let user = format!("reader-of-{}", namespace.name());
-    let mut followed = Followed::start(source(client_as(&user).await, &namespace), |reflector| {
+    let mut running = Running::start(source(client_as(&user).await, &namespace), |reflector| {
         reflector
     });
     followed
@@ -237,12 +238,12 @@ async fn refused_rights_are_told_and_granting_them_needs_no_restart() {
             matches!(status.phase, Phase::Retrying { .. })
         })
         .await;
-    let says = followed.status.borrow().to_string();
+    let message = running.status.borrow().to_string();
     let expected = format!(
         "because 403 Forbidden on configmaps in namespace {}",
         namespace.name()
     );
-    assert!(says.contains(&expected), "{says}");
+    assert!(message.contains(&expected), "{message}");
 
     let rules =
         json!([{ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"] }]);
@@ -263,13 +264,13 @@ async fn refused_rights_are_told_and_granting_them_needs_no_restart() {
         .create(&PostParams::default(), &binding)
         .await
         .unwrap();
-    followed.until("the first list", is_watching).await;
-    assert!(followed.text("a").is_some());
+    running.until("the first list", is_watching).await;
+    assert!(running.text("a").is_some());
 }
 
 /// Proves reflector/other-errors-relist, reflector/converges.
 #[tokio::test]
-async fn a_kind_that_goes_and_comes_back_is_followed_again() {
+async fn deleted_and_recreated_kind_is_watched_again() {
     let namespace = TestNamespace::create().await;
     let group = format!("{}.pintle.test", namespace.name());
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
@@ -294,9 +295,9 @@ async fn a_kind_that_goes_and_comes_back_is_followed_again() {
     let gadgets = namespace.dynamic_api(&kind);
     let scope = Scope::namespace(namespace.name());
     let source = KubeSource::<DynamicObject>::dynamic(namespace.client(), &kind, scope);
-    let mut followed = Followed::start(source, |reflector| reflector);
+    let mut running = Running::start(source, |reflector| reflector);
     followed
-        .until("no such kind", |status| {
+        .until("404 for the kind", |status| {
             status.to_string().contains("because 404 ")
         })
         .await;
@@ -306,13 +307,13 @@ async fn a_kind_that_goes_and_comes_back_is_followed_again() {
             .create(&PostParams::default(), &definition)
             .await
             .unwrap();
-        followed.until("the kind", is_watching).await;
+        running.until("the kind", is_watching).await;
         let gadget = DynamicObject::new(round, &kind).within(&namespace.name());
         eventually("a gadget", async || {
             gadgets.create(&PostParams::default(), &gadget).await.ok()
         })
         .await;
-        eventually("the gadget told", async || followed.text(round)).await;
+        eventually("the gadget in the sink", async || running.text(round)).await;
 
         let name = definition.metadata.name.as_deref().unwrap();
         definitions
@@ -320,11 +321,11 @@ async fn a_kind_that_goes_and_comes_back_is_followed_again() {
             .await
             .unwrap();
         followed
-            .until("the kind gone", |status| {
+            .until("the kind to be gone", |status| {
                 status.to_string().contains("because 404 ")
             })
             .await;
-        eventually("the definition gone", async || {
+        eventually("the CRD to be gone", async || {
             definitions
                 .get_opt(name)
                 .await

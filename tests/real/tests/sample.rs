@@ -106,7 +106,7 @@ async fn grant(scene: &Scene<Real>, name: &str, rules: Vec<PolicyRule>) {
 /// Proves sample/least-privilege, sample/missing-rights.
 #[tokio::test]
 async fn missing_rights_are_reported_until_granted() {
-    let scene = Scene::new(Real::with_rights_to_come().await).await;
+    let scene = Scene::new(Real::without_rights().await).await;
     let rules = manifests::role().rules.unwrap();
     let (deployments, others) = rules
         .into_iter()

@@ -1,4 +1,4 @@
-//! What tokens of service accounts say, on the pinned kube-apiserver and on ours.
+//! Compares service account tokens of kube-apiserver and ours.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use kube::Client;
@@ -14,7 +14,7 @@ async fn post(client: &Client, path: &str, body: &Value) -> Value {
     client.request::<Value>(request).await.unwrap()
 }
 
-/// A part of a token, with times told by the second it was issued in, and names for uids.
+/// Decodes a part of a token, with times relative to its issue and placeholders for UIDs.
 fn part(token: &str, index: usize, uids: &[(&str, &str)]) -> Value {
     let text = token.split('.').nth(index).unwrap();
     let text = String::from_utf8(URL_SAFE_NO_PAD.decode(text).unwrap()).unwrap();
@@ -38,16 +38,16 @@ fn part(token: &str, index: usize, uids: &[(&str, &str)]) -> Value {
     part
 }
 
-/// The header and the claims of each kind of token.
+/// Requests all kinds of tokens. Returns their headers and claims.
 async fn tokens(client: Client, namespace: &str) -> Vec<[Value; 2]> {
-    let place = format!("/api/v1/namespaces/{namespace}");
+    let base = format!("/api/v1/namespaces/{namespace}");
     let named = |name: &str| json!({"metadata": {"name": name}});
     post(&client, "/api/v1/namespaces", &named(namespace)).await;
-    let account = post(&client, &format!("{place}/serviceaccounts"), &named("s")).await;
-    let secret = post(&client, &format!("{place}/secrets"), &named("x")).await;
+    let account = post(&client, &format!("{base}/serviceaccounts"), &named("s")).await;
+    let secret = post(&client, &format!("{base}/secrets"), &named("x")).await;
     let pod = json!({"metadata": {"name": "p"}, "spec": {"serviceAccountName": "s",
         "nodeName": "nowhere", "containers": [{"name": "c", "image": "i"}]}});
-    let pod = post(&client, &format!("{place}/pods"), &pod).await;
+    let pod = post(&client, &format!("{base}/pods"), &pod).await;
     let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap().to_owned();
     let (account, secret, pod) = (uid(&account), uid(&secret), uid(&pod));
     let uids = [
@@ -65,9 +65,9 @@ async fn tokens(client: Client, namespace: &str) -> Vec<[Value; 2]> {
         json!({"boundObjectRef": bound("Pod", "p"), "expirationSeconds": 3607}),
         json!({"boundObjectRef": bound("Pod", "p"), "expirationSeconds": 3607, "audiences": ["a"]}),
     ] {
-        let path = format!("{place}/serviceaccounts/s/token");
-        let answer = post(&client, &path, &json!({"spec": spec})).await;
-        let token = answer["status"]["token"].as_str().unwrap();
+        let path = format!("{base}/serviceaccounts/s/token");
+        let response = post(&client, &path, &json!({"spec": spec})).await;
+        let token = response["status"]["token"].as_str().unwrap();
         parts.push([part(token, 0, &uids), part(token, 1, &uids)]);
     }
     parts
@@ -75,7 +75,7 @@ async fn tokens(client: Client, namespace: &str) -> Vec<[Value; 2]> {
 
 /// Proves subresources/finalize-and-token.
 #[tokio::test]
-async fn tokens_say_the_same() {
+async fn tokens_have_the_same_claims() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let namespace = format!("tokens-{}", std::process::id());

@@ -1,8 +1,8 @@
-//! What differs from run to run, or by what only one side has, and says nothing about the loops.
+//! Removes what differs between runs or servers independent of the loops.
 
 use serde_json::{Value, json};
 
-/// Identities, times, and how often something was written.
+/// Identities, times and write counts.
 const VARYING: [&str; 10] = [
     "uid",
     "resourceVersion",
@@ -16,7 +16,7 @@ const VARYING: [&str; 10] = [
     "namespace",
 ];
 
-/// What admission adds to a Pod, which is no loop's doing.
+/// Fields of Pods set by admission plugins.
 const ADMITTED: [&str; 8] = [
     "volumes",
     "volumeMounts",
@@ -28,13 +28,13 @@ const ADMITTED: [&str; 8] = [
     "enableServiceLinks",
 ];
 
-/// The object without all that; template hashes are numbered in the order of `hashes`, and names the
-/// server made up end in a star.
+/// Masks a value: varying fields are removed, template hashes numbered in the order of `hashes`, and
+/// the random part of generated names replaced by a star.
 pub(super) fn masked(value: Value, hashes: &[String]) -> Value {
     match value {
         Value::Object(mut map) => {
-            if let Some(made_up) = map.get("generateName").and_then(Value::as_str) {
-                let name = format!("{made_up}*");
+            if let Some(prefix) = map.get("generateName").and_then(Value::as_str) {
+                let name = format!("{prefix}*");
                 map.insert("name".into(), json!(name));
             }
             let varies = |key: &str| VARYING.contains(&key) || ADMITTED.contains(&key);
@@ -48,7 +48,7 @@ pub(super) fn masked(value: Value, hashes: &[String]) -> Value {
                 .into_iter()
                 .map(|value| masked(value, hashes))
                 .collect();
-            // Conditions are a map by type; their order says nothing.
+            // Conditions are a map by type, so their order does not matter.
             if values.iter().all(|value| value["type"].is_string()) {
                 values.sort_by_key(|value| value["type"].to_string());
             }

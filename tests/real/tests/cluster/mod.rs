@@ -1,8 +1,8 @@
-//! The embedded cluster's loops beside the controller manager of Kubernetes: the same is done to both,
-//! and leads to the same objects.
+//! Compares the loops of the embedded cluster with kube-controller-manager: the same actions lead to
+//! the same objects.
 //!
-//! The end states are compared object by object, without names, times and hashes. How the two get
-//! there may differ: nobody relies on the number of steps.
+//! End states are compared object by object, without generated names, times and hashes. The number
+//! of steps in between may differ.
 
 mod mask;
 mod pair;
@@ -24,7 +24,7 @@ fn template(labels: &Value, image: &str) -> Value {
     })
 }
 
-/// The Deployment `web`, with `spec` laid over it.
+/// Returns the Deployment `web`, with the fields of `spec` replaced.
 fn web(replicas: i32, spec: &Value) -> Value {
     let labels = json!({ "app": "web" });
     let mut deployment = json!({
@@ -53,7 +53,7 @@ fn set(name: &str, replicas: i32) -> Value {
     })
 }
 
-/// Both sides with the Deployment `web` rolled out.
+/// Starts both sides and rolls out the Deployment `web`.
 async fn rolled_out(replicas: i32, spec: Value) -> Pair {
     let pair = Pair::start().await;
     pair.both(async |side| {
@@ -72,23 +72,22 @@ fn reason(deployment: &Deployment, type_: &str) -> Option<String> {
 
 /// Proves cluster/end-states.
 #[tokio::test]
-async fn created_and_scaled() {
+async fn create_and_scale() {
     let pair = rolled_out(3, json!({})).await;
-    pair.are_alike("created").await;
+    pair.converge("created").await;
     for replicas in [5, 1, 0, 2] {
         pair.both(async |side| {
             side.set(json!({ "replicas": replicas })).await;
             side.roll_out().await;
         })
         .await;
-        pair.are_alike(&format!("scaled to {replicas}")).await;
+        pair.converge(&format!("scaled to {replicas}")).await;
     }
-    pair.agree("what people are told", async |side| side.told().await)
-        .await;
+    pair.agree("events", async |side| side.events().await).await;
     pair.stop().await;
 }
 
-/// `kubectl rollout undo --to-revision`: the template of that revision.
+/// `kubectl rollout undo --to-revision`
 async fn undo(side: &Side, revision: &str) {
     let sets = side.list::<ReplicaSet>().await;
     let of = |set: &&ReplicaSet| {
@@ -106,7 +105,7 @@ async fn undo(side: &Side, revision: &str) {
 
 /// Proves deployment/revisions, cluster/end-states.
 #[tokio::test]
-async fn new_images_and_back_to_the_first() {
+async fn new_images_and_rollback() {
     let pair = rolled_out(3, json!({})).await;
     for image in ["nginx:2", "nginx:3"] {
         pair.both(async |side| {
@@ -114,20 +113,20 @@ async fn new_images_and_back_to_the_first() {
             side.roll_out().await;
         })
         .await;
-        pair.are_alike(image).await;
+        pair.converge(image).await;
     }
     pair.both(async |side| {
         undo(side, "1").await;
         side.roll_out().await;
     })
     .await;
-    pair.are_alike("undone").await;
+    pair.converge("undone").await;
     pair.stop().await;
 }
 
 /// Proves deployment/rollout.
 #[tokio::test]
-async fn paused_and_resumed() {
+async fn pause_and_resume() {
     let pair = rolled_out(2, json!({})).await;
     pair.both(async |side| {
         side.set(json!({ "paused": true })).await;
@@ -138,7 +137,7 @@ async fn paused_and_resumed() {
         .await;
     })
     .await;
-    pair.are_alike("paused").await;
+    pair.converge("paused").await;
     pair.both(async |side| {
         side.set(json!({ "replicas": 4 })).await;
         side.until("four Pods", |web| {
@@ -148,19 +147,19 @@ async fn paused_and_resumed() {
         side.make_ready(|_| true).await;
     })
     .await;
-    pair.are_alike("scaled while paused").await;
+    pair.converge("scaled while paused").await;
     pair.both(async |side| {
         side.set(json!({ "paused": null })).await;
         side.roll_out().await;
     })
     .await;
-    pair.are_alike("resumed").await;
+    pair.converge("resumed").await;
     pair.stop().await;
 }
 
 /// Proves deployment/rollout.
 #[tokio::test]
-async fn recreated() {
+async fn recreate_strategy() {
     let strategy = json!({ "type": "Recreate", "rollingUpdate": null });
     let pair = rolled_out(3, json!({ "strategy": strategy })).await;
     pair.both(async |side| {
@@ -168,25 +167,25 @@ async fn recreated() {
         side.roll_out().await;
     })
     .await;
-    pair.are_alike("a new image").await;
+    pair.converge("a new image").await;
     pair.both(async |side| {
         side.set(json!({ "replicas": 5 })).await;
         side.roll_out().await;
     })
     .await;
-    pair.are_alike("scaled").await;
+    pair.converge("scaled").await;
     pair.stop().await;
 }
 
 /// Proves deployment/rollout.
 #[tokio::test]
-async fn scaled_in_mid_rollout() {
+async fn scale_during_a_rollout() {
     let strategy = json!({
         "type": "RollingUpdate",
         "rollingUpdate": { "maxSurge": 3, "maxUnavailable": 2 },
     });
     let pair = rolled_out(10, json!({ "strategy": strategy })).await;
-    let stands_at = async |side: &Side, total: i32| {
+    let until_total = async |side: &Side, total: i32| {
         side.until("all sets to have their size", |web| {
             web.status
                 .as_ref()
@@ -195,26 +194,26 @@ async fn scaled_in_mid_rollout() {
         .await;
     };
     pair.both(async |side| {
-        // No new Pod becomes ready: the rollout stands at its limits.
+        // No new Pod becomes ready, so the rollout stops at its limits.
         side.set_image("nginx:2").await;
-        stands_at(side, 13).await;
+        until_total(side, 13).await;
     })
     .await;
-    pair.are_alike("the rollout stands").await;
+    pair.converge("the rollout stops").await;
     pair.both(async |side| {
         side.set(json!({ "replicas": 15 })).await;
-        stands_at(side, 18).await;
+        until_total(side, 18).await;
     })
     .await;
-    pair.are_alike("scaled up").await;
+    pair.converge("scaled up").await;
     pair.both(async |side| side.roll_out().await).await;
-    pair.are_alike("the rollout goes on").await;
+    pair.converge("the rollout completes").await;
     pair.stop().await;
 }
 
 /// Proves deployment/revisions.
 #[tokio::test]
-async fn a_short_history() {
+async fn revision_history_limit() {
     let pair = rolled_out(1, json!({ "revisionHistoryLimit": 1 })).await;
     for image in ["nginx:2", "nginx:3", "nginx:4"] {
         pair.both(async |side| {
@@ -224,19 +223,19 @@ async fn a_short_history() {
         .await;
     }
     pair.both(async |side| {
-        eventually("the history to be cut", async || {
+        eventually("old sets to be deleted", async || {
             (side.list::<ReplicaSet>().await.len() == 2).then_some(())
         })
         .await;
     })
     .await;
-    pair.are_alike("cut").await;
+    pair.converge("limited history").await;
     pair.stop().await;
 }
 
 /// Proves deployment/conditions.
 #[tokio::test]
-async fn a_rollout_without_progress() {
+async fn progress_deadline() {
     let pair = Pair::start().await;
     pair.both(async |side| {
         side.create::<Deployment>(web(1, &json!({ "progressDeadlineSeconds": 2 })))
@@ -247,13 +246,13 @@ async fn a_rollout_without_progress() {
         .await;
     })
     .await;
-    pair.are_alike("after the deadline").await;
+    pair.converge("after the deadline").await;
     pair.both(async |side| side.roll_out().await).await;
-    pair.are_alike("late, but complete").await;
+    pair.converge("complete after the deadline").await;
     pair.stop().await;
 }
 
-/// Waits until a set says that it has this many Pods.
+/// Waits until the status of a set shows this many Pods.
 async fn until_set(side: &Side, name: &str, replicas: i32) {
     eventually("the set to have its Pods", async || {
         let set = side.api::<ReplicaSet>().get(name).await.unwrap();
@@ -272,7 +271,7 @@ fn pod(name: &str) -> Value {
 
 /// Proves replicaset/adoption.
 #[tokio::test]
-async fn orphans_adopted_and_strangers_released() {
+async fn orphans_are_adopted_and_mismatches_released() {
     let pair = Pair::start().await;
     pair.both(async |side| {
         side.create::<Pod>(pod("orphan")).await;
@@ -280,42 +279,42 @@ async fn orphans_adopted_and_strangers_released() {
         until_set(side, "web", 2).await;
     })
     .await;
-    pair.are_alike("adopted").await;
+    pair.converge("adopted").await;
     pair.both(async |side| {
-        let stranger = json!({ "metadata": { "labels": { "app": "debug" } } });
-        side.patch::<Pod>("orphan", stranger).await;
-        eventually("a Pod in its place", async || {
+        let relabel = json!({ "metadata": { "labels": { "app": "debug" } } });
+        side.patch::<Pod>("orphan", relabel).await;
+        eventually("a replacement", async || {
             (side.list::<Pod>().await.len() == 3).then_some(())
         })
         .await;
     })
     .await;
-    pair.are_alike("released").await;
+    pair.converge("released").await;
     pair.stop().await;
 }
 
 /// Proves replicaset/adoption.
 #[tokio::test]
-async fn one_pod_claimed_by_two() {
+async fn sets_with_the_same_selector() {
     let pair = Pair::start().await;
     pair.both(async |side| {
         side.create::<ReplicaSet>(set("first", 1)).await;
         until_set(side, "first", 1).await;
-        // The first has what it wants, and what it has is not the second's.
+        // The first set is complete, and the second must not take its Pod.
         side.create::<ReplicaSet>(set("second", 1)).await;
         until_set(side, "second", 1).await;
     })
     .await;
-    pair.are_alike("one Pod each").await;
+    pair.converge("one Pod each").await;
     pair.stop().await;
 }
 
 /// Proves replicaset/scale.
 #[tokio::test]
-async fn a_failed_pod_is_replaced_and_the_cheapest_goes_first() {
+async fn failed_pods_and_deletion_cost() {
     let pair = Pair::start().await;
     pair.both(async |side| {
-        for (name, cost) in [("dear", "10"), ("cheap", "-10"), ("fair", "0")] {
+        for (name, cost) in [("high", "10"), ("low", "-10"), ("medium", "0")] {
             let mut pod = pod(name);
             let cost = json!({ "controller.kubernetes.io/pod-deletion-cost": cost });
             pod["metadata"]["annotations"] = cost;
@@ -329,11 +328,11 @@ async fn a_failed_pod_is_replaced_and_the_cheapest_goes_first() {
         until_set(side, "web", 2).await;
     })
     .await;
-    pair.are_alike("the cheapest is gone").await;
+    pair.converge("the cheapest is deleted").await;
     pair.both(async |side| {
-        let dear = side.api::<Pod>().get("dear").await.unwrap();
-        side.set_status(&dear, json!({ "phase": "Failed" })).await;
-        eventually("a Pod in its place", async || {
+        let failed = side.api::<Pod>().get("high").await.unwrap();
+        side.set_status(&failed, json!({ "phase": "Failed" })).await;
+        eventually("a replacement", async || {
             let pods = side.list::<Pod>().await;
             (pods.len() == 3).then_some(())
         })
@@ -341,13 +340,13 @@ async fn a_failed_pod_is_replaced_and_the_cheapest_goes_first() {
         until_set(side, "web", 2).await;
     })
     .await;
-    pair.are_alike("the failed one is replaced").await;
+    pair.converge("the failed Pod is replaced").await;
     pair.stop().await;
 }
 
 /// Proves gc/collects, gc/foreground, gc/orphan.
 #[tokio::test]
-async fn deleted_with_each_kind_of_cascade() {
+async fn cascading_deletion() {
     for (policy, params) in [
         ("background", DeleteParams::background()),
         ("foreground", DeleteParams::foreground()),
@@ -363,14 +362,14 @@ async fn deleted_with_each_kind_of_cascade() {
             side.until_none_left::<Deployment>().await;
         })
         .await;
-        pair.are_alike(policy).await;
+        pair.converge(policy).await;
         pair.stop().await;
     }
 }
 
 /// Proves gc/orphan, replicaset/adoption.
 #[tokio::test]
-async fn orphaned_and_adopted_by_the_next() {
+async fn orphaning_and_adoption() {
     let pair = rolled_out(2, json!({})).await;
     pair.both(async |side| {
         let deployments = side.api::<Deployment>();
@@ -381,13 +380,13 @@ async fn orphaned_and_adopted_by_the_next() {
         side.until_none_left::<Deployment>().await;
     })
     .await;
-    pair.are_alike("orphaned").await;
+    pair.converge("orphaned").await;
     pair.both(async |side| {
         side.create::<Deployment>(web(2, &json!({}))).await;
         side.roll_out().await;
     })
     .await;
-    pair.are_alike("adopted").await;
+    pair.converge("adopted").await;
     pair.stop().await;
 }
 
@@ -404,34 +403,33 @@ fn map(name: &str, owners: &[&ConfigMap]) -> Value {
 
 /// Proves gc/owners, gc/collects.
 #[tokio::test]
-async fn owners_that_are_not_there() {
+async fn dangling_owner_references() {
     let pair = Pair::start().await;
     pair.both(async |side| {
         let owner = side.create::<ConfigMap>(map("owner", &[])).await;
-        let mut nobody = owner.clone();
-        nobody.metadata.name = Some("nobody".into());
-        nobody.metadata.uid = Some("11111111-2222-3333-4444-555555555555".into());
-        let mut changeling = owner.clone();
-        changeling.metadata.uid = Some("11111111-2222-3333-4444-666666666666".into());
-        side.create::<ConfigMap>(map("kept", &[&owner, &nobody]))
+        let mut absent = owner.clone();
+        absent.metadata.name = Some("absent".into());
+        absent.metadata.uid = Some("11111111-2222-3333-4444-555555555555".into());
+        let mut stale = owner.clone();
+        stale.metadata.uid = Some("11111111-2222-3333-4444-666666666666".into());
+        side.create::<ConfigMap>(map("retained", &[&owner, &absent]))
             .await;
-        side.create::<ConfigMap>(map("of-nobody", &[&nobody])).await;
-        side.create::<ConfigMap>(map("of-a-changeling", &[&changeling]))
-            .await;
-        eventually("the two to be gone", async || {
+        side.create::<ConfigMap>(map("of-absent", &[&absent])).await;
+        side.create::<ConfigMap>(map("of-stale", &[&stale])).await;
+        eventually("the dependents to be gone", async || {
             // kube-root-ca.crt is the third.
             (side.list::<ConfigMap>().await.len() == 3).then_some(())
         })
         .await;
     })
     .await;
-    pair.are_alike("collected").await;
+    pair.converge("collected").await;
     pair.stop().await;
 }
 
 /// Proves gc/cycles.
 #[tokio::test]
-async fn owners_in_a_circle() {
+async fn owner_cycles() {
     let pair = Pair::start().await;
     pair.both(async |side| {
         let a = side.create::<ConfigMap>(map("a", &[])).await;
@@ -448,11 +446,11 @@ async fn owners_in_a_circle() {
         .await;
     })
     .await;
-    pair.are_alike("all gone").await;
+    pair.converge("all gone").await;
     pair.stop().await;
 }
 
-/// A namespace besides that of the test; goes with it.
+/// Creates another namespace.
 async fn second_namespace(side: &Side) -> Side {
     let name = format!("{}-second", side.namespace);
     let namespace = json!({ "metadata": { "name": name } });
@@ -469,14 +467,14 @@ async fn second_namespace(side: &Side) -> Side {
 
 /// Proves service-accounts/defaults.
 #[tokio::test]
-async fn what_a_namespace_begins_with() {
+async fn initial_objects_of_a_namespace() {
     let pair = Pair::start().await;
-    pair.agree("begun", async |side| {
+    pair.agree("initial objects", async |side| {
         let maps = side.list::<ConfigMap>().await;
         let mut maps = masked(json!(maps), &[]);
         for map in maps.as_array_mut().unwrap() {
             map["data"]["ca.crt"] = json!("PEM");
-            map["metadata"]["annotations"]["kubernetes.io/description"] = json!("PROSE");
+            map["metadata"]["annotations"]["kubernetes.io/description"] = json!("TEXT");
         }
         json!({ "accounts": masked(json!(side.list::<ServiceAccount>().await), &[]), "maps": maps })
     })
@@ -486,7 +484,7 @@ async fn what_a_namespace_begins_with() {
 
 /// Proves namespaces/emptied.
 #[tokio::test]
-async fn a_namespace_with_content() {
+async fn namespace_deletion() {
     let pair = Pair::start().await;
     pair.both(async |side| {
         let second = second_namespace(side).await;
@@ -507,15 +505,15 @@ async fn a_namespace_with_content() {
         client: side.client.clone(),
         namespace: format!("{}-second", side.namespace),
     };
-    pair.agree("held", async |side| {
+    pair.agree("terminating", async |side| {
         let namespaces = Api::<Namespace>::all(side.client.clone());
         let namespace = namespaces.get(&second(side).namespace).await.unwrap();
         let status = masked(json!(namespace.status), &[]);
         json!({ "status": status, "objects": second(side).snapshot().await })
     })
     .await;
-    pair.agree("a newcomer", async |side| {
-        refusal(
+    pair.agree("creation in it", async |side| {
+        rejection(
             second(side).try_create::<Pod>(pod("late")).await,
             &second(side).namespace,
         )
@@ -537,8 +535,8 @@ async fn a_namespace_with_content() {
     pair.stop().await;
 }
 
-/// How a request was refused.
-fn refusal<T: std::fmt::Debug>(result: kube::Result<T>, namespace: &str) -> Value {
+/// Returns the Status of a rejected request.
+fn rejection<T: std::fmt::Debug>(result: kube::Result<T>, namespace: &str) -> Value {
     match result {
         Err(kube::Error::Api(status)) => {
             let text = json!(status).to_string().replace(namespace, "NAMESPACE");
@@ -550,28 +548,31 @@ fn refusal<T: std::fmt::Debug>(result: kube::Result<T>, namespace: &str) -> Valu
 
 /// Proves cluster/end-states.
 #[tokio::test]
-async fn workloads_that_do_not_select_their_own_pods() {
+async fn selector_must_match_the_template() {
     let pair = rolled_out(1, json!({})).await;
-    let strange = json!({ "selector": { "matchLabels": { "app": "other" } } });
-    pair.agree("created so", async |side| {
-        let mut deployment = web(1, &strange);
-        deployment["metadata"]["name"] = json!("strange");
+    let mismatch = json!({ "selector": { "matchLabels": { "app": "other" } } });
+    pair.agree("creation", async |side| {
+        let mut deployment = web(1, &mismatch);
+        deployment["metadata"]["name"] = json!("mismatch");
         let of_others = side.try_create::<Deployment>(deployment.clone()).await;
         deployment["spec"]["selector"] = json!({});
         let of_all = side.try_create::<Deployment>(deployment).await;
         let namespace = &side.namespace;
-        json!([refusal(of_others, namespace), refusal(of_all, namespace)])
+        json!([
+            rejection(of_others, namespace),
+            rejection(of_all, namespace)
+        ])
     })
     .await;
-    pair.agree("changed so", async |side| {
-        let patch = Patch::Merge(json!({ "spec": strange }));
+    pair.agree("update", async |side| {
+        let patch = Patch::Merge(json!({ "spec": mismatch }));
         let changed = side
             .api::<Deployment>()
             .patch("web", &PatchParams::default(), &patch)
             .await;
-        refusal(changed, &side.namespace)
+        rejection(changed, &side.namespace)
     })
     .await;
-    pair.are_alike("all as it was").await;
+    pair.converge("unchanged").await;
     pair.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Two clusters to which the same is done: Kubernetes, and the embedded one.
+//! A real and an embedded cluster, for performing the same actions on both.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep};
 
 use super::mask::masked;
 
-/// How long the two may take to become alike.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the two sides may take to converge.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The bounds of a kind that lives in namespaces.
+/// A static, namespaced kind.
 pub(super) trait Namespaced:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
@@ -52,7 +52,7 @@ impl Pair {
             client: namespace.client(),
             namespace: namespace.name(),
         };
-        // Kubernetes has neither nodes nor a scheduler here, so neither has ours.
+        // The real control plane has neither nodes nor a scheduler.
         let loops = Loops::ALL.without(Loops::PODS | Loops::NODES);
         let cluster = Cluster::builder().loops(loops).start().await;
         let ours = Side {
@@ -67,28 +67,36 @@ impl Pair {
         }
     }
 
-    /// Does the same on both sides, at the same time.
+    /// Performs an action on both sides concurrently.
     pub(super) async fn both(&self, act: impl AsyncFn(&Side)) {
         tokio::join!(act(&self.real), act(&self.ours));
     }
 
     /// Waits until both sides hold the same objects.
-    pub(super) async fn are_alike(&self, when: &str) {
+    ///
+    /// # Panics
+    ///
+    /// Panics with the difference after a timeout.
+    pub(super) async fn converge(&self, when: &str) {
         self.agree(when, async |side| side.snapshot().await).await;
     }
 
-    /// Waits until both sides give the same answer.
-    pub(super) async fn agree(&self, when: &str, ask: impl AsyncFn(&Side) -> Value) {
-        let deadline = Instant::now() + PATIENCE;
+    /// Waits until `query` returns the same value on both sides.
+    ///
+    /// # Panics
+    ///
+    /// Panics with the difference after a timeout.
+    pub(super) async fn agree(&self, when: &str, query: impl AsyncFn(&Side) -> Value) {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
-            let (real, ours) = tokio::join!(ask(&self.real), ask(&self.ours));
+            let (real, ours) = tokio::join!(query(&self.real), query(&self.ours));
             if real == ours {
                 return;
             }
             if Instant::now() > deadline {
                 let text = |value| serde_json::to_string_pretty(value).unwrap();
                 let (real, ours) = (text(&real), text(&ours));
-                panic!("{when}: they differ\n{}", difference(&real, &ours));
+                panic!("{when}: the clusters differ\n{}", difference(&real, &ours));
             }
             sleep(Duration::from_millis(100)).await;
         }
@@ -99,7 +107,7 @@ impl Pair {
     }
 }
 
-/// Both texts, with the lines marked that only one of them has.
+/// Marks the lines that only one of the texts has.
 fn difference(real: &str, ours: &str) -> String {
     let only = |here: &str, there: &str, mark: &str| {
         let there: Vec<&str> = there.lines().collect();
@@ -113,7 +121,7 @@ fn difference(real: &str, ours: &str) -> String {
     format!("on Kubernetes:\n{kubernetes}\non ours:\n{embedded}")
 }
 
-/// One of the two clusters, and a namespace in it.
+/// A namespace in one of the clusters.
 pub(super) struct Side {
     pub(super) client: Client,
     pub(super) namespace: String,
@@ -142,7 +150,7 @@ impl Side {
             .unwrap();
     }
 
-    /// Changes the Deployment `web`.
+    /// Patches the spec of the Deployment `web`.
     pub(super) async fn set(&self, spec: Value) {
         self.patch::<Deployment>("web", json!({ "spec": spec }))
             .await;
@@ -159,13 +167,12 @@ impl Side {
         listed.unwrap().items
     }
 
-    /// There is no kubelet on either side: the test says that Pods are ready, until the rollout of
-    /// `web` is complete.
+    /// Waits for the rollout of `web`, marking Pods as ready, because there is no kubelet.
     pub(super) async fn roll_out(&self) {
         eventually("the rollout", async || {
             self.make_ready(|_| true).await;
             let deployment = self.api::<Deployment>().get("web").await.unwrap();
-            let wanted = deployment.spec?.replicas.filter(|n| *n > 0);
+            let desired = deployment.spec?.replicas.filter(|n| *n > 0);
             let status = deployment.status?;
             let conditions = status.conditions.unwrap_or_default();
             let complete = conditions
@@ -173,15 +180,15 @@ impl Side {
                 .any(|c| c.reason.as_deref() == Some("NewReplicaSetAvailable"));
             (complete
                 && status.observed_generation == deployment.metadata.generation
-                && status.replicas.filter(|n| *n > 0) == wanted
-                && status.updated_replicas.filter(|n| *n > 0) == wanted
-                && status.available_replicas.filter(|n| *n > 0) == wanted)
+                && status.replicas.filter(|n| *n > 0) == desired
+                && status.updated_replicas.filter(|n| *n > 0) == desired
+                && status.available_replicas.filter(|n| *n > 0) == desired)
                 .then_some(())
         })
         .await;
     }
 
-    /// Waits until the status of `web` is about its present generation, and `done` says so too.
+    /// Waits until the status of `web` is current and `done` returns true.
     pub(super) async fn until(&self, what: &str, done: impl Fn(&Deployment) -> bool) {
         eventually(what, async || {
             let web = self.api::<Deployment>().get("web").await.unwrap();
@@ -191,7 +198,7 @@ impl Side {
         .await;
     }
 
-    /// Waits until there is no `K` in the namespace.
+    /// Waits until no object of kind `K` is left.
     pub(super) async fn until_none_left<K: Namespaced>(&self) {
         let what = format!("{}s to be gone", K::kind(&()));
         eventually(&what, async || {
@@ -200,7 +207,7 @@ impl Side {
         .await;
     }
 
-    /// Says of the Pods that `which` picks that they are ready.
+    /// Marks the Pods selected by `which` as ready.
     pub(super) async fn make_ready(&self, which: impl Fn(&Pod) -> bool) {
         for pod in self.list::<Pod>().await {
             let conditions = pod
@@ -221,42 +228,42 @@ impl Side {
 
     pub(super) async fn set_status(&self, pod: &Pod, status: Value) {
         let patch = Patch::Merge(json!({ "status": status }));
-        // It may be gone by now.
+        // The Pod may have been deleted.
         let _ = self
             .api::<Pod>()
             .patch_status(&pod.name_any(), &PatchParams::default(), &patch)
             .await;
     }
 
-    /// The events there are: about which kind, from whom, why, and in which words.
-    pub(super) async fn told(&self) -> Value {
+    /// Returns the events, masked.
+    pub(super) async fn events(&self) -> Value {
         let sets = self.list::<ReplicaSet>().await;
         let hashes: Vec<String> = sets
             .iter()
             .filter_map(|set| set.labels().get("pod-template-hash").cloned())
             .collect();
-        let mut told: Vec<Value> = Vec::new();
+        let mut events: Vec<Value> = Vec::new();
         for event in self.list::<Event>().await {
             let mut message = event.message.unwrap_or_default();
             if event.involved_object.kind.as_deref() == Some("ReplicaSet") {
-                // It ends with the name of a Pod, and that with what the server made up.
+                // The message ends with a generated Pod name.
                 let end = message.rfind('-').map_or(message.len(), |dash| dash + 1);
                 message.truncate(end);
             }
             let source = event.source.and_then(|source| source.component);
             let object = event.involved_object;
             let event = json!({
-                "about": [object.api_version, object.kind, object.field_path],
+                "involved": [object.api_version, object.kind, object.field_path],
                 "type": event.type_, "reason": event.reason, "source": source,
                 "message": message,
             });
-            told.push(masked(event, &hashes));
+            events.push(masked(event, &hashes));
         }
-        told.sort_by_key(Value::to_string);
-        told.into()
+        events.sort_by_key(Value::to_string);
+        events.into()
     }
 
-    /// Everything there is, without what differs from run to run.
+    /// Returns all objects, masked.
     pub(super) async fn snapshot(&self) -> Value {
         let mut sets = self.list::<ReplicaSet>().await;
         let revision = |set: &ReplicaSet| {

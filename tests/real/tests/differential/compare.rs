@@ -1,14 +1,14 @@
-//! Two answers, field by field.
+//! Compares two responses field by field.
 
 use serde_json::{Value, json};
 
-/// How much of a value a report shows.
-const SHOWN: usize = 600;
+/// The maximum length of a value in a report.
+const MAX_SHOWN: usize = 600;
 
-/// Where two answers differ.
+/// A difference between two responses.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Difference {
-    /// A JSON pointer into the answer: `/headers/…`, `/body/…`; or `/code=` and our code.
+    /// A JSON pointer into the response, such as `/headers/…` or `/body/…`, or `/code=` and our code.
     pub(super) path: String,
     pub(super) real: Option<Value>,
     pub(super) ours: Option<Value>,
@@ -18,7 +18,7 @@ impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let show = |value: &Option<Value>| match value {
             None => "nothing".to_owned(),
-            Some(value) => value.to_string().chars().take(SHOWN).collect(),
+            Some(value) => value.to_string().chars().take(MAX_SHOWN).collect(),
         };
         writeln!(f, "  {}", self.path)?;
         writeln!(f, "    real: {}", show(&self.real))?;
@@ -26,11 +26,11 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Answers with different codes differ in that alone: their bodies have nothing to do with each
-/// other, and are shown beside the codes.
+/// Returns all differences. Responses with different codes have one difference, because their bodies
+/// are not comparable.
 pub(super) fn differences(real: &Value, ours: &Value) -> Vec<Difference> {
     if real["code"] != ours["code"] {
-        let both = |answer: &Value| Some(json!([answer["code"], answer["body"]]));
+        let both = |response: &Value| Some(json!([response["code"], response["body"]]));
         return vec![Difference {
             path: format!("/code={}", ours["code"]),
             real: both(real),
@@ -67,10 +67,10 @@ fn walk(path: String, real: Option<&Value>, ours: Option<&Value>, found: &mut Ve
     }
 }
 
-/// One difference somebody accepted: `area/scenario/step path ours reason`.
+/// An accepted difference: `area/scenario/step path ours reason`.
 ///
-/// `ours` is what we answer there, so that an accepted difference cannot turn into another: the word
-/// `nothing`, or JSON. Of a text it may be a part. A path that ends in our code needs none.
+/// `ours` is our value there, so that an entry accepts no other difference: the word `nothing` or
+/// JSON. A string matches any value that contains it. A path with our code needs no value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Accepted {
     pub(super) step: String,
@@ -79,8 +79,8 @@ pub(super) struct Accepted {
 }
 
 impl Accepted {
-    /// Whether this very difference was accepted.
-    pub(super) fn is(&self, step: &str, difference: &Difference) -> bool {
+    /// Returns whether the entry accepts a difference.
+    pub(super) fn matches(&self, step: &str, difference: &Difference) -> bool {
         let alike = match (&self.ours, &difference.ours) {
             _ if is_code(&self.path) => true,
             (Some(Value::String(part)), Some(Value::String(text))) => text.contains(part.as_str()),
@@ -94,7 +94,7 @@ fn is_code(path: &str) -> bool {
     path.starts_with("/code=")
 }
 
-/// Reads the list of accepted differences. Lines that begin with `#` are comments.
+/// Parses `accepted.txt`. Lines that start with `#` are comments.
 pub(super) fn accepted(text: &str) -> Vec<Accepted> {
     let lines = text.lines().map(str::trim);
     lines
@@ -108,7 +108,7 @@ pub(super) fn accepted(text: &str) -> Vec<Accepted> {
             let (ours, reason) = if is_code(&path) {
                 (None, rest.as_str())
             } else {
-                ours(&rest).unwrap_or_else(|| panic!("not what we answer: {line}"))
+                ours(&rest).unwrap_or_else(|| panic!("no value of ours: {line}"))
             };
             assert!(!reason.trim().is_empty(), "no reason: {line}");
             Accepted { step, path, ours }
@@ -116,14 +116,14 @@ pub(super) fn accepted(text: &str) -> Vec<Accepted> {
         .collect()
 }
 
-/// What we answer, and the rest of the line.
+/// Parses our value. Returns it with the rest of the line.
 fn ours(text: &str) -> Option<(Option<Value>, &str)> {
     if let Some(rest) = text.strip_prefix("nothing ") {
         return Some((None, rest));
     }
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let value = values.next()?.ok()?;
-    // An empty text would be a part of any.
+    // The empty string would match any string.
     let rest = &text[values.byte_offset()..];
     (value != "").then_some((Some(value), rest))
 }
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_field_is_compared() {
+    fn every_field_is_compared() {
         let real = json!({"a": [1, {"b/c": 2}], "d": 3});
         let ours = json!({"a": [1, {"b/c": 4}, 5]});
         let paths: Vec<String> = differences(&real, &ours)
@@ -150,30 +150,30 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "no reason")]
-    fn an_accepted_difference_has_a_reason() {
+    fn accepted_difference_requires_a_reason() {
         accepted("area/scenario/1 /body/a []");
     }
 
     #[test]
-    #[should_panic(expected = "not what we answer")]
-    fn an_accepted_difference_tells_what_we_answer() {
+    #[should_panic(expected = "no value of ours")]
+    fn accepted_difference_requires_our_value() {
         accepted("area/scenario/1 /body/a shorter");
     }
 
     #[test]
-    fn an_accepted_difference_cannot_turn_into_another() {
+    fn accepted_difference_matches_no_other() {
         let list = accepted("a/b/1 /body/message \"is wrong\" shorter\na/b/1 /body/c nothing none");
         let difference = |path: &str, ours: Option<Value>| Difference {
             path: path.to_owned(),
             real: Some("x".into()),
             ours,
         };
-        let said = |text: &str| difference("/body/message", Some(text.into()));
-        assert!(list[0].is("a/b/1", &said("the name is wrong")));
-        assert!(!list[0].is("a/b/1", &said("nonsense")));
-        assert!(!list[0].is("a/b/1", &difference("/body/message", None)));
-        assert!(!list[0].is("a/b/2", &said("the name is wrong")));
-        assert!(list[1].is("a/b/1", &difference("/body/c", None)));
-        assert!(!list[1].is("a/b/1", &difference("/body/c", Some(1.into()))));
+        let message = |text: &str| difference("/body/message", Some(text.into()));
+        assert!(list[0].matches("a/b/1", &message("the name is wrong")));
+        assert!(!list[0].matches("a/b/1", &message("nonsense")));
+        assert!(!list[0].matches("a/b/1", &difference("/body/message", None)));
+        assert!(!list[0].matches("a/b/2", &message("the name is wrong")));
+        assert!(list[1].matches("a/b/1", &difference("/body/c", None)));
+        assert!(!list[1].matches("a/b/1", &difference("/body/c", Some(1.into()))));
     }
 }

@@ -1,9 +1,11 @@
-//! What differs from run to run gets one name: the n-th uid of a scenario is `<uid-n>`, whichever
-//! server made it up, so that it is still compared which uid stands where. The same for versions of
-//! objects; times and the versions of lists are only compared by their form.
+//! Masks values that servers generate.
 //!
-//! What the scenario itself sent is no server's invention and stays as it is: uids, addresses, ports
-//! and versions that its script mentions, and every time that is more than a day from now.
+//! The n-th UID of a scenario becomes `<uid-n>` on both servers, so that the comparison still notices
+//! a wrong UID. The same applies to the resourceVersions of objects. Times and the resourceVersions
+//! of lists are only compared by format.
+//!
+//! Values that the scenario itself sends are not masked: UIDs, addresses, ports and resourceVersions
+//! in its script, and times more than a day from now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -35,17 +37,17 @@ regex!(TAG, "^\"[0-9A-F]{16,}\"$");
 regex!(AGE, r"^(\d+[smhdy])+$");
 regex!(GENERATED, "^[bcdfghjklmnpqrstvwxz2456789]{5}$");
 
-/// What a scenario has seen so far on one server.
+/// The generated values a scenario has seen on one server.
 #[derive(Debug)]
 pub(super) struct Mask {
     namespace: String,
-    /// All that the scenario sends, before anything saved is filled in.
+    /// The text of the scenario, before saved values are inserted.
     script: String,
-    /// The versions it sends.
+    /// The resourceVersions it sends.
     sent_versions: BTreeSet<String>,
     uids: Vec<String>,
     versions: Vec<String>,
-    /// Names the server made up, and what stands for them.
+    /// Generated names and their masks.
     generated: Vec<(String, String)>,
 }
 
@@ -65,8 +67,8 @@ impl Mask {
     pub(super) fn value(&mut self, value: Value) -> Value {
         match value {
             Value::String(text) => {
-                let shown = self.shown(&text);
-                self.text(&shown).into()
+                let normalized = self.normalize(&text);
+                self.text(&normalized).into()
             }
             Value::Array(items) => items.into_iter().map(|item| self.value(item)).collect(),
             Value::Object(map) => self.object(map).into(),
@@ -99,7 +101,7 @@ impl Mask {
             self.generated.push((name.clone(), masked));
         }
         if let Some(Value::Array(entries)) = map.get_mut("managedFields") {
-            // Their order is that of their times, and a second may begin between two requests.
+            // Sorted by time on the server, and a second may pass between two requests.
             entries.sort_by_key(|entry| {
                 ["operation", "manager", "subresource", "apiVersion"]
                     .map(|key| entry[key].to_string())
@@ -111,18 +113,18 @@ impl Mask {
         if causes.is_some_and(|causes| causes.len() > 1)
             && let Some(Value::String(message)) = map.get("message")
             && let Some((start, list)) = message.split_once(" is invalid: [")
-            && tells(list, causes.into_iter().flatten())
+            && lists(list, causes.into_iter().flatten())
         {
-            // It repeats the causes, which are compared, in any order.
+            // The message repeats the causes in any order, and the causes are compared.
             let masked = format!("{start} is invalid: <causes>");
             map.insert("message".into(), masked.into());
         }
         if let Some(Value::Array(causes)) = map.get_mut("causes") {
-            // Faults of the values of a map are told in any order.
+            // Errors of map values have no order.
             causes.sort_by_key(ToString::to_string);
         }
         if let Some(Value::Array(columns)) = map.get_mut("columnDefinitions") {
-            // The tables of the kinds hold no prose.
+            // Our tables have no descriptions.
             for column in columns.iter_mut().filter_map(Value::as_object_mut) {
                 column.remove("description");
             }
@@ -140,7 +142,7 @@ impl Mask {
                 map.insert(port.into(), "<port>".into());
             }
         }
-        // In the order of the keys, so that both servers' uids are counted alike.
+        // Visit fields in key order, so that UIDs are numbered alike on both servers.
         let sorted: BTreeMap<String, Value> = map.into_iter().collect();
         sorted
             .into_iter()
@@ -148,8 +150,8 @@ impl Mask {
             .collect()
     }
 
-    /// A message shows what is wrong, as JSON or as JSON in quotes, with its fields in any order.
-    fn shown(&mut self, text: &str) -> String {
+    /// Normalizes the field order of JSON in an "Invalid value" message.
+    fn normalize(&mut self, text: &str) -> String {
         const BEFORE: &str = "Invalid value: ";
         let Some(at) = text.find(BEFORE).map(|at| at + BEFORE.len()) else {
             return text.to_owned();
@@ -170,7 +172,7 @@ impl Mask {
         }
     }
 
-    /// Headers, some of which have a form of their own.
+    /// Masks headers.
     pub(super) fn headers(&mut self, mut headers: Map<String, Value>) -> Value {
         if let Some(Value::String(tag)) = headers.get("etag")
             && TAG.is_match(tag)
@@ -187,8 +189,8 @@ impl Mask {
 
     pub(super) fn text(&mut self, text: &str) -> String {
         let text = text.replace(&self.namespace, "{ns}");
-        let made_up = self.generated.iter();
-        let text = made_up.fold(text, |text, (name, mask)| text.replace(name, mask));
+        let generated = self.generated.iter();
+        let text = generated.fold(text, |text, (name, mask)| text.replace(name, mask));
         let (uids, script) = (&mut self.uids, &self.script);
         let text = UID.replace_all(&text, |found: &Captures<'_>| {
             if script.contains(&found[0]) {
@@ -225,22 +227,22 @@ fn ordinal(seen: &mut Vec<String>, value: &str, what: &str) -> String {
     format!("<{what}-{}>", at + 1)
 }
 
-/// Whether a list of faults tells these causes, each of them, and nothing else.
-fn tells<'a>(list: &str, causes: impl Iterator<Item = &'a Value>) -> bool {
+/// Returns whether a list of errors contains each of the causes and nothing else.
+fn lists<'a>(list: &str, causes: impl Iterator<Item = &'a Value>) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mut faults: Vec<String> = causes
+    let mut errors: Vec<String> = causes
         .map(|cause| format!("{}: {}", text(&cause["field"]), text(&cause["message"])))
         .collect();
-    // One may begin as another does; one that is told twice is told once in the message.
-    faults.sort_by_key(|fault| std::cmp::Reverse(fault.len()));
-    faults.dedup();
-    let rest = faults.iter().try_fold(list.to_owned(), |rest, fault| {
-        rest.contains(fault).then(|| rest.replacen(fault, "", 1))
+    // Longest first, because one may be a prefix of another. The message has no duplicates.
+    errors.sort_by_key(|error| std::cmp::Reverse(error.len()));
+    errors.dedup();
+    let rest = errors.iter().try_fold(list.to_owned(), |rest, error| {
+        rest.contains(error).then(|| rest.replacen(error, "", 1))
     });
     rest.is_some_and(|rest| rest.replace(", ", "") == "]")
 }
 
-/// What a page token says, but for its version.
+/// Decodes a continue token and masks its resourceVersion.
 fn page(token: &str) -> Value {
     let decoded = URL_SAFE_NO_PAD.decode(token).ok();
     let decoded = decoded.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
@@ -263,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_uid_gets_the_same_name() {
+    fn same_uid_gets_the_same_mask() {
         let mut mask = Mask::new("ns-1", "");
         let uid = "0f0e0d0c-0b0a-4908-8706-050403020100";
         let other = "1f0e0d0c-0b0a-4908-8706-050403020100";
@@ -272,12 +274,12 @@ mod tests {
         assert_eq!(
             mask.value(value),
             json!({"name": "a", "uid": "<uid-1>", "resourceVersion": "<version-1>", "of": "<uid-2>", "me": "<uid-1>"}),
-            "keys are visited in order, so the first uid met is that of `me`"
+            "keys are visited in order, so the first UID is that of `me`"
         );
     }
 
     #[test]
-    fn times_keep_their_form() {
+    fn times_keep_their_format() {
         let mut mask = Mask::new("ns-1", "");
         let now = Clock::system().now();
         let seconds = format!("{now:.0}");
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_age_is_masked_however_old_things_are() {
+    fn ages_of_all_formats_are_masked() {
         let mut mask = Mask::new("ns-1", "");
         let cells =
             json!({"cells": ["0s", "119s", "2m", "2m1s", "3h5m", "4d", "2y30d", "1/1", "5"]});
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_in_a_message_is_compared_field_by_field() {
+    fn field_order_in_a_message_is_ignored() {
         let mut mask = Mask::new("ns-1", "");
         for shown in [r#"[{"b":1,"a":2}]"#, r#"[{"a":2,"b":1}]"#] {
             let text = format!("x: Invalid value: {shown}: is wrong");
@@ -313,20 +315,20 @@ mod tests {
         assert_eq!(mask.value(text.into()), text);
     }
 
-    /// A server that garbles what it was sent must not pass.
+    /// A server that alters values it was sent must not pass.
     #[test]
-    fn what_was_sent_is_compared_as_it_is() {
+    fn sent_values_are_not_masked() {
         let uid = "0f0e0d0c-0b0a-4908-8706-050403020100";
         let script = format!("{uid} 10.1.2.3 30007 GET /x?resourceVersion=9999999");
         let mut mask = Mask::new("ns-1", &script);
-        for kept in [
+        for sent in [
             uid,
             "2026-01-01T00:00:00Z",
             "2026-01-01T00:00:00.100000Z",
             "10.1.2.3",
             "Too large resource version: 9999999",
         ] {
-            assert_eq!(mask.text(kept), kept);
+            assert_eq!(mask.text(sent), sent);
         }
         assert_eq!(
             mask.text("Too large resource version: 9999999, current: 12"),

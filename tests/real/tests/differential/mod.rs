@@ -1,13 +1,12 @@
-//! The differential: the same requests to the pinned kube-apiserver and to ours, the answers
-//! compared field by field.
+//! Sends the same requests to kube-apiserver and to our server and compares the responses field by
+//! field.
 //!
-//! The corpus is data, one file per area in `differential/`. Requests of one scenario build on each
-//! other and have a namespace of their own; scenarios do not know each other. An answer that differs
-//! fails the test of its area, unless `accepted.txt` lists that very field with a reason; a line
-//! there that no longer differs fails it, too.
+//! The corpus is data, one file per area in `differential/`. The requests of a scenario depend on each
+//! other and share a namespace; scenarios are independent. A different response fails the test of its
+//! area, unless `accepted.txt` lists that field with a reason. An entry there that no longer applies
+//! fails the test, too.
 //!
-//! The kube-apiserver is one without a controller manager: nothing but the requests changes what is
-//! stored.
+//! The kube-apiserver runs without a controller manager, so that only the requests change objects.
 
 mod compare;
 mod mask;
@@ -20,24 +19,24 @@ use std::fmt::Write as _;
 use futures::{StreamExt as _, stream};
 use kube::Client;
 use pintle_apiserver::{ApiServer, PodDeletion};
-use real_tests::{bare_client, bare_stranger, client_of, stranger_of};
+use real_tests::{anonymous_client_of, bare_anonymous_client, bare_client, client_of};
 
 use self::compare::{Accepted, Difference, accepted, differences};
 use self::script::{Scenario, Step, parse};
 use self::side::Side;
 
-/// A file of the corpus.
+/// Reads a file of the corpus.
 fn file(name: &str) -> String {
     let path = format!("{}/differential/{name}", env!("CARGO_MANIFEST_DIR"));
-    std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{path}: {why}"))
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 fn all_accepted() -> Vec<Accepted> {
     accepted(&file("accepted.txt"))
 }
 
-/// How many scenarios of an area run at a time.
-const AT_A_TIME: usize = 4;
+/// The number of concurrent scenarios per area.
+const CONCURRENCY: usize = 4;
 
 macro_rules! areas {
     ($($area:ident)*) => {
@@ -72,8 +71,8 @@ areas! {
     services
 }
 
-/// Promises of the API server that the corpus does not have to show, because a request and its
-/// answer cannot, or because other tests do.
+/// Guarantees of the API server that the corpus need not cover, because single requests cannot show
+/// them or other tests do.
 const ELSEWHERE: &[(&str, &[&str])] = &[
     (
         "connections and listeners",
@@ -102,7 +101,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "limits and choices of our own",
+        "limits and decisions of our server",
         &[
             "bootstrap/component-status",
             "bootstrap/no-aggregation",
@@ -117,7 +116,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "areas of the corpus that cite no single promise",
+        "covered by whole areas of the corpus",
         &[
             "bootstrap/objects",
             "objects/autoscaler-versions",
@@ -129,32 +128,33 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The promises that the corpus must show at least twice.
-fn served() -> Vec<String> {
+/// Returns the guarantees that the corpus must cite at least twice.
+fn required() -> Vec<String> {
     let path = format!("{}/../../docs/guarantees.md", env!("CARGO_MANIFEST_DIR"));
-    let promises = std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{path}: {why}"));
-    let section = promises
+    let guarantees =
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let section = guarantees
         .split("\n## ")
         .find(|section| section.starts_with("API server\n"));
     let ids = section.unwrap_or_default().lines().filter_map(|line| {
         let id = line.strip_prefix("- **")?.split_once("**")?.0;
         Some(id.to_owned())
     });
-    let served: Vec<String> = ids
+    let required: Vec<String> = ids
         .filter(|id| !ELSEWHERE.iter().any(|(_, ids)| ids.contains(&id.as_str())))
         .collect();
-    assert!(served.len() > 70, "{served:?} of {path}");
-    served
+    assert!(required.len() > 70, "{required:?} of {path}");
+    required
 }
 
 fn scenarios(area: &str) -> Vec<Scenario> {
     parse(area, &file(&format!("{area}.yaml")))
 }
 
-/// One word for this run, so that runs against one control plane do not meet. They do in the node
-/// ports and the addresses that services ask for, which a control plane has but once. Nothing else
-/// can have them: they are of those which a control plane gives to nobody who does not ask for them
-/// by number, as long as it has others.
+/// Returns an ID of this run for namespaces, so that several runs can share a control plane.
+///
+/// Only the node ports and addresses requested by services are shared. They are from the ranges that
+/// a control plane reserves for explicit requests.
 fn run_id() -> String {
     format!("{:05x}", std::process::id() % 0x10_0000)
 }
@@ -166,24 +166,24 @@ async fn replay(area: &str) {
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let ours = [
         client_of(&bound.kubeconfig()).await,
-        stranger_of(&bound.kubeconfig()).await,
+        anonymous_client_of(&bound.kubeconfig()).await,
     ];
-    let real = [bare_client().await, bare_stranger().await];
+    let real = [bare_client().await, bare_anonymous_client().await];
     let found = stream::iter(scenarios(area).into_iter().enumerate())
         .map(|(index, scenario)| {
-            // As long as any other, so that none is the beginning of another.
+            // Fixed width, so that no namespace is a prefix of another.
             let namespace = format!("{area}-{}-{index:03}", run_id());
             let sides = [real.clone(), ours.clone()];
             async move { scenario_differences(area, &namespace, &scenario, sides).await }
         })
-        .buffer_unordered(AT_A_TIME)
+        .buffer_unordered(CONCURRENCY)
         .concat()
         .await;
     bound.shutdown().await;
-    judge(area, found);
+    report(area, found);
 }
 
-/// What differed: the step, its request, and where.
+/// Differences with their step and request.
 type Found = Vec<(String, String, Difference)>;
 
 async fn scenario_differences(
@@ -192,7 +192,7 @@ async fn scenario_differences(
     scenario: &Scenario,
     [real, ours]: [[Client; 2]; 2],
 ) -> Found {
-    let mut real = Side::model(real, namespace, scenario);
+    let mut real = Side::reference(real, namespace, scenario);
     let mut ours = Side::new(ours, namespace, scenario);
     let first: Step = serde_json::from_value(serde_json::json!({
         "do": "POST /api/v1/namespaces",
@@ -209,8 +209,8 @@ async fn scenario_differences(
     found
 }
 
-/// Fails if anything differs that is not accepted, or anything accepted does not differ.
-fn judge(area: &str, found: Found) {
+/// Panics if there are unaccepted differences or stale entries in `accepted.txt`.
+fn report(area: &str, found: Found) {
     let prefix = format!("{area}/");
     let mut open: Vec<Accepted> = all_accepted()
         .into_iter()
@@ -219,7 +219,10 @@ fn judge(area: &str, found: Found) {
     let mut report = String::new();
     let mut last = String::new();
     for (step, request, difference) in found {
-        if let Some(index) = open.iter().position(|line| line.is(&step, &difference)) {
+        if let Some(index) = open
+            .iter()
+            .position(|line| line.matches(&step, &difference))
+        {
             open.remove(index);
             continue;
         }
@@ -233,16 +236,16 @@ fn judge(area: &str, found: Found) {
     for line in open {
         let _ = writeln!(
             report,
-            "{} {}\n  is accepted but no longer differs, or not so",
+            "{} {}\n  is listed in accepted.txt but does not differ that way",
             line.step, line.path
         );
     }
     assert!(report.is_empty(), "{area}: the servers differ\n{report}");
 }
 
-/// The corpus is large enough, mostly writes and refusals, and shows every served line twice.
+/// The corpus is large, contains mostly writes, and cites every guarantee twice.
 #[test]
-fn the_corpus_covers_the_contract() {
+fn corpus_covers_the_guarantees() {
     let mut cited: BTreeMap<String, usize> = BTreeMap::new();
     let (mut requests, mut writes) = (0, 0);
     let mut names = Vec::new();
@@ -261,17 +264,20 @@ fn the_corpus_covers_the_contract() {
     let total = names.len();
     names.sort();
     names.dedup();
-    assert_eq!(names.len(), total, "scenarios have names of their own");
+    assert_eq!(names.len(), total, "scenario names must be unique");
     for line in all_accepted() {
         assert!(names.contains(&line.step), "no such step: {}", line.step);
     }
-    let served = served();
-    let few: Vec<&String> = served
+    let required = required();
+    let few: Vec<&String> = required
         .iter()
         .filter(|line| cited.get(*line).copied().unwrap_or(0) < 2)
         .collect();
-    let unknown: Vec<&String> = cited.keys().filter(|line| !served.contains(line)).collect();
-    // Told even of a test that passes.
+    let unknown: Vec<&String> = cited
+        .keys()
+        .filter(|line| !required.contains(line))
+        .collect();
+    // Printed for passing tests, too.
     let _ = std::io::Write::write_fmt(
         &mut std::io::stderr(),
         format_args!(
@@ -279,8 +285,11 @@ fn the_corpus_covers_the_contract() {
             all_accepted().len()
         ),
     );
-    assert!(unknown.is_empty(), "lines that are not served: {unknown:?}");
-    assert!(few.is_empty(), "lines shown less than twice: {few:?}");
-    assert!(requests >= 400, "{requests} requests are too few");
-    assert!(writes * 2 > requests, "{writes} of {requests} are writes");
+    assert!(unknown.is_empty(), "unknown guarantees: {unknown:?}");
+    assert!(few.is_empty(), "guarantees cited less than twice: {few:?}");
+    assert!(requests >= 400, "only {requests} requests");
+    assert!(
+        writes * 2 > requests,
+        "only {writes} of {requests} requests are writes"
+    );
 }

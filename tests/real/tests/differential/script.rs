@@ -1,4 +1,4 @@
-//! The corpus as data: scenarios of requests, one file per area.
+//! The format of the corpus.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Requests that build on each other, in a namespace of their own.
+/// Requests that depend on each other and share a namespace.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Scenario {
@@ -16,9 +16,9 @@ pub(super) struct Scenario {
 }
 
 impl Scenario {
-    /// All that the requests say themselves, before anything is filled in.
+    /// Returns the text of all requests, before placeholders are replaced.
     pub(super) fn script(&self) -> String {
-        let said = self.steps.iter().flat_map(|step| {
+        let texts = self.steps.iter().flat_map(|step| {
             let body = step.body.as_ref().map(Value::to_string);
             let bytes = step
                 .raw()
@@ -28,59 +28,58 @@ impl Scenario {
                 .flatten()
                 .chain(step.headers.values().cloned())
         });
-        said.collect::<Vec<String>>().join("\n")
+        texts.collect::<Vec<String>>().join("\n")
     }
 }
 
 /// One request.
 ///
-/// In every text, `{ns}` stands for the namespace of the scenario, `{id}` for a word no other
-/// scenario uses, `{v1}` and the like for the path of a group in the namespace, and any other name
-/// in braces for what a former step saved.
+/// Placeholders in any text: `{ns}` is the namespace of the scenario, `{id}` an ID unique to it, `{v1}`
+/// and the like the path of a group in the namespace, and any other name a value saved by an earlier
+/// step.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Step {
     /// Method and path.
     #[serde(rename = "do")]
     pub(super) request: String,
-    /// The lines of the wire contract the request is there for.
+    /// The guarantees that the request covers.
     #[serde(default)]
     pub(super) w: String,
     /// The body, sent as JSON.
     pub(super) body: Option<Value>,
-    /// The body as it is.
+    /// The body, sent verbatim.
     pub(super) text: Option<String>,
-    /// The body in base64, in which nothing is filled in.
+    /// The body in base64, without placeholders.
     pub(super) bytes: Option<String>,
-    /// The content type; without one, `application/json` if there is a body.
+    /// The content type. Default: `application/json` if there is a body.
     #[serde(rename = "type")]
     pub(super) content_type: Option<String>,
-    /// What the client accepts; without one, `application/json`.
+    /// The `Accept` header. Default: `application/json`.
     pub(super) accept: Option<String>,
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
-    /// What to remember of the answer: a name, and a pointer into the body or `header name`.
+    /// Values to save: a name, and a pointer into the body or `header name`.
     #[serde(default)]
     pub(super) save: BTreeMap<String, String>,
-    /// How many `x` the text `{fill}` stands for.
+    /// The number of `x` that replace `{fill}`.
     #[serde(default)]
     pub(super) fill: usize,
-    /// Asks again until the answer has this code, or holds this pointer, or `pointer=text`.
+    /// Repeats the request until the response has this code, this pointer, or `pointer=text`.
     pub(super) until: Option<String>,
-    /// Reads a watch until so many events have come, and then hangs up. Without it, until its end.
+    /// The number of watch events to read. Default: until the watch ends.
     pub(super) events: Option<usize>,
-    /// Sent by somebody the server does not know.
+    /// Whether to send the request without credentials.
     #[serde(default)]
-    pub(super) stranger: bool,
-    /// Compares only the part of the body at each of these pointers: for documents with prose. The
-    /// real server must have each of them, but none of those after the word `no`.
+    pub(super) anonymous: bool,
+    /// Compares only these parts of the body, given as pointers. On the real server each must exist,
+    /// or be absent if marked with `no`.
     #[serde(default)]
     pub(super) only: Vec<String>,
-    /// Of a list or map at each of those pointers, compares only what has such a name: for lists in
-    /// which both servers name things of their own, or of other scenarios. On the real server
-    /// something must have one.
+    /// Compares only entries whose name matches, for lists or maps with entries of the servers
+    /// themselves or of other scenarios. On the real server at least one must match.
     pub(super) names: Option<String>,
-    /// Fields of those parts that are not compared, wherever they are: prose.
+    /// Fields to ignore at any depth, such as descriptions.
     #[serde(default)]
     pub(super) without: Vec<String>,
 }
@@ -90,13 +89,13 @@ impl Step {
         self.request.split(' ').next().unwrap_or_default()
     }
 
-    /// The body that is no text.
+    /// Decodes the binary body.
     pub(super) fn raw(&self) -> Option<Vec<u8>> {
         let bytes = self.bytes.as_ref()?;
         Some(
             STANDARD
                 .decode(bytes)
-                .unwrap_or_else(|why| panic!("{bytes}: {why}")),
+                .unwrap_or_else(|error| panic!("{bytes}: {error}")),
         )
     }
 
@@ -106,10 +105,10 @@ impl Step {
 }
 
 pub(super) fn parse(area: &str, text: &str) -> Vec<Scenario> {
-    serde_saphyr::from_str(text).unwrap_or_else(|why| panic!("{area}: {why}"))
+    serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{area}: {error}"))
 }
 
-/// What the names in braces stand for.
+/// The values of placeholders.
 #[derive(Debug, Clone)]
 pub(super) struct Names(pub(super) BTreeMap<String, String>);
 

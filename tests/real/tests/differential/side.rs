@@ -1,4 +1,4 @@
-//! One of the two servers: sends requests, reads answers.
+//! Sends the requests of a scenario to one of the servers.
 
 use std::time::Duration;
 
@@ -27,55 +27,55 @@ const HEADERS: [&str; 11] = [
     "accept-patch",
 ];
 
-/// How the warnings begin that our server has and a real one cannot have: it acts on what it stores.
+/// The prefix of the warnings that only our server sends, about objects without a controller.
 const OWN_WARNING: &str = "299 - \"pintle: ";
 
-/// How long a step may ask again, and a watch may keep silent.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long to retry a step, and to wait for a watch event.
+const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A server, and what one scenario has learnt from it.
+/// A server and the state of one scenario on it.
 pub(super) struct Side {
     client: Client,
-    /// Somebody the server does not know.
-    stranger: Client,
+    /// A client without credentials.
+    anonymous: Client,
     names: Names,
     mask: Mask,
-    /// The other side is measured by this one: what it does not do, the corpus got wrong.
-    is_model: bool,
+    /// Whether this is the reference, on which every step must succeed as the corpus says.
+    is_reference: bool,
 }
 
 impl Side {
-    /// The server whose answers are right.
-    pub(super) fn model(clients: [Client; 2], namespace: &str, scenario: &Scenario) -> Self {
+    /// Creates the reference side.
+    pub(super) fn reference(clients: [Client; 2], namespace: &str, scenario: &Scenario) -> Self {
         Self {
-            is_model: true,
+            is_reference: true,
             ..Self::new(clients, namespace, scenario)
         }
     }
 
     pub(super) fn new(
-        [client, stranger]: [Client; 2],
+        [client, anonymous]: [Client; 2],
         namespace: &str,
         scenario: &Scenario,
     ) -> Self {
         Self {
-            is_model: false,
+            is_reference: false,
             client,
-            stranger,
+            anonymous,
             names: Names::of(namespace),
             mask: Mask::new(namespace, &scenario.script()),
         }
     }
 
-    /// The answer to a step, masked.
+    /// Runs a step and returns the masked response.
     pub(super) async fn run(&mut self, step: &Step) -> Value {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         let raw = loop {
-            let raw = self.ask(step).await;
+            let raw = self.send(step).await;
             match &step.until {
                 Some(until) if !reached(until, &raw) => {
                     if tokio::time::Instant::now() > deadline {
-                        self.must(false, step, "comes to what is waited for");
+                        self.must(false, step, "`until` was not reached");
                         break raw;
                     }
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -88,7 +88,7 @@ impl Side {
                 Some(header) => raw.headers.get(header).cloned(),
                 None => raw.body.pointer(place).cloned(),
             };
-            self.must(value.is_some(), step, "tells what is to be saved");
+            self.must(value.is_some(), step, "the value to save is missing");
             let text = match value {
                 Some(Value::String(text)) => text,
                 Some(other) => other.to_string(),
@@ -96,17 +96,18 @@ impl Side {
             };
             self.names.0.insert(name.clone(), text);
         }
-        self.must(raw.code != 0, step, "is answered");
+        self.must(raw.code != 0, step, "no response");
         let silent = raw.body.get("silent watch").is_some();
-        self.must(!silent, step, "tells as many events as it should");
+        self.must(!silent, step, "too few watch events");
         self.masked(step, raw)
     }
 
-    /// A step that both servers fail in the same way would compare nothing.
-    fn must(&self, it_does: bool, step: &Step, what: &str) {
+    /// Panics if a condition does not hold on the reference. A step that fails the same way on both
+    /// servers would compare nothing.
+    fn must(&self, holds: bool, step: &Step, problem: &str) {
         assert!(
-            it_does || !self.is_model,
-            "on the real server not every step {what}: {}",
+            holds || !self.is_reference,
+            "{} on the real server: {problem}",
             step.request
         );
     }
@@ -119,22 +120,26 @@ impl Side {
             .collect();
         let body = if step.only.is_empty() {
             let all = step.names.is_none() && step.without.is_empty();
-            self.must(all, step, "says of which parts it compares only some");
+            self.must(all, step, "`names` and `without` require `only`");
             raw.body
         } else {
             for part in &step.only {
-                let told = as_meant(&self.names.fill_in(part), &raw.body);
-                self.must(told, step, &format!("has {part}"));
+                let found = is_as_expected(&self.names.fill_in(part), &raw.body);
+                self.must(found, step, &format!("expected {part}"));
             }
             let names = step.names.as_ref().map(|names| Regex::new(names).unwrap());
             let part = |pointer: &String| {
-                let (pointer, _) = place(pointer);
+                let (pointer, _) = split_part(pointer);
                 let found = raw.body.pointer(&self.names.fill_in(pointer)).cloned();
                 let found = without(&step.without, found.unwrap_or_default());
                 let found = match &names {
                     Some(names) => {
                         let found = named(found, names);
-                        self.must(!is_empty(&found), step, &format!("names any of {pointer}"));
+                        self.must(
+                            !is_empty(&found),
+                            step,
+                            &format!("nothing at {pointer} matches `names`"),
+                        );
                         found
                     }
                     None => found,
@@ -151,18 +156,18 @@ impl Side {
         })
     }
 
-    async fn ask(&self, step: &Step) -> Raw {
+    async fn send(&self, step: &Step) -> Raw {
         let request = self.request(step);
-        let client = if step.stranger {
-            &self.stranger
+        let client = if step.anonymous {
+            &self.anonymous
         } else {
             &self.client
         };
-        let sent = tokio::time::timeout(PATIENCE, client.send(request)).await;
+        let sent = tokio::time::timeout(TIMEOUT, client.send(request)).await;
         let response = match sent {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Raw::failed(&format!("{error}")),
-            Err(_) => return Raw::failed("no answer"),
+            Err(_) => return Raw::failed("timed out"),
         };
         let code = response.status().as_u16();
         let mut headers = Map::new();
@@ -187,7 +192,7 @@ impl Side {
             match response.into_body().collect().await {
                 Ok(collected) if yaml => {
                     let parsed = serde_saphyr::from_slice(&collected.to_bytes());
-                    parsed.unwrap_or_else(|why| json!({ "broken YAML": why.to_string() }))
+                    parsed.unwrap_or_else(|error| json!({ "broken YAML": error.to_string() }))
                 }
                 Ok(collected) => parsed(&collected.to_bytes()),
                 Err(error) => json!({ "broken body": error.to_string() }),
@@ -233,7 +238,7 @@ impl Side {
     }
 }
 
-/// An answer as it came.
+/// An unmasked response.
 struct Raw {
     code: u16,
     headers: Map<String, Value>,
@@ -241,11 +246,11 @@ struct Raw {
 }
 
 impl Raw {
-    fn failed(why: &str) -> Self {
+    fn failed(error: &str) -> Self {
         Self {
             code: 0,
             headers: Map::new(),
-            body: why.into(),
+            body: error.into(),
         }
     }
 }
@@ -255,32 +260,32 @@ fn reached(until: &str, raw: &Raw) -> bool {
         return raw.code == code;
     }
     match until.split_once('=') {
-        Some((pointer, wanted)) => {
+        Some((pointer, expected)) => {
             let found = raw.body.pointer(pointer);
             found.is_some_and(|found| match found {
-                Value::String(text) => text == wanted,
-                other => serde_json::from_str(wanted).is_ok_and(|wanted: Value| wanted == *other),
+                Value::String(text) => text == expected,
+                other => serde_json::from_str(expected).is_ok_and(|it: Value| it == *other),
             })
         }
         None => raw.body.pointer(until).is_some(),
     }
 }
 
-/// The pointer of a part, and whether the real server has it.
-fn place(part: &str) -> (&str, bool) {
+/// Returns the pointer of a part and whether it must exist.
+fn split_part(part: &str) -> (&str, bool) {
     match part.strip_prefix("no ") {
         Some(pointer) => (pointer, false),
         None => (part, true),
     }
 }
 
-/// Whether a body has a part, or lacks it if it should.
-fn as_meant(part: &str, body: &Value) -> bool {
-    let (pointer, wanted) = place(part);
-    body.pointer(pointer).is_some() == wanted
+/// Returns whether a body has a part, or lacks one marked with `no`.
+fn is_as_expected(part: &str, body: &Value) -> bool {
+    let (pointer, exists) = split_part(part);
+    body.pointer(pointer).is_some() == exists
 }
 
-/// A value without the fields of these names, at any depth.
+/// Removes fields at any depth.
 fn without(fields: &[String], value: Value) -> Value {
     match value {
         Value::Object(map) => map
@@ -296,12 +301,12 @@ fn without(fields: &[String], value: Value) -> Value {
     }
 }
 
-/// Whether nothing is left to compare.
+/// Returns whether nothing is left to compare.
 fn is_empty(part: &Value) -> bool {
     part.as_object().is_some_and(Map::is_empty)
 }
 
-/// What of a list or map has such a name, by its name.
+/// Returns the entries of a list or map whose name matches, by name.
 fn named(value: Value, names: &Regex) -> Value {
     let entries: Vec<(String, Value)> = match value {
         Value::Object(map) => map.into_iter().collect(),
@@ -312,7 +317,7 @@ fn named(value: Value, names: &Regex) -> Value {
     entries.filter(|(name, _)| names.is_match(name)).collect()
 }
 
-/// The name of an item of a list.
+/// Returns the name of a list item.
 fn name(item: &Value) -> String {
     let places = [item, &item["name"], &item["metadata"]["name"]];
     let name = places.into_iter().find_map(Value::as_str);
@@ -327,14 +332,14 @@ fn parsed(bytes: &[u8]) -> Value {
         .unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into())
 }
 
-/// The events of a watch, until there are enough of them or it ends.
+/// Reads watch events until there are enough or the watch ends.
 async fn events(body: Body, enough: Option<usize>) -> Value {
     let mut stream = body.into_data_stream();
     let mut bytes = Vec::new();
     let enough = enough.unwrap_or(usize::MAX);
     let lines = |bytes: &[u8]| bytes.split(|b| *b == b'\n').count() - 1;
     while lines(&bytes) < enough {
-        match tokio::time::timeout(PATIENCE, stream.next()).await {
+        match tokio::time::timeout(TIMEOUT, stream.next()).await {
             Ok(Some(Ok(chunk))) => bytes.extend_from_slice(&chunk),
             Ok(None) => break,
             Ok(Some(Err(error))) => return json!({ "broken watch": error.to_string() }),
@@ -354,18 +359,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_that_is_mistyped_does_not_pass() {
+    fn mistyped_parts_are_rejected() {
         let body = json!({"kind": "Foo", "metadata": {"uid": null}});
         for part in ["/kind", "/metadata/uid", "no /metadata/name", "no /knid"] {
-            assert!(as_meant(part, &body), "{part}");
+            assert!(is_as_expected(part, &body), "{part}");
         }
         for part in ["/knid", "kind", "/metadata/name", "no /kind", "not /kind"] {
-            assert!(!as_meant(part, &body), "{part}");
+            assert!(!is_as_expected(part, &body), "{part}");
         }
     }
 
     #[test]
-    fn names_that_are_mistyped_leave_nothing() {
+    fn mistyped_names_match_nothing() {
         let list = json!([{"name": "apps"}, {"metadata": {"name": "batch"}}, "core"]);
         let map = json!({"apps": 1, "batch": 2});
         let left = |value: &Value, names: &str| named(value.clone(), &Regex::new(names).unwrap());
@@ -377,7 +382,7 @@ mod tests {
         }
         assert!(
             !is_empty(&left(&"APIGroupList".into(), "^app$")),
-            "a text has no names"
+            "strings have no names"
         );
     }
 }
