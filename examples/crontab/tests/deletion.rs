@@ -1,11 +1,10 @@
-//! What the controller does about a `CronTab` that is being deleted, and about a `CronJob` that is not
-//! its own.
+//! `CronTab`s under deletion, and `CronJob`s of other controllers.
 
 #![allow(
     clippy::expect_used,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test fails by panicking"
+    reason = "tests fail by panicking"
 )]
 
 use std::{
@@ -32,7 +31,7 @@ use serde_json::json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// A cluster with the controller at work on it, and how often it created a `CronJob`.
+/// A cluster with a running controller, and a counter of the `CronJob`s it created.
 struct World {
     cluster: Cluster,
     created: Arc<AtomicUsize>,
@@ -69,7 +68,7 @@ impl World {
         }
     }
 
-    async fn apply(&self) {
+    async fn create_crontab(&self) {
         let crontab = json!({
             "metadata": { "name": "nightly" },
             "spec": { "cronSpec": "0 3 * * *", "image": "cleaner" },
@@ -93,9 +92,9 @@ impl World {
 
 /// Proves controller/deletion-visible.
 #[tokio::test(start_paused = true)]
-async fn foreground_deletion_does_not_bring_the_cron_job_back() {
+async fn foreground_deletion_does_not_recreate_the_cron_job() {
     let world = World::new().await;
-    world.apply().await;
+    world.create_crontab().await;
     assert!(
         world
             .api::<CronJob>()
@@ -121,7 +120,7 @@ async fn foreground_deletion_does_not_bring_the_cron_job_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cron_job_of_another_controller_is_told_of() {
+async fn cron_job_of_another_controller_is_reported() {
     let world = World::new().await;
     let pod = json!({
         "containers": [{ "name": "main", "image": "other" }], "restartPolicy": "OnFailure",
@@ -136,21 +135,21 @@ async fn cron_job_of_another_controller_is_told_of() {
     let foreign = serde_json::from_value(foreign).unwrap();
     let jobs = world.api::<CronJob>();
     jobs.create(&PostParams::default(), &foreign).await.unwrap();
-    world.apply().await;
+    world.create_crontab().await;
     let events = world
         .api::<Event>()
         .list(&ListParams::default())
         .await
         .unwrap();
-    let told = events
+    let event = events
         .items
         .iter()
         .find(|event| event.reason.as_deref() == Some("CronJobExists"));
-    let told = told.expect("an event");
-    assert_eq!(told.type_.as_deref(), Some("Warning"));
-    assert_eq!(told.involved_object.kind.as_deref(), Some("CronTab"));
+    let event = event.expect("an event");
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    assert_eq!(event.involved_object.kind.as_deref(), Some("CronTab"));
     assert_eq!(
-        told.message.as_deref(),
+        event.message.as_deref(),
         Some("CronJob default/nightly exists and belongs to another controller")
     );
     assert_eq!(

@@ -1,11 +1,7 @@
-//! `docs/your-own-crd.md`, step by step: its files are this package's, its objects are taken and
-//! refused as it says, its output is what comes.
+//! Checks `docs/your-own-crd.md`: its files equal those of this package, and its objects, errors and
+//! tables are what the cluster accepts and returns.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::{fs, path::Path, time::Duration};
 
@@ -20,27 +16,27 @@ use pintle_cluster::Cluster;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-fn here(path: &str) -> String {
+fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The code block that the line "`name`:" announces.
+/// Returns the code block that follows the line "`name`:".
 fn block(name: &str) -> String {
-    let document = here("../../docs/your-own-crd.md");
-    let announced = format!("`{name}`:\n\n```");
+    let document = read("../../docs/your-own-crd.md");
+    let heading = format!("`{name}`:\n\n```");
     let (_, rest) = document
-        .split_once(&announced)
-        .unwrap_or_else(|| panic!("no block is announced by `{name}`:"));
+        .split_once(&heading)
+        .unwrap_or_else(|| panic!("no code block after `{name}`:"));
     let (_, rest) = rest.split_once('\n').expect("a block");
     let (block, _) = rest.split_once("```").expect("the end of the block");
     block.to_owned()
 }
 
 #[test]
-fn the_files_of_the_document_are_those_that_are_compiled_and_run() {
+fn document_contains_the_files_of_this_package() {
     for file in ["src/lib.rs", "src/main.rs", "tests/controller.rs"] {
-        assert_eq!(block(file), here(file), "{file}");
+        assert_eq!(block(file), read(file), "{file}");
     }
     // A folder beside a clone, instead of one inside of it.
     let ours = here("Cargo.toml").replace("../../crates/", "../pintle/crates/");
@@ -51,7 +47,7 @@ fn the_files_of_the_document_are_those_that_are_compiled_and_run() {
 }
 
 #[test]
-fn the_definition_is_the_one_that_is_printed() {
+fn document_contains_the_printed_crd() {
     let printed = serde_saphyr::to_string(&CronTab::crd()).expect("YAML");
     assert_eq!(block("crd.yaml"), printed);
 }
@@ -63,14 +59,14 @@ async fn apply(client: &Client, yaml: &str) -> kube::Result<DynamicObject> {
     api.create(&PostParams::default(), &object).await
 }
 
-/// What `kubectl get` prints: the server sends the cells, kubectl aligns them.
+/// Returns the cells that `kubectl get` prints.
 async fn table(client: &Client, path: &str) -> Vec<Vec<String>> {
     let request = http::Request::get(path)
         .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
         .body(Vec::new())
         .expect("a request");
-    let answer = client.request_text(request).await.expect("an answer");
-    let table: Value = serde_json::from_str(&answer).expect("JSON");
+    let response = client.request_text(request).await.expect("a response");
+    let table: Value = serde_json::from_str(&response).expect("JSON");
     let text = |value: &Value| {
         value
             .as_str()
@@ -97,7 +93,7 @@ async fn table(client: &Client, path: &str) -> Vec<Vec<String>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_step_happens_as_it_is_told() {
+async fn documented_steps_have_the_documented_results() {
     let cluster = Cluster::start().await;
     let client = cluster.client();
     let definition = serde_saphyr::from_str(&block("crd.yaml")).expect("a definition");
@@ -105,17 +101,17 @@ async fn every_step_happens_as_it_is_told() {
     definitions
         .create(&PostParams::default(), &definition)
         .await
-        .expect("taken");
+        .expect("created");
 
-    let refused = apply(&client, &block("broken-crontab.yaml")).await;
-    let refused = refused.expect_err("it breaks two rules").to_string();
-    let told = block("refused");
-    let mut told = told.lines();
-    // kubectl's own words, then the server's, one reason a line.
-    assert_eq!(told.next(), Some(r#"The CronTab "broken" is invalid:"#));
-    for line in told {
-        let reason = line.strip_prefix("* ").expect("a reason");
-        assert!(refused.contains(reason), "{reason:?} is not in {refused}");
+    let result = apply(&client, &block("broken-crontab.yaml")).await;
+    let error = result.expect_err("two violations").to_string();
+    let shown = block("rejected");
+    let mut shown = shown.lines();
+    // A line of kubectl, then one line per cause.
+    assert_eq!(shown.next(), Some(r#"The CronTab "broken" is invalid:"#));
+    for line in shown {
+        let cause = line.strip_prefix("* ").expect("a cause");
+        assert!(error.contains(cause), "{cause:?} is not in {error}");
     }
 
     let shutdown = CancellationToken::new();
@@ -123,7 +119,7 @@ async fn every_step_happens_as_it_is_told() {
     let controller = tokio::spawn(async move { crontab::run(running, &stop).await });
     apply(&client, &block("my-crontab.yaml"))
         .await
-        .expect("taken");
+        .expect("created");
     tokio::time::sleep(Duration::from_secs(5)).await;
 
     for (name, path) in [
@@ -138,7 +134,7 @@ async fn every_step_happens_as_it_is_told() {
     ] {
         let shown = block(name);
         let table = table(&client, path).await;
-        // Cells stand apart by at least two blanks; the last is the age, which moves.
+        // Cells are separated by at least two blanks. The last one is the age, which varies.
         let split = |line: &str| -> Vec<String> {
             let cells = line
                 .split("  ")
@@ -155,5 +151,8 @@ async fn every_step_happens_as_it_is_told() {
         assert_eq!(shown.lines().count(), table.len(), "{name}");
     }
     shutdown.cancel();
-    controller.await.expect("no panic").expect("a good end");
+    controller
+        .await
+        .expect("no panic")
+        .expect("a clean shutdown");
 }

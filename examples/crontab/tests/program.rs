@@ -1,11 +1,11 @@
-//! The program itself: it says what fails, and SIGTERM stops it in order.
+//! The program logs failures and shuts down gracefully on SIGTERM.
 
 #![cfg(unix)]
 #![allow(
     clippy::expect_used,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test fails by panicking"
+    reason = "tests fail by panicking"
 )]
 
 use std::{
@@ -16,11 +16,11 @@ use std::{
 use pintle_cluster::Cluster;
 use tokio::task::block_in_place;
 
-/// There is no CronTab definition: the first thing a newcomer forgets.
+/// The CRD is missing, which is a common mistake.
 ///
 /// Proves shutdown/signals.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failures_are_logged_and_sigterm_stops_in_order() {
+async fn failures_are_logged_and_sigterm_is_graceful() {
     let cluster = Cluster::start().await;
     let bound = cluster.server().serve("127.0.0.1:0").await.unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -37,7 +37,7 @@ async fn failures_are_logged_and_sigterm_stops_in_order() {
         let mut log = BufReader::new(program.stderr.take().unwrap());
         let mut text = String::new();
         while !text.contains("CustomResourceDefinition installed?") {
-            assert!(log.read_line(&mut text).unwrap() > 0, "it ended: {text}");
+            assert!(log.read_line(&mut text).unwrap() > 0, "exited: {text}");
         }
         assert!(text.contains("crontabs.stable.example.com"), "{text}");
         let pid = program.id().to_string();

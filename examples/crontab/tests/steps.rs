@@ -1,15 +1,10 @@
-//! `docs/your-own-crd.md`, typed from its first line to its last, with the program itself at work.
+//! Follows `docs/your-own-crd.md` from beginning to end with the compiled program.
 //!
-//! The cluster is in this process, and what kubectl would be asked goes to it directly: not everybody
-//! who runs the tests has one. `tutorial.rs` does the same with kubectl and the program
-//! `pintle-cluster`, where `cargo xtask test-real` brings them.
+//! The cluster runs in this process and kubectl is simulated, so that the test needs neither.
+//! `tutorial.rs` does the same with kubectl and `pintle-cluster`.
 
 #![cfg(unix)]
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod reader;
 
@@ -28,14 +23,14 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     block_in_place(|| Handle::current().block_on(future))
 }
 
-/// What `kubectl apply` does with a file that is new to the cluster.
+/// Creates an object like `kubectl apply`.
 async fn apply(client: &Client, yaml: &str) -> kube::Result<DynamicObject> {
     let object: DynamicObject = serde_saphyr::from_str(yaml).expect("an object");
     let kind = object.types.clone().expect("a kind");
     let kind = kind.try_into().expect("a group and a version");
-    let known = Discovery::new(client.clone()).run().await?;
-    let (resource, of) = known.resolve_gvk(&kind).expect("a known kind");
-    let api: Api<DynamicObject> = match of.scope {
+    let discovery = Discovery::new(client.clone()).run().await?;
+    let (resource, capabilities) = discovery.resolve_gvk(&kind).expect("a known kind");
+    let api: Api<DynamicObject> = match capabilities.scope {
         kube::discovery::Scope::Cluster => Api::all_with(client.clone(), &resource),
         kube::discovery::Scope::Namespaced => {
             Api::default_namespaced_with(client.clone(), &resource)
@@ -45,7 +40,7 @@ async fn apply(client: &Client, yaml: &str) -> kube::Result<DynamicObject> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_reader_types_works() {
+async fn tutorial_works_without_kubectl() {
     let cluster = Cluster::start().await;
     let client = cluster.client();
     let desk = Desk::new();
@@ -60,15 +55,15 @@ async fn what_a_reader_types_works() {
             }
             Step::File { name, text } => {
                 let path = folder.join(&name);
-                fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+                fs::create_dir_all(path.parent().expect("a folder")).expect("created");
                 fs::write(path, text).expect("written");
             }
             Step::Type(line) if line.starts_with("cargo run -p pintle-cluster") => {
                 let (_, kubeconfig) = line.split_once(" --kubeconfig ").expect("a file");
-                let listening = block_on(cluster.serve("127.0.0.1:0")).expect("a port");
-                let written = listening.write_kubeconfig(desk.own(kubeconfig));
+                let listener = block_on(cluster.serve("127.0.0.1:0")).expect("a port");
+                let written = listener.write_kubeconfig(desk.localize(kubeconfig));
                 written.expect("written");
-                bound = Some(listening);
+                bound = Some(listener);
             }
             Step::Type(line) if line == "cargo run" => {
                 let kubeconfig = terminal.line("echo $KUBECONFIG");
@@ -76,15 +71,15 @@ async fn what_a_reader_types_works() {
                 controller = Some(running);
             }
             Step::Type(line) | Step::See { line, .. } if line.starts_with("kubectl") => {
-                // What is got is looked at in document.rs.
+                // document.rs checks the output of `kubectl get`.
                 if let Some((_, file)) = line.split_once("kubectl apply -f ") {
                     let yaml = fs::read_to_string(folder.join(file)).expect("a file");
                     let applied = block_on(apply(&client, &yaml));
                     assert_eq!(applied.is_err(), file.starts_with("broken"), "{applied:?}");
                 }
             }
-            Step::Type(line) => drop(terminal.line(&desk.own(&line))),
-            Step::See { line, .. } => panic!("shown without kubectl: {line}"),
+            Step::Type(line) => drop(terminal.line(&desk.localize(&line))),
+            Step::See { line, .. } => panic!("output of another program: {line}"),
         }
     }
 
@@ -92,9 +87,9 @@ async fn what_a_reader_types_works() {
     wait_for("the CronJob", || {
         block_on(jobs.get("my-new-cron-object")).is_ok()
     });
-    block_in_place(|| controller.expect("it runs").interrupt());
+    block_in_place(|| controller.expect("running").interrupt());
 
-    // What the reader has now is a package of its own, whose dependencies are where it says.
+    // The result is a separate package whose path dependencies exist.
     let described = terminal.line("cargo metadata --no-deps --offline --format-version=1");
     let described: serde_json::Value = serde_json::from_str(&described).expect("JSON");
     let package = &described["packages"][0];
@@ -106,7 +101,7 @@ async fn what_a_reader_types_works() {
     assert_eq!(targets, ["lib", "bin", "test"]);
     for dependency in package["dependencies"].as_array().expect("dependencies") {
         if let Some(path) = dependency["path"].as_str() {
-            assert!(fs::exists(path).expect("a path"), "{path} is not there");
+            assert!(fs::exists(path).expect("a path"), "{path} does not exist");
         }
     }
     drop(bound);

@@ -1,12 +1,8 @@
-//! `docs/your-own-crd.md`, typed from its first line to its last, with everything a reader has:
-//! `cargo xtask test-real` brings kubectl.
+//! Follows `docs/your-own-crd.md` from beginning to end, with kubectl and the program
+//! `pintle-cluster`. `cargo xtask test-real` provides them.
 
 #![cfg(unix)]
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod reader;
 
@@ -14,7 +10,7 @@ use std::fs;
 
 use reader::{Desk, Running, Step, Terminal, steps, wait_for};
 
-/// Tables without the ages in them, which differ.
+/// Replaces ages in tables.
 fn ageless(text: &str) -> Vec<String> {
     let is_age = |word: &str| {
         let digits = word.trim_end_matches(['s', 'm', 'h']);
@@ -27,12 +23,12 @@ fn ageless(text: &str) -> Vec<String> {
     text.lines().map(ageless).collect()
 }
 
-/// The reader, with a terminal for each program that stays.
+/// A reader with a terminal for each running program.
 struct Reader {
     terminal: Terminal,
     cluster: Option<Running>,
     controller: Option<Running>,
-    // Last: the others work in its folder.
+    // Dropped last, because the others work in its folder.
     desk: Desk,
 }
 
@@ -40,8 +36,8 @@ impl Reader {
     fn new() -> Self {
         let desk = Desk::new();
         let kubectl = std::env::var("PINTLE_REAL_KUBECTL");
-        let kubectl = kubectl.expect("a kubectl, as `cargo xtask test-real` brings one");
-        // What it remembers of servers goes with the desk.
+        let kubectl = kubectl.expect("PINTLE_REAL_KUBECTL is set; run `cargo xtask test-real`");
+        // The discovery cache is deleted with the desk.
         let home = desk.folder.display();
         let script = format!(
             r#"HOME='{home}' KUBE_EDITOR="sed -i 's/replicas: 2/replicas: 3/'" exec '{kubectl}' "$@""#
@@ -55,11 +51,11 @@ impl Reader {
         }
     }
 
-    fn take(&mut self, step: Step) {
+    fn perform(&mut self, step: Step) {
         match step {
             Step::File { name, text } => self.file(&name, &text),
             Step::Type(line) if line.starts_with("cargo run -p pintle-cluster") => {
-                let line = self.desk.own(&line);
+                let line = self.desk.localize(&line);
                 let cluster = self.desk.start("pintle", &line, "", "Ctrl-C stops it");
                 self.cluster = Some(cluster);
             }
@@ -69,19 +65,19 @@ impl Reader {
                 let ready = "working on https";
                 let controller = self.desk.start("crontab", &line, kubeconfig, ready);
                 self.controller = Some(controller);
-                // Another terminal, in the same place.
+                // Another terminal in the same folder.
                 self.terminal = self.desk.terminal("crontab");
                 let export = format!("export KUBECONFIG={kubeconfig}");
                 self.terminal.line(&export);
             }
-            Step::Type(line) => drop(self.terminal.line(&self.desk.own(&line))),
+            Step::Type(line) => drop(self.terminal.line(&self.desk.localize(&line))),
             Step::See {
                 line,
                 text,
-                refused: true,
+                rejected: true,
             } => {
-                let (printed, fine) = self.terminal.try_line(&line);
-                assert!(!fine, "{line}: {printed}");
+                let (printed, success) = self.terminal.try_line(&line);
+                assert!(!success, "{line}: {printed}");
                 assert_eq!(printed, text, "{line}");
             }
             Step::See { line, text, .. } => self.see(&line, &text),
@@ -91,14 +87,14 @@ impl Reader {
     fn file(&self, name: &str, text: &str) {
         let path = self.desk.folder.join("crontab").join(name);
         if name == "crd.yaml" {
-            let printed = fs::read_to_string(path).expect("printed by now");
+            let printed = fs::read_to_string(path).expect("printed before");
             return assert_eq!(printed, text, "{name}");
         }
-        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::create_dir_all(path.parent().expect("a folder")).expect("created");
         fs::write(path, text).expect("written");
     }
 
-    /// Types `line` until it prints `text`: others write what it shows.
+    /// Repeats a command until it prints `text`.
     fn see(&mut self, line: &str, text: &str) {
         let mut last = String::new();
         wait_for(&format!("{line} to show\n{text}"), || {
@@ -109,27 +105,28 @@ impl Reader {
 }
 
 #[test]
-fn a_reader_sees_what_the_document_shows() {
+fn tutorial_works_with_kubectl() {
     let mut reader = Reader::new();
     for step in steps() {
-        reader.take(step);
+        reader.perform(step);
     }
 
-    // The closing words: a change is followed, what is deleted comes back, and goes with its owner.
+    // The claims at the end: updates are followed, a deleted CronJob is recreated, and it is deleted
+    // with its CronTab.
     let uid = "kubectl get cronjob my-new-cron-object -o jsonpath='{.metadata.uid}{\"\\n\"}'";
-    let parallel =
+    let parallelism =
         "kubectl get cronjobs -o jsonpath='{.items[*].spec.jobTemplate.spec.parallelism}{\"\\n\"}'";
-    reader.see(parallel, "2\n");
+    reader.see(parallelism, "2\n");
     reader.terminal.line("kubectl edit ct my-new-cron-object");
-    reader.see(parallel, "3\n");
+    reader.see(parallelism, "3\n");
     let first = reader.terminal.line(uid);
     reader
         .terminal
         .line("kubectl delete cronjob my-new-cron-object");
     let mut second = None;
     wait_for("another CronJob", || {
-        let (printed, fine) = reader.terminal.try_line(uid);
-        second = fine.then_some(printed);
+        let (printed, success) = reader.terminal.try_line(uid);
+        second = success.then_some(printed);
         second.is_some()
     });
     assert_ne!(second, Some(first));
@@ -137,6 +134,6 @@ fn a_reader_sees_what_the_document_shows() {
     let none = "No resources found in default namespace.\n";
     reader.see("kubectl get cronjobs", none);
 
-    reader.controller.take().expect("it runs").interrupt();
-    reader.cluster.take().expect("it runs").interrupt();
+    reader.controller.take().expect("running").interrupt();
+    reader.cluster.take().expect("running").interrupt();
 }

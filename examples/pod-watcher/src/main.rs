@@ -1,5 +1,4 @@
-//! The first program with an informer: prints each Pod that is added or updated, and marks those
-//! that are of interest.
+//! A minimal informer: prints every Pod that is added, updated or deleted, and marks some of them.
 //!
 //! ```sh
 //! cargo run -p pod-watcher -- --app web --kubeconfig ~/.kube/config
@@ -19,13 +18,13 @@ use pintle::{
 };
 use pintle_apiserver::ApiServer;
 
-/// Prints each Pod that is added or updated.
+/// Prints every Pod that is added, updated or deleted.
 ///
-/// Without a cluster named by --kubeconfig, KUBECONFIG or a Pod's own environment, it watches an API
-/// server of its own with two example Pods.
+/// Without a cluster configured by --kubeconfig, KUBECONFIG or in-cluster environment, it watches an
+/// embedded API server with two example Pods.
 #[derive(Debug, Parser)]
 struct Cli {
-    /// Path of a kubeconfig
+    /// Path to a kubeconfig
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Mark the Pods whose annotation `app` has this value
@@ -36,9 +35,13 @@ struct Cli {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
+    // Failed lists and watches are logged to stderr with the time of the next attempt.
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init();
     let client = match Target::named(cli.kubeconfig.as_deref(), None).await? {
         Some(target) => {
-            say(&format!("Watching the Pods of {target}"));
+            say(&format!("Watching Pods on {target}"));
             target.client("pod-watcher/0.1")?
         }
         None => embedded().await?,
@@ -46,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
 
     let informers = InformerFactory::new(client);
     let pods = informers.informer::<Pod>();
-    let watching = pods.on_event(move |event| match event {
+    let handler = pods.on_event(move |event| match event {
         Event::Added { object, .. } => say(&describe("added", &object, &cli.app)),
         Event::Updated { new, .. } => say(&describe("updated", &new, &cli.app)),
         Event::Deleted(deleted) => say(&format!("deleted {}", deleted.key)),
@@ -56,10 +59,10 @@ async fn main() -> anyhow::Result<()> {
     informers
         .wait_for_sync()
         .await
-        .context("the Pods could not be listed")?;
-    watching.synced().await;
+        .context("listing Pods failed")?;
+    handler.synced().await;
     say(&format!(
-        "{} Pods in the cache. Ctrl-C stops.",
+        "{} Pods in the cache. Press Ctrl-C to stop.",
         pods.lister().len()
     ));
 
@@ -68,7 +71,8 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One line about a Pod. The label is read off the header; the annotation needs the metadata.
+/// Formats a line about a Pod. Labels are in the header of the cached object; annotations require
+/// decoding its metadata.
 fn describe(what: &str, pod: &Object<Pod>, app: &str) -> String {
     let mut line = format!("{what} {}", pod.key());
     let metadata = pod.metadata().unwrap_or_default();
@@ -84,9 +88,9 @@ fn describe(what: &str, pod: &Object<Pod>, app: &str) -> String {
     line
 }
 
-/// A server of our own, with two Pods to look at.
+/// Starts an embedded API server with two example Pods.
 async fn embedded() -> anyhow::Result<Client> {
-    say("No cluster was named: watching an embedded API server with two example Pods");
+    say("No cluster configured: watching an embedded API server with two example Pods");
     let client = ApiServer::builder().build().client();
     let pods = Api::<Pod>::namespaced(client.clone(), "default");
     for (name, annotations, labels) in [
@@ -103,7 +107,7 @@ async fn embedded() -> anyhow::Result<Client> {
     Ok(client)
 }
 
-#[allow(clippy::print_stdout, reason = "printing is what this program is for")]
+#[allow(clippy::print_stdout, reason = "prints its results")]
 fn say(line: &str) {
     println!("{line}");
 }

@@ -1,17 +1,12 @@
-//! A reader of `docs/your-own-crd.md`, who types what it says, in its order.
+//! A simulated reader of `docs/your-own-crd.md` who types every command in a shell.
 //!
-//! Two things a reader does are not done here. `git clone` needs a network, and what it would bring
-//! is the workspace of this package: a link stands for it. What `cargo` would build anew, for
-//! minutes, is built already, from the same files ([`document.rs`](../document.rs) compares them):
-//! `cargo run` runs that program, and `cargo test` leaves `tests/controller.rs` to the `cargo test`
-//! that runs this. `cargo new` is cargo's own.
+//! Two commands are replaced. `git clone` becomes a symbolic link to this workspace, because it needs
+//! a network. `cargo run` executes the program that is already built from the same files, which
+//! [`document.rs`](../document.rs) verifies, and `cargo test` does nothing, because
+//! `tests/controller.rs` is part of this test run.
 
-#![allow(dead_code, reason = "each test needs its part")]
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::{
     fs,
@@ -26,40 +21,40 @@ use std::{
 
 use tempfile::TempDir;
 
-/// How long a program may take for one line. Generous: machines are busy.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// How long a program may take to print a line, on a loaded machine.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Looks again and again until it is so. Patient: machines are busy.
+/// Polls until `condition` is true, for at most a minute.
 #[allow(
     clippy::disallowed_methods,
-    reason = "other processes take real time, and a reader is no runtime"
+    reason = "waits for other processes, without a runtime"
 )]
-pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..600 {
-        if is_so() {
+        if condition() {
             return;
         }
         thread::sleep(Duration::from_millis(100));
     }
-    panic!("in vain waited for {what}");
+    panic!("timed out waiting for {what}");
 }
 
-/// One thing that the document has its reader do.
+/// An action of the reader.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Type a line.
+    /// Run a command.
     Type(String),
-    /// Write a file, or compare it if it was printed before.
+    /// Write a file, or compare it if a command wrote it.
     File { name: String, text: String },
-    /// Type a line, and see this; `refused` if it fails.
+    /// Run a command and compare its output; `rejected` if it fails.
     See {
         line: String,
         text: String,
-        refused: bool,
+        rejected: bool,
     },
 }
 
-/// Every step of the document: its code blocks, with what the line before says of each.
+/// Parses the document: each code block is a step, described by the line before it.
 pub(crate) fn steps() -> Vec<Step> {
     let document = root().join("docs/your-own-crd.md");
     let document = fs::read_to_string(document).expect("the document");
@@ -74,7 +69,7 @@ pub(crate) fn steps() -> Vec<Step> {
         };
         let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
         let text = block.join("\n") + "\n";
-        // `quoted` words are every second piece; a file's name stands last.
+        // Every second piece is in backquotes. A file name comes last.
         let mut quoted = before.split('`').skip(1).step_by(2).map(str::to_owned);
         match language {
             "sh" => steps.extend(block.into_iter().map(|line| Step::Type(line.to_owned()))),
@@ -83,7 +78,7 @@ pub(crate) fn steps() -> Vec<Step> {
                     .find(|words| words.starts_with("kubectl"))
                     .expect("a command"),
                 text,
-                refused: quoted.any(|word| word == "refused"),
+                rejected: quoted.any(|word| word == "rejected"),
             }),
             _ => steps.push(Step::File {
                 name: quoted.last().expect("a name"),
@@ -99,7 +94,7 @@ fn root() -> PathBuf {
     root.canonicalize().expect("the workspace")
 }
 
-/// A folder to work in, with the programs that stand for cargo's and git's work. It goes with this.
+/// A temporary working folder with replacements for cargo and git.
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub(crate) folder: PathBuf,
@@ -117,7 +112,7 @@ impl Desk {
         let root = root();
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| env!("CARGO").to_owned());
         let crontab = env!("CARGO_BIN_EXE_crontab");
-        // Who runs all of `cargo xtask test-real` has built it.
+        // Built by `cargo xtask test-real`.
         let cluster = Path::new(crontab).with_file_name("pintle-cluster");
         desk.program(
             "cargo",
@@ -128,7 +123,7 @@ impl Desk {
                 run) exec '{crontab}' ;;
                 "run -- "*) shift 2; exec '{crontab}' "$@" ;;
                 "run -p pintle-cluster -- "*) shift 4; exec '{}' "$@" ;;
-                *) echo "the test does not know: cargo $*" >&2; exit 1 ;;
+                *) echo "not supported by the test: cargo $*" >&2; exit 1 ;;
                 esac"#,
                 cluster.display()
             ),
@@ -144,98 +139,98 @@ impl Desk {
         desk
     }
 
-    /// A program that the reader's shell finds before others.
+    /// Adds a program that precedes others in the `PATH`.
     pub(crate) fn program(&self, name: &str, script: &str) {
         let path = self.folder.join("bin").join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
     }
 
-    /// `line`, with what it keeps in the folder that all share kept in the reader's own.
-    pub(crate) fn own(&self, line: &str) -> String {
+    /// Replaces `/tmp` with the working folder.
+    pub(crate) fn localize(&self, line: &str) -> String {
         line.replace("/tmp/", &format!("{}/", self.folder.display()))
     }
 
-    fn shell(&self, place: &str) -> Command {
+    fn shell(&self, folder: &str) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
         let path = format!("{}:{path}", self.folder.join("bin").display());
         let mut shell = Command::new("sh");
         shell
-            .current_dir(self.folder.join(place))
+            .current_dir(self.folder.join(folder))
             .env("PATH", path)
             .env_remove("KUBECONFIG")
             .env_remove("KUBERNETES_SERVICE_HOST");
         shell
     }
 
-    /// A terminal at `place`.
-    pub(crate) fn terminal(&self, place: &str) -> Terminal {
-        let mut shell = self.shell(place);
+    /// Opens a terminal in `folder`.
+    pub(crate) fn terminal(&self, folder: &str) -> Terminal {
+        let mut shell = self.shell(folder);
         shell.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut shell = shell.spawn().expect("a shell");
-        let mut keys = shell.stdin.take().expect("a pipe");
-        writeln!(keys, "exec 2>&1").expect("typed");
-        let screen = Screen::of(&mut shell);
+        let mut input = shell.stdin.take().expect("a pipe");
+        writeln!(input, "exec 2>&1").expect("typed");
+        let output = Output::of(&mut shell);
         Terminal {
             shell,
-            keys,
-            screen,
+            input,
+            output,
         }
     }
 
-    /// A program that runs until Ctrl-C, at `place`; returns when it says `ready`.
-    pub(crate) fn start(&self, place: &str, line: &str, kubeconfig: &str, ready: &str) -> Running {
-        let mut shell = self.shell(place);
+    /// Starts a program in `folder` and waits until it prints `ready`.
+    pub(crate) fn start(&self, folder: &str, line: &str, kubeconfig: &str, ready: &str) -> Running {
+        let mut shell = self.shell(folder);
         shell.arg("-c").arg(format!("exec {line}"));
         shell.env("KUBECONFIG", kubeconfig).stdout(Stdio::piped());
         let mut program = shell.spawn().expect("a program");
-        let screen = Screen::of(&mut program);
+        let output = Output::of(&mut program);
         let running = Running(program);
-        let said = (0..1000).any(|_| screen.next().starts_with(ready));
-        assert!(said, "{line} does not say {ready}");
+        let is_ready = (0..1000).any(|_| output.next().starts_with(ready));
+        assert!(is_ready, "{line} does not print {ready}");
         running
     }
 }
 
-/// What a program prints, line by line. It is read also when nobody looks.
+/// The output of a program, read in the background so that it never blocks.
 #[derive(Debug)]
-struct Screen(Receiver<String>);
+struct Output(Receiver<String>);
 
-impl Screen {
+impl Output {
     fn of(program: &mut Child) -> Self {
         let lines = BufReader::new(program.stdout.take().expect("a pipe")).lines();
-        let (told, screen) = channel();
+        let (sender, receiver) = channel();
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                let _ = told.send(line);
+                let _ = sender.send(line);
             }
         });
-        Self(screen)
+        Self(receiver)
     }
 
     fn next(&self) -> String {
-        self.0.recv_timeout(PATIENCE).expect("one more line")
+        self.0.recv_timeout(TIMEOUT).expect("another line")
     }
 }
 
-/// A shell that is typed into.
+/// An interactive shell.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     shell: Child,
-    keys: ChildStdin,
-    screen: Screen,
+    input: ChildStdin,
+    output: Output,
 }
 
-/// Comes after everything that a line printed.
-const END: &str = "-- and that was ";
+/// Marks the end of the output of a command.
+const END: &str = "-- exit code ";
 
 impl Terminal {
-    /// What `line` prints, and whether it succeeds.
+    /// Runs a command. Returns its output and whether it succeeded.
     pub(crate) fn try_line(&mut self, line: &str) -> (String, bool) {
-        writeln!(self.keys, "{line}\necho \"{END}$?\"").expect("typed");
+        writeln!(self.input, "{line}\necho \"{END}$?\"").expect("typed");
         let mut printed = String::new();
         loop {
-            let next = self.screen.next();
+            let next = self.output.next();
             if let Some(code) = next.strip_prefix(END) {
                 return (printed, code == "0");
             }
@@ -244,10 +239,10 @@ impl Terminal {
         }
     }
 
-    /// What `line`, which succeeds, prints.
+    /// Runs a command that must succeed. Returns its output.
     pub(crate) fn line(&mut self, line: &str) -> String {
-        let (printed, fine) = self.try_line(line);
-        assert!(fine, "{line}: {printed}");
+        let (printed, success) = self.try_line(line);
+        assert!(success, "{line}: {printed}");
         printed
     }
 }
@@ -259,12 +254,12 @@ impl Drop for Terminal {
     }
 }
 
-/// A program that runs until Ctrl-C. Dropping it kills it.
+/// A running program. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Running(Child);
 
 impl Running {
-    /// Ctrl-C, after which it ends in order.
+    /// Sends SIGINT and waits for a successful exit.
     pub(crate) fn interrupt(mut self) {
         let pid = self.0.id().to_string();
         let sent = Command::new("sh")
@@ -272,7 +267,7 @@ impl Running {
             .status();
         assert!(sent.expect("a shell").success());
         let mut ended = None;
-        wait_for("its end", || {
+        wait_for("the exit", || {
             ended = self.0.try_wait().expect("a status");
             ended.is_some()
         });
