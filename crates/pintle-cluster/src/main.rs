@@ -1,4 +1,4 @@
-//! A Kubernetes cluster in one process, on loopback, until Ctrl-C.
+//! Runs a Kubernetes cluster in one process until Ctrl-C.
 
 use std::{
     io::{IsTerminal, Write, stderr, stdout},
@@ -14,32 +14,32 @@ use pintle_cluster::Cluster;
 use tokio::signal;
 use tracing_subscriber::EnvFilter;
 
-/// Runs a Kubernetes cluster in one process: an API server and the loops that make Deployments
-/// into Pods. No container runs; Pods live on simulated nodes.
+/// Runs a Kubernetes cluster in one process: an API server and the controllers that turn Deployments
+/// into Pods. No containers run; Pods live on simulated nodes.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Options {
-    /// How many simulated nodes there are
+    /// Number of simulated nodes
     #[arg(long, default_value_t = 3)]
     nodes: u16,
-    /// How long a Pod takes to become ready, in seconds
+    /// Seconds a Pod takes to become ready
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pod_ready_after: Duration,
-    /// Where to listen; port 0 means any free one. On an address that other machines can reach,
-    /// whoever has the token is the administrator
+    /// Address to listen on; port 0 picks a free port. If other machines can reach it, anyone with
+    /// the token is an administrator
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// A further DNS name or IP address for the server's certificate; may be repeated
+    /// Additional DNS name or IP address for the server certificate; may be repeated
     #[arg(long, value_name = "NAME")]
     tls_san: Vec<String>,
-    /// How many connections are open at once
+    /// Maximum number of open connections
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     max_connections: usize,
-    /// A kubeconfig to add a context to, which becomes the current one and is taken out at the end;
-    /// without it, one for this run alone is written
+    /// Kubeconfig to add a context to. It becomes the current context and is removed on exit. By
+    /// default a temporary kubeconfig is written
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
-    /// The name of that context
+    /// Name of that context
     #[arg(
         long,
         value_name = "NAME",
@@ -60,19 +60,19 @@ fn seconds(text: &str) -> Result<Duration, String> {
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    let colours_wanted = std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
+    let colors_allowed = std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(colours_wanted && stderr().is_terminal())
+        .with_ansi(colors_allowed && stderr().is_terminal())
         .with_writer(stderr)
         .init();
 
-    // Before anybody is told that Ctrl-C stops it, and before there is anything to leave behind.
+    // Install the handler first, so that no signal can skip the cleanup below.
     let interrupted = interrupted()?;
     raise_file_limit();
     let mut builder = ApiServer::builder().pod_deletion(PodDeletion::Leave);
     if !options.listen.ip().is_loopback() {
-        // Loopback is the default: whoever names another address wants it reached.
+        // Loopback is the default, so another address is deliberate.
         builder = builder.listen_beyond_loopback();
     }
     let server = builder.build();
@@ -84,8 +84,8 @@ async fn main() -> anyhow::Result<()> {
     let bound = server
         .serve_with(options.listen, serving)
         .await
-        .with_context(|| format!("cannot listen on {}", options.listen))?;
-    // The directory goes with the program, and the secret in it.
+        .with_context(|| format!("listening on {} failed", options.listen))?;
+    // Deleted on exit, together with the token in it.
     let directory = tempfile::Builder::new().prefix("pintle-").tempdir()?;
     let (kubeconfig, merged) = if let Some(path) = options.kubeconfig {
         let merged = bound.merge_kubeconfig(&path, &options.context).await?;
@@ -94,7 +94,7 @@ async fn main() -> anyhow::Result<()> {
         let path = directory.path().join("kubeconfig");
         bound
             .write_kubeconfig(&path)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+            .with_context(|| format!("writing {} failed", path.display()))?;
         (path, None)
     };
     let cluster = Cluster::builder()
@@ -111,11 +111,11 @@ async fn main() -> anyhow::Result<()> {
     }
     cluster.stop().await;
     bound.shutdown().await;
-    // Even if the greeting failed, as it does when stdout is a closed pipe.
+    // Even if the greeting failed, for example because stdout is a closed pipe.
     if let Some(merged) = merged {
         merged.remove().await?;
     }
-    greeted.context("cannot print how to use the cluster")
+    greeted.context("writing to stdout failed")
 }
 
 /// Prints where the cluster listens and how to use it.
@@ -129,38 +129,38 @@ fn greet(
         let previous = merged.previous().unwrap_or("none");
         writeln!(
             stdout(),
-            "Switched {path} to the context {context:?} (was: {previous}); it is taken out at the end.",
+            "Switched {path} to context {context:?} (was: {previous}) until this program exits.",
             path = kubeconfig.display(),
         )?;
     }
     writeln!(
         stdout(),
-        "A cluster listens on {url}. Its kubeconfig is {path}. Try:\n\n  \
+        "Cluster listening on {url}, kubeconfig {path}. Try:\n\n  \
          export KUBECONFIG={path}\n  \
          kubectl create deployment web --image=nginx --replicas=3\n  \
          kubectl get pods --watch\n\n\
-         Ctrl-C stops it, and everything in it is gone.",
+         Press Ctrl-C to stop it and discard its data.",
         url = bound.url(),
         path = kubeconfig.display(),
     )
 }
 
-/// Lets the process have as many connections as the system allows: each is a file to it, and the
-/// usual soft limit of 1,024 is there for programs that use `select`. Go programs do the same.
+/// Raises the soft limit of open files to the hard limit, as the Go runtime does. Each connection is
+/// a file, and the usual soft limit of 1,024 exists only for programs that use `select`.
 #[cfg(unix)]
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!(%error, "cannot raise the limit of open files");
+        tracing::debug!(%error, "raising the limit of open files failed; continuing");
     }
 }
 
 #[cfg(not(unix))]
 fn raise_file_limit() {}
 
-/// Resolves on Ctrl-C, SIGTERM or SIGHUP, from this call on.
+/// Installs signal handlers. The future resolves on Ctrl-C, SIGTERM or SIGHUP.
 #[cfg(unix)]
 fn interrupted() -> std::io::Result<impl Future<Output = ()>> {
     use signal::unix::{SignalKind, signal};
@@ -187,8 +187,9 @@ fn interrupted() -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Whether the process was started with SIGHUP ignored, as nohup does. Installing a handler would
-/// undo that. Only Linux says so without unsafe code; elsewhere SIGHUP always stops the program.
+/// Returns whether the process was started with SIGHUP ignored, as nohup does. Installing a handler
+/// would undo that. Only Linux reports it without unsafe code; elsewhere SIGHUP always stops the
+/// program.
 #[cfg(unix)]
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -200,7 +201,7 @@ fn ignores_hangup() -> bool {
     ignored.is_some_and(|mask| mask & 1 != 0)
 }
 
-/// Resolves on Ctrl-C, from this call on.
+/// Installs a handler. The future resolves on Ctrl-C.
 #[cfg(windows)]
 fn interrupted() -> std::io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal::windows::ctrl_c()?;

@@ -56,7 +56,9 @@ impl Reader {
             Step::File { name, text } => self.file(&name, &text),
             Step::Type(line) if line.starts_with("cargo run -p pintle-cluster") => {
                 let line = self.desk.localize(&line);
-                let cluster = self.desk.start("pintle", &line, "", "Ctrl-C stops it");
+                let cluster = self
+                    .desk
+                    .start("pintle", &line, "", "Press Ctrl-C to stop it");
                 self.cluster = Some(cluster);
             }
             Step::Type(line) if line == "cargo run" => {

@@ -9,30 +9,19 @@ use sample_controller::controller::{Controller, NAME};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// What a controller gets to run with.
-pub struct Setup {
-    /// The client, whose requests pass the gate.
-    pub client: Client,
-    /// Informers on that client, not started yet.
-    pub informers: InformerFactory,
-    /// The clock for conditions and events.
-    pub clock: Clock,
-    /// Cancelled when the controller should stop.
-    pub shutdown: CancellationToken,
-}
-
-/// Runs a controller until its shutdown token is cancelled.
-pub type Start = fn(Setup) -> BoxFuture<'static, ()>;
+/// Runs a controller on the given client, informers and clock until the token is cancelled.
+///
+/// The informers are not started yet.
+pub type Start = fn(Client, InformerFactory, Clock, CancellationToken) -> BoxFuture<'static, ()>;
 
 /// Runs `sample-controller` with two workers.
-pub fn sample_controller(setup: Setup) -> BoxFuture<'static, ()> {
+pub fn sample_controller(
+    client: Client,
+    informers: InformerFactory,
+    clock: Clock,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, ()> {
     Box::pin(async move {
-        let Setup {
-            client,
-            informers,
-            clock,
-            shutdown,
-        } = setup;
         let events = EventBroadcaster::builder().clock(clock.clone()).build();
         let _sink = events.start_recording(client.clone());
         let (queue, recorder) = (WorkQueue::new("Foos"), events.recorder(NAME));
@@ -54,11 +43,15 @@ pub struct Running {
 }
 
 impl Running {
-    pub(crate) fn new(start: Start, setup: Setup) -> Self {
+    pub(crate) fn new(
+        informers: InformerFactory,
+        shutdown: CancellationToken,
+        controller: BoxFuture<'static, ()>,
+    ) -> Self {
         Self {
-            informers: setup.informers.clone(),
-            shutdown: setup.shutdown.clone(),
-            task: tokio::spawn(start(setup)),
+            informers,
+            shutdown,
+            task: tokio::spawn(controller),
         }
     }
 

@@ -25,7 +25,7 @@ use kube::Client;
 use pintle::clock::Clock;
 
 pub use self::{
-    controllers::{Running, Setup, Start, sample_controller},
+    controllers::{Running, Start, sample_controller},
     embedded::{Crd, InProcess, OverTcp},
     gate::{Gate, Right, failure},
     scene::Scene,

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Gate, Running, Setup, Start, World, sample_controller};
+use crate::{Gate, Running, Start, World, sample_controller};
 
 /// A statically typed, namespaced kind.
 pub trait Namespaced:
@@ -48,12 +48,12 @@ pub struct Scene<W> {
 impl<W: World> Scene<W> {
     /// Creates a scene that runs `sample-controller`.
     pub async fn new(world: W) -> Self {
-        Self::with_controller(world, sample_controller).await
+        Self::with(world, sample_controller).await
     }
 
     /// Creates a scene that runs another controller for Foos. Installs the CRD if it is missing and
     /// waits until it is served.
-    pub async fn with_controller(world: W, start: Start) -> Self {
+    pub async fn with(world: W, start: Start) -> Self {
         install::crd(&world.client()).await.unwrap();
         let scene = Self {
             world,
@@ -74,13 +74,9 @@ impl<W: World> Scene<W> {
         let informers = InformerFactory::new(client.clone())
             .resync(self.world.pace().resync)
             .namespace(self.world.namespace());
-        let setup = Setup {
-            client,
-            informers,
-            clock: self.world.clock(),
-            shutdown: CancellationToken::new(),
-        };
-        Running::new(self.start, setup)
+        let (clock, shutdown) = (self.world.clock(), CancellationToken::new());
+        let controller = (self.start)(client, informers.clone(), clock, shutdown.clone());
+        Running::new(informers, shutdown, controller)
     }
 
     /// Polls until `poll` returns a value.

@@ -1,4 +1,4 @@
-//! The program `pintle-cluster`: what its options do, and how it ends.
+//! The program `pintle-cluster`: options, kubeconfig, signals.
 
 #![cfg(unix)]
 use std::{os::unix::fs::PermissionsExt, process::Command, time::Duration};
@@ -21,14 +21,14 @@ async fn client(program: &Program) -> Client {
 
 /// Proves cluster/program.
 #[tokio::test]
-async fn the_options_set_the_nodes_and_the_pace_of_pods() {
+async fn options_set_node_count_and_pod_delay() {
     let program = Program::start(&["--nodes", "2", "--pod-ready-after", "2"]);
     assert!(program.greeting.contains("https://127.0.0.1:"));
     assert!(program.greeting.contains("kubectl create deployment"));
     let mode = std::fs::metadata(&program.kubeconfig)
         .unwrap()
         .permissions();
-    assert_eq!(mode.mode() & 0o777, 0o600, "it holds a secret");
+    assert_eq!(mode.mode() & 0o777, 0o600, "contains a token");
 
     let client = client(&program).await;
     let nodes = Api::<Node>::all(client.clone());
@@ -63,7 +63,7 @@ async fn the_options_set_the_nodes_and_the_pace_of_pods() {
     assert!(program.stop("INT").await.success());
 }
 
-/// Whether the tests themselves run under nohup, which the program inherits.
+/// Returns whether the tests run under nohup, which the program inherits.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -72,7 +72,7 @@ fn ignores_hangup() -> bool {
 
 /// Proves cluster/program.
 #[tokio::test]
-async fn every_signal_that_stops_it_leaves_nothing_behind() {
+async fn every_signal_cleans_up() {
     for signal in ["INT", "TERM", "HUP"] {
         if signal == "HUP" && ignores_hangup() {
             continue;
@@ -81,13 +81,13 @@ async fn every_signal_that_stops_it_leaves_nothing_behind() {
         let directory = program.kubeconfig.parent().unwrap().to_owned();
         assert!(directory.exists());
         assert!(program.stop(signal).await.success(), "{signal}");
-        assert!(!directory.exists(), "the secret goes with the program");
+        assert!(!directory.exists(), "the token is left behind");
     }
 }
 
 /// Proves cluster/program, auth/kubeconfig-merge.
 #[tokio::test]
-async fn kubeconfig_gets_a_context_and_keeps_the_others() {
+async fn context_is_added_to_the_kubeconfig_and_removed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config");
     let foreign = "apiVersion: v1\nkind: Config\nclusters:\n- name: prod\n  cluster:\n    \
@@ -178,7 +178,7 @@ async fn context_is_removed_after_a_short_lock() {
 
 /// Proves cluster/program, auth/certificate-names.
 #[tokio::test]
-async fn program_listens_on_all_addresses_if_told_to() {
+async fn listens_beyond_loopback_on_request() {
     let program = Program::start(&["--listen", "0.0.0.0:0", "--tls-san", "ci.example.com"]);
     assert!(
         program.greeting.contains("https://127.0.0.1:"),
