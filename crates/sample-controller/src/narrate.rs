@@ -20,7 +20,7 @@ const WIDTH: usize = 80;
 /// The column in which the text begins. The names of all objects in the example fit before it.
 const TEXT: usize = 35;
 
-/// Prints changes of Foos, Deployments, ReplicaSets, Pods and events until dropped.
+/// Prints changes of Foos, Deployments, `ReplicaSet`s, Pods and events until dropped.
 #[must_use = "dropping the narrator ends the narration"]
 #[derive(Debug)]
 pub struct Narrator {

@@ -97,7 +97,7 @@ impl Gate {
         self.state.lock().failing = true;
     }
 
-    /// From now on, rejects streaming lists, as servers without WatchList do.
+    /// From now on, rejects streaming lists, as servers without `WatchList` do.
     pub fn refuse_streaming_lists(&self) {
         self.state.lock().refusing_streams = true;
     }

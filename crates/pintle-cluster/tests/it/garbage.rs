@@ -27,7 +27,7 @@ fn owner(map: &ConfigMap) -> Value {
     })
 }
 
-/// Returns the names of all ConfigMaps but the root CA.
+/// Returns the names of all `ConfigMap`s but the root CA.
 async fn names(kubectl: &Kubectl) -> Vec<String> {
     let maps = kubectl.list::<ConfigMap>().await;
     maps.iter()
@@ -36,7 +36,7 @@ async fn names(kubectl: &Kubectl) -> Vec<String> {
         .collect()
 }
 
-/// Waits until exactly these ConfigMaps remain.
+/// Waits until exactly these `ConfigMap`s remain.
 async fn until_left(kubectl: &Kubectl, left: &[&str]) {
     wait_for(&format!("{left:?} to remain"), async || {
         (names(kubectl).await == left).then_some(())
