@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Kubectl, gateway::Gateway, virtual_cluster, virtual_server, wait_for};
+use crate::support::{Kubectl, gateway::Gateway, start, virtual_cluster, virtual_server, wait_for};
 use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,

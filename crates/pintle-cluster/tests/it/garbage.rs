@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{
-    Kubectl, gateway::Gateway, until_gone, virtual_cluster, virtual_server, wait_for,
+    Kubectl, gateway::Gateway, start, until_gone, virtual_cluster, virtual_server, wait_for,
 };
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},

@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Kubectl, annotation, image, is_ready, until_gone, virtual_cluster, wait_for};
+use crate::support::{annotation, image, is_ready, start, until_gone, virtual_cluster, wait_for};
 
 /// Proves cluster/end-states.
 #[tokio::test(start_paused = true)]
@@ -121,7 +121,7 @@ async fn disabled_loops_do_nothing() {
 /// Proves cluster/end-states.
 #[tokio::test(start_paused = true)]
 async fn selector_that_does_not_match_the_template_is_rejected() {
-    let cluster = virtual_cluster().start().await;
+    let (cluster, kubectl) = start(virtual_cluster()).await;
     let deployment = serde_json::from_value(json!({
         "metadata": { "name": "web" },
         "spec": {
@@ -132,7 +132,6 @@ async fn selector_that_does_not_match_the_template_is_rejected() {
             },
         },
     }));
-    let kubectl = Kubectl::new(cluster.client());
     let result = kubectl
         .api::<Deployment>()
         .create(&PostParams::default(), &deployment.unwrap())

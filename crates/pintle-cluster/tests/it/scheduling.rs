@@ -7,7 +7,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::support::{Kubectl, is_ready, until_gone, virtual_cluster, wait_for};
+use crate::support::{Kubectl, is_ready, start, until_gone, virtual_cluster, wait_for};
 
 fn pod(name: &str, port: &Value) -> Value {
     json!({"metadata": {"name": name}, "spec": {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Kubectl, is_ready, until_gone, virtual_cluster, wait_for};
+use crate::support::{is_ready, start, until_gone, virtual_cluster, wait_for};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::{
     Api,
