@@ -233,7 +233,7 @@ async fn missing_rights_are_reported_until_granted() {
     let mut running = Running::start(source(client_as(&user).await, &namespace), |reflector| {
         reflector
     });
-    followed
+    running
         .until("a refusal", |status| {
             matches!(status.phase, Phase::Retrying { .. })
         })
@@ -296,7 +296,7 @@ async fn deleted_and_recreated_kind_is_watched_again() {
     let scope = Scope::namespace(namespace.name());
     let source = KubeSource::<DynamicObject>::dynamic(namespace.client(), &kind, scope);
     let mut running = Running::start(source, |reflector| reflector);
-    followed
+    running
         .until("404 for the kind", |status| {
             status.to_string().contains("because 404 ")
         })
@@ -320,7 +320,7 @@ async fn deleted_and_recreated_kind_is_watched_again() {
             .delete(name, &DeleteParams::default())
             .await
             .unwrap();
-        followed
+        running
             .until("the kind to be gone", |status| {
                 status.to_string().contains("because 404 ")
             })
