@@ -1,22 +1,20 @@
-//! A CronTab says what to run and when; the controller keeps a CronJob that does it.
+//! A CronTab says what to run and when; the controller maintains a CronJob that does it.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::CronJob;
-use kube::{CustomResource, ResourceExt, api::Patch};
+use kube::{CustomResource, ResourceExt};
 use pintle::{
-    cache::{ObjectKey, OwnerRef},
-    controller::{Action, Context, Controller, Primary, ReconcileError},
-    events::{EventBroadcaster, EventRecorder, EventType},
+    controller::{Action, Context, Controller, ReconcileError},
+    events::EventType,
     informer::InformerFactory,
-    owner::controller_reference,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-/// What a user writes.
+/// The desired state.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "stable.example.com",
@@ -39,7 +37,7 @@ pub struct CronTabSpec {
     pub cron_spec: String,
     /// The image to run.
     pub image: String,
-    /// How many of it run at once.
+    /// The number of Pods to run in parallel.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 10))]
     pub replicas: i32,
@@ -49,17 +47,17 @@ fn one() -> i32 {
     1
 }
 
-/// What the controller reports.
+/// The observed state.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CronTabStatus {
-    /// The CronJob that does the work.
+    /// The name of the CronJob.
     #[serde(default)]
     pub cron_job: String,
 }
 
-/// The CronJob that a CronTab asks for, owned by it: it goes when the CronTab goes.
-fn cron_job(crontab: &CronTab) -> Result<CronJob, ReconcileError> {
+/// Builds the CronJob of a CronTab.
+fn cron_job(crontab: &CronTab) -> serde_json::Result<CronJob> {
     let CronTabSpec {
         cron_spec,
         image,
@@ -67,78 +65,39 @@ fn cron_job(crontab: &CronTab) -> Result<CronJob, ReconcileError> {
     } = &crontab.spec;
     let container = json!({ "name": "main", "image": image });
     let pod = json!({ "containers": [container], "restartPolicy": "OnFailure" });
-    Ok(serde_json::from_value(json!({
-        "metadata": {
-            "name": crontab.name_any(),
-            "namespace": crontab.namespace(),
-            "ownerReferences": [controller_reference(crontab)?],
-        },
+    serde_json::from_value(json!({
+        "metadata": { "name": crontab.name_any() },
         "spec": {
             "schedule": cron_spec,
             "jobTemplate": { "spec": { "parallelism": replicas, "template": { "spec": pod } } },
         },
-    }))?)
+    }))
 }
 
-/// What of a CronJob is ours to say.
-fn said(job: &CronJob) -> Option<(&str, Option<&str>, Option<i32>)> {
-    let schedule = &job.spec.schedule;
-    let job = job.spec.job_template.spec.as_ref()?;
-    let pod = job.template.spec.as_ref()?;
-    let image = pod.containers.first()?.image.as_deref();
-    Some((schedule, image, job.parallelism))
-}
-
-/// Compares what is with what should be, and writes only the difference.
-async fn reconcile(
-    key: ObjectKey,
-    cx: Context,
-    events: EventRecorder,
-) -> Result<Action, ReconcileError> {
-    // Gone, or on its way: under foreground deletion a CronTab outlives its CronJob, which must not
-    // be created again.
-    let Primary::Live(cached) = cx.primary::<CronTab>()? else {
-        return Ok(Action::await_change());
+/// Creates or updates the CronJob of a CronTab and reports it in the status.
+async fn reconcile(crontab: Arc<CronTab>, cx: Context) -> Result<Action, ReconcileError> {
+    let job = match cx.apply_owned(cron_job(&crontab)?).await {
+        Ok(job) => job,
+        Err(error) => {
+            if error.is_foreign() {
+                cx.event(EventType::Warning, "CronJobExists", error.to_string());
+            }
+            return Err(error.into()); // Retried with back-off.
+        }
     };
-    let crontab = cached.get()?;
-    let wanted = cron_job(&crontab)?;
-    match cx.lister::<CronJob>()?.get(&key) {
-        None => {
-            cx.create(&wanted).await?;
-        }
-        Some(other) if other.controller_owner().map(OwnerRef::uid) != Some(cached.uid()) => {
-            let message = format!("CronJob {key} exists and belongs to another controller");
-            events.event(&*crontab, EventType::Warning, "CronJobExists", &message);
-            return Err(ReconcileError::retry(message));
-        }
-        Some(ours) if said(&*ours.get()?) != said(&wanted) => {
-            let patch = Patch::Merge(json!({ "spec": wanted.spec }));
-            cx.patch::<CronJob, _>(&key, &patch).await?;
-        }
-        Some(_) => {}
-    }
-    let reported = crontab.status.as_ref().map(|status| &status.cron_job);
-    if reported.is_none_or(|name| name != key.name()) {
-        let patch = Patch::Merge(json!({ "status": { "cronJob": key.name() } }));
-        cx.patch_status::<CronTab, _>(&key, &patch).await?;
-    }
+    let status = CronTabStatus {
+        cron_job: job.name_any(),
+    };
+    cx.update_status(&*crontab, &status).await?;
     Ok(Action::await_change())
 }
 
-/// Runs the controller until `shutdown`.
+/// Runs the controller until `shutdown` is cancelled.
 pub async fn run(client: kube::Client, shutdown: &CancellationToken) -> anyhow::Result<()> {
-    let events = EventBroadcaster::new();
-    let _sink = events.start_recording(client.clone());
-    let recorder = events.recorder("crontab");
     let informers = InformerFactory::new(client);
-    let ran = Controller::<CronTab>::new("crontabs", &informers)
+    Controller::<CronTab>::new("crontab", &informers)
         .owns::<CronJob>()
-        .run_by_key(
-            move |key, cx| reconcile(key, cx, recorder.clone()),
-            shutdown,
-        )
-        .await;
-    let _ = events.shutdown(Duration::from_secs(5)).await; // Writes the last ones.
-    ran?;
+        .run(reconcile, shutdown)
+        .await?;
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! `crontab crd` prints the definition; `crontab` runs the controller.
+//! `crontab crd` prints the CRD; `crontab` runs the controller.
 
-#![allow(clippy::print_stdout, reason = "a program that talks to people")]
+#![allow(clippy::print_stdout, reason = "prints to the terminal")]
 
 use anyhow::Context;
 use crontab::CronTab;
@@ -13,14 +13,14 @@ async fn main() -> anyhow::Result<()> {
         print!("{}", serde_saphyr::to_string(&CronTab::crd())?);
         return Ok(());
     }
-    // To stderr, INFO and above: what fails, and when it is tried again.
+    // Logs failures and retries to stderr, at INFO and above.
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .init();
     let target = Target::named(None, None).await?;
-    let target = target.context("no cluster was named: set KUBECONFIG")?;
+    let target = target.context("no cluster configured: set KUBECONFIG")?;
     println!("working on {target}");
 
-    let shutdown = signals::shutdown_on_signal()?; // Ctrl-C, or SIGTERM from a kubelet.
+    let shutdown = signals::shutdown_token()?; // Ctrl-C or SIGTERM.
     crontab::run(target.client("crontab/0.1")?, &shutdown).await
 }

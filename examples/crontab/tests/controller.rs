@@ -1,4 +1,4 @@
-//! The controller on a cluster in this process, under virtual time.
+//! Tests the controller on an in-process cluster, under virtual time.
 
 use std::time::Duration;
 
@@ -14,16 +14,14 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test(start_paused = true)]
-async fn a_crontab_becomes_a_cron_job_that_follows_it() -> anyhow::Result<()> {
+async fn cron_job_follows_its_crontab() -> anyhow::Result<()> {
     let cluster = Cluster::start().await;
     let client = cluster.client();
-    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
-    definitions
-        .create(&PostParams::default(), &CronTab::crd())
-        .await?;
+    let crds = Api::<CustomResourceDefinition>::all(client.clone());
+    crds.create(&PostParams::default(), &CronTab::crd()).await?;
     let shutdown = CancellationToken::new();
-    let (running, stop) = (client.clone(), shutdown.clone());
-    let controller = tokio::spawn(async move { crontab::run(running, &stop).await });
+    let (controller_client, stop) = (client.clone(), shutdown.clone());
+    let controller = tokio::spawn(async move { crontab::run(controller_client, &stop).await });
 
     let crontabs = Api::<CronTab>::default_namespaced(client.clone());
     let nightly = serde_json::from_value(json!({
@@ -31,7 +29,7 @@ async fn a_crontab_becomes_a_cron_job_that_follows_it() -> anyhow::Result<()> {
         "spec": { "cronSpec": "0 3 * * *", "image": "cleaner" },
     }))?;
     crontabs.create(&PostParams::default(), &nightly).await?;
-    tokio::time::sleep(Duration::from_secs(5)).await; // Costs nothing: the clock is virtual.
+    tokio::time::sleep(Duration::from_secs(5)).await; // Takes no time: the clock is virtual.
     let jobs = Api::<CronJob>::default_namespaced(client);
     let schedule = async || anyhow::Ok(jobs.get("nightly").await?.spec.schedule);
     assert_eq!(schedule().await?, "0 3 * * *");

@@ -150,7 +150,7 @@ async fn cron_job_of_another_controller_is_reported() {
     assert_eq!(event.involved_object.kind.as_deref(), Some("CronTab"));
     assert_eq!(
         event.message.as_deref(),
-        Some("CronJob default/nightly exists and belongs to another controller")
+        Some("CronJob default/nightly already exists and is not controlled by CronTab nightly")
     );
     assert_eq!(
         jobs.get("nightly").await.unwrap().spec.schedule,
