@@ -101,9 +101,11 @@ impl Kubectl {
     }
 
     /// Returns the same client for another namespace.
-    pub fn in_namespace(mut self, namespace: &str) -> Self {
-        self.namespace = namespace.to_owned();
-        self
+    pub fn in_namespace(self, namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            ..self
+        }
     }
 
     pub fn api<K: Namespaced>(&self) -> Api<K> {
