@@ -31,10 +31,10 @@ use serde_json::json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// A cluster with a running controller, and a counter of the `CronJob`s it created.
+/// A cluster with a running controller, and a counter of its applies of a `CronJob`.
 struct World {
     cluster: Cluster,
-    created: Arc<AtomicUsize>,
+    applies: Arc<AtomicUsize>,
     _stop: tokio_util::sync::DropGuard,
 }
 
@@ -47,11 +47,11 @@ impl World {
             .create(&PostParams::default(), &definition)
             .await
             .unwrap();
-        let created = Arc::new(AtomicUsize::new(0));
-        let (inner, count) = (cluster.client(), Arc::clone(&created));
+        let applies = Arc::new(AtomicUsize::new(0));
+        let (inner, count) = (cluster.client(), Arc::clone(&applies));
         let counting = tower::service_fn(move |request: Request<Body>| {
-            let job = request.uri().path().ends_with("/cronjobs");
-            if request.method() == Method::POST && job {
+            let job = request.uri().path().contains("/cronjobs/");
+            if request.method() == Method::PATCH && job {
                 count.fetch_add(1, Ordering::SeqCst);
             }
             let inner = inner.clone();
@@ -63,7 +63,7 @@ impl World {
         tokio::spawn(async move { crontab::run(client, &stopped).await });
         Self {
             cluster,
-            created,
+            applies,
             _stop: stop.drop_guard(),
         }
     }
@@ -116,7 +116,7 @@ async fn foreground_deletion_does_not_recreate_the_cron_job() {
             .unwrap()
             .is_none()
     );
-    assert_eq!(world.created.load(Ordering::SeqCst), 1, "created once");
+    assert_eq!(world.applies.load(Ordering::SeqCst), 1, "applied once");
 }
 
 #[tokio::test(start_paused = true)]
