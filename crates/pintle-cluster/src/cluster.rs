@@ -128,6 +128,10 @@ impl Builder {
 
     /// Uses a wall clock that starts at `start` and advances with tokio's clock, paused or not,
     /// instead of the system clock.
+    ///
+    /// Set it in tests with a paused clock: delays such as
+    /// [`pod_ready_after`](Self::pod_ready_after) are measured by the wall clock, and the system
+    /// clock hardly advances while virtual minutes pass.
     pub fn starting_at(mut self, start: Timestamp) -> Self {
         self.time = Time::From(start);
         self
