@@ -21,6 +21,6 @@ async fn main() -> anyhow::Result<()> {
     let target = target.context("no cluster configured: set KUBECONFIG")?;
     println!("working on {target}");
 
-    let shutdown = signals::shutdown_token()?; // Ctrl-C or SIGTERM.
+    let shutdown = signals::shutdown_on_signal()?; // Ctrl-C or SIGTERM.
     crontab::run(target.client("crontab/0.1")?, &shutdown).await
 }
