@@ -333,7 +333,7 @@ async fn startup_errors_are_printed_and_exit_with_1() {
         ),
         (
             &["--kube-api-qps=5", "--kube-api-burst=0"],
-            "a burst of zero",
+            "invalid burst: must be at least 1",
         ),
     ] {
         let mut program = Program::start(flags);
