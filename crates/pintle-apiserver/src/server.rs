@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{
-        Accounts, Api, Components, ControllerRegistration, Controllers, Expiry, Ledgered, Past,
-        Registered, User, Version2,
+        Accounts, Api, Components, ControllerRegistration, Controllers, Expiry, Past, Registered,
+        SharedLedger, User, Version2,
     },
     points::{Pointed, Points},
     registry::Registry,
@@ -211,7 +211,7 @@ impl Builder {
             rng,
             pod_deletion: self.pod_deletion,
             accounts: Accounts::default(),
-            ledger: Ledgered::default(),
+            ledger: SharedLedger::default(),
             controllers: Controllers::default(),
             points: Pointed::default(),
             expiry: Expiry::default(),

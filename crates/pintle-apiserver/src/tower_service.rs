@@ -18,7 +18,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tower::Service;
 
-use crate::api::{Api, ApiError, Body, MOST_BODY, User, impersonated, refusal};
+use crate::api::{Api, ApiError, Body, MAX_BODY, User, impersonated, refusal};
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -131,10 +131,10 @@ where
     B: http_body::Body,
     B::Error: Into<BoxError>,
 {
-    match Limited::new(body, MOST_BODY).collect().await {
+    match Limited::new(body, MAX_BODY).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(ApiError::too_large(format!(
-            "Request entity too large: limit is {MOST_BODY}"
+            "Request entity too large: limit is {MAX_BODY}"
         ))),
         Err(error) if error.is::<BodyTimeout>() => Err(ApiError::new(
             408,

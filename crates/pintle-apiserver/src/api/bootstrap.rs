@@ -1,15 +1,16 @@
-//! What every cluster has from the start.
+//! The objects every cluster has from the start.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::api::{
+use super::{
     Api,
     kinds::services::NETWORK,
-    request::fields::{Source, prune},
-    request::options::WriteOptions,
-    write::managers::Mark,
+    request::{
+        fields::{Source, prune},
+        options::WriteOptions,
+    },
 };
 use crate::{
     schema::builtin::seeds,
@@ -17,13 +18,13 @@ use crate::{
 };
 
 impl Api {
-    /// Fills a fresh server: its namespaces, the service by which Pods find it, and what RBAC, the
-    /// scheduler and discovery expect to be there.
+    /// Creates the namespaces, the Service through which Pods find the server, and the objects that
+    /// RBAC, the scheduler and discovery expect.
     pub(crate) fn bootstrap(&self) {
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             self.seed("", "namespaces", None, json!({"metadata": {"name": name}}));
         }
-        self.sow();
+        self.store_seeds();
         let [a, b] = NETWORK;
         let address = format!("{a}.{b}.0.1");
         let kubernetes = json!({
@@ -57,15 +58,19 @@ impl Api {
             manager: "kube-apiserver".to_owned(),
             ..WriteOptions::default()
         };
-        let made = prune(resource, &mut object, Source::CLEAN, &options)
-            .and_then(|()| self.create_object(resource, namespace, object, &options, Mark::Update));
-        if let Err(error) = made {
-            tracing::error!(?error, plural, "cannot create what every cluster has");
+        let created = prune(resource, &mut object, Source::CLEAN, &options)
+            .and_then(|()| self.create_unasked(resource, namespace, object, &options));
+        if let Err(error) = created {
+            tracing::error!(
+                ?error,
+                plural,
+                "failed to create a bootstrap object; continuing without"
+            );
         }
     }
 
-    /// Stores the objects of the collection, which are encoded already.
-    fn sow(&self) {
+    /// Stores the generated seeds, which are already encoded.
+    fn store_seeds(&self) {
         let now = self.clock.stamp();
         for seed in seeds() {
             let (group, plural) = seed.resource;
@@ -78,7 +83,7 @@ impl Api {
             let rest = seed.content(&uid, &now);
             let content = Content::encoded(uid, labels.collect(), rest);
             let put = Change::Put(Arc::new(content));
-            // The store is empty: nothing is in the way.
+            // The store is empty, so nothing can conflict.
             let _ = self
                 .store
                 .commit(collection, &seed.key.into(), Expect::Absent, put);
@@ -90,9 +95,8 @@ impl Api {
 mod tests {
     use crate::{ApiServer, registry::Resource, store::Snapshot};
 
-    /// Proves that a seed is stored as a write of the same object would be.
     #[test]
-    fn seeds_are_encoded_as_the_server_encodes() {
+    fn seeds_are_encoded_like_writes() {
         let api = ApiServer::builder().seed(1).build().api;
         let catalog = api.registry.catalog();
         let snapshot = |resource: &Resource| -> Snapshot {

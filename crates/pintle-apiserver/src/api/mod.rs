@@ -1,8 +1,23 @@
-//! From a request to an answer: routes, verbs, discovery, errors.
+//! From a request to a response.
+//!
+//! ```text
+//! request ─► request (route, query, options, body) ─► read  ─► response
+//!                                                  ─► write ─► response
+//!                                                       │
+//!                                                     kinds (hooks of one kind)
+//! ```
+//!
+//! - [`request`]: decodes a request: path, user, query, options, body.
+//! - [`read`]: get, list, watch.
+//! - [`write`]: create, update, patch, apply, delete and subresources, all on one path to the store.
+//! - [`kinds`]: what is special about one kind.
+//! - [`discovery`]: which kinds there are, and their OpenAPI documents.
+//! - [`response`]: renders objects, lists, tables and errors.
+//! - [`bootstrap`]: the objects every cluster has from the start.
 
 mod bootstrap;
 mod discovery;
-mod kinds;
+pub(crate) mod kinds;
 mod read;
 mod request;
 mod response;
@@ -13,6 +28,7 @@ use std::{borrow::Cow, net::SocketAddr, sync::Arc};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, header, request::Parts};
 use parking_lot::Mutex;
+use pintle_clock::{Clock, Rng};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
@@ -24,7 +40,7 @@ pub(crate) use self::{
         events::Expiry,
         idle::Controllers,
         service_accounts::{Accounts, ISSUER},
-        services::Ledgered,
+        services::SharedLedger,
     },
     read::{history::Past, websocket::Upgrade},
     request::{
@@ -42,7 +58,7 @@ use self::{
         route::{self, Route, Target},
     },
     response::{pretty, view},
-    write::patch,
+    write::{apply, patch},
 };
 use crate::{
     points::Pointed,
@@ -52,14 +68,13 @@ use crate::{
     },
     serve::Closing,
     server::PodDeletion,
-    store::Store,
+    store::{CollectionId, Store},
 };
-use pintle_clock::{Clock, Rng};
 
-/// The largest request body.
-pub(crate) const MOST_BODY: usize = 3 * 1024 * 1024;
+/// The maximum size of a request body, in bytes.
+pub(crate) const MAX_BODY: usize = 3 * 1024 * 1024;
 
-/// The server's state and everything it does with a request.
+/// The state of the server, and the verbs that work on it.
 #[derive(Debug)]
 pub(crate) struct Api {
     pub(crate) store: Store,
@@ -67,27 +82,27 @@ pub(crate) struct Api {
     pub(crate) clock: Clock,
     pub(crate) rng: Rng,
     pub(crate) pod_deletion: PodDeletion,
-    /// The credentials the server gave away.
+    /// Issues and verifies service account tokens.
     pub(crate) accounts: Accounts,
-    /// Which addresses and ports services have.
-    pub(crate) ledger: Ledgered,
-    /// Which kinds controllers act on.
+    /// The allocated addresses and node ports of Services.
+    pub(crate) ledger: SharedLedger,
+    /// The kinds that have a running controller.
     pub(crate) controllers: Controllers,
-    /// What is told on the way of a write.
+    /// Test hooks around commits.
     pub(crate) points: Pointed,
-    /// When events are forgotten.
+    /// When events expire.
     pub(crate) expiry: Expiry,
-    /// When past states are forgotten.
+    /// When past states expire.
     pub(crate) past: Past,
-    /// Where the server listens.
+    /// The addresses the server listens on.
     pub(crate) listeners: Mutex<Vec<SocketAddr>>,
-    /// Which groups of definitions have `APIService` objects.
+    /// The groups of CRDs that have APIServices.
     pub(crate) registered: Registered,
-    /// The health of the control plane's parts.
+    /// The health of the control plane's components.
     pub(crate) components: Components,
-    /// The document of all kinds, once somebody asked for it.
+    /// The OpenAPI v2 document, built on first use.
     pub(crate) openapi: Version2,
-    /// Ends every watch when the server goes.
+    /// Cancelled when the server shuts down; ends every watch.
     pub(crate) closing: CancellationToken,
 }
 
@@ -101,19 +116,23 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     pub(crate) user: User,
     pub(crate) form: Form,
-    /// What the client is told besides the answer, also of a refusal.
+    /// Warnings for the response, even if it is an error.
     pub(crate) warnings: Warnings,
-    /// The connection, if it can become a WebSocket.
+    /// The connection, if it can be upgraded to a WebSocket.
     pub(crate) upgrade: Option<Upgrade>,
-    /// Ends a watch early.
+    /// Ends a watch when its connection or the server shuts down.
     pub(crate) closing: CancellationToken,
 }
 
-/// What a verb answers, or why not.
+/// The result of a verb.
 pub(crate) type Answer = Result<Response<Body>, ApiError>;
 
 impl Api {
-    /// Answers one request. Not cancel safe: a write may or may not have happened.
+    /// Answers one request.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: if the future is dropped, a write may or may not have been committed.
     pub(crate) async fn handle(
         self: &Arc<Self>,
         parts: Parts,
@@ -177,9 +196,9 @@ impl Api {
         let deprecated = deprecation(&call.target.resource);
         let warnings = call.warnings.clone();
         let mut answer = self.call(call).await.unwrap_or_else(|error| {
-            let mut refusal = response::error(&error);
-            warnings.tell(&mut refusal);
-            refusal
+            let mut response = response::error(&error);
+            warnings.add_to(&mut response);
+            response
         });
         if let Some(warning) = deprecated.and_then(|text| options::warning(&text)) {
             answer.headers_mut().append(header::WARNING, warning);
@@ -214,52 +233,42 @@ impl Api {
         if everywhere && verb & (LIST | WATCH) == 0 {
             return Err(ApiError::wrong_method());
         }
+        if verb & (GET | LIST) != 0
+            && let Some(answer) = resource.hooks.read(self, &call)
+        {
+            return answer;
+        }
         match verb {
-            GET | LIST if resource.is("", "componentstatuses") => self.component_statuses(&call),
             GET => self.get(&call).await,
             LIST => self.list(&call).await,
             WATCH => self.watch(&call).await,
-            CREATE if resource.collection.is_none() => self.create_unstored(&call),
-            CREATE => self.create(&call),
-            UPDATE => self.update(&call, ""),
-            PATCH => self.patch(&call, ""),
-            DELETE => self.delete(&call),
+            CREATE if resource.collection.is_none() => {
+                resource.hooks.create_unstored(self, &call).await
+            }
+            CREATE => self.create(&call).await,
+            UPDATE => self.update(&call, "").await,
+            PATCH => self.patch(&call, "").await,
+            DELETE => self.delete(&call).await,
             DELETE_COLLECTION => self.delete_collection(&call).await,
             _ => Err(ApiError::wrong_method()),
         }
-    }
-
-    /// Answers POST of a kind that is never kept.
-    fn create_unstored(self: &Arc<Self>, call: &Call) -> Answer {
-        if !call.target.resource.is("", "bindings") {
-            return self.review(call);
-        }
-        let catalog = self.registry.catalog();
-        let pods = catalog
-            .find("", "v1", "pods")
-            .ok_or_else(ApiError::unknown_resource)?;
-        let binding = call.decoded(("", "v1", "Binding"))?;
-        let mut call = call.clone();
-        call.target.resource = Arc::clone(pods);
-        call.target.name = binding["metadata"]["name"].as_str().map(str::to_owned);
-        self.bind(&call)
     }
 
     async fn subresource(self: &Arc<Self>, call: &Call, sub: &str, verb: Verbs) -> Answer {
         match (sub, verb) {
             ("status" | "approval" | "ephemeralcontainers" | "resize", GET) => self.get(call).await,
             ("status" | "finalize" | "approval" | "ephemeralcontainers" | "resize", UPDATE) => {
-                self.update(call, sub)
+                self.update(call, sub).await
             }
             ("status" | "approval" | "ephemeralcontainers" | "resize", PATCH) => {
-                self.patch(call, sub)
+                self.patch(call, sub).await
             }
             ("scale", GET) => self.get_scale(call),
-            ("scale", UPDATE) => self.change_scale(call, None),
-            ("scale", PATCH) if patch::applies(call) => self.apply_scale(call),
-            ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?.0)),
-            ("binding", CREATE) => self.bind(call),
-            ("eviction", CREATE) => self.evict(call),
+            ("scale", UPDATE) => self.change_scale(call, None).await,
+            ("scale", PATCH) if apply::applies(call) => self.apply_scale(call).await,
+            ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?.0)).await,
+            ("binding", CREATE) => self.bind(call).await,
+            ("eviction", CREATE) => self.evict(call).await,
             ("token", CREATE) => self.create_token(call),
             ("log" | "exec" | "attach" | "portforward" | "proxy", _)
                 if self.store.get(call.collection()?, &call.key()).is_none() =>
@@ -274,19 +283,12 @@ impl Api {
     }
 }
 
-/// What clients of a kind or version that is on its way out are told with every answer.
+/// Returns the warning that every response about a deprecated kind or version carries.
 fn deprecation(resource: &crate::registry::Resource) -> Option<Cow<'static, str>> {
     if let Some(custom) = &resource.custom {
         return custom.deprecation.clone().map(Cow::Owned);
     }
-    let text = if resource.is("", "endpoints") {
-        "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
-    } else if resource.is("", "componentstatuses") {
-        "v1 ComponentStatus is deprecated in v1.19+"
-    } else {
-        return None;
-    };
-    Some(text.into())
+    resource.hooks.deprecation().map(Cow::Borrowed)
 }
 
 impl Call {
@@ -316,7 +318,7 @@ impl Call {
         })
     }
 
-    /// How the client wants to see the objects.
+    /// Returns how objects are rendered for the client.
     pub(crate) fn view(&self, clock: &Clock) -> view::View {
         view::View {
             resource: Arc::clone(&self.target.resource),
@@ -325,7 +327,7 @@ impl Call {
         }
     }
 
-    /// The key of the named object.
+    /// Returns the key of the named object.
     pub(crate) fn key(&self) -> Arc<str> {
         crate::store::key_of(
             self.target.namespace.as_deref(),
@@ -333,7 +335,7 @@ impl Call {
         )
     }
 
-    /// The error for a named object that is not there.
+    /// Returns the error for a named object that does not exist.
     pub(crate) fn missing(&self) -> ApiError {
         let resource = &self.target.resource;
         ApiError::not_found(
@@ -343,10 +345,18 @@ impl Call {
         )
     }
 
-    /// The collection of the resource.
-    pub(crate) fn collection(&self) -> Result<crate::store::CollectionId, ApiError> {
-        self.target.resource.collection.ok_or_else(|| {
-            ApiError::not_implemented(&format!("{} objects", self.target.resource.kind))
-        })
+    /// Returns the collection of the resource.
+    ///
+    /// # Errors
+    ///
+    /// Fails for kinds that are never stored.
+    pub(crate) fn collection(&self) -> Result<CollectionId, ApiError> {
+        let collection = self.target.resource.collection;
+        collection.ok_or_else(|| self.not_stored())
+    }
+
+    /// Returns the error for a kind that is never stored.
+    fn not_stored(&self) -> ApiError {
+        ApiError::not_implemented(&format!("{} objects", self.target.resource.kind))
     }
 }

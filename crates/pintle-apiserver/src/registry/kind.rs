@@ -46,6 +46,26 @@ fn has_generation(group: &str, plural: &str) -> bool {
     }
 }
 
+/// Returns true for kinds whose deletion answers with the object instead of a Status.
+pub(crate) fn returns_deleted(group: &str, plural: &str) -> bool {
+    match group {
+        "" => matches!(
+            plural,
+            "pods"
+                | "services"
+                | "serviceaccounts"
+                | "podtemplates"
+                | "persistentvolumes"
+                | "persistentvolumeclaims"
+                | "resourcequotas"
+                | "namespaces"
+        ),
+        "resource.k8s.io" => true,
+        "storage.k8s.io" => plural != "csistoragecapacities",
+        _ => false,
+    }
+}
+
 /// Returns true for kinds whose updates may omit the `resourceVersion`.
 pub(crate) fn updates_unconditionally(group: &str, plural: &str) -> bool {
     match group {

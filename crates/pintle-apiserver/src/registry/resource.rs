@@ -12,6 +12,7 @@ use super::{
     verbs::{Verbs, verb_set},
 };
 use crate::{
+    api::kinds::{self, Kind, idle},
     meta::{NameRule, Tree},
     schema::{
         self,
@@ -67,6 +68,12 @@ pub(crate) struct Resource {
     pub(crate) conversion: Option<Conversion>,
     /// The other version of a kind that is served in two.
     pub(crate) peer: Option<PeerVersion>,
+    /// What is special about the kind.
+    pub(crate) hooks: &'static dyn Kind,
+    /// Why objects of this kind have no effect unless a controller is registered.
+    pub(crate) idle: Option<&'static str>,
+    /// Whether the response to a delete is the object instead of a Status.
+    pub(crate) returns_deleted: bool,
     /// The encoded start of an object: `{"kind":…,"apiVersion":…,`.
     pub(crate) prefix: String,
 }
@@ -116,6 +123,9 @@ impl Resource {
                 ("autoscaling", "v1") => builtin::kind("autoscaling", "v2", kind.kind),
                 (group, version) => builtin::kind(group, version, kind.kind),
             },
+            hooks: kinds::find(kind.group, kind.plural),
+            idle: idle::reason(kind.group, kind.plural),
+            returns_deleted: kind::returns_deleted(kind.group, kind.plural),
             prefix: type_prefix(&api_version(kind.group, kind.version), kind.kind),
         }
     }
@@ -143,11 +153,6 @@ impl Resource {
             }
             None => format!("/registry/{}/{key}", self.plural),
         }
-    }
-
-    /// Returns true if this is the given built-in resource.
-    pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
-        self.custom.is_none() && self.group == group && self.plural == plural
     }
 
     fn storage_defaults(&self) -> Option<&StorageDefaults> {

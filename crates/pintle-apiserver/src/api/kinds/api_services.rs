@@ -1,74 +1,84 @@
-//! `APIService` objects: which groups and versions there are, and that this server serves them itself.
+//! APIServices: one for each group and version the server serves.
 //!
-//! Every built-in group and version has one from the start, and those of custom resource definitions
-//! come and go with them. One that names a service elsewhere asks for API aggregation, which this
-//! server does not do: it is refused.
+//! Those of built-in groups exist from the start, those of CRDs come and go with them. The server
+//! refuses an APIService that names a Service: it does not implement API aggregation.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::api::{Api, ApiError, request::options::WriteOptions};
+use super::Kind;
 use crate::{
+    api::{Api, ApiError, request::options::WriteOptions, write::Part},
     meta::{self, Tree},
     registry::{Group, Resource},
     schema::field::FieldError,
     store::{Change, Expect, Refused, key_of},
 };
 
-pub(crate) const GROUP: &str = "apiregistration.k8s.io";
+const GROUP: &str = "apiregistration.k8s.io";
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
-/// Where groups of definitions stand in discovery, and their versions in the group.
+/// The group and version priorities of CRDs.
 const PRIORITIES: (i64, i64) = (1000, 100);
 
-/// The versions that have an `APIService`, by the group of the definitions they come from.
+/// The versions of CRDs that have an APIService, by group.
 #[derive(Debug, Default)]
 pub(crate) struct Registered(Mutex<BTreeMap<String, Vec<String>>>);
 
-pub(crate) fn is_one(resource: &Resource) -> bool {
-    resource.is(GROUP, "apiservices")
-}
+/// `apiregistration.k8s.io/apiservices`.
+#[derive(Debug)]
+pub(super) struct ApiServices;
 
-/// Refuses what another server would have to answer.
-pub(crate) fn check(service: &Tree) -> Result<Vec<FieldError>, ApiError> {
-    let name = meta::text(service, "name");
-    let spec = service.get("spec").unwrap_or(&Value::Null);
-    if !spec["service"].is_null() {
-        return Err(ApiError::not_implemented(&format!(
-            "API aggregation: APIService {name:?} must not have a spec.service"
-        )));
+impl Kind for ApiServices {
+    /// Marks a new one as available: what the server serves itself always is.
+    fn prepare_create(&self, service: &mut Tree, now: &str) {
+        let available = json!({"conditions": [{"lastTransitionTime": now,
+            "message": "Local APIServices are always available", "reason": "Local",
+            "status": "True", "type": "Available"}]});
+        service.insert("status".into(), available);
     }
-    let text = |field: &str| spec[field].as_str().unwrap_or_default();
-    let mut errors = Vec::new();
-    let wanted = format!("{}.{}", text("version"), text("group"));
-    if name != wanted {
-        let why = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
-        errors.push(FieldError::invalid("metadata.name", name, why));
-    }
-    for (field, most) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1000)] {
-        let priority = spec[field].as_i64().unwrap_or(0);
-        if !(1..=most).contains(&priority) {
-            let why = format!("must be positive and less than {most}");
-            let field = format!("spec.{field}");
-            errors.push(FieldError::invalid(field, priority, why));
+
+    /// Refuses aggregation, and names and priorities that Kubernetes refuses.
+    fn validate(
+        &self,
+        part: Part,
+        service: &Tree,
+        _stored: Option<&Tree>,
+        errors: &mut Vec<FieldError>,
+    ) -> Result<(), ApiError> {
+        if part != Part::Main {
+            return Ok(());
         }
+        let name = meta::text(service, "name");
+        let spec = service.get("spec").unwrap_or(&Value::Null);
+        if !spec["service"].is_null() {
+            return Err(ApiError::not_implemented(&format!(
+                "API aggregation: APIService {name:?} must not have a spec.service"
+            )));
+        }
+        let text = |field: &str| spec[field].as_str().unwrap_or_default();
+        let wanted = format!("{}.{}", text("version"), text("group"));
+        if name != wanted {
+            let why = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
+            errors.push(FieldError::invalid("metadata.name", name, why));
+        }
+        for (field, max) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1000)] {
+            let priority = spec[field].as_i64().unwrap_or(0);
+            if !(1..=max).contains(&priority) {
+                let why = format!("must be positive and less than {max}");
+                let field = format!("spec.{field}");
+                errors.push(FieldError::invalid(field, priority, why));
+            }
+        }
+        Ok(())
     }
-    Ok(errors)
-}
-
-/// Marks a new one as available: what the server serves itself always is.
-pub(crate) fn prepare(service: &mut Tree, now: &str) {
-    let available = json!({"conditions": [{"lastTransitionTime": now,
-        "message": "Local APIServices are always available", "reason": "Local",
-        "status": "True", "type": "Available"}]});
-    service.insert("status".into(), available);
 }
 
 impl Api {
-    /// Makes the `APIService` objects of a group of definitions those of the versions it serves.
+    /// Creates and deletes the APIServices of a group of CRDs to match the versions it serves.
     pub(crate) fn register_group(&self, group: &str) {
-        // Held throughout: the last one to look at the catalog is the last one to write.
+        // Hold the lock throughout, so that the last caller to read the catalog is the last to write.
         let mut registered = self.registered.0.lock();
         let catalog = self.registry.catalog();
         let Some(resource) = catalog.find(GROUP, "v1", "apiservices") else {
@@ -88,7 +98,7 @@ impl Api {
         }
     }
 
-    /// Removes what [`register`](Self::register) made, unless somebody else did.
+    /// Deletes what [`register`](Self::register) created, unless a user has taken it over.
     fn unregister(&self, resource: &Resource, group: &str, version: &str) {
         let Some(collection) = resource.collection else {
             return;
@@ -101,7 +111,7 @@ impl Api {
             let gone = Change::Delete(Arc::clone(&current.content));
             let expect = Expect::Revision(current.revision);
             match self.store.commit(collection, &key, expect, gone) {
-                // Somebody came between: what they made of it goes next.
+                // It changed meanwhile: read it again.
                 Err(Refused::Mismatch) => {}
                 Ok(_) | Err(Refused::NotServed) => return,
             }
@@ -123,13 +133,13 @@ impl Api {
             manager: "kube-apiserver".to_owned(),
             ..WriteOptions::default()
         };
-        self.mark_managers(resource, "", &options, None, &mut service);
+        self.record_manager(resource, "", &options, None, &mut service);
         self.prepare_create(resource, &mut service, &options.warnings);
         let Some(collection) = resource.collection else {
             return;
         };
         let put = Change::Put(Arc::new(resource.encode(service)));
-        // Somebody else registered it: then it is registered.
+        // An APIService of that name exists already.
         let _ = self
             .store
             .commit(collection, &key_of(None, &name), Expect::Absent, put);

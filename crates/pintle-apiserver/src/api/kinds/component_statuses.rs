@@ -1,7 +1,7 @@
-//! `ComponentStatus` objects: whether the parts of a control plane run, asked when the question comes.
+//! ComponentStatuses: the health of the control plane, computed when it is read.
 //!
 //! kube-apiserver probes the health ports of the scheduler, the controller manager and etcd. Here the
-//! store is part of the server, and whoever runs the other two reports them with
+//! store is part of the server, and the program that runs the other two reports them with
 //! [`ApiServer::report_component`](crate::ApiServer::report_component).
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -9,18 +9,21 @@ use std::{collections::BTreeMap, sync::Arc};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::api::{
-    Answer, Api, ApiError, Call, read::list::list_answer, request::selector::Selector, response,
+use super::Kind;
+use crate::{
+    api::{
+        Answer, Api, ApiError, Call, read::list::list_answer, request::selector::Selector, response,
+    },
+    store::{Content, Object},
 };
-use crate::store::{Content, Object};
 
-/// The parts every control plane is expected to have, besides its store.
+/// The components every control plane is expected to have besides its store.
 const EXPECTED: [&str; 2] = ["controller-manager", "scheduler"];
-/// How the store is called: after the first of several members.
+/// The name of the store, after the first member of an etcd cluster.
 const STORE: &str = "etcd-0";
 const NOT_REPORTED: &str = "not running with this server";
 
-/// What was reported, by name.
+/// The reported health of components, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Components(Mutex<BTreeMap<String, Result<(), String>>>);
 
@@ -29,7 +32,7 @@ impl Components {
         self.0.lock().insert(name.to_owned(), health);
     }
 
-    /// Every component and its health, by name.
+    /// Returns the health of every component, reported or expected.
     fn all(&self) -> BTreeMap<String, Result<(), String>> {
         let mut all = self.0.lock().clone();
         for name in EXPECTED {
@@ -58,9 +61,22 @@ fn status(name: &str, health: Result<(), String>) -> Arc<Object> {
     })
 }
 
+/// `componentstatuses`.
+#[derive(Debug)]
+pub(super) struct ComponentStatuses;
+
+impl Kind for ComponentStatuses {
+    fn deprecation(&self) -> Option<&'static str> {
+        Some("v1 ComponentStatus is deprecated in v1.19+")
+    }
+
+    fn read(&self, api: &Api, call: &Call) -> Option<Answer> {
+        Some(api.component_statuses(call))
+    }
+}
+
 impl Api {
-    /// Answers GET of one component, or of all.
-    pub(crate) fn component_statuses(&self, call: &Call) -> Answer {
+    fn component_statuses(&self, call: &Call) -> Answer {
         let all = self.components.all();
         let view = call.view(&self.clock);
         if let Some(name) = &call.target.name {

@@ -1,16 +1,26 @@
-//! The life of a custom resource definition: accepted and served at once, and when deleted kept
-//! until its last instance is gone.
+//! CustomResourceDefinitions: established and served with the write that creates them, and kept
+//! until their last instance is gone when they are deleted.
 
 use std::{collections::VecDeque, sync::Arc};
 
+use pintle_clock::Clock;
 use serde_json::Value;
 
-use crate::api::{
-    Api, request::options::WriteOptions, write::commit::Unwritten, write::update::is_finished,
-};
+use super::Kind;
 use crate::{
+    api::{
+        Api, ApiError,
+        request::options::WriteOptions,
+        write::{
+            Part,
+            commit::CommitError,
+            delete::{DeleteOptions, add_finalizer},
+            is_finished, with_value,
+        },
+    },
     meta::{self, Tree},
-    registry::{Claim, Conflict, Resource, crd},
+    registry::{Claim, Conflict, EXTENSIONS, Resource, crd},
+    schema::{builtin, defaults, field::FieldError},
     store::{Change, Expect, Object, key_of},
 };
 
@@ -28,19 +38,74 @@ struct StoredNames<'a> {
     exists: bool,
 }
 
+/// `apiextensions.k8s.io/customresourcedefinitions`.
+#[derive(Debug)]
+pub(super) struct Definitions;
+
+impl Kind for Definitions {
+    /// Keeps the record of stored versions up to date.
+    fn prepare_update(&self, part: Part, object: &mut Tree, _stored: &Tree, _clock: &Clock) {
+        if part == Part::Main {
+            crd::remember_storage(object);
+        }
+        if let Some(ty) = builtin::kind(EXTENSIONS, "v1", "CustomResourceDefinition") {
+            with_value(object, |value| defaults::apply(value, ty));
+        }
+    }
+
+    fn validate(
+        &self,
+        part: Part,
+        object: &Tree,
+        stored: Option<&Tree>,
+        errors: &mut Vec<FieldError>,
+    ) -> Result<(), ApiError> {
+        if part == Part::Main {
+            errors.extend(match stored {
+                Some(stored) => crd::check_update(object, stored),
+                None => crd::check(object),
+            });
+        }
+        Ok(())
+    }
+
+    fn after_write(&self, api: &Api, object: &Object) {
+        api.settle_definition(object.name());
+    }
+
+    fn prepare_delete(&self, object: &mut Tree, clock: &Clock) {
+        add_finalizer(object, crd::CLEANUP_FINALIZER);
+        crd::set_condition(
+            object,
+            "Terminating",
+            true,
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+            &clock.stamp(),
+        );
+    }
+
+    fn has_own_lifecycle(&self) -> bool {
+        true
+    }
+
+    fn after_mark(&self, api: &Arc<Api>, object: &Object) {
+        api.empty_definition(object.name());
+    }
+
+    fn after_delete(&self, api: &Api, object: &Object) {
+        api.refresh_definition(object.name());
+    }
+}
+
 impl Api {
     fn definition_resource(&self) -> Option<Arc<Resource>> {
         let catalog = self.registry.catalog();
-        catalog
-            .find(
-                crate::registry::EXTENSIONS,
-                "v1",
-                "customresourcedefinitions",
-            )
-            .cloned()
+        let found = catalog.find(EXTENSIONS, "v1", "customresourcedefinitions");
+        found.cloned()
     }
 
-    /// Changes a definition until nobody comes between; `false` if it is gone.
+    /// Changes a definition until a commit succeeds. Returns false if it is gone.
     fn change_definition(&self, name: &str, change: &mut dyn FnMut(&mut Tree)) -> bool {
         let Some(resource) = self.definition_resource() else {
             return false;
@@ -62,7 +127,7 @@ impl Api {
                     ..WriteOptions::default()
                 };
                 let stored = Value::Object(stored);
-                self.mark_managers(&resource, "status", &options, Some(&stored), &mut tree);
+                self.record_manager(&resource, "status", &options, Some(&stored), &mut tree);
             }
             let gone = is_finished(&resource, &tree);
             let content = Arc::new(resource.encode(tree));
@@ -77,17 +142,21 @@ impl Api {
             let expect = Expect::Revision(current.revision);
             match self.commit(&resource, collection, &key, expect, what) {
                 Ok(_) => return !gone,
-                Err(Unwritten::Mismatch) => {}
-                Err(Unwritten::Refused(error)) => {
+                Err(CommitError::Conflict) => {}
+                Err(CommitError::Refused(error)) => {
                     let why = error.message();
-                    tracing::warn!(name, why, "cannot update the status of a definition");
+                    tracing::warn!(
+                        name,
+                        why,
+                        "failed to update the status of a CRD; leaving it unchanged"
+                    );
                     return false;
                 }
             }
         }
     }
 
-    /// Decides on a new or changed definition and serves what it defines.
+    /// Assigns names to a new or changed definition and serves what it defines.
     pub(crate) fn settle_definition(&self, name: &str) {
         self.settle_names([name.to_owned()].into());
         self.finish_definition(name);
@@ -166,7 +235,8 @@ impl Api {
                 .map(|collection| self.store.snapshot(collection))
         {
             for object in snapshot.objects.values() {
-                self.delete_instance(&resource, &object.key);
+                // An instance that is gone already is fine.
+                let _ = self.delete_unasked(&resource, &object.key, &DeleteOptions::background());
             }
         }
         self.finish_definition(name);
@@ -206,8 +276,8 @@ impl Api {
             let expect = Expect::Revision(current.revision);
             let gone = Change::Delete(Arc::clone(&current.content));
             match self.commit(resource, collection, &instance.key, expect, gone) {
-                Ok(_) | Err(Unwritten::Refused(_)) => return,
-                Err(Unwritten::Mismatch) => {}
+                Ok(_) | Err(CommitError::Refused(_)) => return,
+                Err(CommitError::Conflict) => {}
             }
         }
     }
@@ -250,11 +320,7 @@ mod tests {
     use super::*;
     use crate::{
         ApiServer,
-        api::{
-            ApiError,
-            request::options::WriteOptions,
-            write::{create::Written, delete::DeleteOptions, managers::Mark},
-        },
+        api::write::Written,
         store::{CollectionId, DECODED, Lost},
     };
 
@@ -271,7 +337,7 @@ mod tests {
         let Value::Object(tree) = object else {
             panic!("an object")
         };
-        api.create_object(of, None, tree, &WriteOptions::default(), Mark::Update)
+        api.create_unasked(of, None, tree, &WriteOptions::default())
     }
 
     fn going() -> Going {
@@ -287,7 +353,7 @@ mod tests {
         let foos = Arc::clone(catalog.find("example.com", "v1", "foos").unwrap());
         let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
         create(&api, &foos, held).unwrap();
-        api.delete_object(&definitions, &key_of(None, NAME), &DeleteOptions::default())
+        api.delete_unasked(&definitions, &key_of(None, NAME), &DeleteOptions::default())
             .unwrap();
         let collection = foos.collection.unwrap();
         Going {
@@ -394,7 +460,7 @@ mod tests {
 
         let refused = api.store_names(second);
         let first = key_of(None, "firsts.example.com");
-        api.delete_object(&definitions, &first, &DeleteOptions::default())
+        api.delete_unasked(&definitions, &first, &DeleteOptions::default())
             .unwrap();
         assert!(api.store.get(collection, &first).is_none());
         let again = api.publish_names(second, refused);

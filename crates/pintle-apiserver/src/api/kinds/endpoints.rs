@@ -1,7 +1,7 @@
-//! Where the service `kubernetes` leads: to the addresses this server listens on.
+//! Endpoints of the `kubernetes` Service: the addresses this server listens on.
 //!
-//! A server in process listens nowhere, so its endpoints are there and empty.
-//! Each listener adds its address and takes it back when it closes.
+//! Without a listener the endpoints exist and are empty. Each listener adds its address and removes it
+//! when it closes.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
@@ -10,14 +10,25 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::api::{Api, request::options::WriteOptions};
+use super::Kind;
 use crate::{
+    api::{Api, request::options::WriteOptions},
     meta::{self, Tree},
     registry::kind::Generation,
     store::{Change, Expect, Refused, key_of},
 };
 
-/// An address in the endpoints of `kubernetes`, as long as this lives.
+/// `endpoints`.
+#[derive(Debug)]
+pub(super) struct Endpoints;
+
+impl Kind for Endpoints {
+    fn deprecation(&self) -> Option<&'static str> {
+        Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+    }
+}
+
+/// Keeps an address in the endpoints of `kubernetes` until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Announced {
     api: Arc<Api>,
@@ -46,21 +57,21 @@ impl Drop for Announced {
     }
 }
 
-/// An address clients can use, for a listener that listens on all.
+/// Returns an address clients can use for a listener, which may be bound to all addresses.
 fn reachable(bound: IpAddr) -> IpAddr {
     if !bound.is_unspecified() {
         return bound;
     }
-    // Sends nothing: the system only looks up which of its addresses a packet would leave from.
-    let ask = || {
+    // Sends nothing: connecting a UDP socket only selects the source address.
+    let source = || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
         socket.local_addr()
     };
-    ask().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip())
+    source().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip())
 }
 
-/// The subsets of the Endpoints: one for each port.
+/// Returns the subsets of the Endpoints, one for each port.
 fn subsets(listeners: &[SocketAddr]) -> Vec<Value> {
     let mut ports: Vec<u16> = listeners.iter().map(SocketAddr::port).collect();
     ports.sort_unstable();
@@ -83,9 +94,9 @@ fn subsets(listeners: &[SocketAddr]) -> Vec<Value> {
 }
 
 impl Api {
-    /// Changes where the server listens, and writes it into the endpoints of `kubernetes`.
+    /// Changes the listener addresses and writes them into the endpoints of `kubernetes`.
     fn change_listeners(&self, change: impl FnOnce(&mut Vec<SocketAddr>)) {
-        // Held until both objects are written, so that the last change is also the last write.
+        // Hold the lock until both objects are written, so that the last change is the last write.
         let mut listeners = self.listeners.lock();
         change(&mut listeners);
         let subsets = subsets(&listeners);
@@ -96,7 +107,7 @@ impl Api {
                 endpoints.insert("subsets".into(), subsets.clone().into());
             }
         });
-        // A slice has the ports of all its endpoints and addresses of one family.
+        // An EndpointSlice has one set of ports and one address family.
         let first = subsets.first().cloned().unwrap_or_default();
         let addresses = first["addresses"].as_array().into_iter().flatten();
         let addresses: Vec<&str> = addresses.filter_map(|at| at["ip"].as_str()).collect();
@@ -117,7 +128,7 @@ impl Api {
         });
     }
 
-    /// Changes the object `default/kubernetes` of a kind, if it is there.
+    /// Changes the object `default/kubernetes` of a kind, if it exists.
     fn rewrite(&self, group: &str, plural: &str, change: impl Fn(&mut Tree)) {
         let catalog = self.registry.catalog();
         let Some(resource) = catalog.find(group, "v1", plural) else {
@@ -142,11 +153,11 @@ impl Api {
                 meta::set_generation(&mut tree, meta::generation(&stored) + 1);
             }
             let stored = Value::Object(stored);
-            self.mark_managers(resource, "", &options, Some(&stored), &mut tree);
+            self.record_manager(resource, "", &options, Some(&stored), &mut tree);
             let put = Change::Put(Arc::new(resource.encode(tree)));
             let expect = Expect::Revision(current.revision);
             match self.store.commit(collection, &key, expect, put) {
-                // Somebody came between: their state is changed next.
+                // It changed meanwhile: read it again.
                 Err(Refused::Mismatch) => {}
                 Ok(_) | Err(Refused::NotServed) => return,
             }
@@ -174,7 +185,7 @@ mod tests {
 
     /// Proves bootstrap/objects.
     #[test]
-    fn no_closed_address_stays_announced() {
+    fn closed_listeners_leave_no_address() {
         let api = Arc::clone(&ApiServer::builder().build().api);
         for round in 0..20 {
             let start = Barrier::new(4);

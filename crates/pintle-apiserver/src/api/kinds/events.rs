@@ -1,40 +1,80 @@
-//! Events live for an hour after they were last written.
+//! Events: they expire an hour after they were last written.
+//!
+//! There is no background task. Each write of an event, and each list of events, first deletes the
+//! events that have expired. These deletions are no requests: no [`Points`](crate::Points) see them.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use crate::api::Api;
-use crate::store::{Change, CollectionId, Expect, Object};
+use super::Kind;
+use crate::{
+    api::Api,
+    meta::NameRule,
+    store::{Change, Expect, Object},
+};
 
-/// How long an event is kept, in seconds.
-const LIFE: i64 = 3600;
+/// How long an event lives after its last write, in seconds.
+const TTL: i64 = 3600;
 
-/// When which write of an event is forgotten, oldest first. As long as the events written in one
-/// hour: an event that is written again leaves its old entry behind, which then does nothing.
+/// The writes of events, oldest first.
+///
+/// Holds the writes of one hour. An event that is written again leaves its old entry behind, which
+/// no longer matches when it expires.
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
     queue: Mutex<VecDeque<(Timestamp, Arc<str>, u64)>>,
 }
 
+/// `events` of the core group.
+#[derive(Debug)]
+pub(super) struct CoreEvents;
+
+impl Kind for CoreEvents {
+    fn before_list(&self, api: &Api) {
+        api.expire_events();
+    }
+
+    fn after_write(&self, api: &Api, object: &Object) {
+        api.record_event(object);
+    }
+}
+
+/// `events.k8s.io/events`: the events of the core group under other field names.
+#[derive(Debug)]
+pub(super) struct Events;
+
+impl Kind for Events {
+    fn before_list(&self, api: &Api) {
+        api.expire_events();
+    }
+
+    /// Accepts any stored name: the event may have been created through `v1`, which does not
+    /// validate names.
+    fn name_rule(&self, stored: bool) -> Option<NameRule> {
+        stored.then_some(NameRule::PathSegment)
+    }
+
+    /// Names the core group: events are validated in their stored form.
+    fn error_group(&self) -> Option<&'static str> {
+        Some("")
+    }
+
+    fn after_write(&self, api: &Api, object: &Object) {
+        api.record_event(object);
+    }
+}
+
 impl Api {
-    fn is_events(&self, collection: Option<CollectionId>) -> bool {
-        collection.is_some() && collection == self.registry.builtin_collection("", "events")
+    fn record_event(&self, object: &Object) {
+        let entry = (self.clock.now(), Arc::clone(&object.key), object.revision);
+        self.expiry.queue.lock().push_back(entry);
+        self.expire_events();
     }
 
-    /// Remembers a write, if it was one of an event.
-    pub(crate) fn remember_event(&self, collection: Option<CollectionId>, object: &Object) {
-        if self.is_events(collection) {
-            let entry = (self.clock.now(), Arc::clone(&object.key), object.revision);
-            self.expiry.queue.lock().push_back(entry);
-        }
-        self.forget_events(collection);
-    }
-
-    /// Deletes the events whose time has come, if the collection is theirs.
-    pub(crate) fn forget_events(&self, collection: Option<CollectionId>) {
-        let (true, Some(collection)) = (self.is_events(collection), collection) else {
+    fn expire_events(&self) {
+        let Some(collection) = self.registry.builtin_collection("", "events") else {
             return;
         };
         let now = self.clock.now().as_second();
@@ -42,7 +82,7 @@ impl Api {
             let next = {
                 let mut queue = self.expiry.queue.lock();
                 match queue.front() {
-                    Some((written, ..)) if written.as_second() + LIFE <= now => queue.pop_front(),
+                    Some((written, ..)) if written.as_second() + TTL <= now => queue.pop_front(),
                     _ => None,
                 }
             };
@@ -53,7 +93,7 @@ impl Api {
                 && event.revision == revision
             {
                 let last = Change::Delete(Arc::clone(&event.content));
-                // Somebody was faster: then it lives on or is gone already.
+                // On a mismatch the event was written again or deleted; both are fine.
                 let _ = self
                     .store
                     .commit(collection, &key, Expect::Revision(revision), last);

@@ -118,11 +118,18 @@ const NO_POLICIES: &str = "this server evaluates no admission policies";
 const NO_RBAC: &str = "this server does not enforce RBAC, every user may do everything";
 const NO_WEBHOOKS: &str = "this server calls no admission webhooks";
 
-/// The kinds that running controllers act on.
+/// Returns why objects of a built-in resource have no effect, or `None` if they do.
+pub(crate) fn reason(group: &str, plural: &str) -> Option<&'static str> {
+    let mut idle = IDLE.iter();
+    let idle = idle.find(|kind| (kind.0, kind.1) == (group, plural));
+    idle.map(|(_, _, why)| *why)
+}
+
+/// The kinds that running controllers implement.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Controllers(Arc<Mutex<Running>>);
 
-/// How many controllers act on a kind, by group and plural.
+/// The number of controllers of each kind, by group and plural.
 type Running = BTreeMap<(String, String), usize>;
 
 impl Controllers {
@@ -136,18 +143,11 @@ impl Controllers {
         }
     }
 
-    fn act_on(&self, group: &str, plural: &str) -> bool {
-        let kind = (group.to_owned(), plural.to_owned());
-        self.0.lock().contains_key(&kind)
-    }
-
     /// Adds the warning for `resource`, if it is idle and no controller is registered for it.
     pub(crate) fn warn(&self, resource: &Resource, warnings: &Warnings) {
-        let mut idle = IDLE.iter();
-        let idle = idle.find(|(group, plural, _)| resource.is(group, plural));
-        if let Some((group, plural, why)) = idle
-            && !self.act_on(group, plural)
-        {
+        let Some(why) = resource.idle else { return };
+        let key = (resource.group.clone(), resource.plural.clone());
+        if !self.0.lock().contains_key(&key) {
             let kind = &resource.kind;
             warnings.add(format!(
                 "{ORIGIN}: the {kind} is stored and has no effect: {why}"

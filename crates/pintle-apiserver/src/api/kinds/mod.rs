@@ -1,6 +1,19 @@
-//! What is special about a built-in kind.
+//! What is special about one kind.
+//!
+//! Verbs are generic over kinds: they never ask which kind they work on. Where a built-in kind needs
+//! code of its own, its module implements the hooks of [`Kind`] it needs, and [`find`] lists it. The
+//! registry looks the hooks up once, when it registers the resource, so a request compares no names.
+//!
+//! A write calls the hooks in this order; see [`write`](super::write) for the whole path:
+//!
+//! ```text
+//! create   complete ─► admit ─► prepare_create ─► allocate ─► validate ─► warn ─► (commit) ─► after_write
+//! update                        allocate ─► prepare_update ─► validate ─► warn ─► (commit) ─► after_write
+//! delete   check_delete ─► prepare_delete ─► (commit) ─► after_mark or after_delete
+//! ```
 
 pub(crate) mod api_services;
+mod bindings;
 pub(crate) mod component_statuses;
 pub(crate) mod definitions;
 pub(crate) mod endpoints;
@@ -8,7 +21,224 @@ pub(crate) mod events;
 pub(crate) mod idle;
 pub(crate) mod namespaces;
 pub(crate) mod pods;
-pub(crate) mod reviews;
+mod reviews;
 pub(crate) mod service_accounts;
 pub(crate) mod services;
-pub(crate) mod signing_requests;
+mod signing_requests;
+mod workloads;
+
+use std::{fmt, sync::Arc};
+
+use futures::future::{BoxFuture, ready};
+use pintle_clock::Clock;
+
+use crate::{
+    api::{Answer, Api, ApiError, Call, User, request::options::Warnings, write::Part},
+    meta::{NameRule, Tree},
+    patch::apply::FieldSet,
+    schema::field::FieldError,
+    store::Object,
+};
+
+/// The hooks of one kind. Every hook defaults to what most kinds do.
+pub(crate) trait Kind: fmt::Debug + Send + Sync {
+    // Any request.
+
+    /// Returns the warning that every response about this kind carries.
+    fn deprecation(&self) -> Option<&'static str> {
+        None
+    }
+
+    // Reads.
+
+    /// Answers GET and LIST of a kind whose objects are computed instead of stored.
+    fn read(&self, api: &Api, call: &Call) -> Option<Answer> {
+        let _ = (api, call);
+        None
+    }
+
+    /// Runs before a list reads the store.
+    fn before_list(&self, api: &Api) {
+        let _ = api;
+    }
+
+    // Creates.
+
+    /// Answers POST of a kind that is never stored.
+    fn create_unstored<'a>(&'a self, api: &'a Api, call: &'a Call) -> BoxFuture<'a, Answer> {
+        let _ = api;
+        Box::pin(ready(Err(call.not_stored())))
+    }
+
+    /// Sets fields of a new object that its writer will manage.
+    fn complete(&self, object: &mut Tree, user: Option<&User>) {
+        let _ = (object, user);
+    }
+
+    /// Does what the admission plugins that are on by default do to a new object of this kind.
+    fn admit(&self, api: &Api, namespace: &str, object: &mut Tree) -> Result<(), ApiError> {
+        let _ = (api, namespace, object);
+        Ok(())
+    }
+
+    /// Sets fields of a new object that only the server sets. Its status has been reset and its
+    /// defaults applied.
+    fn prepare_create(&self, object: &mut Tree, now: &str) {
+        let _ = (object, now);
+    }
+
+    // Updates.
+
+    /// Restores what this write may not change from the stored object.
+    fn prepare_update(&self, part: Part, object: &mut Tree, stored: &Tree, clock: &Clock) {
+        let _ = (part, object, stored, clock);
+    }
+
+    /// Returns the fields that a write of this subresource does not come to manage, if they differ
+    /// from those of other kinds.
+    fn reset_fields(&self, sub: &str) -> Option<FieldSet> {
+        let _ = sub;
+        None
+    }
+
+    // Creates and updates.
+
+    /// Allocates what the object needs from a shared pool. The result must be held until the write
+    /// has committed or failed.
+    fn allocate(
+        &self,
+        api: &Api,
+        object: &mut Tree,
+        stored: Option<&Tree>,
+    ) -> Result<Option<services::Reservation>, ApiError> {
+        let _ = (api, object, stored);
+        Ok(None)
+    }
+
+    /// Returns the rule for names of objects that are created, or updated if `stored`.
+    fn name_rule(&self, stored: bool) -> Option<NameRule> {
+        let _ = stored;
+        None
+    }
+
+    /// Returns the group that validation errors name, if it is not the one of the request.
+    fn error_group(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Validates what neither the schema nor the rules of the kind can express. `errors` holds what
+    /// they found.
+    fn validate(
+        &self,
+        part: Part,
+        object: &Tree,
+        stored: Option<&Tree>,
+        errors: &mut Vec<FieldError>,
+    ) -> Result<(), ApiError> {
+        let _ = (part, object, stored, errors);
+        Ok(())
+    }
+
+    /// Adds warnings about an object that is accepted.
+    fn warn(&self, object: &Tree, warnings: &Warnings) {
+        let _ = (object, warnings);
+    }
+
+    /// Runs after an object was created or updated.
+    fn after_write(&self, api: &Api, object: &Object) {
+        let _ = (api, object);
+    }
+
+    // Deletes.
+
+    /// Returns true if dependents are orphaned unless the request says otherwise.
+    fn orphans_by_default(&self) -> bool {
+        false
+    }
+
+    /// Returns the warning for a deletion that names no propagation policy.
+    fn delete_warning(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Refuses to delete an object by its name.
+    fn check_delete(&self, name: &str) -> Result<(), ApiError> {
+        let _ = name;
+        Ok(())
+    }
+
+    /// Changes an object that is being deleted. Also runs when an earlier request marked it.
+    fn prepare_delete(&self, object: &mut Tree, clock: &Clock) {
+        let _ = (object, clock);
+    }
+
+    /// Returns the grace period of an object, in seconds.
+    fn grace(&self, api: &Api, object: &Tree, requested: Option<i64>) -> i64 {
+        let _ = (api, object, requested);
+        0
+    }
+
+    /// Returns true for kinds whose deletion sets neither a grace period nor the generation.
+    fn has_own_lifecycle(&self) -> bool {
+        false
+    }
+
+    /// Returns true if the last state of a deleted object carries the deletion timestamp.
+    fn keeps_deletion_mark(&self) -> bool {
+        false
+    }
+
+    /// Returns true if something other than finalizers and grace holds an object that is being
+    /// deleted.
+    fn is_held(&self, object: &Tree) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// Runs after an object was marked for deletion.
+    fn after_mark(&self, api: &Arc<Api>, object: &Object) {
+        let _ = (api, object);
+    }
+
+    /// Runs after an object is gone.
+    fn after_delete(&self, api: &Api, object: &Object) {
+        let _ = (api, object);
+    }
+}
+
+/// A kind without anything special: most built-in kinds and every custom resource.
+#[derive(Debug)]
+struct Plain;
+
+impl Kind for Plain {}
+
+/// The hooks of kinds without anything special.
+pub(crate) const PLAIN: &dyn Kind = &Plain;
+
+/// Returns the hooks of a built-in resource.
+pub(crate) fn find(group: &str, plural: &str) -> &'static dyn Kind {
+    match (group, plural) {
+        ("", "bindings") => &bindings::Bindings,
+        ("", "componentstatuses") => &component_statuses::ComponentStatuses,
+        ("", "endpoints") => &endpoints::Endpoints,
+        ("", "events") => &events::CoreEvents,
+        ("", "namespaces") => &namespaces::Namespaces,
+        ("", "pods") => &pods::Pods,
+        ("", "replicationcontrollers") => &workloads::ReplicationControllers,
+        ("", "services") => &services::Services,
+        ("apiextensions.k8s.io", "customresourcedefinitions") => &definitions::Definitions,
+        ("apiregistration.k8s.io", "apiservices") => &api_services::ApiServices,
+        ("apps", "daemonsets") => &workloads::DaemonSets,
+        ("apps", "deployments") => &workloads::Deployments,
+        ("authentication.k8s.io", "selfsubjectreviews") => &reviews::Review::SelfSubject,
+        ("authentication.k8s.io", "tokenreviews") => &reviews::Review::Token,
+        ("authorization.k8s.io", "localsubjectaccessreviews") => &reviews::Review::Access,
+        ("authorization.k8s.io", "selfsubjectaccessreviews") => &reviews::Review::SelfAccess,
+        ("authorization.k8s.io", "selfsubjectrulesreviews") => &reviews::Review::SelfRules,
+        ("authorization.k8s.io", "subjectaccessreviews") => &reviews::Review::Access,
+        ("batch", "jobs") => &workloads::Jobs,
+        ("certificates.k8s.io", "certificatesigningrequests") => &signing_requests::SigningRequests,
+        ("events.k8s.io", "events") => &events::Events,
+        _ => PLAIN,
+    }
+}

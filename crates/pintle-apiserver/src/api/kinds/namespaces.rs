@@ -1,18 +1,75 @@
-//! What the server itself knows of namespaces: their life cycle, and what may be created in them.
+//! Namespaces: their lifecycle, and whether an object may be created in one.
 
+use pintle_clock::Clock;
 use serde_json::{Value, json};
 
-use crate::api::{Api, ApiError};
+use super::Kind;
 use crate::{
+    api::{Api, ApiError, write::Part},
     meta::{self, Tree},
     registry::Resource,
 };
 
 /// Namespaces that cannot be deleted.
-pub(crate) const UNDELETABLE: [&str; 3] = ["default", "kube-system", "kube-public"];
+const UNDELETABLE: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// `namespaces`.
+#[derive(Debug)]
+pub(super) struct Namespaces;
+
+impl Kind for Namespaces {
+    /// Labels a namespace with its name.
+    fn prepare_create(&self, object: &mut Tree, _now: &str) {
+        let name = meta::text(object, "name").to_owned();
+        let labels = meta::metadata(object)
+            .entry("labels")
+            .or_insert_with(|| json!({}));
+        labels["kubernetes.io/metadata.name"] = name.into();
+    }
+
+    /// Keeps `spec.finalizers`, which only `/finalize` changes.
+    fn prepare_update(&self, part: Part, object: &mut Tree, stored: &Tree, _clock: &Clock) {
+        if part != Part::Main {
+            return;
+        }
+        if let Some(finalizers) = stored.get("spec").and_then(|spec| spec.get("finalizers")) {
+            if !object.get("spec").is_some_and(Value::is_object) {
+                object.insert("spec".into(), json!({}));
+            }
+            object["spec"]["finalizers"] = finalizers.clone();
+        }
+    }
+
+    fn check_delete(&self, name: &str) -> Result<(), ApiError> {
+        if !UNDELETABLE.contains(&name) {
+            return Ok(());
+        }
+        let why = "this namespace may not be deleted";
+        Err(ApiError::forbidden("", "namespaces", name, why))
+    }
+
+    fn prepare_delete(&self, object: &mut Tree, _clock: &Clock) {
+        if !meta::is_deleting(object) {
+            let status = object.entry("status").or_insert_with(|| json!({}));
+            status["phase"] = "Terminating".into();
+        }
+    }
+
+    fn has_own_lifecycle(&self) -> bool {
+        true
+    }
+
+    /// Returns true while `spec.finalizers` is not empty.
+    fn is_held(&self, object: &Tree) -> bool {
+        let finalizers = object.get("spec").and_then(|spec| spec.get("finalizers"));
+        finalizers
+            .and_then(Value::as_array)
+            .is_some_and(|list| !list.is_empty())
+    }
+}
 
 impl Api {
-    /// Whether an object may be created in `namespace`.
+    /// Checks that `namespace` exists and accepts new objects.
     pub(crate) fn check_namespace(
         &self,
         resource: &Resource,
@@ -37,31 +94,4 @@ impl Api {
             Some(_) => Ok(()),
         }
     }
-}
-
-/// A namespace carries its name as a label.
-pub(crate) fn label(object: &mut Tree) {
-    let name = meta::text(object, "name").to_owned();
-    let labels = meta::metadata(object)
-        .entry("labels")
-        .or_insert_with(|| json!({}));
-    labels["kubernetes.io/metadata.name"] = name.into();
-}
-
-/// A plain update cannot touch a namespace's own finalizers.
-pub(crate) fn keep_finalizers(object: &mut Tree, stored: &Tree) {
-    if let Some(kept) = stored.get("spec").and_then(|spec| spec.get("finalizers")) {
-        if !object.get("spec").is_some_and(Value::is_object) {
-            object.insert("spec".into(), json!({}));
-        }
-        object["spec"]["finalizers"] = kept.clone();
-    }
-}
-
-/// Whether the namespace's own finalizers hold it.
-pub(crate) fn has_finalizers(object: &Tree) -> bool {
-    let finalizers = object.get("spec").and_then(|spec| spec.get("finalizers"));
-    finalizers
-        .and_then(Value::as_array)
-        .is_some_and(|list| !list.is_empty())
 }

@@ -1,69 +1,88 @@
-//! Questions about the caller: answered, never kept.
+//! Reviews: questions about users, tokens and access that are answered and never stored.
+//!
+//! There is no authorization yet. Every user may do everything, except that only administrators may
+//! impersonate.
 
+use futures::future::{BoxFuture, ready};
 use serde_json::{Value, json};
 
-use crate::api::{
-    ADMINISTRATORS, Answer, Api, ApiError, Call, ISSUER, User, request::negotiate, response,
-    write::create::settle_namespace,
-};
+use super::Kind;
 use crate::{
+    api::{
+        ADMINISTRATORS, Answer, Api, ApiError, Call, ISSUER, User, request::negotiate, response,
+        write::set_namespace,
+    },
     meta::{self, Tree},
     registry::verbs::{ALL, verb_names},
     schema::field::FieldError,
 };
 
-/// The verb of asking as somebody else.
+/// The verb that allows acting as another user.
 const IMPERSONATE: &str = "impersonate";
 
+/// What a review asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Review {
+    /// `subjectaccessreviews` and `localsubjectaccessreviews`
+    Access,
+    /// `selfsubjectaccessreviews`
+    SelfAccess,
+    /// `selfsubjectrulesreviews`
+    SelfRules,
+    /// `selfsubjectreviews`
+    SelfSubject,
+    /// `tokenreviews`
+    Token,
+}
+
+impl Kind for Review {
+    fn create_unstored<'a>(&'a self, api: &'a Api, call: &'a Call) -> BoxFuture<'a, Answer> {
+        Box::pin(ready(api.review(call, *self)))
+    }
+}
+
 impl Api {
-    /// Answers POST of a review.
-    pub(crate) fn review(&self, call: &Call) -> Answer {
+    fn review(&self, call: &Call, kind: Review) -> Answer {
         let resource = &call.target.resource;
         let form = negotiate::plain(&call.headers)?;
         let options = call.write_options("CreateOptions")?;
         let mut review = call.object(&options)?;
-        settle_namespace(resource, call.target.namespace.as_deref(), &mut review)?;
+        set_namespace(resource, call.target.namespace.as_deref(), &mut review)?;
         wipe(&mut review);
-        self.mark_managers(resource, "", &options, None, &mut review);
+        self.record_manager(resource, "", &options, None, &mut review);
         let spec = review.get("spec").cloned().unwrap_or_default();
-        let status = match resource.plural.as_str() {
-            "selfsubjectaccessreviews" | "subjectaccessreviews" | "localsubjectaccessreviews" => {
-                check(call, &review)?;
-                json!({"allowed": allowed(call, &spec)})
+        let status = match kind {
+            Review::Access | Review::SelfAccess => {
+                check(call, kind, &review)?;
+                json!({"allowed": allowed(&call.user, kind, &spec)})
             }
-            "selfsubjectrulesreviews" => {
+            Review::SelfRules => {
                 let namespace = spec["namespace"].as_str().unwrap_or_default();
                 if namespace.is_empty() {
                     return Err(ApiError::bad_request("no namespace on request"));
                 }
-                // What was asked is not told again.
+                // Upstream does not repeat the question.
                 review.insert("metadata".into(), json!({}));
                 review.insert("spec".into(), json!({}));
                 rules(&call.user)
             }
-            "selfsubjectreviews" => {
+            Review::SelfSubject => {
                 let now = self.clock.stamp();
                 review.insert("metadata".into(), json!({"creationTimestamp": now}));
                 json!({"userInfo": call.user.info()})
             }
-            "tokenreviews" => self.review_token(&spec)?,
-            _ => {
-                return Err(ApiError::not_implemented(&format!(
-                    "{} objects",
-                    resource.kind
-                )));
-            }
+            Review::Token => self.review_token(&spec)?,
         };
         review.insert("apiVersion".into(), resource.api_version().into());
         review.insert("kind".into(), resource.kind.clone().into());
         review.insert("status".into(), status);
         let answer = response::written(&Value::Object(review)).into_bytes();
         let mut answer = response::formed(201, form, answer);
-        options.warnings.tell(&mut answer);
+        options.warnings.add_to(&mut answer);
         Ok(answer)
     }
 
-    /// Whom a token stands for.
+    /// Returns the user that a token authenticates.
     fn review_token(&self, spec: &Value) -> Result<Value, ApiError> {
         let token = spec["token"].as_str().unwrap_or_default();
         if token.is_empty() {
@@ -87,7 +106,7 @@ impl Api {
     }
 }
 
-/// Removes what only the server sets.
+/// Removes metadata that only the server sets.
 fn wipe(review: &mut Tree) {
     let metadata = meta::metadata(review);
     for field in [
@@ -101,14 +120,13 @@ fn wipe(review: &mut Tree) {
     }
 }
 
-/// Everybody the server knows may do everything, but ask as somebody else: that is for
-/// administrators.
-fn allowed(call: &Call, spec: &Value) -> bool {
+/// Returns true unless someone other than an administrator wants to impersonate.
+fn allowed(user: &User, kind: Review, spec: &Value) -> bool {
     if spec["resourceAttributes"]["verb"] != IMPERSONATE {
         return true;
     }
-    if call.target.resource.plural.starts_with("self") {
-        return call.user.is_administrator();
+    if kind == Review::SelfAccess {
+        return user.is_administrator();
     }
     let mut groups = spec["groups"].as_array().into_iter().flatten();
     groups.any(|group| group == ADMINISTRATORS)
@@ -127,8 +145,8 @@ fn rules(user: &User) -> Value {
     })
 }
 
-/// A question about access is about one thing and somebody, in the namespace it is asked in.
-fn check(call: &Call, review: &Tree) -> Result<(), ApiError> {
+/// Validates an access review: it names one thing and a subject, in the namespace of the request.
+fn check(call: &Call, kind: Review, review: &Tree) -> Result<(), ApiError> {
     let resource = &call.target.resource;
     let spec = review.get("spec").unwrap_or(&Value::Null);
     let mut errors = Vec::new();
@@ -146,16 +164,16 @@ fn check(call: &Call, review: &Tree) -> Result<(), ApiError> {
         )),
         _ => {}
     }
-    let nobody = spec["user"].as_str().unwrap_or_default().is_empty()
+    let no_subject = spec["user"].as_str().unwrap_or_default().is_empty()
         && spec["groups"].as_array().is_none_or(Vec::is_empty);
-    if nobody && !resource.plural.starts_with("self") {
+    if no_subject && kind == Review::Access {
         errors.push(FieldError::invalid(
             "spec.user",
             "",
             "at least one of user or group must be specified",
         ));
     }
-    if let Some(error) = metadata_fault(call, review) {
+    if let Some(error) = metadata_error(call, review) {
         errors.push(error);
     }
     if let Some(namespace) = &call.target.namespace {
@@ -183,8 +201,8 @@ fn check(call: &Call, review: &Tree) -> Result<(), ApiError> {
     Err(ApiError::invalid(&resource.group, "", "", errors))
 }
 
-/// A question has no name, and nothing else of what objects are known by.
-fn metadata_fault(call: &Call, review: &Tree) -> Option<FieldError> {
+/// Rejects metadata: reviews have none except the namespace.
+fn metadata_error(call: &Call, review: &Tree) -> Option<FieldError> {
     let metadata = review.get("metadata")?.as_object()?;
     let local = call.target.resource.namespaced;
     let asked_in = |field: &str| local && field == "namespace";

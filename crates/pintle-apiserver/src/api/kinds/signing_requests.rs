@@ -1,98 +1,112 @@
-//! Certificate signing requests: the server records who asks, and what was asked for never changes.
+//! CertificateSigningRequests: the server records the requester, and the spec never changes.
 //!
 //! A signer trusts `spec.username`, `uid`, `groups` and `extra` because no client can write them. An
 //! approval changes conditions and nothing else; a signer's status may not approve or deny.
 
+use pintle_clock::Clock;
 use serde_json::{Value, json};
 
-use crate::api::{request::user::User, write::prepare::Part};
-use crate::{meta::Tree, patch::apply::FieldSet, registry::Resource, schema::field::FieldError};
+use super::Kind;
+use crate::{
+    api::{ApiError, User, write::Part},
+    meta::Tree,
+    patch::apply::FieldSet,
+    schema::field::FieldError,
+};
 
 /// The conditions that only an approval sets.
 const VERDICTS: [&str; 2] = ["Approved", "Denied"];
-/// The conditions that stay once they are set.
-const LASTING: [&str; 3] = ["Approved", "Denied", "Failed"];
+/// The conditions that are never removed.
+const PERMANENT: [&str; 3] = ["Approved", "Denied", "Failed"];
 
-pub(crate) fn is_one(resource: &Resource) -> bool {
-    resource.is("certificates.k8s.io", "certificatesigningrequests")
-}
+/// `certificates.k8s.io/certificatesigningrequests`.
+#[derive(Debug)]
+pub(super) struct SigningRequests;
 
-/// Records who asks, whatever the request says.
-pub(crate) fn identify(request: &mut Tree, user: &User) {
-    let Some(Value::Object(spec)) = request.get_mut("spec") else {
-        return;
-    };
-    for field in ["username", "uid", "groups", "extra"] {
-        spec.remove(field);
-    }
-    if let Value::Object(info) = user.info() {
-        spec.extend(info);
-    }
-}
-
-/// Keeps what this path may not change, and dates new conditions.
-pub(crate) fn prepare_update(part: Part, request: &mut Tree, stored: &Tree, now: &str) {
-    match part {
-        Part::Main => {
-            let spec = stored.get("spec").cloned().unwrap_or_default();
-            request.insert("spec".into(), spec);
+impl Kind for SigningRequests {
+    /// Records the requester, whatever the request says.
+    fn complete(&self, request: &mut Tree, user: Option<&User>) {
+        let (Some(Value::Object(spec)), Some(user)) = (request.get_mut("spec"), user) else {
+            return;
+        };
+        for field in ["username", "uid", "groups", "extra"] {
+            spec.remove(field);
         }
-        Part::Status => {
-            keep_verdicts(request, stored);
-            date(request, stored, now);
+        if let Value::Object(info) = user.info() {
+            spec.extend(info);
         }
-        Part::Approval => {
-            date(request, stored, now);
-            let conditions = conditions(request).to_vec();
-            let mut status = stored.get("status").cloned().unwrap_or_else(|| json!({}));
-            if conditions.is_empty() {
-                status
-                    .as_object_mut()
-                    .map(|status| status.remove("conditions"));
-            } else {
-                status["conditions"] = conditions.into();
+    }
+
+    /// Restores what this write may not change, and sets the times of new conditions.
+    fn prepare_update(&self, part: Part, request: &mut Tree, stored: &Tree, clock: &Clock) {
+        match part {
+            Part::Main => {
+                let spec = stored.get("spec").cloned().unwrap_or_default();
+                request.insert("spec".into(), spec);
             }
-            request.insert("status".into(), status);
+            Part::Status => {
+                restore_verdicts(request, stored);
+                set_times(request, stored, &clock.stamp());
+            }
+            Part::Approval => {
+                set_times(request, stored, &clock.stamp());
+                let conditions = conditions(request).to_vec();
+                let mut status = stored.get("status").cloned().unwrap_or_else(|| json!({}));
+                if conditions.is_empty() {
+                    status
+                        .as_object_mut()
+                        .map(|status| status.remove("conditions"));
+                } else {
+                    status["conditions"] = conditions.into();
+                }
+                request.insert("status".into(), status);
+            }
+            _ => {}
         }
-        _ => {}
     }
-}
 
-/// What is wrong with a changed status.
-pub(crate) fn check(part: Part, request: &Tree, stored: &Tree) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let count = |request: &Tree, kind: &str| {
-        let conditions = conditions(request).iter();
-        conditions
-            .filter(|condition| condition["type"] == kind)
-            .count()
-    };
-    let forbidden = |why: String| FieldError::forbidden("status.conditions", why);
-    for kind in LASTING {
-        if count(request, kind) < count(stored, kind) {
-            errors.push(forbidden(format!(
-                "updates may not remove a condition of type {kind:?}"
-            )));
-        }
-    }
-    if part != Part::Approval {
-        for kind in VERDICTS {
-            if count(request, kind) > count(stored, kind) {
+    fn validate(
+        &self,
+        part: Part,
+        request: &Tree,
+        stored: Option<&Tree>,
+        errors: &mut Vec<FieldError>,
+    ) -> Result<(), ApiError> {
+        let Some(stored) = stored else {
+            return Ok(());
+        };
+        let count = |request: &Tree, kind: &str| {
+            let conditions = conditions(request).iter();
+            conditions
+                .filter(|condition| condition["type"] == kind)
+                .count()
+        };
+        let forbidden = |why: String| FieldError::forbidden("status.conditions", why);
+        for kind in PERMANENT {
+            if count(request, kind) < count(stored, kind) {
                 errors.push(forbidden(format!(
-                    "updates may not add a condition of type {kind:?}"
+                    "updates may not remove a condition of type {kind:?}"
                 )));
             }
         }
+        if part != Part::Approval {
+            for kind in VERDICTS {
+                if count(request, kind) > count(stored, kind) {
+                    errors.push(forbidden(format!(
+                        "updates may not add a condition of type {kind:?}"
+                    )));
+                }
+            }
+        }
+        Ok(())
     }
-    errors
-}
 
-/// The fields nobody comes to manage by writing this path.
-pub(crate) fn reset_fields(sub: &str) -> FieldSet {
-    match sub {
-        "status" => FieldSet::of(&[&["spec"], &["status", "conditions"]]),
-        "approval" => FieldSet::of(&[&["spec"], &["status", "certificate"]]),
-        _ => FieldSet::of(&[&["spec"], &["status"]]),
+    fn reset_fields(&self, sub: &str) -> Option<FieldSet> {
+        Some(match sub {
+            "status" => FieldSet::of(&[&["spec"], &["status", "conditions"]]),
+            "approval" => FieldSet::of(&[&["spec"], &["status", "certificate"]]),
+            _ => FieldSet::of(&[&["spec"], &["status"]]),
+        })
     }
 }
 
@@ -112,8 +126,8 @@ fn conditions_mut(request: &mut Tree) -> impl Iterator<Item = &mut Value> {
         .flatten()
 }
 
-/// Approvals and denials are taken over as they are, as long as there are as many.
-fn keep_verdicts(request: &mut Tree, stored: &Tree) {
+/// Restores approvals and denials, unless their number changed.
+fn restore_verdicts(request: &mut Tree, stored: &Tree) {
     for kind in VERDICTS {
         let is = |condition: &&Value| condition["type"] == kind;
         let kept: Vec<&Value> = conditions(stored).iter().filter(is).collect();
@@ -125,8 +139,8 @@ fn keep_verdicts(request: &mut Tree, stored: &Tree) {
     }
 }
 
-/// Sets the times a condition lacks; the time of a transition is kept while there is none.
-fn date(request: &mut Tree, stored: &Tree, now: &str) {
+/// Sets the times that conditions lack. The transition time stays while the status does.
+fn set_times(request: &mut Tree, stored: &Tree, now: &str) {
     for condition in conditions_mut(request) {
         if condition["lastUpdateTime"].is_null() {
             condition["lastUpdateTime"] = now.into();

@@ -67,7 +67,7 @@ impl Api {
     /// What a collection request selects.
     pub(crate) async fn find(&self, call: &Call) -> Result<Found, ApiError> {
         let collection = call.collection()?;
-        self.forget_events(Some(collection));
+        call.target.resource.hooks.before_list(self);
         self.forget_states();
         let selector = Selector::read(&call.target, &call.query)?;
         let limit = usize::try_from(call.query.number("limit")?.unwrap_or(0)).unwrap_or(0);

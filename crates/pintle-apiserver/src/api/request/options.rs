@@ -70,8 +70,8 @@ impl Warnings {
         self.0.lock().add(text);
     }
 
-    /// Adds them to an answer as headers.
-    pub(crate) fn tell(&self, response: &mut Response<Body>) {
+    /// Adds the warnings to a response, as headers.
+    pub(crate) fn add_to(&self, response: &mut Response<Body>) {
         for value in self.0.lock().texts.iter().filter_map(|text| warning(text)) {
             response.headers_mut().append(header::WARNING, value);
         }

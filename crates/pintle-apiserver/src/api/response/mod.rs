@@ -9,7 +9,7 @@ pub(crate) mod view;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::api::{
     ApiError, Body, kinds::service_accounts, request::negotiate::Form, response::view::View,
@@ -121,7 +121,12 @@ fn cached(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// What an unknown path answers.
+/// Returns the Status for a POST whose effect is not an object, such as a binding.
+pub(crate) fn created() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+}
+
+/// Returns the response for an unknown path.
 pub(crate) fn not_found() -> Response<Body> {
     text(404, "404 page not found\n")
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pintle_clock::Clock;
 use serde_json::{Value, json};
 
 use crate::api::{
@@ -14,7 +15,6 @@ use crate::{
     registry::Resource,
     store::{Content, Object},
 };
-use pintle_clock::Clock;
 
 /// How one request wants to see the objects of one resource.
 #[derive(Debug, Clone)]

@@ -1,9 +1,11 @@
-//! Commits of requests: the points around them, and the objects that cannot be committed.
+//! Commits: checks that an object can be stored, and runs the [`Points`](crate::Points) around it.
 
 use std::sync::Arc;
 
-use crate::api::{Api, ApiError, write::managers::Mark};
+use super::Managers;
 use crate::{
+    api::{Api, ApiError},
+    meta,
     points::Write,
     registry::Resource,
     schema::MAX_DEPTH,
@@ -11,31 +13,31 @@ use crate::{
 };
 
 /// etcd's default limit for a request, in bytes.
-const MOST_STORED: usize = 3 * 512 * 1024;
+const MAX_REQUEST: usize = 3 * 512 * 1024;
 
 /// The default limit of etcd's client for a message, in bytes.
-const MOST_SENT: usize = 2 * 1024 * 1024;
+const MAX_MESSAGE: usize = 2 * 1024 * 1024;
 
-/// Why a write of a request did not happen.
+/// Why a commit failed.
 #[derive(Debug)]
-pub(crate) enum Unwritten {
+pub(crate) enum CommitError {
     /// The stored object is not the expected one.
-    Mismatch,
-    /// The object cannot be written at all.
+    Conflict,
+    /// The object cannot be stored.
     Refused(ApiError),
 }
 
-impl From<Refused> for Unwritten {
+impl From<Refused> for CommitError {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::Mismatch => Self::Mismatch,
+            Refused::Mismatch => Self::Conflict,
             Refused::NotServed => Self::Refused(ApiError::unknown_resource()),
         }
     }
 }
 
 impl Api {
-    /// Commits a change if the stored object is the expected one and the new state can be stored.
+    /// Commits a change if the stored object is the expected one and the new one can be stored.
     pub(crate) fn commit(
         &self,
         resource: &Resource,
@@ -43,18 +45,18 @@ impl Api {
         key: &Arc<str>,
         expect: Expect,
         change: Change,
-    ) -> Result<Arc<Object>, Unwritten> {
+    ) -> Result<Arc<Object>, CommitError> {
         if let Change::Put(content) = &change {
-            storable(resource, content).map_err(Unwritten::Refused)?;
+            check_storable(resource, content).map_err(CommitError::Refused)?;
         }
-        let object = self.pass_points(resource, key, change, |change| {
+        let object = self.with_points(resource, key, change, |change| {
             self.store.commit(collection, key, expect, change)
         })?;
         self.remember_state(object.revision);
         Ok(object)
     }
 
-    fn pass_points(
+    fn with_points(
         &self,
         resource: &Resource,
         key: &str,
@@ -84,15 +86,15 @@ impl Api {
     }
 }
 
-/// Approximates the size of the value that a kube-apiserver would send to etcd. Built-in kinds are
-/// stored as protobuf there, which is smaller than the JSON counted here.
+/// Returns about the size of the value that kube-apiserver would send to etcd. It stores built-in
+/// kinds as protobuf, which is smaller than the JSON counted here.
 fn stored_size(resource: &Resource, content: &Content) -> usize {
     const METADATA: usize = "\"metadata\":{".len();
     resource.prefix.len() + METADATA + content.len()
 }
 
-/// Checks that an object can be decoded again and is small enough for etcd.
-fn storable(resource: &Resource, content: &Content) -> Result<(), ApiError> {
+/// Checks that an object can be decoded again and would fit into etcd.
+fn check_storable(resource: &Resource, content: &Content) -> Result<(), ApiError> {
     if content.header.depth > MAX_DEPTH {
         return Err(ApiError::bad_request(format!(
             "the object nests too deeply to be stored: at most {MAX_DEPTH} levels are allowed, \
@@ -100,29 +102,33 @@ fn storable(resource: &Resource, content: &Content) -> Result<(), ApiError> {
         )));
     }
     let size = stored_size(resource, content);
-    if size > MOST_SENT {
+    if size > MAX_MESSAGE {
         return Err(ApiError::new(
             500,
             "",
             format!(
                 "rpc error: code = ResourceExhausted desc = trying to send message larger than \
-                 max ({size} vs. {MOST_SENT})"
+                 max ({size} vs. {MAX_MESSAGE})"
             ),
         ));
     }
-    if size > MOST_STORED {
+    if size > MAX_REQUEST {
         return Err(ApiError::new(500, "", "etcdserver: request is too large"));
     }
     Ok(())
 }
 
-/// Drops the managed fields of an object that is too large, as a kube-apiserver does before it gives
-/// up. An apply keeps them, because it depends on them.
-pub(crate) fn lighten(resource: &Resource, content: Content, mark: Mark) -> Content {
-    if mark != Mark::Update || stored_size(resource, &content) <= MOST_STORED {
+/// Drops the managed fields of an object that is too large, as kube-apiserver does before it gives up.
+/// An apply keeps them, because it depends on them.
+pub(super) fn drop_managers_if_too_large(
+    resource: &Resource,
+    content: Content,
+    managers: Managers,
+) -> Content {
+    if managers != Managers::Record || stored_size(resource, &content) <= MAX_REQUEST {
         return content;
     }
     let mut object = content.decode(None);
-    crate::meta::metadata(&mut object).remove("managedFields");
+    meta::metadata(&mut object).remove("managedFields");
     resource.encode(object)
 }

@@ -1,31 +1,33 @@
-//! Deleting objects: preconditions, finalizers, grace, propagation, collections.
+//! Deletes: preconditions, finalizers, grace periods, propagation, collections.
+//!
+//! A delete marks the object with a deletion timestamp. If neither finalizers, a grace period nor the
+//! kind itself hold it, it is gone with the same commit; otherwise the write that removes the last
+//! hold removes it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use pintle_clock::format_seconds;
 use serde_json::{Value, json};
 
-use crate::api::{
-    Answer, Api, ApiError, Call, kinds::namespaces, read::list::list_answer,
-    request::options::Warnings, response, write::commit::Unwritten, write::update::is_finished,
-};
+use super::{Attributes, MAX_TRIES, Managers, Operation, Part, commit::CommitError, is_finished};
 use crate::{
+    api::{
+        Answer, Api, ApiError, Call,
+        read::list::list_answer,
+        request::options::{FieldValidation, Warnings, WriteOptions},
+        response,
+    },
     meta::{self, Tree},
-    registry::{EXTENSIONS, Resource, crd},
+    registry::Resource,
     schema::field::FieldError,
-    server::PodDeletion,
     store::{Change, Expect, Object},
 };
-use pintle_clock::format_seconds;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// Most people expect otherwise.
-const JOB_WARNING: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
-/// How often a deletion that loses a race is tried again.
-const TRIES: usize = 64;
 
-/// What happens to the objects a deleted one owns.
+/// What happens to the dependents of a deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Propagation {
     Orphan,
@@ -33,59 +35,61 @@ enum Propagation {
     Foreground,
 }
 
-/// How to delete.
+/// The options of a delete.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeleteOptions {
     propagation: Option<Propagation>,
     grace: Option<i64>,
+    /// Precondition: the UID of the object.
     uid: Option<String>,
-    pub(crate) version: Option<String>,
+    /// Precondition: the `resourceVersion` of the object.
+    pub(crate) resource_version: Option<String>,
     pub(crate) dry_run: bool,
-    /// The server deletes by itself, for no request.
-    unasked: bool,
+    /// The delete follows from no request, so no [`Points`](crate::Points) see it.
+    unobserved: bool,
 }
 
-/// What became of a deletion.
+/// The result of a delete.
 pub(crate) enum Deleted {
     /// The object is gone.
     Gone(Arc<Object>),
-    /// The object is marked and stays until its finalizers or its grace are over.
+    /// The object is marked and stays until nothing holds it any more.
     Marked(Arc<Object>),
 }
 
 impl Api {
     /// Answers DELETE of an object.
-    pub(crate) fn delete(self: &Arc<Self>, call: &Call) -> Answer {
+    pub(crate) async fn delete(self: &Arc<Self>, call: &Call) -> Answer {
         let options = delete_options(call)?;
         let resource = &call.target.resource;
         let warnings = Warnings::default();
-        if options.propagation.is_none() && resource.is("batch", "jobs") {
-            warnings.add(JOB_WARNING.to_owned());
+        if options.propagation.is_none()
+            && let Some(warning) = resource.hooks.delete_warning()
+        {
+            warnings.add(warning.to_owned());
         }
-        let object = match self.delete_object(resource, &call.key(), &options)? {
+        let object = match self.delete_object(call, &call.key(), &options).await? {
             Deleted::Marked(object) => object,
-            Deleted::Gone(object) if returns_deleted(resource) => object,
+            Deleted::Gone(object) if resource.returns_deleted => object,
             Deleted::Gone(object) => {
                 return Ok(response::json(200, &success(resource, &object)));
             }
         };
         let mut response = response::object(200, &call.view(&self.clock), &object);
-        warnings.tell(&mut response);
+        warnings.add_to(&mut response);
         Ok(response)
     }
 
     /// Answers DELETE of a collection.
     pub(crate) async fn delete_collection(self: &Arc<Self>, call: &Call) -> Answer {
         let options = delete_options(call)?;
-        let resource = &call.target.resource;
         let found = self.find(call).await?;
-        let metadata = found.metadata(resource);
+        let metadata = found.metadata(&call.target.resource);
         let mut items = Vec::new();
         for object in found.items {
-            match self.delete_object(resource, &object.key, &options) {
-                // They are told as they were found.
+            match self.delete_object(call, &object.key, &options).await {
+                // The response holds the objects as they were listed.
                 Ok(_) => items.push(object),
-                // Somebody else was faster.
                 Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),
             }
@@ -93,125 +97,140 @@ impl Api {
         Ok(list_answer(call.view(&self.clock), &metadata, items))
     }
 
-    pub(crate) fn delete_object(
+    /// Deletes an object for a request.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: if the future is dropped, the object may or may not have been deleted.
+    pub(crate) async fn delete_object(
         self: &Arc<Self>,
-        resource: &Arc<Resource>,
+        call: &Call,
         key: &Arc<str>,
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
-        let collection = resource.collection.ok_or_else(ApiError::unknown_resource)?;
-        for _ in 0..TRIES {
-            let Some(current) = self.store.get(collection, key) else {
-                let name = key.rsplit('/').next().unwrap_or_default();
-                return Err(ApiError::not_found(&resource.group, &resource.plural, name));
-            };
+        let resource = &call.target.resource;
+        let write_options = WriteOptions {
+            dry_run: options.dry_run,
+            manager: String::new(),
+            field_validation: FieldValidation::default(),
+            warnings: call.warnings.clone(),
+        };
+        let write = Attributes {
+            operation: Operation::Delete,
+            name: name_of(key),
+            ..call.update_of(Part::Everything, &write_options, Managers::Keep)
+        };
+        for _ in 0..MAX_TRIES {
+            let current = self.current(resource, key)?;
             check_preconditions(resource, &current, options)?;
-            if resource.is("", "namespaces") && namespaces::UNDELETABLE.contains(&current.name()) {
-                return Err(ApiError::forbidden(
-                    "",
-                    "namespaces",
-                    current.name(),
-                    "this namespace may not be deleted",
-                ));
-            }
-            let stored = resource.tree(&current.content, Some(current.revision));
-            let mut object = stored.clone();
-            self.mark(resource, &mut object, options);
-            let gone = is_finished(resource, &object);
-            if options.dry_run && gone && !resource.is("", "pods") {
-                return Ok(Deleted::Gone(current));
-            }
-            if options.dry_run {
-                return Ok(Deleted::Marked(Arc::new(Object {
-                    key: Arc::clone(key),
-                    revision: current.revision,
-                    content: Arc::new(resource.encode(object)),
-                })));
-            }
-            let content = Arc::new(if gone && !resource.is("", "pods") {
-                // The last state is the one before the deletion was asked for.
-                resource.encode(stored)
-            } else {
-                resource.encode(object)
-            });
-            if !gone && content.same_as(&current.content) {
-                return Ok(Deleted::Marked(current));
-            }
-            let what = if gone {
-                Change::Delete(content)
-            } else {
-                Change::Put(content)
-            };
-            let expect = Expect::Revision(current.revision);
-            let committed = if options.unasked {
-                self.store
-                    .commit(collection, key, expect, what)
-                    .map_err(Unwritten::from)
-            } else {
-                self.commit(resource, collection, key, expect, what)
-            };
-            match committed {
-                Ok(object) if gone => {
-                    self.after_delete(resource, &object);
-                    return Ok(Deleted::Gone(object));
-                }
-                Ok(object) => {
-                    self.after_mark(resource, &object);
-                    return Ok(Deleted::Marked(object));
-                }
-                Err(Unwritten::Mismatch) => {}
-                Err(Unwritten::Refused(error)) => return Err(error),
+            let old = resource.tree(&current.content, Some(current.revision));
+            let old = Value::Object(old);
+            self.validate(&write, Some(&old), None).await?;
+            let Value::Object(old) = old else { continue };
+            if let Some(deleted) = self.try_delete(resource, &current, old, options)? {
+                return Ok(deleted);
             }
         }
         Err(ApiError::modified(&resource.group, &resource.plural, key))
     }
 
-    /// Deletes an instance of a definition that is going away.
-    pub(crate) fn delete_instance(self: &Arc<Self>, resource: &Arc<Resource>, key: &Arc<str>) {
-        let options = DeleteOptions {
-            propagation: Some(Propagation::Background),
-            ..Default::default()
+    /// Deletes an object on the server's own behalf.
+    pub(crate) fn delete_unasked(
+        self: &Arc<Self>,
+        resource: &Arc<Resource>,
+        key: &Arc<str>,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
+        for _ in 0..MAX_TRIES {
+            let current = self.current(resource, key)?;
+            check_preconditions(resource, &current, options)?;
+            let old = resource.tree(&current.content, Some(current.revision));
+            if let Some(deleted) = self.try_delete(resource, &current, old, options)? {
+                return Ok(deleted);
+            }
+        }
+        Err(ApiError::modified(&resource.group, &resource.plural, key))
+    }
+
+    fn current(&self, resource: &Resource, key: &str) -> Result<Arc<Object>, ApiError> {
+        let collection = resource.collection.ok_or_else(ApiError::unknown_resource)?;
+        self.store
+            .get(collection, key)
+            .ok_or_else(|| ApiError::not_found(&resource.group, &resource.plural, name_of(key)))
+    }
+
+    /// Deletes or marks an object. Returns `None` if it changed since it was read.
+    fn try_delete(
+        self: &Arc<Self>,
+        resource: &Arc<Resource>,
+        current: &Arc<Object>,
+        old: Tree,
+        options: &DeleteOptions,
+    ) -> Result<Option<Deleted>, ApiError> {
+        let collection = resource.collection.ok_or_else(ApiError::unknown_resource)?;
+        let key = &current.key;
+        let mut object = old.clone();
+        self.mark(resource, &mut object, options);
+        let gone = is_finished(resource, &object);
+        let without_mark = gone && !resource.hooks.keeps_deletion_mark();
+        if options.dry_run {
+            return Ok(Some(if without_mark {
+                Deleted::Gone(Arc::clone(current))
+            } else {
+                Deleted::Marked(Arc::new(Object {
+                    key: Arc::clone(key),
+                    revision: current.revision,
+                    content: Arc::new(resource.encode(object)),
+                }))
+            }));
+        }
+        let last = if without_mark { old } else { object };
+        let content = Arc::new(resource.encode(last));
+        if !gone && content.same_as(&current.content) {
+            return Ok(Some(Deleted::Marked(Arc::clone(current))));
+        }
+        let change = if gone {
+            Change::Delete(content)
+        } else {
+            Change::Put(content)
         };
-        // An instance that is gone already is what was wanted.
-        let _ = self.delete_object(resource, key, &options);
+        let expect = Expect::Revision(current.revision);
+        let committed = if options.unobserved {
+            let committed = self.store.commit(collection, key, expect, change);
+            committed.map_err(CommitError::from)
+        } else {
+            self.commit(resource, collection, key, expect, change)
+        };
+        match committed {
+            Ok(object) if gone => {
+                self.after_delete(resource, &object);
+                Ok(Some(Deleted::Gone(object)))
+            }
+            Ok(object) => {
+                resource.hooks.after_mark(self, &object);
+                Ok(Some(Deleted::Marked(object)))
+            }
+            Err(CommitError::Conflict) => Ok(None),
+            Err(CommitError::Refused(error)) => Err(error),
+        }
     }
 
     /// Marks an object as being deleted.
     fn mark(&self, resource: &Resource, object: &mut Tree, options: &DeleteOptions) {
         set_propagation(resource, object, options.propagation);
-        if resource.is(EXTENSIONS, "customresourcedefinitions") {
-            add_finalizer(object, crd::CLEANUP_FINALIZER);
-            crd::set_condition(
-                object,
-                "Terminating",
-                true,
-                "InstanceDeletionPending",
-                "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-                &self.clock.stamp(),
-            );
-        }
+        resource.hooks.prepare_delete(object, &self.clock);
+        let now = self.clock.now();
         if meta::is_deleting(object) {
             if let Some(grace) = options.grace {
-                shorten_grace(object, grace, self.clock.now());
+                shorten_grace(object, grace, now);
             }
             return;
         }
-        if resource.is("", "namespaces") {
-            let status = object.entry("status").or_insert_with(|| json!({}));
-            status["phase"] = "Terminating".into();
-        }
-        let grace = if resource.is("", "pods") {
-            self.grace(object, options)
-        } else {
-            0
-        };
+        let grace = resource.hooks.grace(self, object, options.grace);
         let metadata = meta::metadata(object);
-        let at = later(self.clock.now(), grace);
+        let at = add_seconds(now, grace);
         metadata.insert("deletionTimestamp".into(), format_seconds(at).into());
-        let own_way =
-            resource.is("", "namespaces") || self.registry.definitions() == resource.collection;
-        if own_way {
-            // These two have a life cycle of their own, without grace.
+        if resource.hooks.has_own_lifecycle() {
             return;
         }
         metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
@@ -220,82 +239,10 @@ impl Api {
             meta::set_generation(object, next);
         }
     }
+}
 
-    /// The seconds a pod gets to end.
-    fn grace(&self, pod: &Tree, options: &DeleteOptions) -> i64 {
-        let at = |path: &str| Value::Object(pod.clone()).pointer(path).cloned();
-        let scheduled = at("/spec/nodeName").is_some_and(|node| node.as_str() != Some(""));
-        let phase = at("/status/phase");
-        let over = phase
-            .as_ref()
-            .and_then(Value::as_str)
-            .is_some_and(|phase| matches!(phase, "Succeeded" | "Failed"));
-        if !scheduled || over || self.pod_deletion == PodDeletion::AtOnce {
-            return 0;
-        }
-        let own = || {
-            at("/spec/terminationGracePeriodSeconds")
-                .and_then(|v| v.as_i64())
-                .unwrap_or(30)
-        };
-        match options.grace.unwrap_or_else(own) {
-            // Less than nothing is taken for almost nothing.
-            grace if grace < 0 => 1,
-            grace => grace,
-        }
-    }
-
-    /// What follows from marking an object of the server's own kinds.
-    fn after_mark(self: &Arc<Self>, resource: &Resource, object: &Object) {
-        if self.registry.definitions() == resource.collection {
-            self.empty_definition(object.name());
-        }
-        if resource.is("", "pods") && self.pod_deletion == PodDeletion::AfterGrace {
-            self.delete_after_grace(object);
-        }
-    }
-
-    /// Removes a marked pod when its grace is over, as a kubelet would.
-    fn delete_after_grace(self: &Arc<Self>, pod: &Object) {
-        let at = meta::text(&pod.decode(), "deletionTimestamp").parse::<Timestamp>();
-        let left = at.map_or(Duration::ZERO, |at| {
-            let left = at.duration_since(self.clock.now());
-            Duration::try_from(left).unwrap_or_default()
-        });
-        let options = DeleteOptions {
-            grace: Some(0),
-            uid: Some(pod.header().uid.clone()),
-            unasked: true,
-            ..Default::default()
-        };
-        let (api, key) = (Arc::clone(self), Arc::clone(&pod.key));
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return;
-        };
-        runtime.spawn(async move {
-            tokio::select! {
-                // A server that is gone deletes nothing.
-                biased;
-                () = api.closing.cancelled() => {}
-                () = tokio::time::sleep(left) => {
-                    let catalog = api.registry.catalog();
-                    if let Some(pods) = catalog.find("", "v1", "pods") {
-                        // Already gone, or another pod of that name: both are fine.
-                        let _ = api.delete_object(pods, &key, &options);
-                    }
-                }
-            }
-        });
-    }
-
-    /// What follows when an object is gone.
-    pub(crate) fn after_delete(&self, resource: &Resource, object: &Object) {
-        if self.registry.definitions() == resource.collection {
-            self.refresh_definition(object.name());
-        } else if let Some(custom) = &resource.custom {
-            self.finish_definition(&custom.definition);
-        }
-    }
+fn name_of(key: &str) -> &str {
+    key.rsplit('/').next().unwrap_or_default()
 }
 
 /// Shortens the grace period of a terminating Pod. The new period counts from the first deletion;
@@ -309,7 +256,7 @@ fn shorten_grace(object: &mut Tree, grace: i64, now: Timestamp) {
     if grace >= running {
         return;
     }
-    let mut at = later(at.unwrap_or(now), grace - running);
+    let mut at = add_seconds(at.unwrap_or(now), grace - running);
     if at < now {
         // The shorter period is already over. Unless it was zero, the kubelet still does the final
         // delete, so keep the shortest graceful period there is.
@@ -320,40 +267,13 @@ fn shorten_grace(object: &mut Tree, grace: i64, now: Timestamp) {
     metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
 }
 
-/// `time` moved by `seconds`, which may be negative.
-fn later(time: Timestamp, seconds: i64) -> Timestamp {
-    let moved = time.saturating_add(jiff::SignedDuration::from_secs(seconds));
-    moved.unwrap_or(Timestamp::MAX)
+/// Adds seconds, which may be negative, to a time.
+fn add_seconds(time: Timestamp, seconds: i64) -> Timestamp {
+    let sum = time.saturating_add(jiff::SignedDuration::from_secs(seconds));
+    sum.unwrap_or(Timestamp::MAX)
 }
 
-/// Kinds whose deletion answers with the object instead of a status.
-fn returns_deleted(resource: &Resource) -> bool {
-    if resource.custom.is_some() {
-        return false;
-    }
-    match resource.group.as_str() {
-        "" => matches!(
-            resource.plural.as_str(),
-            "pods"
-                | "services"
-                | "serviceaccounts"
-                | "podtemplates"
-                | "persistentvolumes"
-                | "persistentvolumeclaims"
-                | "resourcequotas"
-                | "namespaces"
-        ),
-        "resource.k8s.io" => true,
-        "storage.k8s.io" => resource.plural != "csistoragecapacities",
-        _ => false,
-    }
-}
-
-/// The status of something done.
-pub(crate) fn done() -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
-}
-
+/// Returns the Status for an object that is gone.
 fn success(resource: &Resource, object: &Object) -> Value {
     let mut details =
         json!({"name": object.name(), "kind": resource.plural, "uid": object.header().uid});
@@ -363,6 +283,7 @@ fn success(resource: &Resource, object: &Object) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
+/// Checks the UID and `resourceVersion` that a delete expects.
 pub(crate) fn check_preconditions(
     resource: &Resource,
     current: &Object,
@@ -383,7 +304,7 @@ pub(crate) fn check_preconditions(
         ));
     }
     if let Some(wanted) = options
-        .version
+        .resource_version
         .as_ref()
         .filter(|wanted| **wanted != revision)
     {
@@ -394,7 +315,8 @@ pub(crate) fn check_preconditions(
     Ok(())
 }
 
-fn add_finalizer(object: &mut Tree, finalizer: &str) {
+/// Adds a finalizer unless the object has it.
+pub(crate) fn add_finalizer(object: &mut Tree, finalizer: &str) {
     let list = meta::metadata(object)
         .entry("finalizers")
         .or_insert_with(|| json!([]));
@@ -405,9 +327,8 @@ fn add_finalizer(object: &mut Tree, finalizer: &str) {
     }
 }
 
+/// Sets the finalizers that make the garbage collector propagate the delete.
 fn set_propagation(resource: &Resource, object: &mut Tree, wanted: Option<Propagation>) {
-    let orphans_by_default =
-        resource.is("", "replicationcontrollers") || resource.is("batch", "jobs");
     let (orphan, foreground) = match wanted {
         Some(Propagation::Orphan) => (true, false),
         Some(Propagation::Foreground) => (false, true),
@@ -415,7 +336,8 @@ fn set_propagation(resource: &Resource, object: &mut Tree, wanted: Option<Propag
         None => {
             let has = |f: &str| meta::finalizers(object).contains(&f);
             let (orphan, foreground) = (has(ORPHAN), has(FOREGROUND));
-            (orphan || (orphans_by_default && !foreground), foreground)
+            let default = resource.hooks.orphans_by_default() && !foreground;
+            (orphan || default, foreground)
         }
     };
     let metadata = meta::metadata(object);
@@ -432,6 +354,7 @@ fn set_propagation(resource: &Resource, object: &mut Tree, wanted: Option<Propag
     }
 }
 
+/// Decodes the options of a delete: the query overrides the body.
 fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
     let mut body = if call.body.is_empty() {
         json!({})
@@ -444,10 +367,9 @@ fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
         ));
     }
     let query = &call.query;
-    for (name, value) in [("propagationPolicy", query.get("propagationPolicy"))] {
-        if !value.is_empty() {
-            body[name] = value.into();
-        }
+    let policy = query.get("propagationPolicy");
+    if !policy.is_empty() {
+        body["propagationPolicy"] = policy.into();
     }
     if let Some(grace) = query.number("gracePeriodSeconds")? {
         body["gracePeriodSeconds"] = grace.into();
@@ -463,6 +385,25 @@ fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
 }
 
 impl DeleteOptions {
+    /// Returns the options of a delete that cascades from a CRD to its instances.
+    pub(crate) fn background() -> Self {
+        Self {
+            propagation: Some(Propagation::Background),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the options of a delete at the end of a grace period, for no request.
+    pub(crate) fn immediate(uid: &str) -> Self {
+        Self {
+            grace: Some(0),
+            uid: Some(uid.to_owned()),
+            unobserved: true,
+            ..Self::default()
+        }
+    }
+
+    /// Decodes `DeleteOptions`.
     pub(crate) fn read(body: &Value) -> Result<Self, ApiError> {
         let mut errors = Vec::new();
         let policy = body["propagationPolicy"].as_str();
@@ -519,9 +460,9 @@ impl DeleteOptions {
             propagation,
             grace: body["gracePeriodSeconds"].as_i64(),
             uid: precondition("uid"),
-            version: precondition("resourceVersion"),
+            resource_version: precondition("resourceVersion"),
             dry_run,
-            unasked: false,
+            unobserved: false,
         })
     }
 }

@@ -1,32 +1,23 @@
-//! Who manages which field: every write leaves its mark.
+//! Field managers: which writer manages which field, recorded in `metadata.managedFields`.
 
 use serde_json::Value;
 
-use crate::api::{
-    Api, Call,
-    kinds::signing_requests,
-    request::options::WriteOptions,
-    response::error::{ApiError, Cause},
-};
+use super::with_value;
 use crate::{
+    api::{
+        Api, Call,
+        request::options::WriteOptions,
+        response::error::{ApiError, Cause},
+    },
     meta::{self, Tree},
     patch::apply::{self, ApplyError, FieldSet, OtherVersion, Shape, Write, scale::SCALE},
     registry::Resource,
     schema::{builtin, field::FieldError},
 };
 
-/// Whether a change still has to be marked with its manager.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mark {
-    /// It is an update: the fields it changes are its manager's.
-    Update,
-    /// It is marked, or nobody's: an apply, or the server's own doing.
-    Done,
-}
-
 impl Api {
-    /// Marks a new or changed object with who manages its fields.
-    pub(crate) fn mark_managers(
+    /// Records that the writer manages the fields it sets; `live` is the stored object.
+    pub(crate) fn record_manager(
         &self,
         resource: &Resource,
         sub: &str,
@@ -34,36 +25,32 @@ impl Api {
         live: Option<&Value>,
         object: &mut Tree,
     ) {
-        let mark = |live: Option<&Value>, value: &mut Value| {
-            self.writing(resource, sub, options, |write| {
+        let record = |live: Option<&Value>, value: &mut Value| {
+            self.with_write(resource, sub, options, |write| {
                 apply::update(live, value, resource.served_shape(), write);
             });
         };
         if resource.conversion.is_none() {
-            let mut value = Value::Object(std::mem::take(object));
-            mark(live, &mut value);
-            if let Value::Object(marked) = value {
-                *object = marked;
-            }
+            with_value(object, |value| record(live, value));
             return;
         }
-        // Fields have the names of the form they are written in.
+        // Managed fields are named as in the version that was written.
         let form = |tree: &Tree| Value::Object(resource.to_served(tree.clone()));
         let (live, mut value) = (live.map(meta::tree).map(form), form(object));
         let metadata = meta::metadata(object);
         if let Some(sent) = metadata.remove("managedFields") {
-            // None at all is something to say.
+            // An empty list is not the same as none: it resets the managers.
             value["metadata"]["managedFields"] = sent;
         }
-        mark(live.as_ref(), &mut value);
-        let marks = value["metadata"]["managedFields"].take();
-        if !marks.is_null() {
-            metadata.insert("managedFields".into(), marks);
+        record(live.as_ref(), &mut value);
+        let managers = value["metadata"]["managedFields"].take();
+        if !managers.is_null() {
+            metadata.insert("managedFields".into(), managers);
         }
     }
 
-    /// Applies a configuration to what is stored, or to nothing.
-    pub(crate) fn apply_config(
+    /// Applies a configuration to the live object, or to none.
+    pub(super) fn apply_config(
         &self,
         call: &Call,
         options: &WriteOptions,
@@ -73,14 +60,14 @@ impl Api {
         let resource = &call.target.resource;
         let sub = call.target.sub.as_deref().unwrap_or_default();
         let force = call.query.flag("force");
-        let result = self.writing(resource, sub, options, |write| {
+        let result = self.with_write(resource, sub, options, |write| {
             apply::apply(live, config, resource.served_shape(), write, force)
         });
-        result.map_err(refused)
+        result.map_err(apply_error)
     }
 
     /// Applies a configuration to the scale of an object.
-    pub(crate) fn apply_scale_config(
+    pub(super) fn apply_scale_config(
         &self,
         call: &Call,
         options: &WriteOptions,
@@ -97,22 +84,19 @@ impl Api {
             others: &[],
         };
         let force = call.query.flag("force");
-        apply::apply(Some(live), config, shape, &write, force).map_err(refused)
+        apply::apply(Some(live), config, shape, &write, force).map_err(apply_error)
     }
 
-    fn writing<T>(
+    fn with_write<T>(
         &self,
         resource: &Resource,
         sub: &str,
         options: &WriteOptions,
         write: impl FnOnce(&Write<'_>) -> T,
     ) -> T {
-        let reset = match sub {
-            "status" if resource.is("apps", "deployments") => {
-                FieldSet::of(&[&["spec"], &["metadata", "labels"]])
-            }
-            sub if signing_requests::is_one(resource) => signing_requests::reset_fields(sub),
-            "finalize" => FieldSet::of(&[&["metadata"], &["status"]]),
+        let reset = match (resource.hooks.reset_fields(sub), sub) {
+            (Some(fields), _) => fields,
+            (None, "finalize") => FieldSet::of(&[&["metadata"], &["status"]]),
             _ => apply::reset_fields(sub, resource.has_status(), resource.custom.is_some()),
         };
         write(&Write {
@@ -121,12 +105,12 @@ impl Api {
             subresource: sub,
             now: &self.clock.stamp(),
             reset: &reset,
-            others: &resource.other_forms(),
+            others: &resource.other_versions(),
         })
     }
 }
 
-fn refused(error: ApplyError) -> ApiError {
+fn apply_error(error: ApplyError) -> ApiError {
     match error {
         ApplyError::BadRequest(why) => ApiError::bad_request(why),
         ApplyError::Conflicts(conflicts) => {
@@ -144,17 +128,14 @@ fn refused(error: ApplyError) -> ApiError {
     }
 }
 
-/// A write that changed nothing but its own time is none.
-pub(crate) fn keep_times(stored: &Value, object: &mut Tree) {
-    let mut value = Value::Object(std::mem::take(object));
-    apply::keep_unchanged_times(stored, &mut value);
-    if let Value::Object(kept) = value {
-        *object = kept;
-    }
+/// Restores the times of manager entries that did not change, so that a write without any other
+/// change is none.
+pub(super) fn keep_unchanged_times(stored: &Value, object: &mut Tree) {
+    with_value(object, |value| apply::keep_unchanged_times(stored, value));
 }
 
-/// What an apply must say, and others may not.
-pub(crate) fn check_options(call: &Call, is_apply: bool) -> Result<(), ApiError> {
+/// Checks the options that only an apply must or may set.
+pub(super) fn check_options(call: &Call, is_apply: bool) -> Result<(), ApiError> {
     let mut errors = Vec::new();
     if is_apply && call.query.get("fieldManager").is_empty() {
         errors.push(FieldError::required(
@@ -175,7 +156,7 @@ pub(crate) fn check_options(call: &Call, is_apply: bool) -> Result<(), ApiError>
 }
 
 impl Resource {
-    /// How served objects are shaped.
+    /// Returns the shape of served objects.
     fn served_shape(&self) -> Shape<'_> {
         match (&self.custom, self.ty) {
             (Some(custom), _) => Shape::Custom(&custom.schema),
@@ -184,8 +165,8 @@ impl Resource {
         }
     }
 
-    /// The other versions objects of this kind are written in.
-    fn other_forms(&self) -> Vec<OtherVersion<'_>> {
+    /// Returns the other versions this kind is served in.
+    fn other_versions(&self) -> Vec<OtherVersion<'_>> {
         if let Some(custom) = &self.custom {
             let others = custom.others.iter();
             return others
@@ -197,11 +178,11 @@ impl Resource {
                 })
                 .collect();
         }
-        self.peer_form().into_iter().collect()
+        self.peer_version().into_iter().collect()
     }
 
-    /// The other form of a built-in kind that has two.
-    fn peer_form(&self) -> Option<OtherVersion<'static>> {
+    /// Returns the other version of a built-in kind that is served in two.
+    fn peer_version(&self) -> Option<OtherVersion<'static>> {
         let peer = self.peer?;
         let (group, version) = peer
             .api_version
@@ -216,7 +197,7 @@ impl Resource {
     }
 }
 
-/// The versions of a definition differ in what they say of an object, not in the object.
+/// The versions of a CRD differ in their schemas; the object is the same in all of them.
 fn same(object: Tree) -> Tree {
     object
 }

@@ -1,10 +1,245 @@
-//! Writes: create, update, patch, apply, delete, and the subresources that change an object.
+//! Writes: every change of an object takes one path to the store.
+//!
+//! ```text
+//! request ─► next state ─► managers ─► mutate ─► prepare ─► validate ─► commit ─► after
+//!                ▲                                                        │
+//!                └──────────── the stored object changed meanwhile ───────┘
+//! ```
+//!
+//! | step | where | does |
+//! |---|---|---|
+//! | next state | [`create`], [`update`], [`patch`], [`apply`], [`scale`], [`delete`] | decodes the request and computes the state it asks for |
+//! | managers | [`managers`] | records which fields the writer manages |
+//! | mutate | [`admission`] | mutating admission |
+//! | prepare | [`prepare`] | sets what only the server sets, restores what this write may not change, applies defaults |
+//! | validate | [`admission`], [`validate`] | schema and rules of the kind, then validating admission |
+//! | commit | [`commit`] | stores the object, if the stored one is still the one that was read |
+//! | after | [`Kind`](super::kinds::Kind) | what follows for kinds the server itself acts on |
+//!
+//! [`Attributes`] describes the write on its way. What differs between kinds is in
+//! [`kinds`](super::kinds): the steps call its hooks and never ask which kind they work on.
+//!
+//! A create runs `managers` and `mutate` once and repeats the rest for each name it generates. A
+//! delete computes its state in `prepare` and has nothing to mutate.
 
+mod admission;
+pub(crate) mod apply;
 pub(crate) mod commit;
-pub(crate) mod create;
+mod create;
 pub(crate) mod delete;
 pub(crate) mod managers;
 pub(crate) mod patch;
 pub(crate) mod prepare;
 pub(crate) mod scale;
-pub(crate) mod update;
+mod update;
+mod validate;
+
+use std::sync::Arc;
+
+use http::Response;
+use serde_json::Value;
+
+use crate::{
+    api::{Api, ApiError, Body, Call, User, request::options::WriteOptions, response},
+    meta::{self, Tree},
+    registry::Resource,
+    store::{Content, Object, key_of},
+};
+
+/// How often a write that does not name a `resourceVersion` is retried after a conflict.
+const MAX_TRIES: usize = 64;
+
+/// A write on its way to the store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attributes<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) resource: &'a Arc<Resource>,
+    pub(crate) namespace: Option<&'a str>,
+    /// The name of the object; empty for a create, which may generate it.
+    pub(crate) name: &'a str,
+    /// The subresource in the path; empty for the object itself.
+    pub(crate) sub: &'a str,
+    pub(crate) part: Part,
+    /// The user that makes the request; `None` for the server's own writes, which skip admission.
+    pub(crate) user: Option<&'a User>,
+    pub(crate) options: &'a WriteOptions,
+    pub(crate) managers: Managers,
+}
+
+/// What a write does to its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Create,
+    Update,
+    Delete,
+}
+
+/// The part of an object that a write may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The object without its status.
+    Main,
+    /// `/status`
+    Status,
+    /// `/approval` of a CertificateSigningRequest.
+    Approval,
+    /// `/finalize` of a Namespace.
+    Finalize,
+    /// `/ephemeralcontainers` of a Pod.
+    EphemeralContainers,
+    /// `/resize` of a Pod.
+    Resize,
+    /// The object and its status: changes the server makes itself.
+    Everything,
+}
+
+/// Whether a write still has to record its field manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Managers {
+    /// The writer comes to manage the fields it changes.
+    Record,
+    /// `managedFields` are final: an apply has computed them, or the server writes itself.
+    Keep,
+}
+
+/// The result of a create or an update.
+#[derive(Debug)]
+pub(crate) enum Written {
+    Stored(Arc<Object>),
+    /// A dry run, or the last state of an object that the write removed, at the `resourceVersion` it
+    /// had before.
+    Unstored(Arc<Content>, Option<u64>),
+}
+
+impl Part {
+    /// Returns the part that a subresource writes.
+    pub(crate) fn of(sub: &str) -> Self {
+        match sub {
+            "status" => Self::Status,
+            "approval" => Self::Approval,
+            "ephemeralcontainers" => Self::EphemeralContainers,
+            "resize" => Self::Resize,
+            "finalize" => Self::Finalize,
+            _ => Self::Main,
+        }
+    }
+}
+
+impl Attributes<'_> {
+    fn key(&self) -> Arc<str> {
+        key_of(self.namespace, self.name)
+    }
+}
+
+impl Call {
+    /// Returns the attributes of a create.
+    fn create_of<'a>(&'a self, options: &'a WriteOptions, managers: Managers) -> Attributes<'a> {
+        Attributes {
+            operation: Operation::Create,
+            name: "",
+            sub: "",
+            ..self.update_of(Part::Main, options, managers)
+        }
+    }
+
+    /// Returns the attributes of a write that changes `part` of the named object.
+    pub(crate) fn update_of<'a>(
+        &'a self,
+        part: Part,
+        options: &'a WriteOptions,
+        managers: Managers,
+    ) -> Attributes<'a> {
+        Attributes {
+            operation: Operation::Update,
+            resource: &self.target.resource,
+            namespace: self.target.namespace.as_deref(),
+            name: self.target.name.as_deref().unwrap_or_default(),
+            sub: self.target.sub.as_deref().unwrap_or_default(),
+            part,
+            user: Some(&self.user),
+            options,
+            managers,
+        }
+    }
+}
+
+impl Written {
+    /// Renders the object, with the warnings of the request.
+    pub(crate) fn answer(
+        &self,
+        code: u16,
+        call: &Call,
+        api: &Api,
+        options: &WriteOptions,
+    ) -> Response<Body> {
+        let view = call.view(&api.clock);
+        let mut response = match self {
+            Self::Stored(object) => response::object(code, &view, object),
+            Self::Unstored(content, revision) => response::content(code, &view, content, *revision),
+        };
+        options.warnings.add_to(&mut response);
+        response
+    }
+}
+
+impl Api {
+    /// Runs after an object was created or updated.
+    fn after_write(&self, resource: &Resource, object: &Object) {
+        resource.hooks.after_write(self, object);
+    }
+
+    /// Runs after an object is gone.
+    fn after_delete(&self, resource: &Resource, object: &Object) {
+        resource.hooks.after_delete(self, object);
+        if let Some(custom) = &resource.custom {
+            self.finish_definition(&custom.definition);
+        }
+    }
+}
+
+/// Sets the namespace of the path on an object and rejects a different one. On a cluster-scoped
+/// object, where charts often set one, it is cleared.
+pub(crate) fn set_namespace(
+    resource: &Resource,
+    namespace: Option<&str>,
+    object: &mut Tree,
+) -> Result<(), ApiError> {
+    if !resource.namespaced {
+        meta::metadata(object).remove("namespace");
+        return Ok(());
+    }
+    let wanted = namespace.unwrap_or_default();
+    let found = meta::text(object, "namespace");
+    if !found.is_empty() && found != wanted {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    meta::metadata(object).insert("namespace".into(), wanted.into());
+    Ok(())
+}
+
+/// Returns true if an object that is being deleted has nothing left to wait for.
+pub(crate) fn is_finished(resource: &Resource, object: &Tree) -> bool {
+    if !meta::is_deleting(object)
+        || !meta::finalizers(object).is_empty()
+        || resource.hooks.is_held(object)
+    {
+        return false;
+    }
+    let grace = object
+        .get("metadata")
+        .and_then(|m| m.get("deletionGracePeriodSeconds"))
+        .and_then(Value::as_i64);
+    grace.unwrap_or(0) == 0
+}
+
+/// Runs a function that works on a [`Value`] on an object.
+pub(crate) fn with_value<T>(object: &mut Tree, run: impl FnOnce(&mut Value) -> T) -> T {
+    let mut value = Value::Object(std::mem::take(object));
+    let outcome = run(&mut value);
+    if let Value::Object(changed) = value {
+        *object = changed;
+    }
+    outcome
+}

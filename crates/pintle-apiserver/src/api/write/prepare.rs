@@ -1,54 +1,21 @@
-//! What a write does to an object before it is stored: what the server sets, what it takes from the
-//! stored object, and the rules it checks.
+//! Preparation: sets what only the server sets, restores what a write may not change, and applies
+//! defaults.
 
 use std::collections::BTreeSet;
 
+use pintle_clock::Clock;
 use serde_json::Value;
 
-use crate::api::{
-    Api, ApiError, kinds::api_services, kinds::namespaces, kinds::services,
-    kinds::signing_requests, request::options::Warnings,
-};
+use super::{Part, with_value};
 use crate::{
-    meta::{self, NameRule, Tree},
-    registry::{EXTENSIONS, Resource, crd, kind::Generation},
-    schema::{defaults, prepare, rules},
+    api::{Api, request::options::Warnings},
+    meta::{self, Tree},
+    registry::{Resource, kind::Generation},
+    schema::{defaults, prepare},
 };
-
-/// Which part of an object a write may change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// The object itself.
-    Main,
-    /// `/status`
-    Status,
-    /// `/approval` of a certificate signing request.
-    Approval,
-    /// `/finalize` of a namespace.
-    Finalize,
-    /// `/ephemeralcontainers` of a pod.
-    EphemeralContainers,
-    /// `/resize` of a pod.
-    Resize,
-    /// The object and its status at once: the server's own changes.
-    Everything,
-}
-
-impl Part {
-    pub(crate) fn of(sub: &str) -> Self {
-        match sub {
-            "status" => Self::Status,
-            "approval" => Self::Approval,
-            "ephemeralcontainers" => Self::EphemeralContainers,
-            "resize" => Self::Resize,
-            "finalize" => Self::Finalize,
-            _ => Self::Main,
-        }
-    }
-}
 
 impl Api {
-    /// Readies a new object: what only the server sets is set, what does not belong is dropped.
+    /// Prepares a new object for the store.
     pub(crate) fn prepare_create(
         &self,
         resource: &Resource,
@@ -58,175 +25,68 @@ impl Api {
         if resource.custom.is_some() && resource.has_status() {
             object.remove("status");
         }
-        let stamp = self.clock.stamp();
+        let now = self.clock.stamp();
         let uid = self.rng.uuid();
         let metadata = meta::metadata(object);
         metadata.insert("uid".into(), uid.into());
-        metadata.insert("creationTimestamp".into(), stamp.clone().into());
-        drop_nulls(metadata);
+        metadata.insert("creationTimestamp".into(), now.clone().into());
+        drop_empty(metadata);
         dedupe_owners(metadata, warnings);
         match resource.generation {
             Generation::Fixed | Generation::Counted(_) => meta::set_generation(object, 1),
             Generation::None | Generation::CountedLater => {}
         }
-        if resource.is("", "namespaces") {
-            namespaces::label(object);
-        }
-        match resource.stored_ty {
-            Some(ty) => on_value(object, |value| {
-                prepare::create(value, ty, &stamp);
+        match (&resource.custom, resource.stored_ty) {
+            (Some(custom), _) => with_value(object, |value| custom.schema.default(value)),
+            (None, Some(ty)) => with_value(object, |value| {
+                prepare::create(value, ty, &now);
                 // What was set may imply more, as when a typed server reads back what it stored.
                 defaults::apply(value, ty);
             }),
-            None => default(resource, object),
+            (None, None) => {}
         }
-        if api_services::is_one(resource) {
-            api_services::prepare(object, &stamp);
-        }
+        resource.hooks.prepare_create(object, &now);
     }
 }
 
-/// Readies a changed object: what this path may not change is taken from the stored one.
-pub(crate) fn prepare_update(
+/// Prepares the next state of a stored object: everything outside `part` is restored.
+pub(super) fn prepare_update(
     resource: &Resource,
     part: Part,
     object: &mut Tree,
     stored: &Tree,
+    clock: &Clock,
     warnings: &Warnings,
 ) {
     match part {
-        Part::Main => {
-            if resource.has_status() {
-                take(object, stored, "status");
-            }
-            if resource.is("", "namespaces") {
-                namespaces::keep_finalizers(object, stored);
-            } else if resource.is("", "services") {
-                services::drop_former(object, stored);
-            } else if resource.is(EXTENSIONS, "customresourcedefinitions") {
-                crd::remember_storage(object);
-            } else if resource.is("", "pods") {
-                prepare::update_pod(object, stored);
-            }
-        }
-        // An approval is a condition; conditions are status.
-        Part::Status | Part::Approval => keep_all_but_status(resource, object, stored),
-        Part::Finalize => keep_all_but_finalizers(object, stored),
-        Part::EphemeralContainers => keep_all_but(object, stored, "ephemeralContainers"),
-        Part::Resize => keep_all_but_sizes(object, stored),
-        Part::Everything => {}
+        Part::Main if resource.has_status() => restore(object, stored, "status"),
+        // An approval is a condition, which is part of the status.
+        Part::Status | Part::Approval => restore_all_but_status(resource, object, stored),
+        Part::Finalize => restore_all_but_finalizers(object, stored),
+        Part::EphemeralContainers => restore_all_but(object, stored, "ephemeralContainers"),
+        Part::Resize => restore_all_but_resources(object, stored),
+        Part::Main | Part::Everything => {}
     }
-    keep_system_metadata(object, stored, warnings);
-    default(resource, object);
-    let also = match resource.generation {
-        Generation::Counted(also) => also,
+    resource.hooks.prepare_update(part, object, stored, clock);
+    restore_system_metadata(object, stored, warnings);
+    if let Some(custom) = &resource.custom {
+        with_value(object, |value| custom.schema.default(value));
+    }
+    let metadata_field = match resource.generation {
+        Generation::Counted(field) => field,
         Generation::CountedLater => None,
         Generation::Fixed | Generation::None => return,
     };
     let changed = !matches!(part, Part::Status | Part::Everything)
         && (spec_changed(resource, object, stored)
-            || also.is_some_and(|field| metadata_changed(field, object, stored)));
+            || metadata_field.is_some_and(|field| metadata_changed(field, object, stored)));
     if changed {
         meta::set_generation(object, meta::generation(stored) + 1);
     }
 }
 
-/// Checks an object that is about to be stored, against the stored one if there is one.
-pub(crate) fn check(
-    resource: &Resource,
-    part: Part,
-    object: &Value,
-    stored: Option<&Value>,
-) -> Result<(), ApiError> {
-    let tree = meta::tree(object);
-    let rule = match stored {
-        // The event may have been created through core/v1, whose names are not checked.
-        Some(_) if resource.is("events.k8s.io", "events") => NameRule::PathSegment,
-        _ => resource.name_rule,
-    };
-    let mut errors = meta::check(tree, rule, resource.namespaced, resource.custom.is_none());
-    if resource.is("", "replicationcontrollers") {
-        // Of these the name alone is judged that was made of the prefix.
-        errors.retain(|error| error.field != "metadata.generateName");
-    }
-    if let Some(stored) = stored {
-        errors.extend(meta::check_update(tree, meta::tree(stored)));
-    }
-    if resource.is(EXTENSIONS, "customresourcedefinitions") && part == Part::Main {
-        errors.extend(match stored {
-            Some(stored) => crd::check_update(tree, meta::tree(stored)),
-            None => crd::check(tree),
-        });
-    }
-    if let Some(custom) = &resource.custom {
-        let old = stored.map(|stored| with_type(resource, meta::tree(stored)));
-        let new = with_type(resource, tree);
-        errors.extend(match part {
-            Part::Status => custom.schema.validate_status(&new, old.as_ref()),
-            _ => custom.schema.validate(&new, old.as_ref()),
-        });
-    }
-    if let (None, Some(ty), Part::Status) = (&resource.custom, resource.ty, part) {
-        errors.extend(rules::status(object, ty));
-    }
-    if let (None, Some(ty), Part::Main) = (&resource.custom, resource.ty, part) {
-        errors.extend(match stored {
-            Some(stored) => rules::update(object, stored, ty),
-            None => rules::create(object, ty),
-        });
-    }
-    if api_services::is_one(resource) && part == Part::Main {
-        errors.extend(api_services::check(tree)?);
-    }
-    if let Some(stored) = stored
-        && signing_requests::is_one(resource)
-    {
-        errors.extend(signing_requests::check(part, tree, meta::tree(stored)));
-    }
-    if errors.is_empty() {
-        return Ok(());
-    }
-    // Events are checked in the form they are kept in.
-    let group = match resource.group.as_str() {
-        "events.k8s.io" => "",
-        group => group,
-    };
-    let name = meta::text(tree, "name");
-    Err(ApiError::invalid(group, &resource.kind, name, errors))
-}
-
-/// The object with its type, as the schemas of definitions describe it.
-fn with_type(resource: &Resource, object: &Tree) -> Value {
-    let mut object = object.clone();
-    object.insert("apiVersion".into(), resource.api_version().into());
-    object.insert("kind".into(), resource.kind.clone().into());
-    Value::Object(object)
-}
-
-/// Fills in what the schema says is meant when nothing is said.
-fn default(resource: &Resource, object: &mut Tree) {
-    match (&resource.custom, resource.ty) {
-        (Some(custom), _) => on_value(object, |value| custom.schema.default(value)),
-        // Which versions of a definition are stored follows from the definition.
-        (None, Some(ty)) if resource.is(EXTENSIONS, "customresourcedefinitions") => {
-            on_value(object, |value| defaults::apply(value, ty));
-        }
-        _ => {}
-    }
-}
-
-/// Lends an object as a value.
-pub(crate) fn on_value<T>(object: &mut Tree, with: impl FnOnce(&mut Value) -> T) -> T {
-    let mut value = Value::Object(std::mem::take(object));
-    let outcome = with(&mut value);
-    if let Value::Object(changed) = value {
-        *object = changed;
-    }
-    outcome
-}
-
-/// Metadata fields that are null are as good as absent.
-fn drop_nulls(metadata: &mut Tree) {
+/// Drops metadata fields that are null or empty.
+fn drop_empty(metadata: &mut Tree) {
     metadata.retain(|_, value| {
         !value.is_null()
             && !matches!(value, Value::Array(list) if list.is_empty())
@@ -235,18 +95,18 @@ fn drop_nulls(metadata: &mut Tree) {
     });
 }
 
-/// An owner counts once.
+/// Drops owner references with the UID of an earlier one, and warns about them.
 fn dedupe_owners(metadata: &mut Tree, warnings: &Warnings) {
     let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") else {
         return;
     };
     let mut seen: BTreeSet<String> = BTreeSet::new();
-    let mut told: BTreeSet<String> = BTreeSet::new();
+    let mut reported: BTreeSet<String> = BTreeSet::new();
     let mut repeated: Vec<String> = Vec::new();
     owners.retain(|owner| {
         let uid = owner["uid"].as_str().unwrap_or_default().to_owned();
         if seen.contains(&uid) {
-            if told.insert(uid.clone()) {
+            if reported.insert(uid.clone()) {
                 repeated.push(uid);
             }
             return false;
@@ -261,14 +121,14 @@ fn dedupe_owners(metadata: &mut Tree, warnings: &Warnings) {
     }
 }
 
-fn take(object: &mut Tree, from: &Tree, field: &str) {
-    match from.get(field) {
+fn restore(object: &mut Tree, stored: &Tree, field: &str) {
+    match stored.get(field) {
         Some(value) => object.insert(field.to_owned(), value.clone()),
         None => object.remove(field),
     };
 }
 
-fn keep_all_but_status(resource: &Resource, object: &mut Tree, stored: &Tree) {
+fn restore_all_but_status(resource: &Resource, object: &mut Tree, stored: &Tree) {
     let status = object.remove("status");
     let metadata = object.remove("metadata");
     stored.clone_into(object);
@@ -276,17 +136,10 @@ fn keep_all_but_status(resource: &Resource, object: &mut Tree, stored: &Tree) {
         Some(Value::Null) | None => object.remove("status"),
         Some(status) => object.insert("status".into(), status),
     };
-    // Built-in kinds take metadata along with the status; custom resources keep theirs, but for
-    // who manages which field.
+    // A status update of a built-in kind also changes metadata. That of a custom resource changes
+    // only the managed fields.
     match metadata {
-        Some(mut metadata) if resource.custom.is_none() => {
-            if resource.is("apps", "deployments") {
-                let labels = stored
-                    .get("metadata")
-                    .and_then(|m| m.get("labels"))
-                    .cloned();
-                metadata["labels"] = labels.unwrap_or_default();
-            }
+        Some(metadata) if resource.custom.is_none() => {
             object.insert("metadata".into(), metadata);
         }
         Some(Value::Object(mut metadata)) => {
@@ -299,7 +152,7 @@ fn keep_all_but_status(resource: &Resource, object: &mut Tree, stored: &Tree) {
     }
 }
 
-fn keep_all_but_finalizers(object: &mut Tree, stored: &Tree) {
+fn restore_all_but_finalizers(object: &mut Tree, stored: &Tree) {
     let finalizers = object
         .get("spec")
         .and_then(|spec| spec.get("finalizers"))
@@ -318,8 +171,8 @@ fn keep_all_but_finalizers(object: &mut Tree, stored: &Tree) {
     }
 }
 
-/// Takes one field of the spec from `object` and everything else from `stored`.
-fn keep_all_but(object: &mut Tree, stored: &Tree, field: &str) {
+/// Restores everything but one field of the spec and metadata.
+fn restore_all_but(object: &mut Tree, stored: &Tree, field: &str) {
     let value = object.get("spec").and_then(|spec| spec.get(field)).cloned();
     let metadata = object.remove("metadata");
     stored.clone_into(object);
@@ -329,8 +182,8 @@ fn keep_all_but(object: &mut Tree, stored: &Tree, field: &str) {
     }
 }
 
-/// Takes the resources of containers from `object` and everything else from `stored`.
-fn keep_all_but_sizes(object: &mut Tree, stored: &Tree) {
+/// Restores everything but the resources of containers and metadata.
+fn restore_all_but_resources(object: &mut Tree, stored: &Tree) {
     let wanted = object.get("spec").cloned().unwrap_or_default();
     let metadata = object.remove("metadata");
     stored.clone_into(object);
@@ -350,10 +203,10 @@ fn keep_all_but_sizes(object: &mut Tree, stored: &Tree) {
     }
 }
 
-/// What no client can change.
-fn keep_system_metadata(object: &mut Tree, stored: &Tree, warnings: &Warnings) {
+/// Restores the metadata that no client can change.
+fn restore_system_metadata(object: &mut Tree, stored: &Tree, warnings: &Warnings) {
     let empty = Tree::new();
-    let kept = stored
+    let old = stored
         .get("metadata")
         .and_then(Value::as_object)
         .unwrap_or(&empty);
@@ -367,22 +220,22 @@ fn keep_system_metadata(object: &mut Tree, stored: &Tree, warnings: &Warnings) {
         "generation",
         "generateName",
     ] {
-        // The prefix of a generated name may be left out but stays.
-        take(metadata, kept, field);
+        restore(metadata, old, field);
     }
-    // Nobody moves the time of a deletion under way; one that was not asked for is refused.
-    let deleting = kept.get("deletionTimestamp").is_some_and(|t| !t.is_null());
+    // The time of a deletion never changes. Validation rejects one on an object that is not being
+    // deleted.
+    let deleting = old.get("deletionTimestamp").is_some_and(|t| !t.is_null());
     if deleting || metadata.get("deletionTimestamp").is_none_or(Value::is_null) {
-        take(metadata, kept, "deletionTimestamp");
+        restore(metadata, old, "deletionTimestamp");
     }
-    // Left out, it stays; changed, it is refused.
+    // Validation rejects another value.
     if metadata
         .get("deletionGracePeriodSeconds")
         .is_none_or(Value::is_null)
     {
-        take(metadata, kept, "deletionGracePeriodSeconds");
+        restore(metadata, old, "deletionGracePeriodSeconds");
     }
-    drop_nulls(metadata);
+    drop_empty(metadata);
     dedupe_owners(metadata, warnings);
 }
 
@@ -391,8 +244,8 @@ fn metadata_changed(field: &str, object: &Tree, stored: &Tree) -> bool {
     value(object) != value(stored)
 }
 
-/// Whether anything but metadata and status differs.
-pub(crate) fn spec_changed(resource: &Resource, object: &Tree, stored: &Tree) -> bool {
+/// Returns true if anything but metadata and status differs.
+pub(super) fn spec_changed(resource: &Resource, object: &Tree, stored: &Tree) -> bool {
     let counts = |field: &&String| {
         let field = field.as_str();
         !matches!(field, "metadata" | "apiVersion" | "kind")

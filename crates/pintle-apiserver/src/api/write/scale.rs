@@ -1,36 +1,33 @@
-//! The scale of an object: its replica count under one name for every kind.
+//! The scale subresource: the replica counts of any kind that has them, as one kind.
 
+use http::Response;
 use serde_json::{Value, json};
 
-use crate::api::{
-    Answer, Api, ApiError, Call,
-    request::negotiate::{Form, RowObject},
-    response,
-    response::printers,
-    write::create::Written,
-    write::managers::Mark,
-    write::patch::{Patch, configuration},
-    write::prepare::Part,
-};
+use super::{Managers, Part, Written, apply::configuration, patch::Patch};
 use crate::{
+    api::{
+        Answer, Api, ApiError, Body, Call,
+        request::negotiate::{Form, RowObject},
+        response::{self, printers},
+    },
     meta::{self, Tree},
     patch::apply,
     registry::Resource,
     schema::field::FieldError,
 };
 
-/// Where a kind keeps what its scale tells, as JSON pointers.
-struct Places {
-    wanted: String,
+/// JSON pointers to the fields of a kind that its scale shows.
+struct Paths {
+    desired: String,
     current: String,
     selector: Option<String>,
 }
 
-impl Places {
+impl Paths {
     fn of(resource: &Resource) -> Self {
         let Some(custom) = &resource.custom else {
             return Self {
-                wanted: "/spec/replicas".into(),
+                desired: "/spec/replicas".into(),
                 current: "/status/replicas".into(),
                 selector: Some("/spec/selector".into()),
             };
@@ -41,7 +38,7 @@ impl Places {
             Some(path.replace('.', "/"))
         };
         Self {
-            wanted: pointer("specReplicasPath").unwrap_or_default(),
+            desired: pointer("specReplicasPath").unwrap_or_default(),
             current: pointer("statusReplicasPath").unwrap_or_default(),
             selector: pointer("labelSelectorPath"),
         }
@@ -62,7 +59,7 @@ impl Api {
     }
 
     /// Answers PUT and PATCH of a scale.
-    pub(crate) fn change_scale(&self, call: &Call, patch: Option<&Patch>) -> Answer {
+    pub(crate) async fn change_scale(&self, call: &Call, patch: Option<&Patch>) -> Answer {
         let options = call.write_options(if patch.is_some() {
             "PatchOptions"
         } else {
@@ -73,7 +70,7 @@ impl Api {
             Some(_) => Value::Null,
             None => call.decoded(("autoscaling", "v1", "Scale"))?,
         };
-        let mut change = |stored: &Tree| {
+        let mut rescale = |stored: &Tree| {
             let mut wanted = scale(resource, stored);
             match patch {
                 Some(patch) => patch.apply(&mut wanted)?,
@@ -81,27 +78,28 @@ impl Api {
             }
             rescaled(resource, stored.clone(), &wanted)
         };
-        let written = self.change(call, Part::Main, &options, Mark::Update, &mut change)?;
+        let write = call.update_of(Part::Main, &options, Managers::Record);
+        let written = self.change(&write, &mut rescale).await?;
         Ok(self.scaled(call, &written))
     }
 
     /// Answers a server-side apply of a scale.
-    pub(crate) fn apply_scale(&self, call: &Call) -> Answer {
+    pub(crate) async fn apply_scale(&self, call: &Call) -> Answer {
         let options = call.write_options("PatchOptions")?;
         let config = configuration(call, &options)?;
         let resource = &call.target.resource;
-        let places = Places::of(resource);
-        let path: Vec<&str> = parts(&places.wanted).collect();
-        let mut change = |stored: &Tree| {
+        let paths = Paths::of(resource);
+        let path: Vec<&str> = parts(&paths.desired).collect();
+        let mut rescale = |stored: &Tree| {
             let mut object = Value::Object(stored.clone());
             let mut live = scale(resource, stored);
             apply::scale::managers_to_scale(&object, &path, &mut live);
             let applied = self.apply_scale_config(call, &options, &live, &config)?;
             if resource.custom.is_some()
-                && object.pointer(&places.wanted).is_none()
+                && object.pointer(&paths.desired).is_none()
                 && applied.pointer("/spec/replicas").is_none()
             {
-                let field = places.wanted.replace('/', ".");
+                let field = paths.desired.replace('/', ".");
                 let why = format!("the spec replicas field {field:?} cannot be empty");
                 return Err(ApiError::bad_request(why));
             }
@@ -116,22 +114,23 @@ impl Api {
             };
             rescaled(resource, object, &applied)
         };
-        let written = self.change(call, Part::Main, &options, Mark::Done, &mut change)?;
+        let write = call.update_of(Part::Main, &options, Managers::Keep);
+        let written = self.change(&write, &mut rescale).await?;
         let mut answer = self.scaled(call, &written);
-        options.warnings.tell(&mut answer);
+        options.warnings.add_to(&mut answer);
         Ok(answer)
     }
 
-    fn scaled(&self, call: &Call, written: &Written) -> http::Response<crate::api::Body> {
+    fn scaled(&self, call: &Call, written: &Written) -> Response<Body> {
         let resource = &call.target.resource;
         let tree = match written {
             Written::Stored(object) => resource.tree(&object.content, Some(object.revision)),
-            Written::Tried(content, revision) => resource.tree(content, *revision),
+            Written::Unstored(content, revision) => resource.tree(content, *revision),
         };
         self.scale_answer(call, &scale(resource, &tree))
     }
 
-    fn scale_answer(&self, call: &Call, scale: &Value) -> http::Response<crate::api::Body> {
+    fn scale_answer(&self, call: &Call, scale: &Value) -> Response<Body> {
         let (form, value) = match call.form {
             Form::Table(version, row) => {
                 let object = match row {
@@ -154,8 +153,9 @@ impl Api {
     }
 }
 
+/// Returns the scale of an object.
 fn scale(resource: &Resource, object: &Tree) -> Value {
-    let places = Places::of(resource);
+    let paths = Paths::of(resource);
     let object = Value::Object(object.clone());
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
     let mut metadata = json!({});
@@ -170,15 +170,15 @@ fn scale(resource: &Resource, object: &Tree) -> Value {
             metadata[field] = value.clone();
         }
     }
-    let mut status = json!({"replicas": number(&places.current)});
-    let selector = places
+    let mut status = json!({"replicas": number(&paths.current)});
+    let selector = paths
         .selector
         .and_then(|pointer| selector_text(object.pointer(&pointer)?));
     if let Some(selector) = selector.filter(|text| !text.is_empty()) {
         status["selector"] = selector.into();
     }
     let mut spec = json!({});
-    match number(&places.wanted) {
+    match number(&paths.desired) {
         0 => {}
         wanted => spec["replicas"] = wanted.into(),
     }
@@ -186,7 +186,7 @@ fn scale(resource: &Resource, object: &Tree) -> Value {
         "spec": spec, "status": status})
 }
 
-/// A selector in its text form.
+/// Formats a selector as text.
 pub(crate) fn selector_text(selector: &Value) -> Option<String> {
     if let Some(text) = selector.as_str() {
         return Some(text.to_owned());
@@ -227,13 +227,13 @@ pub(crate) fn selector_text(selector: &Value) -> Option<String> {
     Some(terms.join(","))
 }
 
-/// The object with the replica count of `scale`, and the version and uid it insists on.
+/// Returns the object with the replica count, `resourceVersion` and UID of `scale`.
 fn rescaled(resource: &Resource, mut object: Tree, scale: &Value) -> Result<Tree, ApiError> {
     let name = meta::text(&object, "name").to_owned();
-    let said = scale["metadata"]["name"].as_str().unwrap_or_default();
-    if !said.is_empty() && said != name {
+    let found = scale["metadata"]["name"].as_str().unwrap_or_default();
+    if !found.is_empty() && found != name {
         return Err(ApiError::bad_request(format!(
-            "the name of the object ({said}) does not match the name on the URL ({name})"
+            "the name of the object ({found}) does not match the name on the URL ({name})"
         )));
     }
     let wanted = scale["spec"]["replicas"].as_i64().unwrap_or(0);
@@ -249,16 +249,16 @@ fn rescaled(resource: &Resource, mut object: Tree, scale: &Value) -> Result<Tree
             _ => metadata.remove(field),
         };
     }
-    set(&mut object, &Places::of(resource).wanted, wanted.into());
+    set(&mut object, &Paths::of(resource).desired, wanted.into());
     Ok(object)
 }
 
-/// The segments of a JSON pointer.
+/// Splits a JSON pointer into its segments.
 fn parts(pointer: &str) -> impl Iterator<Item = &str> {
     pointer.split('/').filter(|part| !part.is_empty())
 }
 
-/// Sets a value, making the objects on the way.
+/// Sets a value and creates missing objects on its path.
 fn set(object: &mut Tree, pointer: &str, value: Value) {
     let mut parts = parts(pointer).peekable();
     let mut at = object;

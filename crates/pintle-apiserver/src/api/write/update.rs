@@ -1,191 +1,208 @@
-//! Changing objects: PUT, and the loop that patches share.
+//! Updates: PUT, and the loop that patches and subresources share.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::api::{
-    Answer, Api, ApiError, Call,
-    kinds::services,
-    kinds::signing_requests,
-    request::options::WriteOptions,
-    write::commit::{Unwritten, lighten},
-    write::create::{Written, settle_namespace},
-    write::managers::{Mark, keep_times},
-    write::prepare::{Part, check, on_value, prepare_update, spec_changed},
+use super::{
+    Attributes, MAX_TRIES, Managers, Part, Written,
+    commit::{CommitError, drop_managers_if_too_large},
+    is_finished,
+    managers::keep_unchanged_times,
+    prepare::{prepare_update, spec_changed},
+    set_namespace, with_value,
 };
 use crate::{
+    api::{Answer, Api, ApiError, Call},
     meta::{self, Tree},
     registry::Resource,
     schema::{defaults, field::FieldError},
     store::{Change, Expect, Object},
 };
 
-/// How often a write that does not insist on a version is tried again after losing a race.
-pub(crate) const TRIES: usize = 64;
-
-/// What a change does to the stored object.
-pub(crate) type Changing<'a> = &'a mut dyn FnMut(&Tree) -> Result<Tree, ApiError>;
+/// Computes the next state of an object from the stored one.
+pub(crate) type NextState<'a> = &'a mut (dyn FnMut(&Tree) -> Result<Tree, ApiError> + Send);
 
 impl Api {
     /// Answers PUT of an object or one of its subresources.
-    pub(crate) fn update(&self, call: &Call, sub: &str) -> Answer {
+    pub(crate) async fn update(&self, call: &Call, sub: &str) -> Answer {
         let options = call.write_options("UpdateOptions")?;
         let resource = &call.target.resource;
         let mut object = call.object(&options)?;
-        settle_namespace(resource, call.target.namespace.as_deref(), &mut object)?;
+        set_namespace(resource, call.target.namespace.as_deref(), &mut object)?;
         let name = call.target.name.as_deref().unwrap_or_default();
-        let said = meta::text(&object, "name");
-        if said.is_empty() && sub.is_empty() {
+        let found = meta::text(&object, "name");
+        if found.is_empty() && sub.is_empty() {
             return Err(ApiError::bad_request("name must be provided"));
         }
-        if !said.is_empty() && said != name {
+        if !found.is_empty() && found != name {
             return Err(ApiError::bad_request(format!(
-                "the name of the object ({said}) does not match the name on the URL ({name})"
+                "the name of the object ({found}) does not match the name on the URL ({name})"
             )));
         }
         meta::metadata(&mut object).insert("name".into(), name.into());
-        let collection = call.collection()?;
-        if self.store.get(collection, &call.key()).is_none() {
+        if self.store.get(call.collection()?, &call.key()).is_none() {
             if !(resource.create_on_update && sub.is_empty()) {
                 return Err(call.missing());
             }
             let uid = meta::text(&object, "uid");
-            if uid.is_empty() {
-                // What is not there has no version to insist on.
-                let mut new = object.clone();
-                meta::metadata(&mut new).remove("resourceVersion");
-                let namespace = call.target.namespace.as_deref();
-                match self.create_object(resource, namespace, new, &options, Mark::Update) {
-                    // Somebody came between: this is then a change of theirs.
-                    Err(error) if error.is_taken() => {}
-                    made => return Ok(made?.answer(201, &call.view(&self.clock), &options)),
-                }
-            } else {
-                return Err(other_uid(resource, &call.key(), name, uid, ""));
+            if !uid.is_empty() {
+                return Err(uid_mismatch(resource, &call.key(), name, uid, ""));
+            }
+            let mut new = object.clone();
+            meta::metadata(&mut new).remove("resourceVersion");
+            let write = call.create_of(&options, Managers::Record);
+            match self.create_object(&write, new).await {
+                // Another client created it first: update that object instead.
+                Err(error) if error.is_taken() => {}
+                created => return Ok(created?.answer(201, call, self, &options)),
             }
         }
-        let part = Part::of(sub);
-        if names_no_version(&object) && !resource.unconditional_update {
+        if !names_version(&object) && !resource.unconditional_update {
             return Err(version_required(resource, name));
         }
-        let mut change = |_stored: &Tree| Ok(object.clone());
-        let written = self.change(call, part, &options, Mark::Update, &mut change)?;
-        Ok(written.answer(200, &call.view(&self.clock), &options))
+        let write = call.update_of(Part::of(sub), &options, Managers::Record);
+        let written = self.change(&write, &mut |_| Ok(object.clone())).await?;
+        Ok(written.answer(200, call, self, &options))
     }
 
-    /// Changes a stored object: reads it, lets `change` make the next state from it, checks, and
-    /// commits if nobody came between; otherwise starts again. A resource version in the next state
-    /// must be the stored one.
-    pub(crate) fn change(
+    /// Changes a stored object: reads it, computes the next state, and commits if the stored object
+    /// is still the same; otherwise starts over.
+    ///
+    /// A `resourceVersion` or UID in the next state must match the stored object.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: if the future is dropped, the change may or may not have been committed.
+    pub(crate) async fn change(
         &self,
-        call: &Call,
-        part: Part,
-        options: &WriteOptions,
-        mark: Mark,
-        change: Changing<'_>,
+        write: &Attributes<'_>,
+        next_state: NextState<'_>,
     ) -> Result<Written, ApiError> {
-        let resource = &call.target.resource;
-        let collection = call.collection()?;
-        let key = call.key();
-        for _ in 0..TRIES {
+        let Attributes {
+            resource,
+            part,
+            options,
+            ..
+        } = *write;
+        let collection = resource
+            .collection
+            .ok_or_else(|| ApiError::not_implemented(&format!("{} objects", resource.kind)))?;
+        let key = write.key();
+        for _ in 0..MAX_TRIES {
             let Some(current) = self.store.get(collection, &key) else {
-                return Err(call.missing());
+                let (group, plural) = (&resource.group, &resource.plural);
+                return Err(ApiError::not_found(group, plural, write.name));
             };
             let stored = Value::Object(resource.tree(&current.content, Some(current.revision)));
-            let tree = meta::tree(&stored);
-            let mut object = change(tree)?;
-            check_versions(resource, &object, &current)?;
-            if mark == Mark::Update {
-                let sub = call.target.sub.as_deref().unwrap_or_default();
-                self.mark_managers(resource, sub, options, Some(&stored), &mut object);
+            let old = meta::tree(&stored);
+            let mut new = next_state(old)?;
+            check_preconditions(resource, &new, &current)?;
+            if write.managers == Managers::Record {
+                self.record_manager(resource, write.sub, options, Some(&stored), &mut new);
             }
-            let _promise = match part {
-                Part::Main => self.give_service(resource, &mut object, Some(tree))?,
+            self.mutate(write, Some(old), &mut new).await?;
+            let _reservation = match part {
+                Part::Main => resource.hooks.allocate(self, &mut new, Some(old))?,
                 _ => None,
             };
-            prepare_update(resource, part, &mut object, tree, &options.warnings);
-            if signing_requests::is_one(resource) {
-                let now = self.clock.stamp();
-                signing_requests::prepare_update(part, &mut object, tree, &now);
-            }
-            keep_times(&stored, &mut object);
-            on_value(&mut object, |object| {
-                check(resource, part, object, Some(&stored))
-            })?;
+            prepare_update(
+                resource,
+                part,
+                &mut new,
+                old,
+                &self.clock,
+                &options.warnings,
+            );
+            keep_unchanged_times(&stored, &mut new);
+            let mut new = self.validated(write, Some(&stored), new).await?;
             if part == Part::Main {
-                services::warn(resource, &object, &options.warnings);
-                if spec_changed(resource, &object, tree) {
+                resource.hooks.warn(&new, &options.warnings);
+                if spec_changed(resource, &new, old) {
                     self.controllers.warn(resource, &options.warnings);
                 }
             }
-            complete_converted(resource, &mut object);
-            let gone = is_finished(resource, &object);
-            let content = Arc::new(lighten(resource, resource.encode(object), mark));
-            if !gone && content.same_as(&current.content) {
+            apply_stored_defaults(resource, &mut new);
+            let finished = is_finished(resource, &new);
+            let content = resource.encode(new);
+            let content = Arc::new(drop_managers_if_too_large(
+                resource,
+                content,
+                write.managers,
+            ));
+            if !finished && content.same_as(&current.content) {
                 return Ok(Written::Stored(current));
             }
             if options.dry_run {
-                return Ok(Written::Tried(content, Some(current.revision)));
+                return Ok(Written::Unstored(content, Some(current.revision)));
             }
-            let what = if gone {
+            let change = if finished {
                 Change::Delete(content)
             } else {
                 Change::Put(content)
             };
             let expect = Expect::Revision(current.revision);
-            match self.commit(resource, collection, &key, expect, what) {
+            match self.commit(resource, collection, &key, expect, change) {
+                Ok(object) if finished => {
+                    self.after_delete(resource, &object);
+                    // Upstream answers with the last readable state, at its own resourceVersion.
+                    let content = Arc::clone(&object.content);
+                    return Ok(Written::Unstored(content, Some(current.revision)));
+                }
                 Ok(object) => {
-                    if gone {
-                        self.after_delete(resource, &object);
-                        // The last state anybody could have read, at its own version.
-                        let content = Arc::clone(&object.content);
-                        return Ok(Written::Tried(content, Some(current.revision)));
-                    }
                     self.after_write(resource, &object);
                     return Ok(Written::Stored(object));
                 }
-                Err(Unwritten::Mismatch) => {}
-                Err(Unwritten::Refused(error)) => return Err(error),
+                Err(CommitError::Conflict) => {}
+                Err(CommitError::Refused(error)) => return Err(error),
             }
         }
-        Err(ApiError::modified(
-            &resource.group,
-            &resource.plural,
-            call.target.name.as_deref().unwrap_or_default(),
-        ))
+        let (group, plural) = (&resource.group, &resource.plural);
+        Err(ApiError::modified(group, plural, write.name))
+    }
+
+    /// Validates a new state and returns it.
+    pub(super) async fn validated(
+        &self,
+        write: &Attributes<'_>,
+        stored: Option<&Value>,
+        new: Tree,
+    ) -> Result<Tree, ApiError> {
+        let new = Value::Object(new);
+        self.validate(write, stored, Some(&new)).await?;
+        Ok(match new {
+            Value::Object(new) => new,
+            _ => Tree::new(),
+        })
     }
 }
 
-/// What was written in another form has the defaults of that one: it gets those of the stored form,
-/// too, as when a typed server reads back what it stored.
-fn complete_converted(resource: &Resource, object: &mut Tree) {
+/// Applies the defaults of the stored version to an object that was written in another one, as a
+/// typed server does when it reads back what it stored.
+fn apply_stored_defaults(resource: &Resource, object: &mut Tree) {
     if let (Some(_), Some(ty)) = (resource.conversion, resource.stored_ty) {
-        on_value(object, |value| defaults::apply(value, ty));
+        with_value(object, |value| defaults::apply(value, ty));
     }
 }
 
-/// Whether an object to be written does not say which state it replaces: version 0 is none.
-fn names_no_version(object: &Tree) -> bool {
+/// Returns true if an object names the `resourceVersion` it replaces; `0` names none.
+fn names_version(object: &Tree) -> bool {
     let version = meta::text(object, "resourceVersion");
-    version.is_empty() || version.parse() == Ok(0_u64)
+    !version.is_empty() && version.parse() != Ok(0_u64)
 }
 
 fn version_required(resource: &Resource, name: &str) -> ApiError {
-    ApiError::invalid(
-        &resource.group,
-        &resource.plural,
-        name,
-        vec![FieldError::invalid(
-            "metadata.resourceVersion",
-            0,
-            "must be specified for an update",
-        )],
-    )
+    let why = "must be specified for an update";
+    let errors = vec![FieldError::invalid("metadata.resourceVersion", 0, why)];
+    ApiError::invalid(&resource.group, &resource.plural, name, errors)
 }
 
-/// The version and uid a client sends must be those of the stored object.
-fn check_versions(resource: &Resource, object: &Tree, current: &Object) -> Result<(), ApiError> {
+/// Checks the `resourceVersion` and UID a client sends against the stored object.
+fn check_preconditions(
+    resource: &Resource,
+    object: &Tree,
+    current: &Object,
+) -> Result<(), ApiError> {
     let version = meta::text(object, "resourceVersion");
     if !version.is_empty() {
         let name = current.name();
@@ -203,40 +220,18 @@ fn check_versions(resource: &Resource, object: &Tree, current: &Object) -> Resul
             Ok(_) => {}
         }
     }
-    let uid = meta::text(object, "uid");
-    let stored = &current.header().uid;
+    let (uid, stored) = (meta::text(object, "uid"), &current.header().uid);
     if !uid.is_empty() && uid != stored {
-        return Err(other_uid(
-            resource,
-            &current.key,
-            current.name(),
-            uid,
-            stored,
-        ));
+        let (key, name) = (&current.key, current.name());
+        return Err(uid_mismatch(resource, key, name, uid, stored));
     }
     Ok(())
 }
 
-fn other_uid(resource: &Resource, key: &str, name: &str, said: &str, stored: &str) -> ApiError {
+fn uid_mismatch(resource: &Resource, key: &str, name: &str, sent: &str, stored: &str) -> ApiError {
     let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {said}, UID in object meta: {stored}",
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {sent}, UID in object meta: {stored}",
         resource.storage_path(key)
     );
     ApiError::conflict(&resource.group, &resource.plural, name, &why)
-}
-
-/// Whether an object that is being deleted has nothing left to wait for.
-pub(crate) fn is_finished(resource: &Resource, object: &Tree) -> bool {
-    if !meta::is_deleting(object) || !meta::finalizers(object).is_empty() {
-        return false;
-    }
-    let grace = object
-        .get("metadata")
-        .and_then(|m| m.get("deletionGracePeriodSeconds"))
-        .and_then(Value::as_i64)
-        .unwrap_or(0);
-    if resource.is("", "namespaces") && crate::api::kinds::namespaces::has_finalizers(object) {
-        return false;
-    }
-    grace == 0
 }

@@ -25,6 +25,7 @@ use super::{
     verbs::{ALL, GET, PATCH, UPDATE},
 };
 use crate::{
+    api::kinds::PLAIN,
     meta::{NameRule, Tree},
     schema::structural::Structural,
     store::{CollectionId, custom_type_prefix},
@@ -286,6 +287,9 @@ impl Definition {
                 .flatten()
                 .map(|field| SelectableField::custom(&string(&field["jsonPath"])))
                 .collect(),
+            hooks: PLAIN,
+            idle: None,
+            returns_deleted: false,
             prefix: custom_type_prefix(&own, &kind),
             version: name,
             kind,

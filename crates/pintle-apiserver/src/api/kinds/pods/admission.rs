@@ -1,4 +1,4 @@
-//! Admission of new Pods: the service account and priority class they name must exist.
+//! Admission of new Pods: the service account and the priority class they name must exist.
 //!
 //! Follows the `ServiceAccount` and `Priority` admission plugins of Kubernetes, with one exception: the
 //! account `default` is not looked up, because a server without the service account loop never
@@ -12,7 +12,7 @@ use crate::{
     store::key_of,
 };
 
-/// What a Pod gets from its priority class.
+/// The fields a Pod takes from its priority class.
 struct Priority {
     class: String,
     value: i64,
@@ -21,7 +21,7 @@ struct Priority {
 
 impl Api {
     /// Checks the references of a new Pod and sets its priority.
-    pub(crate) fn admit_pod(&self, namespace: &str, pod: &mut Tree) -> Result<(), ApiError> {
+    pub(super) fn admit_pod(&self, namespace: &str, pod: &mut Tree) -> Result<(), ApiError> {
         let name = match meta::text(pod, "name") {
             // The name has not been generated yet.
             "" => meta::text(pod, "generateName"),
@@ -43,20 +43,20 @@ impl Api {
                 "no PriorityClass with name {class} was found"
             )));
         };
-        if let Some(said) = spec["priority"]
+        if let Some(found) = spec["priority"]
             .as_i64()
-            .filter(|said| *said != priority.value)
+            .filter(|found| *found != priority.value)
         {
             return Err(forbidden(&format!(
-                "the integer value of priority ({said}) must not be provided in pod spec; priority \
+                "the integer value of priority ({found}) must not be provided in pod spec; priority \
                  admission controller computed {} from the given PriorityClass name",
                 priority.value
             )));
         }
-        let said = text("preemptionPolicy");
-        if !matches!(said, "") && said != priority.preemption {
+        let policy = text("preemptionPolicy");
+        if !policy.is_empty() && policy != priority.preemption {
             return Err(forbidden(&format!(
-                "the string value of PreemptionPolicy ({said}) must not be provided in pod spec; \
+                "the string value of PreemptionPolicy ({policy}) must not be provided in pod spec; \
                  priority admission controller computed {} from the given PriorityClass name",
                 priority.preemption
             )));
@@ -79,8 +79,9 @@ impl Api {
         })
     }
 
-    /// Resolves a priority class; an empty name means the default class with the lowest value, or
-    /// priority 0 if there is none. `None` if the class does not exist.
+    /// Returns the priority of a class, or `None` if there is no such class.
+    ///
+    /// Without a name, the default class with the lowest value applies; without one, priority 0.
     fn priority(&self, class: &str) -> Option<Priority> {
         let none = Priority {
             class: String::new(),
@@ -104,7 +105,7 @@ impl Api {
         let defaults = classes.filter(|class| class.get("globalDefault") == Some(&true.into()));
         let least = defaults
             .map(|class| read(&class))
-            .min_by_key(|one| one.value);
+            .min_by_key(|class| class.value);
         Some(least.unwrap_or(none))
     }
 }

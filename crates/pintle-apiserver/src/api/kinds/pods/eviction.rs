@@ -1,49 +1,49 @@
-//! Evicting a pod: a deletion that honours the pod's disruption budget.
+//! Evictions: deletions that honour the Pod's disruption budget.
 //!
-//! The budget's status is computed by the disruption loop of a cluster. An eviction takes one
-//! disruption off it and notes the pod there, so that the next eviction counts on one pod less even
-//! before the loop has seen the deletion.
+//! The disruption loop of a cluster computes the budget's status. An eviction takes one disruption
+//! off it and records the Pod there, so that the next eviction counts one Pod less even before the
+//! loop has seen the deletion.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
-use crate::api::{
-    Answer, Api, Call,
-    request::options::WriteOptions,
-    response,
-    response::error::{ApiError, Cause},
-    write::create::Written,
-    write::delete::{self, DeleteOptions},
-    write::managers::Mark,
-    write::prepare::Part,
-};
 use crate::{
+    api::{
+        Answer, Api, ApiError, Call,
+        request::options::WriteOptions,
+        response::{self, error::Cause},
+        write::{
+            Managers, Part, Written,
+            delete::{DeleteOptions, check_preconditions},
+            scale::selector_text,
+        },
+    },
     meta::{self, LabelSelector, Tree},
     registry::Resource,
     store::{Object, namespace_bounds},
 };
 
-/// The seconds after which an eviction may be tried again while its budget is being worked out.
-const EVICTION_RETRY: u32 = 10;
-/// How many evictions a budget remembers that nobody confirmed.
-const MOST_DISRUPTED: usize = 2000;
-/// The condition that tells whether a budget has room.
+/// When to retry an eviction whose budget has not been observed yet, in seconds.
+const RETRY_AFTER: u32 = 10;
+/// The maximum number of unconfirmed evictions a budget records.
+const MAX_DISRUPTED: usize = 2000;
+/// The condition of a budget that says whether it allows disruptions.
 const ALLOWED: &str = "DisruptionAllowed";
-/// The condition of a pod that is about to be deleted because of a disruption.
+/// The condition of a Pod that is deleted because of a disruption.
 const TARGET: &str = "DisruptionTarget";
 
-/// What the budget of a pod says to its eviction.
+/// What the budget of a Pod says about its eviction.
 enum Verdict {
-    /// It has none, or one disruption was taken off it.
+    /// There is no budget, or one disruption was taken off it.
     Evict,
-    /// The pod is not healthy, so the budget loses nothing: as long as it stays so.
+    /// The Pod is unhealthy, so evicting it costs the budget nothing as long as it stays unhealthy.
     EvictUnhealthy { budget: String },
 }
 
 impl Api {
-    /// Answers POST of an eviction: the pod is deleted if its disruption budget allows.
-    pub(crate) fn evict(self: &Arc<Self>, call: &Call) -> Answer {
+    /// Answers POST of an eviction: deletes the Pod if its disruption budget allows it.
+    pub(crate) async fn evict(self: &Arc<Self>, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
         let eviction = call.decoded(("policy", "v1", "Eviction"))?;
         let mut delete = DeleteOptions::read(&eviction["deleteOptions"])?;
@@ -53,57 +53,59 @@ impl Api {
             .get(call.collection()?, &call.key())
             .ok_or_else(|| call.missing())?;
         let tree = Value::Object(pod.decode());
-        let over = matches!(
+        let not_running = matches!(
             tree["status"]["phase"].as_str(),
             Some("Succeeded" | "Failed" | "Pending")
         );
-        let verdict = if over || pod.header().deleting {
+        let verdict = if not_running || pod.header().deleting {
             Verdict::Evict
         } else {
-            self.consult_budget(call, &pod, is_ready(&tree), delete.dry_run)?
+            self.consult_budget(call, &pod, is_ready(&tree), delete.dry_run)
+                .await?
         };
         if let Verdict::EvictUnhealthy { budget } = &verdict
-            && delete.version.is_none()
+            && delete.resource_version.is_none()
         {
-            delete.version = Some(pod.revision.to_string());
-            let deleted = self.mark_and_delete(call, &mut delete);
-            // It changed since it was found unhealthy: perhaps the budget needs it now.
+            delete.resource_version = Some(pod.revision.to_string());
+            let deleted = self.mark_and_delete(call, &mut delete).await;
+            // The Pod changed since it was found unhealthy, so the budget may need it now.
             return match deleted {
                 Err(error) if error.code == 409 => Err(being_processed(budget)),
                 deleted => deleted,
             };
         }
-        self.mark_and_delete(call, &mut delete)
+        self.mark_and_delete(call, &mut delete).await
     }
 
-    /// Says in the pod's status why it goes, and deletes it.
-    fn mark_and_delete(self: &Arc<Self>, call: &Call, delete: &mut DeleteOptions) -> Answer {
+    /// Adds the condition that explains the deletion, then deletes the Pod.
+    async fn mark_and_delete(self: &Arc<Self>, call: &Call, delete: &mut DeleteOptions) -> Answer {
         if !delete.dry_run {
             let now = self.clock.stamp();
-            let resource = &call.target.resource;
-            let collection = call.collection()?;
-            let current = self.store.get(collection, &call.key());
+            let current = self.store.get(call.collection()?, &call.key());
             let current = current.ok_or_else(|| call.missing())?;
-            delete::check_preconditions(resource, &current, delete)?;
-            let mut change = |pod: &Tree| {
+            check_preconditions(&call.target.resource, &current, delete)?;
+            let expected = delete.resource_version.clone();
+            let mut mark = |pod: &Tree| {
                 let mut pod = pod.clone();
                 mark_target(&mut pod, &now);
-                if let Some(version) = &delete.version {
+                if let Some(version) = &expected {
                     meta::metadata(&mut pod).insert("resourceVersion".into(), (**version).into());
                 }
                 Ok(pod)
             };
             let options = WriteOptions::default();
-            let written = self.change(call, Part::Status, &options, Mark::Done, &mut change)?;
-            if let (Some(version), Written::Stored(pod)) = (&mut delete.version, &written) {
+            let write = call.update_of(Part::Status, &options, Managers::Keep);
+            let written = self.change(&write, &mut mark).await?;
+            if let (Some(version), Written::Stored(pod)) = (&mut delete.resource_version, &written)
+            {
                 *version = pod.revision.to_string();
             }
         }
-        self.delete_object(&call.target.resource, &call.key(), delete)?;
-        Ok(response::json(201, &delete::done()))
+        self.delete_object(call, &call.key(), delete).await?;
+        Ok(response::json(201, &response::created()))
     }
 
-    /// The budgets of the namespace that select the pod, and their resource.
+    /// Returns the resource of budgets, and those of the namespace that select the Pod.
     fn budgets(&self, call: &Call, pod: &Object) -> Option<(Arc<Resource>, Vec<Tree>)> {
         let namespace = call.target.namespace.as_deref().unwrap_or_default();
         let catalog = self.registry.catalog();
@@ -124,8 +126,8 @@ impl Api {
         Some((Arc::clone(budgets), matching))
     }
 
-    /// Asks the budget of a pod for its eviction, and counts it there.
-    fn consult_budget(
+    /// Takes one disruption off the budget of a Pod, or returns why its eviction is refused.
+    async fn consult_budget(
         &self,
         call: &Call,
         pod: &Object,
@@ -147,7 +149,7 @@ impl Api {
             }
         };
         let name = meta::text(budget, "name").to_owned();
-        if !is_ready && spares_unhealthy(budget) {
+        if !is_ready && ignores_unhealthy(budget) {
             return Ok(Verdict::EvictUnhealthy { budget: name });
         }
         let mut budget_call = call.clone();
@@ -159,19 +161,14 @@ impl Api {
         };
         let pod = call.target.name.clone().unwrap_or_default();
         let now = self.clock.stamp();
-        let mut change = |budget: &Tree| {
+        let mut take_one = |budget: &Tree| {
             may_disrupt(budget, &name)?;
             let mut budget = budget.clone();
             disrupt(&mut budget, &pod, &now);
             Ok(budget)
         };
-        self.change(
-            &budget_call,
-            Part::Status,
-            &options,
-            Mark::Done,
-            &mut change,
-        )?;
+        let write = budget_call.update_of(Part::Status, &options, Managers::Keep);
+        self.change(&write, &mut take_one).await?;
         Ok(Verdict::Evict)
     }
 }
@@ -182,8 +179,8 @@ fn is_ready(pod: &Value) -> bool {
     ready.any(|condition| condition["status"] == "True")
 }
 
-/// Whether a budget lets pods go that are not healthy, without counting them.
-fn spares_unhealthy(budget: &Tree) -> bool {
+/// Returns true if the budget does not count evictions of unhealthy Pods.
+fn ignores_unhealthy(budget: &Tree) -> bool {
     let part = |name: &str| budget.get(name).unwrap_or(&Value::Null);
     if part("spec")["unhealthyPodEvictionPolicy"] == "AlwaysAllow" {
         return true;
@@ -192,7 +189,7 @@ fn spares_unhealthy(budget: &Tree) -> bool {
     number("desiredHealthy") > 0 && number("currentHealthy") >= number("desiredHealthy")
 }
 
-/// The condition that says a pod goes because it was evicted.
+/// Adds the condition that says the Pod was evicted.
 fn mark_target(pod: &mut Tree, now: &str) {
     let status = pod.entry("status").or_insert_with(|| json!({}));
     let mut condition = json!({"type": TARGET, "status": "True", "lastProbeTime": null,
@@ -222,15 +219,15 @@ fn refused(why: String) -> ApiError {
     )
 }
 
-/// The status of the budget is not about its present state.
+/// Returns the error for a budget whose status does not describe its current state.
 fn being_processed(name: &str) -> ApiError {
     refused(format!(
         "The disruption budget {name} is still being processed by the server."
     ))
-    .retry_after(EVICTION_RETRY)
+    .retry_after(RETRY_AFTER)
 }
 
-/// Whether a budget has room for one disruption more.
+/// Checks that a budget allows one more disruption.
 fn may_disrupt(budget: &Tree, name: &str) -> Result<(), ApiError> {
     let status = budget.get("status").unwrap_or(&Value::Null);
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
@@ -251,7 +248,7 @@ fn may_disrupt(budget: &Tree, name: &str) -> Result<(), ApiError> {
     }
     if status["disruptedPods"]
         .as_object()
-        .is_some_and(|pods| pods.len() > MOST_DISRUPTED)
+        .is_some_and(|pods| pods.len() > MAX_DISRUPTED)
     {
         return forbidden(
             "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
@@ -263,14 +260,14 @@ fn may_disrupt(budget: &Tree, name: &str) -> Result<(), ApiError> {
     let (wanted, healthy) = (number("desiredHealthy"), number("currentHealthy"));
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let mut conditions = conditions.filter(|condition| condition["type"] == ALLOWED);
-    let told = conditions.next().and_then(|condition| {
+    let stated = conditions.next().and_then(|condition| {
         let text = |field: &str| condition[field].as_str().unwrap_or_default();
         let says = text("status") == "False" && !text("message").is_empty();
         says.then(|| (text("reason"), text("message")))
     });
     let no = format!("The disruption budget {name} does not allow evicting pods currently");
-    Err(refused(match told {
-        // The numbers of a budget that could not be worked out say nothing.
+    Err(refused(match stated {
+        // The counts are meaningless if the budget could not be computed.
         Some(("SyncFailed", message)) => format!("{no} because it failed sync: {message}"),
         _ if healthy <= wanted => format!(
             "The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"
@@ -280,7 +277,7 @@ fn may_disrupt(budget: &Tree, name: &str) -> Result<(), ApiError> {
     }))
 }
 
-/// Takes one disruption from a budget, for a pod that is about to go.
+/// Takes one disruption off a budget and records the evicted Pod.
 fn disrupt(budget: &mut Tree, pod: &str, now: &str) {
     let status = budget.entry("status").or_insert_with(|| json!({}));
     let left = status["disruptionsAllowed"].as_i64().unwrap_or(0) - 1;
@@ -313,11 +310,11 @@ fn disrupt(budget: &mut Tree, pod: &str, now: &str) {
     }
 }
 
-/// Whether a label selector object selects these labels; an empty one selects all.
-fn selects(selector: &Value, labels: &std::collections::BTreeMap<String, String>) -> bool {
+/// Returns true if a label selector selects these labels. An empty one selects everything.
+fn selects(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
     if !selector.is_object() {
         return false;
     }
-    let text = crate::api::write::scale::selector_text(selector).unwrap_or_default();
+    let text = selector_text(selector).unwrap_or_default();
     LabelSelector::parse(&text).is_ok_and(|selector| selector.matches(labels))
 }

@@ -1,5 +1,102 @@
-//! Pods: admission of new ones, binding, eviction.
+//! Pods: admission of new ones, graceful deletion, eviction.
 
-pub(crate) mod admission;
-pub(crate) mod binding;
-pub(crate) mod eviction;
+mod admission;
+mod eviction;
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+
+use pintle_clock::Clock;
+use serde_json::Value;
+
+use super::Kind;
+use crate::{
+    api::{
+        Api, ApiError,
+        write::{Part, delete::DeleteOptions},
+    },
+    meta::{self, Tree},
+    schema::prepare,
+    server::PodDeletion,
+    store::Object,
+};
+
+/// The grace period of a Pod that sets none, in seconds.
+const DEFAULT_GRACE: i64 = 30;
+
+/// `pods`.
+#[derive(Debug)]
+pub(super) struct Pods;
+
+impl Kind for Pods {
+    fn admit(&self, api: &Api, namespace: &str, object: &mut Tree) -> Result<(), ApiError> {
+        api.admit_pod(namespace, object)
+    }
+
+    fn prepare_update(&self, part: Part, object: &mut Tree, stored: &Tree, _clock: &Clock) {
+        if part == Part::Main {
+            prepare::update_pod(object, stored);
+        }
+    }
+
+    /// Returns zero for a Pod that no kubelet runs any more, or none will.
+    fn grace(&self, api: &Api, pod: &Tree, requested: Option<i64>) -> i64 {
+        let at = |part: &str, field: &str| pod.get(part).and_then(|part| part.get(field));
+        let scheduled = at("spec", "nodeName").is_some_and(|node| node.as_str() != Some(""));
+        let phase = at("status", "phase").and_then(Value::as_str);
+        let finished = matches!(phase, Some("Succeeded" | "Failed"));
+        if !scheduled || finished || api.pod_deletion == PodDeletion::AtOnce {
+            return 0;
+        }
+        let own = || {
+            at("spec", "terminationGracePeriodSeconds")
+                .and_then(Value::as_i64)
+                .unwrap_or(DEFAULT_GRACE)
+        };
+        match requested.unwrap_or_else(own) {
+            // Upstream takes a negative grace period for the shortest one.
+            grace if grace < 0 => 1,
+            grace => grace,
+        }
+    }
+
+    fn keeps_deletion_mark(&self) -> bool {
+        true
+    }
+
+    fn after_mark(&self, api: &Arc<Api>, object: &Object) {
+        if api.pod_deletion == PodDeletion::AfterGrace {
+            api.delete_after_grace(object);
+        }
+    }
+}
+
+impl Api {
+    /// Deletes a marked Pod when its grace period ends, as a kubelet would.
+    fn delete_after_grace(self: &Arc<Self>, pod: &Object) {
+        let at = meta::text(&pod.decode(), "deletionTimestamp").parse::<Timestamp>();
+        let left = at.map_or(Duration::ZERO, |at| {
+            let left = at.duration_since(self.clock.now());
+            Duration::try_from(left).unwrap_or_default()
+        });
+        let options = DeleteOptions::immediate(&pod.header().uid);
+        let (api, key) = (Arc::clone(self), Arc::clone(&pod.key));
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        runtime.spawn(async move {
+            tokio::select! {
+                biased;
+                () = api.closing.cancelled() => {}
+                () = tokio::time::sleep(left) => {
+                    let catalog = api.registry.catalog();
+                    if let Some(pods) = catalog.find("", "v1", "pods") {
+                        // The Pod is gone, or another one has its name: both are fine.
+                        let _ = api.delete_unasked(pods, &key, &options);
+                    }
+                }
+            }
+        });
+    }
+}

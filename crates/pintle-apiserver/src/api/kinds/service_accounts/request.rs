@@ -2,19 +2,17 @@
 
 use std::sync::{Arc, LazyLock};
 
+use pintle_clock::format_seconds;
 use serde_json::{Value, json};
 
 use super::ISSUER;
 use crate::{
-    api::{
-        Answer, Api, ApiError, Call, request::negotiate, response, write::create::settle_namespace,
-    },
+    api::{Answer, Api, ApiError, Call, request::negotiate, response, write::set_namespace},
     meta::{self, Tree},
     registry::{Resource, unstored},
     schema::field::FieldError,
     store::Object,
 };
-use pintle_clock::format_seconds;
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
@@ -46,8 +44,8 @@ impl Api {
         let mut asked = call.clone();
         asked.target.resource = Arc::clone(&REQUEST);
         let mut request = asked.object(&options)?;
-        settle_namespace(&REQUEST, namespace, &mut request)?;
-        self.mark_managers(&REQUEST, "token", &options, None, &mut request);
+        set_namespace(&REQUEST, namespace, &mut request)?;
+        self.record_manager(&REQUEST, "token", &options, None, &mut request);
         let said = meta::text(&request, "name");
         if !said.is_empty() && said != name {
             let why = "must match the service account name if specified";
@@ -88,7 +86,7 @@ impl Api {
         request.insert("kind".into(), KIND.into());
         let answer = Value::Object(request).to_string().into_bytes();
         let mut answer = response::formed(201, form, answer);
-        options.warnings.tell(&mut answer);
+        options.warnings.add_to(&mut answer);
         Ok(answer)
     }
 

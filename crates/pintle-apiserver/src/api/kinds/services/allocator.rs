@@ -1,4 +1,8 @@
-//! Gives one service what it needs.
+//! Allocates addresses and node ports for one Service.
+//!
+//! An update keeps what the stored Service has. Beyond that, explicit requests are honoured if they
+//! are free, and the rest is picked at random. A low band of each range is used last, so that
+//! explicit requests for it rarely collide.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,111 +10,115 @@ use std::{
     ops::RangeInclusive,
 };
 
+use pintle_clock::Rng;
 use serde_json::{Value, json};
 
 use super::{
-    ledger::{Ledger, Taken},
+    ledger::{Allocation, Ledger},
     spec::{
-        HEADLESS, HEALTH, gets_node_ports, has_address, has_node_ports, is_checked, list,
-        node_ports, number, ports_mut, text,
+        HEADLESS, HEALTH_CHECK_PORT, allocates_node_ports, has_address, has_health_check,
+        has_node_ports, list, node_ports, number, ports_mut, text,
     },
 };
 use crate::{
     meta::Tree,
     schema::{field::FieldError, rules::services},
 };
-use pintle_clock::Rng;
 
-/// The addresses of services: as many as the last two bytes can tell apart.
+/// The first two bytes of Service addresses: the range is a /16.
 pub(crate) const NETWORK: [u8; 2] = [10, 96];
 
-/// How many of the first addresses are left, while there are others, to those who ask for them.
-const ADDRESSES_ASKED_FOR: u64 = 256;
+/// The size of the band at the start of the range that is left to explicit requests.
+const STATIC_ADDRESSES: u64 = 256;
 
 const NODE_PORTS: RangeInclusive<u64> = 30_000..=32_767;
 
-/// The same of ports.
-const PORTS_ASKED_FOR: u64 = 86;
+/// The size of that band for node ports.
+const STATIC_PORTS: u64 = 86;
 
-/// Why a service does not get what it wants.
+/// Why a Service cannot get what it needs.
 #[derive(Debug, PartialEq)]
-pub(super) enum Denied {
-    Wrong(Vec<FieldError>),
-    NoneLeft(String),
+pub(super) enum AllocationError {
+    Invalid(Vec<FieldError>),
+    Exhausted(String),
 }
 
-impl From<FieldError> for Denied {
+impl From<FieldError> for AllocationError {
     fn from(error: FieldError) -> Self {
-        Self::Wrong(vec![error])
+        Self::Invalid(vec![error])
     }
 }
 
-/// Gives one service what it needs.
-pub(super) struct Giver<'a> {
+/// Allocates for one write of a Service.
+pub(super) struct Allocator<'a> {
     rng: &'a Rng,
-    /// What others have.
+    /// Everything that is allocated already, by this Service or others.
     ledger: &'a Ledger,
-    given: Taken,
+    allocated: Allocation,
 }
 
-impl<'a> Giver<'a> {
+impl<'a> Allocator<'a> {
     pub(super) fn new(rng: &'a Rng, ledger: &'a Ledger) -> Self {
         Self {
             rng,
             ledger,
-            given: Taken::default(),
+            allocated: Allocation::default(),
         }
     }
 
-    /// Completes a service, after what the stored one has, and says what it was given.
-    pub(super) fn give(mut self, spec: &mut Tree, old: Option<&Tree>) -> Result<Taken, Denied> {
+    /// Completes a Service and returns what was newly allocated; `old` is the stored spec.
+    pub(super) fn allocate(
+        mut self,
+        spec: &mut Tree,
+        old: Option<&Tree>,
+    ) -> Result<Allocation, AllocationError> {
         if let Some(old) = old {
-            keep(spec, old);
+            keep_allocated(spec, old);
         }
-        settle_addresses(spec, old);
+        sync_address_fields(spec, old);
         if has_address(spec) {
-            settle_families(spec, old)?;
+            resolve_families(spec, old)?;
             if old.is_none_or(|old| !has_address(old)) {
-                self.give_address(spec)?;
+                self.allocate_address(spec)?;
             }
         } else {
-            // It says how an address is served.
+            // The policy applies to the cluster IP, which the Service does not have.
             spec.remove("internalTrafficPolicy");
         }
         if has_node_ports(spec) {
             match old {
-                None => self.give_first_ports(spec)?,
-                Some(old) => self.give_more_ports(spec, old)?,
+                None => self.allocate_ports(spec)?,
+                Some(old) => self.allocate_missing_ports(spec, old)?,
             }
         }
-        if is_checked(spec) && !old.is_some_and(is_checked) {
-            self.give_health_port(spec)?;
+        if has_health_check(spec) && !old.is_some_and(has_health_check) {
+            self.allocate_health_check_port(spec)?;
         }
-        Ok(self.given)
+        Ok(self.allocated)
     }
 
     fn is_free(&self, address: Ipv4Addr) -> bool {
-        !self.ledger.has_address(address) && !self.given.addresses.contains(&address)
+        !self.ledger.has_address(address) && !self.allocated.addresses.contains(&address)
     }
 
     fn is_free_port(&self, port: u64) -> bool {
-        !self.ledger.has_port(port) && !self.given.ports.contains(&port)
+        !self.ledger.has_port(port) && !self.allocated.ports.contains(&port)
     }
 
-    fn give_address(&mut self, spec: &mut Tree) -> Result<(), Denied> {
+    fn allocate_address(&mut self, spec: &mut Tree) -> Result<(), AllocationError> {
         let wanted = text(spec, "clusterIP").to_owned();
         let addresses = list(spec, "clusterIPs");
         let address = match wanted.parse::<IpAddr>() {
             _ if wanted.is_empty() && addresses.is_empty() => self.next_address()?,
             Ok(IpAddr::V4(address)) => {
-                if let Err(why) = self.take_address(address) {
+                if let Err(why) = self.claim_address(address) {
                     let why = format!("failed to allocate IP {wanted}: {why}");
                     let found = Value::from(addresses.to_vec());
                     return Err(FieldError::invalid("spec.clusterIPs", found, why).into());
                 }
                 address
             }
-            // Headless, or something that the rules for services refuse.
+            // Headless, or an address that validation rejects.
             _ => return Ok(()),
         };
         if addresses.is_empty() {
@@ -120,73 +128,78 @@ impl<'a> Giver<'a> {
         Ok(())
     }
 
-    fn take_address(&mut self, address: Ipv4Addr) -> Result<(), &'static str> {
+    fn claim_address(&mut self, address: Ipv4Addr) -> Result<(), &'static str> {
         let [a, b, c, d] = address.octets();
-        // The first and the last are the network's own.
+        // The first and the last address belong to the network.
         if [a, b] != NETWORK || [c, d] == [0, 0] || [c, d] == [255, 255] {
             return Err("the provided network does not match the current range");
         }
         if !self.is_free(address) {
             return Err("provided IP is already allocated");
         }
-        self.given.addresses.insert(address);
+        self.allocated.addresses.insert(address);
         Ok(())
     }
 
-    fn next_address(&mut self) -> Result<Ipv4Addr, Denied> {
+    fn next_address(&mut self) -> Result<Ipv4Addr, AllocationError> {
         let [a, b] = NETWORK;
-        let all = self.candidates(1..=u64::from(u16::MAX) - 1, ADDRESSES_ASKED_FOR);
+        let all = self.candidates(1..=u64::from(u16::MAX) - 1, STATIC_ADDRESSES);
         let free = all
             .filter_map(|at| u16::try_from(at).ok())
             .map(u16::to_be_bytes)
             .map(|[c, d]| Ipv4Addr::new(a, b, c, d))
             .find(|address| self.is_free(*address));
         let free = free.ok_or_else(|| {
-            Denied::NoneLeft("failed to allocate a serviceIP: range is full".to_owned())
+            AllocationError::Exhausted("failed to allocate a serviceIP: range is full".to_owned())
         })?;
-        self.given.addresses.insert(free);
+        self.allocated.addresses.insert(free);
         Ok(free)
     }
 
-    /// Ports of a new service. Those of one number, for two protocols, share a port of the nodes.
-    fn give_first_ports(&mut self, spec: &mut Tree) -> Result<(), Denied> {
-        let automatic = gets_node_ports(spec);
+    /// Allocates the node ports of a new Service. Ports with the same number but different protocols
+    /// share a node port.
+    fn allocate_ports(&mut self, spec: &mut Tree) -> Result<(), AllocationError> {
+        let automatic = allocates_node_ports(spec);
         let mut asked = BTreeMap::new();
         for port in list(spec, "ports") {
             if let Some(node_port) = number(port.get("nodePort")) {
                 asked.entry(number(port.get("port"))).or_insert(node_port);
             }
         }
-        let mut given = BTreeMap::new();
+        let mut allocated = BTreeMap::new();
         for (i, port) in ports_mut(spec).enumerate() {
             let (of, wanted) = (number(port.get("port")), number(port.get("nodePort")));
             if wanted.is_none() && !automatic {
                 continue;
             }
-            let node_port = match (given.get(&of).copied(), wanted) {
+            let node_port = match (allocated.get(&of).copied(), wanted) {
                 (Some(shared), None) => shared,
                 (Some(shared), Some(wanted)) if shared == wanted => shared,
-                (Some(_), Some(wanted)) => self.take_port(i, wanted)?,
+                (Some(_), Some(wanted)) => self.claim_node_port(i, wanted)?,
                 (None, _) => match asked.get(&of) {
-                    Some(wanted) => self.take_port(i, *wanted)?,
+                    Some(wanted) => self.claim_node_port(i, *wanted)?,
                     None => self.next_port("nodePort")?,
                 },
             };
-            given.entry(of).or_insert(node_port);
+            allocated.entry(of).or_insert(node_port);
             port.insert("nodePort".into(), node_port.into());
         }
         Ok(())
     }
 
-    /// Ports of a service that had some, or is of another type now.
-    fn give_more_ports(&mut self, spec: &mut Tree, old: &Tree) -> Result<(), Denied> {
-        let automatic = gets_node_ports(spec);
+    /// Allocates the node ports that an updated Service lacks.
+    fn allocate_missing_ports(
+        &mut self,
+        spec: &mut Tree,
+        old: &Tree,
+    ) -> Result<(), AllocationError> {
+        let automatic = allocates_node_ports(spec);
         let mut own: BTreeSet<u64> = node_ports(old).collect();
         for (i, port) in ports_mut(spec).enumerate() {
             match number(port.get("nodePort")) {
                 Some(wanted) if own.contains(&wanted) => {}
                 Some(wanted) => {
-                    own.insert(self.take_port(i, wanted)?);
+                    own.insert(self.claim_node_port(i, wanted)?);
                 }
                 None if automatic => {
                     let free = self.next_port("nodePort")?;
@@ -198,21 +211,21 @@ impl<'a> Giver<'a> {
         Ok(())
     }
 
-    fn give_health_port(&mut self, spec: &mut Tree) -> Result<(), Denied> {
-        let port = match number(spec.get(HEALTH)) {
+    fn allocate_health_check_port(&mut self, spec: &mut Tree) -> Result<(), AllocationError> {
+        let port = match number(spec.get(HEALTH_CHECK_PORT)) {
             Some(wanted) => self.claim_port(wanted).map_err(|why| {
-                Denied::NoneLeft(format!(
+                AllocationError::Exhausted(format!(
                     "failed to allocate requested HealthCheck NodePort {wanted}: {why}"
                 ))
             })?,
             None => self.next_port("HealthCheck NodePort 0")?,
         };
-        spec.insert(HEALTH.into(), port.into());
+        spec.insert(HEALTH_CHECK_PORT.into(), port.into());
         Ok(())
     }
 
-    /// The port that the entry `i` of the service's ports asks for.
-    fn take_port(&mut self, i: usize, wanted: u64) -> Result<u64, Denied> {
+    /// Claims the node port that `spec.ports[i]` requests.
+    fn claim_node_port(&mut self, i: usize, wanted: u64) -> Result<u64, AllocationError> {
         self.claim_port(wanted).map_err(|why| {
             FieldError::invalid(format!("spec.ports[{i}].nodePort"), wanted, why).into()
         })
@@ -228,46 +241,46 @@ impl<'a> Giver<'a> {
         if !self.is_free_port(wanted) {
             return Err("provided port is already allocated".to_owned());
         }
-        self.given.ports.insert(wanted);
+        self.allocated.ports.insert(wanted);
         Ok(wanted)
     }
 
-    fn next_port(&mut self, what: &str) -> Result<u64, Denied> {
-        let mut all = self.candidates(NODE_PORTS, PORTS_ASKED_FOR);
+    fn next_port(&mut self, what: &str) -> Result<u64, AllocationError> {
+        let mut all = self.candidates(NODE_PORTS, STATIC_PORTS);
         let free = all.find(|port| self.is_free_port(*port));
         let free = free.ok_or_else(|| {
-            Denied::NoneLeft(format!("failed to allocate a {what}: range is full"))
+            AllocationError::Exhausted(format!("failed to allocate a {what}: range is full"))
         })?;
-        self.given.ports.insert(free);
+        self.allocated.ports.insert(free);
         Ok(free)
     }
 
-    /// Everything in a range, from somewhere on; the first `asked_for` come last.
+    /// Iterates over a range from a random start, with the first `reserved` values last.
     fn candidates(
         &self,
         range: RangeInclusive<u64>,
-        asked_for: u64,
+        reserved: u64,
     ) -> impl Iterator<Item = u64> + use<> {
         let (first, last) = range.into_inner();
-        let others = first + asked_for;
+        let others = first + reserved;
         let count = last - others + 1;
         let start = self.rng.below(count);
         let others = (0..count).map(move |step| others + (start + step) % count);
-        others.chain(first..first + asked_for)
+        others.chain(first..first + reserved)
     }
 }
 
-/// What a service was given stays its own when an update does not mention it.
-fn keep(spec: &mut Tree, old: &Tree) {
+/// Keeps the allocations of the stored Service that the update leaves out.
+fn keep_allocated(spec: &mut Tree, old: &Tree) {
     if has_address(spec) && has_address(old) {
         if text(spec, "clusterIP").is_empty() {
-            keep_field(spec, old, "clusterIP");
+            copy_field(spec, old, "clusterIP");
         }
         if list(spec, "clusterIPs").is_empty() {
-            keep_field(spec, old, "clusterIPs");
+            copy_field(spec, old, "clusterIPs");
         }
     }
-    if gets_node_ports(spec) && gets_node_ports(old) {
+    if allocates_node_ports(spec) && allocates_node_ports(old) {
         let now: BTreeSet<u64> = node_ports(spec).collect();
         let name = |port: &Tree| text(port, "name").to_owned();
         let before: BTreeMap<String, u64> = list(old, "ports")
@@ -284,19 +297,22 @@ fn keep(spec: &mut Tree, old: &Tree) {
             }
         }
     }
-    if is_checked(spec) && is_checked(old) && number(spec.get(HEALTH)).is_none() {
-        keep_field(spec, old, HEALTH);
+    if has_health_check(spec)
+        && has_health_check(old)
+        && number(spec.get(HEALTH_CHECK_PORT)).is_none()
+    {
+        copy_field(spec, old, HEALTH_CHECK_PORT);
     }
 }
 
-fn keep_field(spec: &mut Tree, old: &Tree, field: &str) {
+fn copy_field(spec: &mut Tree, old: &Tree, field: &str) {
     if let Some(kept) = old.get(field) {
         spec.insert(field.to_owned(), kept.clone());
     }
 }
 
-/// Who says something of the address alone means the list of addresses, too.
-fn settle_addresses(spec: &mut Tree, old: Option<&Tree>) {
+/// Keeps `clusterIPs` in step with a `clusterIP` that changed alone.
+fn sync_address_fields(spec: &mut Tree, old: Option<&Tree>) {
     const ONE: &str = "clusterIP";
     const LIST: &str = "clusterIPs";
     let address = text(spec, ONE).to_owned();
@@ -308,7 +324,7 @@ fn settle_addresses(spec: &mut Tree, old: Option<&Tree>) {
     };
     if address == text(old, ONE) {
         if list(spec, LIST).is_empty() {
-            keep_field(spec, old, LIST);
+            copy_field(spec, old, LIST);
         }
     } else if list(spec, LIST) == list(old, LIST) {
         if address.is_empty() {
@@ -319,9 +335,9 @@ fn settle_addresses(spec: &mut Tree, old: Option<&Tree>) {
     }
 }
 
-/// Settles which families of addresses a service has, in a cluster that has IPv4 alone.
-fn settle_families(spec: &mut Tree, old: Option<&Tree>) -> Result<(), Denied> {
-    let bare = text(spec, "clusterIP") == HEADLESS
+/// Resolves the IP families of a Service, in a cluster that only has IPv4.
+fn resolve_families(spec: &mut Tree, old: Option<&Tree>) -> Result<(), AllocationError> {
+    let selectorless = text(spec, "clusterIP") == HEADLESS
         && spec.get("selector").is_none_or(|selector| {
             let selector = selector.as_object();
             selector.is_none_or(serde_json::Map::is_empty)
@@ -338,14 +354,14 @@ fn settle_families(spec: &mut Tree, old: Option<&Tree>) -> Result<(), Denied> {
     if text(spec, "ipFamilyPolicy").is_empty() {
         let policy = match old.map(|old| text(old, "ipFamilyPolicy")) {
             Some(policy) if !policy.is_empty() => policy,
-            _ if bare => "RequireDualStack",
+            _ if selectorless => "RequireDualStack",
             _ => "SingleStack",
         };
         spec.insert("ipFamilyPolicy".into(), policy.into());
     }
     let errors = services::addresses(&Value::Object(spec.clone()));
     if !errors.is_empty() {
-        return Err(Denied::Wrong(errors));
+        return Err(AllocationError::Invalid(errors));
     }
     let policy = text(spec, "ipFamilyPolicy").to_owned();
     let wrong = |why: &str| FieldError::invalid("spec.ipFamilyPolicy", policy.as_str(), why);
@@ -380,9 +396,9 @@ fn settle_families(spec: &mut Tree, old: Option<&Tree>) -> Result<(), Denied> {
         }
     }
     if !errors.is_empty() {
-        return Err(Denied::Wrong(errors));
+        return Err(AllocationError::Invalid(errors));
     }
-    if bare {
+    if selectorless {
         if families.is_empty() {
             families.push("IPv4".into());
         }
@@ -406,7 +422,7 @@ fn settle_families(spec: &mut Tree, old: Option<&Tree>) -> Result<(), Denied> {
             }
         }
         if !errors.is_empty() {
-            return Err(Denied::Wrong(errors));
+            return Err(AllocationError::Invalid(errors));
         }
         if families.is_empty() {
             families.push("IPv4".into());

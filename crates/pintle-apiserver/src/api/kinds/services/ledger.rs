@@ -1,8 +1,8 @@
-//! Tracks which addresses and node ports are taken, without reading all services for each allocation.
+//! Tracks allocated addresses and node ports without reading all Services for each allocation.
 //!
-//! The ledger follows the event log of services like a watcher: before each allocation it applies the
-//! events since the last one, so each state of a service is decoded once. Allocations that are not
-//! stored yet are promised, and count as taken.
+//! The ledger follows the event log of Services like a watcher: before each allocation it applies the
+//! events since the last one, so each state of a Service is decoded once. Reservations of writes that
+//! have not committed yet count as allocated.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,40 +12,40 @@ use std::{
 
 use serde_json::Value;
 
-use super::spec::{HEALTH, has_address, node_ports, number, text};
+use super::spec::{HEALTH_CHECK_PORT, has_address, node_ports, number, text};
 use crate::store::{CollectionId, Cursor, EventKind, Object, Store};
 
-/// The address and ports of a service.
+/// The addresses and node ports of one Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct Allocation {
     pub(super) addresses: BTreeSet<Ipv4Addr>,
     pub(super) ports: BTreeSet<u64>,
 }
 
-impl Taken {
+impl Allocation {
     fn of(service: &Object) -> Self {
-        let mut taken = Self::default();
+        let mut allocation = Self::default();
         let service = service.decode();
         if let Some(Value::Object(spec)) = service.get("spec") {
             let address = text(spec, "clusterIP").parse::<Ipv4Addr>();
-            // A service of type ExternalName may name an address but does not hold it.
+            // A Service of type ExternalName may name an address but does not hold it.
             let address = address.ok().filter(|_| has_address(spec));
-            taken.addresses.extend(address);
-            taken.ports.extend(node_ports(spec));
-            taken.ports.extend(number(spec.get(HEALTH)));
+            allocation.addresses.extend(address);
+            allocation.ports.extend(node_ports(spec));
+            allocation.ports.extend(number(spec.get(HEALTH_CHECK_PORT)));
         }
-        taken
+        allocation
     }
 }
 
-/// The addresses and ports of all services, stored or promised.
+/// The addresses and node ports of all Services, stored or reserved.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     /// The position in the event log; `None` to start from a snapshot.
     cursor: Option<Cursor>,
-    /// The allocations of each stored service.
-    stored: BTreeMap<Arc<str>, Taken>,
-    /// How often each is taken: a service that is stored while its promise is held counts twice.
+    /// The allocations of each stored Service.
+    stored: BTreeMap<Arc<str>, Allocation>,
+    /// How often each is counted: a Service that is stored while its reservation is held counts twice.
     addresses: BTreeMap<Ipv4Addr, usize>,
     ports: BTreeMap<u64, usize>,
 }
@@ -59,21 +59,21 @@ impl Ledger {
         self.ports.contains_key(&port)
     }
 
-    pub(super) fn add(&mut self, taken: &Taken) {
-        for address in &taken.addresses {
+    pub(super) fn add(&mut self, allocation: &Allocation) {
+        for address in &allocation.addresses {
             *self.addresses.entry(*address).or_default() += 1;
         }
-        for port in &taken.ports {
+        for port in &allocation.ports {
             *self.ports.entry(*port).or_default() += 1;
         }
     }
 
-    pub(super) fn remove(&mut self, taken: &Taken) {
-        for address in &taken.addresses {
-            take_one(&mut self.addresses, address);
+    pub(super) fn remove(&mut self, allocation: &Allocation) {
+        for address in &allocation.addresses {
+            release(&mut self.addresses, address);
         }
-        for port in &taken.ports {
-            take_one(&mut self.ports, port);
+        for port in &allocation.ports {
+            release(&mut self.ports, port);
         }
     }
 
@@ -90,8 +90,8 @@ impl Ledger {
                 Ok((events, _)) if events.is_empty() => return,
                 Ok((events, _)) => {
                     for event in events {
-                        let there = event.kind != EventKind::Deleted;
-                        let now = there.then(|| Taken::of(&event.object));
+                        let exists = event.kind != EventKind::Deleted;
+                        let now = exists.then(|| Allocation::of(&event.object));
                         self.replace(&event.object.key, now);
                     }
                 }
@@ -101,22 +101,22 @@ impl Ledger {
         }
     }
 
-    /// Starts over from the stored services.
+    /// Starts over from the stored Services. Returns false if they cannot be followed.
     fn begin(&mut self, store: &Store, services: CollectionId) -> bool {
         let Ok(snapshot) = store.snapshot(services) else {
             return false;
         };
-        for taken in std::mem::take(&mut self.stored).into_values() {
-            self.remove(&taken);
+        for allocation in std::mem::take(&mut self.stored).into_values() {
+            self.remove(&allocation);
         }
         for (key, service) in &snapshot.objects {
-            self.replace(key, Some(Taken::of(service)));
+            self.replace(key, Some(Allocation::of(service)));
         }
         self.cursor = store.cursor(services, snapshot.revision).ok();
         self.cursor.is_some()
     }
 
-    fn replace(&mut self, key: &Arc<str>, now: Option<Taken>) {
+    fn replace(&mut self, key: &Arc<str>, now: Option<Allocation>) {
         if let Some(before) = self.stored.remove(key) {
             self.remove(&before);
         }
@@ -127,7 +127,7 @@ impl Ledger {
     }
 }
 
-fn take_one<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+fn release<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
         if *count == 0 {

@@ -1,7 +1,7 @@
-//! What the server gives a service: an address in the cluster, and ports of its nodes.
+//! Services: cluster IPs and node ports, and what a change of type drops.
 //!
-//! The [`Ledger`] tracks what is allocated. Allocations that are not stored yet are promised: the
-//! write holds a [`Promise`] until it has committed or failed.
+//! The [`Ledger`] tracks what is allocated. A write that allocates holds a [`Reservation`] until it
+//! has committed or failed, so that no concurrent write gets the same address or port.
 
 mod allocator;
 mod ledger;
@@ -10,77 +10,92 @@ mod spec;
 use std::{collections::BTreeSet, sync::Arc};
 
 use parking_lot::Mutex;
+use pintle_clock::Clock;
 use serde_json::{Value, json};
 
 pub(crate) use self::allocator::NETWORK;
 use self::{
-    allocator::{Denied, Giver},
-    ledger::{Ledger, Taken},
+    allocator::{AllocationError, Allocator},
+    ledger::{Allocation, Ledger},
     spec::{
-        HEADLESS, HEALTH, has_address, has_node_ports, is_checked, is_reached, list, node_ports,
-        ports_mut, text,
+        HEADLESS, HEALTH_CHECK_PORT, has_address, has_health_check, has_node_ports, is_external,
+        list, node_ports, ports_mut, text,
     },
 };
-use crate::api::{Api, ApiError, request::options::Warnings};
+use super::Kind;
 use crate::{
+    api::{Api, ApiError, request::options::Warnings, write::Part},
     meta::{self, Tree},
-    registry::Resource,
 };
 
-/// The ledger, shared with the promises.
-pub(crate) type Ledgered = Arc<Mutex<Ledger>>;
+/// The ledger, shared with the reservations.
+pub(crate) type SharedLedger = Arc<Mutex<Ledger>>;
 
-/// What one write was given. Dropped when the write is through: then it is stored, or free again.
+/// The allocations of a write that is under way. When it is dropped, they are either stored or free
+/// again.
 #[derive(Debug)]
-pub(crate) struct Promise {
-    ledger: Ledgered,
-    given: Taken,
+pub(crate) struct Reservation {
+    ledger: SharedLedger,
+    allocation: Allocation,
 }
 
-impl Drop for Promise {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        self.ledger.lock().remove(&self.given);
+        self.ledger.lock().remove(&self.allocation);
     }
 }
 
-impl Api {
-    /// Gives a service the address and ports it needs and has not; an update first keeps those of
-    /// the stored one. Hold the promise until the service is stored. No other kind gets anything.
-    pub(crate) fn give_service(
+/// `services`.
+#[derive(Debug)]
+pub(super) struct Services;
+
+impl Kind for Services {
+    /// Allocates the cluster IP and node ports the Service lacks. An update keeps those of the stored
+    /// one.
+    fn allocate(
         &self,
-        resource: &Resource,
+        api: &Api,
         service: &mut Tree,
         stored: Option<&Tree>,
-    ) -> Result<Option<Promise>, ApiError> {
-        if !resource.is("", "services") {
-            return Ok(None);
-        }
+    ) -> Result<Option<Reservation>, ApiError> {
         let name = meta::text(service, "name").to_owned();
         let Some(Value::Object(spec)) = service.get_mut("spec") else {
             return Ok(None);
         };
         let old = stored.and_then(|stored| stored.get("spec")?.as_object());
-        let mut ledger = self.ledger.lock();
-        if let Some(services) = resource.collection {
-            ledger.follow(&self.store, services);
+        let mut ledger = api.ledger.lock();
+        if let Some(services) = api.registry.builtin_collection("", "services") {
+            ledger.follow(&api.store, services);
         }
-        let given = Giver::new(&self.rng, &ledger).give(spec, old);
-        let given = given.map_err(|denied| match denied {
-            Denied::Wrong(errors) => ApiError::invalid("", &resource.kind, &name, errors),
-            Denied::NoneLeft(what) => ApiError::internal(what),
+        let allocation = Allocator::new(&api.rng, &ledger).allocate(spec, old);
+        let allocation = allocation.map_err(|error| match error {
+            AllocationError::Invalid(errors) => ApiError::invalid("", "Service", &name, errors),
+            AllocationError::Exhausted(what) => ApiError::internal(what),
         })?;
-        ledger.add(&given);
+        ledger.add(&allocation);
         drop(ledger);
-        Ok(Some(Promise {
-            ledger: Arc::clone(&self.ledger),
-            given,
+        Ok(Some(Reservation {
+            ledger: Arc::clone(&api.ledger),
+            allocation,
         }))
+    }
+
+    fn prepare_update(&self, part: Part, service: &mut Tree, stored: &Tree, _clock: &Clock) {
+        if part == Part::Main {
+            drop_former_type(service, stored);
+        }
+    }
+
+    fn warn(&self, service: &Tree, warnings: &Warnings) {
+        if let Some(Value::Object(spec)) = service.get("spec") {
+            warn(spec, warnings);
+        }
     }
 }
 
-/// A service that turns into one of another type loses what only the old type has, unless the update
-/// changes it: then the rules for services tell that it does not belong there.
-pub(crate) fn drop_former(service: &mut Tree, stored: &Tree) {
+/// Drops what only the former type of a Service has, unless the update changes it: then validation
+/// reports that the field does not belong.
+fn drop_former_type(service: &mut Tree, stored: &Tree) {
     let Some(old) = stored.get("spec").and_then(Value::as_object) else {
         return;
     };
@@ -105,14 +120,14 @@ pub(crate) fn drop_former(service: &mut Tree, stored: &Tree) {
             }
         }
     }
-    if is_checked(old) && !is_checked(spec) {
-        drop_unchanged(spec, old, HEALTH);
+    if has_health_check(old) && !has_health_check(spec) {
+        drop_unchanged(spec, old, HEALTH_CHECK_PORT);
     }
     if before == "LoadBalancer" && now != "LoadBalancer" {
         drop_unchanged(spec, old, "allocateLoadBalancerNodePorts");
         drop_unchanged(spec, old, "loadBalancerClass");
     }
-    if is_reached(old) && !is_reached(spec) {
+    if is_external(old) && !is_external(spec) {
         drop_unchanged(spec, old, "externalTrafficPolicy");
     }
     if now != "LoadBalancer"
@@ -128,45 +143,40 @@ fn drop_unchanged(spec: &mut Tree, old: &Tree, field: &str) {
     }
 }
 
-/// What is told of a service that is taken as it is.
-pub(crate) fn warn(resource: &Resource, service: &Tree, warnings: &Warnings) {
-    let spec = match service.get("spec") {
-        Some(Value::Object(spec)) if resource.is("", "services") => spec,
-        _ => return,
-    };
+fn warn(spec: &Tree, warnings: &Warnings) {
     let kind = text(spec, "type");
     let headless = kind == "ClusterIP" && text(spec, "clusterIP") == HEADLESS;
     let external = !list(spec, "externalIPs").is_empty();
-    let tell = |applies: bool, what: &str| {
+    let warn_if = |applies: bool, what: &str| {
         if applies {
             warnings.add(what.to_owned());
         }
     };
-    tell(
+    warn_if(
         headless && !text(spec, "loadBalancerIP").is_empty(),
         "spec.loadBalancerIP is ignored for headless services",
     );
-    tell(
+    warn_if(
         headless && external,
         "spec.externalIPs is ignored for headless services",
     );
-    tell(
+    warn_if(
         headless && text(spec, "sessionAffinity") != "None",
         "spec.SessionAffinity is ignored for headless services",
     );
-    tell(
+    warn_if(
         external && !headless && has_address(spec),
         "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
     );
-    tell(
+    warn_if(
         external && !has_address(spec),
         "spec.externalIPs is ignored when spec.type is \"ExternalName\"",
     );
-    tell(
+    warn_if(
         has_address(spec) && !text(spec, "externalName").is_empty(),
         "spec.externalName is ignored when spec.type is not \"ExternalName\"",
     );
-    tell(
+    warn_if(
         text(spec, "trafficDistribution") == "PreferClose",
         "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"",
     );
@@ -178,9 +188,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        ApiServer,
-        api::{request::options::WriteOptions, write::managers::Mark},
-        store::DECODED,
+        ApiServer, api::request::options::WriteOptions, registry::Resource, store::DECODED,
     };
 
     fn create(api: &Api, services: &Arc<Resource>, name: &str) -> Result<(), ApiError> {
@@ -190,13 +198,13 @@ mod tests {
             panic!("an object")
         };
         let options = WriteOptions::default();
-        api.create_object(services, Some("default"), service, &options, Mark::Update)
+        api.create_unasked(services, Some("default"), service, &options)
             .map(|_| ())
     }
 
     /// Proves objects/linear-installs.
     #[test]
-    fn giving_reads_no_service_a_second_time() {
+    fn allocation_decodes_each_service_once() {
         let api = Arc::clone(&ApiServer::builder().build().api);
         let catalog = api.registry.catalog();
         let services = catalog.find("", "v1", "services").unwrap();

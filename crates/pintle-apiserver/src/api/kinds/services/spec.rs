@@ -1,16 +1,16 @@
-//! What the specification of a service says.
+//! Reads the spec of a Service.
 
 use serde_json::Value;
 
 use crate::meta::Tree;
 
-/// The address of a service that has none.
+/// The `clusterIP` of a headless Service.
 pub(super) const HEADLESS: &str = "None";
 
-/// The field of the port that balancers check.
-pub(super) const HEALTH: &str = "healthCheckNodePort";
+/// The field of the node port that load balancers probe.
+pub(super) const HEALTH_CHECK_PORT: &str = "healthCheckNodePort";
 
-/// Whether a service has an address in the cluster, if only `None`.
+/// Returns true if the Service has a `clusterIP`, even if it is `None`.
 pub(super) fn has_address(spec: &Tree) -> bool {
     text(spec, "type") != "ExternalName"
 }
@@ -19,19 +19,19 @@ pub(super) fn has_node_ports(spec: &Tree) -> bool {
     matches!(text(spec, "type"), "NodePort" | "LoadBalancer")
 }
 
-/// Whether it gets ports of the nodes that it does not ask for.
-pub(super) fn gets_node_ports(spec: &Tree) -> bool {
+/// Returns true if node ports are allocated without being requested.
+pub(super) fn allocates_node_ports(spec: &Tree) -> bool {
     let declines = spec.get("allocateLoadBalancerNodePorts") == Some(&Value::Bool(false));
     has_node_ports(spec) && !(text(spec, "type") == "LoadBalancer" && declines)
 }
 
-/// Whether balancers check its nodes.
-pub(super) fn is_checked(spec: &Tree) -> bool {
+/// Returns true if load balancers probe its nodes.
+pub(super) fn has_health_check(spec: &Tree) -> bool {
     text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
 }
 
-/// Whether it can be reached from outside.
-pub(super) fn is_reached(spec: &Tree) -> bool {
+/// Returns true if the Service can be reached from outside the cluster.
+pub(super) fn is_external(spec: &Tree) -> bool {
     has_node_ports(spec)
         || text(spec, "type") == "ClusterIP" && !list(spec, "externalIPs").is_empty()
 }
@@ -48,7 +48,7 @@ pub(super) fn list<'a>(fields: &'a Tree, field: &str) -> &'a [Value] {
     list.map_or(&[], Vec::as_slice)
 }
 
-/// A number that is set: zero is not.
+/// Returns a number; zero counts as unset.
 pub(super) fn number(value: Option<&Value>) -> Option<u64> {
     value.and_then(Value::as_u64).filter(|number| *number != 0)
 }

@@ -11,10 +11,10 @@ mod pods;
 mod storage;
 mod workloads;
 
+use pintle_clock::Clock;
 use serde_json::{Value, json};
 
 use crate::{meta::Tree, registry::Resource};
-use pintle_clock::Clock;
 
 /// One column.
 struct Column {

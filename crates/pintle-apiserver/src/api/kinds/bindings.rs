@@ -1,16 +1,41 @@
-//! Binding a pod to the node it runs on.
+//! Bindings: assign a Pod to a node.
 
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::api::{
-    Answer, Api, ApiError, Call, response, write::delete, write::managers::Mark,
-    write::prepare::Part,
+use super::Kind;
+use crate::{
+    api::{
+        Answer, Api, ApiError, Call, response,
+        write::{Managers, Part},
+    },
+    meta::{self, Tree},
+    schema::field::FieldError,
 };
-use crate::meta::{self, Tree};
+
+/// `bindings`: never stored, the same as POST of `pods/binding`.
+#[derive(Debug)]
+pub(super) struct Bindings;
+
+impl Kind for Bindings {
+    fn create_unstored<'a>(&'a self, api: &'a Api, call: &'a Call) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            let catalog = api.registry.catalog();
+            let pods = catalog
+                .find("", "v1", "pods")
+                .ok_or_else(ApiError::unknown_resource)?;
+            let binding = call.decoded(("", "v1", "Binding"))?;
+            let mut call = call.clone();
+            call.target.resource = pods.clone();
+            call.target.name = binding["metadata"]["name"].as_str().map(str::to_owned);
+            api.bind(&call).await
+        })
+    }
+}
 
 impl Api {
-    /// Answers POST of a binding: the pod runs on the node it names.
-    pub(crate) fn bind(&self, call: &Call) -> Answer {
+    /// Answers POST of a binding.
+    pub(crate) async fn bind(&self, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
         let binding = call.decoded(("", "v1", "Binding"))?;
         if binding["metadata"]["name"].as_str() != call.target.name.as_deref() {
@@ -26,23 +51,21 @@ impl Api {
         }
         let node = binding["target"]["name"].as_str().unwrap_or_default();
         if node.is_empty() {
-            let errors = vec![crate::schema::field::FieldError::required(
-                "target.name",
-                "",
-            )];
+            let errors = vec![FieldError::required("target.name", "")];
             return Err(ApiError::invalid("", "Binding", "", errors));
         }
         let now = self.clock.stamp();
-        let mut change = |pod: &Tree| {
+        let mut bind = |pod: &Tree| {
             check_binding(call, pod, &binding)?;
             Ok(bound(pod.clone(), &binding, &now))
         };
-        self.change(call, Part::Everything, &options, Mark::Done, &mut change)?;
-        Ok(response::json(201, &delete::done()))
+        let write = call.update_of(Part::Everything, &options, Managers::Keep);
+        self.change(&write, &mut bind).await?;
+        Ok(response::json(201, &response::created()))
     }
 }
 
-/// Checks the preconditions of a binding and whether the Pod may be bound.
+/// Checks the preconditions of a binding and whether the Pod can be bound.
 fn check_binding(call: &Call, pod: &Tree, binding: &Value) -> Result<(), ApiError> {
     let name = meta::text(pod, "name");
     for (field, label) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
