@@ -14,13 +14,13 @@
 //! # Flow
 //!
 //! ```text
-//! request ─► service ─► api (route, verb) ─► strategy (set, check) ─► store (commit) ─► watchers
-//!                         │                        │
-//!                      registry (which kinds)   meta, schema, patch
+//! request ─► tower_service ─► api (request ─► write or read ─► response) ─► store ─► watches
+//!                                  │            │
+//!                                registry   meta, schema, patch
 //! ```
 //!
-//! Objects are generic over kinds: a small parsed header and their canonical bytes. What differs
-//! between kinds is data. Time and randomness are injected, so a run can be replayed from its seed.
+//! The server is generic over kinds: an object is a small parsed header and its canonical bytes. What
+//! differs between kinds is data and, where code is needed, the hooks in `api/kinds`. Time and randomness are injected, so a run can be replayed from its seed.
 //!
 //! # Users
 //!

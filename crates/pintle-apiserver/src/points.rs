@@ -1,4 +1,4 @@
-//! Named points around a commit, where a test can look, come between, or stop.
+//! Test hooks around a commit: observe a write, race with it, or delay its response.
 
 use std::{
     fmt,
@@ -10,7 +10,7 @@ use std::{
 
 use http::{Method, StatusCode};
 
-/// A write that a request makes.
+/// The write of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Write<'a> {
@@ -22,28 +22,27 @@ pub struct Write<'a> {
     pub namespace: Option<&'a str>,
     /// The name of the object.
     pub name: &'a str,
-    /// Whether the object goes.
+    /// Whether the write deletes the object.
     pub removes: bool,
 }
 
-/// What an answer waits for.
+/// A future that delays a response until it completes.
 pub type Hold = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What is told of every request that writes, at named points on its way; see
-/// [`Builder::points`](crate::Builder::points).
+/// Hooks that run at named points of every write; see [`Builder::points`](crate::Builder::points).
 ///
 /// ```text
-/// request ─► read, check ─► before_commit ─► commit ─► after_commit ─► before_answer ─► answer
-///                 ▲                             │
-///                 └── somebody came between ────┘
+/// request ─► read, validate ─► before_commit ─► commit ─► after_commit ─► before_answer ─► response
+///                 ▲                               │
+///                 └────── concurrent write ───────┘
 /// ```
 ///
-/// Nothing is locked at any of them, so a test may use the server from within: a write in
-/// `before_commit` is one that came between, and an answer that is held in `before_answer` while its
-/// connection is cut is one that got lost after the fact. What follows from a request within it is
-/// told as well: a definition that is accepted, instances that go with theirs. What the server does
-/// by itself is not: forgetting old events, removing a pod whose grace is over. A point that panics,
-/// or what it returned, is reported and passed.
+/// No lock is held at any of them, so a hook may use the server: a write in `before_commit` is a
+/// concurrent one, and a response that is held in `before_answer` while its connection is cut is one
+/// that was lost after the commit. Writes that follow from a request are included: the status of a CRD
+/// that is accepted, the instances that are deleted with theirs. Writes of the server's own accord are
+/// not: expiring events, deleting a Pod at the end of its grace period. A panic in a hook, or in the
+/// future it returned, is logged and otherwise ignored.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -64,28 +63,30 @@ pub type Hold = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// # drop(server);
 /// ```
 pub trait Points: Send + Sync + 'static {
-    /// The next state of an object is ready and about to be committed. If somebody else commits
-    /// first, the write starts again or is refused, and this point may come again.
+    /// Runs when the next state of an object is about to be committed.
+    ///
+    /// If another write commits first, this one starts over or fails, so this hook may run again.
     fn before_commit(&self, write: &Write<'_>) {
         let _ = write;
     }
 
-    /// The write is committed under this resource version, and watchers are being told; nobody has
-    /// been answered.
+    /// Runs after the write was committed with this `resourceVersion`, before the client gets a
+    /// response. Watches are being notified.
     fn after_commit(&self, write: &Write<'_>, revision: u64) {
         let _ = (write, revision);
     }
 
-    /// The answer is ready, whatever was asked for. It is not given before what is returned is
-    /// done; if the client goes in the meantime, it is never given. Clients a listener turns away
-    /// because they may not ask (401, 403) have asked nothing, and are not told of.
+    /// Runs when the response to any request is ready, and may delay it.
+    ///
+    /// The client gets the response when the returned future completes; if it disconnects before, it
+    /// never does. Does not run for requests that a listener refuses with 401 or 403.
     fn before_answer(&self, method: &Method, path: &str, code: StatusCode) -> Option<Hold> {
         let _ = (method, path, code);
         None
     }
 }
 
-/// The points of a server, if it has any.
+/// The hooks of a server, if it has any.
 #[derive(Clone, Default)]
 pub(crate) struct Pointed(Option<Arc<dyn Points>>);
 
@@ -98,13 +99,13 @@ impl Pointed {
         self.0.is_some()
     }
 
-    /// Passes a point.
-    pub(crate) fn pass<T: Default>(&self, at: impl FnOnce(&dyn Points) -> T) -> T {
+    /// Runs a hook, if there is one.
+    pub(crate) fn run<T: Default>(&self, at: impl FnOnce(&dyn Points) -> T) -> T {
         let Some(points) = &self.0 else {
             return T::default();
         };
         catch_unwind(AssertUnwindSafe(|| at(&**points))).unwrap_or_else(|_| {
-            tracing::error!("a point around a commit panicked");
+            tracing::error!("a Points hook panicked; continuing");
             T::default()
         })
     }

@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{
-        Accounts, Api, Components, ControllerRegistration, Controllers, Expiry, Past, Registered,
-        SharedLedger, User, Version2,
+        Accounts, Api, Components, ControllerRegistration, Controllers, Expiry, History,
+        Registered, SharedLedger, User, Version2,
     },
     points::{Pointed, Points},
     registry::Registry,
@@ -215,7 +215,7 @@ impl Builder {
             controllers: Controllers::default(),
             points: Pointed::default(),
             expiry: Expiry::default(),
-            past: Past::default(),
+            history: History::default(),
             listeners: Mutex::default(),
             registered: Registered::default(),
             components: Components::default(),

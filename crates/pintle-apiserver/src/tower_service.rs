@@ -104,7 +104,7 @@ where
                 let code = response.status();
                 let hold = api
                     .points
-                    .pass(|points| points.before_answer(&method, &path, code));
+                    .run(|points| points.before_answer(&method, &path, code));
                 if let Some(hold) = hold
                     && let Err(panic) = AssertUnwindSafe(hold).catch_unwind().await
                 {

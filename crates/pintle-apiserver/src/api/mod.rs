@@ -42,7 +42,7 @@ pub(crate) use self::{
         service_accounts::{Accounts, ISSUER},
         services::SharedLedger,
     },
-    read::{history::Past, websocket::Upgrade},
+    read::{history::History, websocket::Upgrade},
     request::{
         impersonate::impersonated,
         user::{ADMINISTRATORS, AUTHENTICATED, CREDENTIAL},
@@ -93,7 +93,7 @@ pub(crate) struct Api {
     /// When events expire.
     pub(crate) expiry: Expiry,
     /// When past states expire.
-    pub(crate) past: Past,
+    pub(crate) history: History,
     /// The addresses the server listens on.
     pub(crate) listeners: Mutex<Vec<SocketAddr>>,
     /// The groups of CRDs that have APIServices.

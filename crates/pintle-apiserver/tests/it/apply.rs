@@ -1,4 +1,4 @@
-//! Server-side apply, and who manages which field, over the API.
+//! Server-side apply and field managers.
 
 use crate::support::*;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn colour(name: &str, value: &str) -> Value {
 
 /// Proves apply/request.
 #[tokio::test]
-async fn an_apply_says_who_applies_and_nothing_it_may_not() {
+async fn apply_options_are_validated() {
     let server = server();
     let http = http(&server);
     let path = format!("{CONFIG_MAPS}/a");
@@ -54,7 +54,7 @@ async fn an_apply_says_who_applies_and_nothing_it_may_not() {
 
 /// Proves apply/create, apply/ownership, apply/idempotent, objects/optimistic-locking.
 #[tokio::test]
-async fn two_appliers_agree_or_conflict() {
+async fn appliers_share_equal_values_or_conflict() {
     let server = server();
     let http = http(&server);
     let path = format!("{CONFIG_MAPS}/a");
@@ -86,7 +86,7 @@ async fn two_appliers_agree_or_conflict() {
 
 /// Proves apply/managed-fields, apply/updates-take-over.
 #[tokio::test]
-async fn every_write_leaves_its_mark() {
+async fn every_write_records_its_manager() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &foo_definition()).await;
@@ -132,7 +132,7 @@ fn cpu(wanted: u32) -> Value {
         "target": {"type": "Utilization", "averageUtilization": wanted}}}])
 }
 
-/// What a manager has of the spec.
+/// Returns the spec fields of a manager.
 fn spec_of(object: &Value, manager: &str) -> Value {
     let mut entries = object["metadata"]["managedFields"]
         .as_array()
@@ -144,7 +144,7 @@ fn spec_of(object: &Value, manager: &str) -> Value {
 
 /// Proves apply/versions.
 #[tokio::test]
-async fn managers_of_different_versions_conflict_over_what_both_say() {
+async fn managers_conflict_across_versions() {
     let server = server();
     let http = http(&server);
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
@@ -161,7 +161,7 @@ async fn managers_of_different_versions_conflict_over_what_both_say() {
     assert_eq!(code, 409, "{status}");
     assert_eq!(
         status["details"]["causes"][0]["field"], ".spec.metrics",
-        "as the one who has it calls it"
+        "named as in the version of its manager"
     );
     let (code, _) = apply(&http, &older, "fieldManager=two&force=true", &config).await;
     assert_eq!(code, 200);
@@ -170,7 +170,7 @@ async fn managers_of_different_versions_conflict_over_what_both_say() {
     assert_eq!(now["metadata"]["labels"], json!({"a": "b"}));
     assert_eq!(spec_of(&now, "one").get("f:metrics"), None);
 
-    // The other way round.
+    // The other direction.
     let (_, config) = autoscaler("v2", &all);
     let (code, status) = apply(&http, &newer, "fieldManager=one", &config).await;
     assert_eq!(code, 409, "{status}");
@@ -179,7 +179,7 @@ async fn managers_of_different_versions_conflict_over_what_both_say() {
         ".spec.targetCPUUtilizationPercentage"
     );
 
-    // What was said in one version and is no longer said in the other goes.
+    // A field applied in one version and omitted in the other is removed.
     let (_, config) = autoscaler("v2", &json!({"minReplicas": 1}));
     assert_eq!(
         apply(&http, &newer, "fieldManager=two", &config).await.0,
@@ -187,12 +187,12 @@ async fn managers_of_different_versions_conflict_over_what_both_say() {
     );
     let (_, now) = http.get(&newer).await;
     assert_eq!(now["metadata"].get("labels"), None);
-    assert_eq!(now["spec"]["maxReplicas"], 3, "somebody else's");
+    assert_eq!(now["spec"]["maxReplicas"], 3, "owned by another manager");
 }
 
 /// Proves apply/versions.
 #[tokio::test]
-async fn an_update_takes_its_fields_from_managers_of_the_other_version() {
+async fn update_takes_fields_over_across_versions() {
     let server = server();
     let http = http(&server);
     let spec = json!({"maxReplicas": 3, "targetCPUUtilizationPercentage": 50,
@@ -214,7 +214,7 @@ async fn an_update_takes_its_fields_from_managers_of_the_other_version() {
 
 /// Proves apply/versions.
 #[tokio::test]
-async fn managers_in_a_version_that_cannot_be_compared_with_are_forgotten() {
+async fn managers_of_unknown_versions_are_dropped() {
     let server = server();
     let http = http(&server);
     let core = "/api/v1/namespaces/default/events/e";
@@ -230,8 +230,7 @@ async fn managers_in_a_version_that_cannot_be_compared_with_are_forgotten() {
     assert_eq!(managers, ["two"]);
 }
 
-/// A definition whose first version takes a list of ports for one field, whose second tells the
-/// ports apart.
+/// A CRD whose first version treats a list of ports as atomic and whose second one merges it by key.
 fn ports_definition() -> Value {
     let version = |name: &str, ports: &Value| {
         json!({"name": name, "served": true, "storage": name == "v1", "schema": {
@@ -251,7 +250,7 @@ fn ports_definition() -> Value {
 
 /// Proves apply/versions.
 #[tokio::test]
-async fn managers_of_a_custom_resource_are_compared_in_the_version_each_wrote_in() {
+async fn custom_resource_managers_keep_their_version() {
     let server = server();
     let http = http(&server);
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -273,7 +272,7 @@ async fn managers_of_a_custom_resource_are_compared_in_the_version_each_wrote_in
         status["details"]["causes"],
         json!([{"reason": "FieldManagerConflict", "field": ".spec.ports[port=2].name",
             "message": "conflict with \"newer\""}]),
-        "as the one who has it tells its fields apart"
+        "named as in the schema of its manager"
     );
     let force = "fieldManager=older&force=true";
     let (_, now) = apply(&http, &path("v1"), force, &config).await;
@@ -283,12 +282,12 @@ async fn managers_of_a_custom_resource_are_compared_in_the_version_each_wrote_in
     assert_eq!(of(2).get("f:name"), None, "{newer}");
     assert_eq!(spec_of(&now, "older"), json!({"f:ports": {}}));
 
-    // What one no longer says stays if the other says it, in whichever version.
+    // A field stays while another manager applies it, in any version.
     let config = hub("v2", json!({"size": 1}));
     let (code, now) = apply(&http, &path("v2"), "fieldManager=newer", &config).await;
     assert_eq!((code, &now["spec"]["ports"]), (200, &ports("c")));
 
-    // An update takes from each what that one calls the field.
+    // An update takes the field over from both, in their versions.
     let through = format!("{}?fieldManager=third", path("v2"));
     let change = json!({"spec": {"ports": ports("d")}});
     let (code, now) = http.merge(&through, &change).await;

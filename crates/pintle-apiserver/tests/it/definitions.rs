@@ -1,4 +1,4 @@
-//! Changing definitions: what may change, who gets a name, and what happens to open watches.
+//! CRDs: which changes are allowed, how names are assigned, and what happens to open watches.
 
 use std::{
     sync::{
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 const FOO_DEFINITION: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/foos.example.com";
 
-/// The fields a refusal names.
+/// Returns the fields an error names.
 fn fields(status: &Value) -> Vec<&str> {
     let causes = status["details"]["causes"].as_array().unwrap();
     causes
@@ -29,7 +29,7 @@ fn fields(status: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// The status and reason of a condition.
+/// Returns the status and reason of a condition.
 fn condition(definition: &Value, kind: &str) -> (String, String) {
     let conditions = definition["status"]["conditions"].as_array().unwrap();
     let found = conditions
@@ -40,7 +40,7 @@ fn condition(definition: &Value, kind: &str) -> (String, String) {
     (text("status"), text("reason"))
 }
 
-/// A definition of its own plural with the given kind in group `example.com`.
+/// A CRD with the given plural and kind in the group `example.com`.
 fn definition(plural: &str, kind: &str) -> Value {
     let mut definition = foo_definition();
     definition["metadata"]["name"] = format!("{plural}.example.com").into();
@@ -49,7 +49,7 @@ fn definition(plural: &str, kind: &str) -> Value {
     definition
 }
 
-/// The foo definition with a second version, of which the one named `storage` is stored.
+/// The Foo CRD with a second version; `storage` names the stored one.
 fn two_versions(storage: &str) -> Value {
     let mut definition = foo_definition();
     let mut second = definition["spec"]["versions"][0].clone();
@@ -105,7 +105,7 @@ async fn established_definition_keeps_scope_and_names() {
         assert_eq!(status["message"], message);
     }
     assert_eq!(http.get(&format!("{FOOS}/a")).await.0, 200);
-    // What does not affect stored objects may change.
+    // Changes that do not affect stored objects are allowed.
     let change = json!({"spec": {"names": {"shortNames": ["f"], "singular": "fooo"}}});
     assert_eq!(http.merge(FOO_DEFINITION, &change).await.0, 200);
 }
@@ -133,7 +133,7 @@ async fn stored_version_cannot_leave_a_definition() {
          and must remain in spec.versions until a storage migration ensures no data remains \
          persisted in v1 and removes v1 from status.storedVersions"
     );
-    // After a migration the owner says so, and then it may leave.
+    // Once a migration is recorded in the status, the version can be removed.
     let migrated = json!({"status": {"storedVersions": ["v2"]}});
     let (code, _) = http
         .merge(&format!("{FOO_DEFINITION}/status"), &migrated)
@@ -157,14 +157,14 @@ async fn watches_end_when_their_definition_changes() {
         assert_eq!(watch.take(1).await, ["ADDED a"]);
         watches.push(watch);
     }
-    // Neither metadata nor status of a definition says anything about its objects.
+    // Changes of the metadata or status do not affect the objects.
     let note = json!({"metadata": {"annotations": {"note": "x"}}});
     assert_eq!(http.merge(FOO_DEFINITION, &note).await.0, 200);
     http.post(FOOS, &foo("b")).await;
     for watch in &mut watches {
         assert_eq!(watch.take(1).await, ["ADDED b"]);
     }
-    // The first version gets a default, the second is no longer served.
+    // The first version gets a default, the second one is no longer served.
     let mut versions = two_versions("v1")["spec"]["versions"].clone();
     versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["colour"] =
         json!({"type": "string", "default": "red"});
@@ -176,7 +176,10 @@ async fn watches_end_when_their_definition_changes() {
     for watch in &mut watches {
         assert_eq!(watch.next().await, None);
     }
-    assert!(start.elapsed() < Duration::from_mins(1), "they end at once");
+    assert!(
+        start.elapsed() < Duration::from_mins(1),
+        "watches end immediately"
+    );
     assert_eq!(http.watch(&format!("{second}?watch=true")).await.code, 404);
     let mut watch = http.watch(&format!("{FOOS}?watch=true")).await;
     let event = watch.next().await.unwrap();
@@ -185,7 +188,7 @@ async fn watches_end_when_their_definition_changes() {
 
 /// Proves watch/crd-deleted.
 #[tokio::test(start_paused = true)]
-async fn a_watch_resumes_after_its_definition_changed() {
+async fn watch_resumes_after_its_definition_changed() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &foo_definition()).await;
@@ -200,7 +203,7 @@ async fn a_watch_resumes_after_its_definition_changed() {
 
 /// Proves crd/names.
 #[tokio::test(start_paused = true)]
-async fn freed_names_go_to_the_definition_that_waits() {
+async fn freed_names_go_to_a_waiting_definition() {
     let server = server();
     let http = http(&server);
     let waiting = format!("{DEFINITIONS}/foes.example.com");
@@ -216,7 +219,7 @@ async fn freed_names_go_to_the_definition_that_waits() {
         condition(&refused, "Established"),
         expected("False", "NotAccepted")
     );
-    // What is free of its names it has nevertheless.
+    // It gets the names that are free.
     assert_eq!(refused["status"]["acceptedNames"]["plural"], "foes");
     let foes = "/apis/example.com/v1/namespaces/default/foes";
     assert_eq!(http.get(foes).await.0, 404);
@@ -231,7 +234,7 @@ async fn freed_names_go_to_the_definition_that_waits() {
         expected("True", "InitialNamesAccepted")
     );
     assert_eq!(http.get(foes).await.0, 200);
-    // Now the other has to wait.
+    // Now the other one has to wait.
     http.post(DEFINITIONS, &foo_definition()).await;
     let (_, refused) = http.get(FOO_DEFINITION).await;
     assert_eq!(condition(&refused, "NamesAccepted").0, "False");
@@ -259,7 +262,7 @@ async fn definition_keeps_its_accepted_names_while_it_waits() {
     assert_eq!(condition(&changed, "NamesAccepted").1, "ShortNamesConflict");
     assert_eq!(condition(&changed, "Established").0, "True");
     assert_eq!(short_names().await, json!(["ba"]));
-    // The name becomes free without anything being deleted.
+    // The name becomes free without a delete.
     let change = json!({"spec": {"names": {"shortNames": ["f"]}}});
     assert_eq!(http.merge(FOO_DEFINITION, &change).await.0, 200);
     let (_, changed) = http.get(&bars).await;
@@ -267,7 +270,7 @@ async fn definition_keeps_its_accepted_names_while_it_waits() {
     assert_eq!(short_names().await, json!(["fo"]));
 }
 
-/// Creates a rival definition just before the names of the first one are stored.
+/// Creates a rival CRD just before the names of the first one are stored.
 #[derive(Clone, Default)]
 struct Rival {
     server: Arc<Mutex<Option<ApiServer>>>,
@@ -306,8 +309,8 @@ async fn concurrent_definitions_never_share_a_name() {
     assert_eq!(condition(&second, "NamesAccepted").0, "True");
 }
 
-/// Comes between the names of a definition and their commit: another definition asks for its short
-/// name, and then the first one gives it up.
+/// Races with the commit of accepted names: another CRD asks for the short name, then the first one
+/// drops it.
 #[derive(Clone, Default)]
 struct Withdrawal {
     server: Arc<Mutex<Option<ApiServer>>>,
@@ -336,13 +339,13 @@ impl Points for Withdrawal {
 
 /// Proves crd/names.
 #[tokio::test(start_paused = true)]
-async fn name_given_up_in_a_lost_race_goes_to_who_waits() {
+async fn name_dropped_in_a_lost_race_is_reassigned() {
     let withdrawal = Withdrawal::default();
     let server = ApiServer::builder().points(withdrawal.clone()).build();
     *withdrawal.server.lock() = Some(server.clone());
     let http = http(&server);
     http.post(DEFINITIONS, &foo_definition()).await;
-    assert!(withdrawal.server.lock().is_none(), "it came between");
+    assert!(withdrawal.server.lock().is_none(), "the race happened");
     let (_, first) = http.get(FOO_DEFINITION).await;
     assert_eq!(first["status"]["acceptedNames"]["shortNames"], json!(["f"]));
     assert_eq!(condition(&first, "NamesAccepted").0, "True");
@@ -354,7 +357,7 @@ async fn name_given_up_in_a_lost_race_goes_to_who_waits() {
     assert_eq!(condition(&other, "NamesAccepted").0, "True");
 }
 
-/// The `Warning` headers of an answer.
+/// Returns the status code and `Warning` headers of a response.
 async fn warnings(http: &Http, method: &str, path: &str, body: &Value) -> (u16, Vec<String>) {
     let kind = match method {
         "PATCH" => "application/merge-patch+json",
@@ -384,7 +387,7 @@ async fn warnings(http: &Http, method: &str, path: &str, body: &Value) -> (u16, 
 
 /// Proves wire/warnings.
 #[tokio::test(start_paused = true)]
-async fn deprecated_version_warns_with_every_answer() {
+async fn deprecated_version_warns_in_every_response() {
     let server = server();
     let http = http(&server);
     let mut two = two_versions("v2");
@@ -418,7 +421,7 @@ async fn deprecated_version_warns_with_every_answer() {
     let second = FOOS.replace("/v1/", "/v2/");
     let (_, none) = warnings(&http, "GET", &second, &Value::Null).await;
     assert_eq!(none, Vec::<String>::new());
-    // A text of the definition's own, in any script.
+    // A custom text in any script.
     two["spec"]["versions"][0]["deprecationWarning"] = "go to \"v2\" – bald".into();
     let change = json!({"spec": two["spec"]});
     assert_eq!(http.merge(FOO_DEFINITION, &change).await.0, 200);
@@ -428,7 +431,7 @@ async fn deprecated_version_warns_with_every_answer() {
 
 /// Proves crd/validated.
 #[tokio::test(start_paused = true)]
-async fn deprecation_warning_must_be_printable_and_deserved() {
+async fn deprecation_warning_is_validated() {
     let server = server();
     let http = http(&server);
     for (deprecated, text, why) in [

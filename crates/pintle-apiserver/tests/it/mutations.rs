@@ -1,5 +1,5 @@
-//! Requests that clients really send, a little damaged: none makes the server panic, none that is
-//! refused leaves anything behind, and whatever is stored can be read and written again.
+//! Property tests with damaged copies of requests that clients really send: no request makes the
+//! server panic, a refused one stores nothing, and every stored object can be read and written back.
 
 use crate::support::*;
 use bytes::Bytes;
@@ -30,7 +30,7 @@ fn deployment() -> Value {
     })
 }
 
-/// What kubectl and typed clients send.
+/// Requests of kubectl and typed clients.
 fn real_requests() -> Vec<Real> {
     let json = "application/json";
     let strategic = "application/strategic-merge-patch+json";
@@ -121,20 +121,20 @@ fn real_requests() -> Vec<Real> {
     ]
 }
 
-/// What happens to one place of a body.
+/// What happens to one value in a body.
 #[derive(Debug, Clone)]
 enum Damage {
     Replace(Value),
     Remove,
-    /// An item of a list once more, or a key of an object, with this value.
+    /// Repeats a list item, or a key of an object with this value.
     Twice(Value),
     Rename(String),
 }
 
-/// Follows a key that stands in its object already: a value cannot hold it twice, a text can.
+/// Marks a duplicate key until the body is encoded: a `Value` cannot hold duplicates, text can.
 const AGAIN: &str = "\u{1}again";
 
-/// The text of a damaged body.
+/// Encodes a damaged body.
 fn text(body: &Value) -> String {
     body.to_string().replace("\\u0001again\"", "\"")
 }
@@ -178,7 +178,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// All places of a value, as pointers.
+/// Collects JSON pointers to all parts of a value.
 fn places(value: &Value, at: &str, out: &mut Vec<String>) {
     out.push(at.to_owned());
     match value {
@@ -197,7 +197,7 @@ fn places(value: &Value, at: &str, out: &mut Vec<String>) {
     }
 }
 
-fn hurt(body: &mut Value, place: Index, damage: Damage) {
+fn damage_at(body: &mut Value, place: Index, damage: Damage) {
     let mut all = Vec::new();
     places(body, "", &mut all);
     let place = all[place.index(all.len())].clone();
@@ -233,8 +233,8 @@ fn hurt(body: &mut Value, place: Index, damage: Damage) {
     }
 }
 
-/// Sends a body with one key twice: who wants to know is told, and the same is stored.
-async fn twice(method: &str, path: &str, content_type: &str, body: Value, place: Index) {
+/// Sends a body with a duplicate key: it is reported as requested, and the stored object is the same.
+async fn send_duplicate(method: &str, path: &str, content_type: &str, body: Value, place: Index) {
     let mut all = Vec::new();
     places(&body, "", &mut all);
     all.retain(|at| {
@@ -280,7 +280,7 @@ async fn twice(method: &str, path: &str, content_type: &str, body: Value, place:
             .collect();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         let answer: Value = serde_json::from_slice(&bytes).unwrap();
-        let said = if content_type == "application/yaml" {
+        let reported = if content_type == "application/yaml" {
             format!("key {key:?} already set in map")
         } else {
             "duplicate field ".to_owned()
@@ -289,7 +289,7 @@ async fn twice(method: &str, path: &str, content_type: &str, body: Value, place:
             "Strict" => {
                 assert_eq!(code, 400, "{doubled}");
                 assert!(
-                    answer["message"].as_str().unwrap().contains(&said),
+                    answer["message"].as_str().unwrap().contains(&reported),
                     "{answer}"
                 );
                 assert_eq!(server.resource_version(), before);
@@ -297,13 +297,13 @@ async fn twice(method: &str, path: &str, content_type: &str, body: Value, place:
             "Warn" => {
                 let told = warnings
                     .iter()
-                    .any(|warning| warning.replace('\\', "").contains(&said));
+                    .any(|warning| warning.replace('\\', "").contains(&reported));
                 assert!(told, "{warnings:?} {doubled}");
                 stored.push((code, answer));
             }
             _ => {
                 assert!(
-                    !warnings.iter().any(|warning| warning.contains(&said)),
+                    !warnings.iter().any(|warning| warning.contains(&reported)),
                     "{warnings:?}"
                 );
                 stored.push((code, answer));
@@ -322,7 +322,7 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-/// A server with what the requests are about.
+/// Builds a server with the objects the requests refer to.
 async fn prepared(method: &str) -> pintle_apiserver::ApiServer {
     let server = server();
     let http = http(&server);
@@ -334,7 +334,7 @@ async fn prepared(method: &str) -> pintle_apiserver::ApiServer {
     server
 }
 
-/// Sends a damaged request, and looks at what it did.
+/// Sends a damaged request and checks its effect.
 async fn send(method: &str, path: &str, content_type: &str, body: Vec<u8>) {
     let server = prepared(method).await;
     let http = http(&server);
@@ -351,7 +351,7 @@ async fn send(method: &str, path: &str, content_type: &str, body: Vec<u8>) {
     let text = String::from_utf8_lossy(&bytes);
     assert!(!text.contains("panicked"), "{method} {path}: {text}");
     if code >= 400 {
-        let status: Value = serde_json::from_slice(&bytes).expect("a refusal is a Status");
+        let status: Value = serde_json::from_slice(&bytes).expect("an error is a Status");
         assert_eq!(status["kind"], "Status");
         assert_eq!(server.resource_version(), before, "{code} {text}");
     }
@@ -367,7 +367,7 @@ async fn send(method: &str, path: &str, content_type: &str, body: Vec<u8>) {
             continue;
         }
         for item in list["items"].as_array().expect("a list") {
-            // What is stored is whole: sent back as it was read, it changes nothing.
+            // A stored object can be written back unchanged.
             let name = item["metadata"]["name"].as_str().unwrap();
             let stored = server.resource_version();
             let (code, answer) = http.put(&format!("{path}/{name}"), item).await;
@@ -382,20 +382,20 @@ proptest! {
 
     // Proves errors/no-panic.
     #[test]
-    fn damaged_json_and_patches(
+    fn damaged_json_and_patches_are_handled(
         request in prop::sample::select(real_requests()),
         damages in prop::collection::vec((any::<Index>(), damage()), 1..4),
     ) {
         let (method, path, content_type, mut body) = request;
         for (place, damage) in damages {
-            hurt(&mut body, place, damage);
+            damage_at(&mut body, place, damage);
         }
         runtime().block_on(send(method, path, content_type, text(&body).into_bytes()));
     }
 
     // Proves errors/no-panic, objects/field-validation.
     #[test]
-    fn a_key_that_stands_twice(
+    fn duplicate_keys_are_reported(
         request in prop::sample::select(real_requests()),
         place in any::<Index>(),
         yaml in any::<bool>(),
@@ -404,12 +404,12 @@ proptest! {
         let object = matches!(method, "POST" | "PUT") && !path.contains("reviews");
         prop_assume!(object && content_type == "application/json");
         let content_type = if yaml { "application/yaml" } else { content_type };
-        runtime().block_on(twice(method, path, content_type, body, place));
+        runtime().block_on(send_duplicate(method, path, content_type, body, place));
     }
 
     // Proves errors/no-panic.
     #[test]
-    fn damaged_text(
+    fn damaged_text_is_handled(
         request in prop::sample::select(real_requests()),
         yaml in any::<bool>(),
         at in any::<Index>(),
@@ -430,7 +430,7 @@ proptest! {
 
     // Proves errors/no-panic, wire/protobuf.
     #[test]
-    fn damaged_protobuf(
+    fn damaged_protobuf_is_handled(
         which in prop::sample::select(vec![
             ("deployment", DEPLOYMENTS),
             ("customresourcedefinition", DEFINITIONS),

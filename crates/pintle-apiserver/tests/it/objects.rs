@@ -1,4 +1,4 @@
-//! Creating, reading, changing and deleting single objects.
+//! Creating, reading, updating and deleting single objects.
 
 use crate::support::*;
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 /// Proves objects/server-fields.
 #[tokio::test]
-async fn the_server_sets_what_only_it_may_set() {
+async fn server_sets_system_metadata() {
     let server = server();
     let http = http(&server);
     let mut object = config_map("a");
@@ -30,7 +30,7 @@ async fn the_server_sets_what_only_it_may_set() {
 
 /// Proves objects/generate-name.
 #[tokio::test]
-async fn a_prefix_becomes_a_name() {
+async fn generate_name_becomes_a_name() {
     let server = server();
     let http = http(&server);
     let object = json!({"metadata": {"generateName": "web-"}});
@@ -41,7 +41,7 @@ async fn a_prefix_becomes_a_name() {
     let (_, other) = http.post(CONFIG_MAPS, &object).await;
     assert_ne!(other["metadata"]["name"], name);
 
-    // Dashes before the tail are part of a legal name.
+    // A prefix may end with a dash.
     let object = json!({"metadata": {"generateName": "web--"}});
     assert_eq!(http.post(CONFIG_MAPS, &object).await.0, 201);
     for bad in ["Web-", "-", "web_"] {
@@ -84,7 +84,7 @@ async fn path_and_body_must_agree() {
 
 /// Proves objects/optimistic-locking.
 #[tokio::test]
-async fn an_update_of_an_old_version_is_refused() {
+async fn stale_update_is_refused() {
     let server = server();
     let http = http(&server);
     let (_, first) = http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -107,7 +107,7 @@ async fn an_update_of_an_old_version_is_refused() {
 
 /// Proves objects/unconditional-update.
 #[tokio::test]
-async fn only_some_kinds_may_be_updated_without_a_version() {
+async fn unconditional_update_depends_on_the_kind() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -129,7 +129,7 @@ async fn only_some_kinds_may_be_updated_without_a_version() {
 
 /// Proves objects/create-on-update.
 #[tokio::test]
-async fn some_kinds_are_created_by_an_update() {
+async fn put_creates_some_kinds() {
     let server = server();
     let http = http(&server);
     assert_eq!(
@@ -173,7 +173,7 @@ async fn identity_cannot_be_changed() {
 
 /// Proves objects/no-op-write.
 #[tokio::test]
-async fn a_write_that_changes_nothing_is_no_change() {
+async fn no_op_write_keeps_the_resource_version() {
     let server = server();
     let http = http(&server);
     let (_, made) = http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -187,7 +187,7 @@ async fn a_write_that_changes_nothing_is_no_change() {
 
 /// Proves objects/generation, subresources/status.
 #[tokio::test]
-async fn generation_counts_changes_of_the_spec_alone() {
+async fn generation_counts_spec_changes_only() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &foo_definition()).await;
@@ -224,7 +224,7 @@ async fn generation_counts_changes_of_the_spec_alone() {
 
 /// Proves objects/optimistic-locking.
 #[tokio::test]
-async fn a_patch_insists_on_a_version_only_if_it_names_one() {
+async fn patch_checks_a_version_it_names() {
     let server = server();
     let http = http(&server);
     let (_, made) = http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -237,7 +237,7 @@ async fn a_patch_insists_on_a_version_only_if_it_names_one() {
 
 /// Proves patch/json, patch/merge.
 #[tokio::test]
-async fn json_patches_of_both_kinds() {
+async fn json_patch_and_merge_patch_work() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -271,7 +271,7 @@ async fn json_patches_of_both_kinds() {
 
 /// Proves delete/answer, errors/status-reasons.
 #[tokio::test]
-async fn a_deleted_object_is_gone() {
+async fn deleted_object_is_gone() {
     let server = server();
     let http = http(&server);
     let (_, made) = http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -311,7 +311,7 @@ async fn finalizers_hold_an_object() {
         (200, marked),
         "a second deletion changes nothing"
     );
-    // Another time of deletion is not heard, another grace period is refused.
+    // Another deletion timestamp is ignored, another grace period is refused.
     let time =
         json!({"metadata": {"deletionTimestamp": "2030-01-01T00:00:00Z", "labels": {"a": "b"}}});
     let (code, kept) = http.merge(&path, &time).await;
@@ -349,7 +349,7 @@ async fn finalizers_hold_an_object() {
 
 /// Proves delete/finalizers.
 #[tokio::test]
-async fn nobody_marks_an_object_deleted_by_writing_it() {
+async fn writes_cannot_set_the_deletion_timestamp() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -399,7 +399,7 @@ async fn deletions_have_preconditions_and_policies() {
 
 /// Proves delete/propagation.
 #[tokio::test]
-async fn a_bare_delete_of_a_job_orphans_its_pods() {
+async fn deleting_a_job_orphans_its_pods_by_default() {
     let server = server();
     let http = http(&server);
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
@@ -412,7 +412,7 @@ async fn a_bare_delete_of_a_job_orphans_its_pods() {
 
 /// Proves errors/status-reasons, errors/invalid, objects/names-and-labels.
 #[tokio::test]
-async fn names_are_taken_once_and_must_be_legal() {
+async fn names_are_unique_and_validated() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;
@@ -429,7 +429,7 @@ async fn names_are_taken_once_and_must_be_legal() {
 
 /// Proves objects/dry-run.
 #[tokio::test]
-async fn a_dry_run_answers_and_stores_nothing() {
+async fn dry_run_stores_nothing() {
     let server = server();
     let http = http(&server);
     let before = server.resource_version();
@@ -449,7 +449,7 @@ async fn a_dry_run_answers_and_stores_nothing() {
 
 /// Proves objects/owner-references.
 #[tokio::test]
-async fn an_object_has_one_controller() {
+async fn object_has_at_most_one_controller() {
     let server = server();
     let http = http(&server);
     let owner = |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": name, "controller": true});
@@ -472,10 +472,10 @@ async fn an_object_has_one_controller() {
 
 /// Proves wire/protobuf.
 #[tokio::test]
-async fn protobuf_bodies_are_read() {
+async fn protobuf_bodies_are_decoded() {
     let server = server();
     let http = http(&server);
-    // ConfigMap "a" with one entry, and a deletion with a uid that is not its.
+    // ConfigMap "a" with one entry, and DeleteOptions with another UID.
     let body: &[u8] = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x0d\x0a\x03\x0a\x01a\x12\x06\x0a\x01k\x12\x01v";
     let (code, made) = http
         .raw(
@@ -499,7 +499,7 @@ async fn protobuf_bodies_are_read() {
 
 /// Proves objects/field-validation, objects/types, wire/timestamps.
 #[tokio::test]
-async fn built_in_kinds_know_their_fields() {
+async fn unknown_fields_of_built_in_kinds_are_reported() {
     let server = server();
     let http = http(&server);
     let mut object = config_map("a");
@@ -521,7 +521,7 @@ async fn built_in_kinds_know_their_fields() {
 
 /// Proves patch/content-type, patch/strategic.
 #[tokio::test]
-async fn built_in_kinds_take_strategic_patches_and_custom_ones_do_not() {
+async fn strategic_patches_need_a_built_in_kind() {
     let server = server();
     let http = http(&server);
     let pods = "/api/v1/namespaces/default/pods";
@@ -551,7 +551,7 @@ async fn built_in_kinds_take_strategic_patches_and_custom_ones_do_not() {
 
 /// Proves objects/unconditional-update, objects/create-on-update.
 #[tokio::test]
-async fn version_zero_is_no_version() {
+async fn version_zero_counts_as_unset() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &foo_definition()).await;
@@ -575,7 +575,7 @@ async fn version_zero_is_no_version() {
 
 /// Proves objects/validation.
 #[tokio::test]
-async fn a_workload_must_select_its_own_pods_and_keep_its_selector() {
+async fn workload_selector_matches_and_is_immutable() {
     const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
     let server = server();
     let http = http(&server);
@@ -610,7 +610,7 @@ async fn a_workload_must_select_its_own_pods_and_keep_its_selector() {
 
 /// Proves wire/protobuf, wire/accept.
 #[tokio::test]
-async fn a_custom_object_is_not_read_from_protobuf() {
+async fn custom_resources_reject_protobuf() {
     let server = server();
     let http = http(&server);
     http.post(DEFINITIONS, &foo_definition()).await;
@@ -625,7 +625,7 @@ async fn a_custom_object_is_not_read_from_protobuf() {
 
 /// Proves objects/dry-run, delete/finalizers.
 #[tokio::test]
-async fn a_dry_run_shows_how_an_object_would_be_marked() {
+async fn dry_run_delete_shows_the_marked_object() {
     let server = server();
     let http = http(&server);
     let mut held = config_map("a");
@@ -644,12 +644,12 @@ async fn a_dry_run_shows_how_an_object_would_be_marked() {
 
 /// Proves objects/field-validation, wire/warnings.
 #[tokio::test]
-async fn a_patch_tells_of_keys_that_stand_twice() {
+async fn patch_reports_duplicate_keys() {
     let server = server();
     let http = http(&server);
     http.post(CONFIG_MAPS, &config_map("a")).await;
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  k: '1'\n  k: '2'\n";
-    for (kind, body, told, strict) in [
+    for (kind, body, expected, strict) in [
         (
             "merge-patch+json",
             r#"{"data":{"k":"1","k":"2"}}"#,
@@ -692,7 +692,7 @@ async fn a_patch_tells_of_keys_that_stand_twice() {
         let response = http.send(ask("Warn")).await;
         assert_eq!(response.status(), 200, "{kind}");
         let warning = response.headers()["warning"].to_str().unwrap();
-        assert_eq!(warning, format!("299 - \"{told}\""));
+        assert_eq!(warning, format!("299 - \"{expected}\""));
         assert_eq!(http.send(ask("Strict")).await.status(), strict, "{kind}");
         let response = http.send(ask("Ignore")).await;
         assert!(!response.headers().contains_key("warning"), "{kind}");
@@ -701,7 +701,7 @@ async fn a_patch_tells_of_keys_that_stand_twice() {
 
 /// Proves wire/warnings.
 #[tokio::test]
-async fn however_many_fields_nobody_knows_little_is_told_of_them() {
+async fn warnings_about_unknown_fields_are_bounded() {
     let server = server();
     let http = http(&server);
     let mut definition = foo_definition();
@@ -747,7 +747,7 @@ async fn however_many_fields_nobody_knows_little_is_told_of_them() {
             warnings.len()
         );
         let bytes: usize = warnings.iter().map(|warning| warning.len()).sum();
-        // The texts, and what stands around each.
+        // Each text and the rest of its header.
         assert!(bytes < 4096 + 256 + 80 * 16, "{case}: {bytes}");
 
         let response = http.send(ask("Strict")).await;

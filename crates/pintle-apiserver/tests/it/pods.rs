@@ -1,4 +1,4 @@
-//! What is special about Pods: gates, bindings, the end of their lives.
+//! Pods: scheduling gates, bindings, admission, graceful deletion.
 
 use std::time::Duration;
 
@@ -27,15 +27,6 @@ fn binding(name: &str, metadata: &Value) -> Value {
     binding
 }
 
-fn causes(status: &Value) -> Vec<String> {
-    let causes = status["details"]["causes"].as_array();
-    let texts = causes.into_iter().flatten().map(|cause| {
-        let text = |name: &str| cause[name].as_str().unwrap_or_default().to_owned();
-        format!("{}: {}", text("field"), text("message"))
-    });
-    texts.collect()
-}
-
 /// Proves subresources/binding-eviction.
 #[tokio::test]
 async fn gated_pod_is_not_bound_until_gates_are_gone() {
@@ -54,7 +45,7 @@ async fn gated_pod_is_not_bound_until_gates_are_gone() {
         status["message"],
         "Operation cannot be fulfilled on pods/binding \"p\": pod p has non-empty .spec.schedulingGates"
     );
-    // Gates go one by one; none comes.
+    // Gates can be removed one by one, but not added.
     let gates = |names: &[&str]| {
         let gates: Vec<_> = names.iter().map(|name| json!({"name": name})).collect();
         json!({"spec": {"schedulingGates": gates}})
@@ -130,7 +121,6 @@ async fn gated_pod_may_only_narrow_where_it_runs() {
     }
 }
 
-/// A scheduler's binding is for the Pod it saw, and carries what the scheduler wants to say.
 /// Proves subresources/binding-eviction.
 #[tokio::test]
 async fn binding_checks_preconditions_and_copies_annotations() {
@@ -202,7 +192,7 @@ async fn second_delete_never_extends_the_grace_period() {
     assert_eq!(end(&marked), after("01:00", 60));
 
     tokio::time::sleep(Duration::from_secs(10)).await;
-    // Neither the Pod's own 30 s nor its end changes what was asked for.
+    // Neither the default grace period nor a longer one extends it.
     let (_, again) = http.delete(&path).await;
     assert_eq!(end(&again), after("01:00", 60));
     assert_eq!(
@@ -216,12 +206,12 @@ async fn second_delete_never_extends_the_grace_period() {
     let (_, longer) = http.delete(&format!("{path}?gracePeriodSeconds=90")).await;
     assert_eq!(end(&longer), after("01:00", 60));
 
-    // A shorter one counts from the first deletion.
+    // A shorter period counts from the first delete.
     let (_, shorter) = http.delete(&format!("{path}?gracePeriodSeconds=20")).await;
     assert_eq!(end(&shorter), after("00:20", 20));
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!(http.get(&path).await.0, 200);
-    // What has passed already leaves the least there is.
+    // A period that has already passed leaves the minimum.
     let (_, passed) = http.delete(&format!("{path}?gracePeriodSeconds=5")).await;
     assert_eq!(end(&passed), after("00:19", 1));
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -264,7 +254,7 @@ async fn unknown_priority_class_is_refused() {
         status["message"],
         "pods \"p-\" is forbidden: the integer value of priority (5) must not be provided in pod spec; priority admission controller computed 7 from the given PriorityClass name"
     );
-    // Who names none has the default, if there is one.
+    // Without a class, the default class applies if there is one.
     let (_, made) = http.post(PODS, &with(json!({}))).await;
     assert_eq!(made["spec"]["priority"], 0);
     let class = json!({"metadata": {"name": "usual"}, "value": 3, "globalDefault": true});
@@ -290,7 +280,7 @@ async fn unknown_service_account_is_refused() {
     http.post(accounts, &json!({"metadata": {"name": "robot"}}))
         .await;
     assert_eq!(http.post(PODS, &robot).await.0, 201);
-    // Nothing makes the default account of a bare server, so nobody has to.
+    // A bare server does not create the default account, so it is not looked up.
     let mut usual = pod("q");
     usual["spec"]["serviceAccountName"] = "default".into();
     assert_eq!(http.post(PODS, &usual).await.0, 201);

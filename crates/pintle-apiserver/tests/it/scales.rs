@@ -1,4 +1,4 @@
-//! Server-side apply of a scale, and who manages the replica count afterwards.
+//! Server-side apply of a scale, and which manager owns the replica count afterwards.
 
 use crate::support::*;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ async fn apply(http: &Http, path: &str, manager: &str, config: &Value) -> (u16, 
     http.raw("PATCH", &path, media, config.to_string()).await
 }
 
-/// Who has the field at `pointer`, as `manager operation version/subresource`.
+/// Returns the managers of the field at `pointer`, as `manager operation version/subresource`.
 fn owners(object: &Value, pointer: &str) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     let having = entries
@@ -51,7 +51,7 @@ async fn applied_scale_owns_the_replicas_of_its_object() {
     let replicas = "/f:spec/f:replicas";
     let object = async || http.get(&path).await.1;
 
-    // The same value is shared.
+    // The same value is shared without a conflict.
     let (code, same) = apply(&http, &path, "me", &scale(2)).await;
     assert_eq!(code, 200, "{same}");
     assert_eq!(same["kind"], "Scale");
@@ -60,7 +60,7 @@ async fn applied_scale_owns_the_replicas_of_its_object() {
         owners(&object().await, replicas),
         ["me Apply apps/v1 scale", "maker Update apps/v1 -"]
     );
-    // Another value is a conflict, unless it is taken.
+    // Another value is a conflict unless forced.
     let (code, status) = apply(&http, &path, "me", &scale(3)).await;
     assert_eq!(code, 409);
     assert_eq!(
@@ -76,7 +76,7 @@ async fn applied_scale_owns_the_replicas_of_its_object() {
         ["maker Update apps/v1 -"]
     );
     assert_eq!(scaled["metadata"]["generation"], 2);
-    // Applying the same once more changes nothing.
+    // Applying the same value again changes nothing.
     apply(&http, &path, "me", &scale(3)).await;
     assert_eq!(object().await, scaled);
     let (code, status) = apply(&http, &path, "you", &scale(4)).await;
@@ -85,7 +85,7 @@ async fn applied_scale_owns_the_replicas_of_its_object() {
         status["details"]["causes"][0]["message"],
         "conflict with \"me\" with subresource \"scale\""
     );
-    // Who applies the object itself meets the manager of the scale.
+    // An apply of the object conflicts with the manager of the scale.
     let mut config = deployment();
     config["apiVersion"] = "apps/v1".into();
     config["kind"] = "Deployment".into();
@@ -103,7 +103,7 @@ async fn applied_scale_owns_the_replicas_of_its_object() {
 
 /// Proves patch/scale.
 #[tokio::test]
-async fn applied_scale_is_checked_as_any_other() {
+async fn applied_scale_is_validated() {
     let server = server();
     let http = http(&server);
     let path = format!("{DEPLOYMENTS}/web");
@@ -130,7 +130,7 @@ async fn applied_scale_is_checked_as_any_other() {
     );
     let (code, _) = apply(&http, &format!("{DEPLOYMENTS}/none"), "me", &scale(2)).await;
     assert_eq!(code, 404);
-    // The name may be left out.
+    // The name is optional.
     let nameless =
         json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 5}});
     let (code, scaled) = apply(&http, &path, "me&force=true", &nameless).await;
@@ -158,5 +158,5 @@ async fn applied_scale_of_a_custom_resource_owns_its_path() {
         ["me Apply example.com/v1 scale"]
     );
     let (code, status) = apply(&http, &path, "me&force=true", &scale(11)).await;
-    assert_eq!(code, 422, "the definition allows ten: {status}");
+    assert_eq!(code, 422, "the schema allows ten: {status}");
 }

@@ -1,4 +1,4 @@
-//! The addresses and ports services are given.
+//! Services: allocation of cluster IPs and node ports.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -14,8 +14,8 @@ fn service(name: &str, spec: &Value) -> Value {
     json!({"metadata": {"name": name}, "spec": spec})
 }
 
-/// What a refused service is told, field by field.
-fn told(answer: &Value) -> Vec<(String, String)> {
+/// Returns the field and message of each cause.
+fn field_errors(answer: &Value) -> Vec<(String, String)> {
     let causes = answer["details"]["causes"].as_array().unwrap();
     let part = |cause: &Value, part: &str| cause[part].as_str().unwrap().to_owned();
     let told = |cause| (part(cause, "field"), part(cause, "message"));
@@ -24,7 +24,7 @@ fn told(answer: &Value) -> Vec<(String, String)> {
 
 /// Proves objects/service-allocation.
 #[tokio::test]
-async fn what_another_service_has_is_refused_until_it_is_gone() {
+async fn allocations_are_exclusive_until_released() {
     let server = server();
     let http = http(&server);
     let wanted = json!({"type": "NodePort", "clusterIP": "10.96.0.77",
@@ -35,14 +35,17 @@ async fn what_another_service_has_is_refused_until_it_is_gone() {
     assert_eq!(code, 422);
     let why = "Invalid value: [\"10.96.0.77\"]: failed to allocate IP 10.96.0.77: \
                provided IP is already allocated";
-    assert_eq!(told(&answer), [("spec.clusterIPs".into(), why.into())]);
+    assert_eq!(
+        field_errors(&answer),
+        [("spec.clusterIPs".into(), why.into())]
+    );
     let mut ports = wanted.clone();
     ports.as_object_mut().unwrap().remove("clusterIP");
     let (code, answer) = http.post(SERVICES, &service("b", &ports)).await;
     assert_eq!(code, 422);
     let why = "Invalid value: 30077: provided port is already allocated";
     let at = "spec.ports[0].nodePort";
-    assert_eq!(told(&answer), [(at.into(), why.into())]);
+    assert_eq!(field_errors(&answer), [(at.into(), why.into())]);
     assert_eq!(http.delete(&format!("{SERVICES}/a")).await.0, 200);
     let (code, _) = http.post(SERVICES, &service("b", &wanted)).await;
     assert_eq!(code, 201);
@@ -50,7 +53,7 @@ async fn what_another_service_has_is_refused_until_it_is_gone() {
 
 /// Proves objects/service-allocation.
 #[tokio::test]
-async fn what_is_out_of_range_is_refused() {
+async fn requests_out_of_range_are_refused() {
     let server = server();
     let http = http(&server);
     let port = |port: u64| json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
@@ -74,15 +77,15 @@ async fn what_is_out_of_range_is_refused() {
     for (spec, field) in cases {
         let (code, answer) = http.post(SERVICES, &service("s", &spec)).await;
         assert_eq!(code, 422, "{spec}");
-        assert_eq!(told(&answer)[0].0, field, "{spec}");
+        assert_eq!(field_errors(&answer)[0].0, field, "{spec}");
     }
     let (code, _) = http.post(SERVICES, &service("s", &port(32_767))).await;
-    assert_eq!(code, 201, "the last port");
+    assert_eq!(code, 201, "the last port is valid");
 }
 
 /// Proves objects/service-allocation.
 #[tokio::test]
-async fn a_service_of_another_type_gets_and_loses_its_ports() {
+async fn type_change_allocates_and_releases_ports() {
     let server = server();
     let http = http(&server);
     let one = format!("{SERVICES}/s");
@@ -99,7 +102,7 @@ async fn a_service_of_another_type_gets_and_loses_its_ports() {
     assert_eq!(given.len(), 2);
     assert_eq!(public["spec"]["clusterIP"], made["spec"]["clusterIP"]);
 
-    // Who replaces it without a word of what it was given takes nothing away.
+    // An update that omits the allocations keeps them.
     let mut again = service("s", &spec);
     again["spec"]["type"] = json!("NodePort");
     let (code, replaced) = http.put(&one, &again).await;
@@ -124,7 +127,7 @@ async fn a_service_of_another_type_gets_and_loses_its_ports() {
 
 /// Proves objects/service-allocation.
 #[tokio::test]
-async fn addresses_fit_their_families() {
+async fn addresses_match_their_ip_families() {
     let server = server();
     let http = http(&server);
     let with = |mut spec: Value, more: &Value| {
@@ -160,7 +163,7 @@ async fn addresses_fit_their_families() {
         let spec = with(spec, &json!({"ports": [{"port": 80}]}));
         let (code, answer) = http.post(SERVICES, &service("s", &spec)).await;
         assert_eq!(code, 422, "{spec}");
-        assert_eq!(told(&answer)[0].0, field, "{spec}");
+        assert_eq!(field_errors(&answer)[0].0, field, "{spec}");
     }
     let (code, made) = http
         .post(SERVICES, &service("s", &json!({"clusterIP": "None"})))
@@ -186,7 +189,7 @@ async fn addresses_fit_their_families() {
 
 /// Proves objects/service-allocation.
 #[tokio::test]
-async fn ports_of_a_balancer_can_be_given_up_and_an_address_not_smuggled_in() {
+async fn node_ports_of_a_load_balancer_can_be_dropped() {
     let server = server();
     let http = http(&server);
     let one = format!("{SERVICES}/s");
@@ -203,15 +206,15 @@ async fn ports_of_a_balancer_can_be_given_up_and_an_address_not_smuggled_in() {
         "clusterIP": "10.96.0.6"}});
     let (code, answer) = http.merge(&one, &outside).await;
     assert_eq!(code, 422);
-    assert_eq!(told(&answer)[0].0, "spec.clusterIPs");
+    assert_eq!(field_errors(&answer)[0].0, "spec.clusterIPs");
 }
 
 /// Proves objects/service-allocation.
 #[tokio::test]
-async fn when_no_port_is_left_that_is_said() {
+async fn exhausted_node_ports_are_reported() {
     let server = server();
     let http = http(&server);
-    // A service has two thousand ports more easily than two thousand services have one.
+    // One Service with two thousand ports is cheaper than two thousand Services.
     let ports = |from: u64, count: u64| -> Value {
         let port = |n: u64| json!({"name": format!("p{n}"), "port": n});
         json!({"type": "NodePort", "ports": (from..from + count).map(port).collect::<Vec<_>>()})
@@ -220,7 +223,7 @@ async fn when_no_port_is_left_that_is_said() {
     assert_eq!(code, 201);
     let asked_for = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30_085}]});
     let (code, _) = http.post(SERVICES, &service("b", &asked_for)).await;
-    assert_eq!(code, 201, "those are given last");
+    assert_eq!(code, 201, "the static band is used last");
     let (code, _) = http.post(SERVICES, &service("c", &ports(1, 85))).await;
     assert_eq!(code, 201);
     let (code, answer) = http.post(SERVICES, &service("d", &ports(1, 1))).await;
@@ -231,7 +234,7 @@ async fn when_no_port_is_left_that_is_said() {
 
 /// Proves objects/service-allocation.
 #[tokio::test]
-async fn ports_of_one_number_share_a_port_of_the_nodes() {
+async fn same_port_of_two_protocols_shares_a_node_port() {
     let server = server();
     let http = http(&server);
     let spec = json!({"type": "NodePort", "ports": [
@@ -248,7 +251,7 @@ async fn ports_of_one_number_share_a_port_of_the_nodes() {
 
 /// Proves objects/service-allocation.
 #[tokio::test]
-async fn balancers_check_a_port_of_nodes_that_serve_their_own() {
+async fn local_traffic_policy_allocates_a_health_port() {
     let server = server();
     let http = http(&server);
     let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local",
@@ -265,7 +268,7 @@ async fn balancers_check_a_port_of_nodes_that_serve_their_own() {
     assert_eq!(changed["spec"]["healthCheckNodePort"], Value::Null);
 }
 
-/// Creates a service while another one is about to be stored.
+/// Creates a Service while another one is about to be committed.
 #[derive(Clone, Default)]
 struct Between(Arc<Mutex<Option<(ApiServer, Value)>>>, Arc<Mutex<Vec<u16>>>);
 
@@ -281,7 +284,7 @@ impl Points for Between {
 
 /// Proves objects/service-allocation.
 #[tokio::test]
-async fn what_a_service_on_its_way_was_given_nobody_else_gets() {
+async fn uncommitted_allocations_are_reserved() {
     let between = Between::default();
     let server = ApiServer::builder().points(between.clone()).build();
     let spec = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30078}]});

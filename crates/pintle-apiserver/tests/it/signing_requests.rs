@@ -1,10 +1,10 @@
-//! Certificate signing requests: who asks is the server's to say.
+//! CertificateSigningRequests: the server records the requester.
 
 use crate::support::*;
 use serde_json::{Value, json};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
-/// A request for the user ann in the group red.
+/// A CSR for the user ann in the group red.
 const CSR: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIV01INENBUUF3SERFTU1Bb0dBMVVFQXd3RFlXNXVNUXd3Q2dZRFZRUUtEQU55WldRd1dUQVRCZ2NxaGtqTwpQUUlCQmdncWhrak9QUU1CQndOQ0FBUkpyZ3NQNUptZFNTamZoMExyWm4rYVJiN2RhdDZva2RmcldZYkduOW1jCkJVVHZVQ255aUoxQUpldXU0VG9QejErQUFKRVM4WmZsZlFGdnNWcGdOVlN6b0FBd0NnWUlLb1pJemowRUF3SUQKU0FBd1JRSWdKV2dYenk0SWdnaVRGb1pKc2hiR3JxTlF6WDhlTFlnVnBKQlhPQXhvSUw0Q0lRRHAwRThoTFZLNgpIcjZhd2hPbUtwWmIyZzMraGlQa0IxZGhrdGNSWjhUVUJnPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg==";
 
 fn request(name: &str) -> Value {
@@ -21,7 +21,7 @@ fn condition(kind: &str) -> Value {
 
 /// Proves objects/csr-requester.
 #[tokio::test]
-async fn the_server_records_who_asks() {
+async fn server_records_the_requester() {
     let server = server();
     let http = http(&server);
     let (code, made) = http.post(REQUESTS, &request("a")).await;
@@ -44,7 +44,7 @@ async fn the_server_records_who_asks() {
 
 /// Proves objects/csr-requester.
 #[tokio::test]
-async fn what_was_asked_for_never_changes() {
+async fn spec_is_immutable() {
     let server = server();
     let http = http(&server);
     let (_, made) = http.post(REQUESTS, &request("a")).await;
@@ -65,7 +65,7 @@ async fn what_was_asked_for_never_changes() {
 
 /// Proves objects/csr-requester.
 #[tokio::test]
-async fn only_an_approval_approves() {
+async fn only_the_approval_subresource_approves() {
     let server = server();
     let http = http(&server);
     http.post(REQUESTS, &request("a")).await;

@@ -1,4 +1,4 @@
-//! Scale, binding, eviction, reviews.
+//! Subresources: scale, binding, eviction; reviews and events.
 
 use crate::support::*;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ fn template() -> Value {
 
 /// Proves patch/scale.
 #[tokio::test]
-async fn a_deployment_is_scaled() {
+async fn deployment_can_be_scaled() {
     let server = server();
     let http = http(&server);
     let deployment = json!({"metadata": {"name": "web"}, "spec": {"replicas": 2,
@@ -40,7 +40,11 @@ async fn a_deployment_is_scaled() {
         ),
         (&json!(5), &json!(2))
     );
-    assert_eq!(http.put(&path, &scale).await.0, 409, "an old version");
+    assert_eq!(
+        http.put(&path, &scale).await.0,
+        409,
+        "stale resourceVersion"
+    );
     let mut wrong = after.clone();
     wrong["spec"]["replicas"] = json!(-1);
     assert_eq!(http.put(&path, &wrong).await.0, 422);
@@ -48,7 +52,7 @@ async fn a_deployment_is_scaled() {
 
 /// Proves patch/scale.
 #[tokio::test]
-async fn a_custom_resource_is_scaled_where_its_definition_says() {
+async fn custom_resource_scales_at_the_paths_of_its_crd() {
     let server = server();
     let http = http(&server);
     let mut definition = foo_definition();
@@ -78,7 +82,7 @@ async fn pod(http: &Http, name: &str) {
 
 /// Proves subresources/binding-eviction.
 #[tokio::test]
-async fn a_pod_is_bound_once() {
+async fn pod_is_bound_once() {
     let server = server();
     let http = http(&server);
     pod(&http, "p").await;
@@ -106,7 +110,7 @@ fn budget() -> Value {
         "selector": {"matchLabels": {"app": "web"}}}})
 }
 
-/// What a kubelet says of a pod.
+/// Sets the status of a Pod as a kubelet would.
 async fn run(http: &Http, pod: &str, ready: bool) {
     let ready = if ready { "True" } else { "False" };
     let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]});
@@ -116,7 +120,7 @@ async fn run(http: &Http, pod: &str, ready: bool) {
 
 /// Proves subresources/binding-eviction.
 #[tokio::test]
-async fn unhealthy_pods_go_without_counting_where_the_budget_says_so() {
+async fn unhealthy_pods_are_evicted_by_policy() {
     let server = server();
     let http = http(&server);
     assert_eq!(http.post(BUDGETS, &budget()).await.0, 201);
@@ -129,7 +133,7 @@ async fn unhealthy_pods_go_without_counting_where_the_budget_says_so() {
     let evict = async || http.post(&format!("{PODS}/p/eviction"), &eviction).await.0;
     pod(&http, "p").await;
     run(&http, "p", false).await;
-    // The budget is short of healthy pods, or wants none: what it has is all it may count on.
+    // The budget lacks healthy Pods or desires none, so unhealthy ones count.
     for (desired, healthy) in [(2, 1), (0, 0)] {
         http.merge(&format!("{path}/status"), &numbers(desired, healthy))
             .await;
@@ -155,7 +159,7 @@ async fn unhealthy_pods_go_without_counting_where_the_budget_says_so() {
 
 /// Proves subresources/binding-eviction.
 #[tokio::test]
-async fn evicted_pod_says_so_before_it_goes() {
+async fn evicted_pod_gets_a_disruption_condition() {
     let server = server();
     let http = http(&server);
     pod(&http, "p").await;
@@ -191,7 +195,7 @@ async fn evicted_pod_says_so_before_it_goes() {
 
 /// Proves subresources/binding-eviction.
 #[tokio::test]
-async fn an_eviction_honours_the_budget() {
+async fn eviction_honours_the_budget() {
     let server = server();
     let http = http(&server);
     pod(&http, "p").await;
@@ -255,7 +259,7 @@ async fn an_eviction_honours_the_budget() {
 
 /// Proves reviews/answered.
 #[tokio::test]
-async fn reviews_are_answered_and_not_kept() {
+async fn reviews_are_answered_and_not_stored() {
     let server = server();
     let http = http(&server);
     let before = server.resource_version();
@@ -279,7 +283,7 @@ async fn reviews_are_answered_and_not_kept() {
 
 /// Proves reviews/answered.
 #[tokio::test]
-async fn a_review_is_about_one_thing_and_somebody() {
+async fn access_reviews_are_validated() {
     let server = server();
     let http = http(&server);
     let all = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -327,7 +331,7 @@ async fn a_review_is_about_one_thing_and_somebody() {
 
 /// Proves objects/events-both-groups.
 #[tokio::test]
-async fn an_event_that_says_when_says_who_and_what() {
+async fn event_with_event_time_needs_reporter_and_action() {
     let server = server();
     let http = http(&server);
     let system = "/api/v1/namespaces/kube-system/events";
@@ -364,7 +368,7 @@ async fn an_event_that_says_when_says_who_and_what() {
         new[field] = value.into();
     }
     assert_eq!(http.post(system, &new).await.0, 201);
-    // Where such an event is told is up to its reporter.
+    // The reporter chooses the namespace of such an event.
     new["metadata"]["name"] = "far".into();
     new["involvedObject"]["namespace"] = "other".into();
     assert_eq!(http.post(system, &new).await.0, 201);
@@ -379,7 +383,7 @@ async fn an_event_that_says_when_says_who_and_what() {
 
 /// Proves errors/not-implemented.
 #[tokio::test]
-async fn what_is_not_implemented_says_so() {
+async fn missing_subresources_answer_501() {
     let server = server();
     let http = http(&server);
     pod(&http, "p").await;
@@ -389,7 +393,7 @@ async fn what_is_not_implemented_says_so() {
 
 /// Proves delete/pod-grace.
 #[tokio::test(start_paused = true)]
-async fn a_scheduled_pod_gets_its_grace_when_the_server_is_built_so() {
+async fn scheduled_pod_gets_its_grace_period() {
     use pintle_apiserver::{ApiServer, PodDeletion};
     for (how, left) in [
         (PodDeletion::AtOnce, false),
@@ -418,7 +422,7 @@ async fn a_scheduled_pod_gets_its_grace_when_the_server_is_built_so() {
 
 /// Proves objects/events-both-groups.
 #[tokio::test]
-async fn events_are_forgotten_after_an_hour_without_a_write() {
+async fn events_expire_an_hour_after_the_last_write() {
     use std::sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -455,7 +459,7 @@ async fn events_are_forgotten_after_an_hour_without_a_write() {
 
 /// Proves objects/autoscaler-versions.
 #[tokio::test]
-async fn an_autoscaler_is_the_same_in_both_its_versions() {
+async fn autoscaler_converts_between_versions() {
     let server = server();
     let http = http(&server);
     let path = |version: &str| {
@@ -484,7 +488,7 @@ async fn an_autoscaler_is_the_same_in_both_its_versions() {
         "[{\"type\":\"Resource\",\"resource\":{\"name\":\"memory\",\"targetAverageValue\":\"50Mi\"}}]"
     );
 
-    // Whoever writes the older form back loses nothing of the newer one.
+    // Writing the v1 form back keeps the fields of v2.
     let mut changed = old.clone();
     changed["spec"]["targetCPUUtilizationPercentage"] = 70.into();
     assert_eq!(http.put(&one, &changed).await.0, 200);
@@ -516,7 +520,7 @@ async fn an_autoscaler_is_the_same_in_both_its_versions() {
 
 /// Proves objects/events-both-groups.
 #[tokio::test]
-async fn the_newer_group_of_events_is_strict() {
+async fn events_k8s_io_is_strict() {
     let server = server();
     let http = http(&server);
     let events = "/apis/events.k8s.io/v1/namespaces/default/events";
@@ -548,7 +552,7 @@ async fn the_newer_group_of_events_is_strict() {
     let again = json!({"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}});
     let (code, changed) = http.merge(&one, &again).await;
     assert_eq!(code, 200, "{changed}");
-    // The older group minds nothing of this.
+    // The core group accepts all of these.
     let core = "/api/v1/namespaces/default/events/e";
     assert_eq!(http.merge(core, &json!({"message": "other"})).await.0, 200);
 }

@@ -1,4 +1,4 @@
-//! A small vocabulary for tests: raw requests against the service, and the objects they send.
+//! The vocabulary of the tests: raw requests against the in-process service, and common objects.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use pintle_apiserver::{ApiServer, ApiService, Body, Clock};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-/// A server whose time stands at the start of 2026 and whose randomness replays.
+/// Builds a server whose clock stands at the start of 2026 and whose randomness is seeded.
 pub fn server() -> ApiServer {
     let start: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     ApiServer::builder()
@@ -17,7 +17,7 @@ pub fn server() -> ApiServer {
         .build()
 }
 
-/// A client that shows every code and body.
+/// A client that returns the status code and body of every response.
 pub struct Http {
     service: ApiService,
 }
@@ -108,7 +108,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The next event; none at the end of the stream.
+    /// Returns the next event, or `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -120,7 +120,7 @@ impl Watch {
         }
     }
 
-    /// The next events as `TYPE name`.
+    /// Returns the next events as `TYPE name`.
     pub async fn take(&mut self, count: usize) -> Vec<String> {
         let mut events = Vec::new();
         for _ in 0..count {
@@ -147,7 +147,7 @@ pub fn labelled(name: &str, key: &str, value: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {key: value}}})
 }
 
-/// A definition of namespaced Foos with a status.
+/// A CRD of namespaced Foos with a status subresource.
 pub fn foo_definition() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -174,4 +174,14 @@ pub fn foo_definition() -> Value {
 pub fn foo(name: &str) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name},
         "spec": {"deploymentName": name, "replicas": 1}})
+}
+
+/// Returns the causes of an error as `field: message`.
+pub fn causes(status: &Value) -> Vec<String> {
+    let causes = status["details"]["causes"].as_array();
+    let texts = causes.into_iter().flatten().map(|cause| {
+        let text = |name: &str| cause[name].as_str().unwrap_or_default().to_owned();
+        format!("{}: {}", text("field"), text("message"))
+    });
+    texts.collect()
 }

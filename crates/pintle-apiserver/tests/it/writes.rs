@@ -1,4 +1,4 @@
-//! What a write accepts and refuses, kind by kind, where kube-apiserver's strategies differ.
+//! Writes: what single kinds accept and refuse.
 
 use crate::support::*;
 use serde_json::{Value, json};
@@ -21,16 +21,7 @@ fn event(metadata: &Value) -> Value {
         "reason": "Tested", "message": "m", "type": "Normal"})
 }
 
-fn causes(status: &Value) -> Vec<String> {
-    let causes = status["details"]["causes"].as_array();
-    let texts = causes.into_iter().flatten().map(|cause| {
-        let text = |name: &str| cause[name].as_str().unwrap_or_default().to_owned();
-        format!("{}: {}", text("field"), text("message"))
-    });
-    texts.collect()
-}
-
-/// Charts set a namespace on everything they install. Proves W35.
+/// Proves objects/body-matches-path.
 #[tokio::test]
 async fn namespace_of_cluster_scoped_object_is_cleared() {
     let server = server();
@@ -64,7 +55,6 @@ async fn namespace_of_cluster_scoped_object_is_cleared() {
     assert_eq!(made["metadata"].get("namespace"), None);
 }
 
-/// Annotations of a Deployment are copied to what it owns, so they count; nothing else's do.
 /// Proves objects/generation.
 #[tokio::test]
 async fn annotating_a_deployment_bumps_its_generation() {
@@ -91,7 +81,7 @@ async fn annotating_a_deployment_bumps_its_generation() {
     let (_, annotated) = http.merge(&format!("{sets}/web"), &annotate).await;
     assert_eq!(generation(&annotated), Some(1));
 
-    // Labels of an EndpointSlice say which Service it belongs to.
+    // The labels of an EndpointSlice name its Service.
     let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
     let slice = json!({"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": []});
     http.post(slices, &slice).await;
@@ -128,31 +118,31 @@ async fn create_with_version_is_refused_after_validation() {
         status["message"],
         "resourceVersion should not be set on objects to be created"
     );
-    // What is wrong with the object comes first, whether the name is taken comes later.
+    // Validation comes before the check, the uniqueness of the name after it.
     let mut bad = map.clone();
     bad["data"] = json!({"no spaces": ""});
     assert_eq!(http.post(CONFIG_MAPS, &bad).await.0, 422);
     assert_eq!(http.post(CONFIG_MAPS, &config_map("a")).await.0, 201);
     assert_eq!(http.post(CONFIG_MAPS, &map).await.0, 500);
-    // A dry run never reaches the store, which is what refuses it.
+    // A dry run never reaches the store, which does the check.
     map["metadata"]["name"] = "b".into();
     let (code, tried) = http.post(&format!("{CONFIG_MAPS}?dryRun=All"), &map).await;
     assert_eq!(
         (code, &tried["metadata"]["resourceVersion"]),
         (201, &json!("5"))
     );
-    // An apply that finds nothing has nothing to compare the version with.
+    // An apply that creates ignores it.
     let config = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "c", "resourceVersion": "5"}});
     let path = format!("{CONFIG_MAPS}/c?fieldManager=me");
     let (code, made) = http.raw("PATCH", &path, APPLY, config.to_string()).await;
     assert_eq!(code, 201, "{made}");
-    // Version 0 is none.
+    // "0" counts as unset.
     map["metadata"]["resourceVersion"] = "0".into();
     assert_eq!(http.post(CONFIG_MAPS, &map).await.0, 201);
 }
 
-/// Event recorders name events after whatever they are about. Proves W160.
+/// Proves objects/names-and-labels.
 #[tokio::test]
 async fn core_event_names_are_path_segments() {
     let server = server();
@@ -167,7 +157,7 @@ async fn core_event_names_are_path_segments() {
     }
     let (code, _) = http.post(EVENTS, &event(&json!({"name": "a%b"}))).await;
     assert_eq!(code, 422);
-    // The newer group is strict about new events and takes the old ones as they are.
+    // events.k8s.io validates the names of new events and accepts existing ones.
     let newer = "/apis/events.k8s.io/v1/namespaces/default/events";
     let strict = json!({"metadata": {"name": "Bad_Name2"}, "regarding": {"namespace": "default"},
         "reason": "Tested", "note": "m", "type": "Normal", "action": "a",
@@ -275,7 +265,7 @@ async fn stateful_set_mounts_may_name_claim_templates() {
         json!({"metadata": {"name": "db"}, "spec": {
             "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
             "template": {"metadata": {"labels": {"app": "db"}}, "spec": {
-                // Both are overwritten for each Pod, so nobody looks at them.
+                // Both are overwritten for each Pod, so they are not validated.
                 "hostname": "a.b", "subdomain": "c.d",
                 "containers": [{"name": "c", "image": "x",
                     "volumeMounts": [{"name": mount, "mountPath": "/data"}]}]}},

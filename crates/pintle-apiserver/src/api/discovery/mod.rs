@@ -1,4 +1,5 @@
-//! What is served: discovery in its old and its aggregated form, version, health, the root.
+//! Discovery, plain and aggregated, and the other paths that name no resource: version, health, the
+//! root.
 
 mod documents;
 pub(crate) mod openapi;
@@ -148,7 +149,7 @@ fn group(group: &Group, whole: bool) -> ApiGroup {
     }
 }
 
-/// The groups in the order of `APIGroupList`. Upstream breaks ties by the name of the `APIService`,
+/// Returns the groups in the order of `APIGroupList`. Upstream breaks ties by the name of the `APIService`,
 /// `VERSION.GROUP`, where aggregated discovery compares group names.
 fn listed_groups(catalog: &Catalog) -> Vec<&Group> {
     let first = |group: &&Group| {
@@ -163,10 +164,10 @@ fn listed_groups(catalog: &Catalog) -> Vec<&Group> {
     groups
 }
 
-/// The verbs of a resource; custom ones are listed in an order of their own.
+/// Returns the verbs of a resource. Those of custom resources have an order of their own.
 fn verbs(resource: &Resource) -> Vec<&'static str> {
     match &resource.custom {
-        // Nothing can be done there, and who looks for a version to work in shall take another.
+        // Requests for this version fail, so clients should pick another one.
         Some(custom) if custom.needs_webhook => Vec::new(),
         Some(_) => vec![
             "delete",
@@ -223,7 +224,7 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// The aggregated form the client can read, if any: the version of `apidiscovery.k8s.io`.
+/// Returns the version of `apidiscovery.k8s.io` that the client accepts, if any.
 fn aggregated_form(parts: &Parts) -> Option<&'static str> {
     let accept = parts.headers.get(header::ACCEPT)?.to_str().ok()?;
     accept.split(',').find_map(|option| {
@@ -261,7 +262,7 @@ fn aggregated(
         metadata: Metadata::default(),
         items: items.collect(),
     };
-    // Writing plain fields into memory cannot fail.
+    // Encoding plain fields into memory cannot fail.
     let body = serde_json::to_string(&list).unwrap_or_default();
     let tag = format!("\"{:016X}\"", hash(&body));
     let matches = parts
@@ -302,8 +303,8 @@ fn aggregated_version(catalog: &Catalog, group: &str, version: &str) -> Discover
     }
 }
 
-/// The kind of an answer. Group and version of a built-in one are left to the reader where they are
-/// those of the resource.
+/// Returns the kind of a response. For built-in kinds, group and version are omitted if they are those
+/// of the resource.
 fn response_kind(resource: &Resource, [group, version, kind]: [&str; 3]) -> ResponseKind {
     let own = group == resource.group && version == resource.version;
     let [group, version] = if own && resource.custom.is_none() {

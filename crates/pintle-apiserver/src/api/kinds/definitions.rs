@@ -168,8 +168,8 @@ impl Api {
         self.settle_names(self.refresh(name).into());
     }
 
-    /// Publishes what is stored of a definition, in discovery and as `APIService` objects. Returns
-    /// the definitions that may now get a name that became free.
+    /// Publishes the stored state of a definition in discovery and as APIServices. Returns the
+    /// definitions that may now get a name that became free.
     fn refresh(&self, name: &str) -> Vec<String> {
         let waiting = self.registry.refresh(name);
         self.register_group(crd::group_of(name));
@@ -225,9 +225,9 @@ impl Api {
         again
     }
 
-    /// Deletes the instances of a definition that is going away.
+    /// Deletes the instances of a definition that is being deleted.
     pub(crate) fn empty_definition(self: &Arc<Self>, name: &str) {
-        // From here on creations are refused; those under way see the mark and take theirs back.
+        // From here on creates are refused. Those under way see the mark and undo theirs.
         self.refresh_definition(name);
         if let Some(resource) = self.registry.instances_of(name)
             && let Some(Ok(snapshot)) = resource
@@ -242,11 +242,11 @@ impl Api {
         self.finish_definition(name);
     }
 
-    /// Whether an instance just created may stay: its definition must not have begun to go
-    /// meanwhile. If it has, the instance is taken back before anybody could rely on it.
+    /// Returns true if a new instance may stay. If its definition was deleted meanwhile, the instance
+    /// is removed before its creator gets a response.
     ///
-    /// A deletion first marks the definition and then looks for instances, a creation first stores
-    /// the instance and then looks at the definition: one of the two sees the other.
+    /// A delete first marks the definition and then looks for instances. A create first stores the
+    /// instance and then looks at the definition. So one of the two always sees the other.
     pub(crate) fn keep_instance(&self, resource: &Resource, instance: &Object) -> bool {
         let Some(custom) = &resource.custom else {
             return true;
@@ -258,15 +258,16 @@ impl Api {
         if definition.is_some_and(|d| d.header().uid == custom.uid && !d.header().deleting) {
             return true;
         }
-        self.take_back(resource, instance);
-        // The definition may have waited for this instance, or be gone and have left its collection.
+        self.undo_create(resource, instance);
+        // The definition may have waited for this instance, or be gone and have left its collection
+        // behind.
         self.finish_definition(&custom.definition);
         self.refresh_definition(&custom.definition);
         false
     }
 
-    /// Removes an instance, whatever became of it since.
-    fn take_back(&self, resource: &Resource, instance: &Object) {
+    /// Removes an instance, even if it changed since.
+    fn undo_create(&self, resource: &Resource, instance: &Object) {
         let Some(collection) = resource.collection else {
             return;
         };
@@ -282,7 +283,7 @@ impl Api {
         }
     }
 
-    /// Lets go of a definition that is being deleted and has no instances left.
+    /// Removes the finalizer of a definition that is being deleted and has no instances left.
     pub(crate) fn finish_definition(&self, name: &str) {
         let terminating = self
             .registry
@@ -326,8 +327,9 @@ mod tests {
 
     const NAME: &str = "foos.example.com";
 
-    /// A definition with one instance that is held, as a request saw it before its deletion.
-    struct Going {
+    /// A deleted definition with one instance that a finalizer holds, and the resource as a request saw
+    /// it before the delete.
+    struct Terminating {
         api: Arc<Api>,
         foos: Arc<Resource>,
         collection: CollectionId,
@@ -340,7 +342,7 @@ mod tests {
         api.create_unasked(of, None, tree, &WriteOptions::default())
     }
 
-    fn going() -> Going {
+    fn terminating() -> Terminating {
         let api = Arc::clone(&ApiServer::builder().build().api);
         let definitions = api.definition_resource().unwrap();
         let definition = json!({"metadata": {"name": NAME}, "spec": {
@@ -356,16 +358,16 @@ mod tests {
         api.delete_unasked(&definitions, &key_of(None, NAME), &DeleteOptions::default())
             .unwrap();
         let collection = foos.collection.unwrap();
-        Going {
+        Terminating {
             api,
             foos,
             collection,
         }
     }
 
-    impl Going {
-        /// Stores an instance, as a creation does before it looks at the definition again.
-        fn slip_in(&self) -> Arc<Object> {
+    impl Terminating {
+        /// Stores an instance, as a create does before it looks at the definition again.
+        fn store_late(&self) -> Arc<Object> {
             let Value::Object(tree) = json!({"metadata": {"name": "late", "uid": "u"}}) else {
                 panic!("an object")
             };
@@ -396,41 +398,37 @@ mod tests {
 
     /// Proves crd/deletion.
     #[test]
-    fn a_creation_that_began_before_the_deletion_is_taken_back() {
-        let going = going();
-        let late = create(
-            &going.api,
-            &going.foos,
-            json!({"metadata": {"name": "late"}}),
-        );
+    fn create_that_races_with_the_delete_is_undone() {
+        let crd = terminating();
+        let late = create(&crd.api, &crd.foos, json!({"metadata": {"name": "late"}}));
         assert_eq!(late.unwrap_err().code, 403);
-        assert!(going.api.store.get(going.collection, "late").is_none());
-        assert!(going.api.store.get(going.collection, "held").is_some());
+        assert!(crd.api.store.get(crd.collection, "late").is_none());
+        assert!(crd.api.store.get(crd.collection, "held").is_some());
     }
 
     /// Proves crd/deletion.
     #[test]
-    fn a_definition_waits_for_what_is_taken_back() {
-        let going = going();
-        let late = going.slip_in();
-        going.remove(going.collection, "held");
-        going.api.finish_definition(NAME);
-        assert!(going.definition().is_some());
-        assert!(!going.api.keep_instance(&going.foos, &late));
-        assert!(going.definition().is_none());
+    fn definition_waits_for_an_undone_create() {
+        let crd = terminating();
+        let late = crd.store_late();
+        crd.remove(crd.collection, "held");
+        crd.api.finish_definition(NAME);
+        assert!(crd.definition().is_some());
+        assert!(!crd.api.keep_instance(&crd.foos, &late));
+        assert!(crd.definition().is_none());
     }
 
     /// Proves crd/deletion.
     #[test]
-    fn the_table_of_a_lost_definition_is_closed_when_it_is_empty() {
-        let going = going();
-        going.remove(going.collection, "held");
-        let late = going.slip_in();
-        going.remove(going.api.registry.definitions().unwrap(), NAME);
-        going.api.registry.refresh(NAME);
-        assert!(going.api.store.snapshot(going.collection).is_ok());
-        assert!(!going.api.keep_instance(&going.foos, &late));
-        let closed = going.api.store.snapshot(going.collection).unwrap_err();
+    fn empty_collection_of_a_lost_definition_is_closed() {
+        let crd = terminating();
+        crd.remove(crd.collection, "held");
+        let late = crd.store_late();
+        crd.remove(crd.api.registry.definitions().unwrap(), NAME);
+        crd.api.registry.refresh(NAME);
+        assert!(crd.api.store.snapshot(crd.collection).is_ok());
+        assert!(!crd.api.keep_instance(&crd.foos, &late));
+        let closed = crd.api.store.snapshot(crd.collection).unwrap_err();
         assert_eq!(closed, Lost::NotServed);
     }
 
@@ -476,7 +474,7 @@ mod tests {
 
     /// Proves objects/linear-installs.
     #[test]
-    fn installing_a_definition_reads_no_other() {
+    fn installing_a_definition_decodes_no_other() {
         let api = Arc::clone(&ApiServer::builder().build().api);
         let definitions = api.definition_resource().unwrap();
         let mut work = Vec::new();

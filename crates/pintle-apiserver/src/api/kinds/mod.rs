@@ -232,10 +232,11 @@ pub(crate) fn find(group: &str, plural: &str) -> &'static dyn Kind {
         ("apps", "deployments") => &workloads::Deployments,
         ("authentication.k8s.io", "selfsubjectreviews") => &reviews::Review::SelfSubject,
         ("authentication.k8s.io", "tokenreviews") => &reviews::Review::Token,
-        ("authorization.k8s.io", "localsubjectaccessreviews") => &reviews::Review::Access,
         ("authorization.k8s.io", "selfsubjectaccessreviews") => &reviews::Review::SelfAccess,
         ("authorization.k8s.io", "selfsubjectrulesreviews") => &reviews::Review::SelfRules,
-        ("authorization.k8s.io", "subjectaccessreviews") => &reviews::Review::Access,
+        ("authorization.k8s.io", "localsubjectaccessreviews" | "subjectaccessreviews") => {
+            &reviews::Review::Access
+        }
         ("batch", "jobs") => &workloads::Jobs,
         ("certificates.k8s.io", "certificatesigningrequests") => &signing_requests::SigningRequests,
         ("events.k8s.io", "events") => &events::Events,

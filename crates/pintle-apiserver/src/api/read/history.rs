@@ -1,4 +1,4 @@
-//! Expires past states after five minutes, the interval at which a kube-apiserver compacts etcd.
+//! Past states: they expire after five minutes, the interval at which kube-apiserver compacts etcd.
 //! Continue tokens and exact reads of an expired state get 410.
 //!
 //! There is no background task: each write records which revision was the newest at that time, and
@@ -11,18 +11,18 @@ use parking_lot::Mutex;
 use crate::api::Api;
 
 /// How long a state stays readable after it was superseded, in seconds.
-const LIFE: i64 = 5 * 60;
+const TTL: i64 = 5 * 60;
 
 /// The resolution of the record, in seconds.
 const STEP: i64 = 10;
 
 /// The newest revision at the end of each step of the last five minutes, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Past {
+pub(crate) struct History {
     steps: Mutex<VecDeque<(i64, u64)>>,
 }
 
-impl Past {
+impl History {
     /// Records that `revision` is the newest.
     fn note(&self, now: i64, revision: u64) {
         let end = now - now.rem_euclid(STEP) + STEP;
@@ -39,7 +39,7 @@ impl Past {
         let mut steps = self.steps.lock();
         let mut oldest = None;
         while let Some((end, revision)) = steps.front().copied()
-            && end + LIFE <= now
+            && end + TTL <= now
         {
             oldest = Some(revision);
             steps.pop_front();
@@ -51,13 +51,13 @@ impl Past {
 impl Api {
     /// Records a committed revision.
     pub(crate) fn remember_state(&self, revision: u64) {
-        self.past.note(self.clock.now().as_second(), revision);
+        self.history.note(self.clock.now().as_second(), revision);
         self.forget_states();
     }
 
     /// Expires the states that are old enough.
     pub(crate) fn forget_states(&self) {
-        if let Some(oldest) = self.past.expire(self.clock.now().as_second()) {
+        if let Some(oldest) = self.history.expire(self.clock.now().as_second()) {
             self.store.forget_states(oldest);
         }
     }
@@ -69,20 +69,20 @@ mod tests {
 
     /// Proves lists/pages.
     #[test]
-    fn states_expire_by_steps_and_never_early() {
-        let past = Past::default();
-        past.note(1000, 5);
-        past.note(1009, 6);
-        past.note(1010, 7);
-        assert_eq!(past.expire(1309), None);
-        assert_eq!(past.expire(1310), Some(6));
-        assert_eq!(past.expire(1319), None);
-        assert_eq!(past.expire(1320), Some(7));
+    fn states_expire_in_steps_and_never_early() {
+        let history = History::default();
+        history.note(1000, 5);
+        history.note(1009, 6);
+        history.note(1010, 7);
+        assert_eq!(history.expire(1309), None);
+        assert_eq!(history.expire(1310), Some(6));
+        assert_eq!(history.expire(1319), None);
+        assert_eq!(history.expire(1320), Some(7));
         // The record stays bounded.
         for second in 0..10_000 {
-            past.note(second, 8);
-            past.expire(second);
+            history.note(second, 8);
+            history.expire(second);
         }
-        assert!(past.steps.lock().len() <= 32);
+        assert!(history.steps.lock().len() <= 32);
     }
 }

@@ -1,32 +1,35 @@
-//! Lists: selectors, pages, and which state they show.
+//! Lists: selectors, pages, and the state they show.
 //!
-//! A page's token names the revision of the first page and the key to go on from, so that all pages
-//! show one state. When the log no longer covers that revision the client is told, with a token that
-//! goes on from the same key in the current state.
+//! A continue token names the revision of the first page and the key the next one starts at, so that
+//! all pages show one state. When the log no longer covers that revision, the client gets 410 and a
+//! token that continues from the same key in the current state.
+
+use std::sync::Arc;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use futures::stream;
 use http::{HeaderValue, Response};
 use serde_json::{Value, json};
-use std::sync::Arc;
 
-use crate::api::{
-    Answer, Api, ApiError, Body, Call, read::parse_version, request::negotiate::Form,
-    request::selector::Selector, response, response::view::View,
-};
+use super::parse_version;
 use crate::{
+    api::{
+        Answer, Api, ApiError, Body, Call,
+        request::{negotiate::Form, selector::Selector},
+        response::{self, view::View},
+    },
     registry::Resource,
     schema::field::FieldError,
     store::{CollectionId, Lost, Object, Snapshot, key_range, namespace_bounds},
 };
 
-/// How much of a list goes into one chunk.
+/// The size of one chunk of a list, in bytes.
 const CHUNK: usize = 64 * 1024;
 
 const EXPIRED_PAGE: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// Which state a list is to show.
+/// The state a list shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Latest,
@@ -34,15 +37,15 @@ enum Wanted {
     Exact(u64),
 }
 
-/// Where a list goes on.
+/// Where a list continues.
 #[derive(Debug, PartialEq, Eq)]
 struct Page {
-    /// None: whatever is current.
+    /// `None` for the current state.
     revision: Option<u64>,
     start: String,
 }
 
-/// What a list found.
+/// The result of a list.
 pub(crate) struct Found {
     pub(crate) revision: u64,
     pub(crate) items: Vec<Arc<Object>>,
@@ -51,7 +54,7 @@ pub(crate) struct Found {
 }
 
 impl Api {
-    /// Answers GET of a collection. Cancel safe.
+    /// Answers GET of a collection.
     pub(crate) async fn list(&self, call: &Call) -> Answer {
         if call.query.optional_flag("sendInitialEvents").is_some() {
             return Err(invalid_options(vec![FieldError::forbidden(
@@ -64,7 +67,7 @@ impl Api {
         Ok(list_answer(call.view(&self.clock), &metadata, found.items))
     }
 
-    /// What a collection request selects.
+    /// Returns the objects that a request for a collection selects.
     pub(crate) async fn find(&self, call: &Call) -> Result<Found, ApiError> {
         let collection = call.collection()?;
         call.target.resource.hooks.before_list(self);
@@ -104,7 +107,7 @@ impl Api {
                     .await?
             }
         };
-        // "Any state will do" is answered from memory, in one piece.
+        // Upstream answers resourceVersion=0 from its cache, which ignores the limit.
         let limit = if page.is_none() && version == "0" && matching != "Exact" {
             0
         } else {
@@ -170,7 +173,7 @@ fn wanted(version: &str, matching: &str, limit: usize) -> Result<Wanted, ApiErro
         |detail: &str| invalid_options(vec![FieldError::forbidden("resourceVersionMatch", detail)]);
     match (matching, list_version(version)?) {
         ("", None) => Ok(Wanted::Latest),
-        // Asking for pages of a version has always meant that very version.
+        // For compatibility, a limit with a resourceVersion means that exact version.
         ("", Some(revision)) if limit > 0 && revision > 0 => Ok(Wanted::Exact(revision)),
         ("" | "NotOlderThan", Some(revision)) => Ok(Wanted::NotOlderThan(revision)),
         ("Exact", Some(0)) => Err(forbidden(
@@ -229,7 +232,7 @@ fn collect(
 }
 
 impl Found {
-    /// The list's metadata; lists of custom resources tell an end as an empty token.
+    /// Returns the metadata of the list. The last page of custom resources has an empty token.
     pub(crate) fn metadata(&self, resource: &Resource) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
         if resource.custom.is_some() {
@@ -245,14 +248,14 @@ impl Found {
     }
 }
 
-/// What the keys of a collection begin with.
+/// Returns the prefix of the keys in a collection.
 fn prefix(call: &Call) -> String {
     let namespace = call.target.namespace.as_deref();
     namespace.map_or_else(String::new, |namespace| namespace_bounds(namespace).0)
 }
 
-/// A token that goes on at `start` (inclusive) in the state of `revision`, or of now if negative.
-/// It tells its place in the collection, so that it means nothing outside of it.
+/// Returns a token that continues at `start` (inclusive) in the state of `revision`, or in the current
+/// one if it is negative. The key in it is relative to the collection.
 fn token(revision: i64, start: &str, prefix: &str) -> String {
     let start = format!("/{}", start.strip_prefix(prefix).unwrap_or(start));
     URL_SAFE_NO_PAD
@@ -292,8 +295,8 @@ fn parse_token(token: &str, prefix: &str) -> Result<Page, ApiError> {
     })
 }
 
-/// A list as a stream of chunks: the objects are copied, never encoded again, unless the client
-/// wants another form.
+/// Renders a list as a stream of chunks. Objects are copied as they are stored, unless the client wants
+/// another representation.
 pub(crate) fn list_answer(view: View, metadata: &Value, items: Vec<Arc<Object>>) -> Response<Body> {
     let mut metadata = metadata.clone();
     if !matches!(view.form, Form::Json | Form::Yaml)
@@ -363,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_survive_the_trip_and_nothing_else_does() {
+    fn continue_tokens_round_trip_and_others_are_refused() {
         let page = parse_token(&token(7, "ns/a", "ns/"), "ns/").unwrap();
         assert_eq!(
             page,
@@ -373,7 +376,10 @@ mod tests {
             }
         );
         let elsewhere = parse_token(&token(7, "ns/a", "ns/"), "other/").unwrap();
-        assert_eq!(elsewhere.start, "other/a", "a token knows no namespace");
+        assert_eq!(
+            elsewhere.start, "other/a",
+            "tokens are relative to the namespace"
+        );
         assert_eq!(parse_token(&token(-1, "x", ""), "").unwrap().revision, None);
         let (none, empty, out) = (token(0, "x", ""), token(1, "", ""), token(1, "../x", ""));
         for bad in ["", "x", "e30", &none, &empty, &out] {

@@ -1,4 +1,4 @@
-//! Reading one object, and what a resource version in a read means.
+//! Reads: get, [`list`], [`watch`], and what a `resourceVersion` in a read means.
 
 pub(crate) mod history;
 pub(crate) mod list;
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use crate::api::{Answer, Api, ApiError, Call, response};
 
-/// How long a read waits for a revision of the future.
+/// How long a read waits for a `resourceVersion` that does not exist yet.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
 impl Api {
-    /// Answers GET of one object. Cancel safe.
+    /// Answers GET of one object.
     pub(crate) async fn get(&self, call: &Call) -> Answer {
         let collection = call.collection()?;
         if let Some(version) = parse_version(call.query.get("resourceVersion"))
@@ -28,7 +28,7 @@ impl Api {
         Ok(response::object(200, &call.view(&self.clock), &object))
     }
 
-    /// Waits a little for a revision of the future.
+    /// Waits a few seconds for a revision to be reached.
     pub(crate) async fn wait_for(&self, version: u64) -> Result<(), ApiError> {
         let reached = self.store.reached(version);
         match tokio::time::timeout(FRESHNESS_WAIT, reached).await {
@@ -38,7 +38,7 @@ impl Api {
     }
 }
 
-/// A resource version in a request: none, or a number; the error is what is wrong with it.
+/// Parses the `resourceVersion` of a request; an empty one is `None`.
 pub(crate) fn parse_version(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);

@@ -1,14 +1,14 @@
-//! Watches: a cursor over the log, written out as one JSON document per line.
+//! Watches: a cursor over the event log, encoded as one JSON document per line.
 //!
-//! A watch first sends the state it starts from, if the request asks for it, and then follows the
-//! log: it takes what the log has, writes it, and sleeps until a commit, the next bookmark or its
-//! end. It owns no queue of events: besides the chunk that it is sending, it holds only the objects of
-//! the state that it has yet to send. The log is bounded in events and bytes: a client that reads too
-//! slowly falls behind it, in the middle of the state or after it, gets one `ERROR` event with a 410
+//! A watch first sends the state it starts from, if the request asks for it. Then it follows the log:
+//! it sends the events the log has and sleeps until a commit, the next bookmark or its end. It has no
+//! event queue of its own. Besides the chunk that it is sending, it holds only the objects of the
+//! initial state that it has yet to send. The log is bounded in events and bytes: a client that reads
+//! too slowly falls behind it, during the initial state or after it, gets one `ERROR` event with a 410
 //! `Expired` status, and has to list again.
 //!
-//! A watch of a custom resource also ends when the definition changes. The client that opens it
-//! again gets objects by the new definition, or 404.
+//! A watch of a custom resource also ends when its CRD changes. A client that reconnects gets objects
+//! of the new CRD, or 404.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,27 +19,29 @@ use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{
-    Answer, Api, ApiError, Body, Call, read::parse_version, read::websocket,
-    request::negotiate::Form, request::selector::Selector, response, response::view::View,
-};
+use super::{parse_version, websocket};
 use crate::{
+    api::{
+        Answer, Api, ApiError, Body, Call,
+        request::{negotiate::Form, selector::Selector},
+        response::{self, view::View},
+    },
     registry::Resource,
     schema::field::FieldError,
     store::{Cursor, Event, EventKind, Lost, Object, key_range, namespace_bounds},
 };
 
-/// The pause between bookmarks.
+/// The interval between bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
-/// The last bookmark comes this long before the end.
+/// How long before its end a watch sends the last bookmark.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// The shortest time a watch without a timeout runs; up to twice as long.
+/// The minimum duration of a watch without a timeout; the maximum is twice as long.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
-/// How much is written at once.
+/// The size of one chunk, in bytes.
 const CHUNK: usize = 64 * 1024;
 
 impl Api {
-    /// Answers a watch. Cancel safe.
+    /// Answers a watch.
     pub(crate) async fn watch(self: &Arc<Self>, call: &Call) -> Answer {
         let collection = call.collection()?;
         let selector = Selector::read(&call.target, &call.query)?;
@@ -77,7 +79,7 @@ impl Api {
             view: call.view(&self.clock),
             namespace: call.target.namespace.clone(),
             selector,
-            told_columns: false,
+            sent_columns: false,
         };
         let after = match start {
             Start::After(revision) => revision,
@@ -130,9 +132,9 @@ impl Api {
 }
 
 impl Call {
-    /// Sends events as the client asked for them: over HTTP, or over WebSocket.
+    /// Streams events over HTTP or a WebSocket, as the client asked.
     fn stream(&self, events: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
-        if websocket::is_asked_for(&self.method, &self.headers) {
+        if websocket::is_requested(&self.method, &self.headers) {
             let (upgrade, closing) = (self.upgrade.clone(), self.closing.clone());
             return websocket::answer(&self.headers, upgrade, events, closing);
         }
@@ -151,7 +153,7 @@ enum Start {
     After(u64),
 }
 
-/// Whether the current state is to be streamed first; the request must be coherent.
+/// Returns `sendInitialEvents`, after checking the parameters that go with it.
 fn initial_events(call: &Call) -> Result<Option<bool>, ApiError> {
     let send = call.query.optional_flag("sendInitialEvents");
     let matching = call.query.get("resourceVersionMatch");
@@ -182,7 +184,7 @@ fn initial_events(call: &Call) -> Result<Option<bool>, ApiError> {
     }
 }
 
-/// When to send the next bookmark: after a minute, or shortly before the end.
+/// Returns when the next bookmark is due: after a minute, or shortly before the end.
 fn next_bookmark(now: Instant, end: Instant) -> Instant {
     let regular = now + BOOKMARK_EVERY;
     let last = end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(end);
@@ -193,14 +195,14 @@ fn next_bookmark(now: Instant, end: Instant) -> Instant {
     }
 }
 
-/// What a watch lets through, and in which form.
+/// Selects the events of a watch and renders them.
 #[derive(Debug)]
 struct Filter {
     view: View,
     namespace: Option<String>,
     selector: Selector,
-    /// A collection's columns are told once.
-    told_columns: bool,
+    /// Whether the column definitions of a table were sent; they are sent once.
+    sent_columns: bool,
 }
 
 impl Filter {
@@ -211,8 +213,8 @@ impl Filter {
             && self.selector.matches(&self.view.resource, object)
     }
 
-    /// Appends what the watcher is to see of an event: an object that begins to match appears, one
-    /// that stops matching disappears in its last matching state.
+    /// Appends an event as the client sees it: an object that starts to match is added, one that stops
+    /// matching is deleted with its last matching state.
     fn write(&mut self, out: &mut Vec<u8>, event: &Event) {
         let now = event.kind != EventKind::Deleted && self.selects(&event.object);
         let before = event
@@ -241,7 +243,7 @@ impl Filter {
 
 impl Filter {
     fn write_object(&mut self, out: &mut Vec<u8>, kind: EventKind, object: &Object) {
-        let columns = !std::mem::replace(&mut self.told_columns, true);
+        let columns = !std::mem::replace(&mut self.sent_columns, true);
         write_event(out, kind, &self.view, object, columns);
     }
 }
@@ -254,52 +256,54 @@ fn write_event(out: &mut Vec<u8>, kind: EventKind, view: &View, object: &Object,
     out.extend_from_slice(b"}\n");
 }
 
-/// How the end of the initial state is still to be marked.
+/// How the end of the initial state is marked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum EndMark {
     #[default]
     None,
-    /// By a bookmark of its own, as soon as it is sent.
+    /// By a bookmark right after it.
     Now,
-    /// By the first bookmark, whenever it comes: the state was sent without being asked for by
-    /// name.
+    /// By the next regular bookmark: the client did not ask for the initial state explicitly.
     WithBookmark,
 }
 
 /// One running watch.
 struct Watcher {
     filter: Filter,
-    /// The state to send first, and how far that got.
+    /// The initial state; objects before `initial_at` have been sent.
     initial: Vec<Arc<Object>>,
     initial_at: usize,
     end_mark: EndMark,
     cursor: Cursor,
-    /// Everything up to here was sent or did not concern the client.
+    /// Every event up to this revision was sent or filtered out.
     seen: u64,
     bookmarks: bool,
     next_bookmark: Instant,
     end: Instant,
     closing: CancellationToken,
-    /// The definition changed; the client has to watch again.
+    /// Cancelled when the CRD changes.
     superseded: CancellationToken,
     over: bool,
 }
 
-/// Returns the token that ends the watches of a custom resource when its definition changes. That of
-/// a built-in kind is never cancelled.
+/// Returns the token that ends the watches of a custom resource when its CRD changes. That of a
+/// built-in kind is never cancelled.
 fn superseded(resource: &Resource) -> CancellationToken {
     let custom = resource.custom.as_ref();
     custom.map_or_else(CancellationToken::new, |custom| custom.superseded.clone())
 }
 
 impl Watcher {
-    /// The next chunk; none when the watch is over. Cancel safe: what was taken from the log is
-    /// returned without waiting.
+    /// Returns the next chunk, or `None` when the watch is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: there is no await between reading the log and returning the events.
     async fn next(&mut self) -> Option<Bytes> {
         if self.is_over() {
             return None;
         }
-        // Events that are lost already are not worth the rest of the state, which is let go.
+        // The client will have to list again anyway, so drop the rest of the initial state.
         if !self.initial.is_empty() && self.cursor.is_compacted() {
             self.initial = Vec::new();
             self.initial_at = 0;
@@ -309,14 +313,14 @@ impl Watcher {
             return Some(chunk);
         }
         loop {
-            // What is due is looked at before the log, or a busy one would starve it.
+            // Check timers before the log, or a busy log would starve them.
             let now = Instant::now();
             if self.is_over() || now >= self.end {
                 return None;
             }
             let bookmark = self.bookmarks && now >= self.next_bookmark;
-            match self.take_events() {
-                // A bookmark tells how far the client is: behind what it has not seen.
+            match self.read_events() {
+                // A bookmark follows the events it covers.
                 Ok(mut chunk) if bookmark => {
                     self.next_bookmark = next_bookmark(now, self.end);
                     let mark = std::mem::take(&mut self.end_mark);
@@ -332,7 +336,6 @@ impl Watcher {
                 }
             }
             tokio::select! {
-                // Ends come before timers and timers before data, as above.
                 biased;
                 () = self.closing.cancelled() => return None,
                 () = self.superseded.cancelled() => return None,
@@ -373,8 +376,10 @@ impl Watcher {
         Some(out.into())
     }
 
-    /// What the log has; an error ends the watch, with an event or without.
-    fn take_events(&mut self) -> Result<Vec<u8>, Option<ApiError>> {
+    /// Returns the encoded events of the next batches of the log that hold any for this client.
+    ///
+    /// An error ends the watch, with an `ERROR` event if it is `Some`.
+    fn read_events(&mut self) -> Result<Vec<u8>, Option<ApiError>> {
         let mut out = Vec::new();
         loop {
             let (events, seen) = match self.cursor.next_batch() {
@@ -389,7 +394,6 @@ impl Watcher {
             for event in &events {
                 self.filter.write(&mut out, event);
             }
-            // A batch may hold nothing for this client; there may be more behind it.
             if events.is_empty() || !out.is_empty() {
                 return Ok(out);
             }
@@ -402,11 +406,7 @@ impl Watcher {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let object = self.filter.view.bookmark(&metadata);
-        format!(
-            "{{\"type\":\"BOOKMARK\",\"object\":{object}}}
-"
-        )
-        .into()
+        format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n").into()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Request bodies: which format, and the object in it.
+//! Request bodies: media types, and the object in the body.
 
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ const ACCEPTED: &[&str] = &[
 /// A group, a version and a kind.
 pub(crate) type Gvk<'a> = (&'a str, &'a str, &'a str);
 
-/// The media type of the body, without parameters; empty when not said.
+/// Returns the media type of the body without parameters, or an empty string.
 pub(crate) fn media_type(headers: &HeaderMap) -> String {
     let value = headers
         .get(header::CONTENT_TYPE)
@@ -41,7 +41,7 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
         .to_ascii_lowercase()
 }
 
-/// Decodes a body by its media type; `kind` is what it is taken for if it does not say.
+/// Decodes a body by its media type; `kind` applies if the body names none.
 pub(crate) fn decode_body(
     headers: &HeaderMap,
     body: &[u8],
@@ -52,11 +52,11 @@ pub(crate) fn decode_body(
         "application/yaml" => yaml(body),
         protobuf::MEDIA_TYPE => {
             protobuf::decode(body, Some(kind)).map_err(|error| match error.type_meta() {
-                Some((api_version, said)) => {
+                Some((api_version, found)) => {
                     let version = api_version.rsplit('/').next().unwrap_or_default();
                     let expected = kind.2;
                     ApiError::bad_request(format!(
-                        "{said} in version {version:?} cannot be handled as a {expected}: {error}"
+                        "{found} in version {version:?} cannot be handled as a {expected}: {error}"
                     ))
                 }
                 None => unrecognized(kind.2, body, &error.to_string()),
@@ -76,21 +76,21 @@ fn not_json(kind: &str, error: &serde_json::Error, body: &[u8]) -> ApiError {
     unrecognized(kind, body, &why)
 }
 
-/// What is wrong with a JSON text; the usual faults are told in the words clients know.
+/// Describes a JSON error in the words of Go for common mistakes.
 pub(crate) fn json_problem(error: &serde_json::Error, text: &[u8]) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
     }
-    let told = error.to_string();
+    let text_of_error = error.to_string();
     let mut lines = text.split(|byte| *byte == b'\n');
     let line = lines.nth(error.line().saturating_sub(1));
     let found = line.and_then(|line| line.get(error.column().saturating_sub(1)));
     match found {
-        Some(found) if told.starts_with("expected value") => {
+        Some(found) if text_of_error.starts_with("expected value") => {
             let found = char::from(*found);
             format!("invalid character {found:?} looking for beginning of value")
         }
-        _ => told,
+        _ => text_of_error,
     }
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn yaml(body: &[u8]) -> Result<Value, ApiError> {
     })
 }
 
-/// The first key that stands twice in a mapping, and its line.
+/// Returns the first duplicate key of a YAML document, after its line number.
 pub(crate) fn yaml_duplicate(body: &[u8]) -> Option<(String, String)> {
     let text = std::str::from_utf8(body).ok()?;
     let error = serde_saphyr::from_str::<Value>(text).err()?.to_string();
@@ -114,11 +114,11 @@ pub(crate) fn yaml_duplicate(body: &[u8]) -> Option<(String, String)> {
     Some((line.to_owned(), key.to_owned()))
 }
 
-/// The beginning of a body, as it is shown to whoever sent it.
+/// Returns the start of a body, for error messages.
 fn summary(body: &[u8]) -> String {
-    const MOST: usize = 30;
-    let (start, more) = match body.get(..MOST) {
-        Some(start) if body.len() > MOST => (start, " ..."),
+    const MAX: usize = 30;
+    let (start, more) = match body.get(..MAX) {
+        Some(start) if body.len() > MAX => (start, " ..."),
         _ => (body, ""),
     };
     match body.first() {
@@ -134,7 +134,7 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-/// A body that cannot be read as the kind it should be.
+/// Returns the error for a body that cannot be decoded as the expected kind.
 fn unrecognized(kind: &str, body: &[u8], why: &str) -> ApiError {
     ApiError::bad_request(format!(
         "the object provided is unrecognized (must be of type {kind}): {why} ({})",
@@ -143,7 +143,7 @@ fn unrecognized(kind: &str, body: &[u8], why: &str) -> ApiError {
 }
 
 impl Call {
-    /// The options in the body of a deletion.
+    /// Decodes the options in the body of a delete.
     pub(crate) fn options_body(&self) -> Result<Value, ApiError> {
         const KIND: Gvk<'_> = ("", "v1", "DeleteOptions");
         if matches!(
@@ -173,13 +173,13 @@ impl Call {
         }
     }
 
-    /// The body, decoded; `kind` is what it is taken for if it does not say.
+    /// Decodes the body; `kind` applies if the body names none.
     pub(crate) fn decoded(&self, kind: Gvk<'_>) -> Result<Value, ApiError> {
         decode_body(&self.headers, &self.body, kind)
     }
 
-    /// The object in the body in its stored form: its type checked against the path and removed,
-    /// its fields checked against the schema.
+    /// Decodes the object in the body and converts it to the stored version. Its type is checked
+    /// against the path and removed, its fields are checked against the schema.
     pub(crate) fn object(&self, options: &WriteOptions) -> Result<Tree, ApiError> {
         let resource = &self.target.resource;
         if resource.custom.is_some() && media_type(&self.headers) == protobuf::MEDIA_TYPE {
@@ -190,31 +190,31 @@ impl Call {
             "" | "*/*" | "application/json"
         ) {
             let read = json::decode(&self.body);
-            let (value, twice) =
+            let (value, duplicates) =
                 read.map_err(|error| not_json(&resource.kind, &error, &self.body))?;
-            let twice = twice
+            let duplicates = duplicates
                 .iter()
                 .map(|field| format!("duplicate field {field:?}"));
             let source = Source::Json {
                 text: &self.body,
-                duplicates: &twice.collect::<Vec<_>>(),
+                duplicates: &duplicates.collect::<Vec<_>>(),
             };
             return self.stored(value, source, options);
         }
         if media_type(&self.headers) == "application/yaml" {
             let value = yaml(&self.body)
                 .map_err(|error| unrecognized(&resource.kind, &self.body, error.message()))?;
-            let twice = yaml_duplicate(&self.body).map(|(line, key)| {
+            let duplicate = yaml_duplicate(&self.body).map(|(line, key)| {
                 format!("yaml: unmarshal errors:\n  line {line}: key {key:?} already set in map")
             });
-            let faults: Vec<String> = twice.into_iter().collect();
+            let faults: Vec<String> = duplicate.into_iter().collect();
             return self.stored(value, Source::Other { faults: &faults }, options);
         }
         let value = self.decoded((&resource.group, &resource.version, &resource.kind))?;
         self.stored_form(value, options)
     }
 
-    /// An object of this resource in its stored form.
+    /// Converts an object of this resource to the stored version.
     pub(crate) fn stored_form(
         &self,
         value: Value,
@@ -223,7 +223,7 @@ impl Call {
         self.stored(value, Source::CLEAN, options)
     }
 
-    /// As [`stored_form`](Self::stored_form), with what it was read from.
+    /// Like [`stored_form`](Self::stored_form); `source` decides how bad fields are reported.
     pub(crate) fn stored(
         &self,
         value: Value,
@@ -233,7 +233,7 @@ impl Call {
         let resource = &self.target.resource;
         let kind = (resource.api_version(), resource.kind.clone());
         let mut tree = self.typed(value, &kind)?;
-        // For merged objects `restore` checks metadata along with everything else.
+        // For merged objects `restore` checks metadata with everything else.
         if !matches!(source, Source::Merged { .. }) {
             check_metadata(&tree, &kind)?;
         }
@@ -241,7 +241,7 @@ impl Call {
         Ok(resource.to_stored(tree))
     }
 
-    /// The body as an object of the given `(apiVersion, kind)`.
+    /// Checks that the body is an object of the given `(apiVersion, kind)`, and removes its type.
     pub(crate) fn typed(&self, value: Value, kind: &(String, String)) -> Result<Tree, ApiError> {
         let mut tree = match value {
             Value::Object(tree) => tree,
@@ -254,14 +254,14 @@ impl Call {
             }
         };
         let custom = self.target.resource.custom.is_some();
-        let said = |field: &str, tree: &Tree| {
+        let text = |field: &str, tree: &Tree| {
             tree.get(field)
                 .and_then(Value::as_str)
                 .unwrap_or_default()
                 .to_owned()
         };
-        let (api_version, said_kind) = (said("apiVersion", &tree), said("kind", &tree));
-        if custom && said_kind.is_empty() {
+        let (api_version, found_kind) = (text("apiVersion", &tree), text("kind", &tree));
+        if custom && found_kind.is_empty() {
             let body = String::from_utf8_lossy(&self.body);
             let mut start: String = body.chars().take(30).collect();
             if start.len() < body.len() {
@@ -278,21 +278,21 @@ impl Call {
                 kind.0
             )));
         }
-        if custom && said_kind != kind.1 {
+        if custom && found_kind != kind.1 {
             let why = format!("must be {}", kind.1);
-            let errors = vec![FieldError::invalid("kind", said_kind.as_str(), why)];
+            let errors = vec![FieldError::invalid("kind", found_kind.as_str(), why)];
             let name = meta::text(&tree, "name");
             return Err(ApiError::invalid(
                 &self.target.resource.group,
-                &said_kind,
+                &found_kind,
                 name,
                 errors,
             ));
         }
-        if !said_kind.is_empty() && said_kind != kind.1 {
+        if !found_kind.is_empty() && found_kind != kind.1 {
             return Err(ApiError::bad_request(format!(
                 "{} in version {:?} cannot be handled as a {}: the kind in the data does not match the expected kind",
-                said_kind, api_version, kind.1
+                found_kind, api_version, kind.1
             )));
         }
         tree.remove("apiVersion");
@@ -316,7 +316,7 @@ fn check_metadata(tree: &Tree, kind: &(String, String)) -> Result<(), ApiError> 
     })
 }
 
-/// Metadata has the same types for every kind: a wrong one is a malformed request.
+/// Checks the types of metadata fields, which are the same for every kind.
 pub(crate) fn check_metadata_types(tree: &Tree) -> Result<(), ApiError> {
     let Some(Value::Object(metadata)) = tree.get("metadata") else {
         return Ok(());

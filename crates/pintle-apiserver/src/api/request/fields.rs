@@ -1,4 +1,4 @@
-//! Decodes an object by the schema of its kind and reports fields that do not belong.
+//! Decodes an object by the schema of its kind: prunes and reports unknown fields, applies defaults.
 
 use serde_json::Value;
 
@@ -48,9 +48,9 @@ pub(crate) fn prune(
     source: Source<'_>,
     options: &WriteOptions,
 ) -> Result<(), ApiError> {
-    // An empty list of managers forgets them, so it may not get lost among the empty lists.
+    // An empty list resets the managers, so it must survive decoding, which drops empty lists.
     let managers = object.get("metadata").and_then(|m| m.get("managedFields"));
-    let forgets = managers
+    let resets_managers = managers
         .and_then(Value::as_array)
         .is_some_and(Vec::is_empty);
     let mut value = Value::Object(std::mem::take(object));
@@ -79,7 +79,7 @@ pub(crate) fn prune(
     if let Value::Object(pruned) = value {
         *object = pruned;
     }
-    if forgets {
+    if resets_managers {
         meta::metadata(object).insert("managedFields".into(), Value::Array(Vec::new()));
     }
     let faults: Vec<String> = match source {

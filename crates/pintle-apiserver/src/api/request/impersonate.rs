@@ -1,18 +1,19 @@
-//! Asking as somebody else: the `Impersonate-…` headers.
+//! Impersonation: the `Impersonate-User` and related headers.
 
 use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderValue};
 
-use crate::api::{
-    ApiError,
-    request::query::decode,
-    request::user::{User, groups_of, service_account},
+use super::{
+    query::decode,
+    user::{User, groups_of, service_account},
 };
+use crate::api::ApiError;
 
 const EXTRA: &str = "impersonate-extra-";
 
-/// `user`, or whom they ask to be. Only administrators may ask.
+/// Returns the user a request acts as: `user`, or the one they impersonate. Only administrators may
+/// impersonate.
 pub(crate) fn impersonated(headers: &HeaderMap, user: User) -> Result<User, ApiError> {
     let name = first(headers, "impersonate-user");
     let groups: Vec<String> = headers
@@ -47,7 +48,8 @@ fn first(headers: &HeaderMap, name: &str) -> String {
     headers.get(name).map(text).unwrap_or_default()
 }
 
-/// What else is said about the user; names may be escaped, for headers cannot hold all letters.
+/// Returns the extra attributes. Their names are percent-encoded, because header names are limited to
+/// ASCII.
 fn extra(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, value) in headers {
@@ -59,7 +61,7 @@ fn extra(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
     extra
 }
 
-/// What to say to a request that names something of a user but no user.
+/// Returns the error for a request that impersonates attributes without a user name.
 fn without_user(headers: &HeaderMap, groups: &[String]) -> Option<String> {
     let (uid, extra) = (first(headers, "impersonate-uid"), extra(headers));
     if uid.is_empty() && groups.is_empty() && extra.is_empty() {
@@ -117,7 +119,7 @@ mod tests {
 
     /// Proves auth/identity.
     #[test]
-    fn whoever_is_impersonated_is_authenticated_unless_said_otherwise() {
+    fn impersonated_users_are_authenticated_by_default() {
         let bob = ("impersonate-user", "bob");
         let group = |name| ("impersonate-group", name);
         assert_eq!(groups(&[bob]), [AUTHENTICATED]);
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_alone_is_nobody() {
+    fn impersonating_a_group_requires_a_user() {
         let lines = [("impersonate-group", "red"), ("impersonate-extra-a", "b")];
         let error = impersonated(&headers(&lines), User::admin()).unwrap_err();
         assert_eq!(

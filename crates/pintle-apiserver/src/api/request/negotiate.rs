@@ -1,23 +1,23 @@
-//! In which form an answer is wanted.
+//! Content negotiation: which representation the client accepts.
 
 use http::{HeaderMap, header};
 
 use crate::api::{ApiError, request::query::Query};
 
-/// The form of an answer.
+/// The representation of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Form {
     /// The objects themselves.
     #[default]
     Json,
     Yaml,
-    /// Rows for people, in that version of `meta.k8s.io`.
+    /// A `Table` in that version of `meta.k8s.io`.
     Table(&'static str, RowObject),
-    /// Metadata alone, in that version of `meta.k8s.io`.
+    /// `PartialObjectMetadata` in that version of `meta.k8s.io`.
     Metadata(&'static str),
 }
 
-/// What each row of a table carries besides its cells.
+/// The object that each row of a table carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum RowObject {
     None,
@@ -26,7 +26,7 @@ pub(crate) enum RowObject {
     Object,
 }
 
-/// The first form of the `Accept` header the server has.
+/// Returns the first acceptable representation that the server supports.
 pub(crate) fn form(headers: &HeaderMap, query: &Query) -> Result<Form, ApiError> {
     let mut options = options(headers).peekable();
     if options.peek().is_none() {
@@ -58,7 +58,7 @@ pub(crate) fn form(headers: &HeaderMap, query: &Query) -> Result<Form, ApiError>
         })
 }
 
-/// JSON or YAML, for what has no other form.
+/// Returns JSON or YAML, for responses without other representations.
 pub(crate) fn plain(headers: &HeaderMap) -> Result<Form, ApiError> {
     let mut options = options(headers).peekable();
     if options.peek().is_none() {
@@ -70,7 +70,7 @@ pub(crate) fn plain(headers: &HeaderMap) -> Result<Form, ApiError> {
         .ok_or_else(ApiError::no_such_form)
 }
 
-/// What the `Accept` headers name, in their order.
+/// Iterates over the media types of the `Accept` headers.
 fn options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(header::ACCEPT).iter();
     values
@@ -123,7 +123,7 @@ mod tests {
 
     /// Proves wire/accept.
     #[test]
-    fn the_first_form_the_server_has_wins() {
+    fn first_supported_media_type_wins() {
         let table = Form::Table("v1", RowObject::Metadata);
         assert_eq!(
             of("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),

@@ -1,4 +1,4 @@
-//! The options writes share: dry run, field validation, field manager.
+//! The options all writes share, and the warnings of a request.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -8,45 +8,46 @@ use parking_lot::Mutex;
 use crate::api::{ApiError, Body, Call};
 use crate::schema::{field::FieldError, field_paths::clip};
 
-/// How many characters the warnings of one answer hold before each is cut short.
-const MOST_TOLD: usize = 4 * 1024;
-/// How many characters are left of a warning that is cut short.
-const MOST_OF_ONE: usize = 256;
-/// How many warnings an answer has. Common clients read no more than 100 header lines of an answer
-/// and fail altogether when there are more.
-const MOST_WARNINGS: usize = 80;
+/// The total length of the warnings of a response above which each is truncated, in characters.
+const MAX_TOTAL: usize = 4 * 1024;
+/// The length of a truncated warning, in characters.
+const MAX_TRUNCATED: usize = 256;
+/// The maximum number of warnings in a response. Common clients reject a response with more than 100
+/// header lines.
+const MAX_WARNINGS: usize = 80;
 
-/// How a write is to be done.
+/// The options of a write.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WriteOptions {
-    /// Everything but the storing.
+    /// Do everything except the commit.
     pub(crate) dry_run: bool,
-    /// Who the changed fields belong to.
+    /// The field manager of the write.
     pub(crate) manager: String,
     pub(crate) field_validation: FieldValidation,
-    /// What the client is to be told besides the answer.
+    /// Warnings for the response.
     pub(crate) warnings: Warnings,
 }
 
-/// What the client is to be told besides the answer; shared by the steps of one request.
+/// The warnings of a response, shared by the steps of one request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Warnings(Arc<Mutex<Told>>);
+pub(crate) struct Warnings(Arc<Mutex<Collected>>);
 
-/// The warnings so far: each once, whole as long as all of them fit into [`MOST_TOLD`], and cut to
-/// [`MOST_OF_ONE`] from the first on that does not fit. When those that are cut have filled the room
-/// too, or there are [`MOST_WARNINGS`], all further ones are dropped.
+/// The warnings so far, without duplicates.
+///
+/// If they exceed [`MAX_TOTAL`], all are truncated to [`MAX_TRUNCATED`]. Once truncated warnings fill
+/// that room as well, or there are [`MAX_WARNINGS`], further ones are dropped.
 #[derive(Debug, Default)]
-struct Told {
+struct Collected {
     texts: Vec<String>,
     seen: BTreeSet<String>,
-    /// In all texts, in characters.
+    /// The length of all texts, in characters.
     length: usize,
-    cutting: bool,
+    truncating: bool,
 }
 
-impl Told {
+impl Collected {
     fn add(&mut self, text: String) {
-        let full = self.texts.len() >= MOST_WARNINGS || self.cutting && self.length >= MOST_TOLD;
+        let full = self.texts.len() >= MAX_WARNINGS || self.truncating && self.length >= MAX_TOTAL;
         if full || text.is_empty() || self.seen.contains(&text) {
             return;
         }
@@ -54,10 +55,10 @@ impl Told {
         self.texts.push(text);
         let count = |texts: &[String]| texts.iter().map(|text| text.chars().count()).sum();
         self.length = count(&self.texts);
-        self.cutting |= self.length > MOST_TOLD;
-        if self.cutting {
+        self.truncating |= self.length > MAX_TOTAL;
+        if self.truncating {
             for text in &mut self.texts {
-                let end = clip(text, MOST_OF_ONE).len();
+                let end = clip(text, MAX_TRUNCATED).len();
                 text.truncate(end);
             }
             self.length = count(&self.texts);
@@ -78,15 +79,15 @@ impl Warnings {
     }
 }
 
-/// A text as the value of a `Warning` header.
+/// Formats a text as the value of a `Warning` header.
 pub(crate) fn warning(text: &str) -> Option<HeaderValue> {
     let clean: String = text.chars().filter(|c| !c.is_control()).collect();
     let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");
-    // Any script may stand in a header as long as it is no control character.
+    // Header values may hold any character except control characters.
     HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()).ok()
 }
 
-/// What happens to fields the schema does not know.
+/// What happens to fields that the schema does not know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -96,7 +97,7 @@ pub(crate) enum FieldValidation {
 }
 
 impl Call {
-    /// Reads and checks the options; `kind` names them in the refusal.
+    /// Decodes the options of a write; `kind` is the name of the options in error messages.
     pub(crate) fn write_options(&self, kind: &str) -> Result<WriteOptions, ApiError> {
         let mut errors = Vec::new();
         let mut dry_run = false;
@@ -146,9 +147,10 @@ impl Call {
         })
     }
 
-    fn manager(&self, said: &str) -> String {
-        if !said.is_empty() {
-            return said.to_owned();
+    /// Returns the field manager: the given one, or the name of the user agent.
+    fn manager(&self, given: &str) -> String {
+        if !given.is_empty() {
+            return given.to_owned();
         }
         let agent = self
             .headers
@@ -169,42 +171,46 @@ impl Call {
 mod tests {
     use super::*;
 
-    fn lengths(told: &Told) -> Vec<usize> {
-        told.texts.iter().map(|text| text.chars().count()).collect()
+    fn lengths(collected: &Collected) -> Vec<usize> {
+        collected
+            .texts
+            .iter()
+            .map(|text| text.chars().count())
+            .collect()
     }
 
     #[test]
-    fn warnings_that_fit_are_whole_and_told_once() {
-        let mut told = Told::default();
+    fn warnings_that_fit_are_complete_and_unique() {
+        let mut collected = Collected::default();
         for text in ["a", "", "b", "a"] {
-            told.add(text.to_owned());
+            collected.add(text.to_owned());
         }
-        assert_eq!(told.texts, ["a", "b"]);
-        told.add("ä".repeat(MOST_TOLD - 2));
-        assert_eq!(lengths(&told), [1, 1, MOST_TOLD - 2]);
+        assert_eq!(collected.texts, ["a", "b"]);
+        collected.add("ä".repeat(MAX_TOTAL - 2));
+        assert_eq!(lengths(&collected), [1, 1, MAX_TOTAL - 2]);
     }
 
     #[test]
-    fn warnings_that_do_not_fit_are_all_cut() {
-        let mut told = Told::default();
-        told.add("ä".repeat(MOST_TOLD));
-        told.add("b".to_owned());
-        assert_eq!(lengths(&told), [MOST_OF_ONE, 1]);
-        for i in 0..MOST_WARNINGS {
-            told.add(format!("{i:04}{}", "c".repeat(MOST_TOLD)));
+    fn warnings_that_do_not_fit_are_truncated() {
+        let mut collected = Collected::default();
+        collected.add("ä".repeat(MAX_TOTAL));
+        collected.add("b".to_owned());
+        assert_eq!(lengths(&collected), [MAX_TRUNCATED, 1]);
+        for i in 0..MAX_WARNINGS {
+            collected.add(format!("{i:04}{}", "c".repeat(MAX_TOTAL)));
         }
-        // Those that fill the room, and one that was begun before it was full.
-        assert_eq!(told.texts.len(), MOST_TOLD / MOST_OF_ONE + 1);
-        assert!(told.length < MOST_TOLD + MOST_OF_ONE);
+        // The last one was added while there was still room.
+        assert_eq!(collected.texts.len(), MAX_TOTAL / MAX_TRUNCATED + 1);
+        assert!(collected.length < MAX_TOTAL + MAX_TRUNCATED);
     }
 
     #[test]
-    fn there_are_only_so_many_short_warnings() {
-        let mut told = Told::default();
+    fn number_of_warnings_is_bounded() {
+        let mut collected = Collected::default();
         for i in 0..1000 {
-            told.add(format!("{i}"));
+            collected.add(format!("{i}"));
         }
-        assert_eq!(told.texts.len(), MOST_WARNINGS);
-        assert_eq!(told.seen.len(), MOST_WARNINGS);
+        assert_eq!(collected.texts.len(), MAX_WARNINGS);
+        assert_eq!(collected.seen.len(), MAX_WARNINGS);
     }
 }

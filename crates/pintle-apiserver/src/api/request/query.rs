@@ -1,8 +1,8 @@
-//! The query of a request: decoding, and the parameters every verb shares.
+//! The query parameters of a request.
 
 use crate::api::ApiError;
 
-/// The parameters of a request, in order.
+/// The query parameters of a request, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query {
     pairs: Vec<(String, String)>,
@@ -22,7 +22,7 @@ impl Query {
         Self { pairs }
     }
 
-    /// The first value of a parameter; empty when missing.
+    /// Returns the first value of a parameter, or an empty string.
     pub(crate) fn get(&self, name: &str) -> &str {
         self.pairs
             .iter()
@@ -30,7 +30,7 @@ impl Query {
             .map_or("", |(_, value)| value)
     }
 
-    /// Every value of a parameter.
+    /// Returns every value of a parameter.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.pairs
             .iter()
@@ -42,17 +42,17 @@ impl Query {
         self.pairs.iter().any(|(key, _)| key == name)
     }
 
-    /// A truth value: present and neither `false` nor `0`.
+    /// Returns true if a parameter is present and neither `false` nor `0`.
     pub(crate) fn flag(&self, name: &str) -> bool {
         self.has(name) && !matches!(self.get(name).to_lowercase().as_str(), "false" | "0")
     }
 
-    /// A truth value that can be absent.
+    /// Returns a boolean parameter, or `None` if it is absent.
     pub(crate) fn optional_flag(&self, name: &str) -> Option<bool> {
         self.has(name).then(|| self.flag(name))
     }
 
-    /// A number that can be absent.
+    /// Returns a numeric parameter, or `None` if it is absent.
     pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
@@ -65,7 +65,7 @@ impl Query {
     }
 }
 
-/// Undoes percent-encoding; what is no valid escape stays as it is.
+/// Undoes percent-encoding. Invalid escapes stay as they are.
 pub(crate) fn decode(text: &str, plus_is_space: bool) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_decoded() {
+    fn query_values_are_decoded() {
         let query = Query::parse(Some("labelSelector=a%3Db%2Cc+in+(x)&watch&limit=5&x=%zz%4"));
         assert_eq!(query.get("labelSelector"), "a=b,c in (x)");
         assert!(query.flag("watch"));

@@ -1,11 +1,11 @@
-//! From a path to what it names.
+//! Routing: from a path to the resource it names.
 
 use std::sync::Arc;
 
-use crate::api::request::query::decode;
+use super::query::decode;
 use crate::registry::{Catalog, Resource};
 
-/// What a path names.
+/// The target of a path.
 #[derive(Debug)]
 pub(crate) enum Route {
     /// `/`: the list of paths.
@@ -21,15 +21,15 @@ pub(crate) enum Route {
     Group(String),
     /// `/api/v1`, `/apis/{group}/{version}`
     GroupVersion(String, String),
-    /// `/openapi/v3`, with what follows.
+    /// `/openapi/v3` and the path below it.
     OpenApi3(String),
     OpenApi2,
-    /// `/.well-known/openid-configuration`: who signs tokens.
+    /// `/.well-known/openid-configuration`: the issuer of tokens.
     TokenProvider,
-    /// `/openid/v1/jwks`: the keys to check them with.
+    /// `/openid/v1/jwks`: the keys that verify tokens.
     TokenKeys,
     Resource(Target),
-    /// A path below a built-in group that names nothing there.
+    /// A path below a built-in group that does not exist.
     Unknown,
     NotFound,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Target {
     pub(crate) watch: bool,
 }
 
-/// Finds what `path` names.
+/// Routes a path.
 pub(crate) fn route(path: &str, catalog: &Catalog) -> Route {
     let parts: Vec<String> = path
         .split('/')
@@ -80,7 +80,7 @@ pub(crate) fn route(path: &str, catalog: &Catalog) -> Route {
     }
 }
 
-/// Whether the path is below the core group or another one that needs no definition.
+/// Returns true if the path is below a built-in group.
 fn in_builtin_group(catalog: &Catalog, parts: &[&str]) -> bool {
     match parts {
         ["api", ..] => true,
@@ -105,7 +105,7 @@ fn resource(catalog: &Catalog, group: &str, version: &str, rest: &[&str]) -> Rou
     let find = |plural: &str| catalog.find(group, version, plural).cloned();
     let owned = |text: &str| Some(text.to_owned());
     let target = match rest {
-        // A namespace's own paths: `status` and `finalize` are no resources in it.
+        // Subresources of the namespace, not resources in it.
         ["namespaces", name, sub @ ("status" | "finalize")] if group.is_empty() => {
             find("namespaces").map(|r| (r, None, owned(name), owned(sub)))
         }

@@ -1,7 +1,8 @@
-//! Which objects a list or watch is about.
+//! Label and field selectors of lists and watches.
 
-use crate::api::{ApiError, request::query::Query, request::route::Target};
+use super::{query::Query, route::Target};
 use crate::{
+    api::ApiError,
     meta::{LabelSelector, field_selector},
     registry::Resource,
     store::Object,
@@ -25,7 +26,7 @@ struct FieldTerm {
 enum Field {
     Name,
     Namespace,
-    /// The place among the resource's selectable fields.
+    /// The index among the selectable fields of the resource.
     Other(usize),
 }
 
@@ -57,7 +58,7 @@ impl Selector {
         })
     }
 
-    /// Whether everything is selected.
+    /// Returns true if every object matches.
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
@@ -96,7 +97,7 @@ fn find(resource: &Resource, label: &str) -> Result<Field, ApiError> {
             .iter()
             .position(|field| !field.label.is_empty() && field.label == label)
             .map(Field::Other)
-             .ok_or_else(|| {
+            .ok_or_else(|| {
                 let known = resource.custom.is_some() || !resource.fields.is_empty();
                 ApiError::bad_request(if known {
                     format!("field label not supported: {label}")

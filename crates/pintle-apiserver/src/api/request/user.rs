@@ -1,4 +1,4 @@
-//! Who is asking.
+//! Users: the identity a request is made under.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 
 use crate::meta::NameRule;
 
-/// Whose members may do everything, and ask as somebody else.
+/// The group of administrators, who may impersonate others.
 pub(crate) const ADMINISTRATORS: &str = "system:masters";
-/// The group of everybody the server knows.
+/// The group of authenticated users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 /// The group of unauthenticated users.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The user of unauthenticated requests.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
-/// Tells by which credential somebody was recognized.
+/// The extra field that names the credential a user authenticated with.
 pub(crate) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// The identity a request is made under.
@@ -38,10 +38,10 @@ pub(crate) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id"
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     pub(crate) name: String,
-    /// Empty if it has none.
+    /// Empty if the user has none.
     pub(crate) uid: String,
     pub(crate) groups: Vec<String>,
-    /// What else is known, by name.
+    /// Additional attributes, by name.
     pub(crate) extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -76,12 +76,12 @@ impl User {
         self
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The groups.
+    /// Returns the groups.
     pub fn groups(&self) -> &[String] {
         &self.groups
     }
@@ -90,7 +90,7 @@ impl User {
         self.groups.iter().any(|group| group == ADMINISTRATORS)
     }
 
-    /// As reviews tell it.
+    /// Returns the user as reviews show it.
     pub(crate) fn info(&self) -> Value {
         let mut info = json!({"username": self.name});
         if !self.uid.is_empty() {

@@ -1,4 +1,4 @@
-//! What an answer's body is made of.
+//! Response bodies.
 
 use std::{
     convert::Infallible,
@@ -11,12 +11,12 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use http_body::{Frame, SizeHint};
 
-use crate::api::response::pretty::Indenter;
+use super::pretty::Indenter;
 
-/// How much JSON is indented at once.
+/// How many bytes of JSON are indented at once.
 const SLICE: usize = 4 * 1024;
 
-/// The body of an answer: bytes at once, or a stream of chunks (lists and watches).
+/// The body of a response: all bytes at once, or a stream of chunks for lists and watches.
 pub struct Body {
     inner: Inner,
 }

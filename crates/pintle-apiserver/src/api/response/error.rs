@@ -1,13 +1,13 @@
-//! How the server says no: a `Status` with the code, reason and words clients expect.
+//! Errors: a `Status` with the code, reason and message that clients expect from Kubernetes.
 
 use serde_json::{Map, Value, json};
 
 use crate::schema::field::{FieldError, aggregate};
 
-/// A refused request.
+/// The error of a request.
 ///
-/// `details.kind` is the resource's plural for what concerns an object's existence and the kind for
-/// what concerns its content, as clients have come to expect.
+/// As in Kubernetes, `details.kind` is the plural in errors about the existence of an object and the
+/// kind in errors about its content.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiError {
     pub(crate) code: u16,
@@ -24,13 +24,13 @@ struct Details {
     uid: String,
     causes: Vec<Cause>,
     retry_after: Option<u32>,
-    /// Details are told even if there are none.
+    /// Include `details` even if they are empty.
     shown: bool,
-    /// A `metadata.continue` with which an expired list can go on.
+    /// A `metadata.continue` that continues an expired list.
     resume: Option<String>,
 }
 
-/// One objection to one field.
+/// One cause of an error, usually a field.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
     reason: &'static str,
@@ -49,7 +49,7 @@ impl From<FieldError> for Cause {
 }
 
 impl Cause {
-    /// An objection already put in words.
+    /// Creates a cause from a finished message.
     pub(crate) fn raw(reason: &'static str, field: impl Into<String>, message: String) -> Self {
         Self {
             reason,
@@ -69,7 +69,7 @@ impl Cause {
     }
 }
 
-/// A group and a plural, as messages name a resource: `pods`, `deployments.apps`.
+/// Formats a group and a plural as messages name a resource: `pods`, `deployments.apps`.
 pub(crate) fn qualified(group: &str, plural: &str) -> String {
     if group.is_empty() {
         plural.to_owned()
@@ -105,7 +105,7 @@ impl ApiError {
         self
     }
 
-    /// Tells how an expired list can go on.
+    /// Adds a token that continues an expired list.
     pub(crate) fn resume(mut self, token: String) -> Self {
         self.details.resume = Some(token);
         self
@@ -124,26 +124,26 @@ impl ApiError {
         &self.message
     }
 
-    /// Whether somebody else was first to create the object.
+    /// Returns true if the object exists already.
     pub(crate) fn is_taken(&self) -> bool {
         self.reason == "AlreadyExists"
     }
 
-    /// Whether the object was not there.
+    /// Returns true if the object does not exist.
     pub(crate) fn is_missing(&self) -> bool {
         self.reason == "NotFound"
     }
 
-    /// The same with some words before its message.
+    /// Puts words before the message.
     pub(crate) fn prefixed(mut self, words: &str) -> Self {
         self.message.insert_str(0, words);
         self
     }
 
-    /// A patched object that cannot be read as its kind: the patch is to blame.
+    /// Blames the patch for an object that cannot be decoded.
     pub(crate) fn blame_patch(self, patched: &str) -> Self {
-        let told = self.message.split_once(" cannot be handled as a ");
-        let why = told.and_then(|(_, rest)| rest.split_once(": "));
+        let why = self.message.split_once(" cannot be handled as a ");
+        let why = why.and_then(|(_, rest)| rest.split_once(": "));
         let why = why.map_or(self.message.as_str(), |(_, why)| why);
         let error = FieldError::invalid("patch", patched, why);
         Self::invalid("", "", "", vec![error])
@@ -163,7 +163,7 @@ impl ApiError {
         Self::new(403, "Forbidden", message).about(group, plural, name)
     }
 
-    /// A write into a namespace that is going away.
+    /// A create in a namespace that is being deleted.
     pub(crate) fn namespace_terminating(
         group: &str,
         plural: &str,
@@ -185,7 +185,7 @@ impl ApiError {
         Self::new(404, "NotFound", message).about(group, plural, name)
     }
 
-    /// A resource nobody serves.
+    /// A resource that is not served.
     pub(crate) fn unknown_resource() -> Self {
         Self::new(
             404,
@@ -195,7 +195,7 @@ impl ApiError {
         .empty_details()
     }
 
-    /// A method the path does not have.
+    /// A method that the resource does not support.
     pub(crate) fn wrong_method() -> Self {
         Self::new(
             405,
@@ -247,7 +247,7 @@ impl ApiError {
         )
     }
 
-    /// A configuration that others disagree with.
+    /// An apply that conflicts with other field managers.
     pub(crate) fn apply_conflict(message: String, causes: Vec<Cause>) -> Self {
         let mut error = Self::new(409, "Conflict", message);
         error.details.causes = causes;
@@ -278,7 +278,7 @@ impl ApiError {
         error
     }
 
-    /// A form an object of this kind does not have.
+    /// A representation that this kind does not have.
     pub(crate) fn no_such_form() -> Self {
         Self::new(
             406,
@@ -287,13 +287,13 @@ impl ApiError {
         )
     }
 
-    /// A patch that does not fit its object.
+    /// A patch that cannot be applied to the object.
     pub(crate) fn rejected() -> Self {
         let why = "the server rejected our request due to an error in our request";
         Self::new(422, "Invalid", why).empty_details()
     }
 
-    /// A patch of a kind nobody knows here.
+    /// A patch of an unsupported type.
     pub(crate) fn unknown_patch() -> Self {
         Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").empty_details()
     }
@@ -310,7 +310,7 @@ impl ApiError {
         )
     }
 
-    /// What a Kubernetes API server does and this one does not.
+    /// Something that kube-apiserver implements and this server does not.
     pub(crate) fn not_implemented(what: &str) -> Self {
         Self::new(
             501,
@@ -319,7 +319,7 @@ impl ApiError {
         )
     }
 
-    /// A revision that was not reached in time.
+    /// A `resourceVersion` that was not reached in time.
     pub(crate) fn version_too_large(wanted: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
         Self::new(504, "Timeout", message)
@@ -331,12 +331,12 @@ impl ApiError {
             ))
     }
 
-    /// The seconds to wait before trying again, if that can help.
+    /// Returns the seconds after which a retry may succeed.
     pub(crate) fn retry_seconds(&self) -> Option<u32> {
         self.details.retry_after
     }
 
-    /// The answer's body.
+    /// Returns the body of the response.
     pub(crate) fn status(&self) -> Value {
         let mut metadata = Map::new();
         if let Some(token) = &self.details.resume {

@@ -1,4 +1,4 @@
-//! Answers: objects, statuses, plain text.
+//! Responses: objects, Statuses, documents, plain text.
 
 pub(crate) mod body;
 pub(crate) mod error;
@@ -11,10 +11,9 @@ use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::api::{
-    ApiError, Body, kinds::service_accounts, request::negotiate::Form, response::view::View,
-};
+use self::view::View;
 use crate::{
+    api::{ApiError, Body, kinds::service_accounts, request::negotiate::Form},
     serve::LocalAddr,
     store::{Content, Object},
 };
@@ -22,7 +21,7 @@ use crate::{
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// An answer with a body of the given type.
+/// Returns a response with a body of the given type.
 pub(crate) fn with(code: u16, content_type: HeaderValue, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::OK);
@@ -43,9 +42,9 @@ pub(crate) fn json(code: u16, value: &Value) -> Response<Body> {
     json_bytes(code, written(value))
 }
 
-/// A document written in the field order of its Rust type.
+/// Returns a document, encoded in the field order of its Rust type.
 pub(crate) fn document(code: u16, document: &impl Serialize) -> Response<Body> {
-    // Writing plain fields into memory cannot fail.
+    // Encoding plain fields into memory cannot fail.
     json_bytes(code, serde_json::to_vec(document).unwrap_or_default())
 }
 
@@ -93,8 +92,9 @@ pub(crate) fn text(code: u16, text: &'static str) -> Response<Body> {
     with(code, TEXT, Body::whole(text))
 }
 
-/// Who signs the tokens of service accounts. What a client calls the server is for that client
-/// alone: a cache would hand it on to others.
+/// Returns the issuer document of service account tokens.
+///
+/// It may only be cached if the URL in it does not depend on how the client addressed the server.
 pub(crate) fn token_provider(parts: &Parts) -> Response<Body> {
     if let Some(LocalAddr(address)) = parts.extensions.get::<LocalAddr>() {
         return cached(json(
@@ -108,13 +108,13 @@ pub(crate) fn token_provider(parts: &Parts) -> Response<Body> {
     json(200, &service_accounts::provider(host))
 }
 
-/// The keys with which the tokens of service accounts can be checked.
+/// Returns the keys that verify service account tokens.
 pub(crate) fn token_keys(keys: &Value) -> Response<Body> {
     let content_type = HeaderValue::from_static("application/jwk-set+json");
     cached(with(200, content_type, Body::whole(keys.to_string())))
 }
 
-/// The same, for an hour.
+/// Lets caches keep a response for an hour.
 fn cached(mut response: Response<Body>) -> Response<Body> {
     let hour = HeaderValue::from_static("public, max-age=3600");
     response.headers_mut().insert(header::CACHE_CONTROL, hour);
@@ -131,7 +131,7 @@ pub(crate) fn not_found() -> Response<Body> {
     text(404, "404 page not found\n")
 }
 
-/// A refusal.
+/// Returns the response for an error.
 pub(crate) fn error(error: &ApiError) -> Response<Body> {
     let mut response = json(error.code, &error.status());
     if let Some(seconds) = error.retry_seconds() {
@@ -153,12 +153,12 @@ pub(crate) fn indented(response: Response<Body>) -> Response<Body> {
     }
 }
 
-/// An object in the form the client wants.
+/// Returns an object as the client accepts it.
 pub(crate) fn object(code: u16, view: &View, object: &Object) -> Response<Body> {
     content(code, view, &object.content, object.stored_revision())
 }
 
-/// An object that was not stored (a dry run), at the revision it would replace.
+/// Returns an object that was not stored, such as that of a dry run, at the given `resourceVersion`.
 pub(crate) fn content(
     code: u16,
     view: &View,
@@ -170,7 +170,7 @@ pub(crate) fn content(
     formed(code, view.form, out)
 }
 
-/// Finished JSON, or the same as YAML.
+/// Returns encoded JSON, converted to YAML if the client prefers it.
 pub(crate) fn formed(code: u16, form: Form, json: Vec<u8>) -> Response<Body> {
     if form != Form::Yaml {
         return json_bytes(code, json);

@@ -6,10 +6,10 @@ use http::{HeaderMap, header, request::Parts};
 use crate::api::request::query::Query;
 
 /// User agents that get indented JSON by default.
-const PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
+const INTERACTIVE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
 const INDENT: &[u8] = b"  ";
 
-/// Whether to indent the response: the request asks for it, or the user agent is one of [`PEOPLE`].
+/// Returns true if the request asks for indented JSON, or its user agent is one of [`INTERACTIVE`].
 pub(crate) fn is_wanted(parts: &Parts) -> bool {
     let query = Query::parse(parts.uri.query());
     if accepts_pretty(&parts.headers) {
@@ -17,11 +17,11 @@ pub(crate) fn is_wanted(parts: &Parts) -> bool {
     }
     match query.get("pretty") {
         "" => {}
-        said => return matches!(said, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+        value => return matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
     }
     let agent = parts.headers.get(header::USER_AGENT);
     let agent = agent.and_then(|agent| agent.to_str().ok());
-    agent.is_some_and(|agent| PEOPLE.iter().any(|people| agent.starts_with(people)))
+    agent.is_some_and(|agent| INTERACTIVE.iter().any(|prefix| agent.starts_with(prefix)))
 }
 
 /// `Accept: application/json;pretty=1`
@@ -38,7 +38,7 @@ pub(crate) struct Indenter {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// An object or list was just opened.
+    /// An object or array was just opened.
     opened: bool,
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indents_as_go_does() {
+    fn indents_like_go() {
         let value = json!({"a": [], "b": {}, "c": [1, {"d": "x,{y}: \"z\\"}], "e": null});
         let text = Indenter::default().indent(value.to_string().as_bytes());
         let wanted = r#"{
@@ -137,7 +137,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cut_anywhere_it_is_what_serde_writes(value in values(), cut in any::<prop::sample::Index>()) {
+        fn chunked_output_equals_serde_pretty(value in values(), cut in any::<prop::sample::Index>()) {
             let text = value.to_string();
             let (a, b) = text.as_bytes().split_at(cut.index(text.len() + 1));
             let mut indenter = Indenter::default();

@@ -1,37 +1,37 @@
-//! Writing stored objects in the form a client wants.
+//! Renders stored objects in the representation a client accepts.
 
 use std::sync::Arc;
 
 use pintle_clock::Clock;
 use serde_json::{Value, json};
 
-use crate::api::{
-    request::negotiate::{Form, RowObject},
-    response,
-    response::printers,
-};
+use super::printers;
 use crate::{
+    api::{
+        request::negotiate::{Form, RowObject},
+        response,
+    },
     meta::Tree,
     registry::Resource,
     store::{Content, Object},
 };
 
-/// How one request wants to see the objects of one resource.
+/// How the objects of one resource are rendered for one request.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     pub(crate) resource: Arc<Resource>,
     pub(crate) form: Form,
-    /// Ages are told as of now.
+    /// Ages in tables are relative to its current time.
     pub(crate) clock: Clock,
 }
 
 impl View {
-    /// Whether objects are written as they are stored.
+    /// Returns true if objects are rendered as they are stored.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self.form, Form::Json | Form::Yaml) && self.resource.conversion.is_none()
     }
 
-    /// Appends one object with its type. A table brings its columns along if asked.
+    /// Appends one object with its type. A table includes its column definitions if `columns`.
     pub(crate) fn write(&self, out: &mut Vec<u8>, object: &Object, columns: bool) {
         self.write_content(out, &object.content, object.stored_revision(), columns);
     }
@@ -60,7 +60,7 @@ impl View {
         }
     }
 
-    /// Appends one item of a list: built-in kinds leave their type to the list.
+    /// Appends one item of a list. Items of built-in kinds have no type of their own.
     pub(crate) fn write_item(&self, out: &mut Vec<u8>, object: &Object) {
         if self.is_plain() && self.resource.is_complete(&object.content) {
             let prefix = if self.resource.custom.is_some() {
@@ -82,7 +82,7 @@ impl View {
         self.append(out, &value);
     }
 
-    /// The opening of a list, up to its first item.
+    /// Returns the start of a list, up to its first item.
     pub(crate) fn list_head(&self, metadata: &Value) -> String {
         match self.form {
             Form::Table(version, _) => format!(
@@ -100,7 +100,7 @@ impl View {
         }
     }
 
-    /// An object that carries nothing but a version: a bookmark.
+    /// Returns the object of a bookmark, which has nothing but metadata.
     pub(crate) fn bookmark(&self, metadata: &Value) -> String {
         match self.form {
             Form::Table(version, _) => response::written(&json!({"kind": "Table",

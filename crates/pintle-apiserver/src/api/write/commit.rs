@@ -77,11 +77,11 @@ impl Api {
             name,
             removes: matches!(change, Change::Delete(_)),
         };
-        self.points.pass(|points| points.before_commit(&write));
+        self.points.run(|points| points.before_commit(&write));
         let object = commit(change)?;
         let revision = object.revision;
         self.points
-            .pass(|points| points.after_commit(&write, revision));
+            .run(|points| points.after_commit(&write, revision));
         Ok(object)
     }
 }

@@ -1,12 +1,12 @@
-//! The protobuf form of an OpenAPI v2 document: `openapi.v2.Document` of google/gnostic-models, the
-//! only form client-go reads.
+//! The protobuf encoding of an OpenAPI v2 document: `openapi.v2.Document` of google/gnostic-models, the
+//! only encoding client-go reads.
 //!
-//! Each message is a table of its fields: the name in JSON, the number, and how the value is written.
+//! Each message is a table of its fields: the JSON name, the number, and how the value is encoded.
 //! Values without a schema (extensions, enums) are carried as YAML, of which JSON is a subset.
 
 use serde_json::Value;
 
-/// How the value of a field is written.
+/// How the value of a field is encoded.
 #[derive(Clone, Copy)]
 enum As {
     Text,
@@ -23,7 +23,7 @@ enum As {
     Named(&'static Message),
     /// A message around the schema, or around `true` and `false`.
     SchemaOrFlag,
-    /// A message around one or more texts.
+    /// A message around one or more strings.
     Wrapped,
     /// A message around a schema.
     Inside(&'static Message, u32),
@@ -138,7 +138,7 @@ static PATH: Message = Message {
     extensions: 22,
 };
 
-/// A response, in the message that could also hold a reference.
+/// A response, in a message that may also hold a reference.
 static RESPONSE_VALUE: Message = Message {
     fields: &[("", 1, As::Message(&RESPONSE))],
     extensions: 0,
@@ -152,7 +152,7 @@ static RESPONSE: Message = Message {
     extensions: 5,
 };
 
-/// Writes a document, one path and one definition at a time.
+/// Encodes a document, one path and one definition at a time.
 pub(super) struct Writer {
     head: Vec<u8>,
     paths: Vec<u8>,

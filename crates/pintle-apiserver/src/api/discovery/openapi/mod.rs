@@ -1,7 +1,7 @@
-//! OpenAPI: v3 as an index and one document per group and version, v2 as one document of everything.
+//! OpenAPI documents: v3 as an index and one document per group and version, v2 as a single document.
 //!
-//! The documents hold what clients act on: which paths exist, which kind they speak, which patches
-//! they take, and the schema of every kind. There is no prose in them.
+//! The documents hold what clients act on: the paths, their kinds, the patch types they accept, and the
+//! schema of every kind. They have no descriptions.
 
 mod gnostic;
 mod paths;
@@ -79,7 +79,7 @@ fn tagged(mut response: Response<Body>, hash: &str) -> Response<Body> {
     response
 }
 
-/// Every group and version with the name of its document.
+/// Returns every group and version with the name of its document.
 fn versions(catalog: &Catalog) -> impl Iterator<Item = (String, String, String)> {
     catalog.groups().into_iter().flat_map(|group| {
         group.versions.iter().map(|version| {
@@ -109,8 +109,8 @@ fn index(catalog: &Catalog) -> Value {
     json!({"paths": paths})
 }
 
-/// Changes whenever the document does, without making the document: built-in kinds change with the
-/// server, custom ones with their definition.
+/// Returns a hash that changes whenever the document does, without building it: built-in kinds change
+/// with the server, custom resources with their CRD.
 fn fingerprint(catalog: &Catalog, group: &str, version: &str) -> String {
     let resources = catalog.of_version(group, version).flat_map(|resource| {
         let custom = resource.custom.as_ref();
@@ -122,7 +122,7 @@ fn fingerprint(catalog: &Catalog, group: &str, version: &str) -> String {
     hash(resources)
 }
 
-/// FNV-1a over the versions of the server and some texts.
+/// Returns the FNV-1a hash of the server version and the given texts.
 fn hash<T: AsRef<str>>(texts: impl Iterator<Item = T>) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut add = |text: &str| {

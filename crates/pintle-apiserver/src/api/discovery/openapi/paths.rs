@@ -1,4 +1,4 @@
-//! The paths of a resource: which methods they have, and which kind they speak.
+//! The paths of a resource: their methods and kinds.
 
 use serde_json::{Map, Value, json};
 
@@ -92,7 +92,7 @@ impl Spoken<'_> {
 
 const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
 
-/// Every parameter an operation may have.
+/// The parameters an operation may have.
 pub(super) const PARAMETERS: [&str; 20] = [
     "allowWatchBookmarks",
     "continue",
@@ -116,7 +116,7 @@ pub(super) const PARAMETERS: [&str; 20] = [
     "watch",
 ];
 
-/// A parameter by its name.
+/// Returns the definition of a parameter.
 pub(super) fn parameter(name: &str) -> Value {
     let kind = match name {
         "force" | "watch" | "allowWatchBookmarks" | "sendInitialEvents" | "orphanDependents" => {
@@ -200,7 +200,7 @@ fn put(paths: &mut Map<String, Value>, path: String, kind: &Spoken<'_>, verbs: V
     paths.insert(path, Value::Object(item));
 }
 
-/// The patches a kind takes.
+/// Returns the patch types a kind accepts.
 fn patches(kind: &Spoken<'_>) -> Value {
     let any = json!({"schema": {"type": "object"}});
     let mut content = json!({

@@ -1,4 +1,5 @@
-//! The schemas of a document: built-in types from the tables, custom ones from their definitions.
+//! The schemas of a document: built-in types from the generated tables, custom resources from their
+//! CRDs.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use crate::{
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// The schemas of every kind of a group and version, and what they refer to.
+/// Returns the schemas of every kind of a group and version, and the schemas they refer to.
 pub(super) fn of(catalog: &Catalog, group: &str, version: &str) -> Value {
     let mut all = Map::new();
     let mut open: BTreeSet<TypeRef> = BTreeSet::new();
@@ -38,7 +39,7 @@ pub(super) fn of(catalog: &Catalog, group: &str, version: &str) -> Value {
     Value::Object(all)
 }
 
-/// The name of a resource's schema.
+/// Returns the name of the schema of a resource.
 pub(super) fn name_of(resource: &Resource) -> Option<String> {
     if resource.custom.is_some() {
         let reversed: Vec<&str> = resource.group.rsplit('.').collect();
@@ -57,7 +58,7 @@ fn reference(ty: TypeRef) -> Value {
     json!({"$ref": format!("#/components/schemas/{}", ty.schema_name())})
 }
 
-/// The schema of a custom resource, with what every object has.
+/// Returns the schema of a custom resource, including type and metadata.
 pub(super) fn of_custom(resource: &Resource) -> Value {
     let custom = resource.custom.as_ref();
     let schema = custom.map(|custom| &custom.version["schema"]["openAPIV3Schema"]);
@@ -75,7 +76,7 @@ pub(super) fn of_custom(resource: &Resource) -> Value {
     schema
 }
 
-/// Fields that are numbers or texts say so in words every client knows.
+/// Rewrites `x-kubernetes-int-or-string` fields so that every client understands them.
 fn tell_int_or_string(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
@@ -93,7 +94,7 @@ fn tell_int_or_string(schema: &mut Value) {
     }
 }
 
-/// The schema of a built-in type.
+/// Returns the schema of a built-in type.
 pub(super) fn of_type(ty: TypeRef) -> Value {
     type_schema(ty, &mut BTreeSet::new())
 }

@@ -1,9 +1,8 @@
-//! OpenAPI v2: one document of everything that is served, as JSON or as protobuf.
+//! OpenAPI v2: one document of everything that is served, as JSON or protobuf.
 //!
-//! kubectl falls back to it where v3 does not answer: for `kind: List`, for kinds the server does not
-//! know, and when several objects are edited at once. The document says what v3 says, in the words of
-//! the older specification. It is large, so it is written piece by piece on the first request and kept
-//! until the set of kinds changes; a server that is never asked for it holds nothing.
+//! kubectl falls back to it where v3 has no answer: for `kind: List`, for unknown kinds, and when
+//! several objects are edited at once. It is converted from the v3 documents. It is large, so it is
+//! encoded piece by piece on the first request and cached until the set of kinds changes.
 
 use std::sync::Arc;
 
@@ -21,11 +20,11 @@ use crate::{
 };
 
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// How client-go still spells it.
+/// The old spelling of the media type, which client-go still sends.
 const OLD_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 const JSON: &str = "application/json";
 
-/// The document, written for the kinds that were served when it was last asked for.
+/// The cached document, for the kinds that were served at the last request.
 #[derive(Debug, Default)]
 pub(crate) struct Document(Mutex<Written>);
 
@@ -68,7 +67,7 @@ impl Document {
 }
 
 impl Written {
-    /// Forgets what was written for other kinds.
+    /// Drops the document if it was built for other kinds.
     fn follow(&mut self, catalog: &Arc<Catalog>) {
         if !self.hash.is_empty() && Arc::ptr_eq(&self.catalog, catalog) {
             return;
@@ -87,7 +86,7 @@ impl Written {
     }
 }
 
-/// The first form of the `Accept` header that there is.
+/// Returns the first acceptable encoding that the server supports.
 fn form(parts: &Parts) -> Option<&'static str> {
     let accept = parts.headers.get(header::ACCEPT);
     let accept = accept
@@ -170,7 +169,7 @@ fn each_definition(catalog: &Catalog, mut write: impl FnMut(&str, &Value)) {
     }
 }
 
-/// The schema of a list of custom resources.
+/// Returns the schema of a list of custom resources.
 fn list_of(resource: &Resource, item: &str) -> Value {
     json!({
         "type": "object",
@@ -196,7 +195,7 @@ fn parameter(name: &str) -> Value {
     parameter
 }
 
-/// One path of v3 in the words of v2.
+/// Converts a path from v3 to v2.
 fn path_item(item: &Value) -> Value {
     let mut path = Map::new();
     for (method, operation) in item.as_object().into_iter().flatten() {
@@ -248,8 +247,8 @@ fn operation(operation: &Value) -> Value {
     })
 }
 
-/// Rewrites a schema of v3 in the words of v2: a reference stands for itself, defaults are not told,
-/// and a value that may be a number or a text is a text.
+/// Converts a schema from v3 to v2: references stand alone, defaults are dropped, and int-or-string
+/// values become strings.
 fn downgrade(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
     map.remove("default");
@@ -280,10 +279,10 @@ fn each_part(map: &mut Map<String, Value>, change: &mut dyn FnMut(&mut Value)) {
     }
 }
 
-/// Leaves out of the schema of a custom resource what v2, or kubectl when it reads v2, cannot express.
+/// Removes what v2, or kubectl when it reads v2, cannot express from the schema of a custom resource.
 fn simplify(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
-    // The metadata of the object itself is a reference, which v2 can tell.
+    // The metadata of the object itself is a reference, which v2 can express.
     let is_reference = |value: &Value| value[0].get("$ref").is_some();
     if !map.get("allOf").is_some_and(is_reference) {
         map.remove("allOf");
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_v2_cannot_express_is_left_out() {
+    fn schema_features_missing_in_v2_are_removed() {
         let mut schema = json!({"type": "object", "required": ["a", "b"], "properties": {
             "a": {"type": "string", "nullable": true},
             "b": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,

@@ -1,4 +1,4 @@
-//! Signed tokens: the key they are signed with, and the texts made by it.
+//! JSON Web Tokens, and the key that signs them.
 //!
 //! A token is three parts in base64, joined by dots: a header that names the key, the claims, and
 //! the signature (ES256) of the first two.
@@ -22,36 +22,36 @@ use ring::{
 };
 use serde_json::{Value, json};
 
-/// What stands before the point of a P-256 key when it is written as a `SubjectPublicKeyInfo`.
+/// The prefix of a P-256 point in a `SubjectPublicKeyInfo`.
 const KEY_INFO: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
     0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 
-/// Reads what is not written as we write it, too: with something in the bits that nothing needs.
+/// Also decodes base64 with non-zero trailing bits.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     NO_PAD.with_decode_allow_trailing_bits(true),
 );
 
-/// No key could be made, or nothing be signed with it.
+/// The key could not be generated or used.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("no token could be signed")]
+#[error("failed to sign a token")]
 pub(crate) struct Unsigned;
 
-/// Why a text is no token of ours.
+/// Why a text is not a token of this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Foreign {
-    /// It is no token, or somebody else's.
+    /// It is not a token, or one of another issuer.
     Unknown,
-    /// It names a key that is not ours.
+    /// It names an unknown key.
     NoKey,
-    /// It says to be ours, but we did not sign it.
+    /// The signature is invalid.
     Signature,
 }
 
-/// The key of the server. Made from the operating system's randomness, never from the server's
-/// seed: a run may replay, its secrets may not.
+/// The signing key of the server. It comes from the operating system's randomness, never from the
+/// server's seed: a run can be replayed, its secrets cannot.
 pub(super) struct Key {
     pair: EcdsaKeyPair,
     random: SystemRandom,
@@ -79,7 +79,7 @@ impl Key {
         Ok(Self { pair, random, id })
     }
 
-    /// A token that makes these claims.
+    /// Returns a token with these claims.
     pub(super) fn sign(&self, claims: &Value) -> Result<String, Unsigned> {
         let header = json!({"alg": "ES256", "kid": self.id}).to_string();
         let signed = format!("{}.{}", encode(header), encode(claims.to_string()));
@@ -88,18 +88,18 @@ impl Key {
         Ok(format!("{signed}.{}", encode(signature)))
     }
 
-    /// The claims of a token of `issuer`, if we signed it.
+    /// Verifies a token of `issuer` and returns its claims.
     pub(super) fn claims(&self, token: &str, issuer: &str) -> Result<Value, Foreign> {
         let parts: Vec<&str> = token.split('.').collect();
         let [header, payload, signature] = parts[..] else {
             return Err(Foreign::Unknown);
         };
-        // Nothing of this is trusted yet; it only tells whether the token is meant for us.
+        // Not verified yet: this only decides which error to return.
         let claims = decode(payload).filter(|claims| claims["iss"] == issuer);
         let (Some(claims), Some(header_value)) = (claims, decode(header)) else {
             return Err(Foreign::Unknown);
         };
-        let Ok(said) = LENIENT.decode(signature) else {
+        let Ok(signature_bytes) = LENIENT.decode(signature) else {
             return Err(Foreign::Unknown);
         };
         match header_value["kid"].as_str() {
@@ -107,20 +107,20 @@ impl Key {
             Some(id) if id == self.id => {}
             Some(_) => return Err(Foreign::NoKey),
         }
-        // One signature has one text, or a token could be changed and still be good.
-        if header_value["alg"] != "ES256" || encode(&said) != signature {
+        // Accept one encoding of the signature only, so that a token has no equivalent texts.
+        if header_value["alg"] != "ES256" || encode(&signature_bytes) != signature {
             return Err(Foreign::Signature);
         }
         let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.pair.public_key());
         public
-            .verify(format!("{header}.{payload}").as_bytes(), &said)
+            .verify(format!("{header}.{payload}").as_bytes(), &signature_bytes)
             .map_err(|_| Foreign::Signature)?;
         Ok(claims)
     }
 
-    /// The public key, for others who want to check tokens.
+    /// Returns the public key as a JSON Web Key.
     pub(super) fn public(&self) -> Value {
-        // One byte that tells the form, then the two coordinates.
+        // One byte for the format, then the two coordinates.
         let point = self.pair.public_key().as_ref();
         let (x, y) = point.get(1..).unwrap_or_default().split_at(point.len() / 2);
         json!({"use": "sig", "kty": "EC", "kid": self.id, "crv": "P-256", "alg": "ES256",
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_that_is_none_makes_no_token() {
+    fn invalid_signature_is_refused() {
         let (key, other) = (Key::generate().unwrap(), Key::generate().unwrap());
         let token = key.sign(&claims()).unwrap();
         for end in ["*", "=", "AAA"] {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_without_the_name_of_its_key_is_checked_all_the_same() {
+    fn token_without_key_id_is_verified() {
         let key = Key::generate().unwrap();
         let nameless = encode(json!({"alg": "ES256"}).to_string());
         let signed = format!("{nameless}.{}", encode(claims().to_string()));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_key_is_the_one_that_signs() {
+    fn published_key_verifies_signatures() {
         let key = Key::generate().unwrap();
         let public = key.public();
         let part = |name: &str| {

@@ -1,9 +1,8 @@
-//! Tokens of service accounts: how they are made, and whom they stand for.
+//! Service account tokens: issuing and verifying them.
 //!
-//! A token is good as long as its time, its account, and the object it is bound to: all three are
-//! looked at each time it is shown, so that it ends at once when one of them is gone. What was
-//! deleted but is held, by a finalizer or for its grace period, is there until a minute after its
-//! deletion timestamp.
+//! A token is valid until it expires, or its account or the object it is bound to is gone. All three
+//! are checked each time it is presented. An account or object that is deleted but held by a finalizer
+//! or its grace period counts as gone a minute after its deletion timestamp.
 
 mod jwt;
 mod request;
@@ -28,28 +27,28 @@ use crate::{
     store::{Object, key_of},
 };
 
-/// Who signs tokens, and whom they are for unless they say otherwise.
+/// The issuer of tokens, and their default audience.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
-/// How far the clock of whoever shows a token may be off, in milliseconds.
+/// The tolerated clock skew, in milliseconds.
 const LEEWAY: i64 = 60_000;
 
-/// The credentials the server gave away.
+/// Signs and verifies tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
-    /// Made when it is first needed; none if the system would not give the randomness for it.
+    /// Generated on first use; fails if the system provides no randomness.
     key: OnceLock<Option<Key>>,
-    /// The tokens of the listeners, as long as they are there.
+    /// The administrator tokens of the listeners that are still open.
     listeners: Mutex<Vec<Weak<str>>>,
 }
 
-/// Somebody who showed a token, and the audiences it was good for.
+/// The user that a token authenticates, and the audiences it is valid for.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) user: User,
     pub(crate) audiences: Vec<String>,
 }
 
-/// Why a token stands for nobody: none if it is not even known.
+/// Why a token authenticates no user; `None` if it is not a token of this server.
 pub(crate) type NoSession = Option<String>;
 
 impl Accounts {
@@ -58,15 +57,14 @@ impl Accounts {
         key.as_ref().ok_or(Unsigned)
     }
 
-    /// Remembers the token of a listener for as long as it is held elsewhere.
+    /// Accepts the token of a listener until its last other reference is dropped.
     pub(crate) fn add_listener(&self, token: &Arc<str>) {
         let mut listeners = self.listeners.lock();
         listeners.retain(|token| token.strong_count() > 0);
         listeners.push(Arc::downgrade(token));
     }
 
-    /// Whether this is the token of a listener. The time this takes says nothing about how much of
-    /// a wrong token was right.
+    /// Returns true if this is the token of a listener. Compares in constant time.
     fn is_listeners(&self, token: &str) -> bool {
         let listeners = self.listeners.lock();
         let tokens = listeners.iter().filter_map(Weak::upgrade);
@@ -75,13 +73,13 @@ impl Accounts {
         })
     }
 
-    /// The keys with which others can check tokens.
+    /// Returns the public keys that verify tokens.
     pub(crate) fn keys(&self) -> Result<Value, Unsigned> {
         Ok(json!({"keys": [self.key()?.public()]}))
     }
 }
 
-/// Where the keys are found, if the server is known as `host`.
+/// Returns the OpenID provider configuration for a server that clients know as `host`.
 pub(crate) fn provider(host: Option<&str>) -> Value {
     let place = host.map_or_else(|| ISSUER.to_owned(), |host| format!("https://{host}"));
     json!({
@@ -104,7 +102,7 @@ fn quoted(audiences: &[String]) -> String {
 }
 
 impl Api {
-    /// Whom a token of any kind stands for, if it is good for one of the audiences.
+    /// Returns the user of any kind of token that is valid for one of the audiences.
     pub(crate) fn session(&self, token: &str, audiences: &[String]) -> Result<Session, NoSession> {
         if self.accounts.is_listeners(token) {
             let audiences = common(&[ISSUER.to_owned()], audiences);
@@ -116,7 +114,7 @@ impl Api {
         self.account_session(token, audiences)
     }
 
-    /// Which service account a token stands for, if it is good for one of the audiences.
+    /// Returns the service account of a token that is valid for one of the audiences.
     pub(crate) fn account_session(
         &self,
         token: &str,
@@ -173,7 +171,7 @@ impl Api {
                 "service account UID ({found}) does not match claim ({uid})"
             )));
         }
-        if self.went(&found) {
+        if self.is_gone(&found) {
             let place = namespace.unwrap_or_default();
             return Err(Some(format!(
                 "service account {place}/{name} has been deleted"
@@ -187,7 +185,7 @@ impl Api {
         Ok(())
     }
 
-    /// A token that is bound to an object ends with it.
+    /// Checks that the object a token is bound to still exists.
     fn check_bound(
         &self,
         own: &Value,
@@ -207,13 +205,13 @@ impl Api {
                     "{what} UID ({found}) does not match service account {what} ref claim ({uid})"
                 )))
             }
-            Some(found) if !self.went(&found) => Ok(()),
+            Some(found) if !self.is_gone(&found) => Ok(()),
             _ => Err(Some("service account token has been invalidated".into())),
         }
     }
 
-    /// Whether an object was to be deleted some time ago.
-    fn went(&self, object: &Object) -> bool {
+    /// Returns true if the deletion timestamp of an object is more than the tolerated skew ago.
+    fn is_gone(&self, object: &Object) -> bool {
         if !object.header().deleting {
             return false;
         }
@@ -222,14 +220,14 @@ impl Api {
         at.is_ok_and(|at| at.as_millisecond() < self.clock.now().as_millisecond() - LEEWAY)
     }
 
-    /// An object of the core group.
+    /// Returns an object of the core group.
     fn named(&self, plural: &str, namespace: Option<&str>, name: &str) -> Option<Arc<Object>> {
         let collection = self.registry.builtin_collection("", plural)?;
         self.store.get(collection, &key_of(namespace, name))
     }
 }
 
-/// The user a checked token stands for.
+/// Returns the user of verified claims.
 fn user(claims: &Value) -> User {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let own = &claims["kubernetes.io"];
@@ -254,7 +252,7 @@ fn user(claims: &Value) -> User {
     }
 }
 
-/// The groups of an account in that namespace.
+/// Returns the groups of an account in that namespace.
 fn account_groups(namespace: &str) -> Vec<String> {
     vec![
         "system:serviceaccounts".to_owned(),

@@ -1,4 +1,4 @@
-//! Asking for a token of a service account.
+//! TokenRequests: issuing a token for a service account.
 
 use std::sync::{Arc, LazyLock};
 
@@ -16,40 +16,40 @@ use crate::{
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
-/// The shortest and the longest life of a token, in seconds.
-const LIFE: std::ops::RangeInclusive<i64> = 600..=1 << 32;
-/// The life kubelets ask for: such a token lives longer, for clients that read it only once.
-const PATIENT_LIFE: i64 = 60 * 60 + 7;
-const LONG_LIFE: i64 = 365 * 24 * 60 * 60;
+/// The allowed lifetime of a token, in seconds.
+const LIFETIME: std::ops::RangeInclusive<i64> = 600..=1 << 32;
+/// The lifetime kubelets request. Such a token lives longer, for clients that read it only once.
+const KUBELET_LIFETIME: i64 = 60 * 60 + 7;
+const EXTENDED_LIFETIME: i64 = 365 * 24 * 60 * 60;
 
 static REQUEST: LazyLock<Arc<Resource>> =
     LazyLock::new(|| Arc::new(unstored(GROUP, "v1", "tokenrequests", KIND)));
 
-/// What a token is bound to.
+/// The objects a token is bound to.
 #[derive(Debug, Default)]
 struct Bound {
     pod: Option<Arc<Object>>,
     secret: Option<Arc<Object>>,
-    /// By name; its uid if it is there.
+    /// The name, and the UID if the node exists.
     node: Option<(String, String)>,
 }
 
 impl Api {
-    /// Answers POST of a token.
+    /// Answers POST of a token request.
     pub(crate) fn create_token(&self, call: &Call) -> Answer {
         let form = negotiate::plain(&call.headers)?;
         let options = call.write_options("CreateOptions")?;
         let namespace = call.target.namespace.as_deref();
         let name = call.target.name.as_deref().unwrap_or_default();
-        let mut asked = call.clone();
-        asked.target.resource = Arc::clone(&REQUEST);
-        let mut request = asked.object(&options)?;
+        let mut token_call = call.clone();
+        token_call.target.resource = Arc::clone(&REQUEST);
+        let mut request = token_call.object(&options)?;
         set_namespace(&REQUEST, namespace, &mut request)?;
         self.record_manager(&REQUEST, "token", &options, None, &mut request);
-        let said = meta::text(&request, "name");
-        if !said.is_empty() && said != name {
+        let found = meta::text(&request, "name");
+        if !found.is_empty() && found != name {
             let why = "must match the service account name if specified";
-            let errors = vec![FieldError::invalid("metadata.name", said, why)];
+            let errors = vec![FieldError::invalid("metadata.name", found, why)];
             return Err(ApiError::invalid(GROUP, KIND, name, errors));
         }
         let account = self.store.get(call.collection()?, &call.key());
@@ -66,11 +66,11 @@ impl Api {
         let mut end = now.saturating_add(life);
         let for_us = spec["audiences"].as_array().into_iter().flatten();
         let for_us = for_us.into_iter().all(|audience| audience == ISSUER);
-        if bound.pod.is_some() && life == PATIENT_LIFE && for_us {
+        if bound.pod.is_some() && life == KUBELET_LIFETIME && for_us {
             own["warnafter"] = end.into();
-            end = now.saturating_add(LONG_LIFE);
+            end = now.saturating_add(EXTENDED_LIFETIME);
         }
-        bound.tell(&mut own);
+        bound.add_to(&mut own);
         let claims = json!({
             "aud": spec["audiences"], "exp": end, "iat": now, "iss": ISSUER, "jti": self.rng.uuid(),
             "kubernetes.io": own, "nbf": now,
@@ -90,7 +90,7 @@ impl Api {
         Ok(answer)
     }
 
-    /// What the token is to be bound to, if anything.
+    /// Looks up the object that the token will be bound to.
     fn bound(
         &self,
         wanted: &Value,
@@ -140,7 +140,7 @@ impl Api {
         Ok(bound)
     }
 
-    /// The node a pod runs on. Only a pod of the account can have its tokens.
+    /// Returns the node of a Pod, after checking that the Pod runs under the account.
     fn node_of(&self, pod: &Object, account: &str) -> Result<Option<(String, String)>, ApiError> {
         let pod = Value::Object(pod.decode());
         let text = |field: &str| pod["spec"][field].as_str().unwrap_or_default();
@@ -160,8 +160,8 @@ impl Api {
 }
 
 impl Bound {
-    /// Adds it to what a token says.
-    fn tell(&self, own: &mut Value) {
+    /// Adds the objects to the claims of a token.
+    fn add_to(&self, own: &mut Value) {
         for (what, object) in [("pod", &self.pod), ("secret", &self.secret)] {
             if let Some(object) = object {
                 own[what] = json!({"name": object.name(), "uid": object.header().uid});
@@ -176,13 +176,13 @@ impl Bound {
     }
 }
 
-/// Fills in what a request leaves open.
+/// Fills in the fields a request omits.
 fn fill(request: &mut Tree, account: &Object, now: &str) -> Result<(), ApiError> {
     let uid = &account.header().uid;
-    let said = meta::text(request, "uid");
-    if !said.is_empty() && said != uid {
+    let found = meta::text(request, "uid");
+    if !found.is_empty() && found != uid {
         let why = format!(
-            "the UID in the token request ({said}) does not match the UID of the service account ({uid})"
+            "the UID in the token request ({found}) does not match the UID of the service account ({uid})"
         );
         return Err(ApiError::conflict(GROUP, KIND, account.name(), &why));
     }
@@ -197,13 +197,13 @@ fn fill(request: &mut Tree, account: &Object, now: &str) -> Result<(), ApiError>
     Ok(())
 }
 
-/// How long the token is to live, in seconds.
+/// Returns the lifetime of the token, in seconds.
 fn life(spec: &Value) -> Result<i64, ApiError> {
     let life = spec["expirationSeconds"].as_i64().unwrap_or(0);
-    if LIFE.contains(&life) {
+    if LIFETIME.contains(&life) {
         return Ok(life);
     }
-    let why = if life < *LIFE.start() {
+    let why = if life < *LIFETIME.start() {
         "may not specify a duration less than 10 minutes"
     } else {
         "may not specify a duration larger than 2^32 seconds"

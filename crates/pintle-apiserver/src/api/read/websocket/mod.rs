@@ -1,9 +1,9 @@
 //! Watches over WebSocket (RFC 6455), for clients that ask with `Upgrade: websocket`.
 //!
 //! The server answers 101 and sends each event as one text message, whatever subprotocol is offered,
-//! as kube-apiserver does. The client has nothing to say but control frames: pings are answered, a
-//! close ends the watch, and data is read past without being kept. The watch and its place in the log
-//! are released as soon as either side is gone.
+//! as kube-apiserver does. Clients only send control frames: the server answers pings, a close ends
+//! the watch, and data is discarded. The watch and its cursor are released as soon as either side
+//! closes.
 
 use std::io;
 
@@ -20,7 +20,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::api::{Body, response};
 use crate::serve::InFlight;
 
-/// What RFC 6455 appends to the client's key.
+/// The GUID that RFC 6455 appends to the client's key.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const VERSION: &str = "13";
 
@@ -32,26 +32,26 @@ const PONG: u8 = 0xa;
 const FINAL: u8 = 0x80;
 /// Set in the second byte of a frame whose payload is masked.
 const MASKED: u8 = 0x80;
-/// The longest payload of a control frame.
-const LONGEST_CONTROL: u64 = 125;
+/// The maximum payload of a control frame, in bytes.
+const MAX_CONTROL: u64 = 125;
 
 const NORMAL: u16 = 1000;
 const GOING_AWAY: u16 = 1001;
 const PROTOCOL_ERROR: u16 = 1002;
 
-/// A connection that can become a WebSocket.
+/// A connection that can be upgraded to a WebSocket.
 #[derive(Debug, Clone)]
 pub(crate) struct Upgrade {
-    /// Resolves when the 101 is sent.
+    /// Resolves after the 101 was sent.
     pub(crate) connection: OnUpgrade,
-    /// Where the task that then owns the connection runs.
+    /// Runs the task that then owns the connection.
     pub(crate) tasks: TaskTracker,
     /// Counts as a request until the WebSocket is closed.
     pub(crate) in_flight: InFlight,
 }
 
-/// Whether a request asks for a WebSocket.
-pub(crate) fn is_asked_for(method: &Method, headers: &HeaderMap) -> bool {
+/// Returns true if a request asks for a WebSocket.
+pub(crate) fn is_requested(method: &Method, headers: &HeaderMap) -> bool {
     let has = |name, wanted: &str| {
         let values = headers.get_all(name).iter();
         values
@@ -81,7 +81,9 @@ pub(crate) fn answer(
         let _in_flight = in_flight;
         match upgrade.connection.await {
             Ok(connection) => serve(TokioIo::new(connection), events, closing).await,
-            Err(error) => tracing::debug!(%error, "connection was not upgraded to WebSocket"),
+            Err(error) => {
+                tracing::debug!(%error, "upgrade to WebSocket failed; dropping the watch")
+            }
         }
     });
     let headers = response.headers_mut();
@@ -120,8 +122,8 @@ fn handshake(headers: &HeaderMap) -> Result<Response<Body>, Box<Response<Body>>>
     if let Ok(accept) = HeaderValue::from_str(&accept(key)) {
         out.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
     }
-    // The subprotocol changes nothing about a watch, so there is none to prefer over another; a
-    // single one is confirmed because clients insist on it.
+    // The subprotocol makes no difference to a watch. A single one is confirmed because clients
+    // require it.
     let offered = text(header::SEC_WEBSOCKET_PROTOCOL);
     if offered.contains(',') {
         return Err(refused(400, "").into());
@@ -132,7 +134,7 @@ fn handshake(headers: &HeaderMap) -> Result<Response<Body>, Box<Response<Body>>>
     Ok(response)
 }
 
-/// The proof that the server understood the client's key.
+/// Returns the `Sec-WebSocket-Accept` for the client's key.
 fn accept(key: &str) -> String {
     let text = format!("{key}{GUID}");
     BASE64_STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()))
@@ -141,7 +143,7 @@ fn accept(key: &str) -> String {
 /// Why a watch over WebSocket ends.
 #[derive(Debug)]
 enum End {
-    /// The watch is over, the server closes, or the client asked for it: a close frame says so.
+    /// The watch ended, the server shuts down, or the client closed: send a close frame.
     Close(u16),
     /// The connection is gone.
     Gone(io::Error),
@@ -154,12 +156,11 @@ async fn serve(
 ) {
     let (reader, mut writer) = split(connection);
     let mut frames = Frames::new(reader);
-    // Between two messages the connection is whole and can be closed in words.
+    // A close frame can only be sent between two messages.
     let mut whole = true;
     let end = {
         let run = run(&mut frames, &mut writer, events, &mut whole);
         tokio::select! {
-            // A server that is closing waits for no client.
             biased;
             () = closing.cancelled() => End::Close(GOING_AWAY),
             end = run => end,
@@ -169,29 +170,31 @@ async fn serve(
         End::Close(code) if whole => {
             let close = frame(CLOSE, &code.to_be_bytes());
             if let Err(error) = finish(&mut writer, &close).await {
-                tracing::debug!(%error, "cannot close a WebSocket in words");
+                tracing::debug!(%error, "failed to send the close frame of a WebSocket; dropping the connection");
             }
         }
         End::Close(_) => {}
-        End::Gone(error) => tracing::debug!(%error, "WebSocket connection is gone"),
+        End::Gone(error) => {
+            tracing::debug!(%error, "WebSocket connection failed; ending the watch")
+        }
     }
 }
 
-/// How long a client may take to read the last frame.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
+/// How long a client may take to read the close frame.
+const CLOSE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);
 
 async fn finish(writer: &mut (impl AsyncWrite + Unpin), close: &[u8]) -> io::Result<()> {
     let last = async {
         writer.write_all(close).await?;
         writer.shutdown().await
     };
-    match tokio::time::timeout(PATIENCE, last).await {
+    match tokio::time::timeout(CLOSE_TIMEOUT, last).await {
         Ok(done) => done,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
-/// Sends events and answers control frames until one side ends. `whole` is false while a message is
+/// Sends events and answers control frames until one side closes. `whole` is false while a message is
 /// being written.
 async fn run<R: AsyncRead + Unpin>(
     frames: &mut Frames<R>,
@@ -202,7 +205,7 @@ async fn run<R: AsyncRead + Unpin>(
     tokio::pin!(events);
     loop {
         let message = tokio::select! {
-            // What the client says comes first, or a busy watch would never see it close.
+            // Read the client first, or a busy watch would never see it close.
             biased;
             control = frames.next() => match control {
                 Ok(Control::Ping(payload)) => frame(PONG, &payload),
@@ -226,7 +229,7 @@ async fn run<R: AsyncRead + Unpin>(
     }
 }
 
-/// The events of a chunk, one text message each.
+/// Encodes the events of a chunk, one text message each.
 fn messages(chunk: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(chunk.len() + 16);
     for event in chunk.split_inclusive(|byte| *byte == b'\n') {
@@ -241,7 +244,7 @@ fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Appends a whole message. What a server sends is not masked.
+/// Appends an unfragmented message. Servers do not mask.
 fn write_frame(out: &mut Vec<u8>, opcode: u8, payload: &[u8]) {
     out.push(FINAL | opcode);
     let length = payload.len();
@@ -259,26 +262,26 @@ fn write_frame(out: &mut Vec<u8>, opcode: u8, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// What a client says that a watch answers to.
+/// A control frame that needs a reply.
 #[derive(Debug, PartialEq, Eq)]
 enum Control {
     Ping(Vec<u8>),
     Close,
 }
 
-/// Why nothing more is read from a client.
+/// Why reading from the client stopped.
 #[derive(Debug)]
 enum Broken {
-    /// It does not speak WebSocket.
+    /// The client violates the protocol.
     Protocol,
     Connection(io::Error),
 }
 
-/// The frames of a client, of which control frames are kept and data is read past.
+/// Reads the frames of a client and discards data frames.
 struct Frames<R> {
     reader: R,
     buffer: BytesMut,
-    /// How much of a data frame's payload is still to come.
+    /// The rest of a data frame's payload, in bytes.
     skip: u64,
 }
 
@@ -291,7 +294,11 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    /// The next control frame that needs an answer. Cancel safe: what was read stays in the buffer.
+    /// Returns the next control frame that needs a reply.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: bytes that were read stay in the buffer.
     async fn next(&mut self) -> Result<Control, Broken> {
         loop {
             if let Some(control) = self.parse()? {
@@ -305,7 +312,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    /// The next control frame of what was read; none if more is to come.
+    /// Returns the next control frame in the buffer, or `None` if it is incomplete.
     fn parse(&mut self) -> Result<Option<Control>, Broken> {
         loop {
             let skipped = match usize::try_from(self.skip) {
@@ -322,7 +329,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
                 self.skip = head.payload;
                 continue;
             }
-            // It is short: the head was checked.
+            // The length was checked with the head.
             let payload = usize::try_from(head.payload).unwrap_or(usize::MAX);
             let Some(masked) = self
                 .buffer
@@ -346,20 +353,20 @@ impl<R: AsyncRead + Unpin> Frames<R> {
 struct Head {
     opcode: u8,
     mask: [u8; 4],
-    /// How long the head is.
+    /// The length of the head.
     length: usize,
-    /// How long the payload is.
+    /// The length of the payload.
     payload: u64,
 }
 
 impl Head {
-    /// Reads a head; none if it is not all there.
+    /// Decodes a head, or returns `None` if it is incomplete.
     fn read(bytes: &[u8]) -> Result<Option<Self>, Broken> {
         let &[first, second, ref rest @ ..] = bytes else {
             return Ok(None);
         };
         let opcode = first & 0x0f;
-        // Nothing was negotiated that would use the reserved bits, and a client must mask.
+        // No extension that uses the reserved bits was negotiated, and clients must mask.
         if first & 0x70 != 0 || second & MASKED == 0 || matches!(opcode, 0x3..=0x7 | 0xb..=0xf) {
             return Err(Broken::Protocol);
         }
@@ -383,7 +390,7 @@ impl Head {
             },
             None => return Ok(None),
         };
-        if head.is_control() && (payload > LONGEST_CONTROL || first & FINAL == 0) {
+        if head.is_control() && (payload > MAX_CONTROL || first & FINAL == 0) {
             return Err(Broken::Protocol);
         }
         Ok(Some(head))

@@ -30,7 +30,7 @@ async fn controls(bytes: &[u8]) -> Vec<Control> {
 
 /// The handshake of RFC 6455, section 1.3.
 #[test]
-fn the_accept_header_proves_the_key() {
+fn accept_header_matches_rfc_6455() {
     assert_eq!(
         accept("dGhlIHNhbXBsZSBub25jZQ=="),
         "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
@@ -64,7 +64,7 @@ async fn data_is_read_past_and_control_frames_are_found() {
 }
 
 #[tokio::test]
-async fn what_is_no_websocket_is_refused() {
+async fn invalid_handshakes_are_refused() {
     for bad in [
         // Not masked, a reserved bit, an unknown opcode, a control frame that is cut or too long.
         frame(PING, b"x"),
@@ -96,7 +96,7 @@ fn client(events: impl Stream<Item = Bytes> + Send + 'static) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ping_is_answered_and_a_close_ends_the_watch() {
+async fn pings_are_answered_and_close_ends_the_watch() {
     let mut client = client(stream::pending());
     client
         .connection
@@ -118,7 +118,7 @@ async fn a_ping_is_answered_and_a_close_ends_the_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_the_watch_closes_the_connection() {
+async fn end_of_watch_closes_the_connection() {
     let mut client = client(stream::iter([Bytes::from("{}\n")]));
     let mut all = Vec::new();
     client.connection.read_to_end(&mut all).await.unwrap();
@@ -127,14 +127,14 @@ async fn the_end_of_the_watch_closes_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_leaves_releases_the_watch() {
+async fn disconnect_releases_the_watch() {
     let client = client(stream::pending());
     drop(client.connection);
     client.server.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_read_cannot_hold_up_a_shutdown() {
+async fn stalled_client_does_not_block_shutdown() {
     let client = client(stream::repeat(Bytes::from("{}\n")));
     // The connection takes no more.
     tokio::time::sleep(Duration::from_secs(1)).await;

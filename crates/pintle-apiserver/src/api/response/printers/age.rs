@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// The age of a timestamp in an object.
+/// Returns the age of a timestamp.
 pub(super) fn of(value: &Value, now: Timestamp) -> String {
     match value.as_str().map(str::parse::<Timestamp>) {
         Some(Ok(at)) => human(now.as_second() - at.as_second()),
@@ -12,7 +12,7 @@ pub(super) fn of(value: &Value, now: Timestamp) -> String {
     }
 }
 
-/// A span in its two most telling units: `45s`, `3m20s`, `26h`, `8d`, `2y35d`.
+/// Formats a duration in its most significant units: `45s`, `3m20s`, `26h`, `8d`, `2y35d`.
 pub(super) fn human(seconds: i64) -> String {
     if seconds < -1 {
         return "<invalid>".to_owned();

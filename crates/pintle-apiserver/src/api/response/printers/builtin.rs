@@ -1,18 +1,18 @@
-//! The printers of built-in kinds: which columns a kind has, and what stands in them.
+//! The printers of built-in kinds: their columns and cells.
 //!
-//! A kind without a printer shows its name and when it was created, as kube-apiserver does.
+//! A kind without a printer shows its name and creation time, as in kube-apiserver.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{Column, cluster, core, look::Look, networking, storage, workloads};
 
-/// How a kind is shown in a table.
+/// How a kind is printed in a table.
 pub(super) struct Printer {
     /// `Name` or `Name:type`; the type is `string` unless stated, and a leading `+` marks the columns
     /// of `kubectl get -o wide`.
     pub(super) columns: &'static [&'static str],
-    /// One cell for each column.
+    /// Returns one cell for each column.
     pub(super) cells: fn(&Look<'_>) -> Vec<Value>,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn columns(group: &str, plural: &str) -> Vec<Column> {
     columns.iter().map(|text| column(text)).collect()
 }
 
-/// The cells of an object in its stored form.
+/// Returns the cells of a stored object.
 pub(super) fn cells(group: &str, plural: &str, object: &Value, now: Timestamp) -> Vec<Value> {
     (printer(group, plural).cells)(&Look { object, now })
 }
@@ -57,7 +57,7 @@ mod tests {
     use crate::schema::builtin::group_versions;
 
     #[test]
-    fn every_kind_has_one_cell_for_each_column() {
+    fn every_printer_has_one_cell_per_column() {
         let empty = json!({"metadata": {"name": "a"}});
         for kind in group_versions().iter().flat_map(|gv| &gv.resources) {
             let columns = columns(kind.group, kind.plural).len();

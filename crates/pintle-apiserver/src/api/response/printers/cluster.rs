@@ -1,4 +1,4 @@
-//! The kinds that configure the cluster: access, admission, scheduling, devices, flow control.
+//! Printers of kinds that configure the cluster: access, admission, scheduling, devices, flow control.
 
 use serde_json::Value;
 
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signing_request_shows_how_far_it_is() {
+    fn signing_request_row_shows_its_condition() {
         let condition = |kind: &str| json!({"type": kind, "status": "True"});
         for (conditions, certificate, text) in [
             (json!([]), "", "Pending"),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_shows_whom_it_gives_which_role() {
+    fn role_binding_row_shows_role_and_subjects() {
         let object = json!({"roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": [
             {"kind": "User", "name": "ann"}, {"kind": "User", "name": "bob"},
             {"kind": "Group", "name": "red"},
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_binding_shows_its_parameters() {
+    fn policy_binding_row_shows_its_parameters() {
         let cell = |look: &Look<'_>| vec![parameters(look)];
         for (reference, text) in [
             (json!(null), "<unset>"),

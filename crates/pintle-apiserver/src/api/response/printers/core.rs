@@ -1,4 +1,4 @@
-//! The rest of the core group: services, nodes, volumes, events.
+//! Printers of the core group: Services, Nodes, Events and others.
 
 use serde_json::Value;
 
@@ -152,7 +152,7 @@ fn service(look: &Look<'_>) -> Vec<Value> {
     ]
 }
 
-/// Where a service can be reached from outside of the cluster.
+/// Returns the addresses of a Service outside the cluster.
 fn external_address(look: &Look<'_>) -> String {
     let kind = look.at("/spec/type").as_str().unwrap_or("ClusterIP");
     if kind == "ExternalName" {
@@ -176,7 +176,7 @@ fn external_address(look: &Look<'_>) -> String {
     }
 }
 
-/// The first few endpoints, and how many more there are.
+/// Returns the first few endpoints and the number of the others.
 fn endpoints(look: &Look<'_>) -> Value {
     let subsets = look.list("/subsets");
     if subsets.is_empty() {
@@ -247,7 +247,7 @@ fn node(look: &Look<'_>) -> Vec<Value> {
     ]
 }
 
-/// The roles a node's labels give it.
+/// Returns the roles in the labels of a Node.
 fn roles(look: &Look<'_>) -> String {
     let labels = look.at("/metadata/labels").as_object();
     let mut roles: Vec<&str> = labels
@@ -267,7 +267,7 @@ fn roles(look: &Look<'_>) -> String {
     roles.join(",")
 }
 
-/// What a quota grants, in use and at most: limits apart from everything else.
+/// Returns used and hard amounts of a quota, requests and limits separately.
 fn quota(look: &Look<'_>) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
     let used = look.at("/status/used");
@@ -362,7 +362,7 @@ mod tests {
 
     /// Proves wire/tables.
     #[test]
-    fn a_service_shows_where_it_is_reached_from_outside() {
+    fn service_row_shows_external_addresses() {
         let balanced = json!([{"ip": "10.0.0.2"}, {"hostname": "b"}, {"ip": "10.0.0.2"}]);
         for (kind, outside, ingress, word) in [
             ("ClusterIP", json!([]), json!(null), "<none>"),
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_shows_limits_apart() {
+    fn quota_row_separates_requests_and_limits() {
         let object = json!({"status": {"hard": {"pods": "4", "limits.cpu": "2"},
             "used": {"pods": "1", "limits.cpu": "500m"}}});
         assert_eq!(shown(quota, &object, 1), "pods: 1/4");
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_shows_its_roles() {
+    fn node_row_shows_its_roles() {
         let labels = json!({"node-role.kubernetes.io/control-plane": "",
             "kubernetes.io/role": "builder", "x": "y"});
         let object = json!({"metadata": {"labels": labels}});

@@ -1,11 +1,11 @@
-//! Reads the fields that printers show, in the words kubectl's users know.
+//! Reads the fields that printers show, formatted as kubectl prints them.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::age;
 
-/// An object and the moment it is printed at.
+/// An object and the time at which it is printed.
 pub(super) struct Look<'a> {
     pub(super) object: &'a Value,
     pub(super) now: Timestamp,
@@ -28,7 +28,7 @@ impl Look<'_> {
         self.text("/metadata/name")
     }
 
-    /// The name, marked if the annotation makes this object the default of its kind.
+    /// Returns the name, marked if an annotation makes this object the default of its kind.
     pub(super) fn name_or_default(&self, annotation: &str) -> Value {
         let name = self.str("/metadata/name");
         match self.annotation(annotation) {
@@ -42,7 +42,7 @@ impl Look<'_> {
         annotations[key].as_str().unwrap_or_default()
     }
 
-    /// A text or number, or the placeholder for an absent value.
+    /// Returns a text or number, or the placeholder for an absent value.
     pub(super) fn or(&self, path: &str, placeholder: &str) -> Value {
         match self.at(path) {
             Value::Null => placeholder.into(),
@@ -72,7 +72,7 @@ impl Look<'_> {
         self.at(path).as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// A list of texts, joined.
+    /// Returns a list of texts, joined.
     pub(super) fn joined(&self, path: &str, separator: &str) -> String {
         let texts: Vec<&str> = self.list(path).iter().filter_map(Value::as_str).collect();
         texts.join(separator)
@@ -82,7 +82,7 @@ impl Look<'_> {
         !self.at("/metadata/deletionTimestamp").is_null()
     }
 
-    /// Whether the status has this condition with the value `True`.
+    /// Returns true if the status has this condition with the value `True`.
     pub(super) fn condition(&self, kind: &str) -> bool {
         let conditions = self.list("/status/conditions").iter();
         conditions
@@ -106,7 +106,7 @@ impl Look<'_> {
         format!("{}/{wanted}", self.number("/status/readyReplicas")).into()
     }
 
-    /// Names and images of the containers at `path`.
+    /// Returns the names and images of the containers at `path`.
     pub(super) fn containers(&self, path: &str) -> [Value; 2] {
         let all = self.list(path);
         let join = |field: &str| {
@@ -116,7 +116,7 @@ impl Look<'_> {
         [join("name"), join("image")]
     }
 
-    /// A map of labels as `a=b,c=d`.
+    /// Returns a map of labels as `a=b,c=d`.
     pub(super) fn labels(&self, path: &str) -> Value {
         match self.at(path).as_object() {
             Some(map) if !map.is_empty() => {
@@ -130,7 +130,7 @@ impl Look<'_> {
         }
     }
 
-    /// A label selector, expressions included, in the syntax of `kubectl -l`.
+    /// Returns a label selector in the syntax of `kubectl -l`.
     pub(super) fn selector(&self, path: &str) -> Value {
         let text = selector(self.at(path));
         if text.is_empty() {
@@ -140,7 +140,8 @@ impl Look<'_> {
     }
 }
 
-/// A label selector in the syntax of `kubectl -l`, ordered by key; empty if it selects everything.
+/// Formats a label selector in the syntax of `kubectl -l`, ordered by key. The result is empty if it
+/// selects everything.
 pub(super) fn selector(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     let mut terms: Vec<(&str, String)> = labels
@@ -169,15 +170,15 @@ pub(super) fn selector(selector: &Value) -> String {
     terms.join(",")
 }
 
-/// How many items of a list a cell shows.
+/// The maximum number of list items in a cell.
 const SHOWN: usize = 3;
 
-/// The first three items of a list and how many follow.
+/// Returns the first three items of a list and the number of the others.
 pub(super) fn first_three(mut all: Vec<String>, separator: &str) -> String {
     shortened(&mut all, SHOWN, separator)
 }
 
-/// The first items of a list and how many follow.
+/// Returns the first items of a list and the number of the others.
 pub(super) fn shortened(all: &mut Vec<String>, most: usize, separator: &str) -> String {
     let more = all.len().saturating_sub(most);
     all.truncate(most);

@@ -1,4 +1,4 @@
-//! Tables for people: the columns of each kind, and the cells of an object.
+//! Printers: the columns of each kind and the cells of an object, for `kubectl get`.
 
 mod age;
 mod builtin;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{meta::Tree, registry::Resource};
 
-/// One column.
+/// A column definition.
 struct Column {
     name: String,
     kind: String,
@@ -43,7 +43,7 @@ impl Column {
     }
 }
 
-/// The columns of a resource.
+/// Returns the column definitions of a resource.
 pub(crate) fn definitions(resource: &Resource) -> Vec<Value> {
     let columns = match &resource.custom {
         Some(custom) => custom_columns(&custom.version)
@@ -55,7 +55,7 @@ pub(crate) fn definitions(resource: &Resource) -> Vec<Value> {
     columns.iter().map(Column::json).collect()
 }
 
-/// The cells of an object in its stored form.
+/// Returns the cells of a stored object.
 pub(crate) fn cells(resource: &Resource, object: &Tree, clock: &Clock) -> Vec<Value> {
     let now = clock.now();
     let object = Value::Object(object.clone());
@@ -68,7 +68,7 @@ pub(crate) fn cells(resource: &Resource, object: &Tree, clock: &Clock) -> Vec<Va
     }
 }
 
-/// The columns and cells of a scale.
+/// Returns the column definitions and cells of a scale.
 pub(crate) fn scale(scale: &Value, clock: &Clock) -> (Vec<Value>, Vec<Value>) {
     let name = Column {
         format: String::new(),
@@ -90,7 +90,8 @@ pub(crate) fn scale(scale: &Value, clock: &Clock) -> (Vec<Value>, Vec<Value>) {
     (columns.iter().map(Column::json).collect(), cells)
 }
 
-/// The columns a definition asks for, with their paths: the name always, the age if nothing else.
+/// Returns the columns of a CRD version with their paths: always the name, and the age if it defines
+/// none.
 fn custom_columns(version: &Value) -> Vec<(Column, String)> {
     let mut columns = vec![(
         Column::new("Name", "string", 0),

@@ -1,4 +1,4 @@
-//! Ingresses, network policies, endpoint slices and the addresses of services.
+//! Printers of Ingresses, NetworkPolicies, EndpointSlices and IPAddresses.
 
 use serde_json::Value;
 
@@ -62,10 +62,10 @@ fn ingress(look: &Look<'_>) -> Vec<Value> {
     ]
 }
 
-/// How many hosts an ingress shows.
+/// The maximum number of hosts in a cell.
 const SHOWN_HOSTS: usize = 3;
 
-/// The hosts of the rules; rules behind the third host are counted, with a host or without.
+/// Returns the hosts of the rules. Rules after the third host are counted, with a host or without.
 fn hosts(rules: &[Value]) -> String {
     let mut shown: Vec<&str> = Vec::new();
     let mut more = false;
@@ -103,7 +103,7 @@ fn ingress_class(look: &Look<'_>) -> Vec<Value> {
     ]
 }
 
-/// What an address belongs to, as `services/default/kubernetes`.
+/// Returns the owner of an address, as `services/default/kubernetes`.
 fn parent(look: &Look<'_>) -> Value {
     let parent = look.at("/spec/parentRef");
     if parent.is_null() {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ingress_shows_its_hosts_and_addresses() {
+    fn ingress_row_shows_hosts_and_addresses() {
         let rule = |host: &str| json!({ "host": host });
         let rules = ["a", "b", "c", "d", "e"].map(rule);
         for (rules, text) in [
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_slice_shows_ports_and_addresses() {
+    fn endpoint_slice_row_shows_ports_and_addresses() {
         let endpoints = json!([{"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.0.2"]}]);
         let slice = json!({"ports": [{"port": 443}, {"name": "any"}, {}], "endpoints": endpoints});
         assert_eq!(shown(endpoint_slice, &slice, 2), "443,any,*");

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// What a path finds, in order; a path this does not understand finds nothing.
+/// Returns the values a path selects, in order. An unsupported path selects nothing.
 pub(crate) fn find<'a>(root: &'a Value, path: &str) -> Vec<&'a Value> {
     let path = path
         .trim()
@@ -27,7 +27,7 @@ enum Step<'p> {
     Field(String),
     Index(i64),
     All,
-    /// Items whose field at that path equals that text.
+    /// Items whose field at the path equals the text.
     Where(&'p str, String),
 }
 
@@ -41,7 +41,7 @@ impl Step<'_> {
                 };
                 let place = match usize::try_from(*at) {
                     Ok(place) => Some(place),
-                    // Counted from the end.
+                    // Negative indexes count from the end.
                     Err(_) => usize::try_from(at.unsigned_abs())
                         .ok()
                         .and_then(|back| list.len().checked_sub(back)),
@@ -111,7 +111,7 @@ fn steps(path: &str) -> Option<Vec<Step<'_>>> {
     Some(steps)
 }
 
-/// Where the bracket ends: not inside of quotes.
+/// Returns the end of a bracket, ignoring brackets in quotes.
 fn closing(text: &str) -> Option<usize> {
     let mut quote = None;
     for (at, c) in text.char_indices() {

@@ -1,15 +1,15 @@
-//! The columns of a Pod: what became of its containers, in one word.
+//! The printer of Pods, whose status column sums up their containers in one word.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{age, look::Look};
 
-/// What is known of a Pod's containers so far.
+/// The state of a Pod's containers, as far as they were examined.
 struct Progress {
     ready: usize,
     restarts: i64,
-    /// When a container last ended before it was restarted.
+    /// When a container last terminated before a restart.
     last_restart: Option<Timestamp>,
     reason: String,
 }
@@ -71,7 +71,7 @@ fn progress(look: &Look<'_>) -> Progress {
     progress
 }
 
-/// Looks at the init containers; returns the restarts of sidecars once initialization is over.
+/// Examines the init containers. Returns the restarts of sidecars once initialization is complete.
 fn init_containers(look: &Look<'_>, progress: &mut Progress) -> Option<(i64, Option<Timestamp>)> {
     let specs = look.list("/spec/initContainers");
     let (mut restarts, mut last_restart) = (0, None);
@@ -131,7 +131,7 @@ fn containers(look: &Look<'_>, progress: &mut Progress) {
             progress.ready += 1;
         }
     }
-    // A Pod one of whose containers completed is not done while another runs.
+    // A Pod with a completed container is not complete while another one runs.
     if progress.reason == "Completed" {
         if running && look.condition("Ready") {
             "Running".clone_into(&mut progress.reason);
@@ -150,18 +150,18 @@ impl Progress {
     }
 }
 
-/// An init container that keeps running beside the others.
+/// Returns true for a sidecar: an init container that keeps running.
 fn is_sidecar(container: &Value) -> bool {
     container["restartPolicy"] == "Always"
 }
 
-/// When a container ended before it was restarted.
+/// Returns when a container terminated before its last restart.
 fn ended(status: &Value) -> Option<Timestamp> {
     let at = &status["lastState"]["terminated"]["finishedAt"];
     at.as_str()?.parse().ok()
 }
 
-/// Why a container ended: its reason, else its signal, else its exit code.
+/// Returns why a container terminated: its reason, else its signal, else its exit code.
 fn exit(terminated: &Value) -> String {
     match (terminated["reason"].as_str(), terminated["signal"].as_i64()) {
         (Some(reason), _) if !reason.is_empty() => reason.to_owned(),
@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// Ready, status and restarts of a Pod ten minutes into 2026.
+    /// Returns the ready, status and restarts cells of a Pod, ten minutes into 2026.
     fn shown(object: &Value) -> [String; 3] {
         let now = "2026-01-01T00:10:00Z".parse().unwrap();
         let cells = cells(&Look { object, now });
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_shows_what_its_containers_do() {
+    fn pod_row_sums_up_its_containers() {
         let running = json!({"ready": true, "state": {"running": {}}});
         let crashing = json!({"restartCount": 3,
             "lastState": {"terminated": {"finishedAt": "2026-01-01T00:05:00Z"}},
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_initializes_says_how_far_it_is() {
+    fn initializing_pod_row_shows_its_progress() {
         let done = json!({"name": "x", "state": {"terminated": {"exitCode": 0}}});
         let waiting = json!({"name": "y", "state": {"waiting": {"reason": "PodInitializing"}}});
         let broken = json!({"name": "y", "state": {"terminated": {"exitCode": 2}}});
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_waits_or_leaves_says_so() {
+    fn waiting_and_terminating_pod_rows_say_so() {
         let gated = json!([{"type": "PodScheduled", "status": "False",
             "reason": "SchedulingGated"}]);
         let status = json!({"phase": "Pending", "conditions": gated});

@@ -1,4 +1,4 @@
-//! Volumes, their claims and classes, and the drivers behind them.
+//! Printers of volumes, claims, storage classes and CSI drivers.
 
 use serde_json::Value;
 
@@ -91,7 +91,7 @@ fn driver(look: &Look<'_>) -> Vec<Value> {
     ]
 }
 
-/// A persistent volume.
+/// The cells of a PersistentVolume.
 pub(super) fn volume(look: &Look<'_>) -> Vec<Value> {
     let claim = look.at("/spec/claimRef");
     let text = |field: &str| claim[field].as_str().unwrap_or_default();
@@ -114,7 +114,7 @@ pub(super) fn volume(look: &Look<'_>) -> Vec<Value> {
     ]
 }
 
-/// A claim of a volume; what it got is shown once it is bound.
+/// The cells of a PersistentVolumeClaim; its capacity is shown once it is bound.
 pub(super) fn claim(look: &Look<'_>) -> Vec<Value> {
     let bound = !look.str("/spec/volumeName").is_empty();
     let (capacity, modes) = if bound {
@@ -152,7 +152,7 @@ fn class(look: &Look<'_>) -> Value {
     }
 }
 
-/// Access modes in short, in one order.
+/// Abbreviates access modes, in a fixed order.
 fn access_modes(modes: &[Value]) -> Value {
     let known = [
         ("ReadWriteOnce", "RWO"),
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_shows_what_it_got_once_it_is_bound() {
+    fn claim_row_shows_capacity_once_bound() {
         let status = json!({"phase": "Bound", "capacity": {"storage": "1Gi"},
             "accessModes": ["ReadOnlyMany", "ReadWriteOnce"]});
         let mut object = json!({"spec": {"storageClassName": "fast"}, "status": status});

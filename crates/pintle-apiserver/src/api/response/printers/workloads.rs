@@ -1,4 +1,4 @@
-//! Pods, and the kinds that make, scale and protect them.
+//! Printers of Pods and the kinds that create, scale and protect them.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -151,7 +151,7 @@ pub(super) fn printer(group: &str, plural: &str) -> Option<Printer> {
     })
 }
 
-/// The containers of a workload's template.
+/// The containers in the Pod template of a workload.
 const TEMPLATE: &str = "/spec/template/spec/containers";
 
 fn deployment(look: &Look<'_>) -> Vec<Value> {
@@ -171,7 +171,7 @@ fn deployment(look: &Look<'_>) -> Vec<Value> {
 fn replicas(look: &Look<'_>) -> Vec<Value> {
     let [names, images] = look.containers(TEMPLATE);
     let selector = look.at("/spec/selector");
-    // A replication controller selects by a plain map.
+    // The selector of a ReplicationController is a plain map.
     let plain = selector.as_object().is_some_and(|map| {
         let mut keys = map.keys();
         keys.all(|key| key != "matchLabels" && key != "matchExpressions")
@@ -209,7 +209,7 @@ fn daemon_set(look: &Look<'_>) -> Vec<Value> {
     cells
 }
 
-/// The controller that owns the object, as `deployment.apps/web`.
+/// Returns the controller that owns the object, as `deployment.apps/web`.
 fn controller(look: &Look<'_>) -> Value {
     let owners = look.list("/metadata/ownerReferences").iter();
     let Some(owner) = owners.clone().find(|owner| owner["controller"] == true) else {
@@ -267,7 +267,7 @@ fn cron_job(look: &Look<'_>) -> Vec<Value> {
         look.name(),
         look.text("/spec/schedule"),
         look.or("/spec/timeZone", "<none>"),
-        // A word, though the column is called boolean.
+        // Upstream prints a word although the column type is boolean.
         match look.at("/spec/suspend") {
             Value::Bool(true) => "True".into(),
             Value::Bool(false) => "False".into(),
@@ -296,10 +296,10 @@ fn autoscaler(look: &Look<'_>) -> Vec<Value> {
     ]
 }
 
-/// How many metrics an autoscaler shows.
+/// The maximum number of metrics in a cell.
 const SHOWN_METRICS: usize = 2;
 
-/// What an autoscaler measures against what it aims for: `cpu: 40%/80%`.
+/// Returns current and target values of the metrics: `cpu: 40%/80%`.
 fn metrics(look: &Look<'_>) -> String {
     let (specs, statuses) = (
         look.list("/spec/metrics"),
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cron_job_says_in_a_word_whether_it_is_suspended() {
+    fn cron_job_row_prints_suspended_as_a_word() {
         for (spec, word) in [
             (json!({ "suspend": true }), "True"),
             (json!({ "suspend": false }), "False"),
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_shows_its_state_and_how_long_it_took() {
+    fn job_row_shows_state_and_duration() {
         let times = json!({"startTime": "2026-01-01T00:00:00Z",
             "completionTime": "2026-01-01T00:03:20Z", "succeeded": 2,
             "conditions": [{"type": "Complete", "status": "True"}]});
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn an_autoscaler_shows_current_against_target() {
+    fn autoscaler_row_shows_current_and_target() {
         let cpu = json!({"type": "Resource", "resource": {"name": "cpu",
             "target": {"type": "Utilization", "averageUtilization": 80}}});
         let queue = json!({"type": "External", "external": {"metric": {"name": "q"},
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_shows_the_controller_it_belongs_to() {
+    fn revision_row_shows_its_controller() {
         let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db",
             "uid": "u", "controller": true});
         let owned = json!({"metadata": {"ownerReferences": [owner]}});
