@@ -96,7 +96,7 @@ pub(crate) struct Api {
     pub(crate) history: History,
     /// The addresses the server listens on.
     pub(crate) listeners: Mutex<Vec<SocketAddr>>,
-    /// The groups of CRDs that have APIServices.
+    /// The groups of CRDs that have `APIServices`.
     pub(crate) registered: Registered,
     /// The health of the control plane's components.
     pub(crate) components: Components,

@@ -17,6 +17,7 @@ use crate::{
     schema::{
         self,
         builtin::{self, TypeRef},
+        rules::{self, Rules},
     },
     store::{CollectionId, Content, type_prefix},
 };
@@ -70,6 +71,8 @@ pub(crate) struct Resource {
     pub(crate) peer: Option<PeerVersion>,
     /// What is special about the kind.
     pub(crate) hooks: &'static dyn Kind,
+    /// The validation rules of a built-in kind.
+    pub(crate) rules: Rules,
     /// Why objects of this kind have no effect unless a controller is registered.
     pub(crate) idle: Option<&'static str>,
     /// Whether the response to a delete is the object instead of a Status.
@@ -124,6 +127,7 @@ impl Resource {
                 (group, version) => builtin::kind(group, version, kind.kind),
             },
             hooks: kinds::find(kind.group, kind.plural),
+            rules: rules::find(kind.group, kind.kind),
             idle: idle::reason(kind.group, kind.plural),
             returns_deleted: kind::returns_deleted(kind.group, kind.plural),
             prefix: type_prefix(&api_version(kind.group, kind.version), kind.kind),

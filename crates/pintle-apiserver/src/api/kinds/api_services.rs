@@ -1,7 +1,7 @@
-//! APIServices: one for each group and version the server serves.
+//! `APIServices`: one for each group and version the server serves.
 //!
 //! Those of built-in groups exist from the start, those of CRDs come and go with them. The server
-//! refuses an APIService that names a Service: it does not implement API aggregation.
+//! refuses an `APIService` that names a Service: it does not implement API aggregation.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,7 +22,7 @@ const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// The group and version priorities of CRDs.
 const PRIORITIES: (i64, i64) = (1000, 100);
 
-/// The versions of CRDs that have an APIService, by group.
+/// The versions of CRDs that have an `APIService`, by group.
 #[derive(Debug, Default)]
 pub(crate) struct Registered(Mutex<BTreeMap<String, Vec<String>>>);
 
@@ -76,7 +76,7 @@ impl Kind for ApiServices {
 }
 
 impl Api {
-    /// Creates and deletes the APIServices of a group of CRDs to match the versions it serves.
+    /// Creates and deletes the `APIServices` of a group of CRDs to match the versions it serves.
     pub(crate) fn register_group(&self, group: &str) {
         // Hold the lock throughout, so that the last caller to read the catalog is the last to write.
         let mut registered = self.registered.0.lock();

@@ -1,4 +1,4 @@
-//! ComponentStatuses: the health of the control plane, computed when it is read.
+//! `ComponentStatuses`: the health of the control plane, computed when it is read.
 //!
 //! kube-apiserver probes the health ports of the scheduler, the controller manager and etcd. Here the
 //! store is part of the server, and the program that runs the other two reports them with

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: established and served with the write that creates them, and kept
+//! `CustomResourceDefinitions`: established and served with the write that creates them, and kept
 //! until their last instance is gone when they are deleted.
 
 use std::{collections::VecDeque, sync::Arc};
@@ -168,7 +168,7 @@ impl Api {
         self.settle_names(self.refresh(name).into());
     }
 
-    /// Publishes the stored state of a definition in discovery and as APIServices. Returns the
+    /// Publishes the stored state of a definition in discovery and as `APIServices`. Returns the
     /// definitions that may now get a name that became free.
     fn refresh(&self, name: &str) -> Vec<String> {
         let waiting = self.registry.refresh(name);

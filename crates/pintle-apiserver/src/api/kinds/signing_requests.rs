@@ -1,4 +1,4 @@
-//! CertificateSigningRequests: the server records the requester, and the spec never changes.
+//! `CertificateSigningRequests`: the server records the requester, and the spec never changes.
 //!
 //! A signer trusts `spec.username`, `uid`, `groups` and `extra` because no client can write them. An
 //! approval changes conditions and nothing else; a signer's status may not approve or deny.

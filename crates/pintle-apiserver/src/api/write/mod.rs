@@ -81,7 +81,7 @@ pub(crate) enum Part {
     Main,
     /// `/status`
     Status,
-    /// `/approval` of a CertificateSigningRequest.
+    /// `/approval` of a `CertificateSigningRequest`.
     Approval,
     /// `/finalize` of a Namespace.
     Finalize,

@@ -7,7 +7,6 @@ use crate::{
     api::ApiError,
     meta::{self, Tree},
     registry::Resource,
-    schema::rules,
 };
 
 /// Validates an object that is about to be stored, against the stored one if there is one.
@@ -25,8 +24,8 @@ pub(super) fn object(
     if let Some(old) = old {
         errors.extend(meta::check_update(tree, old));
     }
-    match (&resource.custom, resource.ty, part) {
-        (Some(custom), _, part) => {
+    match (&resource.custom, part) {
+        (Some(custom), part) => {
             let old = old.map(|old| with_type(resource, old));
             let new = with_type(resource, tree);
             errors.extend(match part {
@@ -34,10 +33,10 @@ pub(super) fn object(
                 _ => custom.schema.validate(&new, old.as_ref()),
             });
         }
-        (None, Some(ty), Part::Status) => errors.extend(rules::status(object, ty)),
-        (None, Some(ty), Part::Main) => errors.extend(match stored {
-            Some(stored) => rules::update(object, stored, ty),
-            None => rules::create(object, ty),
+        (None, Part::Status) => errors.extend(resource.rules.status(object)),
+        (None, Part::Main) => errors.extend(match stored {
+            Some(stored) => resource.rules.update(object, stored),
+            None => resource.rules.create(object),
         }),
         _ => {}
     }

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     api::kinds::PLAIN,
     meta::{NameRule, Tree},
-    schema::structural::Structural,
+    schema::{rules::Rules, structural::Structural},
     store::{CollectionId, custom_type_prefix},
 };
 
@@ -288,6 +288,7 @@ impl Definition {
                 .map(|field| SelectableField::custom(&string(&field["jsonPath"])))
                 .collect(),
             hooks: PLAIN,
+            rules: Rules::NONE,
             idle: None,
             returns_deleted: false,
             prefix: custom_type_prefix(&own, &kind),

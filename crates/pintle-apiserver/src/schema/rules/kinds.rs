@@ -1,69 +1,42 @@
-//! Validation of all other kinds.
+//! Validation of kinds with few rules.
 
 use serde_json::{Value, json};
 
 use super::{
-    Errors, IMMUTABLE, absent, autoscalers, blank, entries, events, items, non_negative, one_of,
-    pods, require, services, subdomain, text,
+    Errors, IMMUTABLE, NON_NEGATIVE, absent, blank, entries, items, non_negative, one_of, pods,
+    require, subdomain, text,
 };
 use crate::schema::field::{FieldError, Path};
 
 /// The maximum size of the data in a ConfigMap or Secret.
 const MAX_DATA: usize = 1024 * 1024;
 
-pub(super) fn check(group: &str, kind: &str, object: &Value, errors: &mut Errors) {
-    let spec = &object["spec"];
-    let at = Path::At("spec");
-    match (group, kind) {
-        ("", "ReplicationController") => {
-            non_negative(spec, "replicas", &at, errors);
-            if require(spec, "selector", &at, errors) && spec["template"].is_object() {
-                pods::template(&spec["template"], &at.child("template"), errors);
-            }
-        }
-        ("", "Service") => services::service(spec, &at, errors),
-        ("", "ConfigMap") => config_map(object, errors),
-        ("", "Secret") => secret(object, errors),
-        ("", "PersistentVolumeClaim") => claim(spec, &at, errors),
-        ("", "ResourceQuota") => {
-            for (name, amount) in entries(&spec["hard"]) {
-                let amount = amount.as_str().unwrap_or_default();
-                if amount.starts_with('-') {
-                    let here = at.child("hard");
-                    errors.push(FieldError::invalid(
-                        here.key(name),
-                        amount,
-                        super::NON_NEGATIVE,
-                    ));
-                }
-            }
-        }
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
-            binding(object, kind == "RoleBinding", errors);
-        }
-        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => {
-            role(&object["rules"], kind == "Role", errors);
-        }
-        ("" | "events.k8s.io", "Event") => events::event(group, object, errors),
-        ("policy", "PodDisruptionBudget") => budget(spec, &at, errors),
-        ("autoscaling", "HorizontalPodAutoscaler") => autoscalers::autoscaler(spec, &at, errors),
-        ("networking.k8s.io", "Ingress") => ingress(spec, &at, errors),
-        ("coordination.k8s.io", "Lease") => {
-            if let Some(seconds) = spec["leaseDurationSeconds"].as_i64().filter(|s| *s <= 0) {
-                let here = at.child("leaseDurationSeconds");
-                errors.push(FieldError::invalid(here, seconds, "must be greater than 0"));
-            }
-            non_negative(spec, "leaseTransitions", &at, errors);
-        }
-        ("scheduling.k8s.io", "PriorityClass") => priority(object, errors),
-        ("storage.k8s.io", "StorageClass") => {
-            require(object, "provisioner", &Path::Root, errors);
-        }
-        _ => {}
+pub(super) fn replication_controller(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
+    non_negative(spec, "replicas", at, errors);
+    if require(spec, "selector", at, errors) && spec["template"].is_object() {
+        pods::template(&spec["template"], &at.child("template"), errors);
     }
 }
 
-fn priority(object: &Value, errors: &mut Errors) {
+pub(super) fn quota(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
+    for (name, amount) in entries(&spec["hard"]) {
+        let amount = amount.as_str().unwrap_or_default();
+        if amount.starts_with('-') {
+            let here = at.child("hard");
+            errors.push(FieldError::invalid(here.key(name), amount, NON_NEGATIVE));
+        }
+    }
+}
+
+pub(super) fn lease(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
+    if let Some(seconds) = spec["leaseDurationSeconds"].as_i64().filter(|s| *s <= 0) {
+        let here = at.child("leaseDurationSeconds");
+        errors.push(FieldError::invalid(here, seconds, "must be greater than 0"));
+    }
+    non_negative(spec, "leaseTransitions", at, errors);
+}
+
+pub(super) fn priority(object: &Value, errors: &mut Errors) {
     let high = object["value"]
         .as_i64()
         .is_some_and(|value| value > 1_000_000_000);
@@ -106,7 +79,7 @@ fn keys(map: &Value, at: &Path<'_>, errors: &mut Errors) -> usize {
     size
 }
 
-fn config_map(object: &Value, errors: &mut Errors) {
+pub(super) fn config_map(object: &Value, errors: &mut Errors) {
     let at = Path::At("data");
     for (key, _) in entries(&object["data"]) {
         if !object["binaryData"][key].is_null() {
@@ -125,7 +98,7 @@ fn config_map(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn secret(object: &Value, errors: &mut Errors) {
+pub(super) fn secret(object: &Value, errors: &mut Errors) {
     let at = Path::At("data");
     let size = keys(&object["data"], &at, errors) / 4 * 3;
     if size > MAX_DATA {
@@ -160,7 +133,7 @@ fn secret(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn claim(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
+pub(super) fn claim(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     let modes = [
         "ReadOnlyMany",
         "ReadWriteMany",
@@ -192,7 +165,7 @@ fn claim(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn binding(object: &Value, namespaced: bool, errors: &mut Errors) {
+pub(super) fn binding(object: &Value, namespaced: bool, errors: &mut Errors) {
     let here = Path::At("roleRef");
     let kinds: &[&str] = if namespaced {
         &["Role", "ClusterRole"]
@@ -219,7 +192,7 @@ fn binding(object: &Value, namespaced: bool, errors: &mut Errors) {
     }
 }
 
-fn role(rules: &Value, namespaced: bool, errors: &mut Errors) {
+pub(super) fn role(rules: &Value, namespaced: bool, errors: &mut Errors) {
     let list = Path::At("rules");
     for (i, rule) in items(rules) {
         let at = list.index(i);
@@ -246,7 +219,7 @@ fn role(rules: &Value, namespaced: bool, errors: &mut Errors) {
     }
 }
 
-fn budget(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
+pub(super) fn budget(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     let (least, most) = (&spec["minAvailable"], &spec["maxUnavailable"]);
     if !least.is_null() && !most.is_null() {
         let found = json!({ "MinAvailable": least, "Selector": spec["selector"],
@@ -258,7 +231,7 @@ fn budget(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     non_negative(spec, "maxUnavailable", at, errors);
 }
 
-fn ingress(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
+pub(super) fn ingress(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     if absent(&spec["rules"]) && spec["defaultBackend"].is_null() {
         let why = "either `defaultBackend` or `rules` must be specified";
         errors.push(FieldError::invalid(at, Value::Null, why));
@@ -281,62 +254,49 @@ fn ingress(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Validates changes of immutable fields.
-pub(super) fn change(group: &str, kind: &str, new: &Value, old: &Value, errors: &mut Errors) {
-    let mut fixed = |path: &str| {
-        let pointer = format!("/{}", path.replace('.', "/"));
-        let at = |object: &Value| object.pointer(&pointer).cloned().unwrap_or_default();
-        if at(new) != at(old) {
-            errors.push(FieldError::invalid(path, at(new), IMMUTABLE));
-        }
-    };
-    match (group, kind) {
-        ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => fixed("spec.selector"),
-        ("apps", "StatefulSet") => stateful_set_change(new, old, errors),
-        ("batch", "Job") => {
-            if !suspended(old) {
-                fixed("spec.template");
-            }
-            for path in ["spec.completions", "spec.selector", "spec.completionMode"] {
-                fixed(path);
-            }
-        }
-        ("", "Secret") => {
-            fixed("type");
-            immutable_data(new, old, &["data"], errors);
-        }
-        ("", "ConfigMap") => immutable_data(new, old, &["data", "binaryData"], errors),
-        ("", "Service") => services::change(&new["spec"], &old["spec"], errors),
-        ("", "PersistentVolumeClaim") => claim_change(new, old, errors),
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding")
-            if new["roleRef"] != old["roleRef"] =>
-        {
-            let reference = &new["roleRef"];
-            let found = json!({ "APIGroup": reference["apiGroup"], "Kind": reference["kind"],
-                    "Name": reference["name"] });
-            errors.push(FieldError::invalid(
-                "roleRef",
-                found,
-                "cannot change roleRef",
-            ));
-        }
-        ("scheduling.k8s.io", "PriorityClass") if new["value"] != old["value"] => {
-            errors.push(FieldError::forbidden(
-                "value",
-                "may not be changed in an update.",
-            ));
-        }
-        ("storage.k8s.io", "StorageClass") => {
-            for path in [
-                "provisioner",
-                "parameters",
-                "reclaimPolicy",
-                "volumeBindingMode",
-            ] {
-                fixed(path);
-            }
-        }
-        _ => {}
+/// Reports a field that changed although it is immutable.
+pub(super) fn immutable(path: &str, new: &Value, old: &Value, errors: &mut Errors) {
+    let pointer = format!("/{}", path.replace('.', "/"));
+    let at = |object: &Value| object.pointer(&pointer).cloned().unwrap_or_default();
+    if at(new) != at(old) {
+        errors.push(FieldError::invalid(path, at(new), IMMUTABLE));
+    }
+}
+
+pub(super) fn job_change(new: &Value, old: &Value, errors: &mut Errors) {
+    if !suspended(old) {
+        immutable("spec.template", new, old, errors);
+    }
+    for path in ["spec.completions", "spec.selector", "spec.completionMode"] {
+        immutable(path, new, old, errors);
+    }
+}
+
+pub(super) fn binding_change(new: &Value, old: &Value, errors: &mut Errors) {
+    let reference = &new["roleRef"];
+    if *reference != old["roleRef"] {
+        let found = json!({ "APIGroup": reference["apiGroup"], "Kind": reference["kind"],
+            "Name": reference["name"] });
+        let why = "cannot change roleRef";
+        errors.push(FieldError::invalid("roleRef", found, why));
+    }
+}
+
+pub(super) fn priority_change(new: &Value, old: &Value, errors: &mut Errors) {
+    if new["value"] != old["value"] {
+        let why = "may not be changed in an update.";
+        errors.push(FieldError::forbidden("value", why));
+    }
+}
+
+pub(super) fn storage_class_change(new: &Value, old: &Value, errors: &mut Errors) {
+    for path in [
+        "provisioner",
+        "parameters",
+        "reclaimPolicy",
+        "volumeBindingMode",
+    ] {
+        immutable(path, new, old, errors);
     }
 }
 
@@ -344,7 +304,7 @@ fn suspended(job: &Value) -> bool {
     job["spec"]["suspend"] == true && job["status"]["startTime"].is_null()
 }
 
-fn stateful_set_change(new: &Value, old: &Value, errors: &mut Errors) {
+pub(super) fn stateful_set_change(new: &Value, old: &Value, errors: &mut Errors) {
     const FREE: [&str; 7] = [
         "replicas",
         "ordinals",
@@ -370,7 +330,7 @@ fn stateful_set_change(new: &Value, old: &Value, errors: &mut Errors) {
 }
 
 /// Validates an update of an object with `immutable: true`.
-fn immutable_data(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
+pub(super) fn immutable_data(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
     if old["immutable"] != true {
         return;
     }
@@ -385,7 +345,7 @@ fn immutable_data(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors
     }
 }
 
-fn claim_change(new: &Value, old: &Value, errors: &mut Errors) {
+pub(super) fn claim_change(new: &Value, old: &Value, errors: &mut Errors) {
     let frozen = |object: &Value| {
         let mut spec = object["spec"].clone();
         if let Some(resources) = spec.get_mut("resources") {

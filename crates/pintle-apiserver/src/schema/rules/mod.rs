@@ -17,6 +17,7 @@ mod tests;
 
 use serde_json::{Map, Value};
 
+#[cfg(test)]
 use super::builtin::TypeRef;
 use super::field::{FieldError, Path};
 use crate::meta::names::{NameRule, label_value, qualified_name};
@@ -27,68 +28,224 @@ const IMMUTABLE: &str = "field is immutable";
 
 type Errors = Vec<FieldError>;
 
-/// Validates a new object. It has been decoded, defaulted and prepared.
+type Check = fn(&Value, &mut Errors);
+type Compare = fn(&Value, &Value, &mut Errors);
+
+/// The validation rules of one kind, beyond its schema. [`find`] returns them once, when the kind is
+/// registered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// Applies to new and updated objects.
+    object: Check,
+    /// Applies to new objects in addition.
+    create: Check,
+    /// Compares an updated object with the stored one, in addition.
+    update: Compare,
+    /// Applies to an updated status instead.
+    status: Check,
+}
+
+impl Rules {
+    /// A kind without rules.
+    pub(crate) const NONE: Self = Self {
+        object: |_, _| {},
+        create: |_, _| {},
+        update: |_, _, _| {},
+        status: |_, _| {},
+    };
+
+    /// Validates a new object, which has been decoded, defaulted and prepared.
+    pub(crate) fn create(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        (self.object)(object, &mut errors);
+        (self.create)(object, &mut errors);
+        errors
+    }
+
+    /// Validates an object that replaces `old`.
+    pub(crate) fn update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        (self.object)(object, &mut errors);
+        (self.update)(object, old, &mut errors);
+        errors
+    }
+
+    /// Validates the status of an object.
+    pub(crate) fn status(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        (self.status)(object, &mut errors);
+        errors
+    }
+}
+
+const SPEC: Path<'static> = Path::At("spec");
+
+/// Returns the rules of a built-in kind.
+pub(crate) fn find(group: &str, kind: &str) -> Rules {
+    const NONE: Rules = Rules::NONE;
+    match (group, kind) {
+        ("", "Pod") => Rules {
+            create: |pod, errors| {
+                pods::spec(&pod["spec"], &SPEC, errors);
+                pods::fresh(&pod["spec"], errors);
+            },
+            update: pod_changes::change,
+            ..NONE
+        },
+        ("", "PodTemplate") => Rules {
+            object: |object, errors| {
+                pods::template(&object["template"], &Path::At("template"), errors);
+            },
+            ..NONE
+        },
+        ("", "ReplicationController") => Rules {
+            object: |object, errors| kinds::replication_controller(&object["spec"], &SPEC, errors),
+            status: |object, errors| workloads::status(workloads::REPLICA_SET, object, errors),
+            ..NONE
+        },
+        ("apps", "Deployment") => Rules {
+            object: |object, errors| workloads::deployment(&object["spec"], &SPEC, errors),
+            update: |new, old, errors| kinds::immutable("spec.selector", new, old, errors),
+            status: |object, errors| workloads::status(workloads::DEPLOYMENT, object, errors),
+            ..NONE
+        },
+        ("apps", "ReplicaSet") => Rules {
+            object: |object, errors| workloads::replica_set(&object["spec"], &SPEC, errors),
+            update: |new, old, errors| kinds::immutable("spec.selector", new, old, errors),
+            status: |object, errors| workloads::status(workloads::REPLICA_SET, object, errors),
+            ..NONE
+        },
+        ("apps", "StatefulSet") => Rules {
+            object: |object, errors| workloads::stateful_set(&object["spec"], &SPEC, errors),
+            update: kinds::stateful_set_change,
+            status: |object, errors| workloads::status(workloads::STATEFUL_SET, object, errors),
+            ..NONE
+        },
+        ("apps", "DaemonSet") => Rules {
+            object: |object, errors| workloads::daemon_set(&object["spec"], &SPEC, errors),
+            update: |new, old, errors| kinds::immutable("spec.selector", new, old, errors),
+            ..NONE
+        },
+        ("batch", "Job") => Rules {
+            object: |object, errors| workloads::job(&object["spec"], &SPEC, true, errors),
+            update: kinds::job_change,
+            ..NONE
+        },
+        ("batch", "CronJob") => Rules {
+            object: |object, errors| workloads::cron_job(&object["spec"], &SPEC, errors),
+            ..NONE
+        },
+        ("", "Service") => Rules {
+            object: |object, errors| services::service(&object["spec"], &SPEC, errors),
+            update: |new, old, errors| services::change(&new["spec"], &old["spec"], errors),
+            ..NONE
+        },
+        ("", "ConfigMap") => Rules {
+            object: kinds::config_map,
+            update: |new, old, errors| {
+                kinds::immutable_data(new, old, &["data", "binaryData"], errors);
+            },
+            ..NONE
+        },
+        ("", "Secret") => Rules {
+            object: kinds::secret,
+            update: |new, old, errors| {
+                kinds::immutable("type", new, old, errors);
+                kinds::immutable_data(new, old, &["data"], errors);
+            },
+            ..NONE
+        },
+        ("", "PersistentVolumeClaim") => Rules {
+            object: |object, errors| kinds::claim(&object["spec"], &SPEC, errors),
+            update: kinds::claim_change,
+            ..NONE
+        },
+        ("", "ResourceQuota") => Rules {
+            object: |object, errors| kinds::quota(&object["spec"], &SPEC, errors),
+            ..NONE
+        },
+        ("rbac.authorization.k8s.io", "RoleBinding") => Rules {
+            object: |object, errors| kinds::binding(object, true, errors),
+            update: kinds::binding_change,
+            ..NONE
+        },
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => Rules {
+            object: |object, errors| kinds::binding(object, false, errors),
+            update: kinds::binding_change,
+            ..NONE
+        },
+        ("rbac.authorization.k8s.io", "Role") => Rules {
+            object: |object, errors| kinds::role(&object["rules"], true, errors),
+            ..NONE
+        },
+        ("rbac.authorization.k8s.io", "ClusterRole") => Rules {
+            object: |object, errors| kinds::role(&object["rules"], false, errors),
+            ..NONE
+        },
+        ("", "Event") => Rules {
+            object: |object, errors| events::event("", object, errors),
+            ..NONE
+        },
+        ("events.k8s.io", "Event") => Rules {
+            object: |object, errors| events::event("events.k8s.io", object, errors),
+            create: events::strict,
+            update: events::change,
+            ..NONE
+        },
+        ("policy", "PodDisruptionBudget") => Rules {
+            object: |object, errors| kinds::budget(&object["spec"], &SPEC, errors),
+            ..NONE
+        },
+        ("autoscaling", "HorizontalPodAutoscaler") => Rules {
+            object: |object, errors| autoscalers::autoscaler(&object["spec"], &SPEC, errors),
+            status: |object, errors| {
+                for name in ["currentReplicas", "desiredReplicas"] {
+                    non_negative(&object["status"], name, &Path::At("status"), errors);
+                }
+            },
+            ..NONE
+        },
+        ("networking.k8s.io", "Ingress") => Rules {
+            object: |object, errors| kinds::ingress(&object["spec"], &SPEC, errors),
+            ..NONE
+        },
+        ("coordination.k8s.io", "Lease") => Rules {
+            object: |object, errors| kinds::lease(&object["spec"], &SPEC, errors),
+            ..NONE
+        },
+        ("scheduling.k8s.io", "PriorityClass") => Rules {
+            object: kinds::priority,
+            update: kinds::priority_change,
+            ..NONE
+        },
+        ("storage.k8s.io", "StorageClass") => Rules {
+            object: |object, errors| {
+                require(object, "provisioner", &Path::Root, errors);
+            },
+            update: kinds::storage_class_change,
+            ..NONE
+        },
+        _ => NONE,
+    }
+}
+
+#[cfg(test)]
+fn of(ty: TypeRef) -> Rules {
+    ty.get()
+        .kind
+        .map_or(Rules::NONE, |(group, _, kind)| find(group, kind))
+}
+
+/// Validates a new object of a type.
+#[cfg(test)]
 pub(crate) fn create(object: &Value, ty: TypeRef) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let Some((group, _, kind)) = ty.get().kind else {
-        return errors;
-    };
-    check(group, kind, object, &mut errors);
-    match (group, kind) {
-        ("", "Pod") => pods::fresh(&object["spec"], &mut errors),
-        ("events.k8s.io", "Event") => events::strict(object, &mut errors),
-        _ => {}
-    }
-    errors
+    of(ty).create(object)
 }
 
-/// Validates an object that replaces `old`.
+/// Validates an object of a type that replaces `old`.
+#[cfg(test)]
 pub(crate) fn update(object: &Value, old: &Value, ty: TypeRef) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let Some((group, _, kind)) = ty.get().kind else {
-        return errors;
-    };
-    if (group, kind) == ("", "Pod") {
-        pod_changes::change(object, old, &mut errors);
-    } else {
-        check(group, kind, object, &mut errors);
-        kinds::change(group, kind, object, old, &mut errors);
-        if (group, kind) == ("events.k8s.io", "Event") {
-            events::change(object, old, &mut errors);
-        }
-    }
-    errors
-}
-
-/// Validates a status update.
-pub(crate) fn status(object: &Value, ty: TypeRef) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if let Some((group, _, kind)) = ty.get().kind {
-        let status = &object["status"];
-        workloads::status(group, kind, status, &mut errors);
-        if (group, kind) == ("autoscaling", "HorizontalPodAutoscaler") {
-            for name in ["currentReplicas", "desiredReplicas"] {
-                non_negative(status, name, &Path::At("status"), &mut errors);
-            }
-        }
-    }
-    errors
-}
-
-fn check(group: &str, kind: &str, object: &Value, errors: &mut Errors) {
-    let spec = &object["spec"];
-    let at = Path::At("spec");
-    match (group, kind) {
-        ("", "Pod") => pods::spec(spec, &at, errors),
-        ("", "PodTemplate") => pods::template(&object["template"], &Path::At("template"), errors),
-        ("apps", "Deployment") => workloads::deployment(spec, &at, errors),
-        ("apps", "ReplicaSet") => workloads::replica_set(spec, &at, errors),
-        ("apps", "StatefulSet") => workloads::stateful_set(spec, &at, errors),
-        ("apps", "DaemonSet") => workloads::daemon_set(spec, &at, errors),
-        ("batch", "Job") => workloads::job(spec, &at, true, errors),
-        ("batch", "CronJob") => workloads::cron_job(spec, &at, errors),
-        _ => kinds::check(group, kind, object, errors),
-    }
+    of(ty).update(object, old)
 }
 
 /// Iterates over the items of a list with their indices.

@@ -381,21 +381,22 @@ fn schedule_field_error(field: &str, low: u32, high: u32) -> Option<String> {
     None
 }
 
+/// The replica counts in the status of a Deployment, besides `replicas`.
+pub(super) const DEPLOYMENT: &[&str] = &["updatedReplicas", "readyReplicas", "availableReplicas"];
+/// Those of a `ReplicaSet` or `ReplicationController`.
+pub(super) const REPLICA_SET: &[&str] =
+    &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+/// Those of a StatefulSet.
+pub(super) const STATEFUL_SET: &[&str] = &[
+    "readyReplicas",
+    "currentReplicas",
+    "updatedReplicas",
+    "availableReplicas",
+];
+
 /// Validates the replica counts in a status.
-pub(super) fn status(group: &str, kind: &str, status: &Value, errors: &mut Errors) {
-    let counts: &[&str] = match (group, kind) {
-        ("apps", "Deployment") => &["updatedReplicas", "readyReplicas", "availableReplicas"],
-        ("apps", "ReplicaSet") | ("", "ReplicationController") => {
-            &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]
-        }
-        ("apps", "StatefulSet") => &[
-            "readyReplicas",
-            "currentReplicas",
-            "updatedReplicas",
-            "availableReplicas",
-        ],
-        _ => return,
-    };
+pub(super) fn status(counts: &[&str], object: &Value, errors: &mut Errors) {
+    let status = &object["status"];
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
     let mut error = |field: &str, why: &str| {
         errors.push(FieldError::invalid(

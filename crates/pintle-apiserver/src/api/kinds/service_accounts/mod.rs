@@ -79,7 +79,7 @@ impl Accounts {
     }
 }
 
-/// Returns the OpenID provider configuration for a server that clients know as `host`.
+/// Returns the `OpenID` provider configuration for a server that clients know as `host`.
 pub(crate) fn provider(host: Option<&str>) -> Value {
     let place = host.map_or_else(|| ISSUER.to_owned(), |host| format!("https://{host}"));
     json!({

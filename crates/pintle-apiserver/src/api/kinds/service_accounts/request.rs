@@ -1,4 +1,4 @@
-//! TokenRequests: issuing a token for a service account.
+//! `TokenRequests`: issuing a token for a service account.
 
 use std::sync::{Arc, LazyLock};
 

@@ -160,10 +160,12 @@ impl<'a> Allocator<'a> {
     /// share a node port.
     fn allocate_ports(&mut self, spec: &mut Tree) -> Result<(), AllocationError> {
         let automatic = allocates_node_ports(spec);
-        let mut asked = BTreeMap::new();
+        let mut requested = BTreeMap::new();
         for port in list(spec, "ports") {
             if let Some(node_port) = number(port.get("nodePort")) {
-                asked.entry(number(port.get("port"))).or_insert(node_port);
+                requested
+                    .entry(number(port.get("port")))
+                    .or_insert(node_port);
             }
         }
         let mut allocated = BTreeMap::new();
@@ -176,7 +178,7 @@ impl<'a> Allocator<'a> {
                 (Some(shared), None) => shared,
                 (Some(shared), Some(wanted)) if shared == wanted => shared,
                 (Some(_), Some(wanted)) => self.claim_node_port(i, wanted)?,
-                (None, _) => match asked.get(&of) {
+                (None, _) => match requested.get(&of) {
                     Some(wanted) => self.claim_node_port(i, *wanted)?,
                     None => self.next_port("nodePort")?,
                 },

@@ -82,7 +82,7 @@ pub(crate) fn answer(
         match upgrade.connection.await {
             Ok(connection) => serve(TokioIo::new(connection), events, closing).await,
             Err(error) => {
-                tracing::debug!(%error, "upgrade to WebSocket failed; dropping the watch")
+                tracing::debug!(%error, "upgrade to WebSocket failed; dropping the watch");
             }
         }
     });
@@ -175,7 +175,7 @@ async fn serve(
         }
         End::Close(_) => {}
         End::Gone(error) => {
-            tracing::debug!(%error, "WebSocket connection failed; ending the watch")
+            tracing::debug!(%error, "WebSocket connection failed; ending the watch");
         }
     }
 }

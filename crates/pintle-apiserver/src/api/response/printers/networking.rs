@@ -1,4 +1,4 @@
-//! Printers of Ingresses, NetworkPolicies, EndpointSlices and IPAddresses.
+//! Printers of Ingresses, `NetworkPolicies`, `EndpointSlices` and `IPAddresses`.
 
 use serde_json::Value;
 

@@ -91,7 +91,7 @@ fn driver(look: &Look<'_>) -> Vec<Value> {
     ]
 }
 
-/// The cells of a PersistentVolume.
+/// The cells of a `PersistentVolume`.
 pub(super) fn volume(look: &Look<'_>) -> Vec<Value> {
     let claim = look.at("/spec/claimRef");
     let text = |field: &str| claim[field].as_str().unwrap_or_default();
@@ -114,7 +114,7 @@ pub(super) fn volume(look: &Look<'_>) -> Vec<Value> {
     ]
 }
 
-/// The cells of a PersistentVolumeClaim; its capacity is shown once it is bound.
+/// The cells of a `PersistentVolumeClaim`; its capacity is shown once it is bound.
 pub(super) fn claim(look: &Look<'_>) -> Vec<Value> {
     let bound = !look.str("/spec/volumeName").is_empty();
     let (capacity, modes) = if bound {
