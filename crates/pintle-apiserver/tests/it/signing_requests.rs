@@ -1,4 +1,4 @@
-//! CertificateSigningRequests: the server records the requester.
+//! `CertificateSigningRequest`s: the server records the requester.
 
 use crate::support::*;
 use serde_json::{Value, json};
