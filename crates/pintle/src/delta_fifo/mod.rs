@@ -1,14 +1,15 @@
-//! The ordered log between the network and the cache.
+//! The ordered log between the reflector and the cache.
 //!
-//! Every introduction to informers shows a DeltaFIFO: a map from key to a pile of deltas, and a
-//! queue of keys; popping hands over all deltas of one key, oldest first. That form reorders
-//! changes of different objects and merges some away, so the cache it feeds is rarely in a state
-//! that the server ever had. client-go gave it up for a plain log, and this is one: each call of
-//! the reflector is one entry, entries come out in the order they went in, nothing is merged.
+//! The classic DeltaFIFO, as most introductions to client-go show it, is a map from keys to deltas
+//! plus a queue of keys, and popping returns all deltas of one key. That reorders changes of
+//! different objects and merges some away, so the cache it feeds is rarely in a state that the
+//! server ever had. client-go replaced it with a plain log, and so does this module: each call of
+//! the reflector is one entry, entries come out in the order in which they went in, and nothing is
+//! merged.
 //!
-//! What is kept is the name, the kinds of deltas, and the hand-over: [`DeltaFifo::pop`] yields
-//! [`Deltas`], oldest first, which the informer applies to its cache and tells its handlers. A
-//! list is one entry, so a cache is never half relisted.
+//! The name, the kinds of deltas and the hand-over remain: [`DeltaFifo::pop`] yields [`Deltas`],
+//! oldest first, which the informer applies to its cache and delivers to its handlers. A list is one
+//! entry, so a cache is never half replaced.
 
 mod state;
 
@@ -26,61 +27,62 @@ use crate::{
 /// One entry of the log.
 #[derive(Debug, Clone)]
 pub enum Delta<K> {
-    /// The server says the object is new.
+    /// The object is new.
     Added(Object<K>),
-    /// The server says the object changed.
+    /// The object changed.
     Updated(Object<K>),
-    /// The server says the object is gone; this is its last state.
+    /// The object was deleted; this is its last state.
     Deleted(Object<K>),
-    /// These are all objects there are.
+    /// A complete list.
     Replaced {
         /// The objects, in the order of the list.
         items: Vec<Object<K>>,
-        /// Objects that are there too but could not be read.
+        /// Objects in the list that could not be read.
+        #[doc(hidden)]
         unread: Vec<Unread>,
-        /// The version of the list.
+        /// The `resourceVersion` of the list.
         resource_version: String,
     },
-    /// Everything is to be told once more.
+    /// A resync: every cached object is delivered again.
     Sync,
-    /// Nothing changed up to this version.
+    /// The watch has reached this `resourceVersion`.
     Bookmark(String),
 }
 
 impl<K> Delta<K> {
-    /// Whether the entry can be applied together with its neighbours. One that concerns the whole
-    /// cache stands alone.
-    fn joins(&self) -> bool {
+    /// Returns whether the entry may share a batch with others. One that concerns the whole cache
+    /// may not.
+    fn is_batchable(&self) -> bool {
         !matches!(self, Self::Replaced { .. } | Self::Sync)
     }
 }
 
-/// Entries handed over together, oldest first.
+/// A batch of entries, oldest first.
 #[derive(Debug)]
 pub struct Deltas<K> {
-    /// Either one [`Delta::Replaced`] or [`Delta::Sync`], or up to a thousand of the others.
+    /// Either a single [`Delta::Replaced`] or [`Delta::Sync`], or up to a thousand other entries.
     pub entries: Vec<Delta<K>>,
-    /// Whether they belong to the first list.
+    /// Whether the entries belong to the first list.
     pub initial: bool,
 }
 
-/// The log is closed and everything in it was taken out.
+/// The error of [`DeltaFifo::pop`] once the log is closed and drained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the delta FIFO is closed and empty")]
 pub struct Closed;
 
-/// How many entries may wait before the reflector is asked to pause.
+/// How many entries may be pending before the reflector has to pause.
 const BOUND: usize = 2000;
 
-/// The ordered log. One reflector fills it, one informer empties it.
+/// The ordered log, with one producer (a reflector) and one consumer (an informer).
 ///
-/// An entry moves: waiting → handed to the callback of [`pop`](DeltaFifo::pop) → processed, when
-/// the callback has returned. The log has synced when everything that was there right after the
-/// first list is processed, and stays so.
+/// An entry is pending until [`pop`](DeltaFifo::pop) passes it to its callback, and processed when
+/// the callback returns. The log has synced once everything up to and including the first list has
+/// been processed, and stays synced.
 ///
-/// The lock is free while a callback runs, so the reflector goes on reading; it pauses by
-/// [`ready`](DeltaFifo::ready) while 2000 entries wait. Closing lets what is there still be taken
-/// out.
+/// The lock is free while a callback runs, so the reflector can keep reading. It pauses in
+/// [`ready`](DeltaFifo::ready) while 2000 entries are pending. After [`close`](DeltaFifo::close),
+/// pending entries can still be popped.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -105,7 +107,7 @@ pub struct DeltaFifo<K> {
 }
 
 impl<K> DeltaFifo<K> {
-    /// An empty log.
+    /// Returns an empty log.
     pub fn new() -> Self {
         Self {
             state: Mutex::new(State::new(BOUND)),
@@ -117,32 +119,32 @@ impl<K> DeltaFifo<K> {
 
     fn push(&self, delta: Delta<K>) {
         self.state.lock().push(delta);
-        sync::turn();
+        sync::yield_point();
         self.filled.notify_one();
     }
 
-    /// Enters an object that is new.
+    /// Appends an added object.
     pub fn add(&self, object: Object<K>) {
         self.push(Delta::Added(object));
     }
 
-    /// Enters an object that changed.
+    /// Appends an updated object.
     pub fn update(&self, object: Object<K>) {
         self.push(Delta::Updated(object));
     }
 
-    /// Enters an object that is gone, with its last state.
+    /// Appends a deleted object, in its last state.
     pub fn delete(&self, object: Object<K>) {
         self.push(Delta::Deleted(object));
     }
 
-    /// Enters a whole list as one entry.
+    /// Appends a complete list as one entry.
     pub fn replace(&self, items: Vec<Object<K>>, resource_version: &str) {
         self.replace_with_unread(items, Vec::new(), resource_version);
     }
 
-    /// Enters a whole list as one entry, with objects that are there too but could not be read.
-    pub fn replace_with_unread(
+    /// Appends a complete list as one entry, with objects in it that could not be read.
+    pub(crate) fn replace_with_unread(
         &self,
         items: Vec<Object<K>>,
         unread: Vec<Unread>,
@@ -155,55 +157,57 @@ impl<K> DeltaFifo<K> {
         });
     }
 
-    /// Enters a version up to which nothing changed.
+    /// Appends the `resourceVersion` that the watch has reached.
     pub fn bookmark(&self, resource_version: &str) {
         self.push(Delta::Bookmark(resource_version.to_owned()));
     }
 
-    /// Enters the wish to be told everything once more.
+    /// Appends a request to deliver every cached object again.
     pub fn resync(&self) {
         self.push(Delta::Sync);
     }
 
-    /// How many entries wait.
+    /// Returns the number of pending entries.
     pub fn len(&self) -> usize {
         self.state.lock().len()
     }
 
-    /// Whether no entry waits.
+    /// Returns whether no entry is pending.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the first list has been processed.
+    /// Returns whether the first list has been processed.
     pub fn has_synced(&self) -> bool {
         *self.synced.borrow()
     }
 
-    /// Tells when the first list has been processed.
+    /// Returns a receiver that turns true when the first list has been processed.
     pub fn synced(&self) -> watch::Receiver<bool> {
         self.synced.subscribe()
     }
 
-    /// Ends the log: what is there can still be taken out.
+    /// Closes the log. Pending entries can still be popped.
     pub fn close(&self) {
         self.state.lock().close();
-        sync::turn();
+        sync::yield_point();
         self.filled.notify_one();
         self.emptied.notify_waiters();
     }
 
-    /// Waits while too many entries are waiting. Does not wait once the log is closed.
+    /// Waits while too many entries are pending. Returns immediately once the log is closed.
     ///
-    /// Cancel safe.
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe.
     pub async fn ready(&self) {
-        // Asked before each entry, and nearly always so.
+        // Fast path: the reflector calls this before each entry, and there is almost always room.
         if self.state.lock().has_room() {
             return;
         }
         loop {
             let mut emptied = pin!(self.emptied.notified());
-            // Listening starts before looking, or room made in between would be missed.
+            // Register before checking, or a pop in between would be missed.
             emptied.as_mut().enable();
             if self.state.lock().has_room() {
                 return;
@@ -212,10 +216,18 @@ impl<K> DeltaFifo<K> {
         }
     }
 
-    /// Waits for the next entries and hands them to `process`; the log's lock is free meanwhile.
+    /// Waits for the next entries and passes them to `process`, without holding the lock.
     ///
-    /// One consumer only. Cancel safe: nothing is taken out before `process` is called, and
-    /// `process` is not interrupted.
+    /// There may be only one consumer.
+    ///
+    /// # Errors
+    ///
+    /// Fails once the log is closed and drained.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: entries are removed only in the poll that calls `process`, which
+    /// runs to its end.
     pub async fn pop<R>(&self, process: impl FnOnce(Deltas<K>) -> R) -> Result<R, Closed> {
         let deltas = loop {
             let filled = self.filled.notified();

@@ -1,19 +1,19 @@
-//! The log as plain data.
+//! The state of the log, without locks or tasks.
 
 use std::collections::VecDeque;
 
 use super::{Closed, Delta, Deltas};
 
-/// How many entries are handed over at once.
+/// The largest batch.
 const BATCH: usize = 1000;
 
 pub(super) struct State<K> {
     entries: VecDeque<Delta<K>>,
     bound: usize,
     closed: bool,
-    /// Whether anything was ever entered that makes a cache.
+    /// Whether any object or list was ever appended.
     populated: bool,
-    /// How many of the entries present right after the first list are not processed yet.
+    /// How many entries, up to and including the first list, are not processed yet.
     initial_left: usize,
 }
 
@@ -40,7 +40,8 @@ impl<K> State<K> {
         self.closed = true;
     }
 
-    /// Takes an entry in; also when closed, for whoever closes cannot stop a reflector in mid-call.
+    /// Appends an entry, even when closed, because closing cannot interrupt a reflector in the middle
+    /// of a call.
     pub(super) fn push(&mut self, delta: Delta<K>) {
         let counts = !matches!(delta, Delta::Sync | Delta::Bookmark(_));
         let first_list = matches!(delta, Delta::Replaced { .. }) && !self.populated;
@@ -55,32 +56,33 @@ impl<K> State<K> {
         self.populated && self.initial_left == 0
     }
 
-    /// The next entries; none while there are none, an error when there will be no more.
+    /// Removes the next batch. Returns `None` if no entry is pending, an error if none will ever be.
     pub(super) fn take(&mut self) -> Result<Option<Deltas<K>>, Closed> {
         if self.entries.is_empty() {
             return if self.closed { Err(Closed) } else { Ok(None) };
         }
         let initial = !self.synced();
-        // The first list stands alone, so no batch reaches from before it to behind it.
-        let joining = self
+        // A list is never batched, so no batch spans the end of the first list.
+        let batch = self
             .entries
             .iter()
             .take(BATCH)
-            .take_while(|delta| delta.joins())
+            .take_while(|delta| delta.is_batchable())
             .count();
-        let entries = self.entries.drain(..joining.max(1)).collect();
+        let entries = self.entries.drain(..batch.max(1)).collect();
         if self.entries.is_empty() && self.entries.capacity() > 4 * BATCH {
             self.entries.shrink_to(BATCH);
         }
         Ok(Some(Deltas { entries, initial }))
     }
 
-    /// Notes that `count` entries were processed; whether the log has synced.
+    /// Records that `count` entries were processed. Returns whether the log has synced.
     pub(super) fn processed(&mut self, count: usize) -> bool {
         self.initial_left = self.initial_left.saturating_sub(count);
         self.synced()
     }
-    /// Entries for which there is memory.
+
+    /// Returns the allocated capacity.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.entries.capacity()

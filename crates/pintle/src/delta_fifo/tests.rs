@@ -36,7 +36,7 @@ async fn pop(fifo: &DeltaFifo<Thing>) -> Result<(Vec<String>, bool), Closed> {
 
 /// Proves fifo/entries, fifo/order, fifo/batches.
 #[tokio::test]
-async fn entries_come_out_in_order_and_unmerged_and_whole_lists_alone() {
+async fn entries_keep_their_order_and_lists_are_not_batched() {
     let fifo = DeltaFifo::new();
     fifo.replace(vec![object("n/a", "u", 1, "x")], "5");
     fifo.add(object("n/b", "u", 6, "x"));
@@ -71,7 +71,7 @@ async fn entries_come_out_in_order_and_unmerged_and_whole_lists_alone() {
 
 /// Proves fifo/entries, fifo/order.
 #[tokio::test(start_paused = true)]
-async fn it_takes_what_a_reflector_reads() {
+async fn fifo_implements_the_reflector_sink() {
     async fn read(sink: &impl Sink<Thing>) {
         sink.ready().await;
         sink.replace(vec![object("n/a", "u", 1, "x")], "5");
@@ -104,14 +104,14 @@ async fn it_takes_what_a_reflector_reads() {
         fifo.add(object("n/a", "u", version, "x"));
     }
     let full = tokio::time::timeout(Duration::from_secs(1), Sink::ready(&fifo));
-    assert!(full.await.is_err(), "the reflector is told to pause");
+    assert!(full.await.is_err(), "the reflector has to pause");
 }
 
 /// Proves fifo/batches, fifo/bounded.
 #[test]
-fn memory_for_what_may_wait_is_kept_and_that_of_a_worse_time_given_back() {
+fn memory_of_a_large_backlog_is_freed() {
     let mut state = State::<Thing>::new(BOUND);
-    let mut wait = |entries: usize| {
+    let mut fill_and_drain = |entries: usize| {
         for version in 0..entries {
             state.push(Delta::Bookmark(version.to_string()));
         }
@@ -122,16 +122,16 @@ fn memory_for_what_may_wait_is_kept_and_that_of_a_worse_time_given_back() {
         }
         (most, left)
     };
-    let (most, left) = wait(BOUND);
-    assert_eq!(left, [most; 2], "the next ones need it again");
-    let (most, left) = wait(5000);
-    assert_eq!(left[..4], [most; 4], "not while entries wait");
+    let (most, left) = fill_and_drain(BOUND);
+    assert_eq!(left, [most; 2], "a normal backlog keeps its memory");
+    let (most, left) = fill_and_drain(5000);
+    assert_eq!(left[..4], [most; 4], "not while entries are pending");
     assert!(left[4] < BOUND, "{left:?}");
 }
 
 /// Proves fifo/batches.
 #[tokio::test]
-async fn at_most_a_thousand_entries_are_handed_over_at_once() {
+async fn batches_have_at_most_a_thousand_entries() {
     let fifo = DeltaFifo::new();
     for version in 0..1500 {
         fifo.update(object("n/a", "u", version, "x"));
@@ -142,7 +142,7 @@ async fn at_most_a_thousand_entries_are_handed_over_at_once() {
 
 /// Proves fifo/has-synced.
 #[tokio::test]
-async fn it_has_synced_when_the_first_list_is_processed_even_an_empty_one() {
+async fn fifo_syncs_when_the_first_list_is_processed() {
     for items in [vec![], vec![object("n/a", "u", 1, "x")]] {
         let fifo = DeltaFifo::new();
         fifo.bookmark("1");
@@ -165,17 +165,17 @@ async fn it_has_synced_when_the_first_list_is_processed_even_an_empty_one() {
         assert!(fifo.has_synced());
         assert!(
             !pop(&fifo).await.unwrap().1,
-            "what came after the list is not initial"
+            "entries after the list are not initial"
         );
         fifo.replace(vec![object("n/c", "u", 7, "x")], "7");
-        assert!(fifo.has_synced(), "it never goes back");
+        assert!(fifo.has_synced(), "stays synced");
         assert!(!pop(&fifo).await.unwrap().1, "a relist is not initial");
     }
 }
 
 /// Proves fifo/close.
 #[tokio::test]
-async fn closing_lets_what_is_there_be_taken_out() {
+async fn pending_entries_can_be_popped_after_close() {
     let fifo = DeltaFifo::new();
     fifo.add(object("n/a", "u", 1, "x"));
     fifo.close();
@@ -186,7 +186,7 @@ async fn closing_lets_what_is_there_be_taken_out() {
 
 /// Proves fifo/close.
 #[tokio::test(start_paused = true)]
-async fn closing_wakes_whoever_waits() {
+async fn close_wakes_a_waiting_pop() {
     let fifo = Arc::new(DeltaFifo::<Thing>::new());
     let waiting = fifo.clone();
     let pop = tokio::spawn(async move { pop(&waiting).await });
@@ -198,7 +198,7 @@ async fn closing_wakes_whoever_waits() {
 
 /// Proves fifo/close.
 #[tokio::test(start_paused = true)]
-async fn closing_lets_a_paused_reflector_go_on_to_its_end() {
+async fn close_wakes_a_paused_reflector() {
     let fifo = Arc::new(DeltaFifo::<Thing>::new());
     for version in 0..2000 {
         fifo.add(object("n/a", "u", version, "x"));
@@ -209,12 +209,12 @@ async fn closing_lets_a_paused_reflector_go_on_to_its_end() {
     assert!(!reflector.is_finished());
     fifo.close();
     let ended = tokio::time::timeout(Duration::from_secs(1), reflector).await;
-    ended.expect("it pauses for ever").unwrap();
+    ended.expect("still paused").unwrap();
 }
 
 /// Proves fifo/has-synced.
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_the_sync_is_told_once() {
+async fn synced_changes_once() {
     let fifo = DeltaFifo::new();
     let mut synced = fifo.synced();
     assert!(!*synced.borrow_and_update());
@@ -229,7 +229,7 @@ async fn whoever_waits_for_the_sync_is_told_once() {
 
 /// Proves fifo/bounded.
 #[tokio::test(start_paused = true)]
-async fn the_reflector_pauses_while_two_thousand_entries_wait() {
+async fn reflector_pauses_at_two_thousand_pending_entries() {
     let fifo = Arc::new(DeltaFifo::<Thing>::new());
     for version in 0..1999 {
         fifo.ready().await;
@@ -245,17 +245,17 @@ async fn the_reflector_pauses_while_two_thousand_entries_wait() {
     });
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(!resumed.load(Ordering::Relaxed));
-    // Room is made before the entries are processed: reading goes on meanwhile.
+    // There is room before the entries are processed, so the reflector can read meanwhile.
     fifo.pop(|_| ()).await.unwrap();
     reflector.await.unwrap();
     assert!(resumed.load(Ordering::Relaxed));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pop_that_is_given_up_takes_nothing() {
+async fn cancelled_pop_removes_nothing() {
     let fifo = DeltaFifo::<Thing>::new();
-    let given_up = tokio::time::timeout(Duration::from_secs(1), pop(&fifo)).await;
-    assert!(given_up.is_err());
+    let cancelled = tokio::time::timeout(Duration::from_secs(1), pop(&fifo)).await;
+    assert!(cancelled.is_err());
     fifo.add(object("n/a", "u", 1, "x"));
     assert_eq!(pop(&fifo).await.unwrap().0, ["added 1"]);
 }

@@ -120,7 +120,7 @@ impl<K> Handler<K> {
                 .waiting(state.buffer.len(), state.buffer.coalesced() - merged);
             self.update_synced(&state);
         }
-        sync::turn();
+        sync::yield_point();
         self.waker.wake();
     }
 
@@ -158,7 +158,7 @@ impl<K> Handler<K> {
         };
         self.metrics.waiting(0, 0);
         drop(dropped);
-        sync::turn();
+        sync::yield_point();
         self.waker.wake();
     }
 

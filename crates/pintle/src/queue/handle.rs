@@ -13,9 +13,8 @@ use super::{
     rate_limit::{ExponentialBackoff, RateLimiter},
     shared::Shared,
     state::{Merge, State},
-    sync::timeout,
 };
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, sync::timeout};
 
 #[doc = include_str!("work_queue.md")]
 pub struct WorkQueue<T: Key> {

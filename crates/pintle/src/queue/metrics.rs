@@ -15,8 +15,11 @@ use prometheus_client::{
     metrics::MetricType,
 };
 
-use super::{state::Tick, sync::Mutex};
-use crate::metrics::{Encode, Families, MetricSet};
+use super::state::Tick;
+use crate::{
+    metrics::{Encode, Families, MetricSet},
+    sync::Mutex,
+};
 
 /// Upper bounds of the histograms: 10 ns, 100 ns, … 10 s.
 const BUCKETS: usize = 10;

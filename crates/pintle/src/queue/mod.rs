@@ -15,7 +15,6 @@ mod ready;
 mod shared;
 mod slab;
 mod state;
-mod sync;
 mod waiting;
 
 #[cfg(test)]

@@ -33,8 +33,11 @@ use std::{
 use hashbrown::HashMap;
 use tokio::time::Instant;
 
-use super::{Key, sync::Mutex};
-use crate::token_bucket::{Bucket, Quota};
+use super::Key;
+use crate::{
+    sync::Mutex,
+    token_bucket::{Bucket, Quota},
+};
 
 /// Decides how long a failed key waits.
 ///

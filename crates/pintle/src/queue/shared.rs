@@ -20,8 +20,8 @@ use super::{
     metrics::{QueueMetrics, Readable, Reading},
     rate_limit::RateLimiter,
     state::{Merge, State, Taken, Tick, Verdict},
-    sync::{Mutex, MutexGuard, Sleep, sleep},
 };
+use crate::sync::{Mutex, MutexGuard, Sleep, sleep};
 
 /// The longest single sleep: timers need not cope with more.
 const LONGEST_SLEEP: Duration = Duration::from_hours(24);

@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use super::{Item, WorkQueue, rate_limit::ExponentialBackoff};
 
+mod interleavings;
 mod line;
 mod metrics;
 mod model;

@@ -1,8 +1,4 @@
-//! The queue's hand-offs under every order in which threads may come to them.
-//!
-//! The queue's own files are compiled here once more, against a lock and timers of the model checker
-//! (the module `sync` below stands where `src/queue/sync.rs` stands in the library). A key that is
-//! never handed out shows as a deadlock, which the checker reports with the schedule that led there.
+//! The queue's hand-offs under many interleavings of producers, workers and shutdown.
 
 use std::{
     sync::{
@@ -15,118 +11,10 @@ use std::{
 use futures::future::join_all;
 use shuttle::future::{JoinHandle, block_on, spawn};
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    reason = "a part of the library's files"
-)]
-#[path = "../src/clock.rs"]
-mod clock;
-#[allow(dead_code, unreachable_pub, reason = "a part of the library's files")]
-#[path = "../src/metrics.rs"]
-mod metrics;
-#[allow(dead_code, reason = "a part of the library's files")]
-#[path = "../src/token_bucket/mod.rs"]
-mod token_bucket;
-
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    reason = "a part of the library's files"
-)]
-#[path = "../src/queue"]
-mod queue {
-    mod handle;
-    mod item;
-    mod line;
-    mod list;
-    mod metrics;
-    mod priority;
-    pub mod rate_limit;
-    mod ready;
-    mod shared;
-    mod slab;
-    mod state;
-    mod waiting;
-
-    pub use handle::{Builder, Left, WorkQueue};
-    pub use item::Item;
-    pub use metrics::QueueMetrics;
-    pub use priority::{Key, Priority};
-
-    /// What the files above are built on.
-    mod sync {
-        use std::{
-            future::Future,
-            pin::Pin,
-            task::{Context, Poll},
-            time::Duration,
-        };
-
-        pub(super) use shuttle::sync::MutexGuard;
-
-        #[derive(Debug)]
-        pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
-
-        impl<T> Mutex<T> {
-            pub(super) fn new(value: T) -> Self {
-                Self(shuttle::sync::Mutex::new(value))
-            }
-
-            pub(super) fn lock(&self) -> MutexGuard<'_, T> {
-                self.0
-                    .lock()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner)
-            }
-        }
-
-        impl<T: Default> Default for Mutex<T> {
-            fn default() -> Self {
-                Self::new(T::default())
-            }
-        }
-
-        /// A timer that fires whenever the scheduler comes back to it.
-        #[derive(Debug)]
-        pub(super) struct Sleep {
-            over: bool,
-        }
-
-        pub(super) fn sleep(_: Duration) -> Sleep {
-            Sleep { over: false }
-        }
-
-        impl Future for Sleep {
-            type Output = ();
-            fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-                if std::mem::replace(&mut self.over, true) {
-                    return Poll::Ready(());
-                }
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-        }
-
-        /// A deadline that never comes.
-        pub(super) async fn timeout<F: Future>(_: Duration, future: F) -> Option<F::Output> {
-            Some(future.await)
-        }
-    }
-}
-
-use queue::{Item, WorkQueue, rate_limit::RateLimiter};
-
-/// How many schedules each check tries: half of them at random, half with few preemptions.
-const SCHEDULES: usize = 600;
-
-fn check(scenario: impl Fn() + Send + Sync + 'static) {
-    let scenario = Arc::new(scenario);
-    let again = Arc::clone(&scenario);
-    shuttle::check_random(move || again(), SCHEDULES / 2);
-    shuttle::check_pct(move || scenario(), SCHEDULES / 2, 3);
-}
+use crate::{
+    queue::{Item, WorkQueue, rate_limit::RateLimiter},
+    sync::check,
+};
 
 /// Retries at once.
 struct AtOnce;
