@@ -1,16 +1,16 @@
-//! What a key costs on its way through the queue.
+//! The cost of a key in the work queue.
 //!
-//! `cargo bench -p pintle --bench queue`. Each figure is the best of many short rounds, so that some
-//! of them have the processor for themselves even on a busy machine; with several workers, the
-//! processor time of all threads is shown too, for wall time says little on a busy machine.
+//! Run it with `cargo bench -p pintle --bench queue`. Each figure is the best of many short rounds,
+//! so that some of them run undisturbed even on a busy machine. With several workers the CPU time of
+//! all threads is shown too, because wall time says little on a busy machine.
 
 #![allow(
     clippy::print_stdout,
     clippy::expect_used,
-    reason = "a program that prints figures"
+    reason = "a benchmark prints its results"
 )]
-#![allow(clippy::disallowed_methods, reason = "it measures real time")]
-#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+#![allow(clippy::cast_precision_loss, reason = "results are approximate")]
 
 use std::{
     fs,
@@ -25,8 +25,8 @@ use pintle::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-/// Each figure gets this long.
-const PATIENCE: Duration = Duration::from_millis(400);
+/// How long each figure is measured.
+const BUDGET: Duration = Duration::from_millis(400);
 
 fn keys(count: usize) -> Vec<Arc<str>> {
     (0..count)
@@ -40,11 +40,11 @@ fn add_all(queue: &WorkQueue<Arc<str>>, keys: &[Arc<str>]) {
     }
 }
 
-/// The best of several rounds, in nanoseconds for each of `count` things.
+/// Prints the best of several rounds, in nanoseconds per operation.
 fn best(what: &str, count: usize, mut round: impl FnMut() -> Duration) {
     let begin = Instant::now();
     let mut best = round();
-    while begin.elapsed() < PATIENCE {
+    while begin.elapsed() < BUDGET {
         best = best.min(round());
     }
     println!(
@@ -66,15 +66,15 @@ fn one_thread() -> Runtime {
         .expect("a runtime")
 }
 
-/// One key at a time through an otherwise empty queue.
-fn alone(what: &str, queue: &WorkQueue<Arc<str>>, keys: &[Arc<str>]) {
+/// Measures one key at a time in an otherwise empty queue.
+fn one_key_at_a_time(what: &str, queue: &WorkQueue<Arc<str>>, keys: &[Arc<str>]) {
     let runtime = one_thread();
     best(what, keys.len(), || {
         runtime.block_on(async {
             timed_async(async {
                 for key in keys {
                     queue.add(Arc::clone(key));
-                    queue.get().await.expect("it is open").forget();
+                    queue.get().await.expect("queue is open").forget();
                 }
             })
             .await
@@ -91,14 +91,14 @@ async fn timed_async(run: impl Future<Output = ()>) -> Duration {
 fn add_get_done() {
     let keys = keys(100_000);
     let few = &keys[..1000];
-    alone(
+    one_key_at_a_time(
         "add + get + forget, string keys",
         &WorkQueue::new("bench"),
         few,
     );
     let metrics = Metrics::new();
     let counted = WorkQueue::builder("bench").metrics(&metrics).build();
-    alone(
+    one_key_at_a_time(
         "add + get + forget, string keys, with metrics",
         &counted,
         few,
@@ -110,7 +110,7 @@ fn add_get_done() {
         runtime.block_on(timed_async(async {
             for key in 0..1000 {
                 queue.add(key);
-                queue.get().await.expect("it is open").forget();
+                queue.get().await.expect("queue is open").forget();
             }
         }))
     });
@@ -118,20 +118,20 @@ fn add_get_done() {
         let keys = &keys[..count];
         let queue = WorkQueue::new("bench");
         best(
-            &format!("{count} adds, then all of get + forget"),
+            &format!("{count} adds, then get + forget for all"),
             count,
             || {
                 runtime.block_on(timed_async(async {
                     add_all(&queue, keys);
                     for _ in keys {
-                        queue.get().await.expect("it is open").forget();
+                        queue.get().await.expect("queue is open").forget();
                     }
                 }))
             },
         );
     }
     let queue = WorkQueue::new("bench");
-    best("100000 adds, then all of forget_and_next", 100_000, || {
+    best("100000 adds, then forget_and_next for all", 100_000, || {
         runtime.block_on(timed_async(async {
             add_all(&queue, &keys);
             let mut item = queue.get().await;
@@ -185,7 +185,7 @@ fn delays() {
     let runtime = one_thread();
     let keys = keys(100_000);
     let _inside = runtime.enter();
-    best("add_after, 100000 keys wait", keys.len(), || {
+    best("add_after, 100000 keys waiting", keys.len(), || {
         let queue = WorkQueue::new("bench");
         let took = timed(|| {
             for (n, key) in keys.iter().enumerate() {
@@ -211,7 +211,7 @@ fn delays() {
                     );
                 }
                 for _ in &keys {
-                    queue.get().await.expect("it is open").forget();
+                    queue.get().await.expect("queue is open").forget();
                 }
             }))
         },
@@ -228,7 +228,7 @@ fn delays() {
     });
 }
 
-/// Processor time of all threads so far, from the kernel's own accounts.
+/// Returns the CPU time of all threads so far, from the kernel's accounting.
 fn cpu() -> Duration {
     let tasks = fs::read_dir("/proc/self/task")
         .into_iter()
@@ -241,16 +241,16 @@ fn cpu() -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-/// A worker that hands each key back and then asks for the next.
-async fn one_by_one(queue: WorkQueue<Arc<str>>) {
+/// A worker that finishes each key and then gets the next.
+async fn get_and_forget(queue: WorkQueue<Arc<str>>) {
     while let Some(item) = queue.get().await {
         black_box(item.key());
         item.forget();
     }
 }
 
-/// A worker that hands each key back and takes the next under one lock, as a controller's do.
-async fn hand_over_hand(queue: WorkQueue<Arc<str>>) {
+/// A worker that finishes each key and gets the next under one lock, as a controller's workers do.
+async fn forget_and_next(queue: WorkQueue<Arc<str>>) {
     while let Some(first) = queue.get().await {
         let mut next = Some(first);
         while let Some(item) = next {
@@ -261,7 +261,7 @@ async fn hand_over_hand(queue: WorkQueue<Arc<str>>) {
     }
 }
 
-/// One producer, many workers that do nothing with their keys.
+/// Measures one producer and many workers that do nothing with their keys.
 fn workers<W: Future<Output = ()> + Send + 'static>(
     what: &str,
     work: impl Fn(WorkQueue<Arc<str>>) -> W,
@@ -292,9 +292,9 @@ fn workers<W: Future<Output = ()> + Send + 'static>(
                         queue.shut_down();
                     }
                 });
-                producer.await.expect("it does not fail");
+                producer.await.expect("task does not panic");
                 for worker in workers {
-                    worker.await.expect("it does not fail");
+                    worker.await.expect("task does not panic");
                 }
                 (begin.elapsed(), cpu().saturating_sub(before))
             });
@@ -303,8 +303,8 @@ fn workers<W: Future<Output = ()> + Send + 'static>(
         }
         let per_key = |time: Duration| time.as_nanos() as f64 / keys.len() as f64;
         println!(
-            "{:<72} {:>8.1} ns, processor {:.1} ns",
-            format!("a producer and {workers} workers on {threads} threads, {what}"),
+            "{:<72} {:>8.1} ns, CPU {:.1} ns",
+            format!("1 producer and {workers} workers on {threads} threads, {what}"),
             per_key(wall),
             per_key(busy)
         );
@@ -320,7 +320,7 @@ fn resident() -> usize {
     pages.unwrap_or_default() * 4096
 }
 
-/// The queue's own memory, the keys being somebody else's.
+/// Measures the memory of the queue, without the keys.
 fn memory() {
     const COUNT: usize = 1_000_000;
     let keys = keys(COUNT);
@@ -349,7 +349,7 @@ fn main() {
     add_get_done();
     duplicates();
     delays();
-    workers("get, forget", one_by_one);
-    workers("forget_and_next", hand_over_hand);
+    workers("get, forget", get_and_forget);
+    workers("forget_and_next", forget_and_next);
     memory();
 }

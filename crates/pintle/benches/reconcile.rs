@@ -1,15 +1,15 @@
-//! What a controller adds to a reconcile that does nothing.
+//! The overhead of a controller per reconcile.
 //!
-//! `cargo bench -p pintle --bench reconcile`. Keys go through the queue of a running controller, whose
-//! reconcile returns at once, or looks its object up first. Processor time of the one thread, the
-//! best of several rounds.
+//! Run it with `cargo bench -p pintle --bench reconcile`. Keys pass through the queue of a running
+//! controller whose reconcile function returns immediately, or looks up its object first. Each figure
+//! is the CPU time of the only thread, the best of several rounds.
 
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a program that prints figures"
+    reason = "a benchmark prints its results"
 )]
-#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+#![allow(clippy::cast_precision_loss, reason = "results are approximate")]
 
 use std::{
     hint::black_box,
@@ -34,7 +34,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Lists so many objects, and then says nothing.
+/// Lists this many objects and then opens a watch without events.
 struct Source(usize);
 
 impl ListWatch for Source {
@@ -70,14 +70,14 @@ impl ListWatch for Source {
     }
 }
 
-/// Processor time of this thread so far, exactly: everything here runs on one.
+/// Returns the CPU time of this thread so far. Everything here runs on one thread.
 fn cpu() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime)
         .try_into()
         .unwrap_or_default()
 }
 
-/// Counts reconciles, and wakes whoever waits for a number of them.
+/// Counts reconciles and signals when a number of them is reached.
 #[derive(Default)]
 struct Done {
     count: AtomicUsize,
@@ -93,7 +93,7 @@ impl Done {
         }
     }
 
-    /// All is on one thread, so nothing comes between looking and waiting.
+    /// Waits for this many. There is one thread, so no reconcile can run between check and wait.
     async fn wait(&self, wanted: usize) {
         self.wanted.store(wanted, Ordering::Relaxed);
         while self.count.load(Ordering::Relaxed) < wanted {
@@ -103,11 +103,11 @@ impl Done {
 }
 
 async fn row(objects: usize, workers: usize, reads: bool, rounds: usize) {
-    // Nobody asks the server: the informer has a source of its own.
-    let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+    // The informer has its own source, so no request reaches this client.
+    let no_server = tower::service_fn(|_: http::Request<kube::client::Body>| async {
         Err::<http::Response<kube::client::Body>, tower::BoxError>("no server".into())
     });
-    let informers = InformerFactory::new(Client::new(nobody, "default"));
+    let informers = InformerFactory::new(Client::new(no_server, "default"));
     let informer = SharedInformer::<ConfigMap>::new(Source(objects));
     informers.adopt(&(), &informer);
     let queue = WorkQueue::<ObjectKey>::new("bench");
@@ -130,7 +130,7 @@ async fn row(objects: usize, workers: usize, reads: bool, rounds: usize) {
         };
         controller.run_by_key(reconcile, &stop).await.unwrap();
     });
-    // What the first list brings.
+    // The keys of the first list.
     done.wait(objects).await;
     let keys: Vec<ObjectKey> = informer
         .lister()

@@ -66,6 +66,7 @@ pub mod signals;
 // Foundations.
 
 pub mod clock;
+mod json;
 mod sync;
 mod token_bucket;
 

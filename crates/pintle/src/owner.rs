@@ -6,7 +6,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 
-use crate::{cache::ObjectKey, source::Home};
+use crate::{cache::ObjectKey, source::KindScope};
 
 /// Why one object cannot own another.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -125,7 +125,7 @@ pub(crate) fn adopt<C: Resource<Scope: 'static>>(
     reference: OwnerReference,
     child: &mut C,
 ) -> Result<bool, OwnerError> {
-    let namespaced = Home::of::<C>() == Home::Namespaces;
+    let namespaced = KindScope::of::<C>() == KindScope::Namespaced;
     if namespaced && child.meta().namespace.is_none() {
         child.meta_mut().namespace = owner.namespace().map(str::to_owned);
     }
@@ -207,7 +207,7 @@ fn check_scope<C: Resource<Scope: 'static>>(
     kind: &str,
     child: &ObjectKey,
 ) -> Result<(), OwnerError> {
-    let cluster_scoped = Home::of::<C>() == Home::Cluster;
+    let cluster_scoped = KindScope::of::<C>() == KindScope::Cluster;
     let same_namespace = !cluster_scoped && owner.namespace() == child.namespace();
     if owner.namespace().is_none() || same_namespace {
         return Ok(());

@@ -1,5 +1,5 @@
-//! A server in memory for tests: objects, versions, watches that can be cut, history that can be
-//! forgotten. It answers from the one state it has, as a real one does.
+//! An in-memory server for tests, whose watches can be cut and whose history can be compacted, and
+//! other test support.
 
 use std::{
     cell::RefCell,
@@ -26,7 +26,7 @@ use crate::{
 /// The kind of all test objects.
 pub(crate) type Thing = ConfigMap;
 
-/// Any JSON of a few dozen values.
+/// Generates JSON of up to a few dozen values.
 pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -44,7 +44,7 @@ pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The JSON of an object: a value, and its identity.
+/// Returns the JSON of an object with this identity and value.
 pub(crate) fn json_of(key: &str, uid: &str, version: u64, value: &str) -> Value {
     let key: ObjectKey = key.parse().unwrap();
     json!({
@@ -62,12 +62,12 @@ pub(crate) fn object(key: &str, uid: &str, version: u64, value: &str) -> Object<
         .unwrap()
 }
 
-/// A server of one kind.
+/// A server with one kind.
 #[derive(Clone)]
 pub(crate) struct Server {
     state: Arc<Mutex<State>>,
-    /// Wakes watches: the version reached, and how often watches were cut.
-    moved: watch::Sender<(u64, u64)>,
+    /// Wakes watches: the current version, and how often watches were cut.
+    progress: watch::Sender<(u64, u64)>,
 }
 
 #[derive(Default)]
@@ -76,9 +76,9 @@ struct State {
     uids: u64,
     objects: BTreeMap<String, Value>,
     history: Vec<(u64, WatchEvent)>,
-    /// Watches from before this version are too old.
+    /// Watches from before this version have expired.
     oldest: u64,
-    refusals: Vec<ApiError>,
+    list_errors: Vec<ApiError>,
     lists: u64,
     watches: u64,
 }
@@ -91,7 +91,7 @@ impl Server {
         };
         Self {
             state: Arc::new(Mutex::new(state)),
-            moved: watch::Sender::new((1, 0)),
+            progress: watch::Sender::new((1, 0)),
         }
     }
 
@@ -99,7 +99,7 @@ impl Server {
         let mut state = self.state.lock();
         let result = change(&mut state);
         let version = state.version;
-        self.moved.send_modify(|moved| moved.0 = version);
+        self.progress.send_modify(|progress| progress.0 = version);
         result
     }
 
@@ -124,7 +124,7 @@ impl Server {
         })
     }
 
-    /// Deletes an object, if it is there.
+    /// Deletes an object, if it exists.
     pub(crate) fn delete(&self, key: &str) {
         self.change(|state| {
             if let Some(mut last) = state.objects.remove(key) {
@@ -136,7 +136,7 @@ impl Server {
         });
     }
 
-    /// Moves the version without a change and tells watches so.
+    /// Advances the version without a change and sends a bookmark.
     pub(crate) fn bookmark(&self) -> u64 {
         self.change(|state| {
             state.version += 1;
@@ -150,7 +150,7 @@ impl Server {
         })
     }
 
-    /// Sends watches something that is no change of the server's.
+    /// Sends an arbitrary event to watches.
     pub(crate) fn say(&self, event: WatchEvent) {
         self.change(|state| {
             state.version += 1;
@@ -158,12 +158,12 @@ impl Server {
         });
     }
 
-    /// Ends every open watch.
+    /// Closes every open watch.
     pub(crate) fn cut_watches(&self) {
-        self.moved.send_modify(|moved| moved.1 += 1);
+        self.progress.send_modify(|progress| progress.1 += 1);
     }
 
-    /// Forgets its history and ends every watch: the next one is too old.
+    /// Compacts the history and closes every watch, so that the next watch has expired.
     pub(crate) fn forget_history(&self) {
         {
             let mut state = self.state.lock();
@@ -174,9 +174,9 @@ impl Server {
         self.cut_watches();
     }
 
-    /// Answers the next list with an error.
+    /// Fails the next list with this error.
     pub(crate) fn refuse_list(&self, error: ApiError) {
-        self.state.lock().refusals.push(error);
+        self.state.lock().list_errors.push(error);
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -191,7 +191,7 @@ impl Server {
         self.state.lock().watches
     }
 
-    /// Keys with their UIDs, versions and values, sorted.
+    /// Returns keys with their UIDs, versions and values, sorted.
     pub(crate) fn contents(&self) -> Vec<(String, String, String, String)> {
         let state = self.state.lock();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -209,7 +209,7 @@ impl Server {
     }
 }
 
-/// As [`Server::contents`], of objects.
+/// As [`Server::contents`], for objects.
 pub(crate) fn contents(objects: &[Object<Thing>]) -> Vec<(String, String, String, String)> {
     let mut rows: Vec<_> = objects
         .iter()
@@ -244,7 +244,7 @@ impl ListWatch for Server {
     ) -> Result<Page, SourceError> {
         let mut state = self.state.lock();
         state.lists += 1;
-        if let Some(error) = state.refusals.pop() {
+        if let Some(error) = state.list_errors.pop() {
             return Err(error.into());
         }
         for json in state.objects.values() {
@@ -263,29 +263,29 @@ impl ListWatch for Server {
             .parse()
             .unwrap_or_default();
         self.state.lock().watches += 1;
-        let mut moved = self.moved.subscribe();
-        let cuts = moved.borrow_and_update().1;
+        let mut progress = self.progress.subscribe();
+        let cuts = progress.borrow_and_update().1;
         let server = self.clone();
-        let events = stream::unfold((from, moved), move |(from, mut moved)| {
+        let events = stream::unfold((from, progress), move |(from, mut progress)| {
             let server = server.clone();
             async move {
                 loop {
-                    if moved.borrow_and_update().1 != cuts {
+                    if progress.borrow_and_update().1 != cuts {
                         return None;
                     }
                     {
                         let state = server.state.lock();
                         if from < state.oldest {
                             let error = ApiError::new(410, "Expired", "too old");
-                            return Some((Ok(WatchEvent::Error(error)), (u64::MAX, moved)));
+                            return Some((Ok(WatchEvent::Error(error)), (u64::MAX, progress)));
                         }
                         if let Some((version, event)) =
                             state.history.iter().find(|(version, _)| *version > from)
                         {
-                            return Some((Ok(event.clone()), (*version, moved)));
+                            return Some((Ok(event.clone()), (*version, progress)));
                         }
                     }
-                    moved.changed().await.ok()?;
+                    progress.changed().await.ok()?;
                 }
             }
         });
@@ -297,10 +297,11 @@ thread_local! {
     static LOGGED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-/// What this thread logs for as long as this lives.
+/// Captures what this thread logs, until dropped.
 ///
-/// The subscriber is the process's, and a line goes to the thread that logs it: of a subscriber of
-/// one thread alone, what other threads log first would never hear.
+/// The subscriber is global and writes each line to the thread that logs it. A subscriber of one
+/// thread would miss call sites that another thread reaches first, because tracing caches their
+/// interest.
 pub(crate) struct Log;
 
 impl Log {
@@ -316,10 +317,7 @@ impl Log {
         Self
     }
 
-    #[expect(
-        clippy::unused_self,
-        reason = "there is a text while a log is captured"
-    )]
+    #[expect(clippy::unused_self, reason = "the log is captured while this exists")]
     pub(crate) fn text(&self) -> String {
         LOGGED.with_borrow(|text| String::from_utf8(text.clone().unwrap()).unwrap())
     }

@@ -1,23 +1,23 @@
-//! What an object costs on its way from the wire into the cache and to the handlers.
+//! The cost of an object from the wire to the cache and the handlers.
 //!
-//! `cargo bench -p pintle --bench sync`. Bytes as a server sends them are fed from memory through
-//! everything an informer has: the splitter of bodies, the reader, the reflector, the delta FIFO, the
-//! cache with two indices, the handlers. Each row is a process of its own, for memory is looked at
-//! too; the processor time of making the bytes is measured alone and taken off.
+//! Run it with `cargo bench -p pintle --bench sync`. Bytes as a server sends them are fed from memory
+//! through a whole informer: body splitter, reader, reflector, delta FIFO, a cache with two indexes,
+//! and handlers. Each row runs in its own process, because memory is measured too. The CPU time of
+//! generating the bytes is measured separately and subtracted.
 //!
-//! A row runs alone as `sync ROW OBJECTS HANDLERS`. Instructions, which do not depend on the load of
-//! the machine, are counted by `cargo xtask gate`; this program reads the processor time through the
-//! vDSO, which does not work under valgrind.
+//! `sync ROW OBJECTS HANDLERS` runs a single row. Instruction counts, which do not depend on the load
+//! of the machine, come from `cargo xtask gate`; this program reads CPU time through the vDSO, which
+//! does not work under valgrind.
 
 #![allow(
     clippy::print_stdout,
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a program that prints figures"
+    reason = "a benchmark prints its results"
 )]
-#![allow(clippy::disallowed_methods, reason = "it measures real time")]
-#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+#![allow(clippy::cast_precision_loss, reason = "results are approximate")]
 
 mod measure;
 mod replay;
@@ -46,7 +46,7 @@ use self::{
     replay::{Replay, Shape, pod},
 };
 
-/// How many events a watch row takes.
+/// The number of events in a watch row.
 const EVENTS: usize = 100_000;
 
 fn main() {
@@ -65,7 +65,7 @@ fn main() {
     }
 }
 
-/// Every row, in a process each.
+/// Runs every row in its own process.
 fn all() {
     let mut rows = Vec::new();
     for row in ["list", "stream", "relist"] {
@@ -92,21 +92,21 @@ async fn run(row: &str, objects: usize, handlers: usize) {
         "watch" => watch(objects, handlers).await,
         "read" => read(objects),
         "reads" => reads(objects),
-        // The bytes alone, as the rows above get them.
+        // Only generates the bytes of the rows above.
         "replay" => println!("{} bytes", replay::drain(Shape::List, objects)),
-        other => panic!("there is no row {other}"),
+        other => panic!("unknown row {other}"),
     }
 }
 
-/// Counts events, and wakes whoever waits for a number of them.
+/// Counts events and signals when a number of them is reached.
 #[derive(Default)]
-struct Told {
+struct Delivered {
     count: AtomicUsize,
     wanted: AtomicUsize,
     reached: Notify,
 }
 
-impl Told {
+impl Delivered {
     fn one(&self) {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         if count == self.wanted.load(Ordering::Relaxed) {
@@ -114,7 +114,7 @@ impl Told {
         }
     }
 
-    /// All is on one thread, so nothing comes between looking and waiting.
+    /// Waits for this many. There is one thread, so no event can arrive between check and wait.
     async fn wait(&self, wanted: usize) {
         self.wanted.store(wanted, Ordering::Relaxed);
         while self.count.load(Ordering::Relaxed) < wanted {
@@ -123,10 +123,10 @@ impl Told {
     }
 }
 
-/// An informer that follows a replay, and what its handlers were told.
+/// An informer of a replay, and the events delivered to its handlers.
 struct Follower {
     lister: Lister<Pod>,
-    told: Arc<Told>,
+    delivered: Arc<Delivered>,
     handlers: Vec<Registration>,
 }
 
@@ -137,12 +137,12 @@ impl Follower {
             .reflector(move |reflector| reflector.watch_list(streaming))
             .build();
         pods.index_field("node", "/spec/nodeName").unwrap();
-        let told = Arc::new(Told::default());
+        let delivered = Arc::new(Delivered::default());
         let handlers = (0..handlers).map(|_| {
-            let told = Arc::clone(&told);
+            let delivered = Arc::clone(&delivered);
             pods.on_event(move |event| {
                 black_box(event.key());
-                told.one();
+                delivered.one();
             })
         });
         let handlers = handlers.collect();
@@ -150,7 +150,7 @@ impl Follower {
         tokio::spawn(async move { pods.run(&CancellationToken::new()).await });
         Self {
             lister,
-            told,
+            delivered,
             handlers,
         }
     }
@@ -172,18 +172,18 @@ async fn sync(objects: usize, handlers: usize, streaming: bool) {
     replay::drain(shape, objects.min(1000));
     let begin = cpu();
     replay::drain(shape, objects);
-    let making = cpu().saturating_sub(begin);
+    let generating = cpu().saturating_sub(begin);
     let replay = Replay::new(objects);
     let (memory, begin) = (resident(), cpu());
     let follower = Follower::start(&replay, handlers, streaming);
     follower.synced(objects).await;
-    let took = cpu().saturating_sub(begin).saturating_sub(making);
+    let took = cpu().saturating_sub(begin).saturating_sub(generating);
     let steady = resident() - memory;
     println!(
-        "{:<8} {objects:>7} objects: {:>6.2} µs each (making the bytes: {:.2} µs), {:>5} bytes resident each, peak {:.2} of {} MB",
+        "{:<8} {objects:>7} objects: {:>6.2} µs each (generating: {:.2} µs), {:>5} bytes resident each, peak {:.2} of {} MB",
         if streaming { "stream" } else { "list" },
         took.as_secs_f64() * 1e6 / objects as f64,
-        making.as_secs_f64() * 1e6 / objects as f64,
+        generating.as_secs_f64() * 1e6 / objects as f64,
         steady / objects,
         (peak() - memory) as f64 / steady as f64,
         megabytes(steady),
@@ -194,17 +194,20 @@ async fn relist(objects: usize, handlers: usize) {
     replay::drain(Shape::List, objects.min(1000));
     let begin = cpu();
     replay::drain(Shape::List, objects);
-    let making = cpu().saturating_sub(begin);
+    let generating = cpu().saturating_sub(begin);
     let replay = Replay::new(objects);
     let empty = resident();
     let follower = Follower::start(&replay, handlers, false);
     follower.synced(objects).await;
-    let told = follower.told.count.load(Ordering::Relaxed);
+    let delivered = follower.delivered.count.load(Ordering::Relaxed);
     reset_peak();
     let (before, begin) = (resident(), cpu());
     replay.expire();
-    follower.told.wait(told + objects * handlers).await;
-    let took = cpu().saturating_sub(begin).saturating_sub(making);
+    follower
+        .delivered
+        .wait(delivered + objects * handlers)
+        .await;
+    let took = cpu().saturating_sub(begin).saturating_sub(generating);
     println!(
         "relist   {objects:>7} objects: {:>6.2} µs each, peak {:.2} of {} MB",
         took.as_secs_f64() * 1e6 / objects as f64,
@@ -216,40 +219,40 @@ async fn relist(objects: usize, handlers: usize) {
 async fn watch(objects: usize, handlers: usize) {
     let begin = cpu();
     replay::drain(Shape::Events, EVENTS);
-    let making = cpu().saturating_sub(begin);
+    let generating = cpu().saturating_sub(begin);
     let replay = Replay::new(objects);
     let follower = Follower::start(&replay, handlers, false);
     follower.synced(objects).await;
-    let told = follower.told.count.load(Ordering::Relaxed);
+    let delivered = follower.delivered.count.load(Ordering::Relaxed);
     let begin = cpu();
     replay.change(EVENTS);
-    follower.told.wait(told + EVENTS * handlers).await;
-    let took = cpu().saturating_sub(begin).saturating_sub(making);
+    follower.delivered.wait(delivered + EVENTS * handlers).await;
+    let took = cpu().saturating_sub(begin).saturating_sub(generating);
     println!(
-        "watch    {objects:>7} objects: {:>6.2} µs an event, {handlers} handlers, reading included",
+        "watch    {objects:>7} objects: {:>6.2} µs per event, {handlers} handlers, including reading",
         took.as_secs_f64() * 1e6 / EVENTS as f64,
     );
 }
 
-/// The reader alone: what is to be taken off a watch event.
+/// Measures the reader alone, to be subtracted from the cost of a watch event.
 fn read(objects: usize) {
     let reader = Reader::<Pod>::new();
     let bytes: Vec<String> = (0..objects).map(|n| pod(n, 1, true)).collect();
-    let mut kept = Vec::with_capacity(objects);
+    let mut stored = Vec::with_capacity(objects);
     let begin = cpu();
     for json in &bytes {
-        kept.push(reader.read(json.as_bytes()).unwrap());
+        stored.push(reader.read(json.as_bytes()).unwrap());
     }
     let took = cpu().saturating_sub(begin);
     println!(
-        "read     {objects:>7} objects: {:>6.2} µs each, {} bytes of which {} are kept",
+        "read     {objects:>7} objects: {:>6.2} µs each, {} bytes, of which {} are stored",
         took.as_secs_f64() * 1e6 / objects as f64,
         bytes[objects / 2].len(),
-        kept[objects / 2].bytes().len(),
+        stored[objects / 2].bytes().len(),
     );
 }
 
-/// What readers of a full cache pay.
+/// Measures reads from a full cache.
 fn reads(objects: usize) {
     let indexer = Indexer::<Pod>::new();
     indexer.index_field("node", "/spec/nodeName").unwrap();
@@ -283,13 +286,13 @@ fn reads(objects: usize) {
         let node = &nodes[n * 7919 % nodes.len()];
         lister.by_index("node", node).unwrap().len()
     });
-    each("by index, the same again", 10_000, &|_| {
+    each("by index, same value", 10_000, &|_| {
         lister.by_index("node", &nodes[7]).unwrap().len()
     });
     let few: Selector = "app=web-7".parse().unwrap();
     each("by selector", 10, &|_| lister.list_matching(&few).len());
     let half: Selector = "tier in (front),!canary".parse().unwrap();
-    each("by selector of two parts", 10, &|_| {
+    each("by selector with two requirements", 10, &|_| {
         lister.list_matching(&half).len()
     });
 }

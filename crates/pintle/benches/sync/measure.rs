@@ -1,10 +1,10 @@
-//! Processor time and memory of this process, from the kernel's own accounts.
+//! CPU time and memory of this process, from the kernel's accounting.
 
 use std::{fs, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time of this thread so far, exactly: everything here runs on one.
+/// Returns the CPU time of this thread so far. Everything here runs on one thread.
 pub(super) fn cpu() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime)
         .try_into()
@@ -18,17 +18,17 @@ fn status(name: &str) -> usize {
     size.unwrap_or_default() * 1024
 }
 
-/// How much memory is resident, in bytes.
+/// Returns the resident memory in bytes.
 pub(super) fn resident() -> usize {
     status("VmRSS")
 }
 
-/// How much was resident at most.
+/// Returns the peak of resident memory in bytes.
 pub(super) fn peak() -> usize {
     status("VmHWM")
 }
 
-/// Forgets the peak so far.
+/// Resets the peak.
 pub(super) fn reset_peak() {
     fs::write("/proc/self/clear_refs", "5").unwrap();
 }

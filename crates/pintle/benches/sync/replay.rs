@@ -1,4 +1,4 @@
-//! A server's answers, made when they are asked for and not kept.
+//! Server responses, generated on request.
 
 use std::{convert::Infallible, fmt::Write as _};
 
@@ -10,28 +10,28 @@ use http_body_util::StreamBody;
 use kube::{Client, client::Body};
 use tokio::sync::watch;
 
-/// As much as a TLS record holds, and so what a connection hands on at once.
+/// The size of a TLS record, which is what a connection delivers at once.
 const CHUNK: usize = 16 * 1024;
 
-/// What a body consists of.
+/// The contents of a body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     /// Items of a list.
     List,
-    /// Objects told as added.
+    /// `ADDED` events.
     Stream,
-    /// Objects told as changed.
+    /// `MODIFIED` events.
     Events,
 }
 
-/// Serves Pods that can be changed and forgotten.
+/// Serves Pods that change on demand.
 pub(super) struct Replay {
     objects: usize,
-    told: watch::Sender<Told>,
+    progress: watch::Sender<Progress>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Told {
+struct Progress {
     changes: usize,
     expired: usize,
 }
@@ -40,22 +40,23 @@ impl Replay {
     pub(super) fn new(objects: usize) -> Self {
         Self {
             objects,
-            told: watch::Sender::new(Told::default()),
+            progress: watch::Sender::new(Progress::default()),
         }
     }
 
-    /// So many objects change, one after the other.
+    /// Changes this many objects, one after the other.
     pub(super) fn change(&self, events: usize) {
-        self.told.send_modify(|told| told.changes += events);
+        self.progress
+            .send_modify(|progress| progress.changes += events);
     }
 
     /// Ends the watch with 410.
     pub(super) fn expire(&self) {
-        self.told.send_modify(|told| told.expired += 1);
+        self.progress.send_modify(|progress| progress.expired += 1);
     }
 
     pub(super) fn client(&self) -> Client {
-        let (objects, told) = (self.objects, self.told.clone());
+        let (objects, progress) = (self.objects, self.progress.clone());
         let service = tower::service_fn(move |request: Request<Body>| {
             let query = request.uri().query().unwrap_or_default();
             let body = if query.contains("sendInitialEvents=true") {
@@ -63,10 +64,10 @@ impl Replay {
                 let end = stream::iter([Bytes::from(format!("{marker}\n"))]);
                 chunks(Shape::Stream, 0..objects)
                     .chain(end)
-                    .chain(changes(objects, told.subscribe()))
+                    .chain(changes(objects, progress.subscribe()))
                     .boxed()
             } else if query.contains("watch=true") {
-                changes(objects, told.subscribe()).boxed()
+                changes(objects, progress.subscribe()).boxed()
             } else {
                 list(objects, query).boxed()
             };
@@ -77,7 +78,7 @@ impl Replay {
     }
 }
 
-/// Makes a body and forgets it.
+/// Generates a body and discards it.
 pub(super) fn drain(shape: Shape, objects: usize) -> usize {
     let mut bytes = 0;
     let mut body = std::pin::pin!(chunks(shape, 0..objects));
@@ -109,12 +110,12 @@ fn list(objects: usize, query: &str) -> impl Stream<Item = Bytes> + use<> {
         .chain(ends(Bytes::from_static(b"]}\n")))
 }
 
-fn changes(objects: usize, told: watch::Receiver<Told>) -> impl Stream<Item = Bytes> {
-    let now = *told.borrow();
-    let state = Some((told, now.changes));
+fn changes(objects: usize, progress: watch::Receiver<Progress>) -> impl Stream<Item = Bytes> {
+    let now = *progress.borrow();
+    let state = Some((progress, now.changes));
     let bodies = stream::unfold(state, move |state| async move {
-        let (mut told, sent) = state?;
-        let seen = told.wait_for(|next| next.expired > now.expired || next.changes > sent);
+        let (mut progress, sent) = state?;
+        let seen = progress.wait_for(|next| next.expired > now.expired || next.changes > sent);
         let seen = *seen.await.ok()?;
         if seen.expired > now.expired {
             let gone = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}"#;
@@ -122,7 +123,7 @@ fn changes(objects: usize, told: watch::Receiver<Told>) -> impl Stream<Item = By
             return Some((gone, None));
         }
         let events = chunks_of(Shape::Events, sent..seen.changes, objects).boxed();
-        Some((events, Some((told, seen.changes))))
+        Some((events, Some((progress, seen.changes))))
     });
     bodies.flatten()
 }
@@ -131,7 +132,7 @@ fn chunks(shape: Shape, range: std::ops::Range<usize>) -> impl Stream<Item = Byt
     chunks_of(shape, range, usize::MAX)
 }
 
-/// The bytes of these objects, in chunks as a connection hands them on: objects span them.
+/// Returns the bytes of these objects in chunks as a connection delivers them. Objects span chunks.
 fn chunks_of(
     shape: Shape,
     range: std::ops::Range<usize>,
@@ -139,34 +140,34 @@ fn chunks_of(
 ) -> impl Stream<Item = Bytes> {
     let first = range.start;
     let mut numbers = range;
-    let mut made = BytesMut::with_capacity(2 * CHUNK);
+    let mut buffer = BytesMut::with_capacity(2 * CHUNK);
     stream::iter(std::iter::from_fn(move || {
-        while made.len() < CHUNK {
+        while buffer.len() < CHUNK {
             let Some(n) = numbers.next() else { break };
             match shape {
-                Shape::List if n > first => made.extend_from_slice(b","),
+                Shape::List if n > first => buffer.extend_from_slice(b","),
                 Shape::List => {}
-                Shape::Stream => made.extend_from_slice(br#"{"type":"ADDED","object":"#),
-                Shape::Events => made.extend_from_slice(br#"{"type":"MODIFIED","object":"#),
+                Shape::Stream => buffer.extend_from_slice(br#"{"type":"ADDED","object":"#),
+                Shape::Events => buffer.extend_from_slice(br#"{"type":"MODIFIED","object":"#),
             }
             let version = if shape == Shape::Events {
                 20_000_001 + n
             } else {
                 10_000_000 + n
             };
-            write_pod(&mut made, n % objects, version, shape != Shape::List);
+            write_pod(&mut buffer, n % objects, version, shape != Shape::List);
             if shape != Shape::List {
-                made.extend_from_slice(b"}\n");
+                buffer.extend_from_slice(b"}\n");
             }
         }
-        let len = made.len().min(CHUNK);
-        // A copy with a buffer of its own, as a decrypted record is.
-        let chunk = Bytes::copy_from_slice(&made.split_to(len));
+        let len = buffer.len().min(CHUNK);
+        // A copy in its own buffer, like a decrypted record.
+        let chunk = Bytes::copy_from_slice(&buffer.split_to(len));
         (len > 0).then_some(chunk)
     }))
 }
 
-/// One Pod of about 6 KB, a third of it `managedFields`.
+/// Returns a Pod of about 6 KB, a third of which is `managedFields`.
 pub(super) fn pod(n: usize, version: usize, typed: bool) -> String {
     let mut bytes = BytesMut::new();
     write_pod(&mut bytes, n, version, typed);
@@ -181,7 +182,7 @@ fn write_pod(out: &mut BytesMut, n: usize, version: usize, typed: bool) {
     } else {
         b"{"
     });
-    // `@` and a digit stand for one of the numbers.
+    // `@` and a digit are a placeholder for one of the numbers.
     let mut rest = POD;
     while let Some((before, after)) = rest.split_once('@') {
         out.extend_from_slice(before.as_bytes());

@@ -1,4 +1,4 @@
-//! One index: which slots of the store have a value.
+//! An index: the slots of the store that have a value.
 
 use std::hash::BuildHasher;
 
@@ -6,8 +6,8 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// Sets of slots by value.
 ///
-/// Each value's slots are a dense list; each slot remembers its place in every list it is in, so
-/// that leaving a list of any length costs one swap. A value without slots is forgotten.
+/// The slots of a value are a dense list. Each slot records its position in every list it is in, so
+/// that removing it from a list of any length costs one swap. A value without slots is removed.
 #[derive(Default)]
 pub(super) struct Index {
     hasher: DefaultHashBuilder,
@@ -29,7 +29,7 @@ struct Place {
     position: u32,
 }
 
-/// Where a slot stands. Most slots have one value, and need no allocation for it.
+/// The positions of a slot. Most slots have one value, which needs no allocation.
 #[derive(Default)]
 enum Places {
     #[default]
@@ -65,18 +65,18 @@ impl Places {
 }
 
 impl Index {
-    /// Makes room for so many slots.
+    /// Reserves memory for this many slots.
     pub(super) fn reserve(&mut self, slots: usize) {
         self.places.reserve_exact(slots);
     }
 
-    /// The slots with `value`.
+    /// Returns the slots with `value`.
     pub(super) fn get(&self, value: &str) -> &[u32] {
         self.find(value)
             .map_or(&[], |set| &self.sets[set as usize].slots)
     }
 
-    /// The values of a slot.
+    /// Returns the values of a slot.
     pub(super) fn of(&self, slot: u32) -> impl Iterator<Item = &str> {
         let places = self
             .places
@@ -87,7 +87,7 @@ impl Index {
             .map(|place| &*self.sets[place.set as usize].value)
     }
 
-    /// All values that some slot has, in no order.
+    /// Returns all values, in no particular order.
     pub(super) fn values(&self) -> impl Iterator<Item = &str> {
         self.sets
             .iter()
@@ -95,7 +95,7 @@ impl Index {
             .map(|set| &*set.value)
     }
 
-    /// Gives `slot` these values and no others. Values that stay cost a comparison.
+    /// Sets the values of `slot`. Unchanged values cost only a comparison.
     pub(super) fn set<'v>(&mut self, slot: u32, values: impl Iterator<Item = &'v str> + Clone) {
         if self.of(slot).eq(values.clone()) {
             return;
@@ -120,7 +120,7 @@ impl Index {
         }
     }
 
-    /// Takes every value from `slot`.
+    /// Removes all values of `slot`.
     pub(super) fn clear(&mut self, slot: u32) {
         let Some(places) = self.places.get_mut(slot as usize).map(std::mem::take) else {
             return;
@@ -135,7 +135,7 @@ impl Index {
                 }
             }
             if self.sets[place.set as usize].slots.is_empty() {
-                self.forget(place.set);
+                self.remove_set(place.set);
             }
         }
     }
@@ -169,7 +169,7 @@ impl Index {
         set
     }
 
-    fn forget(&mut self, set: u32) {
+    fn remove_set(&mut self, set: u32) {
         let hash = self.hasher.hash_one(&*self.sets[set as usize].value);
         if let Ok(entry) = self.by_value.find_entry(hash, |&other| other == set) {
             entry.remove();
@@ -178,7 +178,7 @@ impl Index {
         self.free.push(set);
     }
 
-    /// How many values are held, for tests of what is forgotten.
+    /// Returns the number of values, by hash table and by sets in use.
     #[cfg(test)]
     pub(super) fn sets(&self) -> (usize, usize) {
         (self.by_value.len(), self.sets.len() - self.free.len())
@@ -197,7 +197,7 @@ mod tests {
 
     /// Proves cache/index-updates.
     #[test]
-    fn slots_move_between_values_and_empty_values_are_forgotten() {
+    fn slots_change_values_and_unused_values_are_removed() {
         let mut index = Index::default();
         index.set(0, ["a", "b"].into_iter());
         index.set(1, ["b"].into_iter());
@@ -210,11 +210,7 @@ mod tests {
         index.set(0, ["c"].into_iter());
         assert_eq!(sorted(&index, "b"), [1, 2]);
         assert!(index.get("a").is_empty());
-        assert_eq!(
-            index.sets(),
-            (2, 2),
-            "the value a has no slots and must be forgotten"
-        );
+        assert_eq!(index.sets(), (2, 2), "value a has no slots left");
 
         index.clear(1);
         index.clear(2);

@@ -1,4 +1,4 @@
-//! The store behind its lock.
+//! The cache: a store behind a lock.
 
 use std::{
     fmt,
@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, futures::OwnedNotified};
 
 use super::{
-    define::{Definition, Extract, Values},
+    definition::{Definition, Extract, Values},
     lister::Lister,
     store::Store,
 };
@@ -22,33 +22,32 @@ use crate::object::{Fields, InvalidPointer, Kind, Object, ObjectKey, Pointer};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexError {
-    /// There is an index of that name; it stays as it is.
-    #[error("there is already an index {name:?}")]
+    /// An index of that name exists already and is unchanged.
+    #[error("index {name:?} exists already")]
     Duplicate {
-        /// The name.
+        /// The name of the index.
         name: String,
     },
-    /// The path to the field is not one.
+    /// The field path is invalid.
     #[error(transparent)]
     InvalidPointer(#[from] InvalidPointer),
-    /// The informer has stopped; its cache changes no more.
-    #[error("the informer has stopped, so it takes no index {name:?}")]
+    /// The informer has stopped, so its cache no longer changes.
+    #[error("cannot add index {name:?}: the informer has stopped")]
     Stopped {
-        /// The name.
+        /// The name of the index.
         name: String,
     },
 }
 
-/// How many objects a new index takes in per lock.
+/// How many existing objects a new index adds per lock.
 const BACKFILL: usize = 1024;
 
-/// The local copy of one kind's objects: by key, by namespace, by the users' indices.
+/// The local copy of the objects of one kind, by key, by namespace and by user-defined indexes.
 ///
-/// Every answer comes from one state of the cache. There is one lock and it is held shortly: for a
-/// look-up, to copy handles out, or to apply prepared changes. What users wrote (index functions,
-/// decoding) never runs under it: values are computed before, and a relist is built aside and
-/// swapped in. An informer is the only writer of its cache; standing alone, an `Indexer` is the
-/// plain store that client-go's is.
+/// Every read sees one consistent state. There is one lock, held only briefly: for a lookup, to copy
+/// handles, or to apply prepared changes. User code (index functions, decoding) never runs under it:
+/// index values are computed beforehand, and a relist is built on the side and swapped in. In an
+/// informer, only the informer writes; on its own, an `Indexer` is a plain store as in client-go.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -66,35 +65,35 @@ pub struct Indexer<K: Kind> {
 
 pub(super) struct Shared<K> {
     state: RwLock<State<K>>,
-    /// The caches whose place this one takes once it is filled.
+    /// The caches that this one replaces once it is filled.
     predecessors: Mutex<Vec<Weak<Shared<K>>>>,
-    /// What the reader of the objects looks for; none if objects come from anywhere.
+    /// The fields that the reader of the objects registers; `None` if there is no such reader.
     fields: Option<Fields>,
     unindexed: AtomicU64,
-    /// Wakes whoever waits for the cache to move on.
+    /// Notified on every change.
     changed: Arc<Notify>,
 }
 
 pub(super) struct State<K> {
     pub(super) store: Store<K>,
-    /// Only ever grows, and `store` has an index for each.
+    /// Only ever grows; `store` has an index for each.
     definitions: Arc<Vec<Arc<Definition<K>>>>,
-    /// One for each definition.
+    /// One per definition.
     indices: Vec<IndexState>,
-    /// The cache that has taken this one's place: readers are sent on to it.
+    /// The cache that has replaced this one and to which reads are forwarded.
     successor: Option<Arc<Shared<K>>>,
 }
 
 #[derive(Clone, Copy)]
 struct IndexState {
-    /// It has taken in the objects that were there before it.
+    /// It contains the objects that existed before it.
     ready: bool,
-    /// It comes from a predecessor, so its name can be defined anew.
+    /// It comes from a predecessor, so its name can be defined again.
     inherited: bool,
 }
 
 impl<K> State<K> {
-    /// The index of this name that can be read. While a new definition of an inherited one is being
+    /// Returns the readable index of this name. While a new definition of an inherited index is being
     /// filled, that is the inherited one.
     pub(super) fn index(&self, name: &str) -> Option<usize> {
         let mut known = self.definitions.iter().zip(&self.indices);
@@ -103,18 +102,18 @@ impl<K> State<K> {
 }
 
 impl<K> Shared<K> {
-    pub(super) fn read<T>(&self, ask: impl FnOnce(&State<K>) -> T) -> T {
+    pub(super) fn read<T>(&self, query: impl FnOnce(&State<K>) -> T) -> T {
         let state = self.state.read();
         let Some(next) = state.successor.clone() else {
-            return ask(&state);
+            return query(&state);
         };
         drop(state);
-        // A successor has been filled, and may have been succeeded since.
-        next.read(ask)
+        // The successor may have been replaced, too.
+        next.read(query)
     }
 
     pub(super) fn changed(&self) -> OwnedNotified {
-        // Listened to before the look: a successor that comes in between wakes these waiters.
+        // Register before checking: a successor that takes over in between notifies these waiters.
         let changed = Arc::clone(&self.changed).notified_owned();
         let successor = self.state.read().successor.clone();
         successor.map_or(changed, |next| next.changed())
@@ -127,17 +126,17 @@ pub(crate) enum Write<K> {
     Put(Object<K>),
     /// The object's last state.
     Remove(Object<K>),
-    /// Nothing changed up to this version.
+    /// The watch has reached this `resourceVersion`.
     Reached(String),
 }
 
-/// Changes with what each replaced.
+/// Changes with the object that each replaced.
 pub(crate) type Applied<K> = Vec<(Write<K>, Option<Object<K>>)>;
 
 /// Changes with their index values, ready to be applied.
 pub(crate) struct Prepared<K> {
     writes: Vec<Write<K>>,
-    /// One for each put and definition.
+    /// One per put and definition.
     values: Vec<Values>,
     definitions: usize,
 }
@@ -149,26 +148,26 @@ pub(crate) struct Generation<K> {
     definitions: usize,
 }
 
-/// What a swap changed.
+/// The effect of a swap.
 pub(crate) struct Replaced<K> {
-    /// What was there and is no more.
+    /// The objects that are not in the new list.
     pub(crate) gone: Vec<Object<K>>,
-    /// What is there now, each with the state it replaced, in the order of the list.
+    /// The objects of the new list in their order, each with the state it replaced.
     pub(crate) items: Vec<(Option<Object<K>>, Object<K>)>,
 }
 
 impl<K: Kind> Indexer<K> {
-    /// An empty cache.
+    /// Returns an empty cache.
     pub fn new() -> Self {
-        Self::make(None)
+        Self::build_empty(None)
     }
 
-    /// An empty cache for objects whose reader looks for `fields`.
+    /// Returns an empty cache for objects whose reader registers `fields`.
     pub(crate) fn with_fields(fields: Fields) -> Self {
-        Self::make(Some(fields))
+        Self::build_empty(Some(fields))
     }
 
-    fn make(fields: Option<Fields>) -> Self {
+    fn build_empty(fields: Option<Fields>) -> Self {
         let state = State {
             store: Store::new(0),
             definitions: Arc::default(),
@@ -187,17 +186,17 @@ impl<K: Kind> Indexer<K> {
         }
     }
 
-    /// A view for readers.
+    /// Returns a lister of this cache.
     pub fn lister(&self) -> Lister<K> {
         Lister::new(self.shared.clone(), None)
     }
 
-    /// As [`lister`](Self::lister), holding on to `keep` for as long as the view lives.
+    /// As [`lister`](Self::lister), keeping `keep` alive for as long as the lister exists.
     pub(crate) fn lister_keeping(&self, keep: Arc<dyn Send + Sync>) -> Lister<K> {
         Lister::new(self.shared.clone(), Some(keep))
     }
 
-    /// The object of a key given by its parts.
+    /// Returns the object with this key.
     pub(crate) fn get(&self, namespace: Option<&str>, name: &str) -> Option<Object<K>> {
         self.shared
             .read(|state| state.store.get(namespace, name).cloned())
@@ -205,9 +204,13 @@ impl<K: Kind> Indexer<K> {
 
     /// Indexes objects by the field at `path`, a JSON pointer such as `/spec/nodeName`.
     ///
-    /// The field is read while skimming, so nothing is decoded. A number or boolean is indexed as
-    /// it is written; of an array, each scalar is a value; objects without the field are not in the
-    /// index. Objects already there are taken in before this returns.
+    /// The field is located when the object is read, so nothing is decoded. Numbers and booleans are
+    /// indexed as written, and each scalar of an array is a value. Objects without the field are not
+    /// in the index. Existing objects are indexed before this returns.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the name is taken or the path is invalid.
     pub fn index_field(&self, name: &str, path: &str) -> Result<(), IndexError> {
         let extract = self.extract_field(path.parse()?);
         self.add_index(name, extract, false)
@@ -219,11 +222,17 @@ impl<K: Kind> Indexer<K> {
         Extract::Field(id, pointer)
     }
 
-    /// Indexes objects by what `values` says of the header of each, such as its controlling owner or
-    /// a label: none, one or many values.
+    /// Indexes objects by the values that a function returns for their header, such as the controller
+    /// owner or a label.
     ///
-    /// Nothing is decoded. An object on which `values` panics is left out of the index, counted in
+    /// Nothing is decoded. If `values` panics, the object is left out of the index, counted in
     /// [`unindexed`](Self::unindexed) and logged.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the name is taken.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Pod;
@@ -243,11 +252,15 @@ impl<K: Kind> Indexer<K> {
         self.add_index(name, Extract::Header(Arc::new(values)), false)
     }
 
-    /// Indexes objects by what `values` says of each: none, one or many values.
+    /// Indexes objects by the values that a function returns for the typed object.
     ///
-    /// Every object is decoded once on its way in to be asked; a field path costs less. An object
-    /// that does not decode, or on which `values` panics, is left out of the index, counted in
+    /// Every object is decoded once on arrival; [`index_field`](Self::index_field) costs less. If an
+    /// object cannot be decoded or `values` panics, it is left out of the index, counted in
     /// [`unindexed`](Self::unindexed) and logged.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the name is taken.
     pub fn index_by<F>(&self, name: &str, values: F) -> Result<(), IndexError>
     where
         F: Fn(&K) -> Vec<String> + Send + Sync + 'static,
@@ -255,13 +268,14 @@ impl<K: Kind> Indexer<K> {
         self.add_index(name, Extract::By(Arc::new(values)), false)
     }
 
-    /// How often an object was left out of an index because its values could not be had.
+    /// Returns how often an object was left out of an index because its values could not be
+    /// computed.
     pub fn unindexed(&self) -> u64 {
         self.shared.unindexed.load(Ordering::Relaxed)
     }
 
-    /// First the definition goes in, so that every later write is indexed; then, in steps, what
-    /// was there before it and has not been written since.
+    /// Adds the definition first, so that every later write is indexed, and then, in steps, the
+    /// objects that existed before and have not been written since.
     fn add_index(
         &self,
         name: &str,
@@ -272,7 +286,7 @@ impl<K: Kind> Indexer<K> {
             name: name.into(),
             extract,
         });
-        let (number, present) = {
+        let (number, existing) = {
             let mut state = self.shared.state.write();
             let mut known = state.definitions.iter().zip(&state.indices);
             if known.any(|(known, index)| &*known.name == name && !index.inherited) {
@@ -286,10 +300,10 @@ impl<K: Kind> Indexer<K> {
                 inherited,
             });
             state.store.add_index();
-            let present: Vec<Object<K>> = state.store.iter().cloned().collect();
-            (state.indices.len() - 1, present)
+            let existing: Vec<Object<K>> = state.store.iter().cloned().collect();
+            (state.indices.len() - 1, existing)
         };
-        for objects in present.chunks(BACKFILL) {
+        for objects in existing.chunks(BACKFILL) {
             let values: Vec<_> = objects
                 .iter()
                 .map(|o| self.values(&definition, o))
@@ -313,7 +327,7 @@ impl<K: Kind> Indexer<K> {
         Ok(())
     }
 
-    /// Prepares to take the place of `before`, with the same indices. They can be defined anew.
+    /// Prepares to replace `before`, with the same indexes. They can be defined again.
     pub(crate) fn succeed(&self, before: &Self) {
         let mut all: Vec<_> = before.shared.predecessors.lock().clone();
         all.retain(|shared| shared.strong_count() > 0);
@@ -323,28 +337,28 @@ impl<K: Kind> Indexer<K> {
         for definition in definitions.iter() {
             let extract = match definition.extract.clone() {
                 Extract::Retired => continue,
-                // The reader of these objects numbers its fields itself.
+                // The reader of these objects assigns its own field ids.
                 Extract::Field(_, pointer) => self.extract_field(pointer),
                 other => other,
             };
-            // Inherited definitions are never refused.
+            // Inherited definitions are never duplicates.
             let _ = self.add_index(&definition.name, extract, true);
         }
     }
 
-    /// Takes the place of its predecessors: their listers read from here now. Returns what they
-    /// held, to be dropped without a lock.
+    /// Replaces the predecessors: their listers read from this cache from now on. Returns their
+    /// contents, so that the caller can drop them without a lock.
     pub(crate) fn take_over(&self) -> impl Send + use<K> {
         let predecessors = self.shared.predecessors.lock().clone();
-        let mut held = Vec::new();
+        let mut contents = Vec::new();
         for before in predecessors.iter().filter_map(Weak::upgrade) {
             let mut state = before.state.write();
             state.successor = Some(self.shared.clone());
-            held.push(std::mem::replace(&mut state.store, Store::new(0)));
+            contents.push(std::mem::replace(&mut state.store, Store::new(0)));
             drop(state);
             before.changed.notify_waiters();
         }
-        held
+        contents
     }
 
     fn values(&self, definition: &Definition<K>, object: &Object<K>) -> Values {
@@ -352,28 +366,28 @@ impl<K: Kind> Indexer<K> {
             self.shared.unindexed.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(
                 key = %object.key(), index = %unindexed.index, reason = %unindexed.reason,
-                "an object is left out of an index"
+                "cannot compute index values; leaving the object out of the index"
             );
             Values::None
         })
     }
 
-    /// Adds or updates one object, and gives back what it replaced.
+    /// Adds or updates an object. Returns the object it replaced.
     pub fn put(&self, object: Object<K>) -> Option<Object<K>> {
         self.apply(vec![Write::Put(object)])
             .pop()
             .and_then(|(_, old)| old)
     }
 
-    /// Takes one object out; nothing happens if it is not there.
+    /// Removes an object. Returns it, if it was present.
     pub fn remove(&self, key: &ObjectKey) -> Option<Object<K>> {
         let removed = self.shared.state.write().store.remove(key);
         self.shared.changed.notify_waiters();
         removed
     }
 
-    /// Makes `items` the whole contents, at `resource_version`. Readers see all of the old or all
-    /// of the new.
+    /// Replaces the whole contents with `items` at `resource_version`. Readers see either the old or
+    /// the new contents, never a mixture.
     pub fn replace(&self, items: Vec<Object<K>>, resource_version: &str) {
         let mut next = self.build(items, resource_version);
         while let Err(again) = self.swap(next) {
@@ -391,9 +405,9 @@ impl<K: Kind> Indexer<K> {
         }
     }
 
-    /// Computes index values: runs user code, so no lock may be held.
+    /// Computes index values. This runs user code, so the caller must not hold a lock.
     pub(crate) fn prepare(&self, writes: Vec<Write<K>>) -> Prepared<K> {
-        // Its own definitions, also once superseded: those are what a write is checked against.
+        // This cache's own definitions, even if it has been replaced: `commit` compares with them.
         let definitions = self.shared.state.read().definitions.clone();
         let mut values = Vec::new();
         if !definitions.is_empty() {
@@ -410,8 +424,9 @@ impl<K: Kind> Indexer<K> {
         }
     }
 
-    /// Applies changes under one lock, and says what each replaced. If an index was added since
-    /// they were prepared, nothing happens and they come back. A superseded cache drops them.
+    /// Applies changes under one lock. Returns the object that each replaced. If an index was added
+    /// since they were prepared, nothing happens and the writes are returned as the error. A cache
+    /// that has been replaced drops them.
     pub(crate) fn commit(&self, prepared: Prepared<K>) -> Result<Applied<K>, Vec<Write<K>>> {
         let mut state = self.shared.state.write();
         if state.successor.is_some() {
@@ -447,7 +462,7 @@ impl<K: Kind> Indexer<K> {
         Ok(applied)
     }
 
-    /// Builds the next generation aside: runs user code, so no lock may be held.
+    /// Builds the next generation. This runs user code, so the caller must not hold a lock.
     pub(crate) fn build(&self, mut items: Vec<Object<K>>, resource_version: &str) -> Generation<K> {
         let definitions = self.shared.state.read().definitions.clone();
         let mut store = Store::new(definitions.len());
@@ -460,12 +475,12 @@ impl<K: Kind> Indexer<K> {
             twice |= store.put(object.clone(), &values).is_some();
         }
         if twice {
-            // A list that names an object twice means the later state.
+            // If a list has an object twice, the later state counts.
             items.retain(|object| {
                 let key = object.key();
                 store
                     .get(key.namespace(), key.name())
-                    .is_some_and(|kept| kept.same(object))
+                    .is_some_and(|stored| stored.ptr_eq(object))
             });
         }
         store.reached(resource_version);
@@ -476,8 +491,9 @@ impl<K: Kind> Indexer<K> {
         }
     }
 
-    /// Swaps the next generation in, and says what changed. If an index was added since it was
-    /// built, nothing happens and the items come back. A superseded cache drops them.
+    /// Swaps in the next generation. Returns what changed. If an index was added since it was built,
+    /// nothing happens and the items are returned as the error. A cache that has been replaced drops
+    /// them.
     pub(crate) fn swap(&self, next: Generation<K>) -> Result<Replaced<K>, Vec<Object<K>>> {
         let Generation {
             items,
@@ -498,7 +514,7 @@ impl<K: Kind> Indexer<K> {
             std::mem::replace(&mut state.store, store)
         };
         self.shared.changed.notify_waiters();
-        // The old generation is ours alone now: what is left of it after the list is gone.
+        // No reader can reach the old generation any more: what is not in the list is gone.
         let mut old = old;
         let items = items
             .into_iter()

@@ -1,4 +1,4 @@
-//! Which objects have the same labels.
+//! Groups objects with equal labels.
 
 use std::{
     collections::BTreeSet,
@@ -10,27 +10,26 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use super::selector::Selector;
 use crate::object::Labels;
 
-/// The labels of each slot, every set of labels once.
+/// The labels of each slot, with equal label sets stored once.
 ///
-/// Objects of one owner mostly have equal labels. So a selector is asked once for each set, not for
-/// each object, and what it says of an object is found by a number beside the slot, without
-/// touching the object, provided that there are fewer sets than objects to ask for. A set that no
-/// slot has is forgotten.
+/// Objects of one owner mostly have equal labels. A selector is therefore matched once per label
+/// set, and the result for an object is found by the number of its set, without touching the object.
+/// This pays off if there are fewer sets than objects. A set without slots is removed.
 #[derive(Default)]
 pub(super) struct LabelSets {
     hasher: DefaultHashBuilder,
     sets: Vec<LabelSet>,
-    /// Places in `sets` that are not in use; never the last one.
+    /// Unused positions in `sets`; never the last one.
     free: BTreeSet<u32>,
     by_labels: HashTable<u32>,
     of_slot: Vec<u32>,
 }
 
-/// One set of labels, in the order of the object that brought it.
+/// A label set, in the order of the first object that has it.
 #[derive(Default)]
 struct LabelSet {
     text: Box<str>,
-    /// Where each key and each value ends in the text, in turn.
+    /// Where each key and each value ends in the text, alternating.
     ends: Box<[u32]>,
     slots: u32,
 }
@@ -64,7 +63,7 @@ impl LabelSet {
     }
 }
 
-/// What a selector says of each set, as far as it was asked.
+/// The results of a selector by label set, computed on demand.
 pub(super) struct Matches<'a> {
     sets: &'a LabelSets,
     selector: &'a Selector,
@@ -84,16 +83,16 @@ impl Matches<'_> {
     }
 }
 
-/// The set of a slot that holds no object.
+/// The set of a slot without an object.
 const NONE: u32 = u32::MAX;
 
 impl LabelSets {
-    /// Makes room for so many slots.
+    /// Reserves memory for this many slots.
     pub(super) fn reserve(&mut self, slots: usize) {
         self.of_slot.reserve_exact(slots);
     }
 
-    /// Gives `slot` these labels and no others.
+    /// Sets the labels of `slot`.
     pub(super) fn set(&mut self, slot: u32, labels: Labels<'_>) {
         let at = slot as usize;
         let before = self.of_slot.get(at).copied().unwrap_or(NONE);
@@ -111,7 +110,7 @@ impl LabelSets {
         self.of_slot[at] = set;
     }
 
-    /// Takes the labels from `slot`.
+    /// Removes the labels of `slot`.
     pub(super) fn clear(&mut self, slot: u32) {
         let Some(set) = self.of_slot.get_mut(slot as usize) else {
             return;
@@ -122,12 +121,12 @@ impl LabelSets {
         };
         set.slots -= 1;
         if set.slots == 0 {
-            self.forget(number);
+            self.remove_set(number);
         }
     }
 
-    /// Places for sets: what it takes to note an answer for each.
-    pub(super) fn places(&self) -> usize {
+    /// Returns the number of positions for sets, which is what [`matches`](Self::matches) allocates.
+    pub(super) fn capacity(&self) -> usize {
         self.sets.len()
     }
 
@@ -168,7 +167,7 @@ impl LabelSets {
         set
     }
 
-    fn forget(&mut self, set: u32) {
+    fn remove_set(&mut self, set: u32) {
         let hash = self.hash(self.sets[set as usize].iter());
         if let Ok(entry) = self.by_labels.find_entry(hash, |&other| other == set) {
             entry.remove();
@@ -213,7 +212,7 @@ mod tests {
 
     /// Proves cache/selector-cost.
     #[test]
-    fn equal_labels_are_kept_once_and_forgotten_with_their_last_slot() {
+    fn equal_labels_are_stored_once_until_their_last_slot_goes() {
         let (web, api) = (
             labelled(r#""app":"web","x":"1""#),
             labelled(r#""app":"api""#),
@@ -241,23 +240,23 @@ mod tests {
         assert_eq!(selected(&sets, "x"), [1]);
         assert!(
             sets.free.is_empty(),
-            "the place of a forgotten set is used again"
+            "the position of a removed set is reused"
         );
     }
 
     #[test]
-    fn places_at_the_end_that_are_free_are_given_up() {
+    fn unused_positions_at_the_end_are_freed() {
         let mut sets = LabelSets::default();
         for slot in 0..1000 {
             sets.set(slot, labelled(&format!(r#""x":"{slot}""#)).labels());
         }
-        assert_eq!(sets.places(), 1000);
+        assert_eq!(sets.capacity(), 1000);
         for slot in (1..999).rev() {
             sets.clear(slot);
         }
-        assert_eq!((sets.places(), sets.free.len()), (1000, 998));
+        assert_eq!((sets.capacity(), sets.free.len()), (1000, 998));
         sets.clear(999);
-        assert_eq!((sets.places(), sets.free.len()), (1, 0));
+        assert_eq!((sets.capacity(), sets.free.len()), (1, 0));
         assert!(sets.sets.capacity() < 10, "{}", sets.sets.capacity());
         sets.set(3, labelled(r#""x":"0""#).labels());
         sets.set(1, labelled(r#""x":"1""#).labels());
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_run_together_are_told_apart() {
+    fn keys_and_values_are_delimited() {
         let mut sets = LabelSets::default();
         sets.set(0, labelled(r#""ab":"c""#).labels());
         sets.set(1, labelled(r#""a":"bc""#).labels());

@@ -1,26 +1,26 @@
-//! Reading from the cache.
+//! Reads from the cache.
 
 use std::{fmt, sync::Arc};
 
 use super::{indexer::Shared, selector::Selector};
 use crate::object::{Kind, Object, ObjectKey};
 
-/// An index that nobody defined.
+/// A lookup in an index that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no index {name:?}")]
+#[error("unknown index {name:?}: add it to the informer first")]
 pub struct UnknownIndex {
     name: String,
 }
 
 /// Reads the cache of an informer. Cloning is cheap.
 ///
-/// Each answer is from one state of the cache, and the objects in it are shared and cannot be
-/// changed. That an object is not there is an answer, not an error. Lists come in no order.
+/// Each call sees one consistent state of the cache. Objects are shared and immutable, and lists
+/// have no particular order. A missing object is a normal result, not an error.
 ///
-/// A lister keeps its informer running for as long as it lives. If the informer of a
-/// [factory](crate::informer::InformerFactory) has stopped and another takes its place, as when a
-/// leader regains its lease, the lister follows: it shows the last state of the old informer until
-/// the new one has synced, and reads from that from then on.
+/// A lister keeps its informer running for as long as it exists. If the informer of a
+/// [factory](crate::informer::InformerFactory) has stopped and another one replaces it, for example
+/// when a leader regains its lease, the lister switches over: it shows the last state of the old
+/// informer until the new one has synced.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::Pod;
@@ -42,13 +42,13 @@ impl<K: Kind> Lister<K> {
         Self { shared, keep }
     }
 
-    /// The object of `key`, if there is one.
+    /// Returns the object with this key, if there is one.
     pub fn get(&self, key: &ObjectKey) -> Option<Object<K>> {
         self.shared
             .read(|state| state.store.get(key.namespace(), key.name()).cloned())
     }
 
-    /// All objects.
+    /// Returns all objects.
     pub fn list(&self) -> Vec<Object<K>> {
         self.shared.read(|state| {
             let mut objects = Vec::with_capacity(state.store.len());
@@ -57,8 +57,8 @@ impl<K: Kind> Lister<K> {
         })
     }
 
-    /// The objects whose labels `selector` selects. It is asked once for all objects with the same
-    /// labels, where that saves anything.
+    /// Returns the objects whose labels match `selector`. Objects with equal labels are matched only
+    /// once where that pays off.
     pub fn list_matching(&self, selector: &Selector) -> Vec<Object<K>> {
         if selector.is_nothing() {
             return Vec::new();
@@ -69,10 +69,10 @@ impl<K: Kind> Lister<K> {
         let selected = self
             .shared
             .read(|state| state.store.selected(None, selector));
-        selected.ask(selector)
+        selected.resolve(selector)
     }
 
-    /// The objects of one namespace. The empty name means all namespaces.
+    /// Returns a lister for one namespace. The empty string stands for all namespaces.
     pub fn namespace(&self, namespace: impl Into<String>) -> NamespaceLister<K> {
         NamespaceLister {
             lister: self.clone(),
@@ -80,7 +80,11 @@ impl<K: Kind> Lister<K> {
         }
     }
 
-    /// The objects that have `value` in the index `name`; none for a value that no object has.
+    /// Returns the objects that have `value` in the index `name`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such index.
     pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Object<K>>, UnknownIndex> {
         self.shared.read(|state| {
             let index = state.index(name).ok_or_else(|| unknown(name))?;
@@ -88,7 +92,12 @@ impl<K: Kind> Lister<K> {
         })
     }
 
-    /// The keys of [`by_index`](Self::by_index), sorted.
+    /// Returns the keys of [`by_index`](Self::by_index), sorted. Use it to enqueue all objects with a
+    /// value, as with client-go's `IndexKeys`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such index.
     pub fn index_keys(&self, name: &str, value: &str) -> Result<Vec<ObjectKey>, UnknownIndex> {
         let mut keys: Vec<_> = self
             .by_index(name, value)?
@@ -99,7 +108,8 @@ impl<K: Kind> Lister<K> {
         Ok(keys)
     }
 
-    /// The values that some object has in the index `name`, sorted; none for an unknown index.
+    /// Returns all values in the index `name`, sorted, or none if there is no such index. Use it to
+    /// iterate over groups, as with client-go's `ListIndexFuncValues`.
     pub fn index_values(&self, name: &str) -> Vec<String> {
         let mut values: Vec<String> = self.shared.read(|state| {
             let index = state
@@ -114,50 +124,31 @@ impl<K: Kind> Lister<K> {
         values
     }
 
-    /// The objects that share at least one value of the index `name` with the object of `key`,
-    /// each once, itself included; none if there is no such object.
-    pub fn sharing(&self, name: &str, key: &ObjectKey) -> Result<Vec<Object<K>>, UnknownIndex> {
-        self.shared.read(|state| {
-            let index = state.index(name).ok_or_else(|| unknown(name))?;
-            let Some(slot) = state.store.slot(key) else {
-                return Ok(Vec::new());
-            };
-            let index = &state.store.indices[index];
-            let mut slots: Vec<u32> = index
-                .of(slot)
-                .flat_map(|value| index.get(value))
-                .copied()
-                .collect();
-            slots.sort_unstable();
-            slots.dedup();
-            Ok(slots
-                .into_iter()
-                .filter_map(|slot| state.store.at(slot).cloned())
-                .collect())
-        })
-    }
-
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.shared.read(|state| state.store.len())
     }
 
-    /// Whether there is no object.
+    /// Returns whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The version of the server's state that the cache shows; empty before the first list.
+    /// Returns the `resourceVersion` of the cache, or an empty string before the first list.
     ///
-    /// The cache never shows a mixture: every change up to this version is in it, and none after.
+    /// The cache contains every change up to this `resourceVersion` and none after it.
     pub fn resource_version(&self) -> String {
         self.shared
             .read(|state| state.store.resource_version.clone())
     }
 
-    /// Resolves when the cache has moved on since this was called: its contents or its version.
+    /// Resolves when the contents or the `resourceVersion` of the cache have changed since this call.
     ///
-    /// Look at the cache after the call and before waiting, and no change is missed. Cancel safe.
+    /// To miss no change, call this first, then read the cache, then await.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe.
     pub fn changed(&self) -> impl Future<Output = ()> + Send + use<K> {
         self.shared.changed()
     }
@@ -176,9 +167,9 @@ pub struct NamespaceLister<K: Kind> {
 }
 
 impl<K: Kind> NamespaceLister<K> {
-    /// The object `name` of this namespace, if there is one.
+    /// Returns the object with this name in the namespace, if there is one.
     ///
-    /// In the empty namespace this finds the objects of kinds that live in none.
+    /// In the empty namespace this finds cluster-scoped objects.
     pub fn get(&self, name: &str) -> Option<Object<K>> {
         let namespace = Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         self.lister
@@ -186,7 +177,7 @@ impl<K: Kind> NamespaceLister<K> {
             .read(|state| state.store.get(namespace, name).cloned())
     }
 
-    /// All objects of this namespace.
+    /// Returns all objects in the namespace.
     pub fn list(&self) -> Vec<Object<K>> {
         if self.namespace.is_empty() {
             return self.lister.list();
@@ -196,7 +187,7 @@ impl<K: Kind> NamespaceLister<K> {
             .read(|state| state.store.in_namespace(&self.namespace))
     }
 
-    /// The objects of this namespace whose labels `selector` selects.
+    /// Returns the objects in the namespace whose labels match `selector`.
     pub fn list_matching(&self, selector: &Selector) -> Vec<Object<K>> {
         if selector.is_nothing() {
             return Vec::new();
@@ -210,7 +201,7 @@ impl<K: Kind> NamespaceLister<K> {
         let shared = &self.lister.shared;
         let namespace = Some(self.namespace.as_str());
         let selected = shared.read(|state| state.store.selected(namespace, selector));
-        selected.ask(selector)
+        selected.resolve(selector)
     }
 }
 

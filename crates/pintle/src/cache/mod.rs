@@ -1,9 +1,11 @@
-//! The local copy of one kind's objects: by key, by index, every answer from one consistent state.
+//! The local copy of the objects of one kind, by key and by index.
 //!
-//! An [`Indexer`] holds [`Object`]s, a [`Lister`] reads them. Controllers read from here and never
-//! ask the server for what they only want to look at.
+//! A reconcile reads many objects to decide on one write. Reading them from the API server would be
+//! slow and would overload it, so controllers read from a cache instead. An [`Indexer`] stores
+//! [`Object`]s, and a [`Lister`] reads them. Every read sees one consistent state: a relist replaces
+//! all objects at once.
 
-mod define;
+mod definition;
 mod index;
 mod indexer;
 mod label_sets;
@@ -20,8 +22,8 @@ pub use self::{
     version::{OpaqueVersion, compare_versions},
 };
 pub use crate::object::{
-    BoxError, DecodeError, InvalidKey, InvalidPointer, Kind, Labels, Object, ObjectKey, Of,
-    OwnerRef, ReadError, Reader,
+    BoxError, DecodeError, InvalidKey, InvalidPointer, Kind, Labels, Object, ObjectKey, OwnerRef,
+    ReadError, Reader,
 };
 
 #[cfg(test)]

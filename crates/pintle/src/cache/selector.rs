@@ -6,10 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::object::Labels;
 
-/// Which objects, by their labels: the grammar of `kubectl get -l`.
+/// A label selector, in the syntax of `kubectl get -l`.
 ///
-/// `a=b`, `a==b`, `a!=b`, `a in (x,y)`, `a notin (x)`, `a` (there is such a label), `!a` (there is
-/// none), joined by commas: all must hold. `!=` and `notin` also hold where there is no such label.
+/// Requirements are `a=b`, `a==b`, `a!=b`, `a in (x,y)`, `a notin (x)`, `a` (the label exists) and
+/// `!a` (it does not), separated by commas. An object must meet all of them. `!=` and `notin` are
+/// also met if the label does not exist.
 ///
 /// ```
 /// use pintle::cache::Selector;
@@ -28,13 +29,13 @@ pub struct Selector {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     key: String,
-    test: Test,
+    operator: Operator,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Test {
+enum Operator {
     Exists,
-    Missing,
+    DoesNotExist,
     /// Sorted.
     In(Vec<String>),
     /// Sorted.
@@ -42,24 +43,24 @@ enum Test {
 }
 
 impl Requirement {
-    fn holds(&self, value: Option<&str>) -> bool {
+    fn is_met_by(&self, value: Option<&str>) -> bool {
         let among = |values: &[String], value: &str| values.iter().any(|other| other == value);
-        match (&self.test, value) {
-            (Test::Exists, value) => value.is_some(),
-            (Test::Missing, value) => value.is_none(),
-            (Test::In(values), value) => value.is_some_and(|value| among(values, value)),
-            (Test::NotIn(values), value) => !value.is_some_and(|value| among(values, value)),
+        match (&self.operator, value) {
+            (Operator::Exists, value) => value.is_some(),
+            (Operator::DoesNotExist, value) => value.is_none(),
+            (Operator::In(values), value) => value.is_some_and(|value| among(values, value)),
+            (Operator::NotIn(values), value) => !value.is_some_and(|value| among(values, value)),
         }
     }
 }
 
 impl Selector {
-    /// Every object.
+    /// Returns the selector that matches every object.
     pub fn everything() -> Self {
         Self::default()
     }
 
-    /// No object.
+    /// Returns the selector that matches no object.
     pub fn nothing() -> Self {
         Self {
             requirements: Vec::new(),
@@ -67,33 +68,33 @@ impl Selector {
         }
     }
 
-    /// Objects whose label `key` has the value `value`, besides what the selector asks already.
+    /// Adds the requirement that the label `key` has the value `value`.
     pub fn equals(mut self, key: &str, value: &str) -> Self {
-        let test = Test::In(vec![value.to_owned()]);
+        let operator = Operator::In(vec![value.to_owned()]);
         self.requirements.push(Requirement {
             key: key.to_owned(),
-            test,
+            operator,
         });
         self
     }
 
-    /// Whether this is the selector of every object.
+    /// Returns whether this selector matches every object.
     pub fn is_everything(&self) -> bool {
         !self.nothing && self.requirements.is_empty()
     }
 
-    /// Whether this is the selector of no object.
+    /// Returns whether this selector matches no object.
     pub fn is_nothing(&self) -> bool {
         self.nothing
     }
 
-    /// Whether an object with these labels is selected.
+    /// Returns whether an object with these labels matches.
     pub fn matches<'a, L>(&self, labels: L) -> bool
     where
         L: IntoIterator<Item = (&'a str, &'a str), IntoIter: Clone>,
     {
         let labels = labels.into_iter();
-        self.hold(|key| {
+        self.all_met(|key| {
             labels
                 .clone()
                 .find(|(name, _)| *name == key)
@@ -101,17 +102,17 @@ impl Selector {
         })
     }
 
-    /// Whether an object of the cache is selected.
+    /// As [`matches`](Self::matches), for a cached object.
     pub(crate) fn matches_labels(&self, labels: Labels<'_>) -> bool {
-        self.hold(|key| labels.get(key))
+        self.all_met(|key| labels.get(key))
     }
 
-    fn hold<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
+    fn all_met<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
         !self.nothing
             && self
                 .requirements
                 .iter()
-                .all(|wanted| wanted.holds(get(&wanted.key)))
+                .all(|requirement| requirement.is_met_by(get(&requirement.key)))
     }
 }
 
@@ -188,22 +189,22 @@ impl<'a> Parser<'a> {
         if missing {
             return Ok(Requirement {
                 key,
-                test: Test::Missing,
+                operator: Operator::DoesNotExist,
             });
         }
-        let test = if self.take("==") || self.take("=") {
-            Test::In(vec![self.value()?])
+        let operator = if self.take("==") || self.take("=") {
+            Operator::In(vec![self.value()?])
         } else if self.take("!=") {
-            Test::NotIn(vec![self.value()?])
+            Operator::NotIn(vec![self.value()?])
         } else {
             match self.word() {
-                "" => Test::Exists,
-                "in" => Test::In(self.values()?),
-                "notin" => Test::NotIn(self.values()?),
+                "" => Operator::Exists,
+                "in" => Operator::In(self.values()?),
+                "notin" => Operator::NotIn(self.values()?),
                 _ => return Err("=, ==, !=, in, notin or nothing after the key"),
             }
         };
-        Ok(Requirement { key, test })
+        Ok(Requirement { key, operator })
     }
 
     fn value(&mut self) -> Result<String, &'static str> {
@@ -234,7 +235,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A name of up to 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
+/// Returns whether `text` is a name of up to 63 letters, digits, `-`, `_` and `.` that begins and
+/// ends with a letter or digit.
 fn is_label_name(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let outer = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
@@ -265,24 +267,24 @@ fn is_label_key(text: &str) -> bool {
 }
 
 impl fmt::Display for Selector {
-    /// In the grammar it parses from. The selector of no object has no such form and prints as a
-    /// requirement that cannot hold.
+    /// Writes the syntax it parses from. The selector that matches nothing has no such form and is
+    /// written as a contradiction.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nothing {
             return f.write_str("!a,a");
         }
-        for (number, Requirement { key, test }) in self.requirements.iter().enumerate() {
+        for (number, Requirement { key, operator }) in self.requirements.iter().enumerate() {
             if number > 0 {
                 f.write_str(",")?;
             }
-            match test {
-                Test::Exists => f.write_str(key)?,
-                Test::Missing => write!(f, "!{key}")?,
-                Test::In(values) => match values.as_slice() {
+            match operator {
+                Operator::Exists => f.write_str(key)?,
+                Operator::DoesNotExist => write!(f, "!{key}")?,
+                Operator::In(values) => match values.as_slice() {
                     [value] => write!(f, "{key}={value}")?,
                     values => write!(f, "{key} in ({})", values.join(","))?,
                 },
-                Test::NotIn(values) => match values.as_slice() {
+                Operator::NotIn(values) => match values.as_slice() {
                     [value] => write!(f, "{key}!={value}")?,
                     values => write!(f, "{key} notin ({})", values.join(","))?,
                 },
@@ -295,7 +297,7 @@ impl fmt::Display for Selector {
 impl TryFrom<&LabelSelector> for Selector {
     type Error = InvalidSelector;
 
-    /// The selector that a workload's `spec.selector` means. An empty one selects everything.
+    /// Converts a workload's `spec.selector`. An empty one matches everything.
     fn try_from(selector: &LabelSelector) -> Result<Self, InvalidSelector> {
         let invalid = |text: &str, expected| InvalidSelector {
             text: text.to_owned(),
@@ -303,28 +305,28 @@ impl TryFrom<&LabelSelector> for Selector {
         };
         let mut requirements = Vec::new();
         for (key, value) in selector.match_labels.iter().flatten() {
-            let test = Test::In(vec![value.clone()]);
+            let operator = Operator::In(vec![value.clone()]);
             requirements.push(Requirement {
                 key: key.clone(),
-                test,
+                operator,
             });
         }
-        for wanted in selector.match_expressions.iter().flatten() {
-            let mut values = wanted.values.clone().unwrap_or_default();
+        for expression in selector.match_expressions.iter().flatten() {
+            let mut values = expression.values.clone().unwrap_or_default();
             values.sort_unstable();
             values.dedup();
-            let test = match (wanted.operator.as_str(), values.is_empty()) {
-                ("In", false) => Test::In(values),
-                ("NotIn", false) => Test::NotIn(values),
-                ("Exists", true) => Test::Exists,
-                ("DoesNotExist", true) => Test::Missing,
-                (operator, _) => {
-                    return Err(invalid(operator, "an operator with the values it takes"));
+            let operator = match (expression.operator.as_str(), values.is_empty()) {
+                ("In", false) => Operator::In(values),
+                ("NotIn", false) => Operator::NotIn(values),
+                ("Exists", true) => Operator::Exists,
+                ("DoesNotExist", true) => Operator::DoesNotExist,
+                (unknown, _) => {
+                    return Err(invalid(unknown, "an operator with the values it takes"));
                 }
             };
             requirements.push(Requirement {
-                key: wanted.key.clone(),
-                test,
+                key: expression.key.clone(),
+                operator,
             });
         }
         Ok(Self {
@@ -340,7 +342,7 @@ mod tests {
 
     /// Proves cache/label-selectors.
     #[test]
-    fn the_grammar_of_kubectl() {
+    fn selector_follows_the_kubectl_syntax() {
         let labels = [("app", "web"), ("example.com/tier", "front"), ("empty", "")];
         for (selector, selected) in [
             ("", true),
@@ -370,7 +372,7 @@ mod tests {
             assert_eq!(
                 printed.matches(labels),
                 selected,
-                "{selector} printed as {parsed}"
+                "{selector} displayed as {parsed}"
             );
         }
         for text in [
@@ -383,9 +385,9 @@ mod tests {
 
     /// Proves cache/label-selectors.
     #[test]
-    fn keys_and_values_are_those_that_a_server_takes() {
+    fn keys_and_values_follow_the_server_rules() {
         let name = |length: usize| "n".repeat(length);
-        // 253 characters, of parts as long as they may be.
+        // 253 characters, in labels of the maximum length.
         let prefix = [63, 63, 63, 61].map(name).join(".");
         for valid in [
             name(63),
@@ -432,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_prints_as_it_would_be_written() {
+    fn selector_displays_in_canonical_form() {
         for (text, printed) in [
             ("", ""),
             ("a,!b , c==d,e != f", "a,!b,c=d,e!=f"),
@@ -447,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_nothing_and_what_is_between() {
+    fn everything_and_nothing_are_recognised() {
         let (all, none) = (Selector::everything(), Selector::nothing());
         let some = Selector::everything().equals("a", "x").equals("b", "y");
         assert!(all.is_everything() && !none.is_everything() && !some.is_everything());
@@ -465,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn the_selector_of_a_workload() {
+    fn workload_selector_is_converted() {
         let selector: LabelSelector = serde_json::from_value(serde_json::json!({
             "matchLabels": {"app": "web"},
             "matchExpressions": [
@@ -497,8 +499,8 @@ mod tests {
         ] {
             assert_eq!(expression(operator, values).unwrap().to_string(), printed);
             let other: &[&str] = if values.is_empty() { &["x"] } else { &[] };
-            let refused = expression(operator, other).unwrap_err();
-            assert!(refused.to_string().contains(operator), "{refused}");
+            let error = expression(operator, other).unwrap_err();
+            assert!(error.to_string().contains(operator), "{error}");
         }
         assert!(expression("Gt", &["1"]).is_err());
     }

@@ -1,17 +1,17 @@
-//! The store proper: objects in slots, found by key and by index. Plain data, no locks.
+//! The store behind the cache: objects in slots, found by key and by index. It has no locks.
 
 use std::hash::{BuildHasher, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::{define::Values, index::Index, label_sets::LabelSets, selector::Selector};
+use super::{definition::Values, index::Index, label_sets::LabelSets, selector::Selector};
 use crate::object::{Object, ObjectKey};
 
 /// One generation of the cache.
 ///
-/// Objects live in numbered slots; a hash table finds a slot by key; the namespace index and the
-/// users' indices hold slot numbers, and so do the sets of equal labels. A slot of a deleted object
-/// is used again.
+/// Objects are in numbered slots, and a hash table finds the slot of a key. The namespace index, the
+/// user's indexes and the sets of equal labels refer to slots by number. The slot of a deleted object
+/// is reused.
 pub(super) struct Store<K> {
     hasher: DefaultHashBuilder,
     slots: Vec<Option<Object<K>>>,
@@ -23,19 +23,20 @@ pub(super) struct Store<K> {
     pub(super) resource_version: String,
 }
 
-/// What a selector selects, or may.
+/// The result of [`Store::selected`].
 pub(super) enum Selected<K> {
-    Asked(Vec<Object<K>>),
-    /// All there are.
-    Unasked(Vec<Object<K>>),
+    /// The objects that match.
+    Matched(Vec<Object<K>>),
+    /// All objects in question, still to be matched.
+    Candidates(Vec<Object<K>>),
 }
 
 impl<K> Selected<K> {
-    /// Asks the selector, unless that is done.
-    pub(super) fn ask(self, selector: &Selector) -> Vec<Object<K>> {
+    /// Returns the objects that match.
+    pub(super) fn resolve(self, selector: &Selector) -> Vec<Object<K>> {
         match self {
-            Self::Asked(objects) => objects,
-            Self::Unasked(mut objects) => {
+            Self::Matched(objects) => objects,
+            Self::Candidates(mut objects) => {
                 objects.retain(|object| selector.matches_labels(object.labels()));
                 objects
             }
@@ -97,7 +98,7 @@ impl<K> Store<K> {
         self.by_key.find(hash, same).copied()
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     pub(super) fn slot(&self, key: &ObjectKey) -> Option<u32> {
         self.find(key.namespace(), key.name())
     }
@@ -110,29 +111,29 @@ impl<K> Store<K> {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    /// All objects, in the order of their slots.
+    /// Iterates over all objects in the order of their slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Object<K>> {
         self.slots.iter().flatten()
     }
 
     pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Object<K>> {
-        self.all(self.namespaces.get(namespace))
+        self.objects_at(self.namespaces.get(namespace))
     }
 
     pub(super) fn by_index(&self, index: usize, value: &str) -> Vec<Object<K>> {
         let index = self.indices.get(index);
-        self.all(index.map_or(&[], |index| index.get(value)))
+        self.objects_at(index.map_or(&[], |index| index.get(value)))
     }
 
-    /// The objects that `selector` selects, of one namespace or of all.
+    /// Selects objects in one namespace or in all.
     ///
-    /// The selector is asked here only if it need be asked for fewer sets of labels than there are
-    /// objects. Otherwise it is left to the caller, who can do it without the lock.
+    /// They are matched here only if there are fewer distinct label sets than objects. Otherwise
+    /// matching is left to the caller, who can do it without holding the lock.
     pub(super) fn selected(&self, namespace: Option<&str>, selector: &Selector) -> Selected<K> {
         let slots = namespace.map(|namespace| self.namespaces.get(namespace));
-        if self.labels.places() >= slots.map_or(self.len(), <[u32]>::len) {
-            return Selected::Unasked(match slots {
-                Some(slots) => self.all(slots),
+        if self.labels.capacity() >= slots.map_or(self.len(), <[u32]>::len) {
+            return Selected::Candidates(match slots {
+                Some(slots) => self.objects_at(slots),
                 None => self.iter().cloned().collect(),
             });
         }
@@ -148,23 +149,23 @@ impl<K> Store<K> {
             let selected = numbered.filter(|(slot, _)| matches.slot(*slot));
             selected.filter_map(|(_, object)| object.clone()).collect()
         };
-        Selected::Asked(selected)
+        Selected::Matched(selected)
     }
 
-    fn all(&self, slots: &[u32]) -> Vec<Object<K>> {
+    fn objects_at(&self, slots: &[u32]) -> Vec<Object<K>> {
         let mut objects = Vec::with_capacity(slots.len());
         objects.extend(slots.iter().filter_map(|&slot| self.at(slot)).cloned());
         objects
     }
 
-    /// Stores `object` with its values, one set per user index, and gives back what it replaced.
+    /// Stores `object` with its values, one entry per user index. Returns the object it replaced.
     pub(super) fn put(&mut self, object: Object<K>, values: &[Values]) -> Option<Object<K>> {
         let (namespace, name) = (object.key().namespace(), object.key().name());
         let hash = self.hash(namespace, name);
         let (slot, old) = if let Some(slot) = self.find_hashed(hash, namespace, name) {
             (slot, self.slots[slot as usize].replace(object))
         } else {
-            (self.take_slot(hash, object), None)
+            (self.insert(hash, object), None)
         };
         if let Some(object) = &self.slots[slot as usize] {
             if old.is_none() {
@@ -179,30 +180,30 @@ impl<K> Store<K> {
         old
     }
 
-    /// Adds an index that holds nothing yet.
+    /// Adds an empty index.
     pub(super) fn add_index(&mut self) {
         self.indices.push(Index::default());
     }
 
-    /// Empties an index that is not used any more.
+    /// Empties an index that is no longer used.
     pub(super) fn clear_index(&mut self, index: usize) {
         if let Some(index) = self.indices.get_mut(index) {
             *index = Index::default();
         }
     }
 
-    /// Indexes `object` if it is still the one stored; a newer one was indexed when it was put.
+    /// Indexes `object` if it is still the current one; a newer one was indexed when it was stored.
     pub(super) fn index_if_current(&mut self, index: usize, object: &Object<K>, values: &Values) {
         let Some(slot) = self.slot(object.key()) else {
             return;
         };
-        if self.at(slot).is_some_and(|current| current.same(object)) {
+        if self.at(slot).is_some_and(|current| current.ptr_eq(object)) {
             self.indices[index].set(slot, values.iter(object));
         }
     }
 
-    /// Puts an object whose key is not there yet into a slot.
-    fn take_slot(&mut self, hash: u64, object: Object<K>) -> u32 {
+    /// Stores an object with a new key and returns its slot.
+    fn insert(&mut self, hash: u64, object: Object<K>) -> u32 {
         let slot = if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = Some(object);
             slot
@@ -220,7 +221,7 @@ impl<K> Store<K> {
         slot
     }
 
-    /// Takes an object out, if it is there.
+    /// Removes an object, if present.
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Object<K>> {
         if self.by_key.is_empty() {
             return None;
@@ -239,7 +240,7 @@ impl<K> Store<K> {
         self.slots[slot as usize].take()
     }
 
-    /// Records the version that the store has reached. An object without one moves nothing.
+    /// Records the `resourceVersion` that the store has reached. An empty one is ignored.
     pub(super) fn reached(&mut self, resource_version: &str) {
         if !resource_version.is_empty() && self.resource_version != resource_version {
             resource_version.clone_into(&mut self.resource_version);

@@ -40,7 +40,7 @@ fn objects_are_found_by_key() {
     things.put(object("cluster-wide", "u", 3, "z"));
     assert_eq!(lister.get(&key).unwrap().resource_version(), "2");
     assert_eq!(names(&lister.list()), ["cluster-wide", "n/a"]);
-    assert!(lister.get(&key).unwrap().same(&lister.get(&key).unwrap()));
+    assert!(lister.get(&key).unwrap().ptr_eq(&lister.get(&key).unwrap()));
 
     assert_eq!(things.remove(&key).unwrap().resource_version(), "2");
     assert!(things.remove(&key).is_none());
@@ -49,7 +49,7 @@ fn objects_are_found_by_key() {
 
 /// Proves cache/namespace-index, cache/index-misses.
 #[test]
-fn a_namespace_is_listed_alone() {
+fn namespace_lister_sees_only_its_namespace() {
     let things = Indexer::<Thing>::new();
     for key in ["a/1", "a/2", "b/1", "wide"] {
         things.put(object(key, "u", 1, "x"));
@@ -71,7 +71,7 @@ fn a_namespace_is_listed_alone() {
 
 /// Proves cache/selector-cost.
 #[test]
-fn a_selector_is_asked_under_the_lock_only_for_fewer_sets_of_labels_than_objects() {
+fn selector_runs_under_the_lock_only_if_label_sets_are_few() {
     let mut store = Store::new(0);
     let mut put = |key: &str, value: &str| store.put(object(key, "u", 1, value), &[]);
     for number in 0..6 {
@@ -84,21 +84,21 @@ fn a_selector_is_asked_under_the_lock_only_for_fewer_sets_of_labels_than_objects
         put(key, value);
     }
     let selector: Selector = "value=x".parse().unwrap();
-    for (namespace, asked, expected) in [
+    for (namespace, matched, expected) in [
         (None, true, &["few/1", "many/0", "many/1"][..]),
         (Some("many"), true, &["many/0", "many/1"]),
         (Some("few"), false, &["few/1"]),
         (Some("none"), false, &[]),
     ] {
         let selected = store.selected(namespace, &selector);
-        assert_eq!(matches!(selected, Selected::Asked(_)), asked);
-        assert_eq!(names(&selected.ask(&selector)), expected);
+        assert_eq!(matches!(selected, Selected::Matched(_)), matched);
+        assert_eq!(names(&selected.resolve(&selector)), expected);
     }
 }
 
 /// Proves cache/selector-cost.
 #[test]
-fn a_selector_picks_by_labels() {
+fn selector_matches_labels() {
     let things = Indexer::<Thing>::new();
     for (key, value) in [("a/1", "x"), ("a/2", "y"), ("b/1", "x")] {
         things.put(object(key, "u", 1, value));
@@ -116,7 +116,7 @@ fn a_selector_picks_by_labels() {
 
 /// Proves cache/index-functions, cache/add-index-later, cache/index-misses.
 #[test]
-fn indices_can_be_added_before_and_after_the_objects() {
+fn index_can_be_added_before_or_after_the_objects() {
     let things = Indexer::<Thing>::new();
     things.index_by("value", data_value).unwrap();
     for (key, value) in [("n/a", "x"), ("n/b", "x"), ("n/c", "y")] {
@@ -135,8 +135,6 @@ fn indices_can_be_added_before_and_after_the_objects() {
         let keys = lister.index_keys(index, "x").unwrap();
         assert_eq!(keys, ["n/a", "n/b"].map(|key| key.parse().unwrap()));
         assert_eq!(lister.index_values(index), ["x", "y"]);
-        let sharing = lister.sharing(index, &"n/a".parse().unwrap()).unwrap();
-        assert_eq!(names(&sharing), ["n/a", "n/b"]);
     }
     assert!(lister.index_values("absent").is_empty());
     let duplicate = things.index_field("value", "/kind").unwrap_err();
@@ -149,11 +147,11 @@ fn indices_can_be_added_before_and_after_the_objects() {
     assert_eq!(
         names(&lister.by_index("value", "y").unwrap()),
         ["n/c"],
-        "it must stay as it was"
+        "the index is unchanged"
     );
     assert_eq!(
         lister.by_index("other", "x").unwrap_err().to_string(),
-        "there is no index \"other\""
+        "unknown index \"other\": add it to the informer first"
     );
     assert!(lister.index_values("other").is_empty());
     assert!(matches!(
@@ -172,7 +170,7 @@ fn indices_can_be_added_before_and_after_the_objects() {
 
 /// Proves cache/index-functions.
 #[test]
-fn an_index_function_that_panics_leaves_that_object_out() {
+fn object_is_left_out_if_its_index_function_panics() {
     let things = Indexer::<Thing>::new();
     things
         .index_by("value", |thing| {
@@ -192,7 +190,7 @@ fn an_index_function_that_panics_leaves_that_object_out() {
 }
 
 #[test]
-fn fields_are_indexed_as_they_are_written() {
+fn fields_are_indexed_as_written() {
     let things = Indexer::<Thing>::new();
     for (name, path) in [
         ("name", "/metadata/name"),
@@ -225,7 +223,7 @@ fn fields_are_indexed_as_they_are_written() {
 }
 
 #[test]
-fn fields_found_while_skimming_are_those_of_a_search() {
+fn skimmed_fields_agree_with_a_search() {
     let reader = Reader::<Thing>::new();
     let skimmed = Indexer::with_fields(reader.fields().clone());
     let searched = Indexer::new();
@@ -244,14 +242,14 @@ fn fields_found_while_skimming_are_those_of_a_search() {
         assert_eq!(skimmed.lister().index_values(index), values);
         assert_eq!(searched.lister().index_values(index), values);
     }
-    // Read before the index was there.
+    // The object was read before this index was added.
     skimmed.index_field("name", "/metadata/name").unwrap();
     assert_eq!(skimmed.lister().index_values("name"), ["a"]);
 }
 
 /// Proves cache/replace-atomic, fifo/batches, cache/version.
 #[test]
-fn a_replacement_is_seen_as_a_whole() {
+fn replace_sets_contents_and_version() {
     let things = Indexer::<Thing>::new();
     things.index_by("value", data_value).unwrap();
     let lister = things.lister();
@@ -277,13 +275,13 @@ fn a_replacement_is_seen_as_a_whole() {
     assert_eq!(
         lister.resource_version(),
         "9",
-        "an object without a version moves nothing"
+        "an object without a resourceVersion changes nothing"
     );
 }
 
 /// Proves cache/snapshot-reads, cache/replace-atomic.
 #[test]
-fn readers_see_all_of_the_old_or_all_of_the_new() {
+fn readers_never_see_a_half_replaced_cache() {
     let things = Indexer::<Thing>::new();
     let generation = |value: &str| -> Vec<Object<Thing>> {
         (0..50)
@@ -320,7 +318,7 @@ fn readers_see_all_of_the_old_or_all_of_the_new() {
 
 /// Proves cache/add-index-later.
 #[test]
-fn an_index_added_under_writes_misses_nothing() {
+fn index_added_during_writes_misses_nothing() {
     let things = Indexer::<Thing>::new();
     for n in 0..2000 {
         things.put(object(&format!("n/{n}"), "u", 1, "old"));
@@ -351,7 +349,7 @@ fn an_index_added_under_writes_misses_nothing() {
 
 /// Proves cache/index-updates, cache/index-misses.
 #[test]
-fn objects_that_share_any_value_are_found_once_each() {
+fn object_with_many_values_is_found_under_each() {
     let things = Indexer::<Thing>::new();
     let letters = |thing: &Object<Thing>| {
         let value = thing.labels().get("value").unwrap_or_default();
@@ -368,23 +366,22 @@ fn objects_that_share_any_value_are_found_once_each() {
         things.put(object(key, "u", 1, value));
     }
     let lister = things.lister();
-    let sharing = |key: &str| names(&lister.sharing("letters", &key.parse().unwrap()).unwrap());
-    assert_eq!(sharing("n/a"), ["n/a", "n/b", "n/c"]);
-    assert_eq!(sharing("n/d"), ["n/c", "n/d"]);
-    assert_eq!(sharing("n/e"), [] as [&str; 0], "it has no value");
-    assert_eq!(sharing("n/none"), [] as [&str; 0]);
-    assert!(lister.sharing("none", &"n/a".parse().unwrap()).is_err());
+    let with = |value: &str| names(&lister.by_index("letters", value).unwrap());
+    assert_eq!(with("x"), ["n/a", "n/b"]);
+    assert_eq!(with("y"), ["n/a", "n/b", "n/c"]);
+    assert_eq!(with("z"), ["n/c", "n/d"]);
+    assert!(with("").is_empty());
     assert!(lister.index_keys("none", "x").is_err());
 
     things.put(object("n/b", "u", 2, "z"));
-    assert_eq!(sharing("n/a"), ["n/a", "n/c"]);
-    assert_eq!(sharing("n/d"), ["n/b", "n/c", "n/d"]);
+    assert_eq!(with("x"), ["n/a"]);
+    assert_eq!(with("z"), ["n/b", "n/c", "n/d"]);
     assert_eq!(lister.index_values("letters"), ["x", "y", "z"]);
 }
 
 /// Proves cache/selector-cost, cache/namespace-index.
 #[test]
-fn a_selector_of_a_namespace_picks_among_its_objects_alone() {
+fn selector_in_a_namespace_matches_only_there() {
     let things = Indexer::<Thing>::new();
     for number in 0..8 {
         let value = if number % 2 == 0 { "x" } else { "y" };
@@ -407,7 +404,7 @@ fn a_selector_of_a_namespace_picks_among_its_objects_alone() {
 
 /// Proves fifo/batches, cache/version.
 #[test]
-fn changes_that_come_together_say_what_each_replaced_and_move_the_version() {
+fn batch_reports_replaced_objects_and_sets_version() {
     let things = Indexer::<Thing>::new();
     things.index_by("value", data_value).unwrap();
     let apply = |writes| {
@@ -435,7 +432,7 @@ fn changes_that_come_together_say_what_each_replaced_and_move_the_version() {
 
 /// Proves cache/replace-atomic.
 #[test]
-fn a_swap_says_what_is_gone_and_what_each_item_replaced() {
+fn swap_reports_deleted_and_replaced_objects() {
     let things = Indexer::<Thing>::new();
     things.replace(
         vec![object("n/a", "u", 1, "x"), object("n/b", "u", 2, "x")],
@@ -462,13 +459,13 @@ fn a_swap_says_what_is_gone_and_what_each_item_replaced() {
     assert_eq!(
         items,
         [(Some("2"), "4"), (None, "6")],
-        "each key once, in its latest state"
+        "each key once, in its last state"
     );
 }
 
 /// Proves cache/add-index-later.
 #[test]
-fn what_was_prepared_before_an_index_was_added_comes_back_to_be_prepared_again() {
+fn writes_prepared_before_a_new_index_are_returned() {
     let things = Indexer::<Thing>::new();
     let prepared = things.prepare(vec![Write::Put(object("n/a", "u", 1, "x"))]);
     let generation = things.build(vec![object("n/b", "u", 2, "y")], "2");
@@ -487,7 +484,7 @@ fn what_was_prepared_before_an_index_was_added_comes_back_to_be_prepared_again()
 }
 
 #[test]
-fn a_superseded_cache_drops_late_writes() {
+fn replaced_cache_drops_late_writes() {
     let (old, new) = (Indexer::<Thing>::new(), Indexer::<Thing>::new());
     old.index_by("value", data_value).unwrap();
     old.put(object("n/a", "u", 1, "x"));
@@ -512,7 +509,7 @@ fn a_superseded_cache_drops_late_writes() {
 
 /// Proves cache/add-index-later.
 #[test]
-fn a_new_index_takes_in_more_objects_than_it_locks_for_at_once() {
+fn new_index_covers_more_objects_than_one_batch() {
     let things = Indexer::<Thing>::new();
     for number in 0..2100 {
         things.put(object(&format!("n/{number}"), "u", 1, "x"));
@@ -523,7 +520,7 @@ fn a_new_index_takes_in_more_objects_than_it_locks_for_at_once() {
 }
 
 #[test]
-fn whoever_waits_for_a_change_hears_of_every_kind_of_it() {
+fn changed_resolves_on_every_kind_of_change() {
     let things = Indexer::<Thing>::default();
     let lister = things.lister();
     let changes: [&dyn Fn(); 4] = [
@@ -539,14 +536,14 @@ fn whoever_waits_for_a_change_hears_of_every_kind_of_it() {
         assert!(before.now_or_never().is_some());
         assert!(
             (&mut after).now_or_never().is_some(),
-            "looked at only afterwards"
+            "polled only after the change"
         );
         assert!(lister.changed().now_or_never().is_none());
     }
 }
 
 #[test]
-fn a_view_holds_what_it_keeps_until_its_last_clone_goes() {
+fn lister_keeps_its_guard_until_the_last_clone_drops() {
     let things = Indexer::<Thing>::new();
     let kept = Arc::new(());
     let lister = things.lister_keeping(kept.clone());
@@ -560,7 +557,7 @@ fn a_view_holds_what_it_keeps_until_its_last_clone_goes() {
 }
 
 #[test]
-fn a_cache_in_a_log_shows_how_much_it_holds() {
+fn debug_output_shows_only_the_size() {
     let things = Indexer::<Thing>::new();
     things.put(object("n/a", "u", 1, "x"));
     let lister = things.lister();

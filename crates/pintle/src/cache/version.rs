@@ -1,19 +1,23 @@
-//! Comparing resource versions.
+//! Comparing `resourceVersion`s.
 
 use std::cmp::Ordering;
 
-/// A resource version that is not a number in the form servers write it.
+/// A `resourceVersion` that is not a decimal number as API servers write it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("resource version {text:?} cannot be compared: it is not a positive decimal number")]
+#[error("cannot compare resourceVersion {text:?}: it is not a positive decimal number")]
 pub struct OpaqueVersion {
     text: String,
 }
 
-/// Which of two resource versions of the same resource is newer.
+/// Compares two `resourceVersion`s of the same resource.
 ///
-/// Kubernetes' own API servers give decimal numbers, of any length. Versions of other servers may
-/// be opaque: then there is no answer, and whoever asks should behave as if they were new enough.
-/// Versions of different resources cannot be compared at all.
+/// Kubernetes API servers use decimal numbers of any length. Other servers may use opaque strings,
+/// which cannot be compared. The `resourceVersion`s of different resources must not be compared.
+///
+/// # Errors
+///
+/// Fails if either is not a positive decimal number. Callers that wait for a `resourceVersion`
+/// should then assume that it has been reached.
 ///
 /// ```
 /// use pintle::cache::compare_versions;

@@ -14,7 +14,7 @@ use crate::{
     cache::{Kind, Object, ObjectKey, OwnerRef},
     informer::{Event, Registration, SharedInformer},
     queue::{Priority, WorkQueue},
-    source::Home,
+    source::KindScope,
 };
 
 /// Enqueues the keys that `keys_of` returns for each change to a `K`.
@@ -88,7 +88,7 @@ impl Owners {
         Self {
             group: P::group(&kind).into_owned(),
             kind: P::kind(&kind).into_owned(),
-            cluster_scoped: Home::of::<P>() == Home::Cluster,
+            cluster_scoped: KindScope::of::<P>() == KindScope::Cluster,
         }
     }
 

@@ -74,7 +74,7 @@ impl<K> Event<K> {
     pub fn is_resync(&self) -> bool {
         match self {
             Self::Updated { old, new } => {
-                old.same(new)
+                old.ptr_eq(new)
                     || (!new.resource_version().is_empty()
                         && old.resource_version() == new.resource_version())
             }

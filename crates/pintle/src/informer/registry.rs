@@ -21,7 +21,7 @@ use crate::{
     clock::Rng,
     metrics::Metrics,
     object::{BoxError, Kind},
-    source::{Home, ListOptions, Scope},
+    source::{KindScope, ListOptions, Scope},
 };
 
 pub(super) type Transform = Arc<dyn Fn(&mut Value) -> Result<(), BoxError> + Send + Sync>;
@@ -99,9 +99,9 @@ pub(super) struct Identity {
 
 /// Returns the scope without its namespace if the kind is cluster-scoped.
 pub(super) fn effective_scope<K: Kind>(scope: Scope) -> Scope {
-    match Home::of::<K>() {
-        Home::Cluster => scope.in_cluster(),
-        Home::Namespaces | Home::Unknown => scope,
+    match KindScope::of::<K>() {
+        KindScope::Cluster => scope.in_cluster(),
+        KindScope::Namespaced | KindScope::Dynamic => scope,
     }
 }
 

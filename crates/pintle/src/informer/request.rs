@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     object::{BoxError, Kind, Reader},
-    source::{Home, KubeSource, Scope},
+    source::{KindScope, KubeSource, Scope},
 };
 
 /// Configures which informer to request; see [`InformerFactory::request`].
@@ -109,7 +109,7 @@ impl<K: Kind> InformerRequest<'_, K> {
             transform,
             kind,
         } = self;
-        let dynamic = Home::of::<K>() == Home::Unknown;
+        let dynamic = KindScope::of::<K>() == KindScope::Dynamic;
         let namespaced = identity.scope.in_namespace().is_some();
         let client = factory.shared.client.clone();
         let mut source = KubeSource::<K>::dynamic(client, kind, identity.scope);

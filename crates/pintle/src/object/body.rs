@@ -1,19 +1,16 @@
-//! The compact form in which an object is kept.
+//! The compact form in which an object is stored.
 
-use super::{
-    field::FieldId,
-    owner::OwnerRef,
-    scan::{Literal, Malformed, Span},
-    skim::Skim,
-};
+use super::{field::FieldId, owner::OwnerRef, skim::Skim};
+use crate::json::{Literal, Malformed, Span};
 
-/// An object's own JSON with its header as places in it.
+/// An object's own JSON, with its header as spans of it.
 ///
-/// Strings of the header that had escapes in the JSON (no sane label has) and those that a
-/// transform took away stand behind the JSON in the same allocation.
+/// Header strings that are escaped in the JSON (no sane label is) and those that a transform removed
+/// are appended to the JSON in the same allocation.
 #[derive(Debug)]
 pub(crate) struct Body {
     text: Box<str>,
+    /// The length of the JSON within `text`.
     json: u32,
     metadata: Span,
     uid: Span,
@@ -25,15 +22,15 @@ pub(crate) struct Body {
     fields: Box<[Span]>,
 }
 
-/// What makes an object the one it is: not a transform's to change.
+/// The fields that a transform must not change.
 pub(crate) struct Identity<'a> {
     pub(crate) uid: &'a str,
     pub(crate) resource_version: &'a str,
 }
 
 impl Body {
-    /// Copies the object that `skim` found in `input`, without its managed fields unless kept, and
-    /// with `types` as its first members if it does not name its kind itself.
+    /// Copies the object that `skim` found in `input`, without `managedFields` unless
+    /// `keep_managed_fields`, and with `types` as its first members if it has no type of its own.
     pub(crate) fn compose(
         input: &str,
         skim: Skim,
@@ -53,7 +50,7 @@ impl Body {
         let resource_version = optional(&mut out, skim.resource_version)?;
         let mut fields = skim.fields;
         for field in &mut fields {
-            *field = out.shift_if_kept(*field);
+            *field = out.shift_if_present(*field);
         }
         let mut labels = Vec::with_capacity(skim.labels.len());
         for (key, value) in skim.labels {
@@ -75,7 +72,7 @@ impl Body {
         })
     }
 
-    /// Restores what a transform must not change.
+    /// Restores the fields that a transform must not change.
     pub(crate) fn identify(&mut self, identity: &Identity<'_>) {
         if self.uid() == identity.uid && self.resource_version() == identity.resource_version {
             return;
@@ -87,10 +84,10 @@ impl Body {
         self.text = text.into_boxed_str();
     }
 
-    /// How many bytes are allocated beside the body itself.
+    /// Returns how many bytes are allocated outside the body itself.
     #[cfg(test)]
-    pub(crate) fn held(&self) -> usize {
-        let owners: usize = self.owners.iter().map(OwnerRef::held).sum();
+    pub(crate) fn heap_size(&self) -> usize {
+        let owners: usize = self.owners.iter().map(OwnerRef::heap_size).sum();
         self.text.len()
             + size_of_val(&*self.labels)
             + size_of_val(&*self.owners)
@@ -126,8 +123,8 @@ impl Body {
         &self.owners
     }
 
-    /// The JSON of a field that was looked for while reading: empty if it is not there, none if
-    /// nobody looked.
+    /// Returns the JSON of a registered field: empty if the object lacks it, `None` if the field was
+    /// registered after the object was read.
     pub(crate) fn field(&self, id: FieldId) -> Option<&str> {
         id.of(&self.fields).map(|span| span.of(&self.text))
     }
@@ -146,12 +143,13 @@ fn append(text: &mut String, part: &str) -> Span {
     Span::new(start, text.len())
 }
 
-/// Copies the kept parts of an input and knows where each place of the input went.
+/// Copies the retained parts of an input and maps spans of the input to spans of the copy.
 struct Composer<'a> {
     input: &'a str,
     start: u32,
-    /// Length of what was put in behind the opening brace.
-    put_in: u32,
+    /// The length of what was inserted after the opening brace.
+    inserted: u32,
+    /// The span of the input that was left out.
     cut: Span,
     text: String,
     json: u32,
@@ -189,12 +187,12 @@ impl<'a> Composer<'a> {
             text.push_str(before.get(1..).unwrap_or_default());
         }
         text.push_str(after);
-        let put_in = Span::new(0, types.len() + comma.len()).end;
+        let inserted = Span::new(0, types.len() + comma.len()).end;
         let json = Span::new(0, text.len()).end;
         Self {
             input,
             start: whole.start,
-            put_in,
+            inserted,
             cut,
             text,
             json,
@@ -208,7 +206,7 @@ impl<'a> Composer<'a> {
             } else {
                 0
             };
-            at + self.put_in - self.start - cut
+            at + self.inserted - self.start - cut
         };
         Span {
             start: shift(span.start),
@@ -216,8 +214,8 @@ impl<'a> Composer<'a> {
         }
     }
 
-    /// As [`shift`](Self::shift), for a place that may be absent or within what was cut.
-    fn shift_if_kept(&self, span: Span) -> Span {
+    /// As [`shift`](Self::shift), for a span that may be absent or inside the cut.
+    fn shift_if_present(&self, span: Span) -> Span {
         let cut = span.start < self.cut.end && span.end > self.cut.start;
         if span == Span::default() || cut {
             Span::default()
@@ -226,10 +224,11 @@ impl<'a> Composer<'a> {
         }
     }
 
+    /// Returns where the string of `literal` is in the copy, appending it if it has escapes.
     fn place(&mut self, literal: Literal) -> Result<Span, Malformed> {
         if literal.escaped {
-            let meant = literal.text(self.input)?;
-            Ok(append(&mut self.text, &meant))
+            let unescaped = literal.text(self.input)?;
+            Ok(append(&mut self.text, &unescaped))
         } else {
             Ok(self.shift(literal.span))
         }
@@ -253,19 +252,19 @@ pub struct Labels<'a> {
 }
 
 impl<'a> Labels<'a> {
-    /// The value of the label `key`.
+    /// Returns the value of the label `key`.
     pub fn get(&self, key: &str) -> Option<&'a str> {
         self.iter()
             .find(|(name, _)| *name == key)
             .map(|(_, value)| value)
     }
 
-    /// Whether there is a label `key`.
+    /// Returns whether the object has the label `key`.
     pub fn contains_key(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
 
-    /// Keys and values, in the order of the object.
+    /// Iterates over keys and values in the order of the object.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a str, &'a str)> + Clone + use<'a> {
         let text = self.text;
         self.spans
@@ -273,12 +272,12 @@ impl<'a> Labels<'a> {
             .map(move |(key, value)| (key.of(text), value.of(text)))
     }
 
-    /// How many labels there are.
+    /// Returns the number of labels.
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there are no labels.
+    /// Returns whether there are no labels.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }

@@ -1,23 +1,26 @@
-//! Fields of an object by path, found in the pass that reads its header.
+//! Fields selected by path, found in the pass that reads the header.
+//!
+//! An index on a field would otherwise decode every object that arrives. Registered fields are
+//! located by the skim instead, which costs little more than skipping them.
 
 use std::{borrow::Cow, fmt, str::FromStr, sync::Arc};
 
 use parking_lot::RwLock;
 
-use super::scan::{Literal, Malformed, Scanner, Span};
+use crate::json::{Literal, Malformed, Scanner, Span};
 
-/// A path to a field, as JSON pointers write it: `/spec/nodeName`.
+/// A path to a field, written as a JSON pointer: `/spec/nodeName`.
 ///
-/// Where the path ends at an array of scalars, each is a value; a number in the path picks an
+/// If the path ends at an array of scalars, each of them is a value; a number in the path selects an
 /// element of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
     tokens: Vec<String>,
 }
 
-/// A text that is not a path to a field.
+/// A text that is not a JSON pointer to a field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a path to a field: expected the form \"/spec/nodeName\"")]
+#[error("invalid field path {text:?}: expected a JSON pointer such as \"/spec/nodeName\"")]
 pub struct InvalidPointer {
     text: String,
 }
@@ -46,32 +49,32 @@ impl fmt::Display for Pointer {
     }
 }
 
-/// The number of a field among those that are read while skimming.
+/// The id of a registered field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FieldId(u32);
 
-/// The fields that are read while skimming, shared by the reader and the indices.
+/// The registered fields, shared by the reader and the indexes.
 ///
-/// Fields are only ever added. An object read before a field was added is searched for it when
-/// asked.
+/// Fields are only ever added. An object that was read before a field was added is searched on
+/// demand.
 #[derive(Clone, Default)]
 pub(crate) struct Fields {
-    wanted: Arc<RwLock<Arc<Wanted>>>,
+    current: Arc<RwLock<Arc<FieldSet>>>,
 }
 
-/// The fields wanted at one time.
+/// The fields registered at one point in time.
 #[derive(Clone, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct FieldSet {
     pointers: Vec<Pointer>,
     tree: Tree,
 }
 
 impl Fields {
     pub(crate) fn add(&self, pointer: Pointer) -> FieldId {
-        let mut wanted = self.wanted.write();
-        let known = wanted.pointers.iter().position(|known| *known == pointer);
+        let mut current = self.current.write();
+        let known = current.pointers.iter().position(|known| *known == pointer);
         let number = known.unwrap_or_else(|| {
-            let next = Arc::make_mut(&mut *wanted);
+            let next = Arc::make_mut(&mut *current);
             let number = next.pointers.len();
             next.tree.add(&pointer.tokens, number);
             next.pointers.push(pointer);
@@ -80,12 +83,12 @@ impl Fields {
         FieldId(u32::try_from(number).unwrap_or(u32::MAX))
     }
 
-    pub(crate) fn wanted(&self) -> Arc<Wanted> {
-        self.wanted.read().clone()
+    pub(crate) fn current(&self) -> Arc<FieldSet> {
+        self.current.read().clone()
     }
 }
 
-impl Wanted {
+impl FieldSet {
     pub(crate) fn len(&self) -> usize {
         self.pointers.len()
     }
@@ -101,7 +104,7 @@ impl FieldId {
     }
 }
 
-/// Paths that share their beginnings.
+/// The paths as a prefix tree.
 #[derive(Clone, Default)]
 pub(crate) struct Tree {
     field: Option<usize>,
@@ -132,7 +135,7 @@ impl Tree {
             .map(|(_, tree)| tree)
     }
 
-    /// Passes over one value, noting where the wanted parts of it stand.
+    /// Skips one value and notes the spans of the registered fields in it.
     pub(crate) fn find(
         &self,
         text: &str,
@@ -183,7 +186,7 @@ impl Tree {
     }
 }
 
-/// The value of a field as one text, if it is a string without escapes, a number or a boolean.
+/// Returns the value of a field as text, if it is a string without escapes, a number or a boolean.
 pub(crate) fn plain(raw: &str) -> Option<&str> {
     match raw.as_bytes().first()? {
         b'"' => raw
@@ -194,12 +197,12 @@ pub(crate) fn plain(raw: &str) -> Option<&str> {
     }
 }
 
-/// The values of a field: one for a scalar, one for each scalar of an array.
+/// Returns the values of a field: one for a scalar, one for each scalar of an array.
 pub(crate) fn values(raw: &str) -> Vec<Cow<'_, str>> {
     if let Some(plain) = plain(raw) {
         return vec![Cow::Borrowed(plain)];
     }
-    let mut scanner = Scanner::new(raw);
+    let mut scanner = Scanner::new(raw.as_bytes());
     match scanner.peek() {
         Some(b'"') => scanner
             .string()
@@ -240,12 +243,12 @@ fn elements<'a>(raw: &'a str, scanner: &mut Scanner<'_>) -> Result<Vec<Cow<'a, s
     Ok(values)
 }
 
-/// Searches an object that was read before the field was wanted.
+/// Searches an object that was read before the field was registered.
 pub(crate) fn search<'a>(json: &'a str, pointer: &Pointer) -> &'a str {
     let mut tree = Tree::default();
     tree.add(&pointer.tokens, 0);
     let mut found = [Span::default()];
-    // What cannot be read has no fields; whoever decodes the object learns why.
-    let _ = tree.find(json, &mut Scanner::new(json), &mut found);
+    // A malformed object has no fields; decoding it reports the error.
+    let _ = tree.find(json, &mut Scanner::new(json.as_bytes()), &mut found);
     found[0].of(json)
 }

@@ -1,4 +1,4 @@
-//! The name of an object within its kind.
+//! Object keys: `namespace/name`.
 
 use std::{
     cmp::Ordering,
@@ -10,10 +10,10 @@ use std::{
 
 use kube::Resource;
 
-/// The key of an object within its kind: a name, and a namespace if the kind has them.
+/// The key of an object within its kind: its name, and its namespace if the kind is namespaced.
 ///
-/// Prints as `namespace/name`, or as `name` for an object without a namespace, and parses from the
-/// same. Cloning is cheap: the text is shared.
+/// Displays as `namespace/name`, or as `name` for a cluster-scoped object, and parses from the same.
+/// Clones share the text.
 ///
 /// ```
 /// use pintle::cache::ObjectKey;
@@ -27,12 +27,12 @@ use kube::Resource;
 pub struct ObjectKey {
     /// `namespace/name` or `name`.
     text: Arc<str>,
-    /// Where the name begins: 0 without a namespace.
+    /// Where the name begins; 0 without a namespace.
     name_at: u32,
 }
 
 impl ObjectKey {
-    /// The key of `name` in `namespace`; an empty namespace is none.
+    /// Returns the key of `name` in `namespace`. An empty namespace counts as none.
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
         match namespace {
             Some(namespace) if !namespace.is_empty() => Self::namespaced(namespace, name),
@@ -40,13 +40,13 @@ impl ObjectKey {
         }
     }
 
-    /// The key of an object in a namespace.
+    /// Returns the key of a namespaced object.
     pub fn namespaced(namespace: &str, name: &str) -> Self {
         let mut text = String::with_capacity(namespace.len() + 1 + name.len());
         text.push_str(namespace);
         text.push('/');
         text.push_str(name);
-        // A namespace is at most 63 bytes on any server; one beyond 4 GB cannot be told apart.
+        // Namespaces have at most 63 bytes; one beyond 4 GB is treated as part of the name.
         let name_at = u32::try_from(namespace.len() + 1).unwrap_or(0);
         Self {
             text: text.into(),
@@ -54,7 +54,7 @@ impl ObjectKey {
         }
     }
 
-    /// The key of an object that lives in no namespace.
+    /// Returns the key of a cluster-scoped object.
     pub fn cluster(name: &str) -> Self {
         Self {
             text: name.into(),
@@ -62,7 +62,7 @@ impl ObjectKey {
         }
     }
 
-    /// The key of `object`.
+    /// Returns the key of `object`.
     pub fn of(object: &impl Resource) -> Self {
         let meta = object.meta();
         Self::new(
@@ -71,31 +71,31 @@ impl ObjectKey {
         )
     }
 
-    /// The namespace, if the object lives in one.
+    /// Returns the namespace, unless the object is cluster-scoped.
     pub fn namespace(&self) -> Option<&str> {
         (self.name_at as usize)
             .checked_sub(1)
             .map(|end| &self.text[..end])
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.text[self.name_at as usize..]
     }
 
-    /// `namespace/name` or `name`.
+    /// Returns `namespace/name` or `name`.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Feeds the parts of a key to a hasher as [`Hash`] does, so that a key can be looked up by its
-    /// parts without being made first.
+    /// Hashes the parts of a key as [`Hash`] does, so that a map can be searched without building a
+    /// key.
     pub(crate) fn hash_parts<H: Hasher>(namespace: Option<&str>, name: &str, state: &mut H) {
         namespace.unwrap_or_default().hash(state);
         name.hash(state);
     }
 
-    /// Whether this is the key of `name` in `namespace`.
+    /// Returns whether this is the key of `name` in `namespace`.
     pub(crate) fn is(&self, namespace: Option<&str>, name: &str) -> bool {
         self.name() == name && self.namespace() == namespace
     }
@@ -117,7 +117,7 @@ impl Hash for ObjectKey {
 }
 
 impl Ord for ObjectKey {
-    /// By namespace, then by name; objects without a namespace first.
+    /// Orders by namespace, then by name, cluster-scoped objects first.
     fn cmp(&self, other: &Self) -> Ordering {
         (self.namespace(), self.name()).cmp(&(other.namespace(), other.name()))
     }
@@ -141,9 +141,9 @@ impl fmt::Debug for ObjectKey {
     }
 }
 
-/// A text that is not a key: an empty part, or more than one slash.
+/// A text that is not a key, because a part is empty or it has more than one slash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not an object key: expected \"name\" or \"namespace/name\"")]
+#[error("invalid object key {text:?}: expected \"name\" or \"namespace/name\"")]
 pub struct InvalidKey {
     text: String,
 }
@@ -173,7 +173,7 @@ mod tests {
 
     /// Proves cache/keys.
     #[test]
-    fn a_key_prints_and_parses_as_its_parts() {
+    fn key_displays_and_parses_as_namespace_and_name() {
         for (key, text) in [
             (ObjectKey::namespaced("default", "web-0"), "default/web-0"),
             (ObjectKey::cluster("node-1"), "node-1"),

@@ -1,20 +1,19 @@
-//! What the cache keeps of an object.
+//! Objects as the cache stores them.
 //!
-//! A controller caches a hundred thousand objects and touches a few. So an [`Object`] is the
-//! object's own JSON bytes (without `managedFields`), a small header read in one pass on the way
-//! in (key, UID, resource version, generation, deletion, labels, owners), and a typed view that
-//! is decoded when somebody asks and shared while anybody holds it.
+//! A controller caches a hundred thousand objects and touches a few of them, so decoding every
+//! object into its Rust type would waste both time and memory. An [`Object`] is instead the
+//! object's own JSON bytes (without `managedFields`), a small header read in one pass on arrival
+//! (key, UID, `resourceVersion`, generation, deletion, labels, owners), and a typed view that is
+//! decoded on first use and shared for as long as it is in use.
 //!
-//! That one object cannot be decoded is the error of that object, told to whoever asks for it; it
-//! does not end the watch that brought it.
+//! An object that cannot be decoded is a typed error for the reader of that object. It does not end
+//! the watch that delivered it.
 
 mod body;
 mod field;
 mod key;
-mod nesting;
 mod owner;
 mod reader;
-mod scan;
 mod skim;
 
 use std::{
@@ -34,11 +33,10 @@ pub use self::{
     field::InvalidPointer,
     key::{InvalidKey, ObjectKey},
     owner::OwnerRef,
-    reader::{BoxError, Of, ReadError, Reader},
+    reader::{BoxError, ReadError, Reader},
 };
 pub(crate) use self::{
     field::{FieldId, Fields, Pointer},
-    nesting::Nesting,
     reader::panic_message,
 };
 
@@ -54,7 +52,7 @@ impl<K> Kind for K where
 {
 }
 
-/// One state of one object, as the cache holds it. Cloning shares it; nobody can change it.
+/// One state of one object, as the cache stores it. It is immutable, and clones share it.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -75,17 +73,17 @@ struct Inner<K> {
     view: Mutex<View<K>>,
 }
 
-/// The typed view: forgotten with its last holder, or kept with the object.
+/// The typed view: dropped with its last user, or stored with the object.
 enum View<K> {
     Shared(Weak<K>),
-    Kept(Arc<K>),
+    Stored(Arc<K>),
 }
 
 impl<K> View<K> {
     fn get(&self) -> Option<Arc<K>> {
         match self {
             Self::Shared(view) => view.upgrade(),
-            Self::Kept(view) => Some(view.clone()),
+            Self::Stored(view) => Some(view.clone()),
         }
     }
 }
@@ -98,54 +96,61 @@ impl<K> Object<K> {
         }
     }
 
-    /// The object's key.
+    /// Returns the object's key.
     pub fn key(&self) -> &ObjectKey {
         &self.inner.key
     }
 
-    /// The object's UID; empty if the server gave none.
+    /// Returns the object's UID, or an empty string if it has none.
     pub fn uid(&self) -> &str {
         self.inner.body.uid()
     }
 
-    /// The resource version of this state; empty if the server gave none.
+    /// Returns the `resourceVersion` of this state, or an empty string if it has none.
     pub fn resource_version(&self) -> &str {
         self.inner.body.resource_version()
     }
 
-    /// `metadata.generation`: which version of the spec this is, for kinds that count them.
+    /// Returns `metadata.generation`, which counts changes of the spec for kinds that support it.
     pub fn generation(&self) -> Option<i64> {
         self.inner.body.generation()
     }
 
-    /// The object's labels.
+    /// Returns the object's labels.
     pub fn labels(&self) -> Labels<'_> {
         self.inner.body.labels()
     }
 
-    /// The object's owners.
+    /// Returns the object's owner references.
     pub fn owner_references(&self) -> &[OwnerRef] {
         self.inner.body.owners()
     }
 
-    /// The owner that manages the object, if one does.
+    /// Returns the controlling owner reference, if there is one.
     pub fn controller_owner(&self) -> Option<&OwnerRef> {
         self.owner_references()
             .iter()
             .find(|owner| owner.is_controller())
     }
 
-    /// Whether the object has a deletion timestamp: it goes when its finalizers are done.
+    /// Returns whether the object has a deletion timestamp, so that it goes away once its
+    /// finalizers are removed.
     pub fn is_being_deleted(&self) -> bool {
         self.inner.body.is_being_deleted()
     }
 
-    /// The object as JSON, without `managedFields` unless they were kept.
+    /// Returns the object as JSON, without `managedFields` unless the reader
+    /// [keeps](Reader::keep_managed_fields) them.
     pub fn bytes(&self) -> &[u8] {
         self.inner.body.json().as_bytes()
     }
 
-    /// All metadata, annotations too. Decodes them at each call, and nothing else.
+    /// Decodes the object's metadata, annotations included, and nothing else. The result is not
+    /// cached.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the metadata does not fit [`ObjectMeta`].
     pub fn metadata(&self) -> Result<ObjectMeta, DecodeError> {
         match self.inner.body.metadata() {
             "" => Ok(ObjectMeta::default()),
@@ -153,12 +158,12 @@ impl<K> Object<K> {
         }
     }
 
-    /// The text of a field that was looked for while reading, if it is there and plain.
+    /// Returns the text of a registered field, if it is present and a plain scalar.
     pub(crate) fn field_text(&self, id: FieldId) -> Option<&str> {
         self.inner.body.field(id).and_then(field::plain)
     }
 
-    /// The values of a field; found where the skim noted it, or searched for now.
+    /// Returns the values of a field, from the span noted on reading or by searching the object.
     pub(crate) fn field(&self, id: Option<FieldId>, pointer: &Pointer) -> Vec<Cow<'_, str>> {
         let body = &self.inner.body;
         field::values(
@@ -167,8 +172,8 @@ impl<K> Object<K> {
         )
     }
 
-    /// Whether both are the same state in memory, not merely equal.
-    pub fn same(&self, other: &Self) -> bool {
+    /// Returns whether both are the same object in memory, not merely equal.
+    pub fn ptr_eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
@@ -181,13 +186,17 @@ impl<K> Object<K> {
 }
 
 impl<K: DeserializeOwned> Object<K> {
-    /// The typed view. Decoded now, unless somebody still holds the view of an earlier call.
+    /// Returns the typed view. It is decoded now, unless the view of an earlier call is still in use.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the object does not fit the type or the type's `Deserialize` panics.
     pub fn get(&self) -> Result<Arc<K>, DecodeError> {
         if let Some(view) = self.inner.view.lock().get() {
             return Ok(view);
         }
-        // Decoding runs the user's code, so not under the lock: two may decode at once, and both
-        // get the view of whoever was first.
+        // Decoding runs user code, so it must not happen under the lock. Two threads may decode at
+        // once; both return the view of the first to finish.
         let decoded = Arc::new(self.decode()?);
         let mut view = self.inner.view.lock();
         if let Some(earlier) = view.get() {
@@ -199,8 +208,8 @@ impl<K: DeserializeOwned> Object<K> {
 
     fn decode(&self) -> Result<K, DecodeError> {
         let json = self.inner.body.json();
-        // `Deserialize` is the user's code and may run in an informer's task: its panic is the error
-        // of this object, and the half-built value is gone.
+        // `Deserialize` is user code and may run in an informer's task, so a panic becomes an error
+        // of this object. The half-built value is dropped.
         match catch_unwind(AssertUnwindSafe(|| serde_json::from_str(json))) {
             Ok(decoded) => decoded.map_err(|source| self.undecodable(source)),
             Err(panic) => Err(DecodeError::Panicked {
@@ -210,9 +219,9 @@ impl<K: DeserializeOwned> Object<K> {
         }
     }
 
-    /// Keeps the typed view with the object, if it can be decoded.
-    fn keep_view(&self) -> Result<(), DecodeError> {
-        *self.inner.view.lock() = View::Kept(self.get()?);
+    /// Decodes the typed view and stores it with the object.
+    fn store_view(&self) -> Result<(), DecodeError> {
+        *self.inner.view.lock() = View::Stored(self.get()?);
         Ok(())
     }
 }
@@ -226,7 +235,7 @@ impl<K> Clone for Object<K> {
 }
 
 impl<K> Debug for Object<K> {
-    /// Names the object and its version; the contents may be secret.
+    /// Shows only the identity, because the contents may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Object")
             .field("key", self.key())
@@ -236,30 +245,31 @@ impl<K> Debug for Object<K> {
     }
 }
 
-/// An object that cannot be decoded into its type. It stays in the cache; others are not concerned.
+/// An object that cannot be decoded into its type. It stays in the cache, and other objects are not
+/// affected.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// Its bytes do not fit the type.
-    #[error("object {key} does not decode: {source}")]
+    /// The JSON does not fit the type.
+    #[error("cannot decode object {key}: {source}")]
     Mismatch {
         /// The object.
         key: ObjectKey,
-        /// Where and why.
+        /// The cause and its position.
         source: Arc<serde_json::Error>,
     },
     /// The type's `Deserialize` panicked.
-    #[error("object {key} does not decode: {message}")]
+    #[error("cannot decode object {key}: {message}")]
     Panicked {
         /// The object.
         key: ObjectKey,
-        /// What the panic said.
+        /// The panic message.
         message: String,
     },
 }
 
 impl DecodeError {
-    /// The object.
+    /// Returns the key of the object.
     pub fn key(&self) -> &ObjectKey {
         match self {
             Self::Mismatch { key, .. } | Self::Panicked { key, .. } => key,

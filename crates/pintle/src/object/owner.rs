@@ -1,8 +1,8 @@
-//! References to the objects that own an object.
+//! Owner references.
 
 use std::fmt;
 
-/// One of an object's owner references.
+/// An owner reference of a cached object.
 ///
 /// ```
 /// use pintle::cache::OwnerRef;
@@ -13,7 +13,8 @@ use std::fmt;
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct OwnerRef {
-    /// All four parts in one allocation: an object in the cache has one of these for good.
+    /// All four parts in one allocation, because a cached object holds one of these for its
+    /// lifetime.
     text: Box<str>,
     ends: [u32; 3],
     controller: bool,
@@ -21,7 +22,7 @@ pub struct OwnerRef {
 }
 
 impl OwnerRef {
-    /// A reference from its apiVersion, kind, name and uid, in this order.
+    /// Returns a reference from its `apiVersion`, `kind`, `name` and `uid`, in this order.
     pub fn new(parts: [&str; 4], controller: bool, blocks_deletion: bool) -> Self {
         let text: Box<str> = parts.concat().into();
         let mut ends = [0; 3];
@@ -43,45 +44,45 @@ impl OwnerRef {
         self.text.get(start as usize..end).unwrap_or_default()
     }
 
-    /// How many bytes are allocated beside the reference itself.
+    /// Returns how many bytes are allocated outside the reference itself.
     #[cfg(test)]
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn heap_size(&self) -> usize {
         self.text.len()
     }
 
-    /// The owner's `apiVersion`: `group/version`, or `version` in the core group.
+    /// Returns the owner's `apiVersion`: `group/version`, or `version` in the core group.
     pub fn api_version(&self) -> &str {
         self.part(0, Some(self.ends[0]))
     }
 
-    /// The owner's API group, empty for the core group.
+    /// Returns the owner's API group, empty for the core group.
     pub fn group(&self) -> &str {
         self.api_version()
             .split_once('/')
             .map_or("", |(group, _)| group)
     }
 
-    /// The owner's kind.
+    /// Returns the owner's kind.
     pub fn kind(&self) -> &str {
         self.part(self.ends[0], Some(self.ends[1]))
     }
 
-    /// The owner's name; its namespace, if it has one, is that of the object it owns.
+    /// Returns the owner's name. A namespaced owner is in the namespace of the object it owns.
     pub fn name(&self) -> &str {
         self.part(self.ends[1], Some(self.ends[2]))
     }
 
-    /// The owner's UID.
+    /// Returns the owner's UID.
     pub fn uid(&self) -> &str {
         self.part(self.ends[2], None)
     }
 
-    /// Whether this owner is the one that manages the object.
+    /// Returns whether this owner is the object's controller.
     pub fn is_controller(&self) -> bool {
         self.controller
     }
 
-    /// Whether a foreground deletion of the owner waits for the object.
+    /// Returns `blockOwnerDeletion`: whether foreground deletion of the owner waits for the object.
     pub fn blocks_owner_deletion(&self) -> bool {
         self.blocks_deletion
     }

@@ -1,4 +1,4 @@
-//! From a server's bytes to an [`Object`].
+//! Reads the server's bytes into an [`Object`].
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -14,11 +14,11 @@ use super::{
     Kind, Object, ObjectKey,
     body::{Body, Identity},
     field::Fields,
-    scan::Malformed,
     skim::Skim,
 };
+use crate::json::{Literal, Malformed};
 
-/// What a user's function may fail with.
+/// An error of any type, as user functions return it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 type Transform = dyn Fn(&mut Value) -> Result<(), BoxError> + Send + Sync;
@@ -26,9 +26,9 @@ type Known<K> = dyn Fn(Option<&str>, &str) -> Option<Object<K>> + Send + Sync;
 
 /// Turns JSON bytes into [`Object`]s, the same way for every object of an informer.
 ///
-/// Reading is one pass that checks UTF-8, notes the header and drops `managedFields`; the rest of
-/// the object stays bytes until somebody asks for it. A [transform](Reader::transform) runs once,
-/// here, and only an informer with one pays for decoding.
+/// Reading is one pass that checks UTF-8, locates the header and drops `managedFields`; the rest of
+/// the object stays as bytes until it is used. A [transform](Reader::transform) runs once, at this
+/// point, and only informers with a transform pay for decoding.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -54,7 +54,7 @@ pub struct Reader<K: Kind> {
 }
 
 impl<K: Kind> Reader<K> {
-    /// A reader that drops `managedFields` and changes nothing else.
+    /// Returns a reader that drops `managedFields` and changes nothing else.
     pub fn new() -> Self {
         Self {
             transform: None,
@@ -67,11 +67,11 @@ impl<K: Kind> Reader<K> {
         }
     }
 
-    /// Changes every object on its way in, once: the cache, indices and handlers see the result.
+    /// Changes every object once on arrival: the cache, indexes and handlers see the result.
     ///
-    /// The object keeps its key, UID and resource version whatever `change` does to them.
-    /// `managedFields` are already gone unless [kept](Reader::keep_managed_fields). An error or a
-    /// panic is the error of that object alone.
+    /// The object retains its key, UID and `resourceVersion` whatever `change` does to them.
+    /// `managedFields` are already removed unless [kept](Reader::keep_managed_fields). An error or
+    /// a panic affects only that object.
     pub fn transform<F>(mut self, change: F) -> Self
     where
         F: Fn(&mut Value) -> Result<(), BoxError> + Send + Sync + 'static,
@@ -80,24 +80,24 @@ impl<K: Kind> Reader<K> {
         self
     }
 
-    /// Whether `metadata.managedFields` stay in the object. They are often a third of it.
+    /// Sets whether to keep `metadata.managedFields`, often a third of the object.
     pub fn keep_managed_fields(mut self, keep: bool) -> Self {
         self.keep_managed_fields = keep;
         self
     }
 
-    /// Decodes every object on its way in and keeps the typed view for as long as the object.
+    /// Decodes every object on arrival and stores the typed view with it.
     ///
-    /// For a kind whose users read everything all the time: it trades memory for decoding. An
-    /// object that cannot be decoded, also because its `Deserialize` panics, is logged, counted in
-    /// [`undecoded`](Self::undecoded) and kept all the same; it returns the error when asked.
+    /// This trades memory for time and pays off for a kind whose objects are read all the time. An
+    /// object that cannot be decoded is logged, counted in [`undecoded`](Self::undecoded) and
+    /// cached like any other; reading its typed view returns the error.
     pub fn eager(mut self, eager: bool) -> Self {
         self.eager = eager;
         self
     }
 
-    /// Names the kind in objects that do not name it themselves, as those in lists of built-in
-    /// kinds: a dynamic object can then tell what it is.
+    /// Adds `apiVersion` and `kind` to objects that lack them, as items in lists of built-in kinds
+    /// do, so that a dynamic object knows its type.
     pub fn name_kind(mut self, api_version: &str, kind: &str) -> Self {
         let quoted = |text: &str| Value::from(text).to_string();
         let types = format!(
@@ -109,8 +109,8 @@ impl<K: Kind> Reader<K> {
         self
     }
 
-    /// Lets a relist share what is already held: if `known` has an object of the same UID and
-    /// resource version, it is taken instead of a second copy of the bytes.
+    /// Lets a relist share objects with the cache: if `known` returns an object with the same UID
+    /// and `resourceVersion`, it is used instead of a second copy of the bytes.
     pub(crate) fn reuse<F>(mut self, known: F) -> Self
     where
         F: Fn(Option<&str>, &str) -> Option<Object<K>> + Send + Sync + 'static,
@@ -119,22 +119,27 @@ impl<K: Kind> Reader<K> {
         self
     }
 
-    /// How many objects could not be decoded [on their way in](Self::eager). Clones count together.
+    /// Returns how many objects could not be decoded [on arrival](Self::eager). Clones share the
+    /// count.
     pub fn undecoded(&self) -> u64 {
         self.undecoded.load(Ordering::Relaxed)
     }
 
-    /// The count behind [`undecoded`](Self::undecoded).
+    /// Returns the counter behind [`undecoded`](Self::undecoded).
     pub(crate) fn undecoded_count(&self) -> Arc<AtomicU64> {
         self.undecoded.clone()
     }
 
-    /// The fields to read while skimming, for whoever wants to add some.
+    /// Returns the registered fields, to which indexes add theirs.
     pub(crate) fn fields(&self) -> &Fields {
         &self.fields
     }
 
     /// Reads one object.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the bytes are not a JSON object with a name, or if the transform fails.
     pub fn read(&self, json: &[u8]) -> Result<Object<K>, ReadError> {
         let text = std::str::from_utf8(json).map_err(|error| ReadError::NotUtf8 {
             at: error.valid_up_to(),
@@ -143,9 +148,9 @@ impl<K: Kind> Reader<K> {
             return Err(ReadError::TooLarge { size: text.len() });
         }
         let mut skim = Skim::default();
-        let wanted = self.fields.wanted();
-        let outcome = skim.run(text, &wanted);
-        let part = |literal: Option<super::scan::Literal>| {
+        let fields = self.fields.current();
+        let outcome = skim.run(text, &fields);
+        let part = |literal: Option<Literal>| {
             literal
                 .and_then(|literal| literal.text(text).ok())
                 .filter(|text| !text.is_empty())
@@ -179,7 +184,7 @@ impl<K: Kind> Reader<K> {
         if let Some(transform) = &self.transform {
             let changed = apply(transform.as_ref(), body.json(), &key)?;
             let mut skim = Skim::default();
-            skim.run(&changed, &wanted).map_err(malformed)?;
+            skim.run(&changed, &fields).map_err(malformed)?;
             body = Body::compose(&changed, skim, None, true).map_err(malformed)?;
             body.identify(&Identity {
                 uid: &uid,
@@ -188,10 +193,10 @@ impl<K: Kind> Reader<K> {
         }
         let object = Object::new(key, body);
         if self.eager
-            && let Err(error) = object.keep_view()
+            && let Err(error) = object.store_view()
         {
             self.undecoded.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(key = %object.key(), %error, "keeping an object that does not decode");
+            tracing::warn!(key = %object.key(), %error, "cannot decode object; caching it undecoded");
         }
         Ok(object)
     }
@@ -199,7 +204,7 @@ impl<K: Kind> Reader<K> {
 
 fn apply(transform: &Transform, json: &str, key: &ObjectKey) -> Result<String, ReadError> {
     let mut value: Value = serde_json::from_str(json).map_err(|error| ReadError::Malformed {
-        of: Of(Some(key.clone())),
+        key: Some(key.clone()),
         at: error.column(),
         expected: "valid JSON",
     })?;
@@ -207,7 +212,7 @@ fn apply(transform: &Transform, json: &str, key: &ObjectKey) -> Result<String, R
         key: key.clone(),
         source,
     };
-    // The value is dropped after a panic, so nobody sees it half changed.
+    // Unwind safe: the value is dropped after a panic.
     match catch_unwind(AssertUnwindSafe(|| transform(&mut value))) {
         Ok(outcome) => outcome.map_err(failed)?,
         Err(panic) => return Err(failed(panic_message(panic.as_ref()).into())),
@@ -215,7 +220,7 @@ fn apply(transform: &Transform, json: &str, key: &ObjectKey) -> Result<String, R
     Ok(value.to_string())
 }
 
-/// What a panic said, if it said it in text.
+/// Returns the message of a panic, if it is text.
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic
         .downcast_ref::<&str>()
@@ -240,74 +245,65 @@ impl<K: Kind> std::fmt::Debug for Reader<K> {
     }
 }
 
-/// Which object an error is about, if that much could be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Of(Option<ObjectKey>);
-
-impl std::fmt::Display for Of {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.0 {
-            Some(key) => write!(f, "object {key}"),
-            None => f.write_str("an object of unknown name"),
-        }
-    }
-}
-
-/// Bytes that are not an object. It concerns this object alone: others can still be read.
+/// Bytes that are not a valid object. Other objects are not affected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The bytes are not text.
-    #[error("an object is not UTF-8: byte {at}")]
+    /// The bytes are not UTF-8.
+    #[error("object is not valid UTF-8 at byte {at}")]
     NotUtf8 {
-        /// The first byte that is not.
+        /// The position of the first invalid byte.
         at: usize,
     },
     /// The bytes are not one JSON object.
-    #[error("{of} is not valid JSON: expected {expected} at byte {at}")]
+    #[error("{} is not valid JSON: expected {expected} at byte {at}", name_of(.key.as_ref()))]
     Malformed {
-        /// The object, if it got far enough to say its name.
-        of: Of,
-        /// Where.
+        /// The object, if its name could be read.
+        key: Option<ObjectKey>,
+        /// The position of the error.
         at: usize,
-        /// What should have been there.
+        /// What was expected there.
         expected: &'static str,
     },
-    /// The object is beyond any size a server accepts.
-    #[error("an object of {size} bytes is too large")]
+    /// The object is larger than 4 GB.
+    #[error("object of {size} bytes is too large")]
     TooLarge {
         /// Its size in bytes.
         size: usize,
     },
     /// There is no `metadata`.
-    #[error("an object has no metadata")]
+    #[error("object has no metadata")]
     NoMetadata,
     /// There is no `metadata.name`.
-    #[error("an object has no name")]
+    #[error("object has no name")]
     NoName,
     /// The transform failed or panicked.
-    #[error("the transform refused object {key}: {source}")]
+    #[error("transform of object {key} failed: {source}")]
     Transform {
         /// The object.
         key: ObjectKey,
-        /// What the transform said.
+        /// The error of the transform, or the panic message.
         source: BoxError,
     },
+}
+
+fn name_of(key: Option<&ObjectKey>) -> String {
+    key.map_or_else(|| "object".into(), |key| format!("object {key}"))
 }
 
 impl ReadError {
     fn malformed(key: Option<ObjectKey>, malformed: Malformed) -> Self {
         Self::Malformed {
-            of: Of(key),
+            key,
             at: malformed.at,
             expected: malformed.expected,
         }
     }
 
-    /// The object, if the bytes got far enough to say its name.
+    /// Returns the key of the object, if its name could be read.
     pub fn key(&self) -> Option<&ObjectKey> {
         match self {
-            Self::Malformed { of: Of(key), .. } => key.as_ref(),
+            Self::Malformed { key, .. } => key.as_ref(),
             Self::Transform { key, .. } => Some(key),
             _ => None,
         }

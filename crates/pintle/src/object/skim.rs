@@ -1,20 +1,17 @@
-//! One pass over an object's JSON that finds what its header needs.
+//! One pass over an object's JSON that finds its header.
 //!
-//! The pass notes places, it copies nothing: names, labels and the rest are spans of the input.
-//! Everything outside `metadata` is passed over.
+//! The pass copies nothing: names, labels and the rest are spans of the input. Everything outside
+//! `metadata` is skipped, except for registered fields.
 
-use super::{
-    field::Wanted,
-    owner::OwnerRef,
-    scan::{Literal, Malformed, Scanner, Span},
-};
+use super::{field::FieldSet, owner::OwnerRef};
+use crate::json::{Literal, Malformed, Scanner, Span};
 
-/// What a pass found, as places in the input.
+/// The header of an object, as spans of the input.
 #[derive(Debug, Default)]
 pub(crate) struct Skim {
-    /// From the opening to behind the closing brace.
+    /// The object with its braces.
     pub(crate) whole: Span,
-    /// Whether the object names its own apiVersion and kind.
+    /// Whether the object has both `apiVersion` and `kind`.
     pub(crate) typed: bool,
     pub(crate) metadata: Option<Span>,
     pub(crate) name: Option<Literal>,
@@ -25,17 +22,18 @@ pub(crate) struct Skim {
     pub(crate) being_deleted: bool,
     pub(crate) labels: Vec<(Literal, Literal)>,
     pub(crate) owners: Vec<OwnerRef>,
-    /// `managedFields` with the comma that belongs to it.
+    /// `managedFields`, including the comma to remove with it.
     pub(crate) managed_fields: Option<Span>,
-    /// Where the wanted fields stand, by their numbers; an empty span where there is none.
+    /// The registered fields, by id; an empty span if the object lacks the field.
     pub(crate) fields: Vec<Span>,
 }
 
 impl Skim {
-    /// Fills the skim from `text`, looking for the `wanted` fields too. After an error it holds what was found until then.
-    pub(crate) fn run(&mut self, text: &str, wanted: &Wanted) -> Result<(), Malformed> {
-        self.fields.resize(wanted.len(), Span::default());
-        let mut scanner = Scanner::new(text);
+    /// Fills the skim from `text`, including the registered `fields`. After an error it holds what
+    /// was found up to there.
+    pub(crate) fn run(&mut self, text: &str, fields: &FieldSet) -> Result<(), Malformed> {
+        self.fields.resize(fields.len(), Span::default());
+        let mut scanner = Scanner::new(text.as_bytes());
         scanner.peek();
         let start = scanner.position();
         let (mut api_version, mut kind) = (false, false);
@@ -46,16 +44,16 @@ impl Skim {
                 "metadata" if scanner.peek() == Some(b'{') => {
                     let from = scanner.position();
                     self.metadata(text, &mut scanner)?;
-                    if let Some(wanted) = wanted.tree().child("metadata") {
-                        let mut again = Scanner::starting_at(text, from);
-                        wanted.find(text, &mut again, &mut self.fields)?;
+                    if let Some(fields) = fields.tree().child("metadata") {
+                        let mut again = Scanner::starting_at(text.as_bytes(), from);
+                        fields.find(text, &mut again, &mut self.fields)?;
                     }
                     self.metadata = Some(Span::new(from, scanner.position()));
                 }
                 "apiVersion" => api_version = !scanner.skip()?.of(text).is_empty(),
                 "kind" => kind = !scanner.skip()?.of(text).is_empty(),
-                key => match wanted.tree().child(key) {
-                    Some(wanted) => wanted.find(text, &mut scanner, &mut self.fields)?,
+                key => match fields.tree().child(key) {
+                    Some(fields) => fields.find(text, &mut scanner, &mut self.fields)?,
                     None => {
                         scanner.skip()?;
                     }
@@ -168,7 +166,7 @@ fn owner(text: &str, scanner: &mut Scanner<'_>) -> Result<OwnerRef, Malformed> {
     ))
 }
 
-/// Takes a `null`, if one is next.
+/// Consumes a `null`, if one is next.
 fn null(scanner: &mut Scanner<'_>) -> Result<bool, Malformed> {
     if scanner.peek() == Some(b'n') {
         scanner.skip()?;

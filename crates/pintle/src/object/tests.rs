@@ -34,7 +34,7 @@ fn read(value: &Value) -> Object<Pod> {
 }
 
 #[test]
-fn the_header_is_read_without_decoding() {
+fn header_is_read_without_decoding() {
     let object = read(&pod());
     assert_eq!(object.key(), &ObjectKey::namespaced("default", "web-0"));
     assert_eq!((object.uid(), object.resource_version()), ("u-1", "42"));
@@ -50,7 +50,7 @@ fn the_header_is_read_without_decoding() {
 }
 
 #[test]
-fn managed_fields_are_cut_wherever_they_stand() {
+fn managed_fields_are_removed_at_any_position() {
     let fields = r#""managedFields":[{"a":"]}"}]"#;
     for (json, kept) in [
         (
@@ -90,7 +90,7 @@ fn managed_fields_are_cut_wherever_they_stand() {
 }
 
 #[test]
-fn annotations_are_decoded_when_asked_for() {
+fn annotations_are_decoded_on_demand() {
     let metadata = read(&pod()).metadata().unwrap();
     assert_eq!(
         metadata.annotations.unwrap()["app"],
@@ -100,7 +100,7 @@ fn annotations_are_decoded_when_asked_for() {
 }
 
 #[test]
-fn escapes_in_the_header_mean_what_they_mean() {
+fn escapes_in_the_header_are_resolved() {
     let json = r#"{"metadata":{"name":"\u0061\/b","uid":"u\n","labels":{"k\"":"v\\"}}}"#;
     let object = Reader::<Pod>::new().read(json.as_bytes()).unwrap();
     assert_eq!(object.key().name(), "a/b");
@@ -111,16 +111,13 @@ fn escapes_in_the_header_mean_what_they_mean() {
 
 /// Proves cache/shared-immutable.
 #[test]
-fn the_typed_view_is_shared_while_somebody_holds_it() {
+fn typed_view_is_shared_while_in_use() {
     let object = read(&pod());
     let view = object.get().unwrap();
     assert!(Arc::ptr_eq(&view, &object.clone().get().unwrap()));
     let weak = Arc::downgrade(&view);
     drop(view);
-    assert!(
-        weak.upgrade().is_none(),
-        "the object must not keep the view alive"
-    );
+    assert!(weak.upgrade().is_none(), "the object keeps the view alive");
     assert_eq!(
         object.get().unwrap().metadata.name.as_deref(),
         Some("web-0")
@@ -128,7 +125,7 @@ fn the_typed_view_is_shared_while_somebody_holds_it() {
 }
 
 #[test]
-fn an_eager_reader_keeps_the_view() {
+fn eager_reader_stores_the_view() {
     let object = Reader::<Pod>::new()
         .eager(true)
         .read(pod().to_string().as_bytes())
@@ -154,7 +151,7 @@ fn dynamic_and_metadata_only_objects_are_kinds() {
 }
 
 #[test]
-fn a_kind_is_named_only_where_it_is_missing() {
+fn type_is_added_only_where_it_is_missing() {
     let named = |json: &str| {
         let object = Reader::<DynamicObject>::new()
             .name_kind("v1", "Pod")
@@ -175,7 +172,7 @@ fn a_kind_is_named_only_where_it_is_missing() {
 
 /// Proves fifo/transform-once, cache/transform-keeps-identity.
 #[test]
-fn a_transform_runs_once_and_cannot_take_the_identity() {
+fn transform_runs_once_and_cannot_change_the_identity() {
     let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = calls.clone();
     let reader = Reader::<Pod>::new().transform(move |value| {
@@ -197,24 +194,24 @@ fn a_transform_runs_once_and_cannot_take_the_identity() {
 }
 
 #[test]
-fn a_failing_transform_names_the_object() {
+fn transform_error_names_the_object() {
     let json = pod().to_string();
     let refusing = Reader::<Pod>::new().transform(|_| Err("not today".into()));
     let error = refusing.read(json.as_bytes()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the transform refused object default/web-0: not today"
+        "transform of object default/web-0 failed: not today"
     );
     let panicking = Reader::<Pod>::new().transform(|_| panic!("oops"));
     let error = panicking.read(json.as_bytes()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the transform refused object default/web-0: panicked: oops"
+        "transform of object default/web-0 failed: panicked: oops"
     );
 }
 
 #[test]
-fn what_is_already_held_is_shared() {
+fn reader_reuses_a_known_object() {
     let held = read(&pod());
     let known = held.clone();
     let reader = Reader::<Pod>::new()
@@ -223,7 +220,7 @@ fn what_is_already_held_is_shared() {
         reader
             .read(pod().to_string().as_bytes())
             .unwrap()
-            .same(&held)
+            .ptr_eq(&held)
     );
     for field in ["uid", "resourceVersion"] {
         let mut other = pod();
@@ -232,14 +229,14 @@ fn what_is_already_held_is_shared() {
             !reader
                 .read(other.to_string().as_bytes())
                 .unwrap()
-                .same(&held)
+                .ptr_eq(&held)
         );
     }
 }
 
 /// Proves reflector/unreadable-object.
 #[test]
-fn bad_bytes_are_a_typed_error_that_names_what_it_can() {
+fn malformed_object_is_a_typed_error_with_its_key() {
     let json = pod().to_string();
     let cut = json.len() - 10;
     let error = Reader::<Pod>::new()
@@ -261,14 +258,11 @@ fn bad_bytes_are_a_typed_error_that_names_what_it_can() {
         Err(ReadError::NotUtf8 { at: 20 })
     ));
     for (json, expected) in [
-        ("{}", "an object has no metadata"),
-        (r#"{"metadata":null}"#, "an object has no metadata"),
-        (r#"{"metadata":{}}"#, "an object has no name"),
-        (r#"{"metadata":{"name":""}}"#, "an object has no name"),
-        (
-            "",
-            "an object of unknown name is not valid JSON: expected an object at byte 0",
-        ),
+        ("{}", "object has no metadata"),
+        (r#"{"metadata":null}"#, "object has no metadata"),
+        (r#"{"metadata":{}}"#, "object has no name"),
+        (r#"{"metadata":{"name":""}}"#, "object has no name"),
+        ("", "object is not valid JSON: expected an object at byte 0"),
         (
             r#"{"metadata":{"name":"a","labels":{"b":1}}}"#,
             "object a is not valid JSON: expected a string at byte 38",
@@ -290,7 +284,7 @@ fn bad_bytes_are_a_typed_error_that_names_what_it_can() {
             expected
         );
     }
-    // What the skim passes over is found out by decoding, and is this object's error.
+    // What the skim skips is reported on decoding, as an error of this object.
     let odd = Reader::<Pod>::new()
         .read(br#"{"metadata":{"name":"a"},"spec":{oops}}"#)
         .unwrap();
@@ -303,7 +297,7 @@ fn bad_bytes_are_a_typed_error_that_names_what_it_can() {
             .get()
             .unwrap_err()
             .to_string()
-            .starts_with("object a does not decode: ")
+            .starts_with("cannot decode object a: ")
     );
 }
 
@@ -318,12 +312,12 @@ fn debug_output_holds_no_contents() {
 
 /// Proves cache/memory-per-object.
 #[test]
-fn an_object_takes_little_more_than_its_own_bytes() {
+fn object_overhead_is_small() {
     let object = read(&pod());
     let body = &object.inner.body;
-    let held = size_of::<Inner<Pod>>() + body.held() + object.key().as_str().len();
+    let held = size_of::<Inner<Pod>>() + body.heap_size() + object.key().as_str().len();
     let more = held - object.bytes().len();
-    assert!(more < 600, "{more} bytes beside the object's own");
+    assert!(more < 600, "{more} bytes of overhead");
 }
 
 mod properties {
@@ -333,9 +327,9 @@ mod properties {
     use crate::testing::any_json;
 
     proptest! {
-        // Whatever stands around it, the header is that of a full decode, and only managedFields go.
+        // The header matches a full decode, and only `managedFields` are removed.
         #[test]
-        fn the_skim_agrees_with_a_full_decode(
+        fn skim_agrees_with_a_full_decode(
             labels in proptest::collection::btree_map(".{0,8}", ".{0,8}", 0..4),
             name in ".{1,8}", uid in ".{0,8}", pretty in any::<bool>(),
             managed in any_json(), spec in any_json(), annotation in ".{0,30}",
@@ -363,9 +357,8 @@ mod properties {
             prop_assert_eq!(serde_json::from_slice::<Value>(object.bytes()).unwrap(), expected);
         }
 
-        // No bytes make the reader panic.
         #[test]
-        fn no_input_panics(bytes in proptest::collection::vec(any::<u8>(), 0..64), cut in 0usize..900, flip in 0usize..900, byte: u8) {
+        fn reader_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..64), cut in 0usize..900, flip in 0usize..900, byte: u8) {
             let _ = Reader::<DynamicObject>::new().read(&bytes);
             let mut json = pod().to_string().into_bytes();
             let at = flip % json.len();

@@ -1,4 +1,4 @@
-//! How long to wait before the next try.
+//! Delays between attempts.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use tokio::time::Instant;
 
 use crate::clock::Rng;
 
-/// How a reflector waits between tries: longer each time, up to a bound, spread by chance.
+/// Exponential back-off with jitter, which resets only after a healthy period.
 ///
 /// Delays grow from `base` by `factor` up to `cap`, each drawn uniformly from `[d, d × (1 + jitter))`:
-/// by default 0.8 s, 1.6 s, 3.2 s … 30 s, each up to doubled. They begin anew only after the watch has
-/// been healthy for `reset_after`; an outage, however long, never looks like health.
+/// by default 0.8 s, 1.6 s, 3.2 s … 30 s, each up to doubled. They reset only after a watch has been
+/// healthy for `reset_after`; an outage, however long, does not count as health.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     /// The first delay.
     pub base: Duration,
-    /// By how much each delay is longer than the one before.
+    /// The factor from one delay to the next.
     pub factor: f64,
-    /// The longest delay, before chance is added.
+    /// The longest delay, before jitter.
     pub cap: Duration,
-    /// How much chance adds: at most this share of the delay.
+    /// The maximum jitter, as a fraction of the delay.
     pub jitter: f64,
-    /// How long a watch must have been healthy for the delays to begin anew.
+    /// How long a watch must be healthy for the delays to reset.
     pub reset_after: Duration,
 }
 
@@ -37,14 +37,14 @@ impl Default for Backoff {
     }
 }
 
-/// Where in its [`Backoff`] a reflector is. One state serves every kind of retry.
+/// The state of a [`Backoff`]. All retries of a reflector share it.
 #[derive(Debug)]
 pub(super) struct Delays {
     backoff: Backoff,
     rng: Rng,
-    /// The next delay, before chance is added.
+    /// The next delay, before jitter.
     next: Duration,
-    /// Since when everything has been well. `None` from a failure until the next open watch.
+    /// When the current healthy period began. `None` from a failure until the next open watch.
     healthy_since: Option<Instant>,
 }
 
@@ -58,12 +58,12 @@ impl Delays {
         }
     }
 
-    /// A watch is open.
+    /// Records that a watch is open.
     pub(super) fn healthy(&mut self, now: Instant) {
         self.healthy_since.get_or_insert(now);
     }
 
-    /// Something failed: how long to wait.
+    /// Records a failure and returns how long to wait.
     pub(super) fn failed(&mut self, now: Instant) -> Duration {
         let healthy_for = self
             .healthy_since
@@ -78,7 +78,7 @@ impl Delays {
     }
 }
 
-/// A product that makes no sense as a duration leaves the delay as it was.
+/// Multiplies a delay. A product that is not a valid duration leaves the delay unchanged.
 fn scale(delay: Duration, by: f64) -> Duration {
     Duration::try_from_secs_f64(delay.as_secs_f64() * by).unwrap_or(delay)
 }
@@ -93,7 +93,7 @@ mod tests {
 
     /// Proves reflector/backoff.
     #[test]
-    fn delays_double_up_to_a_cap_and_are_spread_by_chance() {
+    fn delays_double_up_to_the_cap_with_jitter() {
         let mut delays = delays();
         let now = Instant::now();
         let seconds: Vec<f64> = (0..9).map(|_| delays.failed(now).as_secs_f64()).collect();
@@ -101,12 +101,12 @@ mod tests {
         for (delay, floor) in seconds.iter().zip(floors) {
             assert!((floor..floor * 2.0).contains(delay), "{delay} for {floor}");
         }
-        assert!((seconds[7] - seconds[8]).abs() > 1e-9, "no rng in it");
+        assert!((seconds[7] - seconds[8]).abs() > 1e-9, "no jitter");
     }
 
     /// Proves reflector/backoff-resets-after-health.
     #[test]
-    fn ten_minutes_of_outage_never_look_like_health() {
+    fn long_outage_does_not_reset_the_backoff() {
         let mut delays = delays();
         let mut now = Instant::now();
         let start = now;
@@ -122,7 +122,7 @@ mod tests {
 
     /// Proves reflector/backoff-resets-after-health.
     #[test]
-    fn delays_begin_anew_after_two_healthy_minutes_and_not_before() {
+    fn backoff_resets_only_after_two_healthy_minutes() {
         let mut delays = delays();
         let now = Instant::now();
         for _ in 0..4 {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_settings_do_no_harm() {
+    fn invalid_settings_are_harmless() {
         let backoff = Backoff {
             factor: f64::NAN,
             jitter: -5.0,

@@ -1,4 +1,4 @@
-//! The next generation of objects, while a list is being read.
+//! The objects of a list while it is being read.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use hashbrown::HashMap;
 use super::sink::Unread;
 use crate::object::{Object, ObjectKey};
 
-/// Collects the objects of a list. A later state of an object takes the place of an earlier one,
-/// unless it cannot be read and may be of the same object.
+/// Collects the objects of a list. A later state of an object replaces an earlier one, unless the
+/// later state is unreadable and may be of the same object.
 pub(super) struct Collection<K> {
     objects: Vec<Option<Object<K>>>,
-    places: HashMap<ObjectKey, usize>,
-    /// What is there and of which no state was read.
+    positions: HashMap<ObjectKey, usize>,
+    /// Objects that exist but of which no state could be read.
     unread: BTreeMap<ObjectKey, Unread>,
 }
 
@@ -20,18 +20,18 @@ impl<K> Collection<K> {
     pub(super) fn new() -> Self {
         Self {
             objects: Vec::new(),
-            places: HashMap::new(),
+            positions: HashMap::new(),
             unread: BTreeMap::new(),
         }
     }
 
     pub(super) fn put(&mut self, object: Object<K>) {
         self.unread.remove(object.key());
-        let place = *self
-            .places
+        let position = *self
+            .positions
             .entry(object.key().clone())
             .or_insert(self.objects.len());
-        match self.objects.get_mut(place) {
+        match self.objects.get_mut(position) {
             Some(earlier) => *earlier = Some(object),
             None => self.objects.push(Some(object)),
         }
@@ -40,7 +40,7 @@ impl<K> Collection<K> {
     pub(super) fn put_unread(&mut self, unread: Unread) {
         if self
             .get(&unread.key)
-            .is_some_and(|held| unread.may_be(held))
+            .is_some_and(|earlier| unread.may_be(earlier))
         {
             return;
         }
@@ -50,19 +50,19 @@ impl<K> Collection<K> {
 
     pub(super) fn remove(&mut self, key: &ObjectKey) {
         self.unread.remove(key);
-        if let Some(place) = self.places.remove(key) {
-            self.objects[place] = None;
+        if let Some(position) = self.positions.remove(key) {
+            self.objects[position] = None;
         }
     }
 
     pub(super) fn clear(&mut self) {
         self.objects.clear();
-        self.places.clear();
+        self.positions.clear();
         self.unread.clear();
     }
 
-    /// An object that only one of the two has, or that they have in different states. What one of
-    /// them could not read cannot be compared.
+    /// Returns an object that only one of the two has, or that they have in different states. Objects
+    /// that either of them could not read are not compared.
     pub(super) fn first_difference(&self, other: &Self) -> Option<ObjectKey> {
         let differs = |one: &Self, two: &Self| {
             let mut objects = one.objects.iter().flatten();
@@ -77,10 +77,10 @@ impl<K> Collection<K> {
     }
 
     fn get(&self, key: &ObjectKey) -> Option<&Object<K>> {
-        self.objects.get(*self.places.get(key)?)?.as_ref()
+        self.objects.get(*self.positions.get(key)?)?.as_ref()
     }
 
-    /// The objects, in the order in which they first came, and those that could not be read.
+    /// Returns the objects in the order of their first appearance, and those that could not be read.
     pub(super) fn finish(self) -> (Vec<Object<K>>, Vec<Unread>) {
         (
             self.objects.into_iter().flatten().collect(),
@@ -89,7 +89,7 @@ impl<K> Collection<K> {
     }
 }
 
-/// What tells one state of an object from another. Not its bytes: only a watch states the kind.
+/// Identifies a state of an object. The bytes do not: only watch events state the kind.
 fn identity<K>(object: &Object<K>) -> (&str, &str) {
     (object.uid(), object.resource_version())
 }
@@ -108,7 +108,7 @@ mod tests {
 
     /// Proves informer/unreadable-in-relist.
     #[test]
-    fn an_unread_state_takes_the_place_of_a_read_one_only_if_it_is_of_another_object() {
+    fn unread_state_replaces_only_another_object() {
         let mut found = Collection::<Thing>::new();
         for key in ["n/same", "n/unknown", "n/other"] {
             found.put(object(key, "u1", 2, "x"));
@@ -126,7 +126,11 @@ mod tests {
             listed.put_unread(unread(key, None));
         }
         listed.put(object("n/later", "u2", 3, "x"));
-        assert_eq!(found.first_difference(&listed), None, "as far as was read");
+        assert_eq!(
+            found.first_difference(&listed),
+            None,
+            "unread objects are not compared"
+        );
 
         let (items, unread_left) = found.finish();
         let items: Vec<_> = items.iter().map(|item| item.key().to_string()).collect();

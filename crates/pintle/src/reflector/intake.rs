@@ -1,4 +1,4 @@
-//! From bytes to objects, and what is told of those that are none.
+//! Reads bytes into objects and reports those that cannot be read.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::{
     source::{BodyError, RawItem, peek_key, peek_resource_version, peek_type, peek_uid},
 };
 
-/// So many unreadable objects are logged as warnings.
+/// How many unreadable objects are logged as warnings; the rest are logged at debug level.
 const WARNINGS: u64 = 20;
 
-/// What turns bytes into objects, and tells of those it could not.
+/// Reads bytes into objects and reports those that cannot be read.
 pub(super) struct Intake<K: Kind> {
     pub(super) reader: Reader<K>,
     pub(super) target: Arc<str>,
@@ -27,15 +27,15 @@ pub(super) struct Intake<K: Kind> {
     pub(super) status: watch::Sender<Status>,
 }
 
-/// What became of the object of an event.
+/// The outcome of reading the object of an event.
 pub(super) enum Read<K> {
     Object(Object<K>),
-    /// It could not be read; which it is and its version are known or not.
-    Lost {
+    /// It could not be read. Its key and `resourceVersion` may still be known.
+    Unreadable {
         unread: Option<Unread>,
         version: Option<String>,
     },
-    /// It is no object of ours.
+    /// It is of another kind.
     Foreign,
 }
 
@@ -52,36 +52,36 @@ impl<K: Kind> Intake<K> {
                 (head, BodyError::TooLarge { what, limit }.into())
             }
         };
-        if let Some(unread) = self.lost(json, error) {
+        if let Some(unread) = self.report_unread(json, error) {
             found.put_unread(unread);
         }
     }
 
-    /// Tells of an object that could not be read; which one it is, if that can be known.
-    fn lost(&mut self, json: &[u8], error: UnreadableError) -> Option<Unread> {
+    /// Reports an object that could not be read. Returns its identity, if known.
+    fn report_unread(&mut self, json: &[u8], error: UnreadableError) -> Option<Unread> {
         let key = match &error {
             UnreadableError::Read(error) => error.key().cloned(),
             _ => None,
         };
         let key = key.or_else(|| peek_key(json));
-        let named = key.clone().map(|key| Unread {
+        let unread = key.clone().map(|key| Unread {
             key,
             uid: peek_uid(json).map(str::to_owned),
         });
-        self.unreadable(key, error);
-        named
+        self.report(key, error);
+        unread
     }
 
     /// Reads the object of an event.
     pub(super) fn read(&mut self, json: &[u8]) -> Read<K> {
         if let Some(error) = self.wrong_type(json) {
-            self.unreadable(peek_key(json), error);
+            self.report(peek_key(json), error);
             return Read::Foreign;
         }
         match self.reader.read(json) {
             Ok(object) => Read::Object(object),
-            Err(error) => Read::Lost {
-                unread: self.lost(json, error.into()),
+            Err(error) => Read::Unreadable {
+                unread: self.report_unread(json, error.into()),
                 version: peek_resource_version(json),
             },
         }
@@ -105,20 +105,21 @@ impl<K: Kind> Intake<K> {
     }
 
     pub(super) fn unknown_event(&mut self, kind: String, object: &[u8]) {
-        self.unreadable(peek_key(object), UnreadableError::UnknownEvent(kind));
+        self.report(peek_key(object), UnreadableError::UnknownEvent(kind));
     }
 
-    fn unreadable(&mut self, key: Option<ObjectKey>, error: UnreadableError) {
+    fn report(&mut self, key: Option<ObjectKey>, error: UnreadableError) {
         let unreadable = Arc::new(Unreadable {
             key,
             target: self.target.clone(),
             error,
         });
-        // A kind of which nothing can be read must not drown the log; metric and status go on.
+        // A kind whose objects are all unreadable must not flood the log; metrics and status still
+        // count them.
         if self.status.borrow().unreadable < WARNINGS {
-            tracing::warn!(target: "pintle::reflector", "passed over {unreadable}");
+            tracing::warn!(target: "pintle::reflector", "skipping unreadable object: {unreadable}");
         } else {
-            tracing::debug!(target: "pintle::reflector", "passed over {unreadable}");
+            tracing::debug!(target: "pintle::reflector", "skipping unreadable object: {unreadable}");
         }
         self.counters.unreadable.inc();
         self.status.send_modify(|status| {
@@ -133,18 +134,18 @@ impl<K: Kind> Intake<K> {
         }
     }
 
-    pub(super) fn warn_of_missing_marker(&self, events: u64, heard: Instant, started: Instant) {
+    pub(super) fn warn_missing_marker(&self, events: u64, last_event: Instant, started: Instant) {
         let target = &self.target;
         if events == 0 {
             tracing::warn!(
                 target: "pintle::reflector",
-                "the streaming list of {target} has told nothing for {:?}", started.elapsed()
+                "still waiting for the streaming list of {target}: no event for {:?}", started.elapsed()
             );
         } else {
             tracing::warn!(
                 target: "pintle::reflector",
-                "the streaming list of {target} has not ended; its last event was {:?} ago",
-                heard.elapsed()
+                "still waiting for the end of the streaming list of {target}: last event {:?} ago",
+                last_event.elapsed()
             );
         }
     }

@@ -1,4 +1,4 @@
-//! What a reflector does next: a pure function of what has happened.
+//! The state machine of a reflector: what to do next, as a function of what has happened.
 
 use std::time::Duration;
 
@@ -14,59 +14,62 @@ use crate::{
     source::{ApiError, ListOptions, SourceError},
 };
 
-/// A watch that is closed sooner has no good reason to be.
+/// A server has no good reason to close a watch sooner than this.
 const SHORT: Duration = Duration::from_secs(1);
-/// So many quick ends in a row are forgiven.
-const QUICK_ENDS: u32 = 3;
-/// A pause of this length separates two runs of internal errors.
+/// How many short watches in a row are tolerated.
+const MAX_SHORT_WATCHES: u32 = 3;
+/// A pause this long separates two runs of internal errors.
 const RUN_GAP: Duration = Duration::from_mins(1);
-/// The longest wait a server can ask for.
+/// The default page size.
+const PAGE: u32 = 500;
+/// The longest `Retry-After` that is honoured.
 const RETRY_AFTER_CAP: Duration = Duration::from_mins(2);
 
-/// What can be set.
+/// The settings of a reflector.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
-    /// Whether streaming lists are asked for at all.
+    /// Whether to request streaming lists.
     pub(super) watch_list: bool,
-    /// For how long a server that refused a streaming list is not asked again.
+    /// For how long not to request streaming lists after the server rejected one.
     pub(super) refusal_memory: Duration,
-    /// The size of every page, if the user wants pages always.
+    /// The page size, if every list is paged.
     pub(super) page_size: Option<u32>,
-    /// For how long a run of internal errors in watches is answered with a new watch.
+    /// For how long a run of internal errors in watches leads to a new watch, not a list.
     pub(super) internal_error_retry: Duration,
-    /// The shortest time limit of a watch; the longest is twice that.
+    /// The shortest timeout of a watch; the longest is twice that.
     pub(super) watch_timeout: Duration,
 }
 
-/// The rules of a reflector.
+/// Decides what a reflector does next.
 ///
 /// ```text
-///            ┌────────── a pass ───────────────────────────┐
+///            ┌────────── one pass ─────────────────────────┐
 ///   start ─► WatchList ──fails──► List ──────────► Watch ──┤ ends
 ///     ▲          └──────────marker──────────────► (the same stream)
 ///     └────────────── Wait, longer each time ◄─────────────┘
 /// ```
 ///
-/// A pass reads everything, then follows changes until it cannot. The caller asks
-/// [`next`](Machine::next) what to do, does it, and reports the outcome by one of the other
-/// functions. Nothing here waits, sends or reads a clock.
+/// A pass lists everything, then watches for changes until that fails. The caller gets a step from
+/// [`next`](Machine::next), performs it, and reports the outcome through one of the other methods.
+/// Nothing here waits, sends or reads a clock.
 #[derive(Debug)]
 pub(super) struct Machine {
     settings: Settings,
     delays: Delays,
     state: State,
-    /// The last version seen; empty before the first list.
+    /// The last `resourceVersion` seen; empty before the first list.
     version: String,
-    /// The server cannot serve that version: ask for the newest until a list succeeds.
+    /// The server cannot serve that `resourceVersion`, so request the most recent one until a list
+    /// succeeds.
     version_unavailable: bool,
-    /// Until when streaming lists are not asked for, because one was refused or never ended.
+    /// Until when not to request streaming lists, because one was rejected or never ended.
     refused_until: Option<Instant>,
-    /// How many streaming lists of this pass were closed before their end.
+    /// How many streaming lists of this pass the server closed before their end.
     closed_early: u32,
-    /// The run of internal errors we are in.
+    /// The current run of internal errors.
     internal_errors: Option<ErrorRun>,
-    /// Watches in a row that ended within a second, though they had told something.
-    quick_ends: u32,
+    /// Consecutive watches that ended within a second, although they had events.
+    short_watches: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,36 +81,36 @@ enum State {
     Following,
 }
 
-/// Errors that follow each other closely.
+/// Errors in quick succession.
 #[derive(Clone, Copy, Debug)]
 struct ErrorRun {
-    /// When the first came.
+    /// The time of the first error.
     first: Instant,
-    /// When the watch was tried again after the last.
+    /// When the watch was retried after the last error.
     resumed: Instant,
 }
 
 /// What to do next.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Ask for a streaming list.
+    /// Request a streaming list.
     WatchList(ListOptions),
-    /// Ask for a list in pages.
+    /// List in pages.
     List(Pager),
     /// Open a watch.
     Watch(ListOptions),
-    /// Read the watch that is open.
+    /// Read the open watch.
     Follow,
 }
 
-/// How the caller goes on after something went wrong.
+/// How the caller continues after a step ended.
 #[derive(Debug)]
 pub(super) struct Verdict {
-    /// How long to wait first. `None`: not at all.
+    /// How long to wait first, if at all.
     pub(super) wait: Option<Duration>,
-    /// What failed. `None` when it is the normal course of things.
+    /// What failed; `None` for the normal end of a watch.
     pub(super) cause: Option<(During, Reason)>,
-    /// Whether the wait is within the watch phase, where the resync timer goes on.
+    /// Whether the wait is part of the watch phase, in which the resync timer keeps running.
     pub(super) watching: bool,
 }
 
@@ -116,17 +119,17 @@ pub(super) struct Verdict {
 pub(super) enum End {
     /// The server closed it.
     Closed,
-    /// The server said why.
+    /// The server sent an error event.
     Error(ApiError),
     /// The stream broke.
     Broken(SourceError),
-    /// Nothing came for so long.
+    /// Nothing was received for this long.
     Silent(Duration),
-    /// A deletion was lost.
+    /// A deletion could not be read.
     UnreadableDeletion,
 }
 
-/// How long a watch lasted, and how many events it told.
+/// The duration of a watch and the number of its events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Course {
     pub(super) lasted: Duration,
@@ -134,7 +137,7 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// Closed within a second, with nothing told.
+    /// Returns whether the watch ended within a second, without any event.
     pub(super) fn is_very_short(self) -> bool {
         self.lasted < SHORT && self.events == 0
     }
@@ -151,18 +154,18 @@ impl Machine {
             refused_until: None,
             closed_early: 0,
             internal_errors: None,
-            quick_ends: 0,
+            short_watches: 0,
         }
     }
 
-    /// An event of the open watch carried this version.
+    /// Records the `resourceVersion` of an event.
     pub(super) fn advance(&mut self, version: &str) {
         self.version.clear();
         self.version.push_str(version);
     }
 
-    /// What to do next. `share` in `[0, 1)` places the watch's time limit within its range.
-    pub(super) fn next(&mut self, now: Instant, share: f64) -> Step {
+    /// Returns the next step. `jitter` in `[0, 1)` selects the watch's timeout within its range.
+    pub(super) fn next(&mut self, now: Instant, jitter: f64) -> Step {
         if self.state == State::StartPass {
             self.closed_early = 0;
             let refused = self.refused_until.is_some_and(|until| now < until);
@@ -178,18 +181,19 @@ impl Machine {
             State::WatchList => Step::WatchList(ListOptions {
                 resource_version: self.list_version(),
                 send_initial_events: true,
-                ..self.watch_options(share)
+                ..self.watch_options(jitter)
             }),
             State::Watch => Step::Watch(ListOptions {
                 resource_version: Some(self.version.clone()),
-                ..self.watch_options(share)
+                ..self.watch_options(jitter)
             }),
             State::Following => Step::Follow,
         }
     }
 
-    /// The version a list asks for: the last one seen, unless the server cannot serve it. Without
-    /// one the list is consistent. Never "0": a program that starts anew must not see the past.
+    /// Returns the `resourceVersion` for a list: the last one seen, unless the server cannot serve
+    /// it. Without one the list is consistent. Never "0": a program that restarts must not go back in
+    /// time.
     fn list_version(&self) -> Option<String> {
         let known = !self.version.is_empty() && !self.version_unavailable;
         known.then(|| self.version.clone())
@@ -197,7 +201,7 @@ impl Machine {
 
     fn pager(&self) -> Pager {
         let version = self.list_version();
-        // A list at a version is served from memory only if it is not paged.
+        // Servers answer a list at a `resourceVersion` from memory only if it is not paged.
         let limit = match (self.settings.page_size, &version) {
             (Some(size), _) => Some(size),
             (None, None) => Some(PAGE),
@@ -206,19 +210,19 @@ impl Machine {
         Pager::new(version, limit)
     }
 
-    fn watch_options(&self, share: f64) -> ListOptions {
-        // Whole seconds: servers take no others.
+    fn watch_options(&self, jitter: f64) -> ListOptions {
         let least = self.settings.watch_timeout;
-        let share = least.as_secs_f64() * share.clamp(0.0, 1.0);
-        let share = Duration::try_from_secs_f64(share).unwrap_or_default();
+        let extra = least.as_secs_f64() * jitter.clamp(0.0, 1.0);
+        let extra = Duration::try_from_secs_f64(extra).unwrap_or_default();
         ListOptions {
-            timeout: Some(Duration::from_secs(least.saturating_add(share).as_secs())),
+            // `timeoutSeconds` is an integer.
+            timeout: Some(Duration::from_secs(least.saturating_add(extra).as_secs())),
             allow_watch_bookmarks: true,
             ..ListOptions::default()
         }
     }
 
-    /// Everything was read, at this version, in pages or as a stream that goes on.
+    /// Records a complete list at this `resourceVersion`. A streamed one continues as a watch.
     pub(super) fn listed(&mut self, version: &str, streamed: bool, now: Instant) {
         self.advance(version);
         self.version_unavailable = false;
@@ -229,16 +233,16 @@ impl Machine {
         }
     }
 
-    /// The list in pages failed.
+    /// Records that a list in pages failed.
     pub(super) fn list_failed(&mut self, reason: Reason, now: Instant) -> Verdict {
         if self.version_is_to_blame(&reason) {
             self.version_unavailable = true;
-            return Verdict::at_once(During::List, reason);
+            return Verdict::immediate(During::List, reason);
         }
         self.end_pass(During::List, reason, now)
     }
 
-    /// The streaming list failed, before it was complete.
+    /// Records that a streaming list failed before its end.
     pub(super) fn watch_list_failed(&mut self, reason: Reason, now: Instant) -> Verdict {
         let source = match &reason {
             Reason::Source(error) => Some(error),
@@ -249,27 +253,28 @@ impl Machine {
         }
         if self.version_is_to_blame(&reason) {
             self.version_unavailable = true;
-            return Verdict::at_once(During::WatchList, reason);
+            return Verdict::immediate(During::WatchList, reason);
         }
         if matches!(reason, Reason::ClosedBeforeEnd) {
             self.closed_early += 1;
             if self.closed_early == 1 {
-                return Verdict::at_once(During::WatchList, reason);
+                return Verdict::immediate(During::WatchList, reason);
             }
         }
-        let unwilling = source.is_some_and(SourceError::is_refusal)
+        let unsupported = source.is_some_and(SourceError::is_unsupported)
             || matches!(
                 reason,
                 Reason::NoEndMarker(_) | Reason::ClosedBeforeEnd | Reason::Inconsistent(_)
             );
-        if unwilling {
+        if unsupported {
             self.refused_until = now.checked_add(self.settings.refusal_memory);
         }
         self.state = State::List;
-        Verdict::at_once(During::WatchList, reason)
+        Verdict::immediate(During::WatchList, reason)
     }
 
-    /// The list may succeed without a version: only once, since it then has none.
+    /// Returns whether the list may succeed without a `resourceVersion`. This can be true only once in
+    /// a row, because the next list has none.
     fn version_is_to_blame(&self, reason: &Reason) -> bool {
         let Reason::Source(error) = reason else {
             return false;
@@ -278,28 +283,28 @@ impl Machine {
             && (error.is_expired() || error.is_too_large_resource_version())
     }
 
-    /// The watch is open.
+    /// Records that the watch is open.
     pub(super) fn opened(&mut self, now: Instant) {
         self.delays.healthy(now);
         self.state = State::Following;
     }
 
-    /// The watch could not be opened.
+    /// Records that the watch could not be opened.
     pub(super) fn open_failed(&mut self, error: SourceError, now: Instant) -> Verdict {
-        // What we have is still good, and the next watch goes on from it. If too much happened in the
-        // meantime, it will say so.
-        let passing = match &error {
-            SourceError::Transport(_) | SourceError::Silent(_) => true,
+        // The objects read so far are still good, and the next watch continues from them. If its
+        // `resourceVersion` has expired by then, the server says so.
+        let transient = match &error {
+            SourceError::Transport(_) | SourceError::IdleTimeout(_) => true,
             SourceError::Api(error) => error.code >= 500 && error.retry_after.is_some(),
             _ => false,
         };
-        if passing || is_watch_only(&error) {
+        if transient || is_watch_only(&error) {
             return self.wait(During::Watch, error.into(), now, true);
         }
         self.end_pass(During::Watch, error.into(), now)
     }
 
-    /// The watch that was open ended.
+    /// Records the end of the open watch.
     pub(super) fn watch_ended(&mut self, end: End, course: Course, now: Instant) -> Verdict {
         self.state = State::Watch;
         match end {
@@ -308,7 +313,7 @@ impl Machine {
                 self.end_pass(During::Watch, error.into(), now)
             }
             End::Broken(error) => self.watch_closed(Some(error), course, now),
-            End::Silent(time) => Verdict::at_once(During::Watch, Reason::Silent(time)),
+            End::Silent(time) => Verdict::immediate(During::Watch, Reason::Silent(time)),
             End::UnreadableDeletion => {
                 self.end_pass(During::Watch, Reason::UnreadableDeletion, now)
             }
@@ -320,8 +325,8 @@ impl Machine {
         }
     }
 
-    /// Closed in the normal way, or by a connection that broke: the next watch goes on from where
-    /// this one was. Only one that is closed at once is suspicious.
+    /// Handles a watch that was closed normally or by a broken connection: the next one continues
+    /// from the same `resourceVersion`. Only watches that are closed immediately are suspicious.
     fn watch_closed(
         &mut self,
         error: Option<SourceError>,
@@ -331,12 +336,12 @@ impl Machine {
         if course.is_very_short() {
             return self.end_pass(During::Watch, Reason::VeryShortWatch, now);
         }
-        self.quick_ends = if course.lasted < SHORT {
-            self.quick_ends + 1
+        self.short_watches = if course.lasted < SHORT {
+            self.short_watches + 1
         } else {
             0
         };
-        if self.quick_ends > QUICK_ENDS {
+        if self.short_watches > MAX_SHORT_WATCHES {
             return self.wait(During::Watch, Reason::ClosedTooOften, now, true);
         }
         let cause = error.map(|error| (During::Watch, error.into()));
@@ -358,8 +363,9 @@ impl Machine {
             return self.end_pass(During::Watch, reason, now);
         }
         let verdict = match run {
-            None => Verdict::at_once(During::Watch, reason),
-            // Not at once again: a server that fails each watch must not be asked in a tight loop.
+            None => Verdict::immediate(During::Watch, reason),
+            // Retry without delay only once: a server that fails every watch must not be queried in
+            // a tight loop.
             Some(_) => self.wait(During::Watch, reason, now, true),
         };
         let resumed = clock::after(now, verdict.wait.unwrap_or_default());
@@ -386,16 +392,13 @@ impl Machine {
     }
 }
 
-/// The page size of a list that may be paged.
-const PAGE: u32 = 500;
-
-/// The server is busy or down: what we have is still good, and the same watch will do.
+/// Returns whether the server is busy or down, so that repeating the watch is enough.
 fn is_watch_only(error: &SourceError) -> bool {
     matches!(error, SourceError::ConnectionRefused(_)) || error.is_too_many_requests()
 }
 
 impl Verdict {
-    fn at_once(during: During, reason: Reason) -> Self {
+    fn immediate(during: During, reason: Reason) -> Self {
         Self {
             wait: None,
             cause: Some((during, reason)),

@@ -1,4 +1,4 @@
-//! What a reflector counts, by resource.
+//! Reflector metrics, by resource.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -68,7 +68,7 @@ impl MetricSet for ReflectorMetrics {
         );
         families.register_seconds(
             "pintle_reflector_list_duration",
-            "How long complete lists took",
+            "Duration of complete lists",
             self.list_duration.clone(),
         );
         families.register(
@@ -83,32 +83,32 @@ impl MetricSet for ReflectorMetrics {
         );
         families.register(
             "pintle_reflector_short_watches",
-            "Watches closed within a second that had told nothing",
+            "Watches closed within a second without any event",
             self.short_watches.clone(),
         );
         families.register(
             "pintle_reflector_silent_watches",
-            "Watches given up because they went silent",
+            "Watches closed because they went silent",
             self.silent_watches.clone(),
         );
         families.register_seconds(
             "pintle_reflector_watch_duration",
-            "How long watches stayed open",
+            "Duration of watches",
             self.watch_duration.clone(),
         );
         families.register(
             "pintle_reflector_failures",
-            "Failures that cost a wait",
+            "Failures that led to a delayed retry",
             self.failures.clone(),
         );
         families.register(
             "pintle_reflector_unreadable_objects",
-            "Objects that came but could not be read",
+            "Objects that could not be read",
             self.unreadable.clone(),
         );
         families.register(
             "pintle_reflector_last_resource_version",
-            "The last resource version seen, where it is a number",
+            "Last resourceVersion seen, if it is a number",
             self.last_resource_version.clone(),
         );
     }

@@ -1,31 +1,31 @@
-//! Keeps following a source through every failure.
+//! Follows a source through every failure.
 //!
-//! # Flow
-//! A [`Reflector`] reads all objects of a [`ListWatch`] into a [`Sink`], then follows their changes
-//! from the version of that list. When the watch ends in a normal way it opens the next one from the
-//! last version seen. When it cannot go on so, it waits a little and reads everything anew: the sink
-//! learns of that as one replacement.
+//! Watches end all the time: servers close them every few minutes, connections break, old
+//! `resourceVersion`s expire. A [`Reflector`] hides all of that. It lists the objects of a
+//! [`ListWatch`] into a [`DeltaFifo`](crate::delta_fifo::DeltaFifo), then watches for changes from
+//! the `resourceVersion` of that list. When a watch ends normally, the next one continues from the
+//! last `resourceVersion` seen. When that is not possible, the reflector backs off and lists again,
+//! which consumers see as one replacement.
 //!
-//! # How everything is read
-//! As a streaming list, where the server has it: a watch that begins with all objects and marks
-//! their end. Otherwise in pages. A server that refuses a streaming list, or never marks its end, is
-//! not asked for one again for an hour. The first list is consistent; later ones ask for the last
-//! version seen or a newer one, which any server answers from memory, and only if the server
-//! cannot serve that, for the newest.
+//! # Listing
+//! Where the server supports it, the reflector requests a streaming list: a watch that starts with
+//! all objects and marks their end. Otherwise it lists in pages. A server that rejects a streaming
+//! list, or never marks its end, is not asked for one again for an hour. The first list is
+//! consistent. Later lists request the last `resourceVersion` seen or newer, which servers answer
+//! from memory, and fall back to a consistent list if the server cannot serve that.
 //!
 //! # Guarantees
-//! - The sink sees the server's order. Versions it is told never go back.
-//! - One object that cannot be read is reported and passed over; everything else goes on. It stays
-//!   in an informer's cache as it was last read. If a *deletion* could not be read, everything is
-//!   read anew, so that nothing stays that is gone.
-//! - No failure is repeated in a tight loop: each costs a [delay](Backoff) that grows, and begins
-//!   anew only after two healthy minutes.
-//! - A watch that goes silent is given up, see [`Reflector::watchdog`].
-//! - Each step can be [seen](Reflector::status) with its cause.
+//! - Consumers see changes in the server's order, and `resourceVersion`s never go back.
+//! - An object that cannot be read is reported and skipped; everything else continues. An informer's
+//!   cache retains the last state that could be read. If a *deletion* cannot be read, the reflector
+//!   lists again, so that no deleted object stays in the cache.
+//! - No failure is retried in a tight loop: each one costs a growing [delay](Backoff), which resets
+//!   only after two healthy minutes.
+//! - A watch that goes silent is closed; see [`Reflector::watchdog`].
+//! - The [status](Reflector::status) shows every step and its cause.
 //!
 //! # Caveats
-//! What becomes of an object that cannot be read during a list is for the sink to say, see
-//! [`Sink::replace_with_unread`]. One of which not even the name can be read is not in the list.
+//! An object in a list whose name cannot be read is treated as absent.
 
 mod backoff;
 mod collect;
@@ -46,9 +46,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+#[doc(hidden)]
+pub use self::sink::{Sink, Unread};
 pub use self::{
     backoff::Backoff,
-    sink::{Sink, Unread},
     status::{During, Failure, Phase, Reason, Status, Unreadable, UnreadableError},
 };
 use self::{machine::Settings, metrics::ReflectorMetrics, run::Runner};
@@ -59,10 +60,14 @@ use crate::{
     source::ListWatch,
 };
 
-/// The shortest time limit a watch can have.
+/// The shortest timeout of a watch.
 const MIN_WATCH_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Reads a source into a sink and keeps the sink up to date. See the [module](self).
+/// Lists and watches a source and feeds a [`DeltaFifo`](crate::delta_fifo::DeltaFifo). See the
+/// [module](self).
+///
+/// An [informer](crate::informer) runs one for you; use a reflector directly to process deltas
+/// without a cache.
 ///
 /// ```
 /// # use futures::stream;
@@ -81,38 +86,22 @@ const MIN_WATCH_TIMEOUT: Duration = Duration::from_mins(5);
 /// #     }
 /// #     fn supports_watch_list(&self) -> bool { false }
 /// # }
-/// use std::sync::{Arc, Mutex};
+/// use std::sync::Arc;
 ///
 /// use k8s_openapi::api::core::v1::Pod;
-/// use pintle::cache::{Object, Reader};
-/// use pintle::reflector::{Reflector, Sink};
+/// use pintle::cache::Reader;
+/// use pintle::delta_fifo::{Delta, DeltaFifo};
+/// use pintle::reflector::Reflector;
 /// use tokio_util::sync::CancellationToken;
-///
-/// #[derive(Default)]
-/// struct Names(Mutex<Vec<String>>);
-///
-/// impl Sink<Pod> for Names {
-///     fn replace(&self, items: Vec<Object<Pod>>, _resource_version: &str) {
-///         *self.0.lock().unwrap() = items.iter().map(|pod| pod.key().to_string()).collect();
-///     }
-/// #   fn add(&self, _: Object<Pod>) {}
-/// #   fn update(&self, _: Object<Pod>) {}
-/// #   fn delete(&self, _: Object<Pod>) {}
-/// #   fn bookmark(&self, _: &str) {}
-/// #   fn resync(&self) {}
-/// #   async fn ready(&self) {}
-///     // … and what follows: add, update, delete, bookmark, resync, ready.
-/// }
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let names = Arc::new(Names::default());
-/// let reflector = Reflector::new(OnePod, Reader::new(), names.clone());
-/// let mut status = reflector.status();
+/// let fifo = Arc::new(DeltaFifo::<Pod>::new());
+/// let reflector = Reflector::new(OnePod, Reader::new(), fifo.clone());
 /// let stop = CancellationToken::new();
 /// tokio::join!(reflector.run(&stop), async {
-///     status.wait_for(|status| status.synced).await.unwrap();
-///     assert_eq!(*names.0.lock().unwrap(), ["b/a"]);
+///     let entries = fifo.pop(|deltas| deltas.entries).await.unwrap();
+///     assert!(matches!(&entries[..], [Delta::Replaced { items, .. }] if items.len() == 1));
 ///     stop.cancel();
 /// });
 /// # }
@@ -126,26 +115,27 @@ pub struct Reflector<K: Kind, L, S> {
     backoff: Backoff,
     rng: Rng,
     resync: Option<Duration>,
-    patience: Patience,
+    timeouts: Timeouts,
     verify_watch_lists: bool,
     metrics: Metrics,
     status: watch::Sender<Status>,
 }
 
-/// How long a reflector waits for a server that says nothing.
+/// How long a reflector waits for a silent server.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
-    /// An open watch, once its server is known to send bookmarks.
+struct Timeouts {
+    /// Between two events of a watch, once the server is known to send bookmarks.
     watchdog: Option<Duration>,
-    /// A watch beyond its own time limit, whether or not bookmarks come.
+    /// After a watch should have timed out, with or without bookmarks.
     overtime: Duration,
-    /// A streaming list: between two events, and altogether.
+    /// For a streaming list, between two events and in total.
     marker_idle: Duration,
     marker_total: Duration,
 }
 
 impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
-    /// A reflector of `source` into `sink`. Every object goes through `reader`.
+    /// Returns a reflector of `source` into `sink`, usually a
+    /// [`DeltaFifo`](crate::delta_fifo::DeltaFifo). `reader` reads every object.
     pub fn new(source: L, reader: Reader<K>, sink: Arc<S>) -> Self {
         let settings = Settings {
             watch_list: gate("WatchListClient", true) && source.supports_watch_list(),
@@ -154,7 +144,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
             internal_error_retry: Duration::ZERO,
             watch_timeout: MIN_WATCH_TIMEOUT,
         };
-        let patience = Patience {
+        let timeouts = Timeouts {
             watchdog: Some(Duration::from_mins(2)),
             overtime: Duration::from_secs(30),
             marker_idle: Duration::from_secs(15),
@@ -169,106 +159,113 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
             backoff: Backoff::default(),
             rng: Rng::from_entropy(),
             resync: None,
-            patience,
+            timeouts,
             verify_watch_lists: false,
             metrics: Metrics::new(),
             status: watch::Sender::new(status),
         }
     }
 
-    /// Calls [`Sink::resync`] this often while a watch is open; zero is never, which is the default.
+    /// Requests a resync this often while a watch is open. Zero, the default, disables it.
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = Some(period).filter(|period| !period.is_zero());
         self
     }
 
-    /// How to wait between tries.
+    /// Sets the delays between attempts.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// Where jitter comes from.
+    /// Sets the source of jitter. A fixed seed makes retries reproducible in tests.
     pub fn rng(mut self, rng: Rng) -> Self {
         self.rng = rng;
         self
     }
 
-    /// Where to count.
+    /// Sets where metrics are registered.
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self
     }
 
-    /// Whether to ask for streaming lists: yes, unless the source does not support them or the
-    /// environment variable `KUBE_FEATURE_WatchListClient` is `false`, as in client-go.
-    pub fn watch_list(mut self, ask: bool) -> Self {
-        self.settings.watch_list = ask && self.source.supports_watch_list();
+    /// Sets whether to request streaming lists. By default they are requested if the source supports
+    /// them, unless the environment variable `KUBE_FEATURE_WatchListClient` is `false`, as in
+    /// client-go.
+    pub fn watch_list(mut self, enabled: bool) -> Self {
+        self.settings.watch_list = enabled && self.source.supports_watch_list();
         self
     }
 
-    /// Reads every list in pages of this size. By default a consistent list is read in pages of 500,
-    /// and a list at a known version in one piece, which the server can answer from memory.
+    /// Lists in pages of this size. By default a consistent list is read in pages of 500, and a list
+    /// at a known `resourceVersion` in one piece, which the server can answer from memory.
     pub fn page_size(mut self, items: u32) -> Self {
         self.settings.page_size = Some(items).filter(|items| *items > 0);
         self
     }
 
-    /// The time limit of each watch is drawn from one to two times this. Less than five minutes, the
-    /// default, is taken as five minutes.
+    /// Sets the minimum timeout of watches. Each watch gets a random timeout between this and twice
+    /// this. Five minutes is both the default and the lower bound.
     pub fn min_watch_timeout(mut self, time: Duration) -> Self {
         self.settings.watch_timeout = time.max(MIN_WATCH_TIMEOUT);
         self
     }
 
-    /// Answers internal errors of the server in a watch with a new watch instead of a new list, while
-    /// their run is not longer than this. Zero, the default, is never.
+    /// Sets for how long internal server errors in a watch lead to a new watch rather than a new
+    /// list, as client-go's `MaxInternalErrorRetryDuration` does. Zero, the default, always lists.
+    ///
+    /// Use it for kinds with very many objects, where a list is far more expensive for a struggling
+    /// server than a watch.
     pub fn max_internal_error_retry(mut self, time: Duration) -> Self {
         self.settings.internal_error_retry = time;
         self
     }
 
-    /// Gives a watch up that was silent for so long, and opens the next one: two minutes by default.
+    /// Sets how long a watch may be silent before it is reopened; two minutes by default.
     ///
-    /// Servers send a bookmark about once a minute even if nothing changes. So this holds as soon as
-    /// one has come; for servers that send none, a watch ends half a minute after its own time limit.
-    /// `None` leaves only the latter.
-    pub fn watchdog(mut self, silence: Option<Duration>) -> Self {
-        self.patience.watchdog = silence;
+    /// Servers send a bookmark about once a minute even if nothing changes, so this applies as soon
+    /// as the first bookmark has arrived. Without bookmarks, a watch is closed half a minute after
+    /// its own timeout. `None` leaves only the latter.
+    pub fn watchdog(mut self, limit: Option<Duration>) -> Self {
+        self.timeouts.watchdog = limit;
         self
     }
 
-    /// How long a streaming list may be silent, and how long it may take altogether, before pages
-    /// are asked for instead: 15 seconds and two minutes by default.
-    pub fn marker_wait(mut self, silent: Duration, altogether: Duration) -> Self {
-        self.patience.marker_idle = silent;
-        self.patience.marker_total = altogether;
+    /// Sets how long a streaming list may be silent and how long it may take in total before the
+    /// reflector falls back to pages; 15 seconds and two minutes by default.
+    pub fn watch_list_timeouts(mut self, idle: Duration, total: Duration) -> Self {
+        self.timeouts.marker_idle = idle;
+        self.timeouts.marker_total = total;
         self
     }
 
-    /// Checks each streaming list against a list of the same version, as tests of a server may want.
+    /// Sets whether to compare each streaming list with a list at the same `resourceVersion`.
     ///
-    /// It costs a whole list each time. A difference is an error of the streaming list: it is told, and
-    /// pages are read instead. Differs from client-go, whose detector panics.
+    /// Use it to test a server or a proxy; it costs a full list each time. A difference is reported
+    /// as a failure of the streaming list, and the reflector falls back to pages. Differs from
+    /// client-go, whose `KUBE_WATCHLIST_INCONSISTENCY_DETECTOR` panics.
     pub fn verify_watch_lists(mut self, verify: bool) -> Self {
         self.verify_watch_lists = verify;
         self
     }
 
-    /// Where the reflector puts what it reads: for whoever wants to put something there besides.
+    /// Returns the sink that the reflector feeds.
     pub fn sink(&self) -> &Arc<S> {
         &self.sink
     }
 
-    /// What the reflector is doing. The receiver sees every later state, too.
+    /// Returns a receiver of the reflector's status.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.subscribe()
     }
 
-    /// Follows the source until `stop` is cancelled.
+    /// Runs until `stop` is cancelled.
     ///
-    /// Cancel safe: dropping the future stops the reflector, and closes its watch, as cancelling
-    /// `stop` does; only the status then does not say so.
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the reflector and closes its watch just as cancelling `stop` does,
+    /// except that the status does not become [`Phase::Stopped`].
     pub async fn run(self, stop: &CancellationToken) {
         let counters = self
             .metrics
@@ -278,7 +275,6 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Reflector<K, L, S> {
         let mut runner = Runner::new(self, counters);
         tokio::select! {
             biased;
-            // Cancellation first, or a busy stream would keep it waiting.
             () = stop.cancelled() => {}
             never = runner.run() => match never {},
         }
@@ -296,7 +292,7 @@ impl<K: Kind, L: ListWatch, S> fmt::Debug for Reflector<K, L, S> {
     }
 }
 
-/// Whether a feature gate is on, by the variable that client-go reads, too.
+/// Returns whether a feature gate is enabled, by the environment variable that client-go reads.
 fn gate(name: &str, default: bool) -> bool {
     match std::env::var(format!("KUBE_FEATURE_{name}")) {
         Ok(value) => gate_value(&value).unwrap_or(default),
@@ -304,7 +300,7 @@ fn gate(name: &str, default: bool) -> bool {
     }
 }
 
-/// The words Go takes for a truth value.
+/// Parses a boolean as Go's `strconv.ParseBool` does.
 fn gate_value(value: &str) -> Option<bool> {
     match value {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),

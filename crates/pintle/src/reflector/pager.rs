@@ -1,14 +1,14 @@
-//! Reading one list in pages.
+//! Lists in pages.
 
 use crate::source::{ListOptions, Page, SourceError, VersionMatch};
 
 use super::status::Reason;
 
-/// Goes through the pages of one list. It only decides what to ask for; asking is the caller's.
+/// Decides the requests for the pages of one list; the caller sends them.
 ///
-/// The first request states the version; each further one only the token of the page before. If
-/// a token expires on the way, what was read is worth nothing, and the whole list is asked for once
-/// more in one piece. The list's version is that of its first page.
+/// The first request carries the `resourceVersion`, later ones only the continue token of the
+/// previous page. If a token expires, the items so far are discarded and the list is requested once
+/// more in one piece. The `resourceVersion` of the list is that of its first page.
 #[derive(Debug)]
 pub(super) struct Pager {
     first: ListOptions,
@@ -17,14 +17,14 @@ pub(super) struct Pager {
     whole: bool,
 }
 
-/// What follows after an answer.
+/// What to do after a response.
 #[derive(Debug)]
 pub(super) enum Paging {
-    /// Ask for the next page.
+    /// Request the next page.
     More,
-    /// Forget all items and ask again.
+    /// Discard all items and request again.
     StartOver,
-    /// The list is complete, at this version.
+    /// The list is complete, at this `resourceVersion`.
     Done(String),
 }
 
@@ -43,14 +43,14 @@ impl Pager {
         }
     }
 
-    /// The list at exactly this version, in one piece.
+    /// Returns a pager for the list at exactly this `resourceVersion`, in one piece.
     pub(super) fn exactly(version: &str) -> Self {
         let mut pager = Self::new(Some(version.to_owned()), None);
         pager.first.resource_version_match = Some(VersionMatch::Exact);
         pager
     }
 
-    /// The next request.
+    /// Returns the next request.
     pub(super) fn request(&self) -> ListOptions {
         match &self.token {
             Some(token) => ListOptions {
@@ -66,9 +66,9 @@ impl Pager {
         }
     }
 
-    /// The answer to that request.
-    pub(super) fn answered(&mut self, answer: Result<Page, SourceError>) -> Result<Paging, Reason> {
-        match answer {
+    /// Processes the response to that request.
+    pub(super) fn handle(&mut self, response: Result<Page, SourceError>) -> Result<Paging, Reason> {
+        match response {
             Ok(page) => {
                 let version = self.version.get_or_insert(page.resource_version);
                 match page.continue_token {
@@ -80,8 +80,8 @@ impl Pager {
                     }
                 }
             }
-            // Exactly this reason, and only for a later page: the first page's errors are about
-            // the version, which is not ours to change.
+            // Only this reason, and only for a later page: an error on the first page concerns the
+            // `resourceVersion`, which the caller chooses.
             Err(SourceError::Api(error))
                 if error.is_expired_token() && self.token.is_some() && !self.whole =>
             {
@@ -114,12 +114,12 @@ mod tests {
 
     /// Proves reflector/continue-by-token.
     #[test]
-    fn later_pages_ask_by_token_alone_and_the_first_gives_the_version() {
+    fn later_pages_are_requested_by_token_alone() {
         let mut pager = Pager::new(Some("7".into()), Some(500));
         assert_eq!(pager.request().resource_version.as_deref(), Some("7"));
         assert_eq!(pager.request().limit, Some(500));
         assert!(matches!(
-            pager.answered(Ok(page("9", Some("a")))),
+            pager.handle(Ok(page("9", Some("a")))),
             Ok(Paging::More)
         ));
         let expected = ListOptions {
@@ -129,10 +129,10 @@ mod tests {
         };
         assert_eq!(pager.request(), expected);
         assert!(matches!(
-            pager.answered(Ok(page("10", Some("b")))),
+            pager.handle(Ok(page("10", Some("b")))),
             Ok(Paging::More)
         ));
-        match pager.answered(Ok(page("11", None))) {
+        match pager.handle(Ok(page("11", None))) {
             Ok(Paging::Done(version)) => assert_eq!(version, "9"),
             other => panic!("{other:?}"),
         }
@@ -140,14 +140,14 @@ mod tests {
 
     /// Proves reflector/expired-token-full-list.
     #[test]
-    fn an_expired_token_leads_to_one_whole_list() {
+    fn expired_token_leads_to_one_full_list() {
         let mut pager = Pager::new(Some("7".into()), Some(500));
         assert!(matches!(
-            pager.answered(Ok(page("9", Some("a")))),
+            pager.handle(Ok(page("9", Some("a")))),
             Ok(Paging::More)
         ));
         assert!(matches!(
-            pager.answered(gone("Expired")),
+            pager.handle(gone("Expired")),
             Ok(Paging::StartOver)
         ));
         let whole = ListOptions {
@@ -155,32 +155,32 @@ mod tests {
             ..ListOptions::default()
         };
         assert_eq!(pager.request(), whole);
-        assert!(pager.answered(gone("Expired")).is_err(), "only once");
+        assert!(pager.handle(gone("Expired")).is_err(), "only once");
     }
 
     /// Proves reflector/expired-token-full-list.
     #[test]
-    fn an_expired_first_page_and_a_page_that_is_gone_are_errors() {
+    fn expired_first_page_is_an_error() {
         let mut pager = Pager::new(None, Some(500));
-        assert!(pager.answered(gone("Expired")).is_err());
+        assert!(pager.handle(gone("Expired")).is_err());
         let mut pager = Pager::new(None, Some(500));
         assert!(matches!(
-            pager.answered(Ok(page("9", Some("a")))),
+            pager.handle(Ok(page("9", Some("a")))),
             Ok(Paging::More)
         ));
-        assert!(pager.answered(gone("Gone")).is_err());
+        assert!(pager.handle(gone("Gone")).is_err());
     }
 
     /// Proves reflector/circular-list.
     #[test]
-    fn a_list_that_goes_round_in_a_circle_is_an_error() {
+    fn repeated_continue_token_is_an_error() {
         let mut pager = Pager::new(None, Some(500));
         assert!(matches!(
-            pager.answered(Ok(page("9", Some("a")))),
+            pager.handle(Ok(page("9", Some("a")))),
             Ok(Paging::More)
         ));
         assert!(matches!(
-            pager.answered(Ok(page("9", Some("a")))),
+            pager.handle(Ok(page("9", Some("a")))),
             Err(Reason::CircularList)
         ));
     }

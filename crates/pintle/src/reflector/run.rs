@@ -1,4 +1,4 @@
-//! The thin shell of a reflector: does what the machine says, and tells it what came of it.
+//! The task of a reflector: performs the steps of the state machine and reports the outcomes to it.
 
 use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{
-    Patience, Phase, Reflector, Sink,
+    Phase, Reflector, Sink, Timeouts,
     backoff::Delays,
     collect::Collection,
     intake::{Intake, Read},
@@ -26,11 +26,11 @@ use crate::{
     source::{ListOptions, ListWatch, RawItem, SourceError, WatchEvent, peek_resource_version},
 };
 
-/// So many events are taken without looking at the timers.
+/// How many events are handled between two looks at the timers.
 const BATCH: usize = 64;
 
-/// A watch that lasted so long ends a series of failures: the next one is news.
-const CALM: Duration = Duration::from_mins(1);
+/// A watch that lasted this long ends a series of failures, so that the next failure is logged.
+const STABLE: Duration = Duration::from_mins(1);
 
 /// A running reflector.
 pub(super) struct Runner<K: Kind, L: ListWatch, S> {
@@ -40,31 +40,32 @@ pub(super) struct Runner<K: Kind, L: ListWatch, S> {
     pub(super) machine: Machine,
     rng: Rng,
     resync: Option<Resync>,
-    pub(super) patience: Patience,
+    pub(super) timeouts: Timeouts,
     pub(super) verify_watch_lists: bool,
-    /// The watch that is open.
+    /// The open watch.
     pub(super) watch: Option<Open<L::Watch>>,
-    /// Whether this server sends bookmarks, so that silence means something.
+    /// Whether this server sends bookmarks, so that silence means a dead connection.
     sends_bookmarks: bool,
-    /// Which failures are logged.
+    /// Decides which failures are logged.
     failures: Repeat,
-    /// Whether one was since the last open watch.
+    /// Whether anything has failed since the last open watch.
     failing: bool,
 }
 
 /// An open watch.
 pub(super) struct Open<W> {
     pub(super) stream: W,
-    /// When it was asked for.
+    /// When it was requested.
     since: Instant,
-    /// When it must have ended by itself.
+    /// When it must have timed out.
     until: Instant,
     pub(super) events: u64,
-    /// It began with existing objects in no order of versions, and is not yet past them.
+    /// It started with existing objects, which come in no order of `resourceVersion`, and has not
+    /// passed them yet.
     unordered: bool,
 }
 
-/// The resync timer. It runs while a watch phase lasts.
+/// The resync timer, which runs during the watch phase.
 struct Resync {
     period: Duration,
     timer: Option<Pin<Box<Sleep>>>,
@@ -81,7 +82,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             settings,
             rng,
             resync,
-            patience,
+            timeouts,
             ..
         } = reflector;
         let expected = source
@@ -104,7 +105,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
                 period,
                 timer: None,
             }),
-            patience,
+            timeouts,
             verify_watch_lists: reflector.verify_watch_lists,
             watch: None,
             sends_bookmarks: false,
@@ -113,26 +114,26 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         }
     }
 
-    /// Goes on for ever; dropping the future stops it at any point.
+    /// Runs until the future is dropped, which is safe at any point.
     pub(super) async fn run(&mut self) -> Infallible {
         loop {
-            // A source and a sink that never wait must not keep others from running.
+            // A source and a sink that are always ready must not starve other tasks.
             consume_budget().await;
-            let share = self.rng.f64();
-            let verdict = match self.machine.next(Instant::now(), share) {
+            let jitter = self.rng.f64();
+            let verdict = match self.machine.next(Instant::now(), jitter) {
                 Step::WatchList(options) => self.watch_list(options).await,
                 Step::List(pager) => self.list(pager).await,
                 Step::Watch(options) => self.open(options).await,
-                Step::Follow => Some(self.follow().await),
+                Step::Follow => Some(self.read_open_watch().await),
             };
             if let Some(verdict) = verdict {
-                self.settle(verdict).await;
+                self.back_off(verdict).await;
             }
         }
     }
 
-    /// Tells what happened, and waits if need be.
-    async fn settle(&mut self, verdict: Verdict) {
+    /// Reports a failure and waits as long as the verdict says.
+    async fn back_off(&mut self, verdict: Verdict) {
         let Verdict {
             wait,
             cause,
@@ -148,7 +149,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             reason,
         });
         let Some(after) = wait else {
-            tracing::debug!(target: "pintle::reflector", "going on at once after {failure}");
+            tracing::debug!(target: "pintle::reflector", "retrying immediately after {failure}");
             self.intake.status.send_modify(|status| {
                 status.lose(Instant::now());
                 status.failure = Some(failure);
@@ -172,14 +173,13 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         loop {
             tokio::select! {
                 biased;
-                // Only timers: the one that ends the wait comes first.
                 () = sleep_until(until) => return,
                 () = Resync::due(&mut self.resync) => self.sink.resync(),
             }
         }
     }
 
-    /// Logs a failure: the first at once, further ones at a falling rate.
+    /// Logs a failure: the first one as a warning, repetitions at a decreasing rate.
     fn report(&mut self, failure: &Failure, after: Duration) {
         self.failing = true;
         let text = failure.to_string();
@@ -201,8 +201,8 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         }
     }
 
-    /// A watch is open.
-    pub(super) fn following(&mut self, from: String) {
+    /// Records that a watch is open.
+    pub(super) fn watching(&mut self, from: String) {
         if std::mem::take(&mut self.failing) {
             let target = &self.intake.target;
             tracing::info!(target: "pintle::reflector", "recovered: watching {target}");
@@ -230,7 +230,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         }
     }
 
-    /// Reads a list in pages. The sink is not touched.
+    /// Reads a list in pages, without touching the sink.
     pub(super) async fn read_pages(
         &mut self,
         mut pager: Pager,
@@ -241,8 +241,8 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             let mut on_item = |item: RawItem<'_>| {
                 intake.item(item, &mut found);
             };
-            let answer = self.source.list(pager.request(), &mut on_item).await;
-            match pager.answered(answer)? {
+            let response = self.source.list(pager.request(), &mut on_item).await;
+            match pager.handle(response)? {
                 Paging::More => {}
                 Paging::StartOver => found.clear(),
                 Paging::Done(version) => return Ok((found, version)),
@@ -256,24 +256,24 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             Ok(open) => {
                 self.watch = Some(open);
                 self.machine.opened(Instant::now());
-                self.following(from);
+                self.watching(from);
                 None
             }
             Err(error) => Some(self.machine.open_failed(error, Instant::now())),
         }
     }
 
-    /// Opens a watch. A server that does not answer is given as long as a watch may be silent.
+    /// Opens a watch. The server may take as long to respond as a watch may be silent.
     pub(super) async fn request_watch(
         &mut self,
         options: ListOptions,
     ) -> Result<Open<L::Watch>, SourceError> {
-        // Counted from here: some proxies answer only when the first event comes.
+        // The timeout starts here: some proxies respond only with the first event.
         let since = Instant::now();
         let until = clock::after(since, options.timeout.unwrap_or_default());
-        let until = clock::after(until, self.patience.overtime);
-        let limit = match self.patience.watchdog {
-            Some(silence) if self.sends_bookmarks => silence,
+        let until = clock::after(until, self.timeouts.overtime);
+        let limit = match self.timeouts.watchdog {
+            Some(limit) if self.sends_bookmarks => limit,
             _ => until - since,
         };
         let unordered = !options.send_initial_events
@@ -281,7 +281,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         self.intake.counters.watches.inc();
         let stream = timeout(limit, self.source.watch(options))
             .await
-            .map_err(|_| SourceError::Silent(limit))??;
+            .map_err(|_| SourceError::IdleTimeout(limit))??;
         Ok(Open {
             stream,
             since,
@@ -292,9 +292,9 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
     }
 
     /// Reads the open watch until it ends.
-    async fn follow(&mut self) -> Verdict {
+    async fn read_open_watch(&mut self) -> Verdict {
         let Some(mut open) = self.watch.take() else {
-            // Not reached: the machine follows only what was opened.
+            // Unreachable: the machine follows only an open watch.
             let course = Course {
                 lasted: Duration::MAX,
                 events: 0,
@@ -312,7 +312,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         self.intake.status.send_modify(|status| {
             status.lose(Instant::now());
         });
-        if course.lasted >= CALM {
+        if course.lasted >= STABLE {
             self.failures = Repeat::default();
         }
         let counters = &self.intake.counters;
@@ -330,19 +330,19 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
     }
 
     async fn read_watch(&mut self, open: &mut Open<L::Watch>) -> End {
-        let mut heard = Instant::now();
-        let mut silence = Box::pin(sleep(Duration::ZERO));
+        let mut last_event = Instant::now();
+        let mut watchdog = Box::pin(sleep(Duration::ZERO));
         loop {
             let before = open.events;
             for _ in 0..BATCH {
                 if self.sink.ready().now_or_never().is_none() {
                     self.sink.ready().await;
-                    // Time spent waiting for the sink is not the server's silence.
-                    heard = Instant::now();
+                    // Time spent waiting for the sink does not count as silence.
+                    last_event = Instant::now();
                 }
                 match open.stream.next().now_or_never() {
                     Some(event) => {
-                        if let Some(end) = self.take(open, event) {
+                        if let Some(end) = self.handle(open, event) {
                             return end;
                         }
                     }
@@ -351,13 +351,15 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             }
             consume_budget().await;
             if open.events > before {
-                heard = Instant::now();
+                last_event = Instant::now();
             }
-            let deadline = match self.patience.watchdog {
-                Some(limit) if self.sends_bookmarks => clock::after(heard, limit).min(open.until),
+            let deadline = match self.timeouts.watchdog {
+                Some(limit) if self.sends_bookmarks => {
+                    clock::after(last_event, limit).min(open.until)
+                }
                 _ => open.until,
             };
-            silence.as_mut().reset(deadline);
+            watchdog.as_mut().reset(deadline);
             let event = tokio::select! {
                 biased;
                 // Timers before data, or a busy stream would starve them.
@@ -365,18 +367,18 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
                     self.sink.resync();
                     continue;
                 }
-                () = &mut silence => return End::Silent(heard.elapsed()),
+                () = &mut watchdog => return End::Silent(last_event.elapsed()),
                 event = open.stream.next() => event,
             };
-            heard = Instant::now();
-            if let Some(end) = self.take(open, event) {
+            last_event = Instant::now();
+            if let Some(end) = self.handle(open, event) {
                 return end;
             }
         }
     }
 
-    /// Hands one event on. Some: it was the last.
-    fn take(
+    /// Passes one event to the sink. Returns why the watch ended if this was its last.
+    fn handle(
         &mut self,
         open: &mut Open<L::Watch>,
         event: Option<Result<WatchEvent, SourceError>>,
@@ -386,59 +388,60 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             Some(Err(error)) => return Some(End::Broken(error)),
             Some(Ok(event)) => event,
         };
-        let (json, tell): (Bytes, fn(&S, Object<K>)) = match event {
+        let (json, deliver): (Bytes, fn(&S, Object<K>)) = match event {
             WatchEvent::Added(json) => (json, S::add),
             WatchEvent::Modified(json) => {
                 open.unordered = false;
                 (json, S::update)
             }
-            WatchEvent::Deleted(json) => return self.deleted(open, &json),
+            WatchEvent::Deleted(json) => return self.handle_deleted(open, &json),
             WatchEvent::Bookmark {
                 resource_version, ..
             } => {
                 open.unordered = false;
                 self.sends_bookmarks = true;
                 self.sink.bookmark(&resource_version);
-                self.passed(open, Some(&resource_version));
+                self.advance(open, Some(&resource_version));
                 return None;
             }
             WatchEvent::Error(error) => return Some(End::Error(error)),
             WatchEvent::Unknown { kind, object } => {
                 self.intake.unknown_event(kind, &object);
-                self.passed(open, peek_resource_version(&object).as_deref());
+                self.advance(open, peek_resource_version(&object).as_deref());
                 return None;
             }
         };
         match self.intake.read(&json) {
             Read::Object(object) => {
-                tell(&self.sink, object.clone());
-                self.passed(open, Some(object.resource_version()));
+                deliver(&self.sink, object.clone());
+                self.advance(open, Some(object.resource_version()));
             }
-            Read::Lost { version, .. } => self.passed(open, version.as_deref()),
+            Read::Unreadable { version, .. } => self.advance(open, version.as_deref()),
             Read::Foreign => {}
         }
         None
     }
 
-    /// Only a list can make good a deletion that was lost.
-    fn deleted(&mut self, open: &mut Open<L::Watch>, json: &[u8]) -> Option<End> {
+    /// As [`handle`](Self::handle), for a deletion. If it cannot be read, only a list can show what
+    /// was deleted.
+    fn handle_deleted(&mut self, open: &mut Open<L::Watch>, json: &[u8]) -> Option<End> {
         open.unordered = false;
         match self.intake.read(json) {
             Read::Object(object) => {
                 self.sink.delete(object.clone());
-                self.passed(open, Some(object.resource_version()));
+                self.advance(open, Some(object.resource_version()));
                 None
             }
-            Read::Lost { version, .. } => {
-                self.passed(open, version.as_deref());
+            Read::Unreadable { version, .. } => {
+                self.advance(open, version.as_deref());
                 Some(End::UnreadableDeletion)
             }
             Read::Foreign => None,
         }
     }
 
-    /// An event has been dealt with; it carried this version.
-    fn passed(&mut self, open: &mut Open<L::Watch>, version: Option<&str>) {
+    /// Records that an event with this `resourceVersion` has been handled.
+    fn advance(&mut self, open: &mut Open<L::Watch>, version: Option<&str>) {
         open.events += 1;
         if let Some(version) = version.filter(|version| !version.is_empty())
             && !open.unordered
@@ -463,7 +466,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         counters.items_per_list.observe(items.len() as f64);
         tracing::debug!(
             target: "pintle::reflector",
-            "listed {} of {} at version {version}", items.len(), self.intake.target
+            "listed {} of {} at resourceVersion {version}", items.len(), self.intake.target
         );
         self.sink.replace_with_unread(items, unread, version);
         self.intake.note_version(version);
@@ -481,7 +484,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             .send_modify(|status| status.phase = phase);
     }
 
-    /// Asks the source again what it follows: its first request may have looked up the scope.
+    /// Updates the description of the source, whose first request may have looked up the scope.
     fn refresh_target(&mut self) {
         let target = self.source.describe();
         if *self.intake.target != *target {
@@ -519,8 +522,8 @@ impl Resync {
         self.timer.get_or_insert_with(|| Box::pin(sleep(period)));
     }
 
-    /// Waits until the next resync is due, and arms the timer for the one after. For ever if there
-    /// is none.
+    /// Waits until the next resync is due and arms the timer for the one after. Never returns if
+    /// resync is disabled.
     async fn due(resync: &mut Option<Self>) {
         let Some(Self {
             period,

@@ -1,37 +1,39 @@
-//! Where a reflector puts what it reads.
+//! The receiving end of a reflector.
 
 use std::future::Future;
 
 use crate::object::{Object, ObjectKey};
 
-/// An object that a list names and that could not be read.
+/// An object in a list that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread {
-    /// Its key.
+    /// The object's key.
     pub key: ObjectKey,
-    /// Its UID, if at least that could be read.
+    /// The object's UID, if at least that could be read.
     pub uid: Option<String>,
 }
 
 impl Unread {
-    /// Whether `held` may be an earlier state of it, and not of another object of that name.
-    pub(crate) fn may_be<K>(&self, held: &Object<K>) -> bool {
+    /// Returns whether `cached` may be an earlier state of this object, rather than another object
+    /// of the same name.
+    pub(crate) fn may_be<K>(&self, cached: &Object<K>) -> bool {
         let uid = self.uid.as_deref().unwrap_or_default();
-        uid.is_empty() || held.uid().is_empty() || uid == held.uid()
+        uid.is_empty() || cached.uid().is_empty() || uid == cached.uid()
     }
 }
 
-/// Takes what a [`Reflector`](super::Reflector) reads, in the order in which the server told it.
+/// Receives what a [`Reflector`](super::Reflector) reads, in the server's order.
 ///
-/// All but [`ready`](Sink::ready) return at once. The delta FIFO is the sink of every informer.
+/// The delta FIFO implements it; tests record with other implementations. No method but
+/// [`ready`](Sink::ready) may block.
 pub trait Sink<K>: Send + Sync + 'static {
-    /// These are all the objects there are, at this version. What is not among them is gone.
+    /// Replaces all objects with those of a list at this `resourceVersion`.
     fn replace(&self, items: Vec<Object<K>>, resource_version: &str);
 
-    /// As [`replace`](Sink::replace), with objects that are there too but could not be read.
+    /// As [`replace`](Sink::replace), with objects that exist but could not be read.
     ///
-    /// Whoever holds an earlier state of one may keep it, if it is of the same UID. Unless
-    /// implemented, they are not in the list.
+    /// The sink may retain an earlier state of such an object if the UIDs match. The default
+    /// implementation treats them as deleted.
     fn replace_with_unread(
         &self,
         items: Vec<Object<K>>,
@@ -42,25 +44,28 @@ pub trait Sink<K>: Send + Sync + 'static {
         self.replace(items, resource_version);
     }
 
-    /// The object is new.
+    /// Adds a new object.
     fn add(&self, object: Object<K>);
 
-    /// The object changed.
+    /// Updates an object.
     fn update(&self, object: Object<K>);
 
-    /// The object is gone; this is its last state.
+    /// Deletes an object; this is its last state.
     fn delete(&self, object: Object<K>);
 
-    /// Nothing changed up to this version.
+    /// Records that the watch has reached this `resourceVersion`.
     fn bookmark(&self, resource_version: &str);
 
-    /// It is time to tell everything once more. The server is not asked.
+    /// Requests a resync: every cached object is delivered again, without asking the server.
     fn resync(&self);
 
     /// Waits until there is room for another entry.
     ///
-    /// The reflector asks before each entry and reads nothing from the server meanwhile, so that a
-    /// slow consumer slows the stream down instead of filling the memory. Implementations must be
-    /// cancel safe.
+    /// The reflector waits before each entry and reads nothing from the server meanwhile, so that a
+    /// slow consumer slows the stream down instead of filling memory.
+    ///
+    /// # Cancel safety
+    ///
+    /// Implementations must be cancel safe.
     fn ready(&self) -> impl Future<Output = ()> + Send;
 }

@@ -1,4 +1,4 @@
-//! What a reflector is doing, and why.
+//! What a reflector is doing and why.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -9,32 +9,32 @@ use crate::{
     source::{BodyError, SourceError},
 };
 
-/// What a reflector is doing now, and what went wrong last.
+/// What a reflector is doing, and its last failure.
 ///
-/// It prints as one sentence: `retrying in 3.2s because 403 Forbidden on pods at cluster scope …`.
+/// Displays as one line: `retrying in 3.2 s because 403 Forbidden on pods at cluster scope …`.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Status {
-    /// What is followed, as its source describes it.
+    /// The watched objects, as the source describes them.
     pub(crate) target: Arc<str>,
-    /// What it is doing.
+    /// The current phase.
     pub phase: Phase,
-    /// Whether the sink has had a complete list at least once.
+    /// Whether at least one list has completed.
     pub synced: bool,
-    /// The last thing that failed. It stays until a list is complete or a watch is open.
+    /// The last failure, until the next complete list or open watch.
     pub failure: Option<Arc<Failure>>,
     /// How many objects could not be read since the reflector started.
     pub unreadable: u64,
     /// The last object that could not be read.
     pub last_unreadable: Option<Arc<Unreadable>>,
-    /// Since when a watch is open; `None` while there is none.
+    /// When the current watch was opened; `None` while no watch is open.
     pub following_since: Option<Instant>,
-    /// When the watch was lost. It stays until a watch has lasted for a while and is then lost, so
-    /// that one which opens and breaks again and again does not pass for health.
+    /// When the watch was lost. It changes only when a watch that lasted for a while is lost, so
+    /// that a watch that keeps opening and breaking does not count as healthy.
     lost_at: Option<Instant>,
 }
 
-/// How long a watch must have lasted for what was before it to be over.
+/// How long a watch must last for the outage before it to be over.
 const STEADY: Duration = Duration::from_secs(5);
 
 impl Status {
@@ -45,10 +45,10 @@ impl Status {
         }
     }
 
-    /// Returns for how long the sink has not been kept up to date, or `None` if it is.
+    /// Returns for how long the cache has not been kept up to date, or `None` if it is.
     ///
-    /// Between a list and the next watch it is not; neither is it during the first five seconds of
-    /// a watch, whose time does not count.
+    /// It is not kept up to date between a list and the next watch. The first five seconds of a
+    /// watch neither end the outage nor add to it.
     pub fn behind_for(&self, now: Instant) -> Option<Duration> {
         let lost = self.lost_at?;
         match self.following_since {
@@ -57,12 +57,12 @@ impl Status {
         }
     }
 
-    /// A watch is open.
+    /// Records that a watch is open.
     pub(super) fn follow(&mut self, now: Instant) {
         self.following_since = Some(now);
     }
 
-    /// There is no watch, or it could not be had. Returns how long the last one was open.
+    /// Records that no watch is open. Returns how long the last one was open.
     pub(super) fn lose(&mut self, now: Instant) -> Option<Duration> {
         let lasted = self
             .following_since
@@ -75,33 +75,33 @@ impl Status {
     }
 }
 
-/// What a reflector is doing.
+/// The phases of a reflector.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Phase {
     /// Not started.
     #[default]
     Idle,
-    /// Reading all objects.
+    /// Listing all objects.
     Listing {
-        /// At least this version; `None` for the newest.
+        /// The minimum `resourceVersion`; `None` for a consistent list.
         not_older_than: Option<String>,
-        /// As the beginning of a watch, not in pages.
+        /// Whether it is a streaming list.
         streaming: bool,
     },
-    /// Following changes.
+    /// Watching for changes.
     Watching {
-        /// From this version on.
+        /// The `resourceVersion` from which the watch started.
         from: String,
     },
-    /// Waiting for the next try.
+    /// Waiting before the next attempt.
     Retrying {
-        /// How long from the moment this was said.
+        /// The delay, from when this phase began.
         after: Duration,
-        /// Why.
+        /// The failure that caused it.
         cause: Arc<Failure>,
     },
-    /// Stopped for good.
+    /// Stopped.
     Stopped,
 }
 
@@ -127,9 +127,9 @@ impl fmt::Display for Phase {
                 not_older_than: Some(version),
                 ..
             } => {
-                write!(f, "listing at version {version} or newer")
+                write!(f, "listing at resourceVersion {version} or newer")
             }
-            Self::Watching { from } => write!(f, "watching from version {from}"),
+            Self::Watching { from } => write!(f, "watching from resourceVersion {from}"),
             Self::Retrying { after, cause } => {
                 write!(
                     f,
@@ -142,13 +142,13 @@ impl fmt::Display for Phase {
     }
 }
 
-/// One thing that failed.
+/// A failed list or watch.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub struct Failure {
-    /// What was being done.
+    /// What the reflector was doing.
     pub during: During,
-    /// What is followed: `pods at cluster scope`.
+    /// The watched objects: `pods at cluster scope`.
     pub target: Arc<str>,
     /// Why it failed.
     #[source]
@@ -158,44 +158,44 @@ pub struct Failure {
 /// What a reflector was doing when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum During {
-    /// Reading all objects in pages.
+    /// Listing in pages.
     List,
-    /// Reading all objects as the beginning of a watch.
+    /// Reading a streaming list.
     WatchList,
-    /// Opening or following a watch.
+    /// Opening or reading a watch.
     Watch,
 }
 
-/// Why a list or a watch came to an end.
+/// Why a list or a watch failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
     /// The source failed.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The watch was closed within a second and had told nothing.
-    #[error("the watch was closed at once")]
+    /// The server closed the watch within a second, without any event.
+    #[error("the server closed the watch immediately")]
     VeryShortWatch,
-    /// The watch is closed again and again within a second.
-    #[error("the watch is closed again and again")]
+    /// The server keeps closing watches within a second.
+    #[error("the server keeps closing the watch")]
     ClosedTooOften,
-    /// The watch went silent; its connection is probably dead.
-    #[error("the watch was silent for {0:?}")]
+    /// The watch received nothing for this long; its connection is probably dead.
+    #[error("the watch received nothing for {0:?}")]
     Silent(Duration),
-    /// A streaming list did not say that it was complete.
+    /// A streaming list did not mark its end in time.
     #[error("the streaming list did not end within {0:?}")]
     NoEndMarker(Duration),
-    /// A streaming list was closed before it was complete.
-    #[error("the streaming list was closed before its end")]
+    /// The server closed a streaming list before its end.
+    #[error("the server closed the streaming list before its end")]
     ClosedBeforeEnd,
-    /// An object was deleted, but which one could not be read: only a list can tell.
+    /// A deletion could not be read, so that only a list can show what was deleted.
     #[error("a deletion could not be read")]
     UnreadableDeletion,
-    /// A streaming list and a list of the same version differ.
-    #[error("the streaming list and a list of the same version differ in {0}")]
+    /// A streaming list and a list at the same `resourceVersion` differ.
+    #[error("the streaming list and a list at the same resourceVersion differ in {0}")]
     Inconsistent(ObjectKey),
-    /// The server gave the same continue token twice.
-    #[error("the list goes round in a circle: a continue token came twice")]
+    /// The server sent the same continue token twice.
+    #[error("the list does not end: the server sent the same continue token twice")]
     CircularList,
 }
 
@@ -207,13 +207,13 @@ impl fmt::Display for Failure {
             During::Watch => "watch",
         };
         match &self.reason {
-            // The server's own words last: they are long.
+            // The server's message comes last, because it is long.
             Reason::Source(SourceError::Api(error)) => {
                 write!(f, "{} on {} ({during})", error.title(), self.target)?;
                 if !error.message.is_empty() {
                     write!(f, ": {}", error.message)?;
                 }
-                // A list of a kind that is served never answers so.
+                // A list of a served kind never returns 404.
                 if error.code == 404 && self.target.contains('.') {
                     f.write_str("; is its CustomResourceDefinition installed?")?;
                 }
@@ -224,50 +224,47 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An object that came but could not be read. Everything else goes on.
+/// An object that could not be read. Other objects are not affected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[error("{}of {target}: {error}", Named(key.as_ref()))]
+#[error("{}{target}: {error}", KeyPrefix(key.as_ref()))]
 pub struct Unreadable {
-    /// Which object, if that much could be read.
+    /// The object's key, if it could be read.
     pub key: Option<ObjectKey>,
-    /// What is followed: `pods at cluster scope`.
+    /// The watched objects: `pods at cluster scope`.
     pub target: Arc<str>,
-    /// What is wrong with it.
+    /// What is wrong with the object.
     #[source]
     pub error: UnreadableError,
 }
 
-/// What is wrong with an object.
+/// Why an object could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnreadableError {
-    /// Its bytes could not be read.
+    /// The bytes are not a valid object.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The source passed it over.
+    /// The source skipped the object.
     #[error(transparent)]
     Body(#[from] BodyError),
-    /// It is of another kind than was asked for.
-    #[error("a {kind} of {api_version} came instead")]
+    /// The object is of another kind than requested.
+    #[error("unexpected object of type {api_version} {kind}")]
     WrongType {
-        /// The `apiVersion` it states.
+        /// The object's `apiVersion`.
         api_version: String,
-        /// The `kind` it states.
+        /// The object's `kind`.
         kind: String,
     },
-    /// It came with an event of a type that is not known.
-    #[error("the event type {0:?} is not known")]
+    /// The event type is unknown.
+    #[error("unknown event type {0:?}")]
     UnknownEvent(String),
 }
 
-struct Named<'a>(Option<&'a ObjectKey>);
+struct KeyPrefix<'a>(Option<&'a ObjectKey>);
 
-impl fmt::Display for Named<'_> {
+impl fmt::Display for KeyPrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(key) => write!(f, "{key} "),
-            None => f.write_str("an object "),
-        }
+        self.0.map_or(Ok(()), |key| write!(f, "{key} of "))
     }
 }

@@ -1,4 +1,4 @@
-//! Reading everything as the beginning of a watch.
+//! Streaming lists: reading all objects from the beginning of a watch.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::{
     source::{ListOptions, ListWatch, SourceError, WatchEvent},
 };
 
-/// After so much silence of a streaming list somebody should hear of it.
+/// How long a streaming list may be silent before a warning is logged.
 const MARKER_WARNING: Duration = Duration::from_secs(10);
 
 impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
@@ -33,21 +33,21 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
             streaming: true,
         });
         let started = Instant::now();
-        let limit = self.patience.marker_total;
+        let limit = self.timeouts.marker_total;
         let outcome = timeout(limit, self.read_initial_events(options, started)).await;
         match outcome.unwrap_or(Err(Reason::NoEndMarker(limit))) {
             Ok((open, found, version)) => {
                 self.replace(found, &version, started).await;
                 self.machine.listed(&version, true, Instant::now());
                 self.watch = Some(open);
-                self.following(version);
+                self.watching(version);
                 None
             }
             Err(reason) => Some(self.machine.watch_list_failed(reason, Instant::now())),
         }
     }
 
-    /// Reads a streaming list up to its end. The sink is not touched.
+    /// Reads a streaming list up to its end marker, without touching the sink.
     async fn read_initial_events(
         &mut self,
         options: ListOptions,
@@ -55,45 +55,44 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
     ) -> Result<(Open<L::Watch>, Collection<K>, String), Reason> {
         let mut open = self.request_watch(options).await?;
         let mut found = Collection::new();
-        let mut heard = Instant::now();
-        let mut warned = heard;
+        let mut last_event = Instant::now();
+        let mut warned = last_event;
         loop {
             consume_budget().await;
-            // Timers cost more than events: they are set only when there is something to wait for.
+            // Timers cost more than events, so they are armed only when no event is ready.
             let ready = open.stream.next().now_or_never();
             let event = if let Some(event) = ready {
                 event
             } else {
                 tokio::select! {
                     biased;
-                    // Time first: here the stream has nothing to say at the moment.
-                    () = sleep_until(clock::after(heard, self.patience.marker_idle)) => {
-                        return Err(Reason::NoEndMarker(self.patience.marker_idle));
+                    () = sleep_until(clock::after(last_event, self.timeouts.marker_idle)) => {
+                        return Err(Reason::NoEndMarker(self.timeouts.marker_idle));
                     }
-                    () = sleep_until(warned.max(heard) + MARKER_WARNING) => {
+                    () = sleep_until(warned.max(last_event) + MARKER_WARNING) => {
                         warned = Instant::now();
-                        self.intake.warn_of_missing_marker(open.events, heard, started);
+                        self.intake.warn_missing_marker(open.events, last_event, started);
                         continue;
                     }
                     event = open.stream.next() => event,
                 }
             };
-            heard = Instant::now();
+            last_event = Instant::now();
             open.events += 1;
             match event {
                 Some(Ok(WatchEvent::Added(json) | WatchEvent::Modified(json))) => {
                     match self.intake.read(&json) {
                         Read::Object(object) => found.put(object),
-                        Read::Lost {
+                        Read::Unreadable {
                             unread: Some(unread),
                             ..
                         } => found.put_unread(unread),
-                        Read::Lost { unread: None, .. } | Read::Foreign => {}
+                        Read::Unreadable { unread: None, .. } | Read::Foreign => {}
                     }
                 }
                 Some(Ok(WatchEvent::Deleted(json))) => match self.intake.read(&json) {
                     Read::Object(object) => found.remove(object.key()),
-                    Read::Lost { .. } => return Err(Reason::UnreadableDeletion),
+                    Read::Unreadable { .. } => return Err(Reason::UnreadableDeletion),
                     Read::Foreign => {}
                 },
                 Some(Ok(WatchEvent::Bookmark {
@@ -124,13 +123,13 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         }
     }
 
-    /// Compares what a streaming list told with a list at exactly its version.
+    /// Compares a streaming list with a list at exactly the same `resourceVersion`.
     async fn verify(&mut self, found: &Collection<K>, version: &str) -> Result<(), Reason> {
         let listed = loop {
             match self.read_pages(Pager::exactly(version)).await {
                 Ok((listed, _)) => break listed,
                 Err(reason) => {
-                    tracing::debug!(target: "pintle::reflector", "cannot verify yet: {reason}");
+                    tracing::debug!(target: "pintle::reflector", "cannot verify the streaming list, trying again in 1 s: {reason}");
                     sleep(Duration::from_secs(1)).await;
                 }
             }

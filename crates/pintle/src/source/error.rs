@@ -1,4 +1,4 @@
-//! What can go wrong between a source and its server.
+//! Errors of list and watch requests.
 
 use std::{error::Error as StdError, fmt, io, time::Duration};
 
@@ -10,70 +10,71 @@ use crate::client::describe;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// The server answered with an error of its own.
+    /// The server returned an error.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// Nobody listens at the server's address.
+    /// The server's address refused the connection.
     #[error("cannot reach the API server: connection refused")]
     ConnectionRefused(#[source] BoxError),
-    /// The connection failed, or was cut.
-    #[error("cannot talk to the API server: {}", describe(&**.0))]
+    /// The connection failed or was interrupted.
+    #[error("connection to the API server failed: {}", describe(&**.0))]
     Transport(#[source] BoxError),
-    /// The server went silent.
-    #[error("no answer for {0:?}")]
-    Silent(Duration),
-    /// The answer could not be understood.
+    /// The server sent nothing for this long.
+    #[error("no response from the API server for {0:?}")]
+    IdleTimeout(Duration),
+    /// The response body could not be read.
     #[error(transparent)]
     Body(#[from] BodyError),
-    /// The request could not be made: a selector or an option is wrong.
-    #[error("the request could not be made: {0}")]
+    /// The request could not be built, because a selector or an option is invalid.
+    #[error("cannot build the request: {0}")]
     Request(#[source] BoxError),
 }
 
 /// An error of any type.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// What is wrong with the bytes of an answer.
+/// A response body that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
     /// The body is not JSON of the expected form.
-    #[error("the answer is not {expected}, at byte {at}")]
+    #[error("malformed response body: expected {expected} at byte {at}")]
     Malformed {
-        /// What should have stood there.
+        /// What was expected there.
         expected: &'static str,
-        /// How far the body was understood.
+        /// The position of the error.
         at: u64,
     },
     /// The body ended too soon.
-    #[error("the answer was cut off after {at} bytes, inside {inside}")]
+    #[error("response body ended after {at} bytes, inside {inside}")]
     CutOff {
-        /// How many bytes came.
+        /// How many bytes were received.
         at: u64,
         /// What was being read.
         inside: &'static str,
     },
-    /// The server answered in a form meant for people.
-    #[error("the answer is a {0}, which is not data")]
+    /// The server sent a form meant for display.
+    #[error("the server sent a {0} instead of a list")]
     Table(String),
-    /// The answer is an object, but no list.
-    #[error("the answer is no list: it has no items")]
+    /// The body is an object but not a list.
+    #[error("the response is not a list: it has no items")]
     NotAList,
-    /// A part of the answer is larger than this source accepts.
+    /// A part of the body is larger than this source accepts.
     #[error("{what} is larger than {limit} bytes")]
     TooLarge {
         /// What was being read.
         what: &'static str,
-        /// How large it may be.
+        /// The largest accepted size in bytes.
         limit: usize,
     },
     /// A line of a watch is not an event.
-    #[error("a line of the watch is not an event")]
+    #[error("a line of the watch is not a watch event")]
     NotAnEvent,
 }
 
 impl SourceError {
-    /// Sorts an error of the transport: a refused connection is told from all others.
+    /// Wraps a transport error, as [`ConnectionRefused`](Self::ConnectionRefused) if that is its
+    /// cause and as [`Transport`](Self::Transport) otherwise.
     pub fn transport(error: impl Into<BoxError>) -> Self {
         let error = error.into();
         if has_io_kind(&*error, io::ErrorKind::ConnectionRefused) {
@@ -83,7 +84,7 @@ impl SourceError {
         }
     }
 
-    /// The server's own error, if it is one.
+    /// Returns the server's error, if the server returned one.
     pub fn api(&self) -> Option<&ApiError> {
         match self {
             Self::Api(error) => Some(error),
@@ -91,36 +92,36 @@ impl SourceError {
         }
     }
 
-    /// The version that was asked for is too old to be served.
+    /// Returns whether the requested `resourceVersion` is too old.
     pub fn is_expired(&self) -> bool {
         self.api().is_some_and(ApiError::is_expired)
     }
 
-    /// The version that was asked for is newer than what the server has.
+    /// Returns whether the requested `resourceVersion` is newer than the server's own.
     pub fn is_too_large_resource_version(&self) -> bool {
         self.api()
             .is_some_and(ApiError::is_too_large_resource_version)
     }
 
-    /// The server asks for patience.
+    /// Returns whether the server is throttling the client.
     pub fn is_too_many_requests(&self) -> bool {
         self.api().is_some_and(ApiError::is_too_many_requests)
     }
 
-    /// The server does not know this way of asking.
-    pub fn is_refusal(&self) -> bool {
-        self.api().is_some_and(ApiError::is_refusal)
+    /// Returns whether the server does not support this kind of request.
+    pub fn is_unsupported(&self) -> bool {
+        self.api().is_some_and(ApiError::is_unsupported)
     }
 
-    /// How long the server asks to wait.
+    /// Returns how long the server asks the client to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.api().and_then(|error| error.retry_after)
     }
 }
 
-/// Whether an I/O error of this kind is among the causes of `error`.
+/// Returns whether an I/O error of this kind is among the causes of `error`.
 fn has_io_kind(error: &(dyn StdError + 'static), kind: io::ErrorKind) -> bool {
-    // Bounded, so that a chain that loops does not hold us.
+    // Bounded, in case a chain of sources is cyclic.
     let mut next = Some(error);
     for _ in 0..16 {
         let Some(error) = next else { return false };
@@ -135,7 +136,7 @@ fn has_io_kind(error: &(dyn StdError + 'static), kind: io::ErrorKind) -> bool {
     false
 }
 
-/// A `Status` with which the server refused a request or ended a watch.
+/// A `Status` with which the server rejected a request or ended a watch.
 ///
 /// ```
 /// use pintle::source::ApiError;
@@ -148,13 +149,13 @@ fn has_io_kind(error: &(dyn StdError + 'static), kind: io::ErrorKind) -> bool {
 pub struct ApiError {
     /// The HTTP status code.
     pub code: u16,
-    /// The reason, one word for programs; empty when the server gave none.
+    /// The machine-readable reason, one word; empty if the server sent none.
     pub reason: String,
-    /// The message, a sentence for people.
+    /// The human-readable message.
     pub message: String,
-    /// The causes, each a type and a message.
+    /// The causes, each a reason and a message.
     pub causes: Vec<(String, String)>,
-    /// How long the server asks to wait before the next try.
+    /// How long the server asks the client to wait before the next attempt.
     pub retry_after: Option<Duration>,
 }
 
@@ -171,7 +172,7 @@ impl fmt::Display for ApiError {
 }
 
 impl ApiError {
-    /// An error without causes.
+    /// Returns an error without causes.
     pub fn new(code: u16, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -181,9 +182,9 @@ impl ApiError {
         }
     }
 
-    /// Reads a `Status` object. Whatever is missing stays empty.
+    /// Parses a `Status` object. Missing fields stay empty.
     pub fn parse(status: &[u8]) -> Option<Self> {
-        let status: StatusForm = serde_json::from_slice(status).ok()?;
+        let status: StatusJson = serde_json::from_slice(status).ok()?;
         let details = status.details.unwrap_or_default();
         Some(Self {
             code: status.code,
@@ -199,7 +200,7 @@ impl ApiError {
         })
     }
 
-    /// The code and its reason, as in `403 Forbidden`.
+    /// Returns the code and its reason, as in `403 Forbidden`.
     pub fn title(&self) -> String {
         let reason = if self.reason.is_empty() {
             http::StatusCode::from_u16(self.code)
@@ -212,18 +213,20 @@ impl ApiError {
         format!("{} {reason}", self.code)
     }
 
-    /// The version that was asked for is too old to be served, in either word servers use.
+    /// Returns whether the requested `resourceVersion` is too old. Servers report it as `Expired`
+    /// or as `Gone`.
     pub fn is_expired(&self) -> bool {
         self.is("Expired", 410) || self.reason == "Gone"
     }
 
-    /// The reason is exactly `Expired`: what a continue token that is too old is answered with.
+    /// Returns whether the reason is exactly `Expired`, which servers send for a continue token
+    /// that is too old.
     pub fn is_expired_token(&self) -> bool {
         self.reason == "Expired"
     }
 
-    /// The version that was asked for is newer than what the server has, in three dialects: by
-    /// cause, by the message of a cause, and by the message itself.
+    /// Returns whether the requested `resourceVersion` is newer than the server's own. Depending on
+    /// their version, servers say so in a cause, in the message of a cause, or in the message.
     pub fn is_too_large_resource_version(&self) -> bool {
         const SENTENCE: &str = "Too large resource version";
         if self
@@ -238,22 +241,23 @@ impl ApiError {
                 || self.message.contains(SENTENCE))
     }
 
-    /// The server asks for patience.
+    /// Returns whether the server is throttling the client.
     pub fn is_too_many_requests(&self) -> bool {
         self.reason == "TooManyRequests" || self.code == 429
     }
 
-    /// The server failed inside.
+    /// Returns whether the server reported an internal error.
     pub fn is_internal(&self) -> bool {
         self.reason == "InternalError"
     }
 
-    /// The server does not know this way of asking: it never will until it is replaced.
-    pub fn is_refusal(&self) -> bool {
+    /// Returns whether the server does not support this kind of request, so that repeating it is
+    /// pointless until the server is upgraded.
+    pub fn is_unsupported(&self) -> bool {
         matches!(self.code, 400 | 405 | 406 | 415 | 422 | 501)
     }
 
-    /// By reason; by code only when the server gave no reason that is known.
+    /// Compares by reason, and by code only if the server sent no reason.
     fn is(&self, reason: &str, code: u16) -> bool {
         self.reason == reason || (self.reason.is_empty() && self.code == code)
     }
@@ -261,23 +265,23 @@ impl ApiError {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct StatusForm {
+struct StatusJson {
     code: u16,
     reason: String,
     message: String,
-    details: Option<DetailsForm>,
+    details: Option<DetailsJson>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct DetailsForm {
-    causes: Vec<CauseForm>,
+struct DetailsJson {
+    causes: Vec<CauseJson>,
     retry_after_seconds: u32,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct CauseForm {
+struct CauseJson {
     reason: String,
     message: String,
 }

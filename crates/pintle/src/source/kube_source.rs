@@ -1,4 +1,6 @@
-//! The source over a `kube::Client`. No other module touches kube's request interface.
+//! A source over a [`kube::Client`].
+//!
+//! Only `source` uses kube's request types, so that a new major version of kube touches one module.
 
 use std::{
     fmt,
@@ -26,21 +28,21 @@ use tokio::{task::consume_budget, time::timeout};
 use super::{
     ApiError, Extent, ListOptions, ListWatch, Page, RawItem, Scope, SourceError, VersionMatch,
     WatchEvent,
-    home::Lookup,
+    kind_scope::ScopeLookup,
     list_body::ListBody,
     watch_body::{Lines, parse_event},
 };
 
-/// How large one object may be. Servers refuse objects beyond a few megabytes.
+/// The largest accepted object. API servers reject objects beyond a few megabytes.
 const OBJECT_LIMIT: usize = 16 * 1024 * 1024;
-/// How long a list may be silent: somewhat longer than servers let any request take.
-const SILENCE: Duration = Duration::from_secs(90);
-/// How much of an error's body is read.
+/// How long a list may stall: a little longer than the request timeout of API servers.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// How much of an error response is read.
 const ERROR_LIMIT: usize = 64 * 1024;
 
 type Tweak = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
 
-/// The objects of kind `K` that a Kubernetes API server holds.
+/// The objects of kind `K` on a Kubernetes API server.
 ///
 /// ```no_run
 /// # fn example(client: kube::Client) {
@@ -48,22 +50,22 @@ type Tweak = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
 /// use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 /// use pintle::source::{KubeSource, Scope};
 ///
-/// // Pods everywhere; those of one namespace that carry a label.
+/// // All Pods; the Pods of one namespace that have a label.
 /// let all = KubeSource::<Pod>::new(client.clone(), Scope::all());
 /// let web = KubeSource::<Pod>::new(client.clone(), Scope::namespace("shop").labels("app=web"));
 ///
-/// // Their metadata alone: the server leaves the rest out.
+/// // Metadata only: the server omits the rest.
 /// let names = KubeSource::<PartialObjectMeta<Pod>>::new(client.clone(), Scope::all());
 ///
-/// // A kind known only when the program runs.
+/// // A kind known only at run time.
 /// let foos = ApiResource::from_gvk(&GroupVersionKind::gvk("samplecontroller.k8s.io", "v1", "Foo"));
 /// let foos = KubeSource::<DynamicObject>::dynamic(client, &foos, Scope::all());
 /// # }
 /// ```
 ///
-/// A client built by [`pintle::client`](crate::client) does not retry by itself. A client with
-/// kube's default stack repeats requests that are answered with 429, 503 or 504 up to fifteen times
-/// before the reflector hears of it: it works, but slowly and unseen.
+/// Clients built by [`pintle::client`](crate::client) do not retry. A client with kube's default
+/// stack works too, but retries requests that fail with 429, 503 or 504 up to fifteen times before
+/// the reflector learns of the failure, so that its back-off and metrics come late.
 pub struct KubeSource<K> {
     client: Client,
     request: request::Request,
@@ -73,22 +75,22 @@ pub struct KubeSource<K> {
     scope: Scope,
     metadata_only: bool,
     object_limit: usize,
-    silence: Duration,
+    idle_timeout: Duration,
     tweak: Option<Tweak>,
-    /// Set if the namespace counts only for a kind that lives in namespaces.
-    lookup: Option<Arc<Lookup>>,
+    /// Set if the server must be asked whether the kind is namespaced.
+    lookup: Option<Arc<ScopeLookup>>,
     of: PhantomData<fn() -> K>,
 }
 
 impl<K: Resource<DynamicType = ()>> KubeSource<K> {
-    /// Follows a kind that is known when the program is compiled.
+    /// Returns a source for a kind that is known at compile time.
     pub fn new(client: Client, scope: Scope) -> Self {
         Self::dynamic(client, &(), scope)
     }
 }
 
 impl<K: Resource> KubeSource<K> {
-    /// Follows a kind that is described by a value, such as an
+    /// Returns a source for a kind that is described by a value, such as an
     /// [`ApiResource`](kube::core::ApiResource).
     pub fn dynamic(client: Client, kind: &K::DynamicType, scope: Scope) -> Self {
         let metadata_only = K::metadata_api();
@@ -106,24 +108,26 @@ impl<K: Resource> KubeSource<K> {
             scope,
             metadata_only,
             object_limit: OBJECT_LIMIT,
-            silence: SILENCE,
+            idle_timeout: IDLE_TIMEOUT,
             tweak: None,
             lookup: None,
             of: PhantomData,
         }
     }
 
-    /// Asks the server's discovery where the kind lives before the first request, and ignores the
-    /// namespace if it lives in none.
+    /// Asks the server's discovery API for the scope of the kind before the first request, and
+    /// ignores the namespace if the kind is cluster-scoped.
     pub(crate) fn look_up_scope(mut self, kind: &K::DynamicType) -> Self {
-        self.lookup = Some(Arc::new(Lookup::new::<K>(kind)));
+        self.lookup = Some(Arc::new(ScopeLookup::new::<K>(kind)));
         self
     }
 }
 
 impl<K> KubeSource<K> {
-    /// Changes the options of every list and watch just before they are sent. It is also asked once
-    /// whether it selects: then the source [shows](ListWatch::extent) some objects and not all.
+    /// Changes the options of every list and watch request just before it is sent.
+    ///
+    /// `tweak` also runs to determine the [extent](ListWatch::extent): if it adds a selector, the
+    /// source covers only some objects.
     pub fn tweak_list_options(
         mut self,
         tweak: impl Fn(&mut ListOptions) + Send + Sync + 'static,
@@ -132,20 +136,20 @@ impl<K> KubeSource<K> {
         self
     }
 
-    /// How large one object may be: 16 MiB unless told otherwise. A larger item of a list is passed
-    /// over and reported; a longer line of a watch ends the watch.
+    /// Sets the largest accepted object in bytes; 16 MiB by default. A larger item of a list is
+    /// skipped and reported; a larger event ends the watch.
     pub fn object_limit(mut self, bytes: usize) -> Self {
         self.object_limit = bytes;
         self
     }
 
-    /// How long a list may be silent before it fails: 90 seconds unless told otherwise.
-    pub fn silence(mut self, limit: Duration) -> Self {
-        self.silence = limit;
+    /// Sets how long a list may go without receiving data before it fails; 90 seconds by default.
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.idle_timeout = limit;
         self
     }
 
-    /// Which objects are followed.
+    /// Returns the scope of this source.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
@@ -159,7 +163,7 @@ impl<K> KubeSource<K> {
         options
     }
 
-    /// The requests of the kind, in the scope where it lives.
+    /// Returns the request builder for the scope of the kind.
     async fn requests(&self) -> Result<&request::Request, SourceError> {
         match &self.lookup {
             Some(lookup) if !lookup.namespaced(self).await? => Ok(&lookup.cluster),
@@ -260,9 +264,9 @@ impl<K: 'static> ListWatch for KubeSource<K> {
     }
 
     fn extent(&self) -> Extent {
-        // As requests have it in the end: a tweak may select, too.
-        let asked = self.options(ListOptions::default());
-        let selects = asked.label_selector.is_some() || asked.field_selector.is_some();
+        // The options as they are finally sent, because a tweak may add selectors, too.
+        let sent = self.options(ListOptions::default());
+        let selects = sent.label_selector.is_some() || sent.field_selector.is_some();
         match &self.scope.namespace {
             _ if selects => Extent::Selected,
             Some(namespace) => Extent::Namespace(namespace.clone()),
@@ -271,7 +275,8 @@ impl<K: 'static> ListWatch for KubeSource<K> {
     }
 
     fn expected_type(&self) -> Option<(&str, &str)> {
-        // A server that cannot leave the rest out may send whole objects: their metadata will do.
+        // A server that does not support metadata-only requests sends whole objects, which do as
+        // well.
         (!self.metadata_only).then_some((&self.api_version, &self.kind))
     }
 
@@ -280,16 +285,19 @@ impl<K: 'static> ListWatch for KubeSource<K> {
         options: ListOptions,
         on_item: &mut (dyn FnMut(RawItem<'_>) + Send),
     ) -> Result<Page, SourceError> {
-        let silent = |_| SourceError::Silent(self.silence);
-        let asking = async {
+        let idle = |_| SourceError::IdleTimeout(self.idle_timeout);
+        let response = async {
             let request = self.list_request(self.requests().await?, self.options(options));
             self.send(request, None).await
         };
-        let response = timeout(self.silence, asking).await.map_err(silent)??;
+        let response = timeout(self.idle_timeout, response).await.map_err(idle)??;
         let mut bytes = response.into_body();
         let mut list = ListBody::new(self.object_limit);
-        while let Some(frame) = timeout(self.silence, bytes.frame()).await.map_err(silent)? {
-            // A body that is always ready must not keep others from running.
+        while let Some(frame) = timeout(self.idle_timeout, bytes.frame())
+            .await
+            .map_err(idle)?
+        {
+            // A body that is always ready must not starve other tasks.
             consume_budget().await;
             if let Ok(chunk) = frame.map_err(SourceError::transport)?.into_data() {
                 list.push(&chunk, on_item)?;
@@ -299,8 +307,8 @@ impl<K: 'static> ListWatch for KubeSource<K> {
     }
 
     async fn watch(&self, options: ListOptions) -> Result<KubeWatch, SourceError> {
-        // Plain bytes: servers compress each event of a watch for itself, which common decoders
-        // take for the end of the stream.
+        // Newer servers compress each event into a gzip member of its own, and common decoders stop
+        // after the first.
         let encoding = Some(HeaderValue::from_static("identity"));
         let request = self.watch_request(self.requests().await?, self.options(options));
         let response = self.send(request, encoding).await?;
@@ -322,7 +330,7 @@ impl<K> Clone for KubeSource<K> {
             scope: self.scope.clone(),
             metadata_only: self.metadata_only,
             object_limit: self.object_limit,
-            silence: self.silence,
+            idle_timeout: self.idle_timeout,
             tweak: self.tweak.clone(),
             lookup: self.lookup.clone(),
             of: PhantomData,
@@ -342,7 +350,7 @@ impl<K> fmt::Debug for KubeSource<K> {
 /// An open watch of a [`KubeSource`].
 #[derive(Debug)]
 pub struct KubeWatch {
-    /// Gone once the stream has ended: nothing is read after an error.
+    /// `None` once the stream has ended; nothing is read after an error.
     body: Option<Body>,
     lines: Lines,
 }
@@ -384,8 +392,10 @@ impl Stream for KubeWatch {
                 }
                 Some(Err(error)) => return this.end(Some(SourceError::transport(error))),
                 None => {
-                    if this.lines.is_cut_off() {
-                        tracing::debug!("the watch was cut off in the middle of an event");
+                    if this.lines.has_partial_line() {
+                        tracing::debug!(
+                            "watch ended in the middle of an event; ignoring the partial event"
+                        );
                     }
                     return this.end(None);
                 }
@@ -394,7 +404,7 @@ impl Stream for KubeWatch {
     }
 }
 
-/// Reads the error out of an answer that is none of success.
+/// Reads the error from a response that is not a success.
 async fn api_error(response: Response<Body>) -> ApiError {
     let code = response.status().as_u16();
     let retry_after = retry_after(response.headers());
@@ -413,7 +423,7 @@ async fn api_error(response: Response<Body>) -> ApiError {
         error.code = code;
     }
     if error.message.is_empty() && error.reason.is_empty() {
-        // A proxy's page, or nothing: its first words help whoever reads the log.
+        // Not a `Status` but, for example, a proxy's error page: its beginning helps in the log.
         let text = String::from_utf8_lossy(&bytes);
         error.message = text.trim().chars().take(200).collect();
     }

@@ -1,38 +1,37 @@
-//! Cutting a list's body into items while it arrives.
+//! Splits the body of a list into items while it arrives.
 
 use serde::Deserialize;
 
-use super::{
-    BodyError, Page, RawItem,
-    scan::{ValueScanner, is_space},
-};
+use super::{BodyError, Page, RawItem};
+use crate::json::{ValueEnd, begins_value, is_space};
 
-/// How large the parts of a list other than its items may be.
-const SMALL: usize = 64 * 1024;
-/// How much of an item that is too large is shown to whoever reports it.
+/// The largest accepted member of a list other than its items.
+const MEMBER_LIMIT: usize = 64 * 1024;
+/// How much of an oversized item is passed on, for the error report.
 const HEAD: usize = 4 * 1024;
-/// A buffer larger than this is given back after use, so that one huge object does not pin it.
-const KEEP: usize = 1024 * 1024;
+/// A buffer larger than this is freed after use, so that one huge object does not pin its memory.
+const REUSE_LIMIT: usize = 1024 * 1024;
 
-/// Splits the body of a list, given in chunks of any size, into its items.
+/// Splits the body of a list, which arrives in chunks of any size, into its items.
 ///
-/// An item that lies within one chunk is handed on from where it lies; only one that spans chunks
-/// is put together in a buffer. So the memory needed is one chunk and one item, however long the
-/// list.
+/// An item within one chunk is passed on in place; only an item that spans chunks is assembled in a
+/// buffer. The memory needed is therefore one chunk and one item, however long the list.
 ///
-/// The list is one object: its members come in any order, `items` among them. The splitter moves
-/// `Open → Key → Colon → Value → Comma → Key → … → Closed`, and within `items` between `Item` and
-/// `ItemComma`.
+/// A list is an object whose members, `items` among them, come in any order. The state goes
+/// `Open → Key → Colon → Value → Comma → Key → … → Closed`, and inside `items` alternates between
+/// `Item` and `ItemComma`.
 #[derive(Debug)]
 pub(super) struct ListBody {
-    place: Place,
-    scanner: ValueScanner,
-    /// The beginning of a value that the next chunk continues.
-    held: Vec<u8>,
-    /// The value outgrew its limit: the rest of it is passed over.
-    dropping: bool,
+    state: State,
+    value_end: ValueEnd,
+    /// The beginning of a value that continues in the next chunk.
+    partial: Vec<u8>,
+    /// The value exceeded its limit, and the rest of it is skipped.
+    oversized: bool,
     item_limit: usize,
+    /// The length of all chunks so far.
     read: u64,
+    /// The key of the current member.
     key: Key,
     kind: Option<String>,
     metadata: Option<Metadata>,
@@ -40,7 +39,7 @@ pub(super) struct ListBody {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum State {
     Open,
     KeyOrClose,
     Key,
@@ -51,7 +50,7 @@ enum Place {
     Item,
     ItemComma,
     Closed,
-    /// Inside a value; what it is stands beside it.
+    /// Inside a value that is this part of the list.
     Inside(Part),
 }
 
@@ -82,10 +81,10 @@ struct Metadata {
 impl ListBody {
     pub(super) fn new(item_limit: usize) -> Self {
         Self {
-            place: Place::Open,
-            scanner: ValueScanner::default(),
-            held: Vec::new(),
-            dropping: false,
+            state: State::Open,
+            value_end: ValueEnd::default(),
+            partial: Vec::new(),
+            oversized: false,
             item_limit,
             read: 0,
             key: Key::Other,
@@ -95,7 +94,7 @@ impl ListBody {
         }
     }
 
-    /// Takes the next chunk, and hands on each item that it completes.
+    /// Processes the next chunk and passes each item that it completes to `on_item`.
     pub(super) fn push(
         &mut self,
         chunk: &[u8],
@@ -103,15 +102,15 @@ impl ListBody {
     ) -> Result<(), BodyError> {
         let mut at = 0;
         while at < chunk.len() {
-            if let Place::Inside(part) = self.place {
-                let (len, ended) = self.scanner.advance(&chunk[at..]);
+            if let State::Inside(part) = self.state {
+                let (len, ended) = self.value_end.advance(&chunk[at..]);
                 let piece = &chunk[at..at + len];
                 at += len;
                 if ended {
                     self.end_value(part, piece, on_item)
                         .map_err(|error| self.located(error, at))?;
                 } else {
-                    self.hold(part, piece)?;
+                    self.buffer(part, piece)?;
                 }
             } else if is_space(chunk[at]) {
                 at += 1;
@@ -125,12 +124,12 @@ impl ListBody {
         Ok(())
     }
 
-    /// The list's own metadata, once the body has ended.
+    /// Returns the list's own metadata after the end of the body.
     pub(super) fn finish(self) -> Result<Page, BodyError> {
-        if self.place != Place::Closed {
-            let inside = match self.place {
-                Place::Inside(Part::Item) => "an item",
-                Place::ItemOrClose | Place::Item | Place::ItemComma => "the items",
+        if self.state != State::Closed {
+            let inside = match self.state {
+                State::Inside(Part::Item) => "an item",
+                State::ItemOrClose | State::Item | State::ItemComma => "the items",
                 _ => "the list",
             };
             return Err(BodyError::CutOff {
@@ -149,52 +148,52 @@ impl ListBody {
         })
     }
 
-    /// One byte between values: how many bytes of it are used up, and where that leads.
+    /// Handles a byte between values. Returns 1 if it is consumed, 0 if a value begins with it.
     fn structure(&mut self, byte: u8) -> Result<usize, BodyError> {
-        let (place, used) = match (self.place, byte) {
-            (Place::Open, b'{') => (Place::KeyOrClose, 1),
-            (Place::KeyOrClose | Place::Comma, b'}') => (Place::Closed, 1),
-            (Place::KeyOrClose | Place::Key, b'"') => (Place::Inside(Part::Key), 0),
-            (Place::Colon, b':') => (Place::Value, 1),
-            (Place::Comma, b',') => (Place::Key, 1),
-            (Place::Value, b'[') if self.key == Key::Items => (Place::ItemOrClose, 1),
-            (Place::Value, b'n') if self.key == Key::Items => (Place::Inside(Part::Member), 0),
-            (Place::Value, _) if self.key != Key::Items && begins_value(byte) => {
-                (Place::Inside(Part::Member), 0)
+        let (next, used) = match (self.state, byte) {
+            (State::Open, b'{') => (State::KeyOrClose, 1),
+            (State::KeyOrClose | State::Comma, b'}') => (State::Closed, 1),
+            (State::KeyOrClose | State::Key, b'"') => (State::Inside(Part::Key), 0),
+            (State::Colon, b':') => (State::Value, 1),
+            (State::Comma, b',') => (State::Key, 1),
+            (State::Value, b'[') if self.key == Key::Items => (State::ItemOrClose, 1),
+            (State::Value, b'n') if self.key == Key::Items => (State::Inside(Part::Member), 0),
+            (State::Value, _) if self.key != Key::Items && begins_value(byte) => {
+                (State::Inside(Part::Member), 0)
             }
-            (Place::ItemOrClose | Place::ItemComma, b']') => (Place::Comma, 1),
-            (Place::ItemOrClose | Place::Item, _) if begins_value(byte) => {
-                (Place::Inside(Part::Item), 0)
+            (State::ItemOrClose | State::ItemComma, b']') => (State::Comma, 1),
+            (State::ItemOrClose | State::Item, _) if begins_value(byte) => {
+                (State::Inside(Part::Item), 0)
             }
-            (Place::ItemComma, b',') => (Place::Item, 1),
-            (Place::Open, _) => return Err(malformed("a JSON object")),
-            (Place::Value, _) if self.key == Key::Items => {
-                return Err(malformed("a list: its items are no array"));
+            (State::ItemComma, b',') => (State::Item, 1),
+            (State::Open, _) => return Err(malformed("a JSON object")),
+            (State::Value, _) if self.key == Key::Items => {
+                return Err(malformed("an array of items"));
             }
-            (Place::Item | Place::ItemOrClose | Place::ItemComma, _) => {
-                return Err(malformed("a well-formed array of items"));
+            (State::Item | State::ItemOrClose | State::ItemComma, _) => {
+                return Err(malformed("a comma or the end of the items"));
             }
-            _ => return Err(malformed("a well-formed list")),
+            _ => return Err(malformed("the next member of the list")),
         };
-        if self.key == Key::Items && self.place == Place::Value {
+        if self.key == Key::Items && self.state == State::Value {
             self.has_items = true;
         }
-        self.place = place;
+        self.state = next;
         Ok(used)
     }
 
-    /// Keeps the piece of a value that goes on in the next chunk, unless it outgrew its limit.
-    fn hold(&mut self, part: Part, piece: &[u8]) -> Result<(), BodyError> {
-        if self.dropping || part == Part::Member && self.key == Key::Other {
+    /// Buffers a piece of a value that continues in the next chunk, unless the value is oversized.
+    fn buffer(&mut self, part: Part, piece: &[u8]) -> Result<(), BodyError> {
+        if self.oversized || part == Part::Member && self.key == Key::Other {
             return Ok(());
         }
         let limit = if part == Part::Item {
             self.item_limit
         } else {
-            SMALL
+            MEMBER_LIMIT
         };
-        if self.held.len() + piece.len() <= limit {
-            self.held.extend_from_slice(piece);
+        if self.partial.len() + piece.len() <= limit {
+            self.partial.extend_from_slice(piece);
             return Ok(());
         }
         if part != Part::Item {
@@ -203,37 +202,37 @@ impl ListBody {
                 limit,
             });
         }
-        self.dropping = true;
-        let room = HEAD.saturating_sub(self.held.len()).min(piece.len());
-        self.held.extend_from_slice(&piece[..room]);
-        self.held.truncate(HEAD);
-        self.held.shrink_to_fit();
+        self.oversized = true;
+        let room = HEAD.saturating_sub(self.partial.len()).min(piece.len());
+        self.partial.extend_from_slice(&piece[..room]);
+        self.partial.truncate(HEAD);
+        self.partial.shrink_to_fit();
         Ok(())
     }
 
-    /// The value is complete: `piece` is its last part.
+    /// Completes a value whose last piece is `piece`.
     fn end_value(
         &mut self,
         part: Part,
         piece: &[u8],
         on_item: &mut (dyn FnMut(RawItem<'_>) + Send),
     ) -> Result<(), BodyError> {
-        self.scanner = ValueScanner::default();
-        let mut held = std::mem::take(&mut self.held);
+        self.value_end = ValueEnd::default();
+        let mut partial = std::mem::take(&mut self.partial);
         let limit = if part == Part::Item {
             self.item_limit
         } else {
-            SMALL
+            MEMBER_LIMIT
         };
-        let too_large = self.dropping || held.len() + piece.len() > limit;
-        self.dropping = false;
-        let value = if held.is_empty() {
+        let too_large = self.oversized || partial.len() + piece.len() > limit;
+        self.oversized = false;
+        let value = if partial.is_empty() {
             piece
         } else {
             if !too_large {
-                held.extend_from_slice(piece);
+                partial.extend_from_slice(piece);
             }
-            &held
+            &partial
         };
         match part {
             Part::Item if too_large => {
@@ -246,14 +245,14 @@ impl ListBody {
             Part::Key => self.key = Key::of(value),
             Part::Member => self.member(value, too_large)?,
         }
-        self.place = match part {
-            Part::Key => Place::Colon,
-            Part::Member => Place::Comma,
-            Part::Item => Place::ItemComma,
+        self.state = match part {
+            Part::Key => State::Colon,
+            Part::Member => State::Comma,
+            Part::Item => State::ItemComma,
         };
-        if held.capacity() <= KEEP {
-            held.clear();
-            self.held = held;
+        if partial.capacity() <= REUSE_LIMIT {
+            partial.clear();
+            self.partial = partial;
         }
         Ok(())
     }
@@ -265,31 +264,32 @@ impl ListBody {
         if too_large {
             return Err(BodyError::TooLarge {
                 what: "the list's metadata",
-                limit: SMALL,
+                limit: MEMBER_LIMIT,
             });
         }
         match self.key {
             Key::Kind => {
-                let kind: String =
-                    serde_json::from_slice(value).map_err(|_| malformed("a list with a kind"))?;
+                let kind: String = serde_json::from_slice(value)
+                    .map_err(|_| malformed("a string as the kind of the list"))?;
                 if kind == "Table" {
                     return Err(BodyError::Table(kind));
                 }
                 self.kind = Some(kind);
             }
             Key::Metadata => {
-                let metadata: Option<Metadata> = serde_json::from_slice(value)
-                    .map_err(|_| malformed("a list with readable metadata"))?;
+                let metadata: Option<Metadata> =
+                    serde_json::from_slice(value).map_err(|_| malformed("list metadata"))?;
                 self.metadata = metadata;
             }
-            // An array is walked item by item, so this is `null`: an empty list as Go writes it.
+            // Arrays are split into items, so only `null` gets here: Go's empty list.
             Key::Items if value == b"null" => {}
-            Key::Items => return Err(malformed("a list: its items are no array")),
+            Key::Items => return Err(malformed("an array of items")),
             Key::Other => {}
         }
         Ok(())
     }
 
+    /// Adds the position to an error.
     fn located(&self, error: BodyError, at: usize) -> BodyError {
         match error {
             BodyError::Malformed { expected, .. } => BodyError::Malformed {
@@ -310,13 +310,6 @@ impl Key {
             _ => Self::Other,
         }
     }
-}
-
-fn begins_value(byte: u8) -> bool {
-    matches!(
-        byte,
-        b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n'
-    )
 }
 
 fn malformed(expected: &'static str) -> BodyError {

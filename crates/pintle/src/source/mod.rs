@@ -1,20 +1,19 @@
 //! Where objects come from: one list, then one watch.
 //!
-//! A [`ListWatch`] lists the objects of one kind and watches them change. [`KubeSource`] does so
-//! over a [`kube::Client`], for typed objects, for objects of any kind known by its
-//! [`ApiResource`](kube::core::ApiResource), and for metadata alone. Whoever wants other objects, or
-//! a server that is not there, implements the trait: it is three short functions.
+//! A [`ListWatch`] lists the objects of one kind and watches them for changes. [`KubeSource`]
+//! implements it over a [`kube::Client`], for typed objects, for dynamic objects described by an
+//! [`ApiResource`](kube::core::ApiResource), and for metadata only. Implement the trait yourself to
+//! feed an informer from somewhere else, such as a fake in a test.
 //!
-//! Bodies are read while they arrive. An item is cut out of its list, an event out of its watch,
-//! and handed on as bytes; no list is held as a whole, and no part of an answer grows without
-//! bound.
+//! Response bodies are split while they arrive: each list item and each watch event is passed on as
+//! bytes as soon as it is complete. A list is never held in memory as a whole, and every buffer is
+//! bounded.
 
 mod error;
-mod home;
+mod kind_scope;
 mod kube_source;
 mod list_body;
 mod options;
-mod scan;
 mod watch_body;
 
 use std::future::Future;
@@ -28,13 +27,13 @@ pub use self::{
     options::{Extent, ListOptions, Scope, VersionMatch},
 };
 pub(crate) use self::{
-    home::Home,
+    kind_scope::KindScope,
     watch_body::{peek_key, peek_resource_version, peek_type, peek_uid},
 };
 
-/// Lists the objects of one kind, and watches them change.
+/// Lists the objects of one kind and watches them for changes.
 ///
-/// What is asked for, and when, is the reflector's business; a source only carries the request out.
+/// The reflector decides what to request and when; a source only performs the request.
 ///
 /// ```
 /// use futures::stream;
@@ -68,100 +67,107 @@ pub(crate) use self::{
 /// }
 /// ```
 pub trait ListWatch: Send + Sync + 'static {
-    /// An open watch. Its end is the server's normal way to close it; dropping it closes it from
-    /// this side.
+    /// An open watch. The stream ends when the server closes the watch, which is normal; dropping
+    /// the stream closes it from the client's side.
     type Watch: Stream<Item = Result<WatchEvent, SourceError>> + Send + Unpin;
 
-    /// The plural name of the kind, with its group: `pods`, `deployments.apps`. It labels metrics.
+    /// Returns the plural name of the kind with its group: `pods`, `deployments.apps`. Metrics use
+    /// it as a label.
     fn resource(&self) -> &str;
 
-    /// What is followed, for people: `pods at cluster scope`.
+    /// Describes the watched objects for logs and errors: `pods at cluster scope`.
     fn describe(&self) -> String {
         self.resource().to_owned()
     }
 
-    /// Which objects of the kind it shows. A controller waits only for those of its own writes that
-    /// the caches are sure to show.
+    /// Returns which objects of the kind this source covers. A controller waits for one of its own
+    /// writes only if the cache is certain to show it.
     fn extent(&self) -> Extent {
         Extent::All
     }
 
-    /// The `apiVersion` and `kind` that a watched object must have when it states any.
+    /// Returns the `apiVersion` and `kind` that a watched object must have if it states any.
     fn expected_type(&self) -> Option<(&str, &str)> {
         None
     }
 
-    /// Whether a watch with [`send_initial_events`](ListOptions::send_initial_events) means
-    /// something to this source. A source in memory usually says no.
+    /// Returns whether the source supports streaming lists, that is, watches with
+    /// [`send_initial_events`](ListOptions::send_initial_events). In-memory sources usually do not.
     fn supports_watch_list(&self) -> bool {
         true
     }
 
-    /// Reads one page of the list. Each item goes to `on_item` as soon as it is complete, before it
-    /// is known whether the page as a whole will be.
+    /// Reads one page of the list. `on_item` receives each item as soon as it is complete, even
+    /// though the rest of the page may still fail.
     ///
-    /// Implementations must be cancel safe: the reflector drops the future when it is stopped.
+    /// # Cancel safety
+    ///
+    /// Implementations must be cancel safe: the reflector drops the future when it stops.
     fn list(
         &self,
         options: ListOptions,
         on_item: &mut (dyn FnMut(RawItem<'_>) + Send),
     ) -> impl Future<Output = Result<Page, SourceError>> + Send;
 
-    /// Opens a watch. Implementations must be cancel safe.
+    /// Opens a watch.
+    ///
+    /// # Cancel safety
+    ///
+    /// Implementations must be cancel safe: the reflector drops the future when it stops.
     fn watch(
         &self,
         options: ListOptions,
     ) -> impl Future<Output = Result<Self::Watch, SourceError>> + Send;
 }
 
-/// One item of a list, as it came.
+/// One item of a list, as received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawItem<'a> {
     /// The item's JSON.
     Json(&'a [u8]),
-    /// The item is larger than the source accepts, and was passed over.
+    /// The item is larger than the source accepts and was skipped.
     TooLarge {
-        /// How it begins.
+        /// The beginning of the item.
         head: &'a [u8],
-        /// How many bytes an item may have.
+        /// The largest accepted size in bytes.
         limit: usize,
     },
 }
 
-/// What a page says about the list it belongs to.
+/// The list metadata of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// The version of the list.
+    /// The `resourceVersion` of the list.
     pub resource_version: String,
-    /// How to ask for the next page, if there is one.
+    /// The token for the next page, if there is one.
     pub continue_token: Option<String>,
-    /// How many items follow, if the server says so.
+    /// `remainingItemCount`, if the server sent it.
     pub remaining: Option<i64>,
 }
 
-/// One event of a watch. Objects are JSON, not looked into.
+/// One event of a watch. Objects are unparsed JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
-    /// An object came into being, or into the selection.
+    /// An object was created or started to match the selector.
     Added(Bytes),
     /// An object changed.
     Modified(Bytes),
-    /// An object is gone, or left the selection; this is its last state.
+    /// An object was deleted or no longer matches the selector; this is its last state.
     Deleted(Bytes),
-    /// Nothing changed up to this version.
+    /// The watch has reached this `resourceVersion`.
     Bookmark {
-        /// The version reached.
+        /// The `resourceVersion` reached.
         resource_version: String,
-        /// Whether it ends the initial events of a streaming list.
+        /// Whether this bookmark ends the initial events of a streaming list.
         initial_events_end: bool,
     },
-    /// The server ends the watch, and says why.
+    /// The server ends the watch with an error.
     Error(ApiError),
-    /// Something newer than this library.
+    /// An event type this library does not know.
     Unknown {
-        /// The type the server gave.
+        /// The type the server sent.
         kind: String,
-        /// The object that came with it.
+        /// The object of the event.
         object: Bytes,
     },
 }

@@ -1,44 +1,45 @@
-//! What a list or a watch asks for.
+//! The options of list and watch requests, and the scope of a source.
 
 use std::{fmt, time::Duration};
 
-/// The options of one list or watch request, by client-go's names.
+/// The options of one list or watch request, named as in client-go.
 ///
-/// The reflector fills in versions, paging and time limits; the source adds its selectors. A closure
-/// given to [`KubeSource::tweak_list_options`](super::KubeSource::tweak_list_options) sees the
-/// result last and may change anything.
+/// The reflector sets `resourceVersion`, paging and timeouts; the source adds its selectors. A
+/// closure passed to [`KubeSource::tweak_list_options`](super::KubeSource::tweak_list_options) runs
+/// last and may change anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
     /// Only objects whose labels match.
     pub label_selector: Option<String>,
-    /// Only objects whose fields match; each kind supports a few fields.
+    /// Only objects whose fields match. Each kind supports only a few fields.
     pub field_selector: Option<String>,
-    /// The version to read at or to watch from. `None` asks for the newest, read consistently.
+    /// The `resourceVersion` to list at or watch from. `None` requests the most recent state, read
+    /// consistently.
     pub resource_version: Option<String>,
-    /// How `resource_version` is meant. `None` leaves it to the server: not older than.
+    /// How to match `resource_version`. `None` leaves it to the server, which means not older than.
     pub resource_version_match: Option<VersionMatch>,
-    /// At most so many items in one answer. `None` asks for all of them.
+    /// The maximum number of items per page. `None` requests all items at once.
     pub limit: Option<u32>,
-    /// Where the answer before this one stopped.
+    /// The continue token of the previous page.
     pub continue_token: Option<String>,
-    /// How long the server shall keep a watch open.
+    /// How long the server should keep a watch open.
     pub timeout: Option<Duration>,
-    /// Whether a watch may carry bookmarks, which tell its progress when nothing happens.
+    /// Whether the server may send bookmarks, which report progress while nothing changes.
     pub allow_watch_bookmarks: bool,
-    /// Whether a watch begins with the objects that exist: a streaming list.
+    /// Whether the watch starts with the existing objects (a streaming list).
     pub send_initial_events: bool,
 }
 
-/// How the resource version of a list is to be understood.
+/// How the server matches the `resourceVersion` of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// At this version or a newer one.
+    /// This `resourceVersion` or a newer one.
     NotOlderThan,
-    /// At exactly this version.
+    /// Exactly this `resourceVersion`.
     Exact,
 }
 
-/// Which objects of a kind are followed: everywhere or in one namespace, all or those selected.
+/// Which objects of a kind to watch: in all namespaces or one, all or those that match selectors.
 ///
 /// ```
 /// use pintle::source::Scope;
@@ -55,12 +56,12 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Every object of the kind.
+    /// Returns the scope of every object of the kind.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// The objects of one namespace.
+    /// Returns the scope of the objects in one namespace.
     pub fn namespace(namespace: impl Into<String>) -> Self {
         Self {
             namespace: Some(namespace.into()),
@@ -68,19 +69,19 @@ impl Scope {
         }
     }
 
-    /// Only objects whose labels match `selector`, in the form `kubectl -l` takes.
+    /// Selects objects by label, in the syntax of `kubectl -l`.
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
         self.labels = Some(selector.into());
         self
     }
 
-    /// Only objects whose fields match `selector`, in the form `kubectl --field-selector` takes.
+    /// Selects objects by field, in the syntax of `kubectl --field-selector`.
     pub fn fields(mut self, selector: impl Into<String>) -> Self {
         self.fields = Some(selector.into());
         self
     }
 
-    /// The same selection in the whole cluster.
+    /// Returns the same selectors at cluster scope.
     pub(crate) fn in_cluster(self) -> Self {
         Self {
             namespace: None,
@@ -88,17 +89,17 @@ impl Scope {
         }
     }
 
-    /// The namespace, unless the scope is the whole cluster.
+    /// Returns the namespace, unless the scope covers all of them.
     pub fn in_namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// The label selector, if there is one.
+    /// Returns the label selector, if there is one.
     pub fn label_selector(&self) -> Option<&str> {
         self.labels.as_deref()
     }
 
-    /// The field selector, if there is one.
+    /// Returns the field selector, if there is one.
     pub fn field_selector(&self) -> Option<&str> {
         self.fields.as_deref()
     }
@@ -120,27 +121,26 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Which objects of its kind a source shows.
+/// Which objects of its kind a source covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Extent {
-    /// Every one.
+    /// Every object.
     #[default]
     All,
-    /// Every one in this namespace.
+    /// Every object in this namespace.
     Namespace(String),
-    /// Some, by their labels, their fields or anything else: of no object can it be said beforehand
-    /// whether it will be among them.
+    /// Some objects, by label, field or any other criterion, so that no object is certain to be
+    /// covered.
     Selected,
 }
 
 impl Extent {
-    /// Whether every object in `namespace` is shown; without one, every object of a kind that has no
-    /// namespaces.
+    /// Returns whether every object in `namespace` is covered; `None` stands for cluster scope.
     pub(crate) fn includes(&self, namespace: Option<&str>) -> bool {
         match self {
             Self::All => true,
-            Self::Namespace(shown) => namespace == Some(shown),
+            Self::Namespace(covered) => namespace == Some(covered),
             Self::Selected => false,
         }
     }

@@ -1,21 +1,21 @@
-//! Cutting a watch's body into events while it arrives.
+//! Splits the body of a watch into events while it arrives.
 
 use bytes::{Bytes, BytesMut};
 use memchr::memchr;
 use serde::Deserialize;
 use std::{borrow::Cow, collections::BTreeMap};
 
-use super::{ApiError, BodyError, WatchEvent, scan::Members};
-use crate::object::ObjectKey;
+use super::{ApiError, BodyError, WatchEvent};
+use crate::{json::members, object::ObjectKey};
 
-/// The annotation by which a server marks the bookmark that ends the initial events.
+/// The annotation that marks the bookmark at the end of the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Splits the body of a watch, given in chunks of any size, into lines of bounded length.
+/// Splits the body of a watch, which arrives in chunks of any size, into lines of bounded length.
 #[derive(Debug)]
 pub(super) struct Lines {
     buffer: BytesMut,
-    /// How far the buffer is known to hold no line end.
+    /// The length of the buffer that is known to contain no line end.
     searched: usize,
     limit: usize,
 }
@@ -33,7 +33,7 @@ impl Lines {
         self.buffer.extend_from_slice(chunk);
     }
 
-    /// The next complete line that is not blank.
+    /// Returns the next complete line that is not blank.
     pub(super) fn next_line(&mut self) -> Result<Option<Bytes>, BodyError> {
         loop {
             let Some(end) = memchr(b'\n', &self.buffer[self.searched..]) else {
@@ -56,8 +56,9 @@ impl Lines {
         }
     }
 
-    /// What came after the last line end: more than blanks means the stream was cut in mid-line.
-    pub(super) fn is_cut_off(&self) -> bool {
+    /// Returns whether the buffer holds the beginning of a line. At the end of the body this means
+    /// that the connection broke in the middle of an event.
+    pub(super) fn has_partial_line(&self) -> bool {
         !self.buffer.trim_ascii().is_empty()
     }
 
@@ -69,7 +70,7 @@ impl Lines {
     }
 }
 
-/// Reads the envelope of an event, and leaves its object as it is.
+/// Parses the envelope of an event and leaves its object unparsed.
 pub(super) fn parse_event(line: &Bytes) -> Result<WatchEvent, BodyError> {
     let (kind, object) = envelope(line).ok_or(BodyError::NotAnEvent)?;
     Ok(match &*kind {
@@ -77,10 +78,13 @@ pub(super) fn parse_event(line: &Bytes) -> Result<WatchEvent, BodyError> {
         "MODIFIED" => WatchEvent::Modified(object),
         "DELETED" => WatchEvent::Deleted(object),
         "BOOKMARK" => bookmark(&object)?,
-        "ERROR" => WatchEvent::Error(
-            ApiError::parse(&object)
-                .unwrap_or_else(|| ApiError::new(500, "", "an error that could not be read")),
-        ),
+        "ERROR" => WatchEvent::Error(ApiError::parse(&object).unwrap_or_else(|| {
+            ApiError::new(
+                500,
+                "",
+                "the server ended the watch with an unreadable error",
+            )
+        })),
         _ => WatchEvent::Unknown {
             kind: kind.into_owned(),
             object,
@@ -89,7 +93,7 @@ pub(super) fn parse_event(line: &Bytes) -> Result<WatchEvent, BodyError> {
 }
 
 fn envelope(line: &Bytes) -> Option<(Cow<'_, str>, Bytes)> {
-    // Servers write exactly this: the object is then known without looking into it.
+    // API servers write exactly this form, in which the object is found without scanning it.
     if let Some(rest) = line.strip_prefix(br#"{"type":""#)
         && let Some(end) = memchr(b'"', rest)
         && let Ok(kind) = std::str::from_utf8(&rest[..end])
@@ -102,7 +106,7 @@ fn envelope(line: &Bytes) -> Option<(Cow<'_, str>, Bytes)> {
     }
     let mut kind = None;
     let mut object = None;
-    for (key, value) in Members::of(line) {
+    for (key, value) in members(line) {
         match key {
             b"type" => kind = Some(serde_json::from_slice::<String>(value).ok()?),
             b"object" => object = Some(line.slice_ref(value)),
@@ -113,17 +117,17 @@ fn envelope(line: &Bytes) -> Option<(Cow<'_, str>, Bytes)> {
 }
 
 fn bookmark(object: &[u8]) -> Result<WatchEvent, BodyError> {
-    let form: Form<'_> = serde_json::from_slice(object).map_err(|_| BodyError::NotAnEvent)?;
-    let annotations = form.metadata.annotations.unwrap_or_default();
+    let object: Bookmark<'_> = serde_json::from_slice(object).map_err(|_| BodyError::NotAnEvent)?;
+    let annotations = object.metadata.annotations.unwrap_or_default();
     Ok(WatchEvent::Bookmark {
-        resource_version: form.metadata.resource_version.into_owned(),
+        resource_version: object.metadata.resource_version.into_owned(),
         initial_events_end: annotations
             .get(INITIAL_EVENTS_END)
             .is_some_and(|value| value == "true"),
     })
 }
 
-/// The resource version of an object that could not be read as a whole.
+/// Returns the `resourceVersion` of an object that could not be read as a whole.
 pub(crate) fn peek_resource_version(object: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Outer {
@@ -138,11 +142,11 @@ pub(crate) fn peek_resource_version(object: &[u8]) -> Option<String> {
     Some(outer.metadata.resource_version).filter(|version| !version.is_empty())
 }
 
-/// The key of an object that could not be read as a whole, or is only the beginning of one.
+/// Returns the key of an object that is malformed or incomplete, if it can be found.
 pub(crate) fn peek_key(object: &[u8]) -> Option<ObjectKey> {
-    let (_, metadata) = Members::of(object).find(|(key, _)| *key == b"metadata")?;
+    let (_, metadata) = members(object).find(|(key, _)| *key == b"metadata")?;
     let (mut name, mut namespace) = (None, None);
-    for (key, value) in Members::of(metadata) {
+    for (key, value) in members(metadata) {
         match key {
             b"name" => name = plain(value),
             b"namespace" => namespace = plain(value),
@@ -152,19 +156,19 @@ pub(crate) fn peek_key(object: &[u8]) -> Option<ObjectKey> {
     Some(ObjectKey::new(namespace, name?))
 }
 
-/// The UID of an object that could not be read as a whole, or is only the beginning of one.
+/// Returns the UID of an object that is malformed or incomplete, if it can be found.
 pub(crate) fn peek_uid(object: &[u8]) -> Option<&str> {
-    let (_, metadata) = Members::of(object).find(|(key, _)| *key == b"metadata")?;
-    let (_, uid) = Members::of(metadata).find(|(key, _)| *key == b"uid")?;
+    let (_, metadata) = members(object).find(|(key, _)| *key == b"metadata")?;
+    let (_, uid) = members(metadata).find(|(key, _)| *key == b"uid")?;
     plain(uid).filter(|uid| !uid.is_empty())
 }
 
-/// The `apiVersion` and `kind` of an object, as far as it states them as plain strings.
+/// Returns the `apiVersion` and `kind` of an object, where they are strings without escapes.
 ///
-/// Servers write both first, so this usually looks at a few dozen bytes.
+/// API servers write both first, so this usually reads only a few dozen bytes.
 pub(crate) fn peek_type(object: &[u8]) -> (Option<&str>, Option<&str>) {
     let (mut api_version, mut kind) = (None, None);
-    for (key, value) in Members::of(object) {
+    for (key, value) in members(object) {
         match key {
             b"apiVersion" => api_version = plain(value),
             b"kind" => kind = plain(value),
@@ -177,6 +181,7 @@ pub(crate) fn peek_type(object: &[u8]) -> (Option<&str>, Option<&str>) {
     (api_version, kind)
 }
 
+/// Returns the content of a string literal that has no escapes.
 fn plain(quoted: &[u8]) -> Option<&str> {
     let text = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     std::str::from_utf8(text)
@@ -185,14 +190,14 @@ fn plain(quoted: &[u8]) -> Option<&str> {
 }
 
 #[derive(Deserialize)]
-struct Form<'a> {
+struct Bookmark<'a> {
     #[serde(borrow)]
-    metadata: FormMetadata<'a>,
+    metadata: BookmarkMetadata<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct FormMetadata<'a> {
+struct BookmarkMetadata<'a> {
     #[serde(borrow)]
     resource_version: Cow<'a, str>,
     annotations: Option<BTreeMap<String, String>>,
@@ -209,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_told_from_its_envelope() {
+    fn event_type_comes_from_the_envelope() {
         for line in [
             "{\"type\":\"ADDED\",\"object\":{\"a\":\"}\"}}\n",
             r#" { "object" : {"a":"}"} , "type" : "ADDED", "more": 1 } "#,
@@ -235,7 +240,7 @@ mod tests {
 
     /// Proves reflector/watchlist-atomic.
     #[test]
-    fn only_the_exact_annotation_marks_the_end_of_the_initial_events() {
+    fn initial_events_end_needs_the_exact_annotation() {
         let ends = |annotations: &str| {
             let line = format!(
                 r#"{{"type":"BOOKMARK","object":{{"metadata":{{"resourceVersion":"5"{annotations}}}}}}}"#
@@ -262,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_carries_the_servers_status() {
+    fn error_event_carries_the_status() {
         let line = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"old"}}"#;
         assert_eq!(
             event(line).unwrap(),
@@ -271,12 +276,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_may_be_as_long_as_the_limit_and_no_longer() {
+    fn line_limit_is_inclusive() {
         let mut lines = Lines::new(4);
         lines.push(b"\nabcd\n\r\nabc");
         assert_eq!(lines.next_line().unwrap().as_deref(), Some(&b"abcd\n"[..]));
         assert_eq!(lines.next_line(), Ok(None));
-        assert!(lines.is_cut_off());
+        assert!(lines.has_partial_line());
         let mut whole = Lines::new(4);
         whole.push(b"abcde\n");
         assert!(whole.next_line().is_err());
@@ -288,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_of_an_object_is_found_wherever_it_stands() {
+    fn object_type_is_found_anywhere_in_the_object() {
         let object = br#"{"metadata":{"kind":"no"},"kind":"Pod","apiVersion":"v1"}"#;
         assert_eq!(peek_type(object), (Some("v1"), Some("Pod")));
         assert_eq!(peek_type(b"{}"), (None, None));
@@ -301,7 +306,7 @@ mod tests {
     // Proves source/chunking.
     proptest! {
         #[test]
-        fn the_chunking_of_lines_changes_nothing(
+        fn chunking_of_lines_does_not_matter(
             lines in prop::collection::vec("[a-z\"{}]{1,9}", 0..8),
             size in 1usize..12,
         ) {

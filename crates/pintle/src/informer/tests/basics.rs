@@ -97,7 +97,7 @@ async fn undecodable_object_is_cached_and_affects_no_other() {
         odd.get()
             .unwrap_err()
             .to_string()
-            .starts_with("object odd does not decode")
+            .starts_with("cannot decode object odd")
     );
     assert_eq!(running.informer.status().borrow().unreadable, 1);
 }

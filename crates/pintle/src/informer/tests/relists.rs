@@ -118,7 +118,7 @@ async fn relist_keeps_unchanged_objects() {
     server.put("n/b", "2");
     recover().await;
     assert_eq!(server.lists(), 2);
-    assert!(before.same(&lister.get(&key).unwrap()));
+    assert!(before.ptr_eq(&lister.get(&key).unwrap()));
     assert_eq!(contents(&lister.list()), server.contents());
 }
 

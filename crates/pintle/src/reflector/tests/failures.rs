@@ -1,20 +1,20 @@
-//! How failures are waited out and told.
+//! Failures: back-off and reporting.
 
 use super::*;
 
 /// Proves reflector/no-hot-loop, reflector/status, reflector/other-errors-relist.
 #[tokio::test(start_paused = true)]
-async fn each_failure_is_told_with_its_cause_and_followed_by_a_longer_wait() {
+async fn failures_are_reported_and_back_off() {
     let fake = Fake::new().always(|| Some(api(403, "Forbidden")), || None);
     let scene = Scene::start(fake).after(20 * SECOND).await;
-    let says = scene.says();
-    assert!(says.starts_with("retrying in "), "{says}");
+    let line = scene.status_line();
+    assert!(line.starts_with("retrying in "), "{line}");
     assert!(
-        says.ends_with(" s because 403 Forbidden on configmaps at cluster scope (list): so it is"),
-        "{says}"
+        line.ends_with(" s because 403 Forbidden on configmaps at cluster scope (list): reason"),
+        "{line}"
     );
     let times = scene.fake.times();
-    assert_eq!(times[0], scene.started, "the first try is immediate");
+    assert_eq!(times[0], scene.started, "the first attempt is immediate");
     for (pair, floor) in times.windows(2).zip([0.8, 1.6, 3.2]) {
         let wait = (pair[1] - pair[0]).as_secs_f64();
         assert!(
@@ -23,12 +23,12 @@ async fn each_failure_is_told_with_its_cause_and_followed_by_a_longer_wait() {
         );
     }
     assert!(!scene.status.borrow().synced);
-    assert!(scene.told().is_empty());
+    assert!(scene.events().is_empty());
 }
 
 /// Proves reflector/backoff-resets-after-health.
 #[tokio::test(start_paused = true)]
-async fn ten_minutes_of_outage_are_waited_out_at_the_longest_delay() {
+async fn long_outage_retries_at_the_longest_delay() {
     let fake = Fake::new()
         .list(page(&[], "10"))
         .watch([error(500, "InternalError")])
@@ -45,7 +45,7 @@ async fn ten_minutes_of_outage_are_waited_out_at_the_longest_delay() {
 
 /// Proves reflector/retry-open-without-list, reflector/backoff.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_down_or_busy_is_asked_for_the_watch_alone() {
+async fn only_the_watch_is_retried_while_the_server_is_down() {
     for failure in [refused, || api(429, "TooManyRequests")] {
         let mut fake = Fake::new().list(page(&[], "10"));
         for _ in 0..5 {
@@ -68,13 +68,13 @@ async fn a_server_that_is_down_or_busy_is_asked_for_the_watch_alone() {
 
 /// Proves reflector/retry-open-without-list.
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_fails_while_a_watch_is_opened_costs_no_list() {
+async fn connection_failure_on_open_does_not_relist() {
     let mut unavailable = ApiError::new(503, "ServiceUnavailable", "starting");
     unavailable.retry_after = Some(SECOND);
     let fake = Fake::new()
         .list(page(&[], "10"))
         .watch_fails(SourceError::Transport("unexpected end".into()))
-        .watch_fails(SourceError::Silent(SECOND))
+        .watch_fails(SourceError::IdleTimeout(SECOND))
         .watch_fails(unavailable.into());
     let scene = Scene::start(fake).after(20 * SECOND).await;
     let mut expected = vec![r#"list "" limit 500"#];
@@ -82,7 +82,7 @@ async fn a_connection_that_fails_while_a_watch_is_opened_costs_no_list() {
     assert_eq!(scene.calls(), expected);
     assert!(scene.fake.times()[4] - scene.started >= Duration::from_millis(5600));
 
-    // Without being asked to come back, any other error leads to a list.
+    // Without `Retry-After`, any other error leads to a list.
     let fake = Fake::new()
         .list(page(&[], "10"))
         .watch_fails(api(503, "ServiceUnavailable"));
@@ -92,7 +92,7 @@ async fn a_connection_that_fails_while_a_watch_is_opened_costs_no_list() {
 
 /// Proves reflector/retry-open-without-list.
 #[tokio::test(start_paused = true)]
-async fn too_many_requests_within_a_watch_cost_a_wait_but_no_list() {
+async fn throttled_watch_backs_off_without_a_list() {
     let fake = Fake::new()
         .list(page(&[], "10"))
         .watch([added("a", "12"), error(429, "TooManyRequests")]);
@@ -107,7 +107,7 @@ async fn too_many_requests_within_a_watch_cost_a_wait_but_no_list() {
 
 /// Proves reflector/retry-after.
 #[tokio::test(start_paused = true)]
-async fn a_server_may_ask_for_a_longer_wait() {
+async fn retry_after_extends_the_delay() {
     let mut busy = ApiError::new(429, "TooManyRequests", "");
     busy.retry_after = Some(40 * SECOND);
     let fake = Fake::new().list(page(&[], "10")).watch_fails(busy.into());
@@ -118,7 +118,7 @@ async fn a_server_may_ask_for_a_longer_wait() {
 
 /// Proves reflector/internal-errors.
 #[tokio::test(start_paused = true)]
-async fn internal_errors_end_the_pass_unless_a_time_is_given() {
+async fn internal_error_relists_unless_a_duration_is_set() {
     let fails = || {
         Fake::new()
             .list(page(&[], "10"))
@@ -139,7 +139,7 @@ async fn internal_errors_end_the_pass_unless_a_time_is_given() {
 
 /// Proves reflector/internal-errors, reflector/short-watch-backs-off.
 #[tokio::test(start_paused = true)]
-async fn a_run_of_internal_errors_is_no_tight_loop_and_ends_in_a_list() {
+async fn run_of_internal_errors_backs_off_and_ends_in_a_list() {
     let mut fake = Fake::new().list(page(&[], "10"));
     for _ in 0..20 {
         fake = fake.watch([error(500, "InternalError")]);
@@ -157,21 +157,21 @@ async fn a_run_of_internal_errors_is_no_tight_loop_and_ends_in_a_list() {
 
 /// Proves reflector/other-errors-relist.
 #[tokio::test(start_paused = true)]
-async fn an_object_the_server_lost_goes_with_the_next_list() {
+async fn object_lost_by_the_server_disappears_on_relist() {
     let fake = Fake::new()
         .list(page(&[("a", "1"), ("b", "2")], "10"))
         .watch([added("c", "11"), error(500, "StorageReadError")])
         .list(page(&[("a", "1")], "15"));
     let scene = Scene::start(fake).after(5 * SECOND).await;
     assert_eq!(
-        scene.told(),
+        scene.events(),
         ["replace a@1 b@2 @10", "add c@11", "replace a@1 @15"]
     );
 }
 
 /// Proves reflector/short-watch-backs-off.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_closed_at_once_costs_a_wait_and_a_list() {
+async fn watch_closed_immediately_backs_off_and_relists() {
     let fake = Fake::new().list(page(&[], "10")).watch([]);
     let scene = Scene::start(fake).after(3 * SECOND).await;
     assert_eq!(
@@ -183,9 +183,9 @@ async fn a_watch_that_is_closed_at_once_costs_a_wait_and_a_list() {
             r#"watch "1""#
         ]
     );
-    // One that told something, or lasted, is a normal end.
-    for says in [vec![added("a", "11")], vec![Said::Pause(SECOND)]] {
-        let fake = Fake::new().list(page(&[], "10")).watch(says);
+    // A watch with events, or one that lasted, ended normally.
+    for script in [vec![added("a", "11")], vec![Script::Pause(SECOND)]] {
+        let fake = Fake::new().list(page(&[], "10")).watch(script);
         let scene = Scene::start(fake).after(3 * SECOND).await;
         assert_eq!(
             scene
@@ -200,7 +200,7 @@ async fn a_watch_that_is_closed_at_once_costs_a_wait_and_a_list() {
 
 /// Proves reflector/short-watch-backs-off.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_always_tells_something_and_closes_is_not_reopened_in_a_tight_loop() {
+async fn short_watches_with_events_are_not_a_hot_loop() {
     let mut fake = Fake::new().list(page(&[], "10"));
     for _ in 0..1000 {
         fake = fake.watch([bookmark("10")]);
@@ -213,19 +213,19 @@ async fn a_watch_that_always_tells_something_and_closes_is_not_reopened_in_a_tig
         1
     );
     assert!(
-        scene.says().contains("closed again and again"),
+        scene.status_line().contains("keeps closing the watch"),
         "{}",
-        scene.says()
+        scene.status_line()
     );
 }
 
 /// Proves reflector/resume-after-disconnect.
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_breaks_is_replaced_at_once_and_without_a_list() {
+async fn broken_connection_resumes_immediately_without_a_list() {
     let fake = Fake::new().list(page(&[], "10")).watch([
         added("a", "11"),
-        Said::Pause(10 * SECOND),
-        Said::Break(SourceError::Transport("reset by peer".into())),
+        Script::Pause(10 * SECOND),
+        Script::Break(SourceError::Transport("reset by peer".into())),
     ]);
     let scene = Scene::start(fake).after(11 * SECOND).await;
     assert_eq!(
@@ -237,7 +237,7 @@ async fn a_connection_that_breaks_is_replaced_at_once_and_without_a_list() {
 
 /// Proves reflector/no-hot-loop, reflector/prompt-stop.
 #[tokio::test(start_paused = true)]
-async fn stopping_is_prompt_in_every_phase() {
+async fn stop_is_prompt_in_every_phase() {
     let waiting_to_list = Fake::new().always(|| Some(api(403, "Forbidden")), || None);
     let waiting_to_watch = Fake::new().always(|| None, || Some(refused()));
     let waiting_to_stream = Fake::streaming().always(|| None, || Some(refused()));
@@ -253,15 +253,15 @@ async fn stopping_is_prompt_in_every_phase() {
         let scene = Scene::start(fake).after(30 * SECOND).await;
         let calls = scene.calls().len();
         let fake = scene.fake.clone();
-        assert!(scene.stops_at_once().await);
+        assert!(scene.stops_immediately().await);
         sleep(300 * SECOND).await;
-        assert_eq!(fake.calls().len(), calls, "asked after the end");
+        assert_eq!(fake.calls().len(), calls, "request after the stop");
     }
 }
 
 /// Proves reflector/no-hot-loop.
 #[tokio::test(start_paused = true)]
-async fn a_stopped_reflector_never_asks() {
+async fn stopped_reflector_sends_no_request() {
     let (sink, fake, stop) = (
         Arc::new(Recorder::default()),
         Fake::new(),

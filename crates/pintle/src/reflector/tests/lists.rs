@@ -1,4 +1,4 @@
-//! Which lists are asked for, and what becomes of them.
+//! Lists: which are requested, and how they are applied.
 
 use super::*;
 use crate::reflector::Phase;
@@ -6,7 +6,7 @@ use crate::reflector::Phase;
 /// Proves reflector/list-then-watch, reflector/version-follows-events, reflector/bookmarks.
 /// Proves reflector/status.
 #[tokio::test(start_paused = true)]
-async fn everything_is_listed_and_then_followed_from_the_lists_version() {
+async fn watch_starts_at_the_version_of_the_list() {
     let fake = Fake::new()
         .list(page(&[("a", "5"), ("b", "7")], "10"))
         .watch([
@@ -14,7 +14,7 @@ async fn everything_is_listed_and_then_followed_from_the_lists_version() {
             bookmark("30"),
             deleted("b", "40"),
             added("c", "50"),
-            Said::Pause(2 * SECOND),
+            Script::Pause(2 * SECOND),
         ]);
     let scene = Scene::start(fake).after(3 * SECOND).await;
     assert_eq!(
@@ -22,7 +22,7 @@ async fn everything_is_listed_and_then_followed_from_the_lists_version() {
         [r#"list "" limit 500"#, r#"watch "10""#, r#"watch "50""#]
     );
     assert_eq!(
-        scene.told(),
+        scene.events(),
         [
             "replace a@5 b@7 @10",
             "update a@20",
@@ -31,16 +31,20 @@ async fn everything_is_listed_and_then_followed_from_the_lists_version() {
             "add c@50"
         ]
     );
-    assert_eq!(scene.says(), "watching from version 50");
+    assert_eq!(scene.status_line(), "watching from resourceVersion 50");
     assert!(scene.status.borrow().synced);
 }
 
 /// Proves reflector/first-list-is-consistent, reflector/relist-not-older, reflector/backoff.
 #[tokio::test(start_paused = true)]
-async fn after_a_watch_expired_the_relist_asks_for_the_last_version_first() {
+async fn relist_requests_the_last_version_first() {
     let fake = Fake::new()
         .list(page(&[], "10"))
-        .watch([added("a", "20"), Said::Pause(SECOND), error(410, "Expired")])
+        .watch([
+            added("a", "20"),
+            Script::Pause(SECOND),
+            error(410, "Expired"),
+        ])
         .list(page(&[("a", "20")], "25"));
     let scene = Scene::start(fake).after(4 * SECOND).await;
     assert_eq!(
@@ -58,7 +62,7 @@ async fn after_a_watch_expired_the_relist_asks_for_the_last_version_first() {
 
 /// Proves reflector/relist-falls-back-to-latest.
 #[tokio::test(start_paused = true)]
-async fn a_list_at_a_version_that_is_gone_is_repeated_at_once_without_one() {
+async fn list_at_an_expired_version_is_repeated_without_one() {
     for reason in ["Expired", "Gone"] {
         let fake = Fake::new()
             .list(page(&[], "10"))
@@ -75,7 +79,7 @@ async fn a_list_at_a_version_that_is_gone_is_repeated_at_once_without_one() {
                 r#"list "10""#,
                 r#"list "" limit 500"#,
                 r#"watch "30""#,
-                // The list succeeded, so its version is good again.
+                // The list succeeded, so its version can be requested again.
                 r#"list "30""#,
                 r#"watch "1""#,
             ]
@@ -87,7 +91,7 @@ async fn a_list_at_a_version_that_is_gone_is_repeated_at_once_without_one() {
 
 /// Proves reflector/relist-falls-back-to-latest, reflector/no-hot-loop.
 #[tokio::test(start_paused = true)]
-async fn if_the_newest_cannot_be_listed_either_there_is_a_wait_and_the_mark_stays() {
+async fn failed_consistent_list_backs_off_and_stays_consistent() {
     let fake = Fake::new()
         .list(page(&[], "10"))
         .watch([error(410, "Expired")])
@@ -115,7 +119,7 @@ async fn if_the_newest_cannot_be_listed_either_there_is_a_wait_and_the_mark_stay
 
 /// Proves reflector/relist-falls-back-to-latest, reflector/too-large-version-dialects.
 #[tokio::test(start_paused = true)]
-async fn a_version_the_server_has_not_reached_is_known_in_three_dialects() {
+async fn too_large_version_is_recognised_in_three_dialects() {
     let too_large = |message: &str, cause: (&str, &str)| {
         let mut error = ApiError::new(504, "Timeout", message);
         error.causes = vec![(cause.0.into(), cause.1.into())];
@@ -140,7 +144,7 @@ async fn a_version_the_server_has_not_reached_is_known_in_three_dialects() {
             [r#"list "10""#, r#"list "" limit 500"#, r#"watch "30""#]
         );
     }
-    // Any other time-out is not about the version.
+    // Any other timeout is not about the version.
     let fake = Fake::new()
         .list(page(&[], "10"))
         .watch([error(410, "Expired")])
@@ -154,7 +158,7 @@ async fn a_version_the_server_has_not_reached_is_known_in_three_dialects() {
 
 /// Proves reflector/page-size, reflector/pages-only-latest.
 #[tokio::test(start_paused = true)]
-async fn lists_are_paged_when_that_costs_the_server_nothing_or_the_user_says_so() {
+async fn only_consistent_lists_are_paged_by_default() {
     let fake = || {
         Fake::new()
             .list(page(&[], "10"))
@@ -172,7 +176,7 @@ async fn lists_are_paged_when_that_costs_the_server_nothing_or_the_user_says_so(
 
 /// Proves reflector/continue-by-token, reflector/expired-token-full-list.
 #[tokio::test(start_paused = true)]
-async fn pages_make_one_list_and_an_expired_token_starts_it_over() {
+async fn pages_form_one_list_and_expired_token_restarts_it() {
     let first = |token| Listed::Page {
         items: vec![object("a", "1")],
         version: "10",
@@ -190,7 +194,7 @@ async fn pages_make_one_list_and_an_expired_token_starts_it_over() {
             r#"watch "10""#
         ]
     );
-    assert_eq!(scene.told(), ["replace a@1 b@2 @10"]);
+    assert_eq!(scene.events(), ["replace a@1 b@2 @10"]);
 
     let fake = Fake::new()
         .list(first(Some("t")))
@@ -198,24 +202,24 @@ async fn pages_make_one_list_and_an_expired_token_starts_it_over() {
         .list(page(&[("c", "3")], "12"));
     let scene = Scene::start(fake).after(SECOND).await;
     assert_eq!(scene.calls()[2..], [r#"list """#, r#"watch "12""#]);
-    assert_eq!(scene.told(), ["replace c@3 @12"]);
+    assert_eq!(scene.events(), ["replace c@3 @12"]);
 }
 
 /// Proves reflector/prompt-stop.
 #[tokio::test(start_paused = true)]
-async fn a_list_that_does_not_answer_does_not_delay_the_end() {
+async fn hanging_list_does_not_delay_the_stop() {
     let scene = Scene::start(Fake::new().list(Listed::Hang))
         .after(SECOND)
         .await;
-    assert_eq!(scene.says(), "listing");
+    assert_eq!(scene.status_line(), "listing");
     let status = scene.status.clone();
-    assert!(scene.stops_at_once().await);
+    assert!(scene.stops_immediately().await);
     assert_eq!(status.borrow().to_string(), "stopped");
 }
 
 /// Proves reflector/unreadable-object.
 #[tokio::test(start_paused = true)]
-async fn one_unreadable_object_in_ten_thousand_is_reported_and_the_rest_goes_on() {
+async fn one_unreadable_object_does_not_affect_the_rest() {
     let names: Vec<String> = (0..10_000).map(|n| format!("o{n}")).collect();
     let mut items: Vec<Bytes> = names.iter().map(|name| object(name, "1")).collect();
     items[5000] =
@@ -226,7 +230,7 @@ async fn one_unreadable_object_in_ten_thousand_is_reported_and_the_rest_goes_on(
         token: None,
     });
     let scene = Scene::start(fake).after(SECOND).await;
-    assert_eq!(scene.told()[0].split(' ').count(), 9_999 + 2);
+    assert_eq!(scene.events()[0].split(' ').count(), 9_999 + 2);
     let status = scene.status.borrow().clone();
     assert_eq!(status.unreadable, 1);
     let unreadable = status.last_unreadable.unwrap();
@@ -247,7 +251,7 @@ async fn one_unreadable_object_in_ten_thousand_is_reported_and_the_rest_goes_on(
 
 /// Proves reflector/metrics.
 #[tokio::test(start_paused = true)]
-async fn lists_and_watches_are_counted_by_resource() {
+async fn metrics_are_labelled_by_resource() {
     let fake = Fake::new()
         .list(page(&[("a", "5")], "10"))
         .watch([added("b", "11")])
@@ -273,7 +277,7 @@ async fn lists_and_watches_are_counted_by_resource() {
 
 /// Proves fifo/transform-once.
 #[tokio::test(start_paused = true)]
-async fn a_transform_sees_each_object_once() {
+async fn transform_runs_once_per_object() {
     for streaming in [false, true] {
         let fake = if streaming {
             Fake::streaming().watch([
@@ -281,12 +285,12 @@ async fn a_transform_sees_each_object_once() {
                 added("b", "2"),
                 marker("10"),
                 added("c", "11"),
-                Said::Hang,
+                Script::Hang,
             ])
         } else {
             Fake::new()
                 .list(page(&[("a", "1"), ("b", "2")], "10"))
-                .watch([added("c", "11"), Said::Hang])
+                .watch([added("c", "11"), Script::Hang])
         };
         let calls = Arc::new(AtomicUsize::new(0));
         let counter = calls.clone();
@@ -297,7 +301,7 @@ async fn a_transform_sees_each_object_once() {
         let scene = Scene::reading(fake, reader, |reflector| reflector)
             .after(SECOND)
             .await;
-        assert_eq!(scene.told(), ["replace a@1 b@2 @10", "add c@11"]);
+        assert_eq!(scene.events(), ["replace a@1 b@2 @10", "add c@11"]);
         assert_eq!(calls.load(Ordering::SeqCst), 3);
     }
 }

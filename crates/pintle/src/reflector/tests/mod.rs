@@ -1,4 +1,4 @@
-//! Scenarios: a scripted server, a sink that writes down what it is told, virtual time.
+//! Scenarios with a scripted server, a recording sink and virtual time.
 
 mod failures;
 mod lists;
@@ -46,55 +46,55 @@ pub(super) fn object(name: &str, version: &str) -> Bytes {
     object.to_string().into()
 }
 
-pub(super) fn added(name: &str, version: &str) -> Said {
-    Said::Event(WatchEvent::Added(object(name, version)))
+pub(super) fn added(name: &str, version: &str) -> Script {
+    Script::Event(WatchEvent::Added(object(name, version)))
 }
 
-pub(super) fn modified(name: &str, version: &str) -> Said {
-    Said::Event(WatchEvent::Modified(object(name, version)))
+pub(super) fn modified(name: &str, version: &str) -> Script {
+    Script::Event(WatchEvent::Modified(object(name, version)))
 }
 
-pub(super) fn deleted(name: &str, version: &str) -> Said {
-    Said::Event(WatchEvent::Deleted(object(name, version)))
+pub(super) fn deleted(name: &str, version: &str) -> Script {
+    Script::Event(WatchEvent::Deleted(object(name, version)))
 }
 
-pub(super) fn bookmark(version: &str) -> Said {
-    Said::Event(WatchEvent::Bookmark {
+pub(super) fn bookmark(version: &str) -> Script {
+    Script::Event(WatchEvent::Bookmark {
         resource_version: version.into(),
         initial_events_end: false,
     })
 }
 
-pub(super) fn marker(version: &str) -> Said {
-    Said::Event(WatchEvent::Bookmark {
+pub(super) fn marker(version: &str) -> Script {
+    Script::Event(WatchEvent::Bookmark {
         resource_version: version.into(),
         initial_events_end: true,
     })
 }
 
-pub(super) fn error(code: u16, reason: &str) -> Said {
-    Said::Event(WatchEvent::Error(ApiError::new(code, reason, "so it is")))
+pub(super) fn error(code: u16, reason: &str) -> Script {
+    Script::Event(WatchEvent::Error(ApiError::new(code, reason, "reason")))
 }
 
 pub(super) fn api(code: u16, reason: &str) -> SourceError {
-    ApiError::new(code, reason, "so it is").into()
+    ApiError::new(code, reason, "reason").into()
 }
 
 pub(super) fn refused() -> SourceError {
     SourceError::transport(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
 }
 
-/// What a scripted watch says, one after the other.
+/// One step of a scripted watch.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum Script {
     Event(WatchEvent),
     Pause(Duration),
     Break(SourceError),
-    /// Nothing more, but the stream stays open.
+    /// The stream stays open without further events.
     Hang,
 }
 
-/// What a scripted list answers.
+/// The response to a scripted list.
 #[derive(Debug)]
 pub(super) enum Listed {
     Page {
@@ -118,8 +118,8 @@ pub(super) fn page(items: &[(&str, &str)], version: &'static str) -> Listed {
     }
 }
 
-/// A server that answers what its script says. Beyond the script lists are empty, at version 1, and
-/// watches stay open and say nothing.
+/// A server that follows a script. Beyond the script, lists are empty at `resourceVersion` 1, and
+/// watches stay open without events.
 #[derive(Clone, Default)]
 pub(super) struct Fake {
     state: Arc<Mutex<FakeState>>,
@@ -133,19 +133,19 @@ type Fails = fn() -> Option<SourceError>;
 #[derive(Default)]
 struct FakeState {
     lists: VecDeque<Listed>,
-    watches: VecDeque<Result<Vec<Said>, SourceError>>,
-    /// Beyond the script every list or watch fails like this.
+    watches: VecDeque<Result<Vec<Script>, SourceError>>,
+    /// How every list and watch beyond the script fails.
     always: Option<(Fails, Fails)>,
     calls: Vec<(Instant, String, ListOptions)>,
 }
 
 impl Fake {
-    /// Lists in pages.
+    /// Returns a server that supports only lists in pages.
     pub(super) fn new() -> Self {
         Self::default()
     }
 
-    /// Streams lists.
+    /// Returns a server that supports streaming lists.
     pub(super) fn streaming() -> Self {
         Self {
             streaming: true,
@@ -158,8 +158,8 @@ impl Fake {
         self
     }
 
-    pub(super) fn watch(self, says: impl Into<Vec<Said>>) -> Self {
-        self.state.lock().watches.push_back(Ok(says.into()));
+    pub(super) fn watch(self, script: impl Into<Vec<Script>>) -> Self {
+        self.state.lock().watches.push_back(Ok(script.into()));
         self
     }
 
@@ -188,7 +188,7 @@ impl Fake {
             .push((Instant::now(), call, options.clone()));
     }
 
-    /// What was asked, in order: `list "5" limit 500`, `watch "5"`, `stream ""`.
+    /// Returns the requests in order: `list "5" limit 500`, `watch "5"`, `stream ""`.
     pub(super) fn calls(&self) -> Vec<String> {
         self.state
             .lock()
@@ -216,7 +216,7 @@ impl Fake {
             .collect()
     }
 
-    /// How many watches are open.
+    /// Returns the number of open watches.
     pub(super) fn open_watches(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
@@ -300,7 +300,7 @@ impl ListWatch for Fake {
                 .pop_front()
                 .or_else(|| always.and_then(|(_, watch)| watch()).map(Err))
         };
-        let script = VecDeque::from(script.unwrap_or_else(|| Ok(vec![Said::Hang]))?);
+        let script = VecDeque::from(script.unwrap_or_else(|| Ok(vec![Script::Hang]))?);
         self.open.fetch_add(1, Ordering::SeqCst);
         let guard = Opened(self.open.clone());
         Ok(Box::pin(stream::unfold(
@@ -308,13 +308,13 @@ impl ListWatch for Fake {
             |(mut script, guard)| async move {
                 loop {
                     let item = match script.pop_front()? {
-                        Said::Event(event) => Ok(event),
-                        Said::Break(error) => Err(error),
-                        Said::Pause(time) => {
+                        Script::Event(event) => Ok(event),
+                        Script::Break(error) => Err(error),
+                        Script::Pause(time) => {
                             sleep(time).await;
                             continue;
                         }
-                        Said::Hang => std::future::pending().await,
+                        Script::Hang => std::future::pending().await,
                     };
                     return Some((item, (script, guard)));
                 }
@@ -323,32 +323,32 @@ impl ListWatch for Fake {
     }
 }
 
-/// A sink that writes down what it is told: `replace a@1 b@2 @5`, `add c@6`, `bookmark 7`.
+/// A sink that records its calls: `replace a@1 b@2 @5`, `add c@6`, `bookmark 7`.
 #[derive(Default)]
 pub(super) struct Recorder {
-    told: Mutex<Vec<(Instant, String)>>,
-    /// While set, there is no room.
+    events: Mutex<Vec<(Instant, String)>>,
+    /// While true, `ready` blocks.
     pub(super) full: watch::Sender<bool>,
 }
 
 impl Recorder {
-    fn note(&self, what: String) {
-        self.told.lock().push((Instant::now(), what));
+    fn note(&self, event: String) {
+        self.events.lock().push((Instant::now(), event));
     }
 
-    pub(super) fn told(&self) -> Vec<String> {
-        self.told
+    pub(super) fn events(&self) -> Vec<String> {
+        self.events
             .lock()
             .iter()
-            .map(|(_, what)| what.clone())
+            .map(|(_, event)| event.clone())
             .collect()
     }
 
-    pub(super) fn times_of(&self, what: &str) -> Vec<Instant> {
-        self.told
+    pub(super) fn times_of(&self, event: &str) -> Vec<Instant> {
+        self.events
             .lock()
             .iter()
-            .filter(|(_, told)| told == what)
+            .filter(|(_, recorded)| recorded == event)
             .map(|(at, _)| *at)
             .collect()
     }
@@ -389,7 +389,7 @@ impl Sink<ConfigMap> for Recorder {
     }
 }
 
-/// A reflector that runs.
+/// A running reflector.
 pub(super) struct Scene {
     pub(super) fake: Fake,
     pub(super) sink: Arc<Recorder>,
@@ -435,7 +435,7 @@ impl Scene {
         }
     }
 
-    /// Lets so much time pass.
+    /// Waits.
     pub(super) async fn after(self, time: Duration) -> Self {
         sleep(time).await;
         self
@@ -445,16 +445,16 @@ impl Scene {
         self.fake.calls()
     }
 
-    pub(super) fn told(&self) -> Vec<String> {
-        self.sink.told()
+    pub(super) fn events(&self) -> Vec<String> {
+        self.sink.events()
     }
 
-    pub(super) fn says(&self) -> String {
+    pub(super) fn status_line(&self) -> String {
         self.status.borrow().to_string()
     }
 
-    /// Whether the reflector ends at once when it is stopped, and leaves nothing open.
-    pub(super) async fn stops_at_once(self) -> bool {
+    /// Stops the reflector. Returns whether it ended immediately and closed its watch.
+    pub(super) async fn stops_immediately(self) -> bool {
         let now = Instant::now();
         self.stop.cancel();
         self.task.await.unwrap();

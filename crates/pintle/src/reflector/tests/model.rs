@@ -1,5 +1,5 @@
-//! Properties: whatever the server does, the sink ends up with what the server has, and no failure
-//! is repeated without a wait.
+//! Properties: whatever the server does, the sink converges to the server's state, and no failure is
+//! retried without a delay.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// A server in memory: a history of changes, a point before which it forgot, and bad habits.
+/// An in-memory server: a history of changes, a compaction point and random faults.
 #[derive(Clone)]
 struct Model {
     state: Arc<Mutex<History>>,
@@ -26,10 +26,10 @@ struct Model {
 
 #[derive(Default)]
 struct History {
-    /// Each change: whether the object lives after it, and its name. Its version is its place + 1.
+    /// Each change: whether the object exists after it, and its name. Its version is its index + 1.
     changes: Vec<(bool, u8)>,
-    /// Versions below this are forgotten.
-    forgotten: usize,
+    /// Versions below this are compacted.
+    compacted: usize,
     /// Whether calls fail at random.
     faulty: bool,
 }
@@ -37,8 +37,8 @@ struct History {
 impl History {
     fn objects(&self) -> BTreeMap<u8, usize> {
         let mut objects = BTreeMap::new();
-        for (at, (lives, name)) in self.changes.iter().enumerate() {
-            if *lives {
+        for (at, (exists, name)) in self.changes.iter().enumerate() {
+            if *exists {
                 objects.insert(*name, at + 1);
             } else {
                 objects.remove(name);
@@ -48,13 +48,13 @@ impl History {
     }
 
     fn event(&self, at: usize) -> WatchEvent {
-        let (lives, name) = self.changes[at];
+        let (exists, name) = self.changes[at];
         let object = object(&name.to_string(), &(at + 1).to_string());
         let known = self.changes[..at]
             .iter()
             .rev()
             .find(|(_, earlier)| *earlier == name);
-        match (lives, known) {
+        match (exists, known) {
             (false, _) => WatchEvent::Deleted(object),
             (true, Some((true, _))) => WatchEvent::Modified(object),
             (true, _) => WatchEvent::Added(object),
@@ -62,7 +62,7 @@ impl History {
     }
 }
 
-/// Any of the ways in which a call can fail.
+/// Returns a random failure.
 fn any_failure(rng: &Rng) -> SourceError {
     match rng.u64() % 8 {
         0 => api(410, "Expired"),
@@ -82,8 +82,8 @@ impl Model {
         faulty.then(|| any_failure(&self.faults))
     }
 
-    /// The next thing a watch says that has told everything before `at`.
-    async fn say(&self, at: &mut usize) -> Option<Result<WatchEvent, SourceError>> {
+    /// Returns the next event of a watch that has delivered everything before `at`.
+    async fn next_event(&self, at: &mut usize) -> Option<Result<WatchEvent, SourceError>> {
         let mut changed = self.changed.subscribe();
         loop {
             if self.state.lock().faulty {
@@ -135,7 +135,7 @@ impl ListWatch for Model {
         options: ListOptions,
         on_item: &mut (dyn FnMut(RawItem<'_>) + Send),
     ) -> Result<Page, SourceError> {
-        // The token is the version of the list and the name it goes on after.
+        // The token is the version of the list and the last name of the page.
         let (version, after) = match options
             .continue_token
             .as_deref()
@@ -202,11 +202,11 @@ impl ListWatch for Model {
                 .parse()
                 .unwrap_or(0)
         };
-        if from < self.state.lock().forgotten {
+        if from < self.state.lock().compacted {
             initial.push_back(WatchEvent::Error(ApiError::new(
                 410,
                 "Expired",
-                "forgotten",
+                "compacted",
             )));
         }
         Ok(Box::pin(stream::unfold(
@@ -214,7 +214,7 @@ impl ListWatch for Model {
             |(model, mut initial, mut at)| async move {
                 let event = match initial.pop_front() {
                     Some(event) => Ok(event),
-                    None => model.say(&mut at).await?,
+                    None => model.next_event(&mut at).await?,
                 };
                 Some((event, (model, initial, at)))
             },
@@ -222,7 +222,7 @@ impl ListWatch for Model {
     }
 }
 
-/// A sink that keeps what it is told, and minds that versions never go back.
+/// A sink that mirrors the objects and checks that versions never go back.
 #[derive(Default)]
 struct Mirror {
     state: Mutex<(BTreeMap<String, String>, u64)>,
@@ -279,26 +279,26 @@ impl Sink<ConfigMap> for Mirror {
     async fn ready(&self) {}
 }
 
-/// What happens to the server: an object is written or deleted, history is forgotten, time passes.
+/// What happens to the server.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum Action {
     Write(u8),
     Delete(u8),
-    Forget,
-    Pass(u64),
+    Compact,
+    Wait(u64),
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
-    let deed = prop_oneof![
-        4 => (0u8..12).prop_map(Deed::Write),
-        2 => (0u8..12).prop_map(Deed::Delete),
-        1 => Just(Deed::Forget),
-        3 => (0u64..20_000).prop_map(Deed::Pass),
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let action = prop_oneof![
+        4 => (0u8..12).prop_map(Action::Write),
+        2 => (0u8..12).prop_map(Action::Delete),
+        1 => Just(Action::Compact),
+        3 => (0u64..20_000).prop_map(Action::Wait),
     ];
-    prop::collection::vec(deed, 0..60)
+    prop::collection::vec(action, 0..60)
 }
 
-fn play(deeds: &[Deed], seed: u64, streaming: bool, page: u32) {
+fn play(actions: &[Action], seed: u64, streaming: bool, page: u32) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -311,7 +311,7 @@ fn play(deeds: &[Deed], seed: u64, streaming: bool, page: u32) {
             streaming,
         };
         model.state.lock().faulty = true;
-        // Version 0 means "any", so there is a first change before anybody looks.
+        // Version 0 means "any", so the first change comes before the first list.
         model.state.lock().changes.push((true, 0));
         let mirror = Arc::new(Mirror::default());
         let reflector =
@@ -319,25 +319,25 @@ fn play(deeds: &[Deed], seed: u64, streaming: bool, page: u32) {
                 .rng(Rng::with_seed(seed))
                 .page_size(page);
         let task = tokio::spawn(async move { reflector.run(&CancellationToken::new()).await });
-        for deed in deeds {
-            match *deed {
-                Deed::Write(name) => model.state.lock().changes.push((true, name)),
-                Deed::Delete(name) => {
+        for action in actions {
+            match *action {
+                Action::Write(name) => model.state.lock().changes.push((true, name)),
+                Action::Delete(name) => {
                     let mut history = model.state.lock();
                     if history.objects().contains_key(&name) {
                         history.changes.push((false, name));
                     }
                 }
-                Deed::Forget => {
+                Action::Compact => {
                     let mut history = model.state.lock();
-                    history.forgotten = history.changes.len();
+                    history.compacted = history.changes.len();
                 }
-                Deed::Pass(millis) => sleep(Duration::from_millis(millis)).await,
+                Action::Wait(millis) => sleep(Duration::from_millis(millis)).await,
             }
             model.changed.send_replace(());
         }
         model.state.lock().faulty = false;
-        // Longer than the longest wait.
+        // Longer than the longest delay.
         sleep(Duration::from_mins(5)).await;
         assert!(!task.is_finished(), "the reflector panicked");
         let expected: BTreeMap<String, String> = model
@@ -356,23 +356,23 @@ fn play(deeds: &[Deed], seed: u64, streaming: bool, page: u32) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn whatever_happens_the_sink_ends_up_with_what_the_server_has(
-        deeds in deeds(),
+    fn sink_converges_to_the_server_state(
+        actions in actions(),
         seed in any::<u64>(),
         streaming in any::<bool>(),
         page in 1u32..8,
     ) {
-        play(&deeds, seed, streaming, page);
+        play(&actions, seed, streaming, page);
     }
 }
 
-/// One thing the server did, as the machine hears of it. Each takes no time at all.
+/// The outcome of one step of the machine. None takes any time.
 #[derive(Clone, Debug)]
 enum Outcome {
     Success,
     Fails(u64),
     Closes { events: u64 },
-    Says(u64),
+    Errors(u64),
 }
 
 fn outcomes() -> impl Strategy<Value = Vec<Outcome>> {
@@ -380,7 +380,7 @@ fn outcomes() -> impl Strategy<Value = Vec<Outcome>> {
         3 => Just(Outcome::Success),
         3 => any::<u64>().prop_map(Outcome::Fails),
         2 => (0u64..3).prop_map(|events| Outcome::Closes { events }),
-        2 => any::<u64>().prop_map(Outcome::Says),
+        2 => any::<u64>().prop_map(Outcome::Errors),
     ];
     prop::collection::vec(outcome, 300)
 }
@@ -389,7 +389,7 @@ fn outcomes() -> impl Strategy<Value = Vec<Outcome>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn no_sequence_of_failures_is_gone_through_without_waiting(
+    fn no_sequence_of_failures_is_a_hot_loop(
         outcomes in outcomes(),
         watch_list in any::<bool>(),
         retry in 0u64..100,
@@ -407,7 +407,7 @@ proptest! {
         let mut without_wait = 0;
         for outcome in outcomes {
             let failure = match &outcome {
-                Outcome::Fails(seed) | Outcome::Says(seed) => any_failure(&Rng::with_seed(*seed)),
+                Outcome::Fails(seed) | Outcome::Errors(seed) => any_failure(&Rng::with_seed(*seed)),
                 _ => api(500, "InternalError"),
             };
             let succeeded = matches!(outcome, Outcome::Success);
@@ -437,7 +437,7 @@ proptest! {
                 Step::Follow => {
                     let (end, events) = match (outcome, failure) {
                         (Outcome::Closes { events }, _) => (End::Closed, events),
-                        (Outcome::Says(_), SourceError::Api(error)) => (End::Error(error), 1),
+                        (Outcome::Errors(_), SourceError::Api(error)) => (End::Error(error), 1),
                         (_, error) => (End::Broken(error), 1),
                     };
                     let course = Course { lasted: Duration::ZERO, events };
@@ -452,13 +452,13 @@ proptest! {
                 }
                 None => without_wait += 1,
             }
-            prop_assert!(without_wait < 20, "{without_wait} steps without a wait");
+            prop_assert!(without_wait < 20, "{without_wait} steps without a delay");
         }
     }
 }
 
 #[test]
-fn a_failure_can_be_printed() {
+fn failure_displays_its_reason_and_target() {
     let failure = crate::reflector::Failure {
         during: During::Watch,
         target: "pods in namespace a".into(),
@@ -466,6 +466,6 @@ fn a_failure_can_be_printed() {
     };
     assert_eq!(
         failure.to_string(),
-        "the watch was closed at once on pods in namespace a (watch)"
+        "the server closed the watch immediately on pods in namespace a (watch)"
     );
 }

@@ -1,4 +1,4 @@
-//! A reflector over Pintle's own API server, in process and under virtual time.
+//! A reflector of Pintle's own API server, in process and under virtual time.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::{
     source::{KubeSource, Scope},
 };
 
-/// What a sink holds: the value under `v` of each object, by name.
+/// A sink that stores the bytes of each object, by key.
 #[derive(Default)]
 struct Values {
     objects: Mutex<BTreeMap<String, Bytes>>,
@@ -86,7 +86,7 @@ fn config_map(name: &str) -> ConfigMap {
 /// Proves reflector/list-then-watch, reflector/relist-not-older, reflector/watchlist-atomic.
 /// Proves reflector/converges.
 #[tokio::test(start_paused = true)]
-async fn a_kind_is_followed_through_changes_and_through_a_compaction() {
+async fn changes_are_followed_without_a_relist() {
     for streaming in [true, false] {
         let server = ApiServer::builder().build();
         let api = Api::<ConfigMap>::namespaced(server.client(), "default");
@@ -127,13 +127,13 @@ async fn a_kind_is_followed_through_changes_and_through_a_compaction() {
 
 /// Proves reflector/relist-falls-back-to-latest, reflector/relist-not-older, reflector/converges.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_comes_back_after_a_compaction_is_followed_by_a_list() {
+async fn watch_after_a_compaction_leads_to_a_list() {
     let server = ApiServer::builder().build();
     let api = Api::<ConfigMap>::namespaced(server.client(), "default");
     api.create(&PostParams::default(), &config_map("a"))
         .await
         .unwrap();
-    // Between the list and the watch a lot happens, and is forgotten.
+    // The history is compacted between the list and the watch.
     let (inner, list_done) = (server.clone(), Arc::new(AtomicUsize::new(0)));
     let source = KubeSource::<ConfigMap>::new(server.client(), Scope::all()).tweak_list_options(
         move |options| {
@@ -161,7 +161,7 @@ async fn a_watch_that_comes_back_after_a_compaction_is_followed_by_a_list() {
 
 /// Proves source/request-options, reflector/converges.
 #[tokio::test(start_paused = true)]
-async fn metadata_alone_can_be_followed() {
+async fn metadata_only_objects_are_followed() {
     let server = ApiServer::builder().build();
     let api = Api::<ConfigMap>::namespaced(server.client(), "default");
     api.create(&PostParams::default(), &config_map("a"))
@@ -175,7 +175,7 @@ async fn metadata_alone_can_be_followed() {
             .await
             .unwrap();
         assert_eq!(values.names(), ["default/a"]);
-        assert!(!values.shows("default/a", "one"), "the data came, too");
+        assert!(!values.shows("default/a", "one"), "data was sent, too");
         let patch = Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
         api.patch("a", &PatchParams::default(), &patch)
             .await
@@ -193,7 +193,7 @@ async fn metadata_alone_can_be_followed() {
 
 /// Proves source/request-options, reflector/converges.
 #[tokio::test(start_paused = true)]
-async fn a_kind_known_only_at_run_time_can_be_followed_by_label() {
+async fn dynamic_objects_are_followed_by_label() {
     let server = ApiServer::builder().build();
     let api = Api::<ConfigMap>::namespaced(server.client(), "default");
     for name in ["a", "b"] {
@@ -224,7 +224,7 @@ async fn a_kind_known_only_at_run_time_can_be_followed_by_label() {
             ["default/a", "default/b"],
             "streaming: {streaming}"
         );
-        // Leaving the selection is told as a deletion.
+        // An object that no longer matches is deleted.
         api.patch("a", &PatchParams::default(), &label("no"))
             .await
             .unwrap();

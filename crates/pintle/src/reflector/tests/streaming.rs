@@ -1,27 +1,27 @@
-//! Lists that come as the beginning of a watch.
+//! Streaming lists.
 
 use super::*;
 use crate::{reflector::Phase, source::VersionMatch};
 
 /// Proves reflector/watchlist-request, reflector/watchlist-atomic.
 #[tokio::test(start_paused = true)]
-async fn a_streaming_list_replaces_everything_at_its_marker_and_goes_on() {
+async fn streaming_list_is_applied_at_its_marker() {
     let fake = Fake::streaming().watch([
         added("a", "1"),
         added("b", "2"),
         added("c", "3"),
         modified("a", "4"),
         deleted("b", "5"),
-        Said::Pause(SECOND),
+        Script::Pause(SECOND),
         marker("10"),
         added("d", "11"),
-        Said::Pause(SECOND),
+        Script::Pause(SECOND),
     ]);
     let scene = Scene::start(fake).after(Duration::from_millis(500)).await;
-    assert!(scene.told().is_empty(), "nothing before the marker");
-    assert_eq!(scene.says(), "listing");
+    assert!(scene.events().is_empty(), "nothing before the marker");
+    assert_eq!(scene.status_line(), "listing");
     let scene = scene.after(2 * SECOND).await;
-    assert_eq!(scene.told(), ["replace a@4 c@3 @10", "add d@11"]);
+    assert_eq!(scene.events(), ["replace a@4 c@3 @10", "add d@11"]);
     assert_eq!(scene.calls(), [r#"stream """#, r#"watch "11""#]);
     let options = &scene.fake.options()[0];
     assert!(options.send_initial_events && options.allow_watch_bookmarks);
@@ -31,18 +31,18 @@ async fn a_streaming_list_replaces_everything_at_its_marker_and_goes_on() {
 
 /// Proves reflector/watchlist-request, reflector/watchlist-falls-back.
 #[tokio::test(start_paused = true)]
-async fn a_second_streaming_list_asks_for_the_last_version() {
+async fn second_streaming_list_requests_the_last_version() {
     let fake = Fake::streaming()
         .watch([marker("10"), added("a", "11"), error(410, "Expired")])
-        .watch([marker("20"), Said::Hang]);
+        .watch([marker("20"), Script::Hang]);
     let scene = Scene::start(fake).after(5 * SECOND).await;
     assert_eq!(scene.calls(), [r#"stream """#, r#"stream "11""#]);
-    assert_eq!(scene.told(), ["replace @10", "add a@11", "replace @20"]);
+    assert_eq!(scene.events(), ["replace @10", "add a@11", "replace @20"]);
 }
 
 /// Proves reflector/watchlist-falls-back, reflector/watchlist-optional.
 #[tokio::test(start_paused = true)]
-async fn a_refusal_leads_to_pages_in_the_same_pass_and_is_remembered_for_an_hour() {
+async fn rejected_streaming_list_falls_back_for_an_hour() {
     let fake = Fake::streaming()
         .watch_fails(api(422, "Invalid"))
         .list(page(&[("a", "1")], "10"))
@@ -50,7 +50,7 @@ async fn a_refusal_leads_to_pages_in_the_same_pass_and_is_remembered_for_an_hour
         .list(page(&[], "20"))
         .watch([
             added("c", "21"),
-            Said::Pause(250 * SECOND),
+            Script::Pause(250 * SECOND),
             error(410, "Expired"),
         ]);
     let scene = Scene::start(fake).after(5 * SECOND).await;
@@ -60,7 +60,7 @@ async fn a_refusal_leads_to_pages_in_the_same_pass_and_is_remembered_for_an_hour
             r#"stream """#,
             r#"list "" limit 500"#,
             r#"watch "10""#,
-            // Not asked to stream again so soon.
+            // No streaming list within the hour.
             r#"list "11""#,
             r#"watch "20""#
         ]
@@ -71,13 +71,13 @@ async fn a_refusal_leads_to_pages_in_the_same_pass_and_is_remembered_for_an_hour
 
 /// Proves reflector/watchlist-optional.
 #[tokio::test(start_paused = true)]
-async fn an_hour_later_a_server_is_asked_to_stream_again() {
+async fn streaming_list_is_tried_again_after_an_hour() {
     let hour = 3600 * SECOND;
     let mut fake = Fake::streaming()
         .watch_fails(api(422, "Invalid"))
         .list(page(&[], "10"));
     for _ in 0..37 {
-        fake = fake.watch([Said::Pause(100 * SECOND), bookmark("11")]);
+        fake = fake.watch([Script::Pause(100 * SECOND), bookmark("11")]);
     }
     fake = fake.watch([error(410, "Expired")]);
     let scene = Scene::start(fake).after(hour + 500 * SECOND).await;
@@ -90,7 +90,7 @@ async fn an_hour_later_a_server_is_asked_to_stream_again() {
 
 /// Proves reflector/watchlist-falls-back.
 #[tokio::test(start_paused = true)]
-async fn other_failures_lead_to_pages_too_but_are_not_remembered() {
+async fn other_failures_fall_back_only_once() {
     for failure in [
         api(403, "Forbidden"),
         api(500, "InternalError"),
@@ -112,8 +112,8 @@ async fn other_failures_lead_to_pages_too_but_are_not_remembered() {
         );
     }
     let errors = [vec![error(500, "InternalError")], vec![]];
-    for says in errors {
-        let fake = Fake::streaming().watch(says).list(page(&[], "10"));
+    for script in errors {
+        let fake = Fake::streaming().watch(script).list(page(&[], "10"));
         let scene = Scene::start(fake).after(SECOND).await;
         assert_eq!(
             scene.calls(),
@@ -124,12 +124,12 @@ async fn other_failures_lead_to_pages_too_but_are_not_remembered() {
 
 /// Proves reflector/watchlist-retry.
 #[tokio::test(start_paused = true)]
-async fn a_busy_server_is_asked_to_stream_again_after_a_wait() {
+async fn busy_server_gets_another_streaming_list_after_a_delay() {
     let fake = Fake::streaming()
         .watch_fails(api(429, "TooManyRequests"))
         .watch_fails(refused())
         .watch([error(429, "TooManyRequests")])
-        .watch([marker("10"), Said::Hang]);
+        .watch([marker("10"), Script::Hang]);
     let scene = Scene::start(fake).after(30 * SECOND).await;
     assert_eq!(scene.calls(), [r#"stream """#; 4]);
     let times = scene.fake.times();
@@ -140,11 +140,11 @@ async fn a_busy_server_is_asked_to_stream_again_after_a_wait() {
 
 /// Proves reflector/watchlist-retry, reflector/no-hot-loop.
 #[tokio::test(start_paused = true)]
-async fn an_expired_version_is_dropped_once_and_an_expired_newest_ends_in_a_wait() {
+async fn expired_version_is_dropped_once_then_backs_off() {
     let fake = Fake::streaming()
         .watch([marker("10"), added("a", "11"), error(410, "Expired")])
         .watch_fails(api(410, "Expired"))
-        .watch([marker("20"), Said::Hang]);
+        .watch([marker("20"), Script::Hang]);
     let scene = Scene::start(fake).after(3 * SECOND).await;
     assert_eq!(
         scene.calls(),
@@ -164,8 +164,8 @@ async fn an_expired_version_is_dropped_once_and_an_expired_newest_ends_in_a_wait
 
 /// Proves reflector/watchlist-falls-back, reflector/watchlist-silence-warns.
 #[tokio::test(start_paused = true)]
-async fn a_marker_that_never_comes_is_waited_for_so_long_and_no_longer() {
-    let silent = Fake::streaming().watch([added("a", "1"), Said::Hang]);
+async fn missing_marker_times_out() {
+    let silent = Fake::streaming().watch([added("a", "1"), Script::Hang]);
     let scene = Scene::start(silent.list(page(&[("a", "1")], "10")))
         .after(16 * SECOND)
         .await;
@@ -174,15 +174,15 @@ async fn a_marker_that_never_comes_is_waited_for_so_long_and_no_longer() {
         [r#"stream """#, r#"list "" limit 500"#, r#"watch "10""#]
     );
     assert_eq!(scene.fake.times()[1] - scene.started, 15 * SECOND);
-    assert_eq!(scene.told(), ["replace a@1 @10"]);
+    assert_eq!(scene.events(), ["replace a@1 @10"]);
     assert_eq!(scene.fake.open_watches(), 1);
 
-    // A stream that never pauses, such as that of a server which knows no markers.
-    let mut says = Vec::new();
+    // A stream that never pauses, such as that of a server without markers.
+    let mut script = Vec::new();
     for n in 0..1000 {
-        says.extend([modified("a", &n.to_string()), Said::Pause(SECOND)]);
+        script.extend([modified("a", &n.to_string()), Script::Pause(SECOND)]);
     }
-    let scene = Scene::start(Fake::streaming().watch(says))
+    let scene = Scene::start(Fake::streaming().watch(script))
         .after(121 * SECOND)
         .await;
     assert_eq!(scene.calls()[1], r#"list "" limit 500"#);
@@ -192,11 +192,11 @@ async fn a_marker_that_never_comes_is_waited_for_so_long_and_no_longer() {
 
 /// Proves reflector/watchlist-falls-back, reflector/status.
 #[tokio::test(start_paused = true)]
-async fn while_pages_are_read_instead_the_status_says_why() {
-    let fake = Fake::streaming().watch([Said::Hang]).list(Listed::Hang);
+async fn status_explains_the_fallback_to_pages() {
+    let fake = Fake::streaming().watch([Script::Hang]).list(Listed::Hang);
     let scene = Scene::start(fake).after(20 * SECOND).await;
     assert_eq!(
-        scene.says(),
+        scene.status_line(),
         "listing, after the streaming list did not end within 15s on configmaps at cluster scope \
          (streaming list)"
     );
@@ -211,26 +211,26 @@ async fn while_pages_are_read_instead_the_status_says_why() {
 
 /// Proves reflector/watchlist-atomic.
 #[tokio::test(start_paused = true)]
-async fn a_plain_bookmark_is_no_marker() {
-    let fake = Fake::streaming().watch([added("a", "1"), bookmark("5"), Said::Hang]);
+async fn plain_bookmark_is_not_a_marker() {
+    let fake = Fake::streaming().watch([added("a", "1"), bookmark("5"), Script::Hang]);
     let scene = Scene::start(fake).after(5 * SECOND).await;
-    assert!(scene.told().is_empty());
+    assert!(scene.events().is_empty());
     assert!(!scene.status.borrow().synced);
 }
 
 /// Proves reflector/watchlist-falls-back.
 #[tokio::test(start_paused = true)]
-async fn a_stream_closed_before_its_marker_is_tried_once_more_and_then_pages_are_read() {
-    let cut = || [added("a", "1"), Said::Pause(2 * SECOND)];
+async fn stream_closed_before_its_marker_is_retried_once() {
+    let cut = || [added("a", "1"), Script::Pause(2 * SECOND)];
     let fake = Fake::streaming()
         .watch(cut())
-        .watch([added("b", "2"), marker("10"), Said::Hang]);
+        .watch([added("b", "2"), marker("10"), Script::Hang]);
     let scene = Scene::start(fake).after(3 * SECOND).await;
     assert_eq!(scene.calls(), [r#"stream """#; 2]);
     assert_eq!(
-        scene.told(),
+        scene.events(),
         ["replace b@2 @10"],
-        "what the first stream told is forgotten"
+        "objects of the first stream are discarded"
     );
 
     let fake = Fake::streaming()
@@ -246,7 +246,7 @@ async fn a_stream_closed_before_its_marker_is_tried_once_more_and_then_pages_are
 
 /// Proves reflector/watchlist-optional.
 #[tokio::test(start_paused = true)]
-async fn a_source_or_a_user_can_do_without_streaming_lists() {
+async fn streaming_lists_can_be_disabled() {
     let scene = Scene::start(Fake::new()).after(SECOND).await;
     assert_eq!(scene.calls(), [r#"list "" limit 500"#, r#"watch "1""#]);
     let set = |reflector: Subject| reflector.watch_list(false);
@@ -256,18 +256,18 @@ async fn a_source_or_a_user_can_do_without_streaming_lists() {
 
 /// Proves reflector/watchlist-atomic, reflector/resume-after-disconnect.
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_closes_after_its_marker_is_followed_by_a_plain_watch() {
-    let fake = Fake::streaming().watch([marker("10"), Said::Pause(2 * SECOND)]);
+async fn stream_closed_after_its_marker_continues_as_a_watch() {
+    let fake = Fake::streaming().watch([marker("10"), Script::Pause(2 * SECOND)]);
     let scene = Scene::start(fake).after(3 * SECOND).await;
     assert_eq!(scene.calls(), [r#"stream """#, r#"watch "10""#]);
 }
 
 /// Proves reflector/watchlist-verify.
 #[tokio::test(start_paused = true)]
-async fn a_streaming_list_can_be_checked_against_a_list() {
+async fn streaming_list_can_be_verified_with_a_list() {
     let verify = |reflector: Subject| reflector.verify_watch_lists(true);
     let stream =
-        || Fake::streaming().watch([added("a", "1"), added("b", "2"), marker("10"), Said::Hang]);
+        || Fake::streaming().watch([added("a", "1"), added("b", "2"), marker("10"), Script::Hang]);
     let fake = stream()
         .list(Listed::Fail(api(504, "Timeout")))
         .list(page(&[("b", "2"), ("a", "1")], "10"));
@@ -280,7 +280,7 @@ async fn a_streaming_list_can_be_checked_against_a_list() {
         scene.fake.options()[1].resource_version_match,
         Some(VersionMatch::Exact)
     );
-    assert_eq!(scene.told(), ["replace a@1 b@2 @10"]);
+    assert_eq!(scene.events(), ["replace a@1 b@2 @10"]);
 
     for other in [
         page(&[("a", "1")], "10"),
@@ -288,18 +288,18 @@ async fn a_streaming_list_can_be_checked_against_a_list() {
     ] {
         let fake = stream().list(other).list(Listed::Hang);
         let scene = Scene::with(fake, verify).after(SECOND).await;
-        assert!(scene.told().is_empty());
+        assert!(scene.events().is_empty());
         assert!(
-            scene.says().contains("differ in n/b on configmaps"),
+            scene.status_line().contains("differ in n/b on configmaps"),
             "{}",
-            scene.says()
+            scene.status_line()
         );
     }
 }
 
 /// Proves reflector/watchlist-optional.
 #[test]
-fn a_feature_gate_is_read_as_go_reads_it() {
+fn feature_gate_parses_like_go() {
     use crate::reflector::gate_value;
     assert_eq!(gate_value("false"), Some(false));
     assert_eq!(gate_value("True"), Some(true));

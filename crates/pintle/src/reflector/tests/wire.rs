@@ -1,4 +1,4 @@
-//! A reflector over the kube source and canned bytes: what bad input does to the whole.
+//! A reflector of the kube source with canned bytes: the effects of malformed input.
 
 use std::convert::Infallible;
 
@@ -11,7 +11,7 @@ use crate::source::{BoxError, KubeSource, Scope};
 
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
-/// What is answered to one request: a code, the chunks of the body, and whether it then stays open.
+/// A response: its status code, the chunks of its body, and whether the body then stays open.
 struct Canned {
     code: u16,
     chunks: Vec<Vec<u8>>,
@@ -35,7 +35,7 @@ fn lines(lines: impl Into<Vec<u8>>) -> Canned {
 }
 
 impl Canned {
-    fn answer(self) -> Answer {
+    fn response(self) -> Answer {
         let chunks = self.chunks.into_iter();
         let frames = stream::iter(chunks.map(|chunk| Ok(http_body::Frame::data(chunk.into()))));
         let body = if self.open {
@@ -56,7 +56,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// Starts a reflector whose server gives these answers, and from then on watches that stay open.
+    /// Starts a reflector whose server sends these responses, and after them watches that stay open.
     fn start(answers: impl IntoIterator<Item = Canned>) -> Self {
         let answers = Arc::new(Mutex::new(answers.into_iter().collect::<VecDeque<_>>()));
         let uris = Arc::new(Mutex::new(Vec::new()));
@@ -64,7 +64,7 @@ impl Wire {
         let service = tower::service_fn(move |request: Request<Body>| {
             log.lock().push(request.uri().to_string());
             let canned = answers.lock().pop_front().unwrap_or_else(|| lines(""));
-            async move { Ok::<_, Infallible>(canned.answer()) }
+            async move { Ok::<_, Infallible>(canned.response()) }
         });
         let client = Client::new(service, "default");
         let source = KubeSource::<ConfigMap>::new(client, Scope::all()).object_limit(100_000);
@@ -87,14 +87,14 @@ impl Wire {
         self
     }
 
-    /// How many objects could not be read, and what is said of the last.
+    /// Returns the number of unreadable objects and the last report.
     fn unreadable(&self) -> (u64, String) {
         let status = self.status.borrow();
         let last = status.last_unreadable.as_ref().map(ToString::to_string);
         (status.unreadable, last.unwrap_or_default())
     }
 
-    fn says(&self) -> String {
+    fn status_line(&self) -> String {
         self.status.borrow().to_string()
     }
 }
@@ -114,43 +114,40 @@ const A: &str = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"1"
 
 /// Proves reflector/not-a-list, reflector/other-errors-relist.
 #[tokio::test(start_paused = true)]
-async fn a_body_cut_in_mid_object_is_told_and_the_list_is_tried_again() {
+async fn truncated_list_is_reported_and_retried() {
     let cut = &list_of("5", &[A])[..100];
     let wire = Wire::start([body(cut), body(list_of("5", &[A]))]);
     let wire = wire.after(SECOND / 2).await;
     assert!(
-        wire.says().ends_with(
-            "the answer was cut off after 100 bytes, inside an item on configmaps at cluster scope (list)"
+        wire.status_line().ends_with(
+            "response body ended after 100 bytes, inside an item on configmaps at cluster scope (list)"
         ),
         "{}",
-        wire.says()
+        wire.status_line()
     );
     let wire = wire.after(5 * SECOND).await;
     assert_eq!(
-        wire.sink.told(),
+        wire.sink.events(),
         ["replace a@1 @5"],
-        "nothing of the cut list was kept"
+        "nothing of the truncated list is applied"
     );
 }
 
 /// Proves reflector/unreadable-object.
 #[tokio::test(start_paused = true)]
-async fn objects_without_metadata_or_in_no_known_letters_are_named_and_passed_over() {
+async fn malformed_items_are_reported_and_skipped() {
     let mut list = list_of("5", &[r#"{"data":{}}"#, A]);
     let wire = Wire::start([body(list.clone())]).after(SECOND).await;
-    assert_eq!(wire.sink.told(), ["replace a@1 @5"]);
+    assert_eq!(wire.sink.events(), ["replace a@1 @5"]);
     let (count, last) = wire.unreadable();
     assert_eq!(count, 1);
-    assert_eq!(
-        last,
-        "an object of configmaps at cluster scope: an object has no metadata"
-    );
+    assert_eq!(last, "configmaps at cluster scope: object has no metadata");
 
     let bad = br#"{"metadata":{"name":"b","namespace":"n"},"data":{"k":"#;
     let at = list.len() - 2;
     list.splice(at..at, [b",", &bad[..], b"\"\xff\xfe\"}}"].concat());
     let wire = Wire::start([body(list)]).after(SECOND).await;
-    assert_eq!(wire.sink.told(), ["replace a@1 @5"]);
+    assert_eq!(wire.sink.events(), ["replace a@1 @5"]);
     let (count, last) = wire.unreadable();
     assert_eq!(count, 2);
     assert!(
@@ -161,8 +158,8 @@ async fn objects_without_metadata_or_in_no_known_letters_are_named_and_passed_ov
 
 /// Proves reflector/unreadable-object, reflector/foreign-objects, reflector/version-follows-events.
 #[tokio::test(start_paused = true)]
-async fn a_watch_goes_on_past_events_it_cannot_use() {
-    let says = [
+async fn watch_continues_after_unusable_events() {
+    let events = [
         event("ADDED", "b", "6"),
         event("BLESSED", "b", "7"),
         "{\"type\":\"MODIFIED\",\"object\":{\"spec\":1}}\n".to_owned(),
@@ -170,17 +167,17 @@ async fn a_watch_goes_on_past_events_it_cannot_use() {
             .to_owned(),
         event("MODIFIED", "b", "8"),
     ];
-    let wire = Wire::start([body(list_of("5", &[])), lines(says.concat())])
+    let wire = Wire::start([body(list_of("5", &[])), lines(events.concat())])
         .after(SECOND)
         .await;
-    assert_eq!(wire.sink.told(), ["replace @5", "add b@6", "update b@8"]);
+    assert_eq!(wire.sink.events(), ["replace @5", "add b@6", "update b@8"]);
     assert_eq!(wire.unreadable().0, 3);
     assert_eq!(wire.uris.lock().len(), 2);
 }
 
 /// Proves reflector/object-size-limit.
 #[tokio::test(start_paused = true)]
-async fn a_line_that_never_ends_leads_to_a_list_and_an_item_too_large_is_passed_over() {
+async fn endless_line_relists_and_oversized_item_is_skipped() {
     let endless = Canned {
         code: 200,
         chunks: vec![event("ADDED", "b", "6").into_bytes(), vec![b'x'; 200_000]],
@@ -197,14 +194,14 @@ async fn a_line_that_never_ends_leads_to_a_list_and_an_item_too_large_is_passed_
     ];
     let wire = Wire::start(answers).after(SECOND / 2).await;
     assert!(
-        wire.says()
+        wire.status_line()
             .contains("a line of the watch is larger than 100000 bytes"),
         "{}",
-        wire.says()
+        wire.status_line()
     );
     let wire = wire.after(5 * SECOND).await;
     assert_eq!(
-        wire.sink.told(),
+        wire.sink.events(),
         ["replace @5", "add b@6", "replace a@1 @9"]
     );
     assert_eq!(
@@ -215,26 +212,26 @@ async fn a_line_that_never_ends_leads_to_a_list_and_an_item_too_large_is_passed_
 
 /// Proves reflector/no-tables.
 #[tokio::test(start_paused = true)]
-async fn a_table_is_told_and_waited_out() {
+async fn table_is_reported_and_backs_off() {
     let table = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"rows":[]}"#;
     let wire = Wire::start([body(table)]).after(SECOND / 2).await;
     assert!(
-        wire.says()
-            .contains("because the answer is a Table, which is not data on configmaps")
+        wire.status_line()
+            .contains("because the server sent a Table instead of a list on configmaps")
     );
-    assert!(wire.sink.told().is_empty());
+    assert!(wire.sink.events().is_empty());
 }
 
 /// Proves reflector/continue-by-token, reflector/opaque-versions.
 #[tokio::test(start_paused = true)]
-async fn pages_and_versions_pass_as_the_server_wrote_them() {
+async fn tokens_and_versions_are_passed_verbatim() {
     let first = format!(
         r#"{{"metadata":{{"resourceVersion":"opaque-5","continue":"a b&c"}},"items":[{A}]}}"#
     );
     let wire = Wire::start([body(first), body(list_of("6", &[]))])
         .after(SECOND)
         .await;
-    assert_eq!(wire.sink.told(), ["replace a@1 @opaque-5"]);
+    assert_eq!(wire.sink.events(), ["replace a@1 @opaque-5"]);
     let uris = wire.uris.lock().clone();
     assert_eq!(uris[1], "/api/v1/configmaps?&limit=500&continue=a+b%26c");
     assert!(
@@ -246,7 +243,7 @@ async fn pages_and_versions_pass_as_the_server_wrote_them() {
 
 /// Proves reflector/other-errors-relist, reflector/status.
 #[tokio::test(start_paused = true)]
-async fn refused_rights_are_told_and_granting_them_needs_no_restart() {
+async fn forbidden_list_recovers_without_a_restart() {
     let forbidden = || Canned {
         code: 403,
         ..body(r#"{"kind":"Status","code":403,"reason":"Forbidden","message":"you may not"}"#)
@@ -254,13 +251,13 @@ async fn refused_rights_are_told_and_granting_them_needs_no_restart() {
     let wire = Wire::start([forbidden(), forbidden(), body(list_of("5", &[A]))]);
     let wire = wire.after(SECOND / 2).await;
     assert!(
-        wire.says().ends_with(
+        wire.status_line().ends_with(
             "s because 403 Forbidden on configmaps at cluster scope (list): you may not"
         ),
         "{}",
-        wire.says()
+        wire.status_line()
     );
     let wire = wire.after(6 * SECOND).await;
-    assert_eq!(wire.sink.told(), ["replace a@1 @5"]);
-    assert_eq!(wire.says(), "watching from version 5");
+    assert_eq!(wire.sink.events(), ["replace a@1 @5"]);
+    assert_eq!(wire.status_line(), "watching from resourceVersion 5");
 }

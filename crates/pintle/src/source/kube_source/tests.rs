@@ -1,4 +1,4 @@
-//! The kube source against a server that is a function: canned bytes, no sockets.
+//! The kube source against canned responses, without sockets.
 
 use std::{
     convert::Infallible,
@@ -16,12 +16,11 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta
 use parking_lot::Mutex;
 
 use super::*;
-use crate::source::BodyError;
+use crate::source::{BodyError, BoxError};
 
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
-use crate::source::BoxError;
 
-/// A client of a server that answers each request with `answer`.
+/// A client whose server responds to each request with `answer`.
 fn client(answer: impl Fn(Request<()>) -> Answer + Send + Sync + 'static) -> Client {
     let answer = Arc::new(answer);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -31,7 +30,7 @@ fn client(answer: impl Fn(Request<()>) -> Answer + Send + Sync + 'static) -> Cli
     Client::new(service, "default")
 }
 
-/// An answer whose body comes in these chunks.
+/// A response whose body arrives in these chunks.
 fn chunks(code: u16, chunks: Vec<Bytes>) -> Answer {
     let frames = chunks
         .into_iter()
@@ -47,7 +46,7 @@ fn whole(code: u16, body: impl Into<Bytes>) -> Answer {
     Response::builder().status(code).body(body).unwrap()
 }
 
-/// An answer that begins and then stays silent.
+/// A response that begins and then stalls.
 fn hanging(beginning: &'static [u8]) -> Answer {
     let first = stream::iter([Ok(http_body::Frame::data(Bytes::from_static(beginning)))]);
     let body = StreamBody::new(first.chain(stream::pending())).boxed_unsync();
@@ -79,7 +78,7 @@ async fn watch(source: &impl ListWatch) -> Vec<Result<WatchEvent, SourceError>> 
         .await
 }
 
-/// The requests that a list and a watch with these options make: path and query, Accept,
+/// Returns the requests of a list, a watch and a streaming list: path and query, Accept,
 /// Accept-Encoding.
 async fn requests<K: 'static>(make: impl FnOnce(Client) -> KubeSource<K>) -> Vec<[String; 3]> {
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -119,7 +118,7 @@ async fn requests<K: 'static>(make: impl FnOnce(Client) -> KubeSource<K>) -> Vec
 
 /// Proves reflector/bookmarks, reflector/watchlist-request, source/request-options.
 #[tokio::test]
-async fn requests_say_what_the_options_say() {
+async fn requests_carry_the_options() {
     let seen = requests(|client| KubeSource::<ConfigMap>::new(client, Scope::all())).await;
     assert_eq!(
         seen[0],
@@ -148,7 +147,7 @@ async fn requests_say_what_the_options_say() {
 
 /// Proves source/request-options.
 #[tokio::test]
-async fn scopes_selectors_and_kinds_are_in_the_request() {
+async fn requests_carry_scope_selectors_and_kind() {
     let scope = || {
         Scope::namespace("shop")
             .labels("app=web")
@@ -191,7 +190,7 @@ async fn scopes_selectors_and_kinds_are_in_the_request() {
 }
 
 #[tokio::test]
-async fn a_source_says_what_it_follows() {
+async fn source_describes_its_kind_and_scope() {
     let client = client(|_| whole(200, ""));
     let source = KubeSource::<Deployment>::new(client.clone(), Scope::namespace("shop"));
     assert_eq!(source.describe(), "deployments.apps in namespace shop");
@@ -203,7 +202,7 @@ async fn a_source_says_what_it_follows() {
 
 /// Proves reflector/items-stream.
 #[tokio::test(start_paused = true)]
-async fn items_are_handed_on_before_the_list_is_complete() {
+async fn items_are_emitted_before_the_list_is_complete() {
     let source = source(|_| hanging(br#"{"items":[{"a":1},{"b"#));
     let seen = AtomicUsize::new(0);
     let mut on_item = |_: RawItem<'_>| {
@@ -211,13 +210,13 @@ async fn items_are_handed_on_before_the_list_is_complete() {
     };
     let outcome = source.list(ListOptions::default(), &mut on_item).await;
     assert_eq!(seen.load(Ordering::SeqCst), 1);
-    // And a list that stops in the middle does not hold us for ever.
-    assert!(matches!(outcome, Err(SourceError::Silent(time)) if time == SILENCE));
+    // A stalled list times out.
+    assert!(matches!(outcome, Err(SourceError::IdleTimeout(time)) if time == IDLE_TIMEOUT));
 }
 
 /// Proves reflector/server-message.
 #[tokio::test]
-async fn the_servers_refusal_is_told_in_its_own_words() {
+async fn server_errors_keep_the_servers_message() {
     let forbidden = |_| {
         whole(
             403,
@@ -255,7 +254,7 @@ async fn the_servers_refusal_is_told_in_its_own_words() {
 
 /// Proves reflector/retry-open-without-list.
 #[tokio::test]
-async fn a_refused_connection_is_told_from_other_failures() {
+async fn refused_connection_differs_from_other_failures() {
     let fails = |kind| {
         let service = tower::service_fn(move |_: Request<Body>| async move {
             Err::<Response<Body>, _>(std::io::Error::from(kind))
@@ -277,7 +276,7 @@ async fn a_refused_connection_is_told_from_other_failures() {
 
 /// Proves reflector/not-a-list.
 #[tokio::test]
-async fn a_list_cut_in_mid_object_is_a_typed_error() {
+async fn truncated_list_is_a_typed_error() {
     let error = list(&source(|_| whole(200, r#"{"items":[{"a":1},{"b":"#)))
         .await
         .unwrap_err();
@@ -293,13 +292,13 @@ async fn a_list_cut_in_mid_object_is_a_typed_error() {
     );
     assert_eq!(
         error.to_string(),
-        "the answer was cut off after 23 bytes, inside an item"
+        "response body ended after 23 bytes, inside an item"
     );
 }
 
 /// Proves reflector/no-tables.
 #[tokio::test]
-async fn a_table_is_an_error() {
+async fn table_is_an_error() {
     let table = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{},"rows":[]}"#;
     let error = list(&source(move |_| whole(200, table))).await.unwrap_err();
     assert!(
@@ -314,7 +313,7 @@ fn event(kind: &str, object: &str) -> String {
 
 /// Proves reflector/object-size-limit.
 #[tokio::test]
-async fn an_object_of_one_and_a_half_megabytes_passes_in_both_ways() {
+async fn large_object_passes_through_list_and_watch() {
     let object = format!(r#"{{"data":"{}"}}"#, "x".repeat(1_500_000));
     let line = event("ADDED", &object);
     let body = Bytes::from(line);
@@ -336,7 +335,7 @@ async fn an_object_of_one_and_a_half_megabytes_passes_in_both_ways() {
 
 /// Proves reflector/object-size-limit.
 #[tokio::test]
-async fn a_line_that_never_ends_is_cut_off() {
+async fn endless_line_ends_the_watch() {
     let first = Bytes::from(event("ADDED", "{}"));
     let endless = move |_: Request<()>| {
         let chunk = Bytes::from_static(&[b'x'; 1024]);
@@ -358,7 +357,7 @@ async fn a_line_that_never_ends_is_cut_off() {
 
 /// Proves reflector/cut-event.
 #[tokio::test]
-async fn a_watch_cut_in_mid_event_ends_normally_and_a_broken_one_says_so() {
+async fn truncated_watch_ends_and_broken_watch_fails() {
     let cut = event("ADDED", "{}") + r#"{"type":"ADDED","obj"#;
     let events = watch(&source(move |_| whole(200, cut.clone()))).await;
     assert_eq!(events.len(), 1);

@@ -44,13 +44,13 @@ fn items_and_metadata_are_found_in_any_order() {
 }
 
 #[test]
-fn no_items_can_be_written_in_two_ways() {
+fn empty_items_may_be_null() {
     assert_eq!(whole(r#"{"items":[]}"#).unwrap().0.len(), 0);
     assert_eq!(whole(r#"{"items":null}"#).unwrap().0.len(), 0);
 }
 
 #[test]
-fn an_item_that_is_too_large_is_passed_over() {
+fn oversized_item_is_skipped() {
     let body = format!(
         r#"{{"items":[{{"a":1}},{{"b":"{}"}},{{"c":3}}]}}"#,
         "x".repeat(40)
@@ -63,7 +63,7 @@ fn an_item_that_is_too_large_is_passed_over() {
 }
 
 #[test]
-fn the_rest_of_an_item_that_is_too_large_is_not_taken_for_an_item() {
+fn rest_of_oversized_item_is_not_an_item() {
     let body = format!(
         r#"{{"items":[{{"b":"{}"}},{{"c":3}}]}}"#,
         "x".repeat(25_000)
@@ -77,7 +77,7 @@ fn the_rest_of_an_item_that_is_too_large_is_not_taken_for_an_item() {
 
 /// Proves reflector/no-tables, reflector/not-a-list.
 #[test]
-fn what_is_no_list_is_a_typed_error() {
+fn body_that_is_not_a_list_is_a_typed_error() {
     let error = |body: &str| whole(body).unwrap_err();
     assert_eq!(
         error(r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","rows":[]}"#),
@@ -125,7 +125,7 @@ fn what_is_no_list_is_a_typed_error() {
         error(r#"{"metadata":1}"#),
         BodyError::Malformed { .. }
     ));
-    let long = format!(r#"{{"metadata":{{"a":"{}"}}}}"#, "x".repeat(SMALL));
+    let long = format!(r#"{{"metadata":{{"a":"{}"}}}}"#, "x".repeat(MEMBER_LIMIT));
     assert!(matches!(error(&long), BodyError::TooLarge { .. }));
 }
 
@@ -141,7 +141,7 @@ fn cut(body: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
 // Proves source/chunking.
 proptest! {
     #[test]
-    fn the_chunking_of_a_body_changes_nothing(
+    fn chunking_of_a_body_does_not_matter(
         strings in prop::collection::vec(".{0,12}", 0..6),
         cuts in prop::collection::vec(any::<usize>(), 0..12),
     ) {
@@ -159,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_end_in_a_list_or_an_error(
+    fn any_bytes_are_a_list_or_an_error(
         body in prop::collection::vec(
             prop_oneof![prop::sample::select(&b"{}[]\",:\\ n1itemskd"[..]), any::<u8>()], 0..200),
         cuts in prop::collection::vec(any::<usize>(), 0..5),
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_list_never_panics(at in any::<usize>(), byte in any::<u8>()) {
+    fn damaged_list_never_panics(at in any::<usize>(), byte in any::<u8>()) {
         let mut body = br#"{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"a":"b\\"},{}]}"#.to_vec();
         let at = at % body.len();
         body[at] = byte;
@@ -188,7 +188,7 @@ proptest! {
 
     // Items of any shape come out as serde_json wrote them, wherever a chunk ends.
     #[test]
-    fn a_chunk_may_end_at_any_byte(items in prop::collection::vec(any_json(), 0..3)) {
+    fn chunk_may_end_at_any_byte(items in prop::collection::vec(any_json(), 0..3)) {
         let expected: Vec<String> = items.iter().map(ToString::to_string).collect();
         let body = format!(
             r#"{{"items":[{}],"metadata":{{"resourceVersion":"1"}}}}"#, expected.join(","));

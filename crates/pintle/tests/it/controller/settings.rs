@@ -49,13 +49,13 @@ async fn controller_takes_any_duration() {
 async fn informer_takes_any_duration() {
     let world = World::new();
     let source =
-        KubeSource::<ServiceAccount>::new(world.client.clone(), Scope::all()).silence(LONG);
+        KubeSource::<ServiceAccount>::new(world.client.clone(), Scope::all()).idle_timeout(LONG);
     let accounts = SharedInformer::<ServiceAccount>::builder(source)
         .resync(LONG)
         .reflector(|reflector| {
             reflector
                 .watchdog(Some(LONG))
-                .marker_wait(LONG, LONG)
+                .watch_list_timeouts(LONG, LONG)
                 .max_internal_error_retry(LONG)
                 .min_watch_timeout(LONG)
                 .backoff(Backoff {

@@ -1,14 +1,10 @@
-//! Walking JSON text without building anything.
-//!
-//! A [`Scanner`] knows only strings, brackets and where it is. What it passes over is not
-//! validated beyond that: whoever decodes the same bytes later finds out, and it is the error of
-//! that one object.
+//! A cursor over complete JSON text.
 
 use std::borrow::Cow;
 
-use super::nesting::Nesting;
+use super::{is_space, nesting::Nesting, quote_or_backslash};
 
-/// A part of a text, small: texts beyond 4 GB are refused before any part is taken.
+/// A range of a text. Texts beyond 4 GB are refused before any span is taken, so 32 bits do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: u32,
@@ -16,22 +12,31 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The caller has checked that the text is shorter than 4 GB.
+    /// Returns the span from `start` to `end`. The caller has checked that the text is shorter than
+    /// 4 GB.
     pub(crate) fn new(start: usize, end: usize) -> Self {
-        let small = |at| u32::try_from(at).unwrap_or(u32::MAX);
+        let narrow = |at| u32::try_from(at).unwrap_or(u32::MAX);
         Self {
-            start: small(start),
-            end: small(end),
+            start: narrow(start),
+            end: narrow(end),
         }
     }
 
+    /// Returns this part of `text`; empty if the text is shorter.
     pub(crate) fn of(self, text: &str) -> &str {
         text.get(self.start as usize..self.end as usize)
             .unwrap_or_default()
     }
+
+    /// As [`of`](Self::of), for bytes that may not be UTF-8.
+    pub(crate) fn of_bytes(self, bytes: &[u8]) -> &[u8] {
+        bytes
+            .get(self.start as usize..self.end as usize)
+            .unwrap_or_default()
+    }
 }
 
-/// The inside of a string literal, still with its escapes.
+/// The inside of a string literal, with its escapes as written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Literal {
     pub(crate) span: Span,
@@ -39,7 +44,7 @@ pub(crate) struct Literal {
 }
 
 impl Literal {
-    /// The string that the literal means.
+    /// Returns the string that the literal stands for.
     pub(crate) fn text<'a>(&self, text: &'a str) -> Result<Cow<'a, str>, Malformed> {
         let raw = self.span.of(text);
         if !self.escaped {
@@ -55,62 +60,27 @@ impl Literal {
     }
 }
 
-/// Where the text stopped being JSON, and what should have been there.
+/// Where a text stopped being JSON, and what was expected there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed {
     pub(crate) at: usize,
     pub(crate) expected: &'static str,
 }
 
-/// A position in JSON text.
+/// A cursor over JSON text.
 pub(crate) struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-/// Strings are mostly short: looking at so many words of eight bytes beats setting up a search.
-const SHORT_STRING: usize = 4;
-
-/// Where the next quote or backslash stands, from `at` on.
-fn quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
-    const ONES: u64 = u64::from_le_bytes([0x01; 8]);
-    const HIGHS: u64 = u64::from_le_bytes([0x80; 8]);
-    const QUOTES: u64 = u64::from_le_bytes([b'"'; 8]);
-    const BACKSLASHES: u64 = u64::from_le_bytes([b'\\'; 8]);
-    for _ in 0..SHORT_STRING {
-        let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk) else {
-            break;
-        };
-        let word = u64::from_le_bytes(*word);
-        // A byte that is equal becomes zero, and borrows its high bit; bytes above the first such
-        // may be wrong, but only the first is asked for.
-        let (quotes, backslashes) = (word ^ QUOTES, word ^ BACKSLASHES);
-        let found =
-            (quotes.wrapping_sub(ONES) & !quotes) | (backslashes.wrapping_sub(ONES) & !backslashes);
-        let found = found & HIGHS;
-        if found != 0 {
-            return Some(at + found.trailing_zeros() as usize / 8);
-        }
-        at += 8;
-    }
-    let rest = bytes.get(at..)?;
-    memchr::memchr2(b'"', b'\\', rest).map(|further| at + further)
-}
-
 impl<'a> Scanner<'a> {
-    pub(crate) fn new(text: &'a str) -> Self {
-        Self {
-            bytes: text.as_bytes(),
-            at: 0,
-        }
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self::starting_at(bytes, 0)
     }
 
-    /// Starts at byte `at` of `text`.
-    pub(crate) fn starting_at(text: &'a str, at: usize) -> Self {
-        Self {
-            bytes: text.as_bytes(),
-            at,
-        }
+    /// Returns a scanner at byte `at` of `bytes`.
+    pub(crate) fn starting_at(bytes: &'a [u8], at: usize) -> Self {
+        Self { bytes, at }
     }
 
     pub(crate) fn position(&self) -> usize {
@@ -124,17 +94,17 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// The next byte that is not white space, without taking it.
+    /// Skips white space and returns the next byte without consuming it.
     pub(crate) fn peek(&mut self) -> Option<u8> {
         loop {
             match self.bytes.get(self.at) {
-                Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
+                Some(&byte) if is_space(byte) => self.at += 1,
                 other => return other.copied(),
             }
         }
     }
 
-    fn take(&mut self, byte: u8, expected: &'static str) -> Result<(), Malformed> {
+    fn consume(&mut self, byte: u8, expected: &'static str) -> Result<(), Malformed> {
         if self.peek() == Some(byte) {
             self.at += 1;
             Ok(())
@@ -143,15 +113,15 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Enters an object; false if it is empty and already left again.
+    /// Enters an object. Returns false if it is empty; the scanner is then behind it.
     pub(crate) fn enter_object(&mut self) -> Result<bool, Malformed> {
-        self.take(b'{', "an object")?;
+        self.consume(b'{', "an object")?;
         Ok(self.entered(b'}'))
     }
 
-    /// Enters an array; false if it is empty and already left again.
+    /// Enters an array. Returns false if it is empty; the scanner is then behind it.
     pub(crate) fn enter_array(&mut self) -> Result<bool, Malformed> {
-        self.take(b'[', "an array")?;
+        self.consume(b'[', "an array")?;
         Ok(self.entered(b']'))
     }
 
@@ -161,19 +131,19 @@ impl<'a> Scanner<'a> {
         !empty
     }
 
-    /// The key of a member; the scanner then stands at its value.
+    /// Reads the key of a member and stops at its value.
     pub(crate) fn member(&mut self) -> Result<Literal, Malformed> {
         let key = self.string()?;
-        self.take(b':', "a colon")?;
+        self.consume(b':', "a colon")?;
         Ok(key)
     }
 
-    /// After a member's value: true at a further member, false when the object was left.
+    /// Moves on after a member's value. Returns true at another member, false behind the object.
     pub(crate) fn more_members(&mut self) -> Result<bool, Malformed> {
         self.more(b'}', "a comma or the end of the object")
     }
 
-    /// After an element: true at a further element, false when the array was left.
+    /// Moves on after an element. Returns true at another element, false behind the array.
     pub(crate) fn more_elements(&mut self) -> Result<bool, Malformed> {
         self.more(b']', "a comma or the end of the array")
     }
@@ -192,8 +162,9 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Reads a string literal.
     pub(crate) fn string(&mut self) -> Result<Literal, Malformed> {
-        self.take(b'"', "a string")?;
+        self.consume(b'"', "a string")?;
         let start = self.at;
         let escaped = self.skip_string_body()?;
         Ok(Literal {
@@ -202,7 +173,8 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// From behind the opening quote to behind the closing one; whether there were escapes.
+    /// Moves from behind the opening quote to behind the closing one. Returns whether the string
+    /// has escapes.
     fn skip_string_body(&mut self) -> Result<bool, Malformed> {
         let mut escaped = false;
         loop {
@@ -219,7 +191,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes over one value of any kind and says where it stood.
+    /// Skips one value of any type and returns its span.
     pub(crate) fn skip(&mut self) -> Result<Span, Malformed> {
         let first = self.peek();
         let start = self.at;
@@ -236,8 +208,8 @@ impl<'a> Scanner<'a> {
     }
 
     fn skip_scalar(&mut self) {
-        while let Some(byte) = self.bytes.get(self.at) {
-            if matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t') {
+        while let Some(&byte) = self.bytes.get(self.at) {
+            if matches!(byte, b',' | b'}' | b']') || is_space(byte) {
                 break;
             }
             self.at += 1;
@@ -254,11 +226,29 @@ impl<'a> Scanner<'a> {
         self.malformed("the end of an object or array")
     }
 
-    /// Fails unless only white space follows.
+    /// Fails unless only white space is left.
     pub(crate) fn finish(&mut self) -> Result<(), Malformed> {
         match self.peek() {
             None => Ok(()),
             Some(_) => self.malformed("nothing after the object"),
         }
     }
+}
+
+/// Iterates over the members of a JSON object, in order, as raw key and raw value.
+///
+/// Keys come without their quotes and with escapes as written. Iteration ends at the first member
+/// that is malformed or incomplete, so it also works on the beginning of an object.
+pub(crate) fn members(object: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut scanner = Scanner::new(object);
+    let mut more = scanner.enter_object() == Ok(true);
+    std::iter::from_fn(move || {
+        if !std::mem::take(&mut more) {
+            return None;
+        }
+        let key = scanner.member().ok()?;
+        let value = scanner.skip().ok()?;
+        more = scanner.more_members() == Ok(true);
+        Some((key.span.of_bytes(object), value.of_bytes(object)))
+    })
 }

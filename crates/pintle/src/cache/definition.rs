@@ -1,5 +1,4 @@
-//! What an index is of: a field read while skimming, or what a user's function says of the header or
-//! of the whole object.
+//! Index definitions: a registered field, or a user function of the header or the typed object.
 
 use std::{
     borrow::Cow,
@@ -18,11 +17,11 @@ pub(super) struct Definition<K> {
 }
 
 pub(super) enum Extract<K> {
-    /// With the number under which the reader of the objects looked for it, if it did.
+    /// With its id, if the reader of the objects has registered the field.
     Field(Option<FieldId>, Pointer),
     Header(Arc<ValuesOf<Object<K>>>),
     By(Arc<ValuesOf<K>>),
-    /// Another definition of the same name has taken its place.
+    /// Replaced by another definition of the same name.
     Retired,
 }
 
@@ -37,18 +36,18 @@ impl<K> Clone for Extract<K> {
     }
 }
 
-/// The values one object has in one index.
+/// The values of one object in one index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Values {
     #[default]
     None,
-    /// A field without escapes: read where it stands in the object.
+    /// A field without escapes, read in place from the object.
     Field(FieldId),
     Owned(Vec<String>),
 }
 
 impl Values {
-    /// The values, given the object they were taken from.
+    /// Returns the values, given the object they were taken from.
     pub(super) fn iter<'a, K>(
         &'a self,
         object: &'a Object<K>,
@@ -65,7 +64,7 @@ impl Values {
     }
 }
 
-/// Why an object is left out of an index.
+/// Why an object is not in an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unindexed {
     pub(super) index: Box<str>,
@@ -73,7 +72,7 @@ pub(super) struct Unindexed {
 }
 
 impl<K: Kind> Definition<K> {
-    /// Reads an object's values. Runs user code: never called under a lock.
+    /// Computes the values of an object. This runs user code and must not be called under a lock.
     pub(super) fn values(&self, object: &Object<K>) -> Result<Values, Unindexed> {
         let unindexed = |reason| Unindexed {
             index: self.name.clone(),
@@ -85,18 +84,18 @@ impl<K: Kind> Definition<K> {
             }
             Extract::Field(id, pointer) => Ok(owned(object.field(*id, pointer))),
             Extract::Retired => Ok(Values::None),
-            Extract::Header(values_of) => ask(values_of, object).map_err(unindexed),
+            Extract::Header(values_of) => call(values_of, object).map_err(unindexed),
             Extract::By(values_of) => {
                 let view = object.get().map_err(|error| unindexed(error.to_string()))?;
-                ask(values_of, &view).map_err(unindexed)
+                call(values_of, &view).map_err(unindexed)
             }
         }
     }
 }
 
-/// What a user's function says, or the message of its panic.
-fn ask<T>(values_of: &Arc<ValuesOf<T>>, of: &T) -> Result<Values, String> {
-    // What it is asked about is shared and read-only, so a panic leaves nothing half done.
+/// Calls a user function. Returns its values or the message of its panic.
+fn call<T>(values_of: &Arc<ValuesOf<T>>, of: &T) -> Result<Values, String> {
+    // Unwind safe: the argument is immutable.
     catch_unwind(AssertUnwindSafe(|| values_of(of)))
         .map(|values| owned(values.into_iter().map(Cow::Owned).collect()))
         .map_err(|panic| panic_message(panic.as_ref()))

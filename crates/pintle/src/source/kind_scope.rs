@@ -1,7 +1,8 @@
-//! Where the objects of a kind live: in namespaces, or in the cluster as a whole.
+//! Whether a kind is namespaced or cluster-scoped.
 //!
-//! A Rust type usually says so by its [`Resource::Scope`]. A kind known only at run time does not:
-//! its [`ApiResource`](kube::core::ApiResource) has no scope, so the server's discovery is asked.
+//! A Rust type states this as its [`Resource::Scope`]. A kind known only at run time does not: its
+//! [`ApiResource`](kube::core::ApiResource) carries no scope, so the source asks the server's
+//! discovery API before its first request.
 
 use std::any::TypeId;
 
@@ -16,35 +17,35 @@ use serde::Deserialize;
 
 use super::{ApiError, BodyError, SourceError, kube_source::KubeSource};
 
-/// How large the list of a group's resources may be.
+/// The largest `APIResourceList` that is accepted.
 const DISCOVERY_LIMIT: usize = 4 * 1024 * 1024;
 
-/// Where the objects of a kind live.
+/// The scope of a kind, as far as its Rust type states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Home {
-    Namespaces,
+pub(crate) enum KindScope {
+    Namespaced,
     Cluster,
     /// Only the server knows.
-    Unknown,
+    Dynamic,
 }
 
-impl Home {
-    /// What the type of a kind says.
+impl KindScope {
+    /// Returns the scope that the type `K` states.
     pub(crate) fn of<K: Resource<Scope: 'static>>() -> Self {
         let scope = TypeId::of::<K::Scope>();
         if scope == TypeId::of::<ClusterResourceScope>() {
             Self::Cluster
         } else if scope == TypeId::of::<DynamicResourceScope>() {
-            Self::Unknown
+            Self::Dynamic
         } else {
-            Self::Namespaces
+            Self::Namespaced
         }
     }
 }
 
-/// The scope of a kind that is looked up before the first request.
-pub(super) struct Lookup {
-    /// The kind's place in discovery: `/api/v1` or `/apis/apps/v1`.
+/// Looks up the scope of a dynamic kind and caches the answer.
+pub(super) struct ScopeLookup {
+    /// The discovery path of the kind's group version: `/api/v1` or `/apis/apps/v1`.
     path: String,
     plural: String,
     /// For requests at cluster scope.
@@ -52,7 +53,7 @@ pub(super) struct Lookup {
     namespaced: Mutex<Option<bool>>,
 }
 
-impl Lookup {
+impl ScopeLookup {
     pub(super) fn new<K: Resource>(kind: &K::DynamicType) -> Self {
         let (group, version) = (K::group(kind), K::version(kind));
         Self {
@@ -67,17 +68,17 @@ impl Lookup {
         }
     }
 
-    /// Whether the server said that the kind lives in no namespace.
+    /// Returns whether the server has said that the kind is cluster-scoped.
     pub(super) fn found_cluster_scoped(&self) -> bool {
         *self.namespaced.lock() == Some(false)
     }
 
-    /// Asks again next time: the kind is not there, and may come back in another scope.
+    /// Drops the cached answer: the kind is gone and may come back with another scope.
     pub(super) fn forget(&self) {
         *self.namespaced.lock() = None;
     }
 
-    /// Whether the kind lives in namespaces. Asks `source`'s server the first time.
+    /// Returns whether the kind is namespaced, asking `source`'s server the first time.
     pub(super) async fn namespaced<K>(&self, source: &KubeSource<K>) -> Result<bool, SourceError> {
         if let Some(known) = *self.namespaced.lock() {
             return Ok(known);
@@ -87,9 +88,9 @@ impl Lookup {
         let response = source.send(Ok(request), None).await?;
         let body = http_body_util::Limited::new(response.into_body(), DISCOVERY_LIMIT);
         let body = body.collect().await.map_err(SourceError::transport)?;
-        let served: Resources =
+        let served: ApiResourceList =
             serde_json::from_slice(&body.to_bytes()).map_err(|error| BodyError::Malformed {
-                expected: "a list of resources",
+                expected: "an APIResourceList",
                 at: u64::try_from(error.column()).unwrap_or_default(),
             })?;
         let found = served.resources.iter().find(|one| one.name == self.plural);
@@ -102,14 +103,14 @@ impl Lookup {
     }
 }
 
-/// The part of an `APIResourceList` that matters here.
+/// The part of an `APIResourceList` that is read here.
 #[derive(Deserialize)]
-struct Resources {
-    resources: Vec<Served>,
+struct ApiResourceList {
+    resources: Vec<ApiResourceEntry>,
 }
 
 #[derive(Deserialize)]
-struct Served {
+struct ApiResourceEntry {
     name: String,
     namespaced: bool,
 }
