@@ -43,6 +43,7 @@
 //! not exist.
 
 #![deny(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod api;
 #[cfg(feature = "client")]
