@@ -18,3 +18,8 @@ pub mod install;
 pub mod manifests;
 pub mod narrate;
 pub mod status;
+
+/// Compiles and runs the example in the README of the repository.
+#[cfg(all(doctest, feature = "embedded"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
