@@ -19,10 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pintle::{
-    metrics::Metrics,
-    queue::{Item, WorkQueue},
-};
+use pintle::{metrics::Metrics, queue::WorkQueue};
 use tokio::runtime::{Builder, Runtime};
 
 /// How long each figure is measured.
@@ -140,15 +137,6 @@ fn add_get_done() {
             }
         }))
     });
-    let queue = WorkQueue::<Arc<str>>::new("bench");
-    best("100000 adds, then batches of 64 + forget", 100_000, || {
-        runtime.block_on(timed_async(async {
-            add_all(&queue, &keys);
-            while !queue.is_empty() {
-                queue.get_batch(64).await.into_iter().for_each(Item::forget);
-            }
-        }))
-    });
 }
 
 fn duplicates() {
@@ -217,15 +205,20 @@ fn delays() {
         },
     );
     let queue = WorkQueue::new("bench");
-    best("reschedule, 1000 keys, each 10 times", 10_000, || {
-        timed(|| {
-            for n in 0..10 {
-                for key in &keys[..1000] {
-                    queue.reschedule(Arc::clone(key), Duration::from_secs(60 + n));
+    best(
+        "cancel + add_after, 1000 keys, each 10 times",
+        10_000,
+        || {
+            timed(|| {
+                for n in 0..10 {
+                    for key in &keys[..1000] {
+                        queue.cancel(key);
+                        queue.add_after(Arc::clone(key), Duration::from_secs(60 + n));
+                    }
                 }
-            }
-        })
-    });
+            })
+        },
+    );
 }
 
 /// Returns the CPU time of all threads so far, from the kernel's accounting.

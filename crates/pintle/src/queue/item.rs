@@ -1,34 +1,69 @@
-//! A key in the hands of a worker.
+//! Keys, their priorities, and a key in process.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, hash::Hash, sync::Arc, time::Duration};
 
 use super::{
-    Key, Priority,
     shared::{Done, Shared},
-    slab::NIL,
-    state::Taken,
+    state::{NIL, Taken},
 };
 
-/// A key that a worker has, and nobody else until it is handed back.
+/// What a queue can hold: hashable, cheap to clone, movable between tasks.
 ///
-/// Exactly one of these happens to it:
+/// `Eq` and `Clone` run while the queue is locked, so they should not block.
+pub trait Key: Clone + Eq + Hash + Send + Sync + 'static {}
+
+impl<T: Clone + Eq + Hash + Send + Sync + 'static> Key for T {}
+
+/// The priority of a key: higher ones run first, lower ones get a share.
+///
+/// ```
+/// use pintle::queue::Priority;
+///
+/// assert!(Priority::LOW < Priority::NORMAL);
+/// assert_eq!(Priority::default(), Priority::new(0));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(i32);
+
+impl Priority {
+    /// For keys that no change asks for: the initial list and resyncs. Real changes overtake them.
+    pub const LOW: Self = Self(-100);
+
+    /// For changes; the default.
+    pub const NORMAL: Self = Self(0);
+
+    /// Creates a priority.
+    pub const fn new(priority: i32) -> Self {
+        Self(priority)
+    }
+
+    /// Returns the number.
+    pub const fn get(self) -> i32 {
+        self.0
+    }
+}
+
+/// A key in process. No other worker gets the key until the item is done.
+///
+/// An item ends in exactly one of these ways:
 ///
 /// | | back-off | runs again |
 /// |---|---|---|
-/// | [`forget`](Self::forget): it worked | forgotten | when somebody adds it |
-/// | [`forget_and_next`](Self::forget_and_next): it worked, and on to the next | forgotten | when somebody adds it |
-/// | [`requeue_after`](Self::requeue_after): it worked, look again later | forgotten | after that time, or earlier if somebody adds it |
-/// | [`put_back`](Self::put_back): not now | stays | as soon as those before it have run |
-/// | [`retry`](Self::retry): it failed | grows | after the rate limiter's delay, or earlier if somebody adds it |
-/// | dropped without a word: a `?`, a panic, a cancelled future | grows | like `retry`, and it is counted |
+/// | [`forget`](Self::forget): succeeded | reset | when it is added |
+/// | [`forget_and_next`](Self::forget_and_next): succeeded, dequeue the next | reset | when it is added |
+/// | [`requeue_after`](Self::requeue_after): succeeded, check again later | reset | after the delay, or when it is added |
+/// | [`put_back`](Self::put_back): not processed | stays | behind the keys that are ready |
+/// | [`retry`](Self::retry): failed | grows | after the rate limiter's delay, or when it is added |
+/// | [`retry_after`](Self::retry_after): failed | grows | after the given delay, or when it is added |
+/// | dropped: an early return, a panic, a cancelled future | grows | like `retry`, and it is counted |
 ///
-/// An item owns a share of its queue, so it can move to another task.
-#[must_use = "dropping an item without a verdict counts as a failure: say `forget`, `retry` or `requeue_after`"]
+/// An item holds a reference to its queue, so it can move to another task.
+#[must_use = "dropping an item counts as a failure: call `forget`, `retry` or `requeue_after`"]
 pub struct Item<T: Key> {
     shared: Arc<Shared<T>>,
     key: T,
-    /// `NIL` once it is handed back: dropping it means nothing any more. Not a flag of its own, which
-    /// would make moving an item cost more than the queue's lock.
+    /// `NIL` once the item is done, which makes `drop` a no-op. A separate flag would make moving an
+    /// item more expensive than the queue's lock.
     slot: u32,
     priority: i32,
 }
@@ -48,32 +83,34 @@ impl<T: Key> Item<T> {
         }
     }
 
-    /// The key to work on.
+    /// Returns the key.
     pub fn key(&self) -> &T {
         &self.key
     }
 
-    /// The priority at which it was handed out; a retry keeps it.
+    /// Returns the priority at which the key was dequeued. A retry keeps it.
     pub fn priority(&self) -> Priority {
         Priority::new(self.priority)
     }
 
-    /// How often this key has failed since its last success.
+    /// Returns the number of failures of the key since its last success.
     pub fn retries(&self) -> u32 {
         self.shared.retries(&self.key)
     }
 
-    /// It worked: the key is done and its back-off forgotten.
+    /// Finishes a key that succeeded, and resets its back-off.
     pub fn forget(mut self) {
         self.shared.forget(&self.key);
-        self.settle(Done::Forget);
+        self.done(Done::Forget);
     }
 
-    /// It worked, and on to the next: as [`forget`](Self::forget), and gives the next key if one is
-    /// ready, all under one lock, which matters where many workers share a queue.
+    /// Finishes a key that succeeded, and dequeues the next one if a key is ready, all under one
+    /// lock. That matters where many workers share a queue.
     ///
-    /// `None` says only that nothing is ready: [`get`](super::WorkQueue::get) waits, and knows the
-    /// end. Unlike that it never yields, so a loop around it must, now and then.
+    /// `None` only means that no key is ready: [`get`](super::WorkQueue::get) waits for one, and tells
+    /// the end of the queue. Unlike `get` it never yields, so a loop around it has to now and then.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # use pintle::queue::WorkQueue;
@@ -88,7 +125,7 @@ impl<T: Key> Item<T> {
     /// assert!(b.forget_and_next().is_none());
     /// # }
     /// ```
-    #[must_use = "the next key is in process: it must be worked on"]
+    #[must_use = "the next key is in process and has to be worked on"]
     pub fn forget_and_next(mut self) -> Option<Self> {
         self.shared.forget(&self.key);
         let slot = std::mem::replace(&mut self.slot, NIL);
@@ -102,13 +139,10 @@ impl<T: Key> Item<T> {
         Some(self)
     }
 
-    /// It failed: the key is done and runs again after the rate limiter's delay, which is returned.
+    /// Finishes a key that failed: it runs again after the rate limiter's delay, which is returned.
     pub fn retry(mut self) -> Duration {
         let delay = self.shared.limit(&self.key);
-        self.settle(Done::Again {
-            delay,
-            priority: self.priority,
-        });
+        self.run_after(delay);
         delay
     }
 
@@ -116,45 +150,47 @@ impl<T: Key> Item<T> {
     /// failure counts for the back-off of later retries.
     pub fn retry_after(mut self, delay: Duration) {
         self.shared.limit(&self.key);
-        self.settle(Done::Again {
-            delay,
-            priority: self.priority,
-        });
+        self.run_after(delay);
     }
 
-    /// It worked, and should be looked at again after `delay` even if nothing happens: the key is
-    /// done and its back-off forgotten. An earlier due time it already has stays.
+    /// Finishes a key that succeeded and should run again after `delay` even if nothing changes.
+    /// Resets its back-off. An earlier due time of the key stays.
     pub fn requeue_after(mut self, delay: Duration) {
         self.shared.forget(&self.key);
-        self.settle(Done::Again {
-            delay,
-            priority: self.priority,
-        });
+        self.run_after(delay);
     }
 
-    /// Not now: the key is done and ready again at once, at the tail of its priority, with the
-    /// back-off it had. For a worker that finds that the time to work on it has not come: it counts
-    /// neither as work nor as a retry. A queue that is shut down leaves it as delayed.
+    /// Returns a key that was not processed: it becomes ready behind the others of its priority, and
+    /// keeps its back-off.
+    ///
+    /// Counts neither as work nor as a retry. In a queue that is shut down the key stays behind as
+    /// delayed.
     pub fn put_back(mut self) {
-        self.settle(Done::Back {
+        self.done(Done::PutBack {
             priority: self.priority,
         });
     }
 
-    /// Notes that the item is only held back and not worked on, until it is
-    /// [put back](Self::put_back). No other worker gets the key meanwhile, and the time does not
-    /// count as work in the [metrics](super::QueueMetrics).
+    /// Marks the item as held without being processed, until it is [put back](Self::put_back): the
+    /// time does not count as work in the [metrics](super::QueueMetrics).
     pub fn park(&mut self) {
         self.shared.park(self.slot);
     }
 
-    /// The same item with another priority, which a `retry` or `requeue_after` will keep.
+    /// Sets the priority that a `retry` or `requeue_after` keeps.
     pub fn with_priority(mut self, priority: Priority) -> Self {
         self.priority = priority.get();
         self
     }
 
-    fn settle(&mut self, done: Done) {
+    fn run_after(&mut self, delay: Duration) {
+        self.done(Done::RunAfter {
+            delay,
+            priority: self.priority,
+        });
+    }
+
+    fn done(&mut self, done: Done) {
         let slot = std::mem::replace(&mut self.slot, NIL);
         self.shared.done(slot, done);
     }
@@ -167,14 +203,11 @@ impl<T: Key> Drop for Item<T> {
         }
         let delay = self.shared.limit(&self.key);
         self.shared.count_undecided();
-        self.settle(Done::Again {
-            delay,
-            priority: self.priority,
-        });
+        self.run_after(delay);
         tracing::debug!(
             queue = &*self.shared.name,
-            ?delay,
-            "an item was dropped without a verdict and will be retried"
+            retry_in = ?delay,
+            "item dropped without a verdict; retrying its key"
         );
     }
 }

@@ -1,8 +1,7 @@
-//! What a queue counts, under the names that operators' dashboards already use.
+//! The metrics of queues, under client-go's names.
 //!
-//! A queue counts under the lock it holds anyway, with plain numbers; only a scrape adds them up. So
-//! there is no task that refreshes gauges: how long the unfinished work has taken is true at the
-//! moment of the scrape.
+//! A queue counts in plain numbers, under the lock it holds anyway; they are added up when metrics are
+//! scraped. No task refreshes gauges, so the duration of unfinished work is exact at scrape time.
 
 use std::{
     collections::BTreeMap,
@@ -21,13 +20,13 @@ use crate::{
     sync::Mutex,
 };
 
-/// Upper bounds of the histograms: 10 ns, 100 ns, … 10 s.
+/// The number of histogram bounds: 10 ns, 100 ns, … 10 s.
 const BUCKETS: usize = 10;
 
-/// A histogram of durations in plain numbers.
+/// A histogram of durations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Durations {
-    /// Per bucket, not cumulated; the last one is "longer than all".
+    /// Per bucket, not cumulative. The last one is for longer durations.
     counts: [u64; BUCKETS + 1],
     sum: f64,
 }
@@ -52,7 +51,7 @@ impl Durations {
     }
 
     fn buckets(&self) -> Vec<(f64, u64)> {
-        // Written out so that the labels read `0.001` and not `0.0010000000000000002`.
+        // Written out: computed, a label would read `0.0010000000000000002`.
         const BOUNDS: [f64; BUCKETS + 1] = [
             1e-8,
             1e-7,
@@ -70,10 +69,10 @@ impl Durations {
     }
 }
 
-/// What one queue has counted so far.
+/// The counters of a queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stats {
-    /// Keep durations: reading the clock costs as much as the rest of a hand-over.
+    /// Whether durations are measured: reading the clock costs as much as the rest of a dequeue.
     timed: bool,
     pub(super) adds: u64,
     pub(super) retries: u64,
@@ -104,15 +103,15 @@ impl Stats {
     }
 }
 
-/// What a scrape sees of one queue.
+/// The values of a queue at scrape time.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     pub(super) stats: Stats,
     pub(super) depth: usize,
     pub(super) delayed: usize,
-    /// How long all keys in process have been so, together.
+    /// For how long the keys in process have been so, in total.
     pub(super) unfinished: Tick,
-    /// How long the one that began first has been so.
+    /// For how long the first of them has been so.
     pub(super) longest: Tick,
 }
 
@@ -130,32 +129,32 @@ impl Reading {
     }
 }
 
-/// A queue as a scrape sees it.
+/// A queue whose metrics can be read.
 pub(super) trait Readable: Send + Sync {
     fn name(&self) -> Arc<str>;
     fn read(&self) -> Reading;
 }
 
-/// The metrics of every queue that was built with one [`Metrics`](crate::metrics::Metrics), told
-/// apart by the label `name`. Queues of one name are added up.
+/// The metrics of all queues built with one [`Metrics`](crate::metrics::Metrics), by the label `name`.
+/// Queues with the same name are added up.
 ///
-/// | metric | what it says |
+/// | metric | meaning |
 /// |---|---|
-/// | `workqueue_depth` | keys that should run now |
-/// | `workqueue_adds_total` | keys that became due to run: adds that did not collapse |
-/// | `workqueue_queue_duration_seconds` | from then until a worker took it |
-/// | `workqueue_work_duration_seconds` | from then until it was handed back, unless it was put back |
-/// | `workqueue_unfinished_work_seconds` | how long the keys in process have been so, together, without those that are parked |
-/// | `workqueue_longest_running_processor_seconds` | the longest of these |
+/// | `workqueue_depth` | keys to run now |
+/// | `workqueue_adds_total` | adds that did not collapse |
+/// | `workqueue_queue_duration_seconds` | time from ready to dequeued |
+/// | `workqueue_work_duration_seconds` | time from dequeued to done, except for items that were put back |
+/// | `workqueue_unfinished_work_seconds` | total time in process of the keys in process, without parked ones |
+/// | `workqueue_longest_running_processor_seconds` | the longest of these times |
 /// | `workqueue_retries_total` | delayed and rate-limited adds |
-/// | `workqueue_delayed` | keys that wait for a time |
+/// | `workqueue_delayed` | delayed keys |
 /// | `workqueue_undecided_total` | items dropped without a verdict |
 #[derive(Clone, Default)]
 pub struct QueueMetrics {
     queues: Arc<Mutex<Queues>>,
 }
 
-/// The queues that live, and what those counted that do not.
+/// The live queues, and the counters of those that have ended.
 #[derive(Default)]
 struct Queues {
     live: Vec<Weak<dyn Readable>>,
@@ -169,13 +168,13 @@ impl QueueMetrics {
         queues.live.push(queue);
     }
 
-    /// Queues that are remembered as alive.
+    /// Returns the number of queues that are tracked as live.
     #[cfg(test)]
     pub(super) fn live(&self) -> usize {
         self.queues.lock().live.len()
     }
 
-    /// Keeps what a queue counted beyond its end: counters do not go backwards.
+    /// Retains the counters of a queue that ends: counters must not decrease.
     pub(super) fn retire(&self, name: Arc<str>, stats: Stats) {
         let last = Reading {
             stats,
@@ -198,7 +197,7 @@ impl QueueMetrics {
             }
             queues.live.iter().filter_map(Weak::upgrade).collect()
         };
-        // Outside our lock: the last handle of a queue may be ours by now, and its end takes it.
+        // Outside the lock: this may be the last handle of a queue by now, and its end locks again.
         for queue in live {
             readings
                 .entry(queue.name())
@@ -230,21 +229,21 @@ impl Encode for QueueMetrics {
             }
             fmt::Result::Ok(())
         };
-        gauge("workqueue_depth", "Keys that should run now", |seen| {
-            count(seen.depth)
+        gauge("workqueue_depth", "Keys to run now", |reading| {
+            count(reading.depth)
         })?;
-        gauge("workqueue_delayed", "Keys that wait for a time", |seen| {
-            count(seen.delayed)
+        gauge("workqueue_delayed", "Delayed keys", |reading| {
+            count(reading.delayed)
         })?;
         gauge(
             "workqueue_unfinished_work_seconds",
-            "How long the keys in process have been so, together",
-            |seen| seconds(seen.unfinished),
+            "Total time in process of the keys in process",
+            |reading| seconds(reading.unfinished),
         )?;
         gauge(
             "workqueue_longest_running_processor_seconds",
-            "How long the longest running key has been in process",
-            |seen| seconds(seen.longest),
+            "Time in process of the longest running key",
+            |reading| seconds(reading.longest),
         )?;
         let mut counter = |name: &str, help: &str, value: fn(&Stats) -> u64| {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -285,12 +284,12 @@ impl Encode for QueueMetrics {
         };
         histogram(
             "workqueue_queue_duration_seconds",
-            "From becoming due to run until a worker took it",
+            "Time from ready to dequeued",
             |stats| &stats.queued,
         )?;
         histogram(
             "workqueue_work_duration_seconds",
-            "From being taken until being handed back",
+            "Time from dequeued to done",
             |stats| &stats.worked,
         )
     }

@@ -1,26 +1,28 @@
-//! Which keys need work, once each, in fair order, at the right time.
+//! The work queue: which keys need work, once each, in fair order, at the right time.
 //!
-//! [`WorkQueue`] is one state machine for what client-go stacks from three queues. A worker loop is:
-//! [`get`](WorkQueue::get) an [`Item`], reconcile its key, then say [`forget`](Item::forget),
+//! [`WorkQueue`] is one state machine for what client-go stacks from three queues. A worker loops:
+//! [`get`](WorkQueue::get) an [`Item`], reconcile its key, then call [`forget`](Item::forget),
 //! [`retry`](Item::retry) or [`requeue_after`](Item::requeue_after).
+//!
+//! ```text
+//! WorkQueue, Item   work_queue.rs, item.rs   what users hold
+//!      │
+//!   Shared          shared.rs                the lock, the clock, who waits (waiters.rs)
+//!      │
+//!    State          state/                   a pure state machine: ready, delayed, in process
+//! ```
 
-mod handle;
 mod item;
-mod line;
-mod list;
 mod metrics;
-mod priority;
 pub mod rate_limit;
-mod ready;
 mod shared;
-mod slab;
 mod state;
-mod waiting;
+mod waiters;
+mod work_queue;
 
 #[cfg(test)]
 mod tests;
 
-pub use handle::{Builder, Left, WorkQueue};
-pub use item::Item;
+pub use item::{Item, Key, Priority};
 pub use metrics::QueueMetrics;
-pub use priority::{Key, Priority};
+pub use work_queue::{Builder, Left, WorkQueue};

@@ -1,28 +1,27 @@
-//! How long a failed key waits before it is tried again.
+//! Rate limiters: how long a failed key waits before it is retried.
 //!
-//! A queue uses [`ExponentialBackoff`] unless told otherwise: each key backs off on its own, from
-//! 5 ms to 1000 s, and the failures of other keys do not matter. The limiters are client-go's, with
-//! its numbers:
+//! A queue uses [`ExponentialBackoff`] by default: each key backs off on its own, from 5 ms to 1000 s,
+//! whatever other keys do. The limiters are client-go's, with the same numbers:
 //!
-//! | | the delay of a key's next try |
-//! |---|---|
-//! | [`ExponentialBackoff`] | doubles with each failure of the key, up to a cap |
-//! | [`TokenBucket`] | none while tokens last; all keys share them |
-//! | [`FastSlow`] | short for the first failures of the key, long for all others |
-//! | [`MaxOf`] | the longest that any of several limiters says |
-//! | [`WithMaxWait`] | what another limiter says, but not more than this |
+//! | limiter | delay of a key's next try | use it |
+//! |---|---|---|
+//! | [`ExponentialBackoff`] | doubles with each failure of the key, up to a cap | nearly always |
+//! | [`TokenBucket`] | none while tokens last; all keys share them | to bound retries overall |
+//! | [`FastSlow`] | short for the first failures of the key, then long | if a retry usually helps at once or not for a while |
+//! | [`MaxOf`] | the longest that any of several limiters returns | to combine limiters |
+//! | [`WithMaxWait`] | that of another limiter, up to a maximum | if no key may wait longer than that |
 //!
-//! A queue calls its limiter outside its lock; a limiter of your own that panics is reported and
-//! costs its key a delay of one second.
+//! A queue calls its limiter outside its lock. If a limiter panics, that is logged and its key is
+//! delayed by one second.
 //!
 //! # Comparison with client-go
 //!
 //! client-go's default, `DefaultTypedControllerRateLimiter`, also sends every retry through one
-//! token bucket. A burst of failures then delays keys that have nothing to do with it: after 10,000
-//! failures the first conflict of a healthy key waits more than 16 minutes instead of 5 ms.
-//! controller-runtime left the bucket out when it introduced its priority queue, and so do we. To
-//! have it back, ask for [`with_shared_bucket`]; to limit what reaches the API server, use
-//! [`RateLimit`](crate::limits::RateLimit), which counts requests and not retries.
+//! token bucket. A burst of failures then delays unrelated keys: after 10,000 failures the first
+//! conflict of a healthy key waits more than 16 minutes instead of 5 ms. controller-runtime dropped
+//! the bucket when it introduced its priority queue. [`with_shared_bucket`] brings it back; to limit
+//! requests to the API server, which is something else, use
+//! [`RateLimit`](crate::limits::RateLimit).
 
 use std::{
     fmt,
@@ -41,6 +40,8 @@ use crate::{
 
 /// Decides how long a failed key waits.
 ///
+/// # Examples
+///
 /// ```
 /// use pintle::queue::rate_limit::{ExponentialBackoff, RateLimiter};
 /// use std::time::Duration;
@@ -54,13 +55,13 @@ use crate::{
 /// assert_eq!(limiter.when(&"a"), Duration::from_millis(5));
 /// ```
 pub trait RateLimiter<T>: Send + Sync + 'static {
-    /// The delay before `key` is tried again. Counts one more failure.
+    /// Counts a failure of `key`. Returns the delay before its next try.
     fn when(&self, key: &T) -> Duration;
 
-    /// `key` succeeded, or is nobody's business any more: its memory is freed.
+    /// Forgets the failures of `key`: it succeeded, or does not need to run any more.
     fn forget(&self, key: &T);
 
-    /// The failures of `key` since it was last forgotten.
+    /// Returns the failures of `key` since it was last forgotten.
     fn retries(&self, key: &T) -> u32;
 }
 
@@ -81,8 +82,8 @@ impl<T: 'static> RateLimiter<T> for Box<dyn RateLimiter<T>> {
 /// The longest delay of the default limiters.
 const MAX_DELAY: Duration = Duration::from_secs(1000);
 
-/// Combines the default [`ExponentialBackoff`] per key with a [`TokenBucket`] for all keys together,
-/// as client-go's default does: 10 retries per second, bursts of 100.
+/// Combines the default [`ExponentialBackoff`] per key with a [`TokenBucket`] for all keys, as
+/// client-go's default does: 10 retries per second, bursts of 100.
 ///
 /// ```
 /// use pintle::queue::{WorkQueue, rate_limit};
@@ -98,12 +99,12 @@ pub fn with_shared_bucket<T: Key>() -> MaxOf<T> {
     ])
 }
 
-/// Room for this many failing keys is kept; what a worse time needed beyond is given back.
-const KEPT: usize = 1024;
+/// The capacity that stays allocated when failing keys recover.
+const RETAINED_CAPACITY: usize = 1024;
 
-/// The failures of keys, and nothing of keys without failures.
+/// The failures of keys. A key without failures takes no memory.
 struct Failures<T> {
-    /// How many keys have failures, so that forgetting a key costs nothing while none has.
+    /// The number of keys with failures, so that `forget` need not lock while there are none.
     keys: AtomicUsize,
     of: Mutex<HashMap<T, u32>>,
 }
@@ -116,7 +117,7 @@ impl<T: Key> Failures<T> {
         }
     }
 
-    /// Counts one more; says how many there were before.
+    /// Counts a failure. Returns how many there were before.
     fn count(&self, key: &T) -> u32 {
         let mut of = self.of.lock();
         let before = if let Some(failures) = of.get_mut(key) {
@@ -127,8 +128,8 @@ impl<T: Key> Failures<T> {
             of.insert(key.clone(), 1);
             0
         };
-        // Only a number to skip work by: whoever hands a key on does so under the queue's lock,
-        // which orders this store before the next worker's load.
+        // Relaxed is enough: a key passes to the next worker under the queue's lock, which orders this
+        // store before that worker's load.
         self.keys.store(of.len(), Ordering::Relaxed);
         before
     }
@@ -139,7 +140,7 @@ impl<T: Key> Failures<T> {
         }
         let mut of = self.of.lock();
         let freed = of.remove_entry(key);
-        if of.capacity() > KEPT && of.len() < of.capacity() / 4 {
+        if of.capacity() > RETAINED_CAPACITY && of.len() < of.capacity() / 4 {
             of.shrink_to_fit();
         }
         self.keys.store(of.len(), Ordering::Relaxed);
@@ -154,7 +155,7 @@ impl<T: Key> Failures<T> {
 
 /// Doubles a key's delay with each of its failures: `base`, 2 × `base`, 4 × `base`, … `max`.
 ///
-/// By default 5 ms to 1000 s, which the 19th failure in a row reaches.
+/// The default is 5 ms to 1000 s, reached by the 19th failure in a row.
 pub struct ExponentialBackoff<T> {
     base: Duration,
     max: Duration,
@@ -162,7 +163,7 @@ pub struct ExponentialBackoff<T> {
 }
 
 impl<T: Key> ExponentialBackoff<T> {
-    /// A back-off from `base` up to `max`.
+    /// Creates a back-off from `base` up to `max`.
     pub fn new(base: Duration, max: Duration) -> Self {
         Self {
             base,
@@ -183,7 +184,7 @@ impl<T: Key> ExponentialBackoff<T> {
         Duration::from_nanos_u128(nanos)
     }
 
-    /// The bytes in which failures are counted.
+    /// Returns the size of the failure counters in bytes.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         self.failures.of.lock().allocation_size()
@@ -219,7 +220,10 @@ impl<T> fmt::Debug for ExponentialBackoff<T> {
     }
 }
 
-/// A short delay for the first failures of a key, a long one for all that follow.
+/// Delays the first failures of a key for a short time, all that follow for a long one.
+///
+/// For keys whose failures are either gone with the next try, such as conflicts, or last: a remote
+/// system that is down. client-go calls it `ItemFastSlowRateLimiter`.
 pub struct FastSlow<T> {
     fast: Duration,
     slow: Duration,
@@ -228,7 +232,7 @@ pub struct FastSlow<T> {
 }
 
 impl<T: Key> FastSlow<T> {
-    /// `fast` for the first `fast_tries` failures, then `slow`.
+    /// Delays the first `fast_tries` failures by `fast`, later ones by `slow`.
     pub fn new(fast: Duration, slow: Duration, fast_tries: u32) -> Self {
         Self {
             fast,
@@ -267,12 +271,11 @@ impl<T> fmt::Debug for FastSlow<T> {
     }
 }
 
-/// So many retries a second for all keys together, and so many at once after a quiet time.
+/// Bounds the retries of all keys together, to a rate and a burst.
 ///
-/// A delay is a reservation: it counts even if the key is run earlier for another reason. By default
-/// 10 a second, bursts of 100. No delay is longer than 1000 s: once that much is reserved, further
-/// retries share the last place instead of queueing up behind it. Differs from client-go, whose
-/// bucket has no such bound.
+/// A delay is a reservation: it counts even if the key runs earlier for another reason. The default is
+/// 10 per second with bursts of 100. No delay exceeds 1000 s: once that much is reserved, further
+/// retries share the last place. client-go's bucket has no such bound.
 #[derive(Debug)]
 pub struct TokenBucket {
     quota: Quota,
@@ -280,7 +283,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// `per_second` tokens a second, at most `burst` saved up; both at least one.
+    /// Creates a bucket with `per_second` tokens per second and room for `burst`; both at least one.
     pub fn new(per_second: u32, burst: u32) -> Self {
         let period = Duration::from_secs(1) / per_second.max(1);
         Self {
@@ -310,13 +313,13 @@ impl<T> RateLimiter<T> for TokenBucket {
     }
 }
 
-/// The longest delay of several limiters. Every one of them counts every failure.
+/// Returns the longest delay of several limiters. Each of them counts every failure.
 pub struct MaxOf<T> {
     limiters: Vec<Box<dyn RateLimiter<T>>>,
 }
 
 impl<T> MaxOf<T> {
-    /// The longest of these; none of them means no delay.
+    /// Combines limiters. Without any there is no delay.
     pub fn new(limiters: impl IntoIterator<Item = Box<dyn RateLimiter<T>>>) -> Self {
         Self {
             limiters: limiters.into_iter().collect(),
@@ -354,7 +357,10 @@ impl<T> fmt::Debug for MaxOf<T> {
     }
 }
 
-/// What another limiter says, but never more than a maximum. The other still counts.
+/// Caps the delay of another limiter, which still counts every failure.
+///
+/// For keys that must be retried at least so often, whatever limiter the program chooses. client-go
+/// calls it `WithMaxWaitRateLimiter`.
 #[derive(Debug)]
 pub struct WithMaxWait<L> {
     inner: L,
@@ -362,7 +368,7 @@ pub struct WithMaxWait<L> {
 }
 
 impl<L> WithMaxWait<L> {
-    /// At most `max` of what `inner` says.
+    /// Caps the delays of `inner` at `max`.
     pub fn new(inner: L, max: Duration) -> Self {
         Self { inner, max }
     }

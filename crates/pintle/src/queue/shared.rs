@@ -1,4 +1,7 @@
-//! The state behind its lock, and the hand-offs between those who add and those who take.
+//! The state behind its lock, and the hand-off between tasks that add and tasks that wait.
+//!
+//! Every transition that may concern a waiting task runs inside a [`Transition`], which wakes the
+//! right tasks when it ends, after the lock is released.
 
 use std::{
     future::poll_fn,
@@ -16,18 +19,18 @@ use tokio::time::Instant;
 
 use super::{
     Key,
-    line::{Line, Situation, Wakes},
     metrics::{QueueMetrics, Readable, Reading},
     rate_limit::RateLimiter,
-    state::{Merge, State, Taken, Tick, Verdict},
+    state::{State, Taken, Tick, Verdict},
+    waiters::{Snapshot, Waiters, Wakes},
 };
 use crate::sync::{Mutex, MutexGuard, Sleep, sleep};
 
-/// The longest single sleep: timers need not cope with more.
+/// The longest single sleep, so that no delay is too long for a timer.
 const LONGEST_SLEEP: Duration = Duration::from_hours(24);
 
-/// The delay of a retry whose rate limiter panicked.
-const LIMITER_BROKEN: Duration = Duration::from_secs(1);
+/// The delay of a key whose rate limiter panicked.
+const PANICKED_LIMITER_DELAY: Duration = Duration::from_secs(1);
 
 /// What all handles and items of one queue share.
 pub(super) struct Shared<T: Key> {
@@ -36,72 +39,75 @@ pub(super) struct Shared<T: Key> {
     limiter: Arc<dyn RateLimiter<T>>,
     hasher: DefaultHashBuilder,
     origin: Instant,
-    /// Somebody looks at the durations: otherwise the clock is read only for delays.
+    /// Whether durations are measured. Otherwise the clock is read only for delays.
     timed: bool,
     metrics: Option<QueueMetrics>,
 }
 
-/// What the lock guards.
+/// The data under the lock.
 struct Core<T> {
     state: State<T>,
-    line: Line,
+    waiters: Waiters,
 }
 
 impl<T: Key> Core<T> {
-    /// The end of every move that may concern somebody who waits.
+    /// Returns the tasks to wake after a transition.
     #[inline]
-    fn settle(&mut self) -> Option<Wakes> {
-        if self.line.is_empty() {
+    fn notify(&mut self) -> Option<Wakes> {
+        if self.waiters.is_empty() {
             None
         } else {
-            Some(self.settle_line())
+            Some(self.notify_waiters())
         }
     }
 
-    fn settle_line(&mut self) -> Wakes {
-        let situation = Situation {
+    fn notify_waiters(&mut self) -> Wakes {
+        let snapshot = Snapshot {
             ready: self.state.ready(),
-            next_due: self.state.next_due().map(|due| due.at),
+            next_due: self.state.next_due(),
             finished: self.state.is_finished(),
             idle: self.state.is_idle(),
         };
-        self.line.settle(situation)
+        self.waiters.notify(snapshot)
     }
 }
 
-/// The lock, for one move. However the move ends, also by a panic in a key's `Eq` or `Clone`, those
-/// whom it concerns are told: no key stays ready while a worker sleeps.
-struct Move<'a, T: Key> {
-    // In this order: nobody is woken before the lock is free.
+/// Locks the queue and wakes waiters when the guard drops. Every waking transition except
+/// [`add`](Shared::add) goes through here.
+///
+/// It wakes them even if the transition panics in a key's `Eq` or `Clone`: no key stays ready while
+/// a worker sleeps.
+struct Transition<'a, T: Key> {
+    // Dropped in this order: no task is woken before the lock is released.
     core: MutexGuard<'a, Core<T>>,
-    wakes: WhenDropped,
+    wakes: WakeOnDrop,
 }
 
-/// Wakes when it is dropped.
+/// Wakes tasks when it is dropped.
 #[derive(Default)]
-struct WhenDropped(Option<Wakes>);
+struct WakeOnDrop(Option<Wakes>);
 
-impl<T: Key> Deref for Move<'_, T> {
+impl<T: Key> Deref for Transition<'_, T> {
     type Target = Core<T>;
     fn deref(&self) -> &Core<T> {
         &self.core
     }
 }
 
-impl<T: Key> DerefMut for Move<'_, T> {
+impl<T: Key> DerefMut for Transition<'_, T> {
     fn deref_mut(&mut self) -> &mut Core<T> {
         &mut self.core
     }
 }
 
-impl<T: Key> Drop for Move<'_, T> {
+impl<T: Key> Drop for Transition<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.wakes.0 = self.core.settle();
+        self.wakes.0 = self.core.notify();
     }
 }
 
-impl Drop for WhenDropped {
+impl Drop for WakeOnDrop {
     #[inline]
     fn drop(&mut self) {
         if let Some(wakes) = self.0.take() {
@@ -121,7 +127,7 @@ impl<T: Key> Shared<T> {
             name,
             core: Mutex::new(Core {
                 state: State::new(timed),
-                line: Line::default(),
+                waiters: Waiters::default(),
             }),
             limiter,
             hasher: DefaultHashBuilder::default(),
@@ -134,24 +140,21 @@ impl<T: Key> Shared<T> {
     pub(super) fn add(&self, key: T, priority: i32) {
         let hash = self.hasher.hash_one(&key);
         let now = if self.timed { self.tick() } else { 0 };
-        // By hand, which is quicker than a `Move`: if the key's `Eq` panics, nothing has moved yet.
+        // Without a `Transition`, which costs more: if the key's `Eq` panics, nothing has changed yet.
         let mut core = self.core.lock();
-        let spare = core.state.add(hash, key, priority, now);
-        let wakes = WhenDropped(core.settle());
+        let duplicate = core.state.add(hash, key, priority, now);
+        let wakes = WakeOnDrop(core.notify());
         drop(core);
         drop(wakes);
-        drop(spare);
+        drop(duplicate);
     }
 
-    pub(super) fn add_after(&self, key: T, priority: i32, delay: Duration, merge: Merge) {
+    pub(super) fn add_after(&self, key: T, priority: i32, delay: Duration) {
         let hash = self.hasher.hash_one(&key);
         let now = self.tick();
         let at = after(now, delay);
-        let spare = self
-            .begin()
-            .state
-            .add_at(hash, key, priority, at, merge, now);
-        drop(spare);
+        let duplicate = self.begin().state.add_at(hash, key, priority, at, now);
+        drop(duplicate);
     }
 
     pub(super) fn cancel(&self, key: &T) -> bool {
@@ -161,38 +164,35 @@ impl<T: Key> Shared<T> {
         cancelled
     }
 
-    /// Takes something if it can be done at once.
-    fn try_take<R>(&self, take: &mut impl FnMut(&mut State<T>, Tick) -> Option<R>) -> Option<R> {
+    /// Dequeues a key if one is ready.
+    fn try_take(&self) -> Option<Taken<T>> {
         let mut core = self.begin();
         self.promote(&mut core.state);
         let now = if self.timed { self.tick() } else { 0 };
-        take(&mut core.state, now)
+        core.state.take(now)
     }
 
-    /// Waits until `take` takes something; `None` when the queue is finished.
+    /// Waits for a key. Returns `None` when the queue is finished.
     ///
-    /// Cancel safe: what was taken is in the answer of the very poll that took it, and a worker that
-    /// leaves passes on what it was woken for.
-    pub(super) async fn take<R>(
-        &self,
-        mut take: impl FnMut(&mut State<T>, Tick) -> Option<R>,
-    ) -> Option<R> {
-        if let Some(taken) = self.try_take(&mut take) {
+    /// Cancel safe: a key is dequeued only by the poll that returns it, and a cancelled call passes
+    /// its wake-up on.
+    pub(super) async fn take(&self) -> Option<Taken<T>> {
+        if let Some(taken) = self.try_take() {
             return Some(taken);
         }
-        let mut seat = Seat {
+        let mut waiter = Waiter {
             shared: self,
             ticket: None,
         };
         let mut timer = pin!(None::<Sleep>);
         poll_fn(|cx| {
             loop {
-                let until = match seat.step(cx, &mut take) {
+                let until = match waiter.poll_take(cx) {
                     Step::Taken(taken) => return Poll::Ready(Some(taken)),
                     Step::Finished => return Poll::Ready(None),
                     Step::Wait(until) => until,
                 };
-                // A timer that fires has something for us to look at; one that does not wakes us.
+                // If the timer has fired already, a key may have become due.
                 if self.arm(timer.as_mut(), until, cx).is_pending() {
                     return Poll::Pending;
                 }
@@ -201,13 +201,13 @@ impl<T: Key> Shared<T> {
         .await
     }
 
-    /// Hands a key back, as its worker says.
+    /// Ends the processing of a key.
     pub(super) fn done(&self, slot: u32, verdict: Done) {
         drop(self.done_and(slot, verdict, |_, _| ()));
     }
 
-    /// As [`done`](Self::done), and takes the next key if one is ready, all under one lock. Besides
-    /// it gives what was freed, whose destructor may panic: drop it when the next key is safe.
+    /// As [`done`](Self::done), and dequeues the next key under the same lock. Also returns the freed
+    /// key: its destructor may panic, so the caller drops it once the next key is safe.
     pub(super) fn done_and_take(&self, slot: u32, verdict: Done) -> (Option<Taken<T>>, Option<T>) {
         self.done_and(slot, verdict, |state, now| {
             self.promote(state);
@@ -225,13 +225,13 @@ impl<T: Key> Shared<T> {
         let now = if needed { self.tick() } else { 0 };
         let verdict = match verdict {
             Done::Forget => Verdict::Done,
-            Done::Back { priority } => Verdict::Back { priority },
-            Done::Again { delay, priority } => Verdict::Again {
+            Done::PutBack { priority } => Verdict::PutBack { priority },
+            Done::RunAfter { delay, priority } => Verdict::RunAt {
                 at: after(now, delay),
                 priority,
             },
         };
-        let freed; // Before the lock, so dropped after it, also if `then` panics.
+        let freed; // Declared before the lock, so dropped after it, even if `then` panics.
         let mut core = self.begin();
         freed = core.state.done(slot, verdict, now);
         let result = then(&mut core.state, now);
@@ -248,54 +248,60 @@ impl<T: Key> Shared<T> {
         self.begin().state.close(now);
     }
 
-    /// Waits until nothing is ready and nothing in process. Cancel safe.
+    /// Waits until no key is ready or in process. Cancel safe.
     pub(super) async fn idle(&self) {
-        let mut seat = DrainSeat {
+        let mut waiter = DrainWaiter {
             shared: self,
             ticket: None,
         };
         poll_fn(|cx| {
-            let _old = seat.leave();
+            let _old = waiter.leave();
             let mut core = self.core.lock();
             if core.state.is_idle() {
                 return Poll::Ready(());
             }
-            seat.ticket = Some(core.line.join_drainers(cx.waker()));
+            waiter.ticket = Some(core.waiters.join_drainers(cx.waker()));
             Poll::Pending
         })
         .await;
     }
 
-    /// Looks at the state, with everything due made ready.
-    pub(super) fn look<R>(&self, look: impl FnOnce(&mut State<T>, Tick) -> R) -> R {
+    /// Reads the state, after making due keys ready.
+    pub(super) fn inspect<R>(&self, read: impl FnOnce(&mut State<T>, Tick) -> R) -> R {
         let now = self.tick();
         let mut core = self.begin();
         core.state.promote(now);
-        look(&mut core.state, now)
+        read(&mut core.state, now)
     }
 
-    /// The limiter's delay for one more try. A limiter is user code: it runs outside the lock, and
-    /// its panic, perhaps while another one unwinds, must not end the process.
+    /// Returns the rate limiter's delay for one more failure. A limiter is user code: it runs outside
+    /// the lock, and its panic, possibly during another unwind, must not abort the process.
     pub(super) fn limit(&self, key: &T) -> Duration {
         catch_unwind(AssertUnwindSafe(|| self.limiter.when(key))).unwrap_or_else(|_| {
-            tracing::error!(queue = &*self.name, "the rate limiter panicked in `when`");
-            LIMITER_BROKEN
+            tracing::error!(
+                queue = &*self.name,
+                "rate limiter panicked in `when`; retrying after one second"
+            );
+            PANICKED_LIMITER_DELAY
         })
     }
 
-    /// Ends the back-off of a key.
+    /// Resets the back-off of a key.
     pub(super) fn forget(&self, key: &T) {
         if catch_unwind(AssertUnwindSafe(|| self.limiter.forget(key))).is_err() {
-            tracing::error!(queue = &*self.name, "the rate limiter panicked in `forget`");
+            tracing::error!(
+                queue = &*self.name,
+                "rate limiter panicked in `forget`; the key keeps its back-off"
+            );
         }
     }
 
-    /// Failures since the last `forget`.
+    /// Returns the failures of a key since the last `forget`.
     pub(super) fn retries(&self, key: &T) -> u32 {
         catch_unwind(AssertUnwindSafe(|| self.limiter.retries(key))).unwrap_or_else(|_| {
             tracing::error!(
                 queue = &*self.name,
-                "the rate limiter panicked in `retries`"
+                "rate limiter panicked in `retries`; assuming none"
             );
             0
         })
@@ -306,21 +312,20 @@ impl<T: Key> Shared<T> {
         self.core.lock().state.stats.undecided += 1;
     }
 
-    /// A move that may concern somebody who waits begins so, all but [`add`](Self::add), and ends when
-    /// what this gives is dropped.
     #[inline]
-    fn begin(&self) -> Move<'_, T> {
-        Move {
+    fn begin(&self) -> Transition<'_, T> {
+        Transition {
             core: self.core.lock(),
-            wakes: WhenDropped::default(),
+            wakes: WakeOnDrop::default(),
         }
     }
 
+    /// Makes due keys ready.
     fn promote(&self, state: &mut State<T>) {
-        // Without delays the clock is not even read.
+        // Without delayed keys the clock is not read.
         if let Some(due) = state.next_due() {
             let now = self.tick();
-            if due.at <= now {
+            if due <= now {
                 state.promote(now);
             }
         }
@@ -330,7 +335,7 @@ impl<T: Key> Shared<T> {
         nanos(self.origin.elapsed())
     }
 
-    /// Arms the timer for `until`, or disarms it. Pending: somebody will wake the task.
+    /// Sets the timer to `until`, or disables it. Pending means that the task will be woken.
     fn arm(
         &self,
         mut timer: Pin<&mut Option<Sleep>>,
@@ -355,7 +360,7 @@ impl<T: Key> Readable for Shared<T> {
     }
 
     fn read(&self) -> Reading {
-        self.look(|state, now| {
+        self.inspect(|state, now| {
             let (unfinished, longest) = state
                 .running_for(now)
                 .fold((0u64, 0), |(sum, longest), one| {
@@ -380,83 +385,79 @@ impl<T: Key> Drop for Shared<T> {
     }
 }
 
-/// What an item says when it is handed back.
+/// How an item is done.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Done {
     Forget,
-    Back { priority: i32 },
-    Again { delay: Duration, priority: i32 },
+    PutBack { priority: i32 },
+    RunAfter { delay: Duration, priority: i32 },
 }
 
-/// What a waiting worker finds when it looks.
-enum Step<R> {
-    Taken(R),
+/// The result of polling a waiting worker.
+enum Step<T> {
+    Taken(Taken<T>),
     Finished,
-    /// Not yet; the keeper also gets the next due time.
+    /// No key is ready. The timekeeper also gets the next due time.
     Wait(Option<Tick>),
 }
 
-/// A worker's place in the line. Dropping it leaves the line and passes on the wake-up, if there was
-/// one, and the keeper's role.
-struct Seat<'a, T: Key> {
+/// A worker in `get`. Dropping it passes on its wake-up, if there was one, and the timekeeper's role.
+struct Waiter<'a, T: Key> {
     shared: &'a Shared<T>,
     ticket: Option<u64>,
 }
 
-impl<T: Key> Seat<'_, T> {
-    fn step<R>(
-        &mut self,
-        cx: &mut Context<'_>,
-        take: &mut impl FnMut(&mut State<T>, Tick) -> Option<R>,
-    ) -> Step<R> {
-        let _old: Option<Waker>; // Before the lock, so dropped after it: who knows what goes with it.
+impl<T: Key> Waiter<'_, T> {
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Step<T> {
+        // Declared before the lock, so dropped after it: dropping a waker may run any code.
+        let _old: Option<Waker>;
         let mut core = self.shared.begin();
         _old = self
             .ticket
             .take()
-            .and_then(|ticket| core.line.leave(ticket));
+            .and_then(|ticket| core.waiters.leave(ticket));
         self.shared.promote(&mut core.state);
         let now = if self.shared.timed {
             self.shared.tick()
         } else {
             0
         };
-        if let Some(taken) = take(&mut core.state, now) {
+        if let Some(taken) = core.state.take(now) {
             Step::Taken(taken)
         } else if core.state.is_finished() {
             Step::Finished
         } else {
-            let next_due = core.state.next_due().map(|due| due.at);
-            let (ticket, until) = core.line.join(cx.waker(), next_due);
+            let next_due = core.state.next_due();
+            let (ticket, until) = core.waiters.join(cx.waker(), next_due);
             self.ticket = Some(ticket);
             Step::Wait(until)
         }
     }
 }
 
-impl<T: Key> Drop for Seat<'_, T> {
+impl<T: Key> Drop for Waiter<'_, T> {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
-        let left = self.shared.begin().line.leave(ticket);
+        let left = self.shared.begin().waiters.leave(ticket);
         drop(left);
     }
 }
 
-/// The place of somebody who waits for the end.
-struct DrainSeat<'a, T: Key> {
+/// A task in `drain`.
+struct DrainWaiter<'a, T: Key> {
     shared: &'a Shared<T>,
     ticket: Option<u64>,
 }
 
-impl<T: Key> DrainSeat<'_, T> {
-    /// The waker it waited with, to be dropped without the lock.
+impl<T: Key> DrainWaiter<'_, T> {
+    /// Stops waiting. Returns the waker, to be dropped outside the lock.
     fn leave(&mut self) -> Option<Waker> {
         let ticket = self.ticket.take()?;
-        self.shared.core.lock().line.leave_drainers(ticket)
+        self.shared.core.lock().waiters.leave_drainers(ticket)
     }
 }
 
-impl<T: Key> Drop for DrainSeat<'_, T> {
+impl<T: Key> Drop for DrainWaiter<'_, T> {
     fn drop(&mut self) {
         drop(self.leave());
     }

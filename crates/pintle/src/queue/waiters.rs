@@ -1,9 +1,8 @@
-//! Who waits for a key: the workers in `get`, and those who wait for the end.
+//! The tasks that wait on a queue: workers in `get`, and callers of `drain`.
 //!
-//! One of the waiting workers is the *keeper*: it alone sleeps until the next due time, so that
-//! delays need neither a task of their own nor a timer per worker. When it leaves, the first of the
-//! others takes the role. If nobody waits, nobody needs to be told: whoever asks next makes ready
-//! what has become due.
+//! One waiting worker is the *timekeeper*: it alone sleeps until the next due time, so that delays
+//! need neither a task of their own nor a timer per worker. When it leaves, the first of the others
+//! takes over. If no worker waits, no timer is needed: the next `get` promotes what has become due.
 
 use std::{
     collections::VecDeque,
@@ -13,9 +12,9 @@ use std::{
 
 use super::state::Tick;
 
-/// The wakers to call once the lock is released. Waking nobody, or one, costs no allocation.
+/// The wakers to call once the lock is released. None or one costs no allocation.
 #[derive(Debug, Default)]
-#[must_use = "somebody waits for these"]
+#[must_use = "tasks wait to be woken"]
 pub(super) struct Wakes {
     first: Option<Waker>,
     more: Vec<Waker>,
@@ -29,71 +28,71 @@ impl Wakes {
         }
     }
 
-    /// Wakes them all. A waker is somebody's executor: its panic must keep neither the others asleep
-    /// nor the key of whoever wakes them.
+    /// Wakes them all. A waker runs code of a foreign executor: its panic must neither keep the others
+    /// asleep nor lose the key of the caller.
     pub(super) fn wake(self) {
         for waker in self.first.into_iter().chain(self.more) {
             if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-                tracing::error!("the waker of somebody who waits for a queue panicked");
+                tracing::error!("waker of a task waiting on a queue panicked; waking the others");
             }
         }
     }
 }
 
-/// What the line needs to know of the queue.
+/// What decides whom to wake.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Situation {
-    /// Keys that can be taken.
+pub(super) struct Snapshot {
+    /// The number of ready keys.
     pub(super) ready: usize,
-    /// When the next key becomes due.
+    /// The next due time.
     pub(super) next_due: Option<Tick>,
-    /// No key will ever be handed out again.
+    /// No key will be returned any more.
     pub(super) finished: bool,
-    /// Nothing ready, nothing in process.
+    /// No key is ready or in process.
     pub(super) idle: bool,
 }
 
-/// The worker that watches the clock for all.
+/// The worker that sleeps until the next due time.
 #[derive(Debug)]
-struct Keeper {
+struct Timekeeper {
     ticket: u64,
     waker: Waker,
-    /// What it sleeps until, as far as it was told.
+    /// The due time it knows of.
     until: Option<Tick>,
 }
 
-/// The line of waiting workers.
+/// The waiting tasks.
 ///
-/// Between any two moves (`settle` sees to it): while somebody is in line there is a keeper; and
-/// there are never more ready keys than workers on their way to them while others sleep. One at a
-/// time would not do: who was woken may not look for long, as a `get` that a loop keeps but does not
-/// poll, and the other keys must not wait for him.
+/// Two things hold after every transition ([`notify`](Self::notify) restores them): if a worker
+/// waits, one is the timekeeper; and as long as workers sleep, at least as many have been woken as
+/// keys are ready. Waking a single worker is not enough: if a woken `get` is never polled, the
+/// remaining keys are stranded.
 #[derive(Debug, Default)]
-pub(super) struct Line {
-    keeper: Option<Keeper>,
-    rest: VecDeque<(u64, Waker)>,
-    /// Workers that were woken for a key and have not looked yet.
-    on_their_way: usize,
+pub(super) struct Waiters {
+    timekeeper: Option<Timekeeper>,
+    others: VecDeque<(u64, Waker)>,
+    /// Workers that were woken for a key and have not been polled since.
+    woken: usize,
     tickets: u64,
-    /// Those who wait for the queue to become idle.
+    /// Tasks that wait for the queue to become idle.
     drainers: Vec<(u64, Waker)>,
 }
 
-impl Line {
-    /// Nobody waits for anything.
+impl Waiters {
+    /// Returns whether no task waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.keeper.is_none() && self.rest.is_empty() && self.drainers.is_empty()
+        self.timekeeper.is_none() && self.others.is_empty() && self.drainers.is_empty()
     }
 
-    /// Joins the line. Whoever becomes keeper must sleep until `next_due`.
+    /// Adds a worker. Returns its ticket and, if it becomes the timekeeper, when to wake up.
     pub(super) fn join(&mut self, waker: &Waker, next_due: Option<Tick>) -> (u64, Option<Tick>) {
         self.tickets += 1;
         let ticket = self.tickets;
-        if self.keeper.is_some() {
-            self.rest.push_back((ticket, waker.clone()));
+        if self.timekeeper.is_some() {
+            self.others.push_back((ticket, waker.clone()));
             return (ticket, None);
         }
-        self.keeper = Some(Keeper {
+        self.timekeeper = Some(Timekeeper {
             ticket,
             waker: waker.clone(),
             until: next_due,
@@ -101,27 +100,28 @@ impl Line {
         (ticket, next_due)
     }
 
-    /// Leaves the line, or comes to look after having been woken. Gives the waker if it was not
-    /// called, to be dropped without the lock.
+    /// Removes a worker that leaves, or that is polled after it was woken. Returns the waker if it was
+    /// not called, to be dropped outside the lock.
     pub(super) fn leave(&mut self, ticket: u64) -> Option<Waker> {
-        if let Some(keeper) = self.keeper.take_if(|keeper| keeper.ticket == ticket) {
-            return Some(keeper.waker);
+        if let Some(timekeeper) = self.timekeeper.take_if(|keeper| keeper.ticket == ticket) {
+            return Some(timekeeper.waker);
         }
-        if let Some(at) = self.rest.iter().position(|&(other, _)| other == ticket) {
-            return self.rest.remove(at).map(|(_, waker)| waker);
+        if let Some(at) = self.others.iter().position(|&(other, _)| other == ticket) {
+            return self.others.remove(at).map(|(_, waker)| waker);
         }
-        self.on_their_way -= 1;
+        self.woken -= 1;
         None
     }
 
-    /// Waits for the queue to become idle.
+    /// Adds a task that waits for the queue to become idle.
     pub(super) fn join_drainers(&mut self, waker: &Waker) -> u64 {
         self.tickets += 1;
         self.drainers.push((self.tickets, waker.clone()));
         self.tickets
     }
 
-    /// Waits no longer for the queue to become idle. Gives the waker, as [`leave`](Self::leave).
+    /// Removes a task that waits for the queue to become idle. Returns the waker as
+    /// [`leave`](Self::leave) does.
     pub(super) fn leave_drainers(&mut self, ticket: u64) -> Option<Waker> {
         let at = self
             .drainers
@@ -130,29 +130,29 @@ impl Line {
         Some(self.drainers.swap_remove(at).1)
     }
 
-    /// Restores what holds between moves; says whom to wake for it.
-    pub(super) fn settle(&mut self, now: Situation) -> Wakes {
+    /// Returns the tasks to wake after a transition.
+    pub(super) fn notify(&mut self, now: Snapshot) -> Wakes {
         let mut wakes = Wakes::default();
-        while now.finished || now.ready > self.on_their_way {
-            // The keeper last: the others then need no new one.
+        while now.finished || now.ready > self.woken {
+            // The timekeeper last: otherwise another worker would have to take over.
             let Some(waker) = self.pop() else { break };
-            self.on_their_way += 1;
+            self.woken += 1;
             wakes.push(waker);
         }
-        if self.keeper.is_none()
-            && let Some((ticket, waker)) = self.rest.pop_front()
+        if self.timekeeper.is_none()
+            && let Some((ticket, waker)) = self.others.pop_front()
         {
-            self.keeper = Some(Keeper {
+            self.timekeeper = Some(Timekeeper {
                 ticket,
                 waker,
                 until: None,
             });
         }
-        if let (Some(keeper), Some(due)) = (&mut self.keeper, now.next_due)
-            && keeper.until.is_none_or(|until| due < until)
+        if let (Some(timekeeper), Some(due)) = (&mut self.timekeeper, now.next_due)
+            && timekeeper.until.is_none_or(|until| due < until)
         {
-            wakes.push(keeper.waker.clone());
-            keeper.until = Some(due);
+            wakes.push(timekeeper.waker.clone());
+            timekeeper.until = Some(due);
         }
         if now.idle {
             self.drainers
@@ -163,9 +163,9 @@ impl Line {
     }
 
     fn pop(&mut self) -> Option<Waker> {
-        match self.rest.pop_front() {
+        match self.others.pop_front() {
             Some((_, waker)) => Some(waker),
-            None => self.keeper.take().map(|keeper| keeper.waker),
+            None => self.timekeeper.take().map(|keeper| keeper.waker),
         }
     }
 }

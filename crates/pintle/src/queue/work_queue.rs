@@ -1,18 +1,12 @@
 //! The queue as its users hold it.
 
-use std::{
-    fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
     Item, Key, Priority,
     metrics::{QueueMetrics, Readable},
     rate_limit::{ExponentialBackoff, RateLimiter},
     shared::Shared,
-    state::{Merge, State},
 };
 use crate::{metrics::Metrics, sync::timeout};
 
@@ -22,13 +16,15 @@ pub struct WorkQueue<T: Key> {
 }
 
 impl<T: Key> WorkQueue<T> {
-    /// A queue without metrics whose keys back off one by one, from 5 ms to 1000 s; see
+    /// Creates a queue without metrics. Failed keys back off one by one, from 5 ms to 1000 s; see
     /// [`rate_limit`](super::rate_limit).
     pub fn new(name: &str) -> Self {
         Self::builder(name).build()
     }
 
-    /// A queue with a rate limiter or metrics of your choice.
+    /// Returns a builder, to set the rate limiter and metrics.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use pintle::{
@@ -52,146 +48,115 @@ impl<T: Key> WorkQueue<T> {
         }
     }
 
-    /// The name it was given.
+    /// Returns the name of the queue.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// `key` should run, with [`Priority::NORMAL`].
+    /// Requests a run of `key` with [`Priority::NORMAL`].
     ///
-    /// Adds collapse: a key that is ready stays where it is, one that waits for a time becomes ready
-    /// now, one in process runs exactly once more. A queue that is shut down ignores it.
+    /// Adds collapse: a ready key stays where it is, a delayed one becomes ready, one in process runs
+    /// exactly once more. Does nothing after [`shut_down`](Self::shut_down).
     pub fn add(&self, key: T) {
         self.add_with_priority(key, Priority::NORMAL);
     }
 
-    /// `key` should run, with this priority.
+    /// Requests a run of `key` with this priority.
     ///
-    /// Of two priorities of one pending key the higher counts: raising it moves the key to the tail
-    /// of the new level, a lower one changes nothing.
+    /// Of two priorities of a pending key the higher counts: a raised key moves to the tail of its
+    /// new priority, a lower priority changes nothing.
     pub fn add_with_priority(&self, key: T, priority: Priority) {
         self.shared.add(key, priority.get());
     }
 
-    /// `key` should run after `delay`, with [`Priority::NORMAL`].
+    /// Requests a run of `key` after `delay`, with [`Priority::NORMAL`].
     ///
-    /// Of two due times of one key the earlier survives, and a key that is to run now does so; to
-    /// postpone it, [`reschedule`](Self::reschedule).
+    /// Of two due times of a key the earlier counts, and a ready key stays ready. To postpone a key,
+    /// [`cancel`](Self::cancel) its delay first.
     pub fn add_after(&self, key: T, delay: Duration) {
-        self.shared
-            .add_after(key, Priority::NORMAL.get(), delay, Merge::Earlier);
+        self.shared.add_after(key, Priority::NORMAL.get(), delay);
     }
 
-    /// `key` should run after `delay`, and not at the time it waits for now.
+    /// Cancels the delay of `key`. Returns whether there was one.
     ///
-    /// Without a pending delay this is [`add_after`](Self::add_after): in particular a key that is
-    /// to run now still does.
-    pub fn reschedule(&self, key: T, delay: Duration) {
-        self.shared
-            .add_after(key, Priority::NORMAL.get(), delay, Merge::Replace);
-    }
-
-    /// Drops the delay `key` waits for; says whether there was one.
-    ///
-    /// A key that is ready or in process stays so. The back-off of the key is not touched.
+    /// A key that is ready or in process stays so, and its back-off is not reset.
     pub fn cancel(&self, key: &T) -> bool {
         self.shared.cancel(key)
     }
 
-    /// `key` should run after the delay that the rate limiter gives it for one more failure.
+    /// Counts a failure of `key` and requests a run after the rate limiter's delay.
     pub fn add_rate_limited(&self, key: T) {
         let delay = self.shared.limit(&key);
         self.add_after(key, delay);
     }
 
-    /// Ends the back-off of `key`. A pending delay stays.
+    /// Resets the back-off of `key`. A pending delay stays.
     pub fn forget(&self, key: &T) {
         self.shared.forget(key);
     }
 
-    /// How often `key` has failed since it was last forgotten.
+    /// Returns the number of failures of `key` since it was last forgotten.
     pub fn retries(&self, key: &T) -> u32 {
         self.shared.retries(key)
     }
 
-    /// The next key, as soon as there is one; `None` once the queue is shut down and has nothing
-    /// left to hand out.
+    /// Waits for the next key. Returns `None` once the queue is shut down and no key is left.
     ///
-    /// Cancel safe: a cancelled call has taken no key, and a wake-up meant for it goes to another
-    /// waiting worker. Poll it or drop it: one of the calls that wait watches the clock for all, and
-    /// if that one is kept without being polled, keys whose delay ends come late. Takes part in
-    /// tokio's cooperative scheduling: a worker that always finds a key still lets other tasks run.
+    /// Takes part in tokio's cooperative scheduling: a worker that always finds a key still lets other
+    /// tasks run.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a cancelled call has dequeued no key, and a wake-up meant for it passes to
+    /// another waiting worker. Either poll the future or drop it: one of the waiting calls keeps the
+    /// timer for all, and if that one is held without being polled, delayed keys run late.
     pub async fn get(&self) -> Option<Item<T>> {
         tokio::task::coop::consume_budget().await;
-        let taken = self.shared.take(State::take).await?;
+        let taken = self.shared.take().await?;
         Some(Item::new(&self.shared, taken))
     }
 
-    /// Up to `limit` keys at once, as soon as there is one, under a single lock: for one dispatcher
-    /// that feeds many workers. Empty once the queue is shut down and has nothing left to hand out.
-    ///
-    /// It does not wait for a batch to fill, and never holds back a key that another worker waits
-    /// for: each key in the batch is in process from now on. Cancel safe, as [`get`](Self::get) is.
-    pub async fn get_batch(&self, limit: usize) -> Vec<Item<T>> {
-        tokio::task::coop::consume_budget().await;
-        let batch = self.shared.take(|state, now| {
-            let limit = limit.max(1).min(state.ready());
-            let first = state.take(now)?;
-            let mut batch = Vec::with_capacity(limit);
-            batch.push(first);
-            while batch.len() < limit {
-                // Those before it are in process: a key whose clone panics must not take them along.
-                // It stays ready, and whoever comes to it next hears of it.
-                let taken = catch_unwind(AssertUnwindSafe(|| state.take(now)));
-                let Ok(Some(taken)) = taken else { break };
-                batch.push(taken);
-            }
-            Some(batch)
-        });
-        let batch = batch.await.unwrap_or_default();
-        batch
-            .into_iter()
-            .map(|taken| Item::new(&self.shared, taken))
-            .collect()
-    }
-
-    /// Ready keys: neither those in process nor those that wait for a time.
+    /// Returns the number of ready keys, without those in process or delayed.
     pub fn len(&self) -> usize {
-        self.shared.look(|state, _| state.ready())
+        self.shared.inspect(|state, _| state.ready())
     }
 
-    /// Whether no key is ready.
+    /// Returns whether no key is ready.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the queue was shut down.
+    /// Returns whether the queue is shut down.
     pub fn is_shut_down(&self) -> bool {
-        self.shared.look(|state, _| state.is_closed())
+        self.shared.inspect(|state, _| state.is_closed())
     }
 
-    /// Takes nothing in any more. What is ready is still handed out, as is a key in process that was
-    /// added once more; then [`get`](Self::get) says `None`. Delayed keys stay behind. Shutting down
-    /// twice is shutting down once.
+    /// Shuts the queue down: it accepts no further adds.
+    ///
+    /// Ready keys are still returned, and so are keys in process that were added once more; then
+    /// [`get`](Self::get) returns `None`. Delayed keys stay behind. A second call does nothing.
     pub fn shut_down(&self) {
         self.shared.shut_down();
     }
 
-    /// Shuts down and waits until every key that should run has run: none ready, none in process,
-    /// none in process and added once more; for at most `deadline`. Says what it left.
+    /// Shuts the queue down and waits until no key is ready, in process or dirty, for at most
+    /// `deadline`. Returns the keys that are left.
     ///
-    /// The workers must go on calling [`get`](Self::get) until it says `None`. Cancel safe: the queue
-    /// stays shut down, and another call goes on waiting.
+    /// Workers have to keep calling [`get`](Self::get) until it returns `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the queue stays shut down, and another call continues to wait.
     pub async fn drain(&self, deadline: Duration) -> Left<T> {
         self.shut_down();
-        // The answer comes from the state either way, so it does not matter who wins.
+        // The result is read from the state, whether the queue is idle or the deadline has passed.
         let _ = timeout(deadline, self.shared.idle()).await;
         self.left()
     }
 
-    /// The keys in the queue, by state.
+    /// Returns the keys in the queue, by state.
     pub(crate) fn left(&self) -> Left<T> {
-        self.shared.look(|state, _| {
+        self.shared.inspect(|state, _| {
             let (ready, in_process, delayed) = state.snapshot();
             Left {
                 ready,
@@ -212,10 +177,10 @@ impl<T: Key> Clone for WorkQueue<T> {
 
 impl<T: Key> fmt::Debug for WorkQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Written after the lock is gone: where to is not our affair.
-        let (ready, delayed, in_process, shut_down) = self.shared.look(|state, _| {
+        // Formatted after the lock is released: the formatter is foreign code.
+        let (ready, delayed, in_process, shut_down) = self.shared.inspect(|state, _| {
             let closed = state.is_closed();
-            (state.ready(), state.delayed(), state.held(), closed)
+            (state.ready(), state.delayed(), state.in_process(), closed)
         });
         f.debug_struct("WorkQueue")
             .field("name", &self.shared.name)
@@ -227,28 +192,27 @@ impl<T: Key> fmt::Debug for WorkQueue<T> {
     }
 }
 
-/// What a [drained](WorkQueue::drain) queue did not run.
+/// The keys left in a [drained](WorkQueue::drain) queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Left<T> {
-    /// Ready, but no worker came before the deadline.
+    /// Ready, but not dequeued before the deadline.
     pub ready: Vec<T>,
     /// Still in process at the deadline.
     pub in_process: Vec<T>,
-    /// Waiting for a time, or retried while the queue was already shut down; in the order of their
-    /// due times.
+    /// Delayed, or retried after the shutdown; in the order of their due times.
     pub delayed: Vec<T>,
 }
 
 impl<T> Left<T> {
-    /// Everything that should have run now did: only delays are left, if anything.
+    /// Returns whether no key was left ready or in process.
     pub fn is_drained(&self) -> bool {
         self.ready.is_empty() && self.in_process.is_empty()
     }
 }
 
-/// Makes a [`WorkQueue`].
-#[must_use = "`build` makes the queue"]
+/// Builds a [`WorkQueue`].
+#[must_use = "call `build` to get the queue"]
 pub struct Builder<T: Key> {
     name: Arc<str>,
     limiter: Option<Arc<dyn RateLimiter<T>>>,
@@ -256,19 +220,19 @@ pub struct Builder<T: Key> {
 }
 
 impl<T: Key> Builder<T> {
-    /// How long a failed key waits. Never called while the queue is locked.
+    /// Sets the rate limiter, which delays failed keys. It is never called under the queue's lock.
     pub fn rate_limiter(mut self, limiter: impl RateLimiter<T>) -> Self {
         self.limiter = Some(Arc::new(limiter));
         self
     }
 
-    /// Counts into this registry, see [`QueueMetrics`].
+    /// Registers the queue's metrics; see [`QueueMetrics`].
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = Some(metrics.set());
         self
     }
 
-    /// The queue.
+    /// Returns the queue.
     #[must_use]
     pub fn build(self) -> WorkQueue<T> {
         let Self {

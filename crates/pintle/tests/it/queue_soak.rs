@@ -1,7 +1,8 @@
-//! No key is lost: many producers and workers, with everything that goes wrong in a controller, under
-//! virtual time and replayed from a seed.
+//! No key is lost: many producers and workers, with failures, panics and cancellation, under virtual
+//! time and replayed from a seed.
 //!
-//! `PINTLE_SOAK_OPS` sets the size (a million for a night), `PINTLE_SOAK_SEED` the seed.
+//! `PINTLE_SOAK_OPS` sets the number of operations (a million for a night), `PINTLE_SOAK_SEED` the
+//! seed.
 
 use std::{
     cell::RefCell, collections::BTreeMap, env, panic::AssertUnwindSafe, rc::Rc, time::Duration,
@@ -21,24 +22,24 @@ const PRODUCERS: u64 = 64;
 const WORKERS: u64 = 16;
 const KEYS: u64 = 300;
 
-/// What happened to one key.
+/// The history of one key.
 #[derive(Default)]
 struct Trace {
-    asked_at: u64,
-    began_at: u64,
+    added_at: u64,
+    started_at: u64,
     succeeded: bool,
     in_process: bool,
 }
 
-/// What happened to all of them, on one common time line of events.
+/// The histories of all keys, on one timeline of events.
 #[derive(Default)]
 struct Ledger {
     events: u64,
     keys: BTreeMap<u64, Trace>,
     runs: u64,
-    /// A digest of who ran when, to compare two runs of one seed.
+    /// A digest of the order of runs, to compare two runs of one seed.
     digest: u64,
-    /// From now on every run succeeds.
+    /// Whether every run succeeds from now on.
     calm: bool,
 }
 
@@ -48,33 +49,30 @@ impl Ledger {
         self.events
     }
 
-    fn asked(&mut self, key: u64) {
+    fn added(&mut self, key: u64) {
         let at = self.next();
-        self.keys.entry(key).or_default().asked_at = at;
+        self.keys.entry(key).or_default().added_at = at;
     }
 
-    fn begins(&mut self, key: u64) {
+    fn started(&mut self, key: u64) {
         let at = self.next();
         self.runs += 1;
         self.digest = self.digest.rotate_left(7) ^ key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at;
         let trace = self.keys.entry(key).or_default();
-        assert!(
-            !trace.in_process,
-            "key {key} is in the hands of two workers"
-        );
+        assert!(!trace.in_process, "key {key} is in process twice");
         trace.in_process = true;
         trace.succeeded = false;
-        trace.began_at = at;
+        trace.started_at = at;
     }
 
-    fn ends(&mut self, key: u64, succeeded: bool) {
+    fn ended(&mut self, key: u64, succeeded: bool) {
         let trace = self.keys.entry(key).or_default();
         trace.in_process = false;
         trace.succeeded = succeeded;
     }
 
     fn unfinished(&self) -> Vec<u64> {
-        let unfinished = |trace: &Trace| !trace.succeeded || trace.began_at < trace.asked_at;
+        let unfinished = |trace: &Trace| !trace.succeeded || trace.started_at < trace.added_at;
         self.keys
             .iter()
             .filter(|(_, trace)| unfinished(trace))
@@ -83,7 +81,7 @@ impl Ledger {
     }
 }
 
-/// Notes the end of a run, whatever way it ends, just before the item is handed back.
+/// Records the end of a run, however it ends, just before the item is done.
 struct Run {
     ledger: Rc<RefCell<Ledger>>,
     key: u64,
@@ -92,31 +90,34 @@ struct Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.ledger.borrow_mut().ends(self.key, self.succeeded);
+        self.ledger.borrow_mut().ended(self.key, self.succeeded);
     }
 }
 
-fn upto(rng: &Rng, limit: u64) -> u64 {
+fn below(rng: &Rng, limit: u64) -> u64 {
     rng.u64() % limit
 }
 
 fn millis(rng: &Rng, limit: u64) -> Duration {
-    Duration::from_millis(upto(rng, limit))
+    Duration::from_millis(below(rng, limit))
 }
 
 async fn produce(queue: WorkQueue<u64>, rng: Rng, ledger: Rc<RefCell<Ledger>>, ops: u64) {
     for _ in 0..ops {
-        let key = upto(&rng, KEYS);
-        ledger.borrow_mut().asked(key);
-        match upto(&rng, 10) {
+        let key = below(&rng, KEYS);
+        ledger.borrow_mut().added(key);
+        match below(&rng, 10) {
             0 => queue.add_after(key, millis(&rng, 50)),
             1 => queue.add_rate_limited(key),
             2 => queue.add_with_priority(key, Priority::LOW),
             3 => queue.add_with_priority(key, Priority::new(7)),
-            4 => queue.reschedule(key, millis(&rng, 20)),
+            4 => {
+                queue.cancel(&key);
+                queue.add_after(key, millis(&rng, 20));
+            }
             _ => queue.add(key),
         }
-        match upto(&rng, 4) {
+        match below(&rng, 4) {
             0 => tokio::task::yield_now().await,
             1 => sleep(millis(&rng, 30)).await,
             _ => {}
@@ -130,24 +131,24 @@ async fn work(queue: WorkQueue<u64>, rng: Rng, ledger: Rc<RefCell<Ledger>>) {
         let item = if let Some(item) = next.take() {
             item
         } else {
-            // Some workers lose patience while they wait.
-            let got = timeout(Duration::from_millis(1 + upto(&rng, 20)), queue.get()).await;
+            // Some workers give up while they wait.
+            let got = timeout(Duration::from_millis(1 + below(&rng, 20)), queue.get()).await;
             let Ok(got) = got else { continue };
             let Some(item) = got else { return };
             item
         };
         let reconcile = AssertUnwindSafe(reconcile(item, &rng, &ledger)).catch_unwind();
-        // Some reconciles are cancelled, some panic: both are over now.
+        // Some reconciles are cancelled, some panic.
         let ended = timeout(Duration::from_millis(4), reconcile).await;
         next = ended.ok().and_then(Result::ok).flatten();
     }
 }
 
-/// Gives the next key if it took one in the same step.
+/// Processes an item. Returns the next one if it was dequeued in the same step.
 async fn reconcile(item: Item<u64>, rng: &Rng, ledger: &Rc<RefCell<Ledger>>) -> Option<Item<u64>> {
     let key = *item.key();
-    ledger.borrow_mut().begins(key);
-    // Declared after the item, dropped before it.
+    ledger.borrow_mut().started(key);
+    // Declared after the item, so dropped before it.
     let mut run = Run {
         ledger: Rc::clone(ledger),
         key,
@@ -160,13 +161,13 @@ async fn reconcile(item: Item<u64>, rng: &Rng, ledger: &Rc<RefCell<Ledger>>) -> 
         return None;
     }
     sleep(millis(rng, 6)).await;
-    match upto(rng, 10) {
+    match below(rng, 10) {
         0 => {
             drop(run);
             item.retry();
         }
         1 => {}
-        // Without the noise of the panic hook.
+        // Without running the panic hook.
         2 => std::panic::resume_unwind(Box::new("a bug in the reconcile")),
         3 => {
             drop(run);
@@ -191,7 +192,7 @@ fn soak(seed: u64, ops: u64) -> (u64, u64) {
         .enable_time()
         .start_paused(true)
         .build()
-        .expect("a runtime");
+        .expect("runtime");
     LocalSet::new().block_on(&runtime, async {
         let backoff = ExponentialBackoff::new(Duration::from_millis(1), Duration::from_millis(100));
         let queue = WorkQueue::builder("soak").rate_limiter(backoff).build();
@@ -229,20 +230,20 @@ fn soak(seed: u64, ops: u64) -> (u64, u64) {
         assert_eq!(ledger.unfinished(), [] as [u64; 0], "seed {seed}");
         assert!(
             (0..KEYS).all(|key| queue.retries(&key) == 0),
-            "seed {seed}: back-off is left"
+            "seed {seed}: a back-off is left"
         );
         (ledger.runs, ledger.digest)
     })
 }
 
 fn from_env(name: &str, default: u64) -> u64 {
-    env::var(name).map_or(default, |value| value.parse().expect("a number"))
+    env::var(name).map_or(default, |value| value.parse().expect("number"))
 }
 
 /// Proves queue/dedup, queue/drain, queue/delay, queue/dropped-item-retries, queue/cancelled-get.
 /// Proves queue/no-lost-add.
 #[test]
-fn every_key_runs_after_its_last_add_and_never_twice_at_once() {
+fn every_key_runs_after_its_last_add() {
     let ops = from_env("PINTLE_SOAK_OPS", 10_000);
     let seed = from_env("PINTLE_SOAK_SEED", 1);
     for seed in seed..seed + 3 {
@@ -254,7 +255,7 @@ fn every_key_runs_after_its_last_add_and_never_twice_at_once() {
 
 /// Proves queue/deterministic.
 #[test]
-fn a_seed_replays_the_same_run() {
+fn seed_replays_the_same_run() {
     assert_eq!(soak(42, 2_000), soak(42, 2_000));
     assert_ne!(soak(42, 2_000), soak(43, 2_000));
 }

@@ -1,13 +1,13 @@
-//! Who waits for a time: a heap in which only the newest entry of a slot counts.
+//! The delayed keys: a heap of due times in which only the newest entry of a key counts.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::state::Tick;
+use super::Tick;
 
-/// Stale entries that are tolerated beside as many live ones before the heap is swept.
+/// How many stale entries are tolerated, beyond the number of live ones, before the heap is swept.
 const SLACK: usize = 64;
 
-/// One due time. Ordered by it, then by the order of asking.
+/// A due time. Entries are ordered by it, then by when they were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Due {
     pub(super) at: Tick,
@@ -15,22 +15,22 @@ pub(super) struct Due {
     pub(super) slot: u32,
 }
 
-/// A heap with lazy deletion: replacing a due time pushes a new entry and leaves the old one behind,
-/// recognised by its ticket. Stale entries never outnumber the live ones by more than a constant.
+/// A heap with lazy deletion: replacing a due time pushes a new entry, and the ticket tells the old
+/// one as stale. Stale entries never outnumber live ones by more than [`SLACK`].
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct Delayed {
     heap: BinaryHeap<Reverse<Due>>,
     live: usize,
     tickets: u64,
 }
 
-impl Waiting {
-    /// How many keys wait.
+impl Delayed {
+    /// Returns the number of delayed keys.
     pub(super) fn len(&self) -> usize {
         self.live
     }
 
-    /// Notes a due time; gives the ticket that makes it the valid one.
+    /// Adds a due time. Returns the ticket that marks it as valid.
     pub(super) fn push(&mut self, slot: u32, at: Tick) -> u64 {
         self.tickets += 1;
         self.live += 1;
@@ -42,7 +42,7 @@ impl Waiting {
         self.tickets
     }
 
-    /// Says that one entry became stale. `valid` tells the live entries from the others.
+    /// Counts an entry that became stale. `valid` recognizes the live entries.
     pub(super) fn forget(&mut self, valid: impl Fn(&Due) -> bool) {
         self.live -= 1;
         if self.heap.len() > 2 * self.live + SLACK {
@@ -50,7 +50,7 @@ impl Waiting {
         }
     }
 
-    /// The next due entry, stale ones swept away.
+    /// Returns the next due entry, dropping stale ones before it.
     pub(super) fn peek(&mut self, valid: impl Fn(&Due) -> bool) -> Option<Due> {
         while let Some(Reverse(due)) = self.heap.peek() {
             if valid(due) {
@@ -61,13 +61,13 @@ impl Waiting {
         None
     }
 
-    /// Takes the entry that [`peek`](Self::peek) showed.
+    /// Removes the entry that [`peek`](Self::peek) returned.
     pub(super) fn pop(&mut self) {
         self.heap.pop();
         self.live -= 1;
     }
 
-    /// Heap entries, live and stale.
+    /// Returns the number of heap entries, live and stale.
     #[cfg(test)]
     pub(super) fn entries(&self) -> usize {
         self.heap.len()

@@ -1,11 +1,11 @@
-//! Who is next: one fair list per priority, the highest first, and a share for those below.
+//! The ready keys: one first-in, first-out list per priority, with ageing.
 
-use super::{list::List, slab::Slab};
+use super::slots::{List, Slots};
 
 /// A level that was passed over this many times in a row is served next.
-pub(super) const PATIENCE: u32 = 15;
+pub(in crate::queue) const PATIENCE: u32 = 15;
 
-/// Empty levels kept for their next key; more than these are dropped.
+/// How many levels stay allocated when they are empty.
 const SPARE_LEVELS: usize = 4;
 
 /// The keys of one priority, in the order in which they became ready.
@@ -13,16 +13,16 @@ const SPARE_LEVELS: usize = 4;
 struct Level {
     priority: i32,
     keys: List,
-    /// Takes that went to other levels while a key stood here.
+    /// How many keys of other levels were dequeued while this one had a key.
     passed_over: u32,
 }
 
 /// The ready keys.
 ///
-/// `take` serves the highest level that has a key. So that a steady stream of important keys cannot
-/// starve the others, every level counts how often it was passed over while a key stood in it; one
-/// that reaches [`PATIENCE`] is served next, the longest passed over first. With `n` levels in use
-/// each gets at least one of every `PATIENCE + n` takes.
+/// The highest level that has a key is served. So that a steady stream of urgent keys cannot starve
+/// the others, every level counts how often it was passed over while it had a key; one that reaches
+/// [`PATIENCE`] is served next, the longest passed over first. With `n` levels in use, each gets at
+/// least one of every `PATIENCE + n` dequeues.
 #[derive(Debug, Default)]
 pub(super) struct Ready {
     /// Highest priority first.
@@ -35,28 +35,28 @@ impl Ready {
         self.len
     }
 
-    /// Puts a slot at the tail of the level of its priority.
-    pub(super) fn push<T>(&mut self, slab: &mut Slab<T>, slot: u32) {
-        let level = self.level_of(slab[slot].priority);
+    /// Appends a slot to the level of its priority.
+    pub(super) fn push<T>(&mut self, slots: &mut Slots<T>, slot: u32) {
+        let level = self.level_of(slots[slot].priority);
         let level = &mut self.levels[level];
         if level.keys.is_empty() {
             level.passed_over = 0;
         }
-        level.keys.push(slab, slot);
+        level.keys.push(slots, slot);
         self.len += 1;
     }
 
-    /// Takes a slot out of the level of its priority, wherever it stands.
-    pub(super) fn remove<T>(&mut self, slab: &mut Slab<T>, slot: u32) {
-        let level = self.level_of(slab[slot].priority);
-        self.levels[level].keys.remove(slab, slot);
+    /// Removes a slot from the level of its priority.
+    pub(super) fn remove<T>(&mut self, slots: &mut Slots<T>, slot: u32) {
+        let level = self.level_of(slots[slot].priority);
+        self.levels[level].keys.remove(slots, slot);
         self.len -= 1;
         if self.levels.len() > SPARE_LEVELS && self.levels[level].keys.is_empty() {
             self.levels.remove(level);
         }
     }
 
-    /// Whose turn it is.
+    /// Returns the slot to serve next.
     pub(super) fn first(&self) -> Option<u32> {
         let mut first = None;
         let mut longest = PATIENCE;
@@ -65,7 +65,7 @@ impl Ready {
                 continue;
             };
             if first.is_none() || level.passed_over >= longest {
-                // The highest level waits its turn too once there are more levels than patience.
+                // With more levels than `PATIENCE`, the highest one has to wait its turn too.
                 longest = longest.max(level.passed_over + 1);
                 first = Some(slot);
             }
@@ -73,9 +73,9 @@ impl Ready {
         first
     }
 
-    /// Takes out `slot`, which [`first`](Self::first) chose, and counts the levels passed over.
-    pub(super) fn take<T>(&mut self, slab: &mut Slab<T>, slot: u32) {
-        let served = slab[slot].priority;
+    /// Removes `slot`, which [`first`](Self::first) returned, and counts the levels passed over.
+    pub(super) fn take<T>(&mut self, slots: &mut Slots<T>, slot: u32) {
+        let served = slots[slot].priority;
         if self.levels.len() > 1 {
             for level in &mut self.levels {
                 let passed_over = level.priority != served && !level.keys.is_empty();
@@ -86,15 +86,15 @@ impl Ready {
                 };
             }
         }
-        self.remove(slab, slot);
+        self.remove(slots, slot);
     }
 
-    /// Every ready slot, level by level.
-    pub(super) fn iter<'a, T>(&'a self, slab: &'a Slab<T>) -> impl Iterator<Item = u32> + 'a {
-        self.levels.iter().flat_map(|level| level.keys.iter(slab))
+    /// Returns the ready slots, level by level.
+    pub(super) fn iter<'a, T>(&'a self, slots: &'a Slots<T>) -> impl Iterator<Item = u32> + 'a {
+        self.levels.iter().flat_map(|level| level.keys.iter(slots))
     }
 
-    /// Levels, empty ones too.
+    /// Returns the number of levels, including empty ones.
     #[cfg(test)]
     pub(super) fn levels(&self) -> usize {
         self.levels.len()

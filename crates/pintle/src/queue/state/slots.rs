@@ -1,62 +1,66 @@
-//! Where keys live: one slot each, found by one hash.
+//! The storage of the state machine: one slot per key, and lists linked through the slots.
+//!
+//! A hash table finds the slot of a key; everything else refers to keys by slot number. Lists own no
+//! memory, and any slot can leave its list in constant time.
 
 use std::{
     hash::Hash,
+    iter, mem,
     ops::{Index, IndexMut},
 };
 
 use hashbrown::{HashTable, hash_table::Entry};
 
-use super::state::Tick;
+use super::Tick;
 
-/// "No slot": the end of a list.
-pub(super) const NIL: u32 = u32::MAX;
+/// No slot: the end of a list.
+pub(in crate::queue) const NIL: u32 = u32::MAX;
 
-/// What is planned for a key besides the work in process.
+/// What a key waits for, apart from being in process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
-    /// Nothing: if the key is not held either, its slot is freed.
+    /// Nothing. If the key is not in process either, its slot is freed.
     Nothing,
-    /// It should run now: it stands in the ready list, or is *dirty* while it is held.
+    /// To run now: it is in the ready list, or *dirty* while it is in process.
     Ready,
-    /// It should run at `Slot::at`.
-    Waiting,
+    /// To run at `Slot::at`.
+    Delayed,
 }
 
-/// Everything the queue knows about one key.
+/// Everything the queue knows about a key.
 #[derive(Debug)]
 pub(super) struct Slot<T> {
-    /// `None` only in a free slot, so that a finished key is not kept alive by the queue.
+    /// `None` only in a free slot, so that the queue retains no finished key.
     key: Option<T>,
-    /// The key's hash, so that neither growing the table nor leaving it hashes again.
+    /// The hash of the key: growing the table and removing the key do not compute it again.
     hash: u64,
-    /// The heap entry that is valid for this slot; all others are stale.
+    /// The one heap entry that is valid for this slot.
     pub(super) ticket: u64,
-    /// Ready: since when. Waiting: until when.
+    /// Since when it is ready, or until when it is delayed.
     pub(super) at: Tick,
-    /// When a worker took the key.
+    /// When a worker dequeued it.
     pub(super) taken_at: Tick,
-    /// Neighbours in the list the slot is in; `next` also links the free slots.
+    /// Neighbours in its list. `next` also links free slots.
     pub(super) prev: u32,
     pub(super) next: u32,
-    /// The priority of what is pending.
+    /// The priority of the pending run.
     pub(super) priority: i32,
     pub(super) pending: Pending,
-    /// A worker has the key.
-    pub(super) held: bool,
-    /// That worker only holds it back.
+    /// Whether it is in process.
+    pub(super) in_process: bool,
+    /// Whether its worker holds it without working on it.
     pub(super) parked: bool,
 }
 
-/// The slots and the table that finds them.
+/// The slots, and the table that finds them.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(super) struct Slots<T> {
     table: HashTable<u32>,
     slots: Vec<Slot<T>>,
     free: u32,
 }
 
-impl<T> Default for Slab<T> {
+impl<T> Default for Slots<T> {
     fn default() -> Self {
         Self {
             table: HashTable::new(),
@@ -66,21 +70,21 @@ impl<T> Default for Slab<T> {
     }
 }
 
-impl<T> Index<u32> for Slab<T> {
+impl<T> Index<u32> for Slots<T> {
     type Output = Slot<T>;
     fn index(&self, slot: u32) -> &Slot<T> {
         &self.slots[slot as usize]
     }
 }
 
-impl<T> IndexMut<u32> for Slab<T> {
+impl<T> IndexMut<u32> for Slots<T> {
     fn index_mut(&mut self, slot: u32) -> &mut Slot<T> {
         &mut self.slots[slot as usize]
     }
 }
 
-impl<T: Eq + Hash> Slab<T> {
-    /// The slot of `key`, if the queue knows it.
+impl<T: Eq + Hash> Slots<T> {
+    /// Returns the slot of `key`, if it has one.
     pub(super) fn find(&self, hash: u64, key: &T) -> Option<u32> {
         let slots = &self.slots;
         self.table
@@ -88,26 +92,26 @@ impl<T: Eq + Hash> Slab<T> {
             .copied()
     }
 
-    /// The slot of `key`, made if need be. A key that was not needed comes back, so that the caller
-    /// can drop it after the lock.
+    /// Returns the slot of `key`, adding one if needed. A key that has a slot already is returned, so
+    /// that the caller can drop it outside the lock.
     pub(super) fn enter(&mut self, hash: u64, key: T) -> (u32, Option<T>) {
         let Self { table, slots, free } = self;
-        let entry = table.entry(
+        let found = table.entry(
             hash,
             |&slot| slots[slot as usize].key.as_ref() == Some(&key),
             |&slot| slots[slot as usize].hash,
         );
-        match entry {
-            Entry::Occupied(found) => (*found.get(), Some(key)),
-            Entry::Vacant(room) => {
+        match found {
+            Entry::Occupied(entry) => (*entry.get(), Some(key)),
+            Entry::Vacant(entry) => {
                 let slot = *free;
                 if slot == NIL {
                     let slot = u32::try_from(slots.len()).unwrap_or(NIL);
-                    room.insert(slot);
+                    entry.insert(slot);
                     slots.push(Slot::new(key, hash));
                     return (slot, None);
                 }
-                room.insert(slot);
+                entry.insert(slot);
                 let old = &mut slots[slot as usize];
                 *free = old.next;
                 *old = Slot::new(key, hash);
@@ -116,7 +120,7 @@ impl<T: Eq + Hash> Slab<T> {
         }
     }
 
-    /// Frees a slot and hands out its key, to be dropped after the lock.
+    /// Frees a slot. Returns its key, to be dropped outside the lock.
     pub(super) fn remove(&mut self, slot: u32) -> Option<T> {
         let hash = self[slot].hash;
         if let Ok(found) = self.table.find_entry(hash, |&other| other == slot) {
@@ -130,18 +134,18 @@ impl<T: Eq + Hash> Slab<T> {
         key
     }
 
-    /// The key in a slot.
+    /// Returns the key in a slot.
     pub(super) fn key(&self, slot: u32) -> Option<&T> {
         self[slot].key.as_ref()
     }
 
-    /// How many keys the queue knows.
+    /// Returns the number of keys.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Every slot in use, in slot order.
+    /// Returns the slots in use, in slot order.
     pub(super) fn used(&self) -> impl Iterator<Item = (&T, &Slot<T>)> {
         self.slots
             .iter()
@@ -161,8 +165,71 @@ impl<T> Slot<T> {
             next: NIL,
             priority: 0,
             pending: Pending::Nothing,
-            held: false,
+            in_process: false,
             parked: false,
         }
     }
+}
+
+/// A list of slots. A slot is in at most one list: ready, or in process.
+#[derive(Debug)]
+pub(super) struct List {
+    head: u32,
+    tail: u32,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self {
+            head: NIL,
+            tail: NIL,
+        }
+    }
+}
+
+impl List {
+    /// Returns the first slot.
+    pub(super) fn first(&self) -> Option<u32> {
+        some(self.head)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.head == NIL
+    }
+
+    /// Appends a slot.
+    pub(super) fn push<T>(&mut self, slots: &mut Slots<T>, slot: u32) {
+        let tail = mem::replace(&mut self.tail, slot);
+        slots[slot].prev = tail;
+        slots[slot].next = NIL;
+        match tail {
+            NIL => self.head = slot,
+            tail => slots[tail].next = slot,
+        }
+    }
+
+    /// Removes a slot from any position.
+    pub(super) fn remove<T>(&mut self, slots: &mut Slots<T>, slot: u32) {
+        let (prev, next) = (slots[slot].prev, slots[slot].next);
+        match prev {
+            NIL => self.head = next,
+            prev => slots[prev].next = next,
+        }
+        match next {
+            NIL => self.tail = prev,
+            next => slots[next].prev = prev,
+        }
+    }
+
+    /// Returns the slots in order.
+    pub(super) fn iter<'a, T>(
+        &self,
+        slots: &'a Slots<T>,
+    ) -> impl Iterator<Item = u32> + use<'a, T> {
+        iter::successors(self.first(), move |&slot| some(slots[slot].next))
+    }
+}
+
+fn some(slot: u32) -> Option<u32> {
+    (slot != NIL).then_some(slot)
 }

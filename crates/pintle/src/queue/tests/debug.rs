@@ -1,4 +1,4 @@
-//! What a queue and its parts say of themselves.
+//! Debug output, and the order of keys in a drain's report.
 
 use super::{ms, take};
 use crate::queue::{
@@ -8,7 +8,7 @@ use crate::queue::{
 
 /// Proves queue/drain.
 #[tokio::test(start_paused = true)]
-async fn what_a_drain_left_in_process_is_told_in_the_order_in_which_it_was_taken() {
+async fn drain_reports_keys_in_the_order_of_dequeueing() {
     let queue = super::queue();
     queue.add("a");
     queue.add("b");
@@ -21,7 +21,7 @@ async fn what_a_drain_left_in_process_is_told_in_the_order_in_which_it_was_taken
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_in_a_log_shows_its_name_and_its_counts() {
+async fn debug_output_of_a_queue_has_name_and_counts() {
     let builder = WorkQueue::builder("foos").rate_limiter(ExponentialBackoff::default());
     assert_eq!(format!("{builder:?}"), r#"Builder { name: "foos", .. }"#);
     let queue = builder.build();
@@ -40,7 +40,7 @@ async fn a_queue_in_a_log_shows_its_name_and_its_counts() {
 }
 
 #[test]
-fn a_limiter_in_a_log_shows_its_numbers() {
+fn debug_output_of_a_limiter_has_its_numbers() {
     let backoff = ExponentialBackoff::<u8>::new(ms(1), ms(8));
     assert_eq!(
         format!("{backoff:?}"),

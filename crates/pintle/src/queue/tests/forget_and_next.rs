@@ -1,4 +1,4 @@
-//! Handing a key back and taking the next under one lock.
+//! `forget_and_next`: finishing a key and dequeueing the next under one lock.
 
 use std::{
     hash::{Hash, Hasher},
@@ -17,7 +17,7 @@ use super::{super::Priority, Item, WorkQueue, ends, ms, queue, run_all, take};
 
 /// Proves queue/done-and-next.
 #[tokio::test(start_paused = true)]
-async fn the_next_key_is_the_one_that_get_would_give() {
+async fn next_key_is_the_one_get_would_return() {
     let queue = queue();
     for key in ["a", "b"] {
         queue.add(key);
@@ -31,7 +31,7 @@ async fn the_next_key_is_the_one_that_get_would_give() {
     let mut next = a.forget_and_next();
     while let Some(item) = next {
         ran.push(*item.key());
-        // Nothing here asks the queue, which would make ready what is due.
+        // No other call, which would promote what is due.
         next = item.forget_and_next();
     }
     assert_eq!(ran, ["first", "b", "a", "due"]);
@@ -39,7 +39,7 @@ async fn the_next_key_is_the_one_that_get_would_give() {
 
 /// Proves queue/done-and-next.
 #[tokio::test(start_paused = true)]
-async fn the_key_is_forgotten_also_when_there_is_no_next() {
+async fn key_is_forgotten_even_without_a_next() {
     let queue = queue();
     queue.add("a");
     take(&queue).unwrap().retry();
@@ -56,7 +56,7 @@ async fn the_key_is_forgotten_also_when_there_is_no_next() {
 
 /// Proves queue/done-and-next.
 #[tokio::test(start_paused = true)]
-async fn a_key_that_was_added_meanwhile_is_its_own_next() {
+async fn key_added_meanwhile_is_its_own_next() {
     let queue = queue();
     queue.add("a");
     let a = take(&queue).unwrap();
@@ -68,7 +68,7 @@ async fn a_key_that_was_added_meanwhile_is_its_own_next() {
 
 /// Proves queue/cancelled-get, queue/done-and-next.
 #[tokio::test(start_paused = true)]
-async fn who_was_woken_for_a_key_that_another_took_waits_for_the_one_after() {
+async fn worker_woken_in_vain_gets_the_next_key() {
     let queue = queue();
     queue.add("a");
     let a = take(&queue).unwrap();
@@ -81,32 +81,32 @@ async fn who_was_woken_for_a_key_that_another_took_waits_for_the_one_after() {
     queue.add("c");
     let c = ends(waiting).await.unwrap();
     assert_eq!(*c.key(), "c");
-    assert!(b.forget_and_next().is_none(), "that one has the other");
+    assert!(b.forget_and_next().is_none(), "the waiting worker has it");
 }
 
-/// A key that cannot be cloned for a while.
-struct Fragile(Arc<AtomicBool>);
+/// A key whose clone panics while the flag is set.
+struct PanicsOnClone(Arc<AtomicBool>);
 
-/// A key whose destructor panics once, when it is told to.
+/// A key 0 whose destructor panics once when the flag is set.
 #[derive(Clone)]
-struct Bitter(u8, Arc<AtomicBool>);
+struct PanicsOnDrop(u8, Arc<AtomicBool>);
 
-impl Drop for Bitter {
+impl Drop for PanicsOnDrop {
     fn drop(&mut self) {
         let due = self.0 == 0 && self.1.swap(false, Ordering::Relaxed);
-        assert!(!due, "a destructor panics");
+        assert!(!due, "panic in a destructor");
     }
 }
 
-impl PartialEq for Bitter {
+impl PartialEq for PanicsOnDrop {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
 
-impl Eq for Bitter {}
+impl Eq for PanicsOnDrop {}
 
-impl Hash for Bitter {
+impl Hash for PanicsOnDrop {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.hash(state);
     }
@@ -114,16 +114,16 @@ impl Hash for Bitter {
 
 /// Proves queue/done-and-next.
 #[tokio::test(start_paused = true)]
-async fn a_destructor_that_panics_does_not_take_the_next_key_along() {
+async fn panicking_destructor_does_not_lose_the_next_key() {
     let queue = WorkQueue::new("test");
     let panics = Arc::new(AtomicBool::new(false));
     for key in [0, 1] {
-        queue.add(Bitter(key, Arc::clone(&panics)));
+        queue.add(PanicsOnDrop(key, Arc::clone(&panics)));
     }
     let item = take(&queue).unwrap();
     panics.store(true, Ordering::Relaxed);
     assert!(catch_unwind(AssertUnwindSafe(|| item.forget_and_next())).is_err());
-    // It was in the hands of nobody who finished it: it is retried.
+    // The next key was dequeued and dropped with the unwind, so it is retried.
     let next = ends(queue.get()).await.unwrap();
     assert_eq!(next.key().0, 1);
     next.forget();
@@ -131,33 +131,33 @@ async fn a_destructor_that_panics_does_not_take_the_next_key_along() {
     assert!(ends(queue.get()).await.is_none());
 }
 
-impl Clone for Fragile {
+impl Clone for PanicsOnClone {
     fn clone(&self) -> Self {
-        assert!(!self.0.load(Ordering::Relaxed), "not now");
+        assert!(!self.0.load(Ordering::Relaxed), "panic in a clone");
         Self(Arc::clone(&self.0))
     }
 }
 
-impl PartialEq for Fragile {
+impl PartialEq for PanicsOnClone {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Fragile {}
+impl Eq for PanicsOnClone {}
 
-impl Hash for Fragile {
+impl Hash for PanicsOnClone {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// Proves queue/done-and-next.
 #[tokio::test(start_paused = true)]
-async fn a_key_whose_clone_panics_then_goes_to_whoever_waits() {
+async fn key_whose_clone_panics_goes_to_a_waiting_worker() {
     let queue = WorkQueue::new("test");
     let broken = Arc::new(AtomicBool::new(false));
-    queue.add(Fragile(Arc::clone(&broken)));
+    queue.add(PanicsOnClone(Arc::clone(&broken)));
     let item = take(&queue).unwrap();
-    queue.add(Fragile(Arc::clone(&broken)));
+    queue.add(PanicsOnClone(Arc::clone(&broken)));
     let waiting = tokio::spawn({
         let queue = queue.clone();
         async move { queue.get().await.map(Item::forget) }

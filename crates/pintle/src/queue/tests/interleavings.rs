@@ -16,10 +16,10 @@ use crate::{
     sync::check,
 };
 
-/// Retries at once.
-struct AtOnce;
+/// Retries without a delay.
+struct NoDelay;
 
-impl RateLimiter<u8> for AtOnce {
+impl RateLimiter<u8> for NoDelay {
     fn when(&self, _: &u8) -> Duration {
         Duration::ZERO
     }
@@ -30,15 +30,15 @@ impl RateLimiter<u8> for AtOnce {
 }
 
 fn queue() -> WorkQueue<u8> {
-    WorkQueue::builder("model").rate_limiter(AtOnce).build()
+    WorkQueue::builder("model").rate_limiter(NoDelay).build()
 }
 
-/// What the workers of one scenario did with one key.
+/// What the workers of a scenario did with one key.
 #[derive(Default)]
 struct Seen {
     in_process: AtomicBool,
     runs: AtomicUsize,
-    /// Adds that had happened when the last run began.
+    /// The number of adds when the last run started.
     adds_at_last_run: AtomicUsize,
     adds: AtomicUsize,
 }
@@ -52,7 +52,7 @@ impl Seen {
     async fn run(&self, item: &Item<u8>) {
         assert!(
             !self.in_process.swap(true, SeqCst),
-            "{} was handed out twice",
+            "{} is in process twice",
             item.key()
         );
         self.adds_at_last_run.store(self.adds.load(SeqCst), SeqCst);
@@ -69,8 +69,8 @@ async fn work(queue: WorkQueue<u8>, seen: Arc<[Seen]>) {
     }
 }
 
-/// As [`work`], taking each next key in the breath in which the one before is handed back.
-async fn hand_over_hand(queue: WorkQueue<u8>, seen: Arc<[Seen]>) {
+/// As [`work`], with `forget_and_next`.
+async fn work_with_next(queue: WorkQueue<u8>, seen: Arc<[Seen]>) {
     while let Some(first) = queue.get().await {
         let mut next = Some(first);
         while let Some(item) = next {
@@ -80,11 +80,11 @@ async fn hand_over_hand(queue: WorkQueue<u8>, seen: Arc<[Seen]>) {
     }
 }
 
-/// One worker of each sort.
+/// Spawns one worker of each kind.
 fn two_workers(queue: &WorkQueue<u8>, seen: &Arc<[Seen]>) -> [JoinHandle<()>; 2] {
     [
         spawn(work(queue.clone(), Arc::clone(seen))),
-        spawn(hand_over_hand(queue.clone(), Arc::clone(seen))),
+        spawn(work_with_next(queue.clone(), Arc::clone(seen))),
     ]
 }
 
@@ -94,7 +94,7 @@ fn seen(keys: usize) -> Arc<[Seen]> {
 
 /// Proves queue/dedup.
 #[test]
-fn adds_during_processing_are_neither_lost_nor_run_twice_at_once() {
+fn add_in_process_is_not_lost_and_not_run_concurrently() {
     check(|| {
         let (queue, seen) = (queue(), seen(2));
         block_on(async {
@@ -115,7 +115,7 @@ fn adds_during_processing_are_neither_lost_nor_run_twice_at_once() {
             join_all(workers).await;
             for key in &*seen {
                 let (adds, covered) = (key.adds.load(SeqCst), key.adds_at_last_run.load(SeqCst));
-                assert_eq!(covered, adds, "the last run began after the last add");
+                assert_eq!(covered, adds, "the last run started after the last add");
                 assert!(key.runs.load(SeqCst) <= adds);
             }
         });
@@ -124,7 +124,7 @@ fn adds_during_processing_are_neither_lost_nor_run_twice_at_once() {
 
 /// Proves queue/shutdown.
 #[test]
-fn handing_back_a_dirty_key_may_race_the_end() {
+fn dirty_key_runs_when_done_races_with_shutdown() {
     check(|| {
         let (queue, seen) = (queue(), seen(1));
         block_on(async {
@@ -142,7 +142,7 @@ fn handing_back_a_dirty_key_may_race_the_end() {
             assert_eq!(
                 seen[0].runs.load(SeqCst),
                 1,
-                "the one more run, and the workers went home"
+                "one more run, and the workers ended"
             );
         });
     });
@@ -150,7 +150,7 @@ fn handing_back_a_dirty_key_may_race_the_end() {
 
 /// Proves queue/drain.
 #[test]
-fn when_the_drain_is_over_nothing_runs_and_nothing_will() {
+fn nothing_runs_after_a_drain() {
     check(|| {
         let (queue, seen) = (queue(), seen(2));
         block_on(async {
@@ -162,18 +162,18 @@ fn when_the_drain_is_over_nothing_runs_and_nothing_will() {
             let left = queue.drain(Duration::from_secs(1)).await;
             assert!(left.is_drained());
             let runs = || seen.iter().map(|key| key.runs.load(SeqCst)).sum::<usize>();
-            let at_the_end = runs();
+            let drained = runs();
             assert!(seen.iter().all(|key| !key.in_process.load(SeqCst)));
             assert_eq!(seen[0].adds_at_last_run.load(SeqCst), 2);
             join_all(workers).await;
-            assert_eq!(runs(), at_the_end);
+            assert_eq!(runs(), drained);
         });
     });
 }
 
 /// Proves queue/drain.
 #[test]
-fn several_may_wait_for_the_end_and_one_may_give_up() {
+fn several_tasks_may_drain_and_one_may_give_up() {
     check(|| {
         let (queue, seen) = (queue(), seen(1));
         block_on(async {
@@ -202,7 +202,7 @@ fn several_may_wait_for_the_end_and_one_may_give_up() {
 
 /// Proves queue/cancelled-get.
 #[test]
-fn a_cancelled_get_swallows_no_wake_up() {
+fn cancelled_get_loses_no_wake_up() {
     check(|| {
         let queue = queue();
         block_on(async {
@@ -232,7 +232,7 @@ fn a_cancelled_get_swallows_no_wake_up() {
 
 /// Proves queue/dropped-item-retries.
 #[test]
-fn a_dropped_item_runs_again_whoever_adds_it_meanwhile() {
+fn dropped_item_runs_again() {
     check(|| {
         let (queue, seen) = (queue(), seen(1));
         block_on(async {
@@ -249,8 +249,8 @@ fn a_dropped_item_runs_again_whoever_adds_it_meanwhile() {
                     item.forget();
                 }
             });
-            // Whichever of the two comes first, the other one gets the key too: dropped, it comes
-            // back by itself; forgotten, somebody has to add it.
+            // Whichever worker comes first, the other one gets the key too: a dropped key comes back by
+            // itself, a forgotten one has to be added.
             worker.await.unwrap();
             seen[0].add(&queue, 0);
             careless.await.unwrap();
@@ -261,7 +261,7 @@ fn a_dropped_item_runs_again_whoever_adds_it_meanwhile() {
 
 /// Proves queue/delay, queue/cancelled-get.
 #[test]
-fn delays_come_out_although_the_one_who_watches_the_clock_leaves() {
+fn delayed_keys_run_although_the_timekeeper_leaves() {
     check(|| {
         let queue = queue();
         block_on(async {

@@ -1,4 +1,4 @@
-//! What a scrape shows.
+//! The metrics of queues.
 
 use tokio::time::sleep;
 
@@ -16,7 +16,7 @@ fn line(metrics: &Metrics, begins: &str) -> Option<String> {
 
 /// Proves queue/metrics.
 #[tokio::test(start_paused = true)]
-async fn a_scrape_shows_what_operators_look_for() {
+async fn scrape_has_client_go_metrics() {
     let metrics = Metrics::new();
     let queue = WorkQueue::builder("foos").metrics(&metrics).build();
     let value = |name: &str| {
@@ -41,7 +41,7 @@ async fn a_scrape_shows_what_operators_look_for() {
     assert_eq!(
         value("depth").as_deref(),
         Some("1.0"),
-        "added in process counts at once"
+        "a dirty key counts at once"
     );
     assert_eq!(value("queue_duration_seconds_count").as_deref(), Some("2"));
     assert_eq!(value("queue_duration_seconds_sum").as_deref(), Some("1.0"));
@@ -67,7 +67,7 @@ async fn a_scrape_shows_what_operators_look_for() {
     assert_eq!(
         value("depth").as_deref(),
         Some("3.0"),
-        "what is due counts, although nobody asked"
+        "a due key counts without any call"
     );
     drop(queue);
     assert_eq!(
@@ -80,7 +80,7 @@ async fn a_scrape_shows_what_operators_look_for() {
 
 /// Proves queue/metrics.
 #[tokio::test(start_paused = true)]
-async fn queues_of_one_name_are_added_up() {
+async fn queues_with_one_name_are_added_up() {
     let metrics = Metrics::new();
     let one = WorkQueue::builder("foos").metrics(&metrics).build();
     let two = WorkQueue::builder("foos").metrics(&metrics).build();
@@ -112,7 +112,7 @@ async fn queues_of_one_name_are_added_up() {
 
 /// Proves queue/metrics.
 #[tokio::test(start_paused = true)]
-async fn what_queues_of_one_name_did_is_added_up_whether_they_live_or_not() {
+async fn counters_include_queues_that_have_ended() {
     let metrics = Metrics::new();
     let value = |name: &str| {
         line(
@@ -145,7 +145,7 @@ async fn what_queues_of_one_name_did_is_added_up_whether_they_live_or_not() {
         ("retries_total", "6"),
         ("undecided_total", "3"),
         ("queue_duration_seconds_count", "8"),
-        // Twice a second each, and the one that waited for the other queue's turn.
+        // One second twice in each queue, and the key that waited for the other queue's turn.
         ("queue_duration_seconds_sum", "9.0"),
         ("work_duration_seconds_count", "6"),
         ("work_duration_seconds_sum", "6.0"),
@@ -160,7 +160,7 @@ async fn what_queues_of_one_name_did_is_added_up_whether_they_live_or_not() {
 
 /// Proves queue/metrics.
 #[tokio::test(start_paused = true)]
-async fn each_duration_is_in_the_buckets_it_is_not_longer_than() {
+async fn durations_fall_into_their_buckets() {
     let metrics = Metrics::new();
     let queue = WorkQueue::builder("foos").metrics(&metrics).build();
     for millis in [0, 1, 2, 10_000, 10_001, 1_000_000] {
@@ -191,13 +191,13 @@ async fn each_duration_is_in_the_buckets_it_is_not_longer_than() {
 
 /// Proves queue/no-retained-keys.
 #[test]
-fn a_queue_that_ended_is_remembered_by_what_it_counted_alone() {
+fn only_counters_of_an_ended_queue_are_retained() {
     let metrics = Metrics::new();
     let build = || WorkQueue::builder("foos").metrics(&metrics).build();
     for key in 0..100 {
         build().add(key);
     }
-    let _living = [build(), build()];
+    let _live = [build(), build()];
     assert_eq!(metrics.set::<QueueMetrics>().live(), 2);
     let adds = line(
         &metrics,
@@ -207,7 +207,7 @@ fn a_queue_that_ended_is_remembered_by_what_it_counted_alone() {
 }
 
 #[test]
-fn without_a_queue_there_is_nothing_to_show() {
+fn no_queue_exports_no_metrics() {
     let metrics = Metrics::new();
     metrics.set::<QueueMetrics>();
     assert!(!metrics.encode().contains("workqueue"));

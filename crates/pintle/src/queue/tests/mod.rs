@@ -1,4 +1,4 @@
-//! The queue's own tests: the pure state, then the queue under virtual time.
+//! Tests of the pure state machine, and of the queue under virtual time.
 
 use std::{future::IntoFuture, sync::Arc, time::Duration};
 
@@ -7,31 +7,31 @@ use tokio::time::timeout;
 
 use super::{Item, WorkQueue, rate_limit::ExponentialBackoff};
 
+mod debug;
+mod forget_and_next;
 mod interleavings;
-mod line;
 mod metrics;
 mod model;
-mod moves;
-mod next;
 mod panics;
 mod rate_limit;
 mod scenarios;
-mod shown;
 mod state;
+mod transitions;
+mod waiters;
 
-/// A queue whose keys fail with 5 ms, 10 ms, 20 ms …
+/// A queue whose failed keys wait 5 ms, 10 ms, 20 ms, …
 fn queue() -> WorkQueue<&'static str> {
     WorkQueue::builder("test")
         .rate_limiter(ExponentialBackoff::default())
         .build()
 }
 
-/// The item a worker would get at once.
+/// Returns the item that `get` returns without waiting.
 fn take<T: super::Key>(queue: &WorkQueue<T>) -> Option<Item<T>> {
     queue.get().now_or_never().flatten()
 }
 
-/// Handles everything that is ready; says in which order.
+/// Processes all ready keys. Returns them in order.
 fn run_all<T: super::Key>(queue: &WorkQueue<T>) -> Vec<T> {
     let mut ran = Vec::new();
     while let Some(item) = take(queue) {
@@ -41,17 +41,17 @@ fn run_all<T: super::Key>(queue: &WorkQueue<T>) -> Vec<T> {
     ran
 }
 
-/// What a future gives; if it never ends, the test fails at once instead of hanging, for virtual time
-/// goes on when nobody has anything to do.
+/// Awaits a future. One that never ends fails the test at once: virtual time advances while every
+/// task is idle.
 async fn ends<F: IntoFuture>(future: F) -> F::Output {
     let ever = Duration::from_hours(24 * 365 * 20);
-    timeout(ever, future).await.expect("it never ends")
+    timeout(ever, future).await.expect("the future ends")
 }
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A key that tells whether anybody still has it.
+/// A key whose reference count shows whether it is retained.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Tracked(Arc<str>);

@@ -1,26 +1,24 @@
-//! The state machine against a model so simple that it can be read at a glance: a map from keys to
-//! what is known of them, searched from end to end for every answer.
+//! The state machine against a model that is simple enough to be obviously right: a map of keys,
+//! searched from end to end.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
 use super::state::Bench;
-use crate::queue::{
-    ready::PATIENCE,
-    state::{Merge, Tick, Verdict},
-};
+use crate::queue::state::{PATIENCE, Tick, Verdict};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pending {
     Nothing,
     Ready { priority: i32, place: u64 },
-    Waiting { priority: i32, at: Tick, place: u64 },
+    Delayed { priority: i32, at: Tick, place: u64 },
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
-    pub(super) held: Option<i32>,
+    /// The priority of the item.
+    pub(super) in_process: Option<i32>,
     pub(super) pending: Pending,
 }
 
@@ -38,10 +36,10 @@ impl Model {
         self.places
     }
 
-    pub(super) fn ask(&mut self, key: u32, priority: i32, at: Tick, merge: Merge, now: Tick) {
+    pub(super) fn request(&mut self, key: u32, priority: i32, at: Tick, now: Tick) {
         let place = self.place();
         let known = self.keys.entry(key).or_insert(Known {
-            held: None,
+            in_process: None,
             pending: Pending::Nothing,
         });
         let due = at <= now && !self.closed;
@@ -51,29 +49,29 @@ impl Model {
             }
             ready @ Pending::Ready { .. } => ready,
             Pending::Nothing if due => Pending::Ready { priority, place },
-            Pending::Nothing => Pending::Waiting {
+            Pending::Nothing => Pending::Delayed {
                 priority,
                 at,
                 place,
             },
-            Pending::Waiting { priority: old, .. } if due => Pending::Ready {
+            Pending::Delayed { priority: old, .. } if due => Pending::Ready {
                 priority: priority.max(old),
                 place,
             },
-            Pending::Waiting {
+            Pending::Delayed {
                 priority: old,
                 at: before,
                 place: old_place,
             } => {
                 let priority = priority.max(old);
-                if merge == Merge::Replace || at < before {
-                    Pending::Waiting {
+                if at < before {
+                    Pending::Delayed {
                         priority,
                         at,
                         place,
                     }
                 } else {
-                    Pending::Waiting {
+                    Pending::Delayed {
                         priority,
                         at: before,
                         place: old_place,
@@ -81,18 +79,18 @@ impl Model {
                 }
             }
         };
-        self.tidy();
+        self.remove_unused();
     }
 
     pub(super) fn cancel(&mut self, key: u32) -> bool {
         let Some(known) = self.keys.get_mut(&key) else {
             return false;
         };
-        let cancelled = matches!(known.pending, Pending::Waiting { .. });
+        let cancelled = matches!(known.pending, Pending::Delayed { .. });
         if cancelled {
             known.pending = Pending::Nothing;
         }
-        self.tidy();
+        self.remove_unused();
         cancelled
     }
 
@@ -101,25 +99,25 @@ impl Model {
             return;
         }
         for key in self
-            .waiting()
+            .delayed()
             .into_iter()
             .filter(|&(at, ..)| at <= now)
             .map(|(.., key)| key)
         {
             let place = self.place();
             let pending = &mut self.keys.get_mut(&key).unwrap().pending;
-            if let Pending::Waiting { priority, .. } = *pending {
+            if let Pending::Delayed { priority, .. } = *pending {
                 *pending = Pending::Ready { priority, place };
             }
         }
     }
 
-    /// Ready keys that nobody has, the most important first.
+    /// Returns the ready keys, highest priority first.
     pub(super) fn ready(&self) -> Vec<(i32, u64, u32)> {
         let mut ready: Vec<_> = self
             .keys
             .iter()
-            .filter_map(|(&key, known)| match (known.held, known.pending) {
+            .filter_map(|(&key, known)| match (known.in_process, known.pending) {
                 (None, Pending::Ready { priority, place }) => Some((-priority, place, key)),
                 _ => None,
             })
@@ -128,17 +126,17 @@ impl Model {
         ready
     }
 
-    pub(super) fn waiting(&self) -> Vec<(Tick, u64, u32)> {
-        let mut waiting: Vec<_> = self
+    pub(super) fn delayed(&self) -> Vec<(Tick, u64, u32)> {
+        let mut delayed: Vec<_> = self
             .keys
             .iter()
             .filter_map(|(&key, known)| match known.pending {
-                Pending::Waiting { at, place, .. } => Some((at, place, key)),
+                Pending::Delayed { at, place, .. } => Some((at, place, key)),
                 _ => None,
             })
             .collect();
-        waiting.sort_unstable();
-        waiting
+        delayed.sort_unstable();
+        delayed
     }
 
     pub(super) fn take(&mut self) -> Option<u32> {
@@ -162,31 +160,31 @@ impl Model {
         self.keys.insert(
             key,
             Known {
-                held: Some(served),
+                in_process: Some(served),
                 pending: Pending::Nothing,
             },
         );
-        self.tidy();
+        self.remove_unused();
         Some(key)
     }
 
     pub(super) fn done(&mut self, key: u32, again: Option<Tick>, now: Tick) {
         let known = self.keys.get_mut(&key).unwrap();
-        let priority = known.held.take().unwrap();
-        // A dirty key takes its place in line now.
+        let priority = known.in_process.take().unwrap();
+        // A dirty key becomes ready only now.
         self.places += 1;
         if let Pending::Ready { place, .. } = &mut known.pending {
             *place = self.places;
         }
         if let Some(at) = again {
-            self.ask(key, priority, at, Merge::Earlier, now);
+            self.request(key, priority, at, now);
         }
-        self.tidy();
+        self.remove_unused();
     }
 
-    fn tidy(&mut self) {
+    fn remove_unused(&mut self) {
         self.keys
-            .retain(|_, known| known.held.is_some() || known.pending != Pending::Nothing);
+            .retain(|_, known| known.in_process.is_some() || known.pending != Pending::Nothing);
         let levels: Vec<_> = self
             .ready()
             .iter()
@@ -207,7 +205,6 @@ enum Op {
         key: u32,
         priority: i32,
         delay: Tick,
-        replace: bool,
     },
     Cancel {
         key: u32,
@@ -229,8 +226,8 @@ fn op() -> impl Strategy<Value = Op> {
     let delay = prop_oneof![1 => Just(0u64), 9 => 1..40u64];
     prop_oneof![
         60 => (key.clone(), priority.clone()).prop_map(|(key, priority)| Op::Add { key, priority }),
-        30 => (key.clone(), priority, delay.clone(), any::<bool>()).prop_map(
-            |(key, priority, delay, replace)| Op::AddAfter { key, priority, delay, replace }
+        30 => (key.clone(), priority, delay.clone()).prop_map(
+            |(key, priority, delay)| Op::AddAfter { key, priority, delay }
         ),
         8 => key.prop_map(|key| Op::Cancel { key }),
         60 => Just(Op::Take),
@@ -244,29 +241,23 @@ fn op() -> impl Strategy<Value = Op> {
 fn replay(ops: Vec<Op>) {
     let mut bench = Bench::new();
     let mut model = Model::default();
-    let mut held: Vec<(u32, u32)> = Vec::new();
+    let mut items: Vec<(u32, u32)> = Vec::new();
     for op in ops {
         match op {
             Op::Add { key, priority } => {
                 bench.add(key, priority);
                 if !model.closed {
-                    model.ask(key, priority, bench.now, Merge::Earlier, bench.now);
+                    model.request(key, priority, bench.now, bench.now);
                 }
             }
             Op::AddAfter {
                 key,
                 priority,
                 delay,
-                replace,
             } => {
-                let merge = if replace {
-                    Merge::Replace
-                } else {
-                    Merge::Earlier
-                };
-                bench.add_after(key, priority, delay, merge);
+                bench.add_after(key, priority, delay);
                 if !model.closed {
-                    model.ask(key, priority, bench.now + delay, merge, bench.now);
+                    model.request(key, priority, bench.now + delay, bench.now);
                 }
             }
             Op::Cancel { key } => assert_eq!(bench.cancel(key), model.cancel(key)),
@@ -275,17 +266,17 @@ fn replay(ops: Vec<Op>) {
                 assert_eq!(taken.map(|(_, key)| key), model.take());
                 if let Some((slot, key)) = taken {
                     assert!(
-                        held.iter().all(|&(_, other)| other != key),
-                        "{key} is taken already"
+                        items.iter().all(|&(_, other)| other != key),
+                        "{key} is in process already"
                     );
-                    held.push((slot, key));
+                    items.push((slot, key));
                 }
             }
-            Op::Done { which, again } if !held.is_empty() => {
-                let (slot, key) = held.swap_remove(which % held.len());
+            Op::Done { which, again } if !items.is_empty() => {
+                let (slot, key) = items.swap_remove(which % items.len());
                 let again = again.map(|delay| bench.now + delay);
-                let priority = model.keys[&key].held.unwrap();
-                let verdict = again.map_or(Verdict::Done, |at| Verdict::Again { at, priority });
+                let priority = model.keys[&key].in_process.unwrap();
+                let verdict = again.map_or(Verdict::Done, |at| Verdict::RunAt { at, priority });
                 bench.state.done(slot, verdict, bench.now);
                 model.done(key, again, bench.now);
             }
@@ -306,8 +297,11 @@ fn replay(ops: Vec<Op>) {
 fn compare(bench: &mut Bench, model: &Model) {
     let (ready, mut in_process, delayed) = bench.state.snapshot();
     in_process.sort_unstable();
-    let held = model.keys.iter().filter(|(_, known)| known.held.is_some());
-    let dirty = held
+    let expected = model
+        .keys
+        .iter()
+        .filter(|(_, known)| known.in_process.is_some());
+    let dirty = expected
         .clone()
         .filter(|(_, known)| matches!(known.pending, Pending::Ready { .. }));
     let dirty = dirty.count();
@@ -319,11 +313,14 @@ fn compare(bench: &mut Bench, model: &Model) {
             .map(|&(.., key)| key)
             .collect::<Vec<_>>()
     );
-    assert_eq!(in_process, held.map(|(&key, _)| key).collect::<Vec<_>>());
+    assert_eq!(
+        in_process,
+        expected.map(|(&key, _)| key).collect::<Vec<_>>()
+    );
     assert_eq!(
         delayed,
         model
-            .waiting()
+            .delayed()
             .iter()
             .map(|&(.., key)| key)
             .collect::<Vec<_>>()
@@ -331,7 +328,7 @@ fn compare(bench: &mut Bench, model: &Model) {
     assert_eq!(bench.state.ready(), ready.len());
     assert_eq!(bench.state.depth(), ready.len() + dirty);
     assert_eq!(bench.state.delayed(), delayed.len());
-    assert_eq!(bench.state.held(), in_process.len());
+    assert_eq!(bench.state.in_process(), in_process.len());
     assert_eq!(bench.state.known(), model.keys.len());
     assert_eq!(
         bench.state.is_idle(),
@@ -342,11 +339,11 @@ fn compare(bench: &mut Bench, model: &Model) {
         model.closed && ready.is_empty() && dirty == 0
     );
     let next = model
-        .waiting()
+        .delayed()
         .first()
         .map(|&(at, ..)| at)
         .filter(|_| !model.closed);
-    assert_eq!(bench.state.next_due().map(|due| due.at), next);
+    assert_eq!(bench.state.next_due(), next);
 }
 
 proptest! {
@@ -356,7 +353,7 @@ proptest! {
     // Proves queue/priority-merge, queue/due-goes-last, queue/no-starvation.
     // Proves queue/no-retained-keys.
     #[test]
-    fn any_sequence_of_moves_gives_what_the_model_says(
+    fn any_sequence_of_transitions_matches_the_model(
         ops in proptest::collection::vec(op(), 1..300),
     ) {
         replay(ops);

@@ -1,5 +1,5 @@
-//! Other people's code at a bad moment: a key's `Clone` that panics, a waker that does, a waker or
-//! a formatter that asks the queue something.
+//! Foreign code inside the queue: a `Clone` or a waker that panics, a waker or a formatter that calls
+//! back into the queue.
 
 use std::{
     fmt::{self, Write},
@@ -16,56 +16,46 @@ use std::{
 use futures::FutureExt;
 use tokio::time::{advance, sleep};
 
-use super::{Item, WorkQueue, ends, ms, queue, take};
+use super::{WorkQueue, ends, ms, queue, take};
 
-/// A key whose next clone panics once it is armed, and no other.
-struct Touchy {
+/// A key whose next clone panics if it is armed.
+struct PanicsOnClone {
     id: u8,
     armed: Arc<AtomicBool>,
 }
 
-impl Touchy {
-    fn new(id: u8) -> Self {
-        let armed = Arc::new(AtomicBool::new(false));
-        Self { id, armed }
-    }
-
+impl PanicsOnClone {
     fn armed(id: u8) -> Self {
-        let key = Self::new(id);
-        key.armed.store(true, SeqCst);
-        key
+        let armed = Arc::new(AtomicBool::new(true));
+        Self { id, armed }
     }
 }
 
-impl Clone for Touchy {
+impl Clone for PanicsOnClone {
     fn clone(&self) -> Self {
-        assert!(!self.armed.swap(false, SeqCst), "not now");
+        assert!(!self.armed.swap(false, SeqCst), "panic in a clone");
         let (id, armed) = (self.id, Arc::clone(&self.armed));
         Self { id, armed }
     }
 }
 
-impl PartialEq for Touchy {
+impl PartialEq for PanicsOnClone {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
     }
 }
 
-impl Eq for Touchy {}
+impl Eq for PanicsOnClone {}
 
-impl Hash for Touchy {
+impl Hash for PanicsOnClone {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.id.hash(state);
     }
 }
 
-fn ids(items: &[Item<Touchy>]) -> Vec<u8> {
-    items.iter().map(|item| item.key().id).collect()
-}
-
-/// What two workers that wait get when `add` adds one key: how many panicked, and which keys came.
-async fn two_wait(add: impl FnOnce(&WorkQueue<Touchy>)) -> (usize, Vec<u8>) {
-    let queue = WorkQueue::<Touchy>::new("test");
+/// Adds one key while two workers wait. Returns how many panicked, and the keys they got.
+async fn two_wait(add: impl FnOnce(&WorkQueue<PanicsOnClone>)) -> (usize, Vec<u8>) {
+    let queue = WorkQueue::<PanicsOnClone>::new("test");
     let workers = [(); 2].map(|()| {
         let queue = queue.clone();
         tokio::spawn(async move {
@@ -78,67 +68,48 @@ async fn two_wait(add: impl FnOnce(&WorkQueue<Touchy>)) -> (usize, Vec<u8>) {
     });
     sleep(ms(1)).await;
     add(&queue);
-    let (mut panicked, mut came) = (0, Vec::new());
+    let (mut panicked, mut keys) = (0, Vec::new());
     for worker in workers {
         match ends(worker).await {
-            Ok(id) => came.extend(id),
+            Ok(id) => keys.extend(id),
             Err(_) => panicked += 1,
         }
     }
-    (panicked, came)
+    (panicked, keys)
 }
 
 /// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
-async fn when_a_key_cannot_be_cloned_for_the_one_who_was_woken_another_gets_it() {
+async fn key_whose_clone_panics_goes_to_the_other_worker() {
     assert_eq!(
-        two_wait(|queue| queue.add(Touchy::armed(7))).await,
+        two_wait(|queue| queue.add(PanicsOnClone::armed(7))).await,
         (1, vec![7])
     );
 }
 
 /// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
-async fn when_a_key_cannot_be_cloned_for_the_one_who_watches_the_clock_another_gets_it() {
-    let later = |queue: &WorkQueue<Touchy>| queue.add_after(Touchy::armed(7), ms(10));
+async fn due_key_whose_clone_panics_goes_to_the_other_worker() {
+    let later = |queue: &WorkQueue<PanicsOnClone>| queue.add_after(PanicsOnClone::armed(7), ms(10));
     assert_eq!(two_wait(later).await, (1, vec![7]));
 }
 
-/// Proves queue/panicking-user-code.
-#[tokio::test(start_paused = true)]
-async fn a_batch_ends_before_a_key_that_cannot_be_cloned_and_loses_none() {
-    let queue = WorkQueue::new("test");
-    queue.add(Touchy::new(1));
-    queue.add(Touchy::armed(2));
-    queue.add(Touchy::new(3));
-    let batch = ends(queue.get_batch(8)).await;
-    assert_eq!(ids(&batch), [1]);
-    let rest = ends(queue.get_batch(8)).await;
-    assert_eq!(ids(&rest), [2, 3]);
-    batch.into_iter().chain(rest).for_each(Item::forget);
-
-    queue.add(Touchy::armed(4));
-    let broken = AssertUnwindSafe(queue.get_batch(8)).catch_unwind().await;
-    assert!(broken.is_err(), "the first key of all: nothing to give");
-    assert_eq!(ids(&ends(queue.get_batch(8)).await), [4]);
-}
-
-/// Somebody whose executor fails to take him, and who counts how often it should have.
+/// A task whose waker panics. Counts its wake-ups.
 #[derive(Default)]
-struct Unwakeable(AtomicUsize);
+struct PanickingWaker(AtomicUsize);
 
-impl Wake for Unwakeable {
+impl Wake for PanickingWaker {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, SeqCst);
-        panic!("no room in the executor");
+        panic!("panic in a waker");
     }
 }
 
 /// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
-async fn a_waker_that_panics_costs_no_key_and_nobody_elses_wake_up() {
+async fn panicking_waker_loses_no_key_and_no_other_wake_up() {
     let queue = queue();
-    let [first, second] = [(); 2].map(|()| Arc::new(Unwakeable::default()));
+    let [first, second] = [(); 2].map(|()| Arc::new(PanickingWaker::default()));
     let mut waiting = [pin!(queue.get()), pin!(queue.get())];
     for (get, waker) in waiting.iter_mut().zip([&first, &second]) {
         let waker = Waker::from(Arc::clone(waker));
@@ -147,9 +118,9 @@ async fn a_waker_that_panics_costs_no_key_and_nobody_elses_wake_up() {
     }
     let woken = || first.0.load(SeqCst) + second.0.load(SeqCst);
     queue.add("a");
-    assert_eq!(woken(), 1, "and `add` came back");
+    assert_eq!(woken(), 1, "and `add` returned");
     let a = catch_unwind(AssertUnwindSafe(|| take(&queue)));
-    let a = a.expect("nobody's panic reaches a worker").unwrap();
+    let a = a.expect("the panic does not reach the worker").unwrap();
     a.forget();
     queue.shut_down();
     assert_eq!(
@@ -161,32 +132,32 @@ async fn a_waker_that_panics_costs_no_key_and_nobody_elses_wake_up() {
 
 /// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
-async fn a_worker_keeps_its_key_when_the_one_it_wakes_cannot_be_woken() {
+async fn worker_keeps_its_key_when_the_waker_it_calls_panics() {
     let queue = queue();
     queue.add_after("a", ms(1));
     queue.add_after("b", ms(1));
     let mut other = pin!(queue.get());
-    let waker = Waker::from(Arc::new(Unwakeable::default()));
+    let waker = Waker::from(Arc::new(PanickingWaker::default()));
     let waits = other.as_mut().poll(&mut Context::from_waker(&waker));
     assert!(waits.is_pending());
-    // Time has passed, and the timer has not noticed yet.
+    // Time has passed, but the timer has not fired yet.
     let _ = advance(ms(1)).now_or_never();
     let a = catch_unwind(AssertUnwindSafe(|| take(&queue)));
-    let a = a.expect("nobody's panic reaches a worker").unwrap();
+    let a = a.expect("the panic does not reach the worker").unwrap();
     assert_eq!(*a.key(), "a");
     a.forget();
     assert_eq!(take(&queue).map(|item| *item.key()), Some("b"));
 }
 
-/// A waker that asks the queue something when it is dropped, as the last share of a task does that
-/// waits for the same queue.
-struct Curious(WorkQueue<&'static str>, Arc<AtomicUsize>);
+/// A waker that calls the queue when it is dropped, as dropping the last reference to a task that
+/// uses the queue may do.
+struct CallsOnDrop(WorkQueue<&'static str>, Arc<AtomicUsize>);
 
-impl Wake for Curious {
+impl Wake for CallsOnDrop {
     fn wake(self: Arc<Self>) {}
 }
 
-impl Drop for Curious {
+impl Drop for CallsOnDrop {
     fn drop(&mut self) {
         self.1.fetch_add(1 + self.0.len(), SeqCst);
     }
@@ -194,9 +165,9 @@ impl Drop for Curious {
 
 /// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
-async fn a_waker_is_not_dropped_while_the_queue_is_locked() {
+async fn waker_is_never_dropped_under_the_lock() {
     let (queue, dropped) = (queue(), Arc::new(AtomicUsize::new(0)));
-    let curious = || Waker::from(Arc::new(Curious(queue.clone(), Arc::clone(&dropped))));
+    let waker = || Waker::from(Arc::new(CallsOnDrop(queue.clone(), Arc::clone(&dropped))));
     queue.add("held");
     let held = take(&queue).unwrap();
     {
@@ -204,17 +175,17 @@ async fn a_waker_is_not_dropped_while_the_queue_is_locked() {
         let mut waits = pin!(queue.get());
         let mut drains = pin!(queue.drain(ms(1)));
         for _ in 0..2 {
-            // Each time from another task.
+            // Each time with another waker.
             assert!(
                 watches
                     .as_mut()
-                    .poll(&mut Context::from_waker(&curious()))
+                    .poll(&mut Context::from_waker(&waker()))
                     .is_pending()
             );
             assert!(
                 waits
                     .as_mut()
-                    .poll(&mut Context::from_waker(&curious()))
+                    .poll(&mut Context::from_waker(&waker()))
                     .is_pending()
             );
         }
@@ -223,7 +194,7 @@ async fn a_waker_is_not_dropped_while_the_queue_is_locked() {
             assert!(
                 drains
                     .as_mut()
-                    .poll(&mut Context::from_waker(&curious()))
+                    .poll(&mut Context::from_waker(&waker()))
                     .is_pending()
             );
         }
@@ -232,10 +203,10 @@ async fn a_waker_is_not_dropped_while_the_queue_is_locked() {
     held.forget();
 }
 
-/// Writes into nowhere, and asks how long the queue is.
-struct Asks<'a>(&'a WorkQueue<&'static str>);
+/// A writer that calls the queue.
+struct CallsOnWrite<'a>(&'a WorkQueue<&'static str>);
 
-impl Write for Asks<'_> {
+impl Write for CallsOnWrite<'_> {
     fn write_str(&mut self, _: &str) -> fmt::Result {
         assert_eq!(self.0.len(), 1);
         Ok(())
@@ -244,8 +215,8 @@ impl Write for Asks<'_> {
 
 /// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
-async fn a_queue_is_shown_without_being_locked() {
+async fn debug_output_is_written_outside_the_lock() {
     let queue = queue();
     queue.add("a");
-    write!(Asks(&queue), "{queue:?}").unwrap();
+    write!(CallsOnWrite(&queue), "{queue:?}").unwrap();
 }

@@ -1,4 +1,4 @@
-//! The exact delays of the limiters.
+//! The exact delays of the rate limiters.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ fn delays<T>(limiter: &impl RateLimiter<T>, key: &T, tries: usize) -> Vec<Durati
 
 /// Proves queue/limiter, queue/exponential-backoff.
 #[test]
-fn exponential_back_off_doubles_per_key_and_is_forgotten_per_key() {
+fn exponential_backoff_doubles_and_resets_per_key() {
     let limiter = ExponentialBackoff::new(ms(1), Duration::from_secs(1));
     assert_eq!(delays(&limiter, &"one", 5), [1, 2, 4, 8, 16].map(ms));
     assert_eq!(limiter.retries(&"one"), 5);
@@ -33,7 +33,7 @@ fn exponential_back_off_doubles_per_key_and_is_forgotten_per_key() {
 
 /// Proves queue/exponential-backoff.
 #[test]
-fn the_default_back_off_goes_from_5_ms_to_1000_s_in_19_failures() {
+fn default_backoff_reaches_1000_s_in_19_failures() {
     let limiter = ExponentialBackoff::default();
     let delays = delays(&limiter, &"a", 20);
     assert_eq!(delays[..4], [5, 10, 20, 40].map(ms));
@@ -43,7 +43,7 @@ fn the_default_back_off_goes_from_5_ms_to_1000_s_in_19_failures() {
 
 /// Proves queue/exponential-backoff.
 #[test]
-fn back_off_never_overflows_and_never_shrinks() {
+fn backoff_never_overflows_and_never_shrinks() {
     for (base, max) in [
         (ms(1), Duration::from_hours(1000)),
         (Duration::from_nanos(1), Duration::MAX),
@@ -73,26 +73,26 @@ fn forgetting_a_key_frees_its_memory() {
 
 /// Proves queue/token-bucket.
 #[tokio::test(start_paused = true)]
-async fn the_bucket_gives_a_burst_and_then_one_token_after_another_whoever_asks() {
+async fn token_bucket_is_shared_by_all_keys() {
     let limiter = TokenBucket::new(10, 3);
     let when = |key| RateLimiter::<&str>::when(&limiter, &key);
     assert_eq!([when("a"), when("b"), when("c")], [Duration::ZERO; 3]);
     assert_eq!([when("a"), when("a"), when("b")], [100, 200, 300].map(ms));
     sleep(ms(150)).await;
-    assert_eq!(when("a"), ms(250), "what was reserved is gone, used or not");
+    assert_eq!(when("a"), ms(250), "a reservation counts, used or not");
     limiter.forget(&"a");
     assert_eq!(limiter.retries(&"a"), 0);
     advance(Duration::from_hours(1)).await;
     assert_eq!(
         [when("a"), when("a"), when("a"), when("a")],
         [0, 0, 0, 100].map(ms),
-        "a quiet hour saves up one burst and no more"
+        "an idle hour refills one burst"
     );
 }
 
 /// Proves queue/token-bucket.
 #[tokio::test(start_paused = true)]
-async fn the_default_bucket_holds_100_tokens_and_gets_10_a_second() {
+async fn default_bucket_has_100_tokens_and_10_per_second() {
     let limiter = TokenBucket::default();
     assert!(delays(&limiter, &"a", 100).iter().all(Duration::is_zero));
     assert_eq!(delays(&limiter, &"a", 2), [100, 200].map(ms));
@@ -106,7 +106,7 @@ async fn the_default_bucket_holds_100_tokens_and_gets_10_a_second() {
 
 /// Proves queue/limiter.
 #[tokio::test(start_paused = true)]
-async fn the_longest_of_several_counts_and_each_of_them_counts() {
+async fn longest_delay_of_several_limiters_counts() {
     let limiter = MaxOf::new([
         Box::new(FastSlow::new(ms(5), Duration::from_secs(3), 3)) as Box<dyn RateLimiter<_>>,
         Box::new(ExponentialBackoff::new(ms(1), Duration::from_secs(1))),
@@ -125,13 +125,13 @@ async fn the_longest_of_several_counts_and_each_of_them_counts() {
     assert_eq!(delays(&shared, &0, 2), [5, 10].map(ms));
     let others = (1..=98).map(|other| shared.when(&other)).max();
     assert_eq!(others, Some(ms(5)));
-    assert_eq!(shared.when(&99), ms(100), "the 101st of all");
+    assert_eq!(shared.when(&99), ms(100), "the 101st retry overall");
     assert_eq!(shared.retries(&0), 2);
 }
 
 /// Proves queue/fast-slow.
 #[test]
-fn fast_slow_is_fast_for_the_first_tries_of_each_key() {
+fn fast_slow_is_fast_for_the_first_failures_of_a_key() {
     let limiter = FastSlow::new(ms(5), Duration::from_secs(10), 3);
     assert_eq!(
         delays(&limiter, &"one", 5),
@@ -146,7 +146,7 @@ fn fast_slow_is_fast_for_the_first_tries_of_each_key() {
 
 /// Proves queue/fast-slow.
 #[test]
-fn a_maximum_cuts_the_delay_while_the_limiter_behind_it_goes_on_counting() {
+fn maximum_wait_caps_the_delay_and_keeps_counting() {
     let limiter = WithMaxWait::new(
         ExponentialBackoff::new(ms(1), Duration::from_secs(1)),
         ms(3),
@@ -159,7 +159,7 @@ fn a_maximum_cuts_the_delay_while_the_limiter_behind_it_goes_on_counting() {
 
 /// Proves queue/limiter.
 #[test]
-fn a_limiter_chosen_at_run_time_is_asked_like_any_other() {
+fn boxed_limiter_works_like_any_other() {
     let chosen: Box<dyn RateLimiter<&str>> =
         Box::new(ExponentialBackoff::new(ms(1), Duration::from_secs(1)));
     let limiter = WithMaxWait::new(chosen, ms(3));
@@ -171,14 +171,14 @@ fn a_limiter_chosen_at_run_time_is_asked_like_any_other() {
 
 /// Proves queue/no-retained-keys.
 #[test]
-fn room_for_a_thousand_failing_keys_is_kept_and_that_of_a_worse_time_given_back() {
+fn memory_of_many_failures_is_released() {
     let limiter = ExponentialBackoff::default();
     let fail = |keys| (0..keys).for_each(|key| assert!(!limiter.when(&key).is_zero()));
     let forget = |keys: std::ops::Range<u32>| keys.for_each(|key| limiter.forget(&key));
     fail(500);
     let usual = limiter.memory();
     forget(0..500);
-    assert_eq!(limiter.memory(), usual, "the next failures need it again");
+    assert_eq!(limiter.memory(), usual, "capacity for usual failures stays");
     fail(5000);
     let worst = limiter.memory();
     forget(2500..5000);

@@ -1,4 +1,4 @@
-//! What a user of the queue would notice, under virtual time.
+//! The contract of the queue, under virtual time.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::queue::{Priority, WorkQueue, rate_limit::RateLimiter};
 
 /// Proves queue/dedup, queue/get-blocks.
 #[tokio::test(start_paused = true)]
-async fn a_key_added_twice_before_it_is_taken_runs_once() {
+async fn duplicate_adds_run_once() {
     let queue = queue();
     queue.add("a");
     queue.add("b");
@@ -22,7 +22,7 @@ async fn a_key_added_twice_before_it_is_taken_runs_once() {
 
 /// Proves queue/get-blocks.
 #[tokio::test(start_paused = true)]
-async fn a_waiting_worker_gets_the_key_that_is_added_later() {
+async fn waiting_worker_gets_a_key_added_later() {
     let queue = queue();
     let worker = tokio::spawn({
         let queue = queue.clone();
@@ -36,13 +36,13 @@ async fn a_waiting_worker_gets_the_key_that_is_added_later() {
 
 /// Proves queue/dedup.
 #[tokio::test(start_paused = true)]
-async fn a_key_added_while_in_process_runs_exactly_once_more_and_never_twice_at_once() {
+async fn key_added_in_process_runs_exactly_once_more() {
     let queue = queue();
     queue.add("a");
     let item = take(&queue).unwrap();
     queue.add("a");
     queue.add("a");
-    assert!(take(&queue).is_none(), "somebody has it");
+    assert!(take(&queue).is_none(), "it is in process");
     item.forget();
     let again = take(&queue).expect("one more run");
     again.forget();
@@ -51,7 +51,7 @@ async fn a_key_added_while_in_process_runs_exactly_once_more_and_never_twice_at_
 
 /// Proves queue/dedup.
 #[tokio::test(start_paused = true)]
-async fn keys_run_in_the_order_in_which_they_were_added_and_a_re_added_one_goes_to_the_tail() {
+async fn keys_run_in_order_and_a_readded_key_goes_last() {
     let queue = queue();
     for key in ["a", "b", "c"] {
         queue.add(key);
@@ -74,14 +74,14 @@ async fn len_counts_ready_keys_only() {
     queue.add("in process");
     assert_eq!(queue.len(), 1);
     sleep(ms(50)).await;
-    assert_eq!(queue.len(), 2, "what is due counts, although nobody asked");
+    assert_eq!(queue.len(), 2, "a due key counts without any call");
     item.forget();
     assert_eq!(queue.len(), 3);
 }
 
 /// Proves queue/shutdown.
 #[tokio::test(start_paused = true)]
-async fn after_shut_down_what_is_ready_is_handed_out_and_nothing_comes_in() {
+async fn shut_down_queue_returns_ready_keys_and_accepts_none() {
     let queue = queue();
     assert_eq!(queue.name(), "test");
     queue.add("a");
@@ -98,9 +98,7 @@ async fn after_shut_down_what_is_ready_is_handed_out_and_nothing_comes_in() {
     assert_eq!(*b.key(), "b");
     b.forget();
     a.forget();
-    let a = ends(queue.get())
-        .await
-        .expect("it was added before the end");
+    let a = ends(queue.get()).await.expect("added before the shutdown");
     assert_eq!(*a.key(), "a");
     a.forget();
     assert!(ends(queue.get()).await.is_none());
@@ -109,7 +107,7 @@ async fn after_shut_down_what_is_ready_is_handed_out_and_nothing_comes_in() {
 
 /// Proves queue/shutdown.
 #[tokio::test(start_paused = true)]
-async fn shut_down_releases_every_waiting_worker_but_not_before_the_last_dirty_key() {
+async fn shutdown_releases_workers_after_the_last_dirty_key() {
     let queue = queue();
     queue.add("a");
     let a = take(&queue).unwrap();
@@ -132,7 +130,7 @@ async fn shut_down_releases_every_waiting_worker_but_not_before_the_last_dirty_k
     sleep(ms(1)).await;
     assert!(
         workers.iter().all(|worker| !worker.is_finished()),
-        "one more run will come"
+        "one more run is pending"
     );
     a.forget();
     let mut ran = 0;
@@ -144,7 +142,7 @@ async fn shut_down_releases_every_waiting_worker_but_not_before_the_last_dirty_k
 
 /// Proves queue/drain.
 #[tokio::test(start_paused = true)]
-async fn drain_waits_for_ready_and_dirty_keys_and_those_in_process() {
+async fn drain_waits_for_ready_dirty_and_in_process_keys() {
     let queue = queue();
     for key in ["a", "b", "c"] {
         queue.add(key);
@@ -174,7 +172,7 @@ async fn drain_waits_for_ready_and_dirty_keys_and_those_in_process() {
 
 /// Proves queue/drain.
 #[tokio::test(start_paused = true)]
-async fn drain_says_at_its_deadline_what_it_left() {
+async fn drain_returns_what_is_left_at_its_deadline() {
     let queue = queue();
     queue.add_after("in an hour", Duration::from_hours(1));
     queue.add_after("in a minute", Duration::from_mins(1));
@@ -198,7 +196,7 @@ async fn drain_says_at_its_deadline_what_it_left() {
 
 /// Proves queue/drain.
 #[tokio::test(start_paused = true)]
-async fn one_key_in_process_or_one_ready_is_not_drained() {
+async fn ready_or_in_process_key_is_not_drained() {
     let queue = queue();
     queue.add("a");
     assert!(!ends(queue.drain(ms(1))).await.is_drained());
@@ -210,7 +208,7 @@ async fn one_key_in_process_or_one_ready_is_not_drained() {
 
 /// Proves queue/drain.
 #[tokio::test(start_paused = true)]
-async fn a_failure_while_draining_is_left_and_not_retried() {
+async fn failure_while_draining_is_not_retried() {
     let queue = WorkQueue::builder("test").rate_limiter(NoDelay).build();
     queue.add("fails for ever");
     let worker = tokio::spawn({
@@ -229,7 +227,7 @@ async fn a_failure_while_draining_is_left_and_not_retried() {
 
 /// Proves queue/no-retained-keys.
 #[tokio::test(start_paused = true)]
-async fn a_finished_key_is_not_kept_alive() {
+async fn finished_key_is_not_retained() {
     let queue = WorkQueue::new("test");
     let name = Arc::<str>::from("a");
     queue.add(Tracked(Arc::clone(&name)));
@@ -253,7 +251,7 @@ async fn a_finished_key_is_not_kept_alive() {
 
 /// Proves queue/delay.
 #[tokio::test(start_paused = true)]
-async fn a_delayed_key_runs_when_it_is_due_and_not_before() {
+async fn delayed_key_runs_when_due() {
     let queue = queue();
     queue.add_after("now", Duration::ZERO);
     assert_eq!(run_all(&queue), ["now"]);
@@ -266,9 +264,9 @@ async fn a_delayed_key_runs_when_it_is_due_and_not_before() {
     assert!(take(&queue).is_none());
 }
 
-/// Proves queue/delay, queue/reschedule.
+/// Proves queue/delay, queue/cancel-delay.
 #[tokio::test(start_paused = true)]
-async fn of_two_due_times_the_earlier_survives_unless_rescheduled_by_name() {
+async fn earlier_due_time_counts_until_cancelled() {
     let queue = queue();
     queue.add_after("a", ms(70));
     queue.add_after("a", ms(30));
@@ -276,25 +274,21 @@ async fn of_two_due_times_the_earlier_survives_unless_rescheduled_by_name() {
     sleep(ms(30)).await;
     assert_eq!(run_all(&queue), ["a"]);
     sleep(ms(100)).await;
-    assert!(queue.is_empty(), "the other two are gone");
+    assert!(queue.is_empty(), "later due times are dropped");
 
     queue.add_after("b", ms(30));
-    queue.reschedule("b", ms(50));
+    assert!(queue.cancel(&"b"));
+    assert!(!queue.cancel(&"b"));
+    queue.add_after("b", ms(50));
     sleep(ms(30)).await;
     assert!(queue.is_empty());
     sleep(ms(20)).await;
     assert_eq!(run_all(&queue), ["b"]);
-
-    queue.add_after("c", ms(30));
-    assert!(queue.cancel(&"c"));
-    assert!(!queue.cancel(&"c"));
-    sleep(ms(30)).await;
-    assert!(queue.is_empty());
 }
 
 /// Proves queue/rate-limited-add.
 #[tokio::test(start_paused = true)]
-async fn of_a_back_off_and_a_delay_the_shorter_counts() {
+async fn shorter_of_backoff_and_delay_counts() {
     let queue = queue();
     queue.add_rate_limited("a");
     queue.add_after("a", ms(50));
@@ -305,12 +299,12 @@ async fn of_a_back_off_and_a_delay_the_shorter_counts() {
     sleep(ms(3)).await;
     assert_eq!(run_all(&queue), ["a"]);
     sleep(ms(100)).await;
-    assert!(queue.is_empty(), "the longer ones are gone");
+    assert!(queue.is_empty(), "longer delays are dropped");
 }
 
 /// Proves queue/add-replaces-delay.
 #[tokio::test(start_paused = true)]
-async fn an_add_takes_the_place_of_a_pending_delay() {
+async fn add_replaces_a_pending_delay() {
     let queue = queue();
     queue.add_after("a", ms(50));
     queue.add("a");
@@ -321,7 +315,7 @@ async fn an_add_takes_the_place_of_a_pending_delay() {
 
 /// Proves queue/delay.
 #[tokio::test(start_paused = true)]
-async fn keys_that_are_due_together_come_in_the_order_of_their_due_times() {
+async fn due_keys_run_in_order_of_due_times() {
     let queue = queue();
     for (key, delay) in [("third", 9), ("first", 3), ("second", 6), ("also third", 9)] {
         queue.add_after(key, ms(delay));
@@ -332,7 +326,7 @@ async fn keys_that_are_due_together_come_in_the_order_of_their_due_times() {
 
 /// Proves queue/delay.
 #[tokio::test(start_paused = true)]
-async fn a_sleeping_worker_hears_of_an_earlier_due_time() {
+async fn sleeping_worker_notices_an_earlier_due_time() {
     let queue = queue();
     queue.add_after("late", Duration::from_hours(1));
     let worker = tokio::spawn({
@@ -348,7 +342,7 @@ async fn a_sleeping_worker_hears_of_an_earlier_due_time() {
 
 /// Proves queue/delay.
 #[tokio::test(start_paused = true)]
-async fn a_delay_of_years_neither_fires_early_nor_breaks_the_timer() {
+async fn delay_of_years_fires_on_time() {
     let queue = queue();
     queue.add_after("never", Duration::MAX);
     queue.add_after("in three years", Duration::from_hours(3 * 365 * 24));
@@ -360,13 +354,13 @@ async fn a_delay_of_years_neither_fires_early_nor_breaks_the_timer() {
 
 /// Proves queue/delay, queue/dedup.
 #[tokio::test(start_paused = true)]
-async fn a_delay_that_ends_while_the_key_is_in_process_makes_it_run_once_more() {
+async fn key_that_becomes_due_in_process_runs_once_more() {
     let queue = queue();
     queue.add("a");
     let item = take(&queue).unwrap();
     queue.add_after("a", ms(10));
     sleep(ms(20)).await;
-    assert!(take(&queue).is_none(), "somebody has it");
+    assert!(take(&queue).is_none(), "it is in process");
     item.forget();
     assert_eq!(run_all(&queue), ["a"]);
 
@@ -381,7 +375,7 @@ async fn a_delay_that_ends_while_the_key_is_in_process_makes_it_run_once_more() 
 
 /// Proves queue/rate-limited-add.
 #[tokio::test(start_paused = true)]
-async fn a_failing_key_waits_longer_each_time_until_it_is_forgotten() {
+async fn failing_key_backs_off_until_forgotten() {
     let queue = queue();
     queue.add("a");
     for (failures, delay) in [(0, 5), (1, 10), (2, 20), (3, 40)] {
@@ -405,13 +399,26 @@ async fn a_failing_key_waits_longer_each_time_until_it_is_forgotten() {
     assert_eq!(
         run_all(&queue),
         ["b"],
-        "forgetting ends the back-off, not the delay"
+        "forgetting resets the back-off, not the delay"
     );
+}
+
+/// Proves queue/retry-after.
+#[tokio::test(start_paused = true)]
+async fn retry_after_sets_the_delay_and_counts_the_failure() {
+    let queue = queue();
+    queue.add("a");
+    take(&queue).unwrap().retry_after(Duration::from_secs(30));
+    assert_eq!(queue.retries(&"a"), 1);
+    sleep(Duration::from_secs(29)).await;
+    assert!(queue.is_empty());
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(take(&queue).unwrap().retry(), ms(10));
 }
 
 /// Proves queue/requeue-after-is-success.
 #[tokio::test(start_paused = true)]
-async fn requeue_after_is_a_success_with_a_date() {
+async fn requeue_after_counts_as_success() {
     let queue = queue();
     queue.add("a");
     take(&queue).unwrap().retry();
@@ -426,7 +433,7 @@ async fn requeue_after_is_a_success_with_a_date() {
 
 /// Proves queue/dropped-item-retries.
 #[tokio::test(start_paused = true)]
-async fn an_item_dropped_without_a_verdict_is_retried_with_back_off() {
+async fn dropped_item_is_retried_with_backoff() {
     async fn fails(queue: &WorkQueue<&'static str>) -> Result<(), &'static str> {
         let item = ends(queue.get()).await.ok_or("shut down")?;
         Err("the server said no")?;
@@ -459,7 +466,7 @@ async fn an_item_dropped_without_a_verdict_is_retried_with_back_off() {
 
 /// Proves queue/cancelled-get.
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_get_passes_its_wake_up_on() {
+async fn cancelled_get_passes_its_wake_up_on() {
     let queue = queue();
     let mut first = Box::pin(queue.get());
     assert!((&mut first).now_or_never().is_none());
@@ -476,7 +483,7 @@ async fn a_cancelled_get_passes_its_wake_up_on() {
 
 /// Proves queue/wake-per-key.
 #[tokio::test(start_paused = true)]
-async fn a_woken_worker_that_does_not_look_keeps_no_other_asleep() {
+async fn unpolled_worker_strands_no_other_key() {
     let queue = queue();
     let idle = tokio::spawn({
         let queue = queue.clone();
@@ -493,7 +500,7 @@ async fn a_woken_worker_that_does_not_look_keeps_no_other_asleep() {
 
 /// Proves queue/cancelled-get.
 #[tokio::test(start_paused = true)]
-async fn when_the_worker_that_watches_the_clock_leaves_another_does() {
+async fn another_worker_takes_over_the_timer() {
     let queue = queue();
     queue.add_after("a", ms(50));
     let mut first = Box::pin(queue.get());
@@ -509,33 +516,9 @@ async fn when_the_worker_that_watches_the_clock_leaves_another_does() {
     assert_eq!(begin.elapsed(), ms(40));
 }
 
-/// Proves queue/batch.
-#[tokio::test(start_paused = true)]
-async fn a_batch_takes_what_is_there_and_holds_each_key() {
-    let queue = queue();
-    for key in ["a", "b", "c"] {
-        queue.add(key);
-    }
-    let batch = ends(queue.get_batch(2)).await;
-    assert_eq!(
-        batch.iter().map(|item| *item.key()).collect::<Vec<_>>(),
-        ["a", "b"]
-    );
-    queue.add("a");
-    let rest = ends(queue.get_batch(0)).await;
-    assert_eq!(
-        rest.iter().map(|item| *item.key()).collect::<Vec<_>>(),
-        ["c"]
-    );
-    batch.into_iter().for_each(super::super::Item::forget);
-    assert_eq!(run_all(&queue), ["a"]);
-    queue.shut_down();
-    assert!(ends(queue.get_batch(9)).await.is_empty());
-}
-
 /// Proves queue/priority-merge.
 #[tokio::test(start_paused = true)]
-async fn a_retried_item_keeps_its_priority_until_a_real_event_lifts_it() {
+async fn retried_item_keeps_its_priority_until_an_add_raises_it() {
     let queue = queue();
     queue.add_with_priority("low", Priority::LOW);
     take(&queue).unwrap().retry();
@@ -553,14 +536,14 @@ async fn a_retried_item_keeps_its_priority_until_a_real_event_lifts_it() {
     );
     queue.add("low");
     let second = take(&queue).unwrap();
-    assert_eq!(second.priority(), Priority::NORMAL, "lifted");
+    assert_eq!(second.priority(), Priority::NORMAL, "raised");
     first.forget();
     second.forget();
 }
 
 /// Proves queue/put-back.
 #[tokio::test(start_paused = true)]
-async fn an_item_put_back_runs_again_behind_the_others_with_the_back_off_it_had() {
+async fn item_put_back_runs_last_and_keeps_its_backoff() {
     let queue = queue();
     queue.add("a");
     take(&queue).unwrap().retry();
@@ -579,7 +562,7 @@ async fn an_item_put_back_runs_again_behind_the_others_with_the_back_off_it_had(
 
 /// Proves queue/priority-merge.
 #[tokio::test(start_paused = true)]
-async fn an_item_can_be_retried_with_another_priority() {
+async fn item_can_be_retried_with_another_priority() {
     let queue = queue();
     queue.add_with_priority("a", Priority::LOW);
     take(&queue)
@@ -592,7 +575,7 @@ async fn an_item_can_be_retried_with_another_priority() {
 
 /// Proves queue/panicking-user-code.
 #[tokio::test(start_paused = true)]
-async fn a_rate_limiter_that_panics_costs_its_key_a_delay_and_nothing_else() {
+async fn panicking_rate_limiter_only_delays_its_key() {
     struct Broken;
     impl RateLimiter<&'static str> for Broken {
         fn when(&self, _: &&'static str) -> Duration {
@@ -619,11 +602,9 @@ async fn a_rate_limiter_that_panics_costs_its_key_a_delay_and_nothing_else() {
     assert!(ends(queue.drain(Duration::ZERO)).await.is_drained());
 }
 
-/// A worker that always finds a key must not keep the others from running.
-///
 /// Proves queue/yields.
 #[tokio::test(start_paused = true)]
-async fn a_busy_worker_lets_other_tasks_run() {
+async fn busy_worker_lets_other_tasks_run() {
     let queue = WorkQueue::builder("test").rate_limiter(NoDelay).build();
     queue.add("a");
     let other = tokio::spawn(async {});

@@ -4,10 +4,7 @@ use std::hash::BuildHasher;
 
 use hashbrown::DefaultHashBuilder;
 
-use crate::queue::{
-    ready::PATIENCE,
-    state::{Merge, State, Tick, Verdict},
-};
+use crate::queue::state::{PATIENCE, State, Tick, Verdict};
 
 /// The state with a hasher and a clock that the test sets.
 pub(super) struct Bench {
@@ -30,10 +27,10 @@ impl Bench {
             .add(self.hasher.hash_one(key), key, priority, self.now);
     }
 
-    pub(super) fn add_after(&mut self, key: u32, priority: i32, delay: Tick, merge: Merge) {
+    pub(super) fn add_after(&mut self, key: u32, priority: i32, delay: Tick) {
         let hash = self.hasher.hash_one(key);
         self.state
-            .add_at(hash, key, priority, self.now + delay, merge, self.now);
+            .add_at(hash, key, priority, self.now + delay, self.now);
     }
 
     pub(super) fn cancel(&mut self, key: u32) -> bool {
@@ -45,14 +42,14 @@ impl Bench {
         self.state.promote(self.now);
     }
 
-    /// Takes the next key; its slot and itself.
+    /// Dequeues the next key. Returns its slot and the key.
     pub(super) fn take(&mut self) -> Option<(u32, u32)> {
         self.state
             .take(self.now)
             .map(|taken| (taken.slot, taken.key))
     }
 
-    /// Takes and finishes the next key.
+    /// Dequeues and finishes the next key.
     fn run(&mut self) -> Option<u32> {
         let (slot, key) = self.take()?;
         self.state.done(slot, Verdict::Done, self.now);
@@ -76,7 +73,7 @@ fn higher_priorities_run_first_and_each_in_order() {
 
 /// Proves queue/priority-merge.
 #[test]
-fn a_raised_key_goes_to_the_tail_of_its_new_level_and_others_keep_their_place() {
+fn raised_key_goes_to_the_tail_of_its_new_priority() {
     let mut bench = Bench::new();
     for key in 1..=3 {
         bench.add(key, 0);
@@ -91,28 +88,28 @@ fn a_raised_key_goes_to_the_tail_of_its_new_level_and_others_keep_their_place() 
 
 /// Proves queue/priority-merge.
 #[test]
-fn a_waiting_key_added_again_keeps_the_higher_priority_and_the_earlier_time() {
+fn delayed_key_keeps_higher_priority_and_earlier_time() {
     let mut bench = Bench::new();
-    bench.add_after(1, -100, 10, Merge::Earlier);
-    bench.add_after(1, 5, 20, Merge::Earlier);
+    bench.add_after(1, -100, 10);
+    bench.add_after(1, 5, 20);
     bench.add(2, 0);
     bench.pass(10);
     assert_eq!(bench.run_all(), [1, 2]);
-    bench.add_after(3, 5, 10, Merge::Earlier);
+    bench.add_after(3, 5, 10);
     bench.add(3, 0);
     bench.add(4, 1);
     assert_eq!(
         bench.run_all(),
         [3, 4],
-        "ready at once, and as important as it was"
+        "ready at once, with its old priority"
     );
 }
 
 /// Proves queue/due-goes-last.
 #[test]
-fn a_key_whose_delay_ends_goes_behind_those_that_were_ready_before() {
+fn due_key_goes_behind_ready_keys() {
     let mut bench = Bench::new();
-    bench.add_after(1, 0, 10, Merge::Earlier);
+    bench.add_after(1, 0, 10);
     bench.add(2, 0);
     bench.pass(10);
     bench.add(3, 0);
@@ -121,20 +118,20 @@ fn a_key_whose_delay_ends_goes_behind_those_that_were_ready_before() {
 
 /// Proves queue/delay, queue/priority-merge.
 #[test]
-fn asking_again_for_the_same_time_keeps_the_place() {
+fn same_due_time_keeps_the_place() {
     let mut bench = Bench::new();
-    bench.add_after(1, 0, 10, Merge::Earlier);
-    bench.add_after(2, 0, 10, Merge::Earlier);
-    bench.add_after(1, 0, 10, Merge::Earlier);
+    bench.add_after(1, 0, 10);
+    bench.add_after(2, 0, 10);
+    bench.add_after(1, 0, 10);
     bench.pass(10);
     assert_eq!(bench.run_all(), [1, 2]);
 }
 
 /// Proves queue/priority, queue/due-goes-last.
 #[test]
-fn an_important_key_whose_delay_ends_overtakes_less_important_ones() {
+fn due_key_overtakes_lower_priorities() {
     let mut bench = Bench::new();
-    bench.add_after(1, 5, 10, Merge::Earlier);
+    bench.add_after(1, 5, 10);
     bench.add(2, 0);
     bench.add(3, 0);
     assert_eq!(bench.run(), Some(2), "not yet due");
@@ -142,13 +139,13 @@ fn an_important_key_whose_delay_ends_overtakes_less_important_ones() {
     assert_eq!(bench.run_all(), [1, 3]);
 }
 
-/// Proves queue/reschedule.
+/// Proves queue/cancel-delay.
 #[test]
-fn the_delay_of_a_key_in_process_can_be_cancelled_but_not_that_it_is_dirty() {
+fn cancel_drops_a_delay_but_not_a_dirty_mark() {
     let mut bench = Bench::new();
     bench.add(1, 0);
     let (slot, _) = bench.take().unwrap();
-    bench.add_after(1, 0, 10, Merge::Earlier);
+    bench.add_after(1, 0, 10);
     assert!(bench.cancel(1));
     bench.add(1, 0);
     assert!(!bench.cancel(1));
@@ -160,7 +157,7 @@ fn the_delay_of_a_key_in_process_can_be_cancelled_but_not_that_it_is_dirty() {
 
 /// Proves queue/dedup.
 #[test]
-fn a_dirty_key_can_be_raised_while_it_is_in_process() {
+fn dirty_key_can_be_raised_in_process() {
     let mut bench = Bench::new();
     bench.add(1, 0);
     let (slot, _) = bench.take().unwrap();
@@ -169,7 +166,7 @@ fn a_dirty_key_can_be_raised_while_it_is_in_process() {
     bench.add(1, 5);
     bench.state.done(
         slot,
-        Verdict::Again {
+        Verdict::RunAt {
             at: bench.now + 10,
             priority: 0,
         },
@@ -186,7 +183,7 @@ fn a_dirty_key_can_be_raised_while_it_is_in_process() {
 
 /// Proves queue/no-starvation.
 #[test]
-fn a_steady_stream_of_important_keys_does_not_starve_the_others() {
+fn steady_stream_does_not_starve_lower_priorities() {
     let mut bench = Bench::new();
     for key in 0..3 {
         bench.add(key, -100);
@@ -200,13 +197,13 @@ fn a_steady_stream_of_important_keys_does_not_starve_the_others() {
             others.push((turn, key));
         }
     }
-    // Passed over 15 times each; the more important of the two first; then each again.
+    // Each is served after being passed over 15 times, the higher priority first.
     assert_eq!(others, [(16, 100), (17, 0), (33, 1), (49, 2)]);
 }
 
 /// Proves queue/no-starvation.
 #[test]
-fn every_level_gets_its_share_however_many_there_are() {
+fn every_priority_gets_its_share() {
     for levels in [2, 10, 40] {
         let mut bench = Bench::new();
         for key in 0..levels * 1000 {
@@ -227,7 +224,7 @@ fn every_level_gets_its_share_however_many_there_are() {
 
 /// Proves queue/no-starvation.
 #[test]
-fn an_empty_level_saves_up_no_turns() {
+fn empty_priority_saves_up_no_turns() {
     let mut bench = Bench::new();
     bench.add(1, -100);
     assert_eq!(bench.run(), Some(1));
@@ -241,13 +238,14 @@ fn an_empty_level_saves_up_no_turns() {
     assert_eq!(bench.run(), Some(30));
 }
 
-/// Proves queue/reschedule.
+/// Proves queue/cancel-delay.
 #[test]
-fn moving_a_delay_a_thousand_times_leaves_no_thousand_entries() {
+fn moving_a_delay_often_does_not_grow_the_heap() {
     let mut bench = Bench::new();
     for round in 0..1000 {
-        bench.add_after(1, 0, 1_000_000 - round, Merge::Earlier);
-        bench.add_after(2, 0, 1_000_000 + round, Merge::Replace);
+        bench.add_after(1, 0, 1_000_000 - round);
+        bench.cancel(2);
+        bench.add_after(2, 0, 1_000_000 + round);
     }
     assert_eq!(bench.state.delayed(), 2);
     assert!(
@@ -259,27 +257,28 @@ fn moving_a_delay_a_thousand_times_leaves_no_thousand_entries() {
     assert_eq!(bench.run_all(), [1, 2]);
 }
 
-/// Proves queue/reschedule.
+/// Proves queue/cancel-delay.
 #[test]
-fn a_delay_that_moves_for_ever_costs_no_more_the_more_others_wait() {
+fn moving_a_delay_stays_cheap_beside_other_delays() {
     let mut bench = Bench::new();
     for key in 0..100 {
-        bench.add_after(key, 0, 5_000_000, Merge::Earlier);
+        bench.add_after(key, 0, 5_000_000);
     }
     for round in 0..10_000 {
-        bench.add_after(1000, 0, 1_000_000 + round, Merge::Replace);
+        bench.cancel(1000);
+        bench.add_after(1000, 0, 1_000_000 + round);
     }
     let entries = bench.state.heap_entries();
     assert!(entries < 300, "{entries}");
 }
 
-/// Proves queue/reschedule, queue/no-retained-keys.
+/// Proves queue/cancel-delay, queue/no-retained-keys.
 #[test]
-fn delays_that_are_all_cancelled_leave_next_to_nothing() {
+fn cancelled_delays_leave_no_memory() {
     for keys in [1000, 1001] {
         let mut bench = Bench::new();
         for key in 0..keys {
-            bench.add_after(key, 0, 1_000_000, Merge::Earlier);
+            bench.add_after(key, 0, 1_000_000);
         }
         for key in 0..keys {
             assert!(bench.cancel(key));
@@ -292,12 +291,12 @@ fn delays_that_are_all_cancelled_leave_next_to_nothing() {
 
 /// Proves queue/no-retained-keys.
 #[test]
-fn an_idle_queue_knows_no_keys_and_reuses_their_slots() {
+fn idle_queue_retains_no_keys_and_reuses_slots() {
     let mut bench = Bench::new();
     let mut highest = 0;
     for key in 0..1000 {
         bench.add(key, 0);
-        bench.add_after(key + 5000, 0, 3, Merge::Earlier);
+        bench.add_after(key + 5000, 0, 3);
         bench.pass(5);
         while let Some((slot, _)) = bench.take() {
             highest = highest.max(slot);
@@ -310,29 +309,23 @@ fn an_idle_queue_knows_no_keys_and_reuses_their_slots() {
 
 /// Proves queue/no-retained-keys.
 #[test]
-fn priorities_that_nobody_uses_any_more_cost_no_memory() {
+fn unused_priorities_cost_no_memory() {
     let mut bench = Bench::new();
     for key in 0..100 {
         bench.add(key, i32::try_from(key).unwrap());
     }
     assert_eq!(bench.state.levels(), 100);
     assert_eq!(bench.run_all().len(), 100);
-    assert_eq!(
-        bench.state.levels(),
-        4,
-        "a few are kept for their next keys"
-    );
+    assert_eq!(bench.state.levels(), 4, "a few stay allocated");
 }
 
-/// A heap entry of an earlier life of a slot must not wake the key that lives there now.
-///
 /// Proves queue/delay.
 #[test]
-fn a_stale_due_time_does_not_touch_the_next_key_in_the_slot() {
+fn stale_due_time_does_not_affect_the_next_key_in_a_slot() {
     let mut bench = Bench::new();
-    bench.add_after(1, 0, 10, Merge::Earlier);
+    bench.add_after(1, 0, 10);
     assert!(bench.cancel(1));
-    bench.add_after(2, 0, 20, Merge::Earlier);
+    bench.add_after(2, 0, 20);
     bench.pass(10);
     assert_eq!(bench.run_all(), [] as [u32; 0]);
     bench.pass(10);
@@ -341,10 +334,10 @@ fn a_stale_due_time_does_not_touch_the_next_key_in_the_slot() {
 
 /// Proves queue/shutdown, queue/drain.
 #[test]
-fn closing_makes_ready_what_is_due_and_leaves_the_rest() {
+fn closing_promotes_due_keys_and_leaves_the_rest() {
     let mut bench = Bench::new();
-    bench.add_after(1, 0, 10, Merge::Earlier);
-    bench.add_after(2, 0, 20, Merge::Earlier);
+    bench.add_after(1, 0, 10);
+    bench.add_after(2, 0, 20);
     bench.now += 15;
     bench.state.close(bench.now);
     assert!(!bench.state.is_finished());

@@ -1,5 +1,5 @@
-//! Every public move against the model: the queue itself, under virtual time, with workers that wait
-//! and are polled by hand.
+//! Every public transition against the model: a real queue under virtual time, with waiting workers
+//! that are polled by hand.
 
 use std::{
     collections::BTreeMap,
@@ -24,20 +24,19 @@ use super::{
     model::{Model, Pending},
     ms, take,
 };
-use crate::queue::state::{Merge, Tick};
+use crate::queue::state::Tick;
 
 const KEYS: u32 = 8;
 
-/// What a worker says about its key.
+/// How a worker ends an item.
 #[derive(Clone, Copy, Debug)]
-enum Said {
+enum End {
     Forget,
     ForgetAndNext,
     Retry,
     RequeueAfter(u64),
     PutBack,
-    /// Nothing: it is dropped.
-    Nothing,
+    Drop,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,10 +46,6 @@ enum Op {
         priority: i32,
     },
     AddAfter {
-        key: u32,
-        delay: u64,
-    },
-    Reschedule {
         key: u32,
         delay: u64,
     },
@@ -64,22 +59,19 @@ enum Op {
         key: u32,
     },
     Get,
-    GetBatch {
-        limit: usize,
-    },
-    /// One more worker waits, if there is nothing for it.
+    /// Another worker calls `get`.
     Wait,
-    /// A worker that waits is polled, woken or not.
+    /// A waiting worker is polled, woken or not.
     Poll {
         which: usize,
     },
-    /// A worker that waits goes away.
+    /// A waiting worker is cancelled.
     Leave {
         which: usize,
     },
     Done {
         which: usize,
-        said: Said,
+        end: End,
         priority: Option<i32>,
     },
     Pass {
@@ -94,32 +86,30 @@ fn op() -> impl Strategy<Value = Op> {
     let key = 0..KEYS;
     let priority = prop_oneof![4 => Just(0), 3 => Just(-100), 2 => -2..4i32];
     let delay = prop_oneof![1 => Just(0u64), 9 => 1..40u64];
-    let said = prop_oneof![
-        2 => Just(Said::Forget),
-        6 => Just(Said::ForgetAndNext),
-        3 => Just(Said::Retry),
-        2 => delay.clone().prop_map(Said::RequeueAfter),
-        2 => Just(Said::PutBack),
-        2 => Just(Said::Nothing),
+    let end = prop_oneof![
+        2 => Just(End::Forget),
+        6 => Just(End::ForgetAndNext),
+        3 => Just(End::Retry),
+        2 => delay.clone().prop_map(End::RequeueAfter),
+        2 => Just(End::PutBack),
+        2 => Just(End::Drop),
     ];
     let done = (
         any::<usize>(),
-        said,
+        end,
         proptest::option::weighted(0.2, priority.clone()),
     );
     prop_oneof![
         40 => (key.clone(), priority).prop_map(|(key, priority)| Op::Add { key, priority }),
         20 => (key.clone(), delay.clone()).prop_map(|(key, delay)| Op::AddAfter { key, delay }),
-        10 => (key.clone(), delay.clone()).prop_map(|(key, delay)| Op::Reschedule { key, delay }),
         10 => key.clone().prop_map(|key| Op::AddRateLimited { key }),
         6 => key.clone().prop_map(|key| Op::Cancel { key }),
         6 => key.prop_map(|key| Op::Forget { key }),
         20 => Just(Op::Get),
-        6 => (0..4usize).prop_map(|limit| Op::GetBatch { limit }),
         20 => Just(Op::Wait),
         20 => any::<usize>().prop_map(|which| Op::Poll { which }),
         8 => any::<usize>().prop_map(|which| Op::Leave { which }),
-        60 => done.prop_map(|(which, said, priority)| Op::Done { which, said, priority }),
+        60 => done.prop_map(|(which, end, priority)| Op::Done { which, end, priority }),
         20 => delay.prop_map(|time| Op::Pass { time }),
         6 => Just(Op::Count),
         1 => Just(Op::ShutDown),
@@ -162,13 +152,13 @@ impl Waiter {
     }
 }
 
-/// The queue, the model, and what a test holds of both.
+/// The queue, the model, and the items and workers of the test.
 struct World {
     queue: WorkQueue<u32>,
     model: Model,
     origin: Instant,
     failures: BTreeMap<u32, u32>,
-    held: Vec<Item<u32>>,
+    in_process: Vec<Item<u32>>,
     waiters: Vec<Waiter>,
 }
 
@@ -180,7 +170,7 @@ impl World {
             model: Model::default(),
             origin: Instant::now(),
             failures: BTreeMap::new(),
-            held: Vec::new(),
+            in_process: Vec::new(),
             waiters: Vec::new(),
         }
     }
@@ -189,22 +179,22 @@ impl World {
         ticks(self.origin.elapsed())
     }
 
-    /// What the model knows of a rate limiter.
+    /// Models the rate limiter.
     fn fails(&mut self, key: u32) -> u64 {
         let failures = self.failures.entry(key).or_default();
         *failures += 1;
         (5 << (*failures - 1).min(8)).min(40)
     }
 
-    fn ask(&mut self, key: u32, priority: i32, delay: u64, merge: Merge) {
+    fn request(&mut self, key: u32, priority: i32, delay: u64) {
         let now = self.now();
         if !self.model.closed {
             self.model
-                .ask(key, priority, now + ticks(ms(delay)), merge, now);
+                .request(key, priority, now + ticks(ms(delay)), now);
         }
     }
 
-    /// The key that whoever asks now must get.
+    /// Returns the key that the next dequeue has to return.
     fn next(&mut self) -> Option<u32> {
         self.model.promote(self.now());
         self.model.take()
@@ -214,13 +204,19 @@ impl World {
         assert_eq!(item.as_ref().map(|item| *item.key()), expected);
         let Some(item) = item else { return };
         let key = *item.key();
-        assert!(self.held.iter().all(|other| *other.key() != key), "{key}");
-        assert_eq!(self.model.keys[&key].held, Some(item.priority().get()));
+        assert!(
+            self.in_process.iter().all(|other| *other.key() != key),
+            "{key}"
+        );
+        assert_eq!(
+            self.model.keys[&key].in_process,
+            Some(item.priority().get())
+        );
         assert_eq!(
             item.retries(),
             self.failures.get(&key).copied().unwrap_or(0)
         );
-        self.held.push(item);
+        self.in_process.push(item);
     }
 
     fn poll(&mut self, which: usize) {
@@ -228,7 +224,7 @@ impl World {
         match self.waiters[which].poll() {
             Poll::Pending => {
                 assert_eq!(expected, None);
-                assert!(!self.is_finished(), "a worker waits for the end of time");
+                assert!(!self.is_finished(), "a worker waits for a finished queue");
             }
             Poll::Ready(item) => {
                 drop(self.waiters.remove(which));
@@ -238,44 +234,44 @@ impl World {
         }
     }
 
-    fn done(&mut self, which: usize, said: Said, priority: Option<i32>) {
-        let mut item = self.held.swap_remove(which);
+    fn done(&mut self, which: usize, end: End, priority: Option<i32>) {
+        let mut item = self.in_process.swap_remove(which);
         let (key, now) = (*item.key(), self.now());
         if let Some(priority) = priority {
             item = item.with_priority(Priority::new(priority));
-            self.model.keys.get_mut(&key).unwrap().held = Some(priority);
+            self.model.keys.get_mut(&key).unwrap().in_process = Some(priority);
         }
-        match said {
-            Said::Forget | Said::ForgetAndNext | Said::RequeueAfter(_) => {
+        match end {
+            End::Forget | End::ForgetAndNext | End::RequeueAfter(_) => {
                 self.failures.remove(&key);
             }
-            Said::Retry | Said::PutBack | Said::Nothing => {}
+            End::Retry | End::PutBack | End::Drop => {}
         }
-        match said {
-            Said::Forget => {
+        match end {
+            End::Forget => {
                 item.forget();
                 self.model.done(key, None, now);
             }
-            Said::ForgetAndNext => {
+            End::ForgetAndNext => {
                 let item = item.forget_and_next();
                 self.model.done(key, None, now);
                 let next = self.next();
                 self.hold(item, next);
             }
-            Said::Retry => {
+            End::Retry => {
                 let delay = self.fails(key);
                 assert_eq!(item.retry(), ms(delay));
                 self.model.done(key, Some(now + ticks(ms(delay))), now);
             }
-            Said::RequeueAfter(delay) => {
+            End::RequeueAfter(delay) => {
                 item.requeue_after(ms(delay));
                 self.model.done(key, Some(now + ticks(ms(delay))), now);
             }
-            Said::PutBack => {
+            End::PutBack => {
                 item.put_back();
                 self.model.done(key, Some(now), now);
             }
-            Said::Nothing => {
+            End::Drop => {
                 drop(item);
                 let delay = self.fails(key);
                 self.model.done(key, Some(now + ticks(ms(delay))), now);
@@ -287,20 +283,16 @@ impl World {
         match op {
             Op::Add { key, priority } => {
                 self.queue.add_with_priority(key, Priority::new(priority));
-                self.ask(key, priority, 0, Merge::Earlier);
+                self.request(key, priority, 0);
             }
             Op::AddAfter { key, delay } => {
                 self.queue.add_after(key, ms(delay));
-                self.ask(key, 0, delay, Merge::Earlier);
-            }
-            Op::Reschedule { key, delay } => {
-                self.queue.reschedule(key, ms(delay));
-                self.ask(key, 0, delay, Merge::Replace);
+                self.request(key, 0, delay);
             }
             Op::AddRateLimited { key } => {
                 self.queue.add_rate_limited(key);
                 let delay = self.fails(key);
-                self.ask(key, 0, delay, Merge::Earlier);
+                self.request(key, 0, delay);
             }
             Op::Cancel { key } => assert_eq!(self.queue.cancel(&key), self.model.cancel(key)),
             Op::Forget { key } => {
@@ -312,7 +304,6 @@ impl World {
                 let item = take(&self.queue);
                 self.hold(item, expected);
             }
-            Op::GetBatch { limit } => self.batch(limit).await,
             Op::Wait => {
                 self.waiters.push(Waiter::new(&self.queue));
                 self.poll(self.waiters.len() - 1);
@@ -323,10 +314,10 @@ impl World {
             }
             Op::Done {
                 which,
-                said,
+                end,
                 priority,
-            } if !self.held.is_empty() => {
-                self.done(which % self.held.len(), said, priority);
+            } if !self.in_process.is_empty() => {
+                self.done(which % self.in_process.len(), end, priority);
             }
             Op::Poll { .. } | Op::Leave { .. } | Op::Done { .. } => {}
             Op::Pass { time } => advance(ms(time)).await,
@@ -340,24 +331,6 @@ impl World {
         self.check();
     }
 
-    async fn batch(&mut self, limit: usize) {
-        self.model.promote(self.now());
-        if self.model.ready().is_empty() && !self.is_finished() {
-            return; // It would wait.
-        }
-        let batch = self.queue.get_batch(limit).await;
-        let mut expected = Vec::new();
-        while expected.len() < limit.max(1) {
-            let Some(key) = self.model.take() else { break };
-            expected.push(key);
-        }
-        let keys: Vec<_> = batch.iter().map(|item| *item.key()).collect();
-        assert_eq!(keys, expected);
-        for (item, key) in batch.into_iter().zip(expected) {
-            self.hold(Some(item), Some(key));
-        }
-    }
-
     fn count(&mut self) {
         self.model.promote(self.now());
         let ready = self.model.ready().len();
@@ -365,9 +338,9 @@ impl World {
         assert_eq!(self.queue.is_empty(), ready == 0);
         assert_eq!(self.queue.is_shut_down(), self.model.closed);
         let shown = format!("{:?}", self.queue);
-        let (delayed, held) = (self.model.waiting().len(), self.held.len());
+        let (delayed, in_process) = (self.model.delayed().len(), self.in_process.len());
         assert!(
-            shown.contains(&format!("delayed: {delayed}, in_process: {held}")),
+            shown.contains(&format!("delayed: {delayed}, in_process: {in_process}")),
             "{shown}"
         );
     }
@@ -377,18 +350,18 @@ impl World {
         self.model.closed = true;
     }
 
-    /// Shuts down and leaves what there is at once: all of it, in order.
+    /// Drains with no deadline: everything is left, in order.
     async fn drain(&mut self) {
         self.shut_down();
         let mut left = self.queue.drain(Duration::ZERO).await;
         left.in_process.sort_unstable();
-        let mut held: Vec<_> = self.held.iter().map(|item| *item.key()).collect();
-        held.sort_unstable();
+        let mut in_process: Vec<_> = self.in_process.iter().map(|item| *item.key()).collect();
+        in_process.sort_unstable();
         let keys = |found: Vec<(_, _, u32)>| found.into_iter().map(|(.., key)| key);
-        assert_eq!(left.in_process, held);
+        assert_eq!(left.in_process, in_process);
         let ready = self.model.ready().into_iter().map(|(.., key)| key);
         assert_eq!(left.ready, ready.collect::<Vec<_>>());
-        assert_eq!(left.delayed, keys(self.model.waiting()).collect::<Vec<_>>());
+        assert_eq!(left.delayed, keys(self.model.delayed()).collect::<Vec<_>>());
     }
 
     fn is_finished(&self) -> bool {
@@ -396,7 +369,7 @@ impl World {
         self.model.closed && !self.model.keys.values().any(|known| to_run(known.pending))
     }
 
-    /// What holds after every move: the failures, and that nobody sleeps whom something concerns.
+    /// Checks what holds after every transition: failure counts, and that enough workers are woken.
     fn check(&self) {
         for key in 0..KEYS {
             let failures = self.failures.get(&key).copied().unwrap_or(0);
@@ -410,18 +383,18 @@ impl World {
         let (ready, waiting) = (self.model.ready().len(), self.waiters.len());
         assert!(
             woken >= ready.min(waiting),
-            "{woken} of {waiting} are awake for {ready} keys"
+            "{woken} of {waiting} workers are woken for {ready} keys"
         );
         if self.is_finished() {
-            assert_eq!(woken, waiting, "it is over");
+            assert_eq!(woken, waiting, "the queue is finished");
         }
-        let due = self.model.waiting().first().map(|&(at, ..)| at);
+        let due = self.model.delayed().first().map(|&(at, ..)| at);
         if !self.model.closed && due.is_some_and(|due| due <= self.now()) {
-            assert!(woken > 0 || waiting == 0, "nobody looked at the clock");
+            assert!(woken > 0 || waiting == 0, "the timekeeper is not woken");
         }
     }
 
-    /// Polls whoever is woken until nobody is.
+    /// Polls woken workers until none is.
     fn run_woken(&mut self) {
         while let Some(which) = self.waiters.iter().position(Waiter::is_woken) {
             self.poll(which);
@@ -440,7 +413,7 @@ fn replay(ops: Vec<Op>) {
         .start_paused(true)
         .build()
         .unwrap();
-    // Without tokio's budget, which would let a `get` wait for its own sake.
+    // Without tokio's budget, which makes `get` yield.
     runtime.block_on(unconstrained(async {
         let mut world = World::new();
         for op in ops {
@@ -449,17 +422,17 @@ fn replay(ops: Vec<Op>) {
         world.run_woken();
         world.count();
         for _ in 0..2 * KEYS {
-            // Only woken workers look: whatever becomes due finds one, or there is none.
+            // Polls woken workers only: a key that becomes due has to wake one.
             world.step(Op::Pass { time: 5 }).await;
             world.run_woken();
         }
         world.drain().await;
         world.run_woken();
-        while !world.held.is_empty() {
+        while !world.in_process.is_empty() {
             world
                 .step(Op::Done {
                     which: 0,
-                    said: Said::ForgetAndNext,
+                    end: End::ForgetAndNext,
                     priority: None,
                 })
                 .await;
@@ -473,11 +446,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     // Proves queue/get-blocks, queue/shutdown, queue/drain, queue/add-replaces-delay.
-    // Proves queue/rate-limited-add, queue/priority-merge, queue/reschedule.
+    // Proves queue/rate-limited-add, queue/priority-merge, queue/cancel-delay.
     // Proves queue/requeue-after-is-success, queue/dropped-item-retries, queue/cancelled-get.
-    // Proves queue/batch, queue/put-back, queue/done-and-next.
+    // Proves queue/put-back, queue/done-and-next.
     #[test]
-    fn any_sequence_of_public_moves_gives_what_the_model_says(
+    fn any_sequence_of_calls_matches_the_model(
         ops in proptest::collection::vec(op(), 1..200),
     ) {
         replay(ops);
