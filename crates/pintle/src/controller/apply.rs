@@ -167,6 +167,8 @@ impl ApplyError {
 /// - Leaves a child alone that is being deleted. The owner is woken when it is gone.
 /// - Otherwise applies the child, unless that would change nothing.
 ///
+/// Besides `list` and `watch`, it needs the rights `get`, `create` and `patch` on the child's kind.
+///
 /// # What is compared
 ///
 /// The write is skipped if `child` is the configuration this controller last applied, and the cached
