@@ -306,10 +306,8 @@ impl<K: Watchable, S: Send + Sync + 'static, E> Controller<K, S, E> {
             watched.extend(listers.add(&informer));
             Box::new(move |queue, listers| {
                 let listers = Arc::clone(listers);
-                let keys_of = move |_: &ObjectKey, object: Option<&Object<C>>, keys: &mut _| {
-                    if let Some(object) = object {
-                        keys_of(object, &listers, keys);
-                    }
+                let keys_of = move |object: &Object<C>, keys: &mut Vec<ObjectKey>| {
+                    keys_of(object, &listers, keys);
                 };
                 let registration = trigger::enqueue(&informer, queue, predicate, keys_of);
                 (super::listers::kind_name::<C>(), registration)

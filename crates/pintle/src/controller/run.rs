@@ -242,8 +242,8 @@ impl<K: Watchable> Settings<K> {
         let registers: Vec<Register> = self.triggers.into_iter().map(open).collect();
         // Handlers may run at once, and mapping functions read any cache, so all are opened first.
         let listers = Arc::new(listers);
-        let own = trigger::enqueue(&primary, &queue, self.predicate.clone(), |key, _, keys| {
-            keys.push(key.clone());
+        let own = trigger::enqueue(&primary, &queue, self.predicate.clone(), |object, keys| {
+            keys.push(object.key().clone());
         });
         let mut handlers = vec![(kind_name::<K>(), own)];
         handlers.extend(registers.into_iter().map(|add| add(&queue, &listers)));

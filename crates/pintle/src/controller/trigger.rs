@@ -17,14 +17,12 @@ use crate::{
     source::KindScope,
 };
 
-/// Enqueues the keys that `keys_of` returns for each change to a `K`.
-///
-/// For a deleted object `keys_of` may get nothing but the key.
+/// Enqueues the keys that `keys_of` adds for each change to a `K`.
 pub(super) fn enqueue<K: Kind>(
     informer: &SharedInformer<K>,
     queue: &WorkQueue<ObjectKey>,
     predicate: Option<Predicate<K>>,
-    keys_of: impl Fn(&ObjectKey, Option<&Object<K>>, &mut Vec<ObjectKey>) + Send + 'static,
+    keys_of: impl Fn(&Object<K>, &mut Vec<ObjectKey>) + Send + 'static,
 ) -> Registration {
     let queue = queue.clone();
     // A panic in user code must not lose a key: one reconcile too many is better.
@@ -41,16 +39,16 @@ pub(super) fn enqueue<K: Kind>(
     let handler = informer.handler().name(name);
     handler.on_event(move |event| {
         let mut keys = Vec::new();
-        let mut map = |key: &ObjectKey, object: Option<&Object<K>>| {
-            if catch_unwind(AssertUnwindSafe(|| keys_of(key, object, &mut keys))).is_err() {
-                tracing::error!(%key, "key mapper panicked; its keys may not be enqueued");
+        let mut map = |object: &Object<K>| {
+            if catch_unwind(AssertUnwindSafe(|| keys_of(object, &mut keys))).is_err() {
+                tracing::error!(key = %object.key(), "key mapper panicked; its keys may not be enqueued");
             }
         };
         let mut priority = Priority::default();
         match &event {
             Event::Added { object, initial } => {
                 if admits(None, object) {
-                    map(object.key(), Some(object));
+                    map(object);
                 }
                 if *initial {
                     priority = Priority::LOW;
@@ -58,14 +56,14 @@ pub(super) fn enqueue<K: Kind>(
             }
             Event::Updated { old, new } => {
                 if admits(Some(old), new) {
-                    map(old.key(), Some(old));
-                    map(new.key(), Some(new));
+                    map(old);
+                    map(new);
                 }
                 if event.is_resync() {
                     priority = Priority::LOW;
                 }
             }
-            Event::Deleted(deleted) => map(&deleted.key, Some(&deleted.last)),
+            Event::Deleted(deleted) => map(&deleted.last),
         }
         keys.sort_unstable();
         keys.dedup();
