@@ -56,7 +56,7 @@ pub(super) struct Slot<T> {
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     table: HashTable<u32>,
-    slots: Vec<Slot<T>>,
+    entries: Vec<Slot<T>>,
     free: u32,
 }
 
@@ -64,7 +64,7 @@ impl<T> Default for Slots<T> {
     fn default() -> Self {
         Self {
             table: HashTable::new(),
-            slots: Vec::new(),
+            entries: Vec::new(),
             free: NIL,
         }
     }
@@ -73,46 +73,52 @@ impl<T> Default for Slots<T> {
 impl<T> Index<u32> for Slots<T> {
     type Output = Slot<T>;
     fn index(&self, slot: u32) -> &Slot<T> {
-        &self.slots[slot as usize]
+        &self.entries[slot as usize]
     }
 }
 
 impl<T> IndexMut<u32> for Slots<T> {
     fn index_mut(&mut self, slot: u32) -> &mut Slot<T> {
-        &mut self.slots[slot as usize]
+        &mut self.entries[slot as usize]
     }
 }
 
 impl<T: Eq + Hash> Slots<T> {
     /// Returns the slot of `key`, if it has one.
     pub(super) fn find(&self, hash: u64, key: &T) -> Option<u32> {
-        let slots = &self.slots;
+        let entries = &self.entries;
         self.table
-            .find(hash, |&slot| slots[slot as usize].key.as_ref() == Some(key))
+            .find(hash, |&slot| {
+                entries[slot as usize].key.as_ref() == Some(key)
+            })
             .copied()
     }
 
     /// Returns the slot of `key`, adding one if needed. A key that has a slot already is returned, so
     /// that the caller can drop it outside the lock.
     pub(super) fn enter(&mut self, hash: u64, key: T) -> (u32, Option<T>) {
-        let Self { table, slots, free } = self;
+        let Self {
+            table,
+            entries,
+            free,
+        } = self;
         let found = table.entry(
             hash,
-            |&slot| slots[slot as usize].key.as_ref() == Some(&key),
-            |&slot| slots[slot as usize].hash,
+            |&slot| entries[slot as usize].key.as_ref() == Some(&key),
+            |&slot| entries[slot as usize].hash,
         );
         match found {
             Entry::Occupied(entry) => (*entry.get(), Some(key)),
             Entry::Vacant(entry) => {
                 let slot = *free;
                 if slot == NIL {
-                    let slot = u32::try_from(slots.len()).unwrap_or(NIL);
+                    let slot = u32::try_from(entries.len()).unwrap_or(NIL);
                     entry.insert(slot);
-                    slots.push(Slot::new(key, hash));
+                    entries.push(Slot::new(key, hash));
                     return (slot, None);
                 }
                 entry.insert(slot);
-                let old = &mut slots[slot as usize];
+                let old = &mut entries[slot as usize];
                 *free = old.next;
                 *old = Slot::new(key, hash);
                 (slot, None)
@@ -147,7 +153,7 @@ impl<T: Eq + Hash> Slots<T> {
 
     /// Returns the slots in use, in slot order.
     pub(super) fn used(&self) -> impl Iterator<Item = (&T, &Slot<T>)> {
-        self.slots
+        self.entries
             .iter()
             .filter_map(|slot| Some((slot.key.as_ref()?, slot)))
     }
