@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use kube::{Client, core::ApiResource};
 
+use crate::api::is_not_found;
+
 /// A kind in one version.
 #[derive(Clone, Debug)]
 pub(crate) struct Discovered {
@@ -38,7 +40,7 @@ pub(crate) async fn kinds(client: &Client) -> Result<Vec<Discovered>, kube::Erro
                     .await
                 {
                     Ok(list) => lists.push((group.name.clone(), version.version, list)),
-                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                    Err(error) if is_not_found(&error) => {}
                     Err(error) => return Err(error),
                 }
             }

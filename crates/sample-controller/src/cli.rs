@@ -112,8 +112,9 @@ impl Cli {
 
     pub(crate) fn start_logging(&self) {
         let level = match self.verbose {
-            0 => "warn",
-            1 => "warn,sample_controller=info,pintle=info",
+            // The reflectors report each failed connection once; kube repeats it for every request.
+            0 => "warn,kube_client=off",
+            1 => "warn,kube_client=off,sample_controller=info,pintle=info",
             _ => "info,sample_controller=debug,pintle=debug",
         };
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));

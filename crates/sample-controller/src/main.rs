@@ -5,7 +5,7 @@ mod cli;
 mod story;
 
 use std::{
-    io::{Write, stdout},
+    io::{ErrorKind, Write, stdout},
     process::ExitCode,
     time::Duration,
 };
@@ -83,8 +83,11 @@ fn print(command: Command) -> anyhow::Result<()> {
             manifests::yaml(&Placement { namespace, image })?
         }
     };
-    say(&yaml);
-    Ok(())
+    match writeln!(stdout(), "{yaml}").and_then(|()| stdout().flush()) {
+        // The reader of a pipe has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write to stdout"),
+    }
 }
 
 /// Everything one run shares, whichever cluster it works on.

@@ -46,6 +46,7 @@ use self::graph::{
     Decision, FOREGROUND, Graph, Identity, OwnerState, OwnerStates, Propagation, Step,
 };
 use crate::{
+    api::is_not_found,
     discovery::{self, Discovered},
     manager::{Environment, LoopError},
     meta,
@@ -312,7 +313,7 @@ impl Collector {
                     match self.apply(step).await {
                         Ok(()) => {}
                         // Deleted: the informer reports it. Changed: decide again.
-                        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                        Err(error) if is_not_found(&error) => {}
                         Err(kube::Error::Api(status)) if status.is_conflict() => return Ok(true),
                         Err(error) => return Err(error),
                     }

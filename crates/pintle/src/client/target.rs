@@ -54,6 +54,9 @@ pub enum TargetError {
     /// `KUBECONFIG` is set, but names no existing file.
     #[error("no file found for KUBECONFIG={0}")]
     NoSuchFile(String),
+    /// The address of a cluster lacks its scheme or host.
+    #[error("cannot use address {0}: write it as https://host:port")]
+    Address(Uri),
     /// The environment of a Pod is incomplete.
     #[error("cannot use the in-cluster configuration: {0}")]
     InCluster(#[from] InClusterError),
@@ -66,8 +69,8 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// Fails if a named kubeconfig does not exist or is unusable, or the environment of a Pod is
-    /// incomplete.
+    /// Fails if a named kubeconfig does not exist or is unusable, `master` has no scheme, or the
+    /// environment of a Pod is incomplete.
     pub async fn named(
         kubeconfig: Option<&Path>,
         master: Option<&Uri>,
@@ -87,6 +90,9 @@ impl Target {
             None
         };
         if let Some(address) = master {
+            if address.scheme().is_none() || address.host().is_none() {
+                return Err(TargetError::Address(address.clone()));
+            }
             target = Some(Self::at(address, target));
         }
         Ok(target)

@@ -361,7 +361,7 @@ async fn existing<K: Writable>(
         .map_err(kube::Error::BuildRequest)?;
     match writes.inner.shared.client.request::<Found>(request).await {
         Ok(found) => Ok(Some(found.metadata)),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),
     }
 }

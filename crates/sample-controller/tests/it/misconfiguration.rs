@@ -126,6 +126,7 @@ async fn unreachable_server_is_one_warning() {
         let logged = warnings(&log, kind);
         assert!(logged[0].contains("cannot reach the API server"), "{log}");
     }
+    assert!(!log.contains("kube_client"), "kube repeats it: {log}");
 }
 
 fn forbidden() -> String {

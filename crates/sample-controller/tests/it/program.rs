@@ -331,6 +331,7 @@ async fn startup_errors_are_printed_and_exit_with_1() {
             &["--kubeconfig", "/nowhere/kubeconfig"][..],
             "/nowhere/kubeconfig",
         ),
+        (&["--master", "127.0.0.1:1"], "https://host:port"),
         (
             &["--kube-api-qps=5", "--kube-api-burst=0"],
             "invalid burst: must be at least 1",
@@ -344,4 +345,17 @@ async fn startup_errors_are_printed_and_exit_with_1() {
         );
         assert_eq!(program.end().await.0.code(), Some(1));
     }
+}
+
+/// Proves sample/exit-codes.
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_exits_with_1() {
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let printed = std::process::Command::new(env!("CARGO_BIN_EXE_sample-controller"))
+        .arg("crd")
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(printed.status.code(), Some(1));
 }

@@ -226,7 +226,8 @@ where
                 }
                 Handling::ForwardAndFail => failed(service.call(request).await),
                 Handling::NotFound => {
-                    *request.uri_mut() = "/api/v1/nothing".parse().unwrap();
+                    // A version that is not served: the answer is plain text, not a Status.
+                    *request.uri_mut() = "/apis/nothing.example.com/v1".parse().unwrap();
                     service.call(request).await
                 }
                 Handling::Fail => {
