@@ -62,7 +62,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Compares the public API of every published crate with the last release, using
 /// cargo-semver-checks. Before the first release there is nothing to compare with.
 pub(crate) fn check_semver() -> Result<()> {
-    let tags = git_output(&["tag", "--list", "v*", "--merged", "--sort=-version:refname"])?;
+    let tags = git_output(&[
+        "tag",
+        "--list",
+        "v*",
+        "--merged=HEAD",
+        "--sort=-version:refname",
+    ])?;
     let Some(tag) = tags.lines().next() else {
         println!("skipped: no release tag yet, so there is no API to compare with");
         return Ok(());

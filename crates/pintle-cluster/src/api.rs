@@ -180,21 +180,12 @@ pub(crate) async fn replace_status<K: Writable>(
     Ok(unless_stale(cx.replace_status(object).await)?.is_some())
 }
 
-/// Returns whether the server answered 404.
-///
-/// An unknown version is answered in plain text. `Status::is_not_found` looks at the reason, which
-/// such an answer lacks.
-pub(crate) fn is_not_found(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404)
-}
-
 /// Turns conflict and not-found errors into `None`. The caller should stop: the change that caused
 /// them enqueues the key again.
 pub(crate) fn unless_stale<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) if is_not_found(&error) => Ok(None),
-        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(None),
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
 }

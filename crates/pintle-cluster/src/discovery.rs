@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 
 use kube::{Client, core::ApiResource};
 
-use crate::api::is_not_found;
-
 /// A kind in one version.
 #[derive(Clone, Debug)]
 pub(crate) struct Discovered {
@@ -40,7 +38,9 @@ pub(crate) async fn kinds(client: &Client) -> Result<Vec<Discovered>, kube::Erro
                     .await
                 {
                     Ok(list) => lists.push((group.name.clone(), version.version, list)),
-                    Err(error) if is_not_found(&error) => {}
+                    // An unknown version is answered in plain text, without the reason that
+                    // `Status::is_not_found` looks for.
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
                     Err(error) => return Err(error),
                 }
             }

@@ -354,7 +354,7 @@ impl Controller {
             let deployments = self.deployments_in(former.key().namespace());
             match deployments.delete(name, &params).await {
                 Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                Err(kube::Error::Api(status)) if status.is_not_found() => continue,
                 Err(error) => return Err(SyncError::api("deleting a former Deployment")(error)),
             }
             self.did(&format!("deleted the former Deployment/{name}"));

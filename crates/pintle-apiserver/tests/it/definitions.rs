@@ -422,11 +422,11 @@ async fn deprecated_version_warns_in_every_response() {
     let (_, none) = warnings(&http, "GET", &second, &Value::Null).await;
     assert_eq!(none, Vec::<String>::new());
     // A custom text in any script.
-    two["spec"]["versions"][0]["deprecationWarning"] = "go to \"v2\" – bald".into();
+    two["spec"]["versions"][0]["deprecationWarning"] = "go to \"v2\" – soon".into();
     let change = json!({"spec": two["spec"]});
     assert_eq!(http.merge(FOO_DEFINITION, &change).await.0, 200);
     let (_, told) = warnings(&http, "GET", FOOS, &Value::Null).await;
-    assert_eq!(told, ["299 - \"go to \\\"v2\\\" – bald\""]);
+    assert_eq!(told, ["299 - \"go to \\\"v2\\\" – soon\""]);
 }
 
 /// Proves crd/validated.

@@ -46,7 +46,6 @@ use self::graph::{
     Decision, FOREGROUND, Graph, Identity, OwnerState, OwnerStates, Propagation, Step,
 };
 use crate::{
-    api::is_not_found,
     discovery::{self, Discovered},
     manager::{Environment, LoopError},
     meta,
@@ -312,8 +311,9 @@ impl Collector {
                 for step in steps {
                     match self.apply(step).await {
                         Ok(()) => {}
-                        // Deleted: the informer reports it. Changed: decide again.
-                        Err(error) if is_not_found(&error) => {}
+                        // Deleted: the informer reports it. Changed: decide again. A 404 without a
+                        // reason says that the version is not served, and the object may exist.
+                        Err(kube::Error::Api(status)) if status.is_not_found() => {}
                         Err(kube::Error::Api(status)) if status.is_conflict() => return Ok(true),
                         Err(error) => return Err(error),
                     }

@@ -16,11 +16,11 @@
 //! 1. The configuration is the one last applied. If it changed, even if only a field was left out,
 //!    the server has to be asked, because only it knows which fields to remove.
 //! 2. The cached child has in those fields what the server stored after the last apply. Maps are
-//!    compared by the keys the configuration names, lists as a whole, all other fields of the child
-//!    are ignored. A child that has not changed at all since is not even decoded.
+//!    compared by the keys the configuration names, lists and, in the `spec`, maps of scalars as a
+//!    whole; all other fields of the child are ignored. A child that has not changed at all since is not even decoded.
 //!
 //! Whenever the answer is unclear the controller applies: for the first time after a start (an
-//! earlier version may have applied other fields), after somebody else changed a list that the
+//! earlier version may have applied other fields), after another writer changed a list that the
 //! configuration names, and after any change to a child whose configuration names write-only fields
 //! such as `stringData`. Applying a configuration that changes nothing costs a request, but no new
 //! `resourceVersion` and no event.
@@ -173,7 +173,8 @@ impl ApplyError {
 ///
 /// The write is skipped if `child` is the configuration this controller last applied, and the cached
 /// object still has in those fields what the server stored then. Maps are compared by the keys that
-/// `child` names, lists as a whole, all other fields are ignored: defaults, values the server
+/// `child` names, lists and, in the `spec`, maps of scalars such as selectors as a whole. All other
+/// fields are ignored: defaults, values the server
 /// normalized and fields of other managers cause no write. The first reconcile after a start always
 /// applies, because only the server knows which fields an earlier version of the controller applied.
 ///
@@ -361,7 +362,7 @@ async fn existing<K: Writable>(
         .map_err(kube::Error::BuildRequest)?;
     match writes.inner.shared.client.request::<Found>(request).await {
         Ok(found) => Ok(Some(found.metadata)),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -466,7 +467,8 @@ impl Stored {
         for (name, value) in config.as_object().into_iter().flatten() {
             // The items of a list have neither.
             if !matches!(name.as_str(), "apiVersion" | "kind") {
-                is_complete &= hash_named(value, object.get(name), &mut hasher);
+                let in_spec = name == "spec";
+                is_complete &= hash_named(value, object.get(name), in_spec, &mut hasher);
             }
         }
         Self {
@@ -477,14 +479,28 @@ impl Stored {
 }
 
 /// Hashes what `object` has where `config` has something. Returns whether it has all of it.
-fn hash_named(config: &Value, object: Option<&Value>, hasher: &mut DefaultHasher) -> bool {
+///
+/// A map of scalars in the `spec` is hashed whole: it may be atomic, as selectors are, and then a key
+/// that another writer adds is a change to our field.
+fn hash_named(
+    config: &Value,
+    object: Option<&Value>,
+    in_spec: bool,
+    hasher: &mut DefaultHasher,
+) -> bool {
     match (config, object) {
         (Value::Object(fields), _) => {
+            // An empty object can be a value, such as the choice of one of several variants.
+            hasher.write_u8(u8::from(object.is_some()));
+            let is_scalar = |value: &Value| !value.is_object() && !value.is_array();
+            if in_spec && fields.values().all(is_scalar) {
+                object.hash(hasher);
+            }
             let object = object.and_then(Value::as_object);
             let mut is_complete = true;
             for (name, value) in fields {
                 let found = object.and_then(|object| object.get(name));
-                is_complete &= hash_named(value, found, hasher);
+                is_complete &= hash_named(value, found, in_spec, hasher);
             }
             is_complete
         }
@@ -574,6 +590,24 @@ mod tests {
             let changed = with(pointer, value);
             assert!(!equal(&config, &stored, &changed), "{pointer}");
         }
+    }
+
+    /// Proves controller/apply-owned-compares.
+    #[test]
+    fn keys_added_to_a_selector_and_removed_variants_are_seen() {
+        let differs = |config: &Value, before: Value, after: Value| {
+            Stored::of(config, &before) != Stored::of(config, &after)
+        };
+        let config = json!({"spec": {"selector": {"app": "web"}, "ports": []}});
+        let added = json!({"spec": {"selector": {"app": "web", "version": "v2"}}});
+        assert!(differs(&config, config.clone(), added));
+        let config = json!({"spec": {"issuer": {"selfSigned": {}}}});
+        let other = json!({"spec": {"issuer": {"ca": {"secretName": "x"}}}});
+        assert!(differs(&config, config.clone(), other));
+        // Labels are merged by key.
+        let config = json!({"metadata": {"labels": {"app": "web"}}});
+        let added = json!({"metadata": {"labels": {"app": "web", "team": "shop"}}});
+        assert!(!differs(&config, config.clone(), added));
     }
 
     /// Proves controller/apply-owned-compares.

@@ -55,7 +55,10 @@ pub(super) fn enqueue<K: Kind>(
                 }
             }
             Event::Updated { old, new } => {
-                if admits(Some(old), new) {
+                // The start of a deletion is an update if there are finalizers, and their owners
+                // must not miss it.
+                let starts_deletion = new.is_being_deleted() && !old.is_being_deleted();
+                if starts_deletion || admits(Some(old), new) {
                     map(old);
                     map(new);
                 }

@@ -106,7 +106,7 @@ impl<'a, K: Kind> Writes<'a, K> {
                 }
                 Ok(())
             }
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => {
                 // Without a response the deletion may have happened; the wait for it is bounded.
                 if matches!(error, kube::Error::Api(_))

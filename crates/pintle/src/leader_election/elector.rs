@@ -165,7 +165,7 @@ impl Term {
     }
 
     /// Returns the Lease's `leaseTransitions` in this term: a number that grows whenever another
-    /// replica takes over. A system that remembers the greatest number it has seen can use it to
+    /// replica takes over, and starts over if the Lease is deleted. A system that remembers the greatest number it has seen can use it to
     /// refuse a former leader.
     pub fn transitions(&self) -> i32 {
         self.transitions
@@ -206,7 +206,7 @@ impl Renewal {
             counters,
             identity,
             ..
-        } = &*self.lock.shared;
+        } = &*Arc::clone(&self.lock.shared);
         // Writes stop before the Lease is free.
         leadership.end(self.number);
         self.ended.cancel();
@@ -214,6 +214,7 @@ impl Renewal {
         let lease = leadership.lease();
         if let Some(why) = lost {
             counters.lost.inc();
+            self.lock.claiming = false;
             // Not released: requests of this term may still be on the wire, and the rest of the
             // lease duration is the time they have to arrive.
             warn!(lease, %identity, %why, "lost the lease; no longer leading");
@@ -275,6 +276,14 @@ enum Failure {
     Timeout(Duration),
 }
 
+/// Returns whether the API server may have executed a request without this replica knowing.
+fn is_unanswered<T>(answer: &Result<T, Failure>) -> bool {
+    match answer {
+        Ok(_) | Err(Failure::Refused(kube::Error::Api(_))) => false,
+        Err(_) => true,
+    }
+}
+
 /// What one attempt to acquire the Lease came to.
 enum Attempt {
     /// Acquired by a request that was sent at this time.
@@ -321,27 +330,31 @@ impl Lock {
     async fn attempt(&mut self) -> Result<Attempt, Failure> {
         let shared = Arc::clone(&self.shared);
         let (api, name) = (&shared.api, shared.settings.name.as_str());
-        let Some(lease) = shared.request(api.get_opt(name)).await? else {
-            let sent = Instant::now();
-            let lease = self.claim(None);
-            let params = PostParams::default();
-            self.claiming = true;
-            let created = shared.request(api.create(&params, &lease)).await;
-            self.claiming = false;
-            self.observe(created?);
-            return Ok(Attempt::Won(sent));
-        };
-        self.observe(lease);
-        let now = Instant::now();
-        if let Some(until) = self.held_until(now) {
+        let found = shared.request(api.get_opt(name)).await?;
+        let exists = found.is_some();
+        if let Some(lease) = found {
+            self.observe(lease);
+        }
+        // Whoever deletes a Lease does not end the term of its holder, who may not know yet.
+        if let Some(until) = self.held_until(Instant::now()) {
             return Ok(Attempt::Held(until));
         }
-        self.replace().await.map(Attempt::Won)
+        if exists {
+            return self.replace().await.map(Attempt::Won);
+        }
+        let sent = Instant::now();
+        let lease = self.claim(None);
+        let params = PostParams::default();
+        self.claiming = true;
+        let created = shared.request(api.create(&params, &lease)).await;
+        self.claiming = is_unanswered(&created);
+        self.observe(created?);
+        Ok(Attempt::Won(sent))
     }
 
     /// Renews the Lease; returns when the request was sent, or `None` if it is no longer ours.
     async fn renew(&mut self) -> Result<Option<Instant>, Failure> {
-        // Nobody but the holder writes a Lease that is held, so it is normally as we left it.
+        // Only the holder writes a Lease that is held, so it is normally as we left it.
         if let Ok(sent) = self.replace().await {
             return Ok(Some(sent));
         }
@@ -373,7 +386,7 @@ impl Lock {
         self.claiming = true;
         let replaced = shared.api.replace(name, &params, &claim);
         let replaced = shared.request(replaced).await;
-        self.claiming = false;
+        self.claiming = is_unanswered(&replaced);
         self.observe(replaced?);
         Ok(sent)
     }
@@ -457,8 +470,7 @@ impl Lock {
                         None => return,
                     }
                 }
-                Some(Ok(WatchEvent::Bookmark(_))) => {}
-                Some(Ok(WatchEvent::Deleted(_))) => return,
+                Some(Ok(WatchEvent::Bookmark(_) | WatchEvent::Deleted(_))) => {}
                 Some(Ok(WatchEvent::Error(_)) | Err(_)) | None => {
                     let pause = clock::after(Instant::now(), shared.pause());
                     return sleep_until(until.min(pause)).await;

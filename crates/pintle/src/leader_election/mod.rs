@@ -35,6 +35,8 @@
 //!   than that difference. A process paused at any other point finds the gate closed when it wakes;
 //! - the monotonic clocks of two machines run at rates that differ by more than the ratio of lease
 //!   duration to renew deadline, or a machine's clock stands still while it is suspended;
+//! - the Lease is deleted, and a candidate starts before its holder notices: one that has seen the
+//!   Lease waits for it to expire, but a new one finds nothing to wait for;
 //! - the program writes with a client that is not gated.
 //!
 //! Where that could hurt, write with a `resourceVersion` precondition, as [`replace`](kube::Api::replace)
@@ -105,7 +107,7 @@ pub enum InvalidElection {
     /// The Lease has no name.
     #[error("the Lease needs a name")]
     Name,
-    /// An empty holder means that nobody holds the Lease.
+    /// An empty holder means that no replica holds the Lease.
     #[error("the identity must not be empty")]
     Identity,
     /// The Lease could expire while its holder still tries to renew it.

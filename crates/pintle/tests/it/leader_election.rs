@@ -214,6 +214,23 @@ async fn crashed_leader_is_replaced_after_one_lease_duration() {
     assert!(next.is_current() && !term.is_current());
 }
 
+/// Proves election/takeover-after-expiry.
+#[tokio::test(start_paused = true)]
+async fn deleted_lease_is_not_taken_before_it_would_expire() {
+    let server = ApiServer::builder().build();
+    let (mut a, mut b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));
+    let term = a.lead().await;
+    let (shutdown, start) = (b.shutdown.clone(), Instant::now());
+    let standby = tokio::spawn(async move { b.elector.acquire(&shutdown).await });
+    sleep(3 * SECOND).await; // The last renewal was after two.
+    a.network.send_replace(Network::Down);
+    let params = DeleteParams::default();
+    leases(&server).delete("operator", &params).await.unwrap();
+    let next = standby.await.unwrap().unwrap();
+    assert_eq!(start.elapsed(), 17 * SECOND);
+    assert!(next.is_current() && !term.is_current());
+}
+
 /// Proves election/gate, election/term-ends-first.
 #[tokio::test(start_paused = true)]
 async fn leader_that_cannot_renew_stops_before_its_lease_ends() {
@@ -365,7 +382,8 @@ async fn shutdown_releases_a_lease_whose_claim_was_not_answered() {
     a.network.send_replace(Network::DeafToWrites);
     let (network, shutdown) = (a.network.clone(), a.shutdown.clone());
     let acquiring = tokio::spawn(async move { a.elector.acquire(&a.shutdown).await.is_none() });
-    sleep(SECOND).await;
+    // Past the timeout of the request, in the pause before the next.
+    sleep(6 * SECOND).await;
     assert_eq!(spec(&server).await["holderIdentity"], "a");
     network.send_replace(Network::Up);
     shutdown.cancel();

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::ResourceExt;
 use pintle::{
     cache::{BoxError, ObjectKey},
-    controller::{Action, Context, ControllerError, ErrorAction, ReconcileError},
+    controller::{Action, Context, ControllerError, ErrorAction, Predicate, ReconcileError},
     queue::WorkQueue,
 };
 use serde_json::json;
@@ -245,6 +245,24 @@ async fn cleanup_runs_before_the_object_goes() {
 
 /// Proves controller/cleanup.
 #[tokio::test(start_paused = true)]
+async fn predicate_does_not_hide_the_start_of_a_deletion() {
+    let world = World::new();
+    world.account("a").await;
+    let controller = world
+        .controller()
+        .filter(Predicate::new(|old, _| old.is_none()))
+        .finalizer("example.org/bucket", |_, _| async { Ok::<_, Error>(()) });
+    let shutdown = world.shutdown.clone();
+    let reconcile = |_, _: Context| async { Ok::<_, Error>(Action::await_change()) };
+    tokio::spawn(async move { controller.run(reconcile, &shutdown).await });
+    world.settle().await;
+    delete(&world.accounts(), "a").await;
+    world.settle().await;
+    assert!(world.accounts().get_opt("a").await.unwrap().is_none());
+}
+
+/// Proves controller/cleanup.
+#[tokio::test(start_paused = true)]
 async fn invalid_finalizer_name_is_reported_at_start() {
     let world = World::new();
     let cleanup = |_, _| async { Ok::<_, Error>(()) };
@@ -297,7 +315,7 @@ async fn predicate_of_an_owned_kind_leaves_out_its_updates() {
     let world = World::new();
     let state = State::default();
     let account = world.account("a").await;
-    let labels = pintle::controller::Predicate::labels_changed();
+    let labels = Predicate::labels_changed();
     let controller = world
         .controller()
         .owns_if::<ConfigMap>(labels)
