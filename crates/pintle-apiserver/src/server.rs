@@ -193,7 +193,7 @@ impl Builder {
 
     /// Allows [`ApiServer::serve`] to bind addresses that other machines can reach.
     ///
-    /// Anyone who has the token is then administrator, from any machine.
+    /// Any machine that has the token then has administrator rights.
     pub fn listen_beyond_loopback(mut self) -> Self {
         self.beyond_loopback = true;
         self

@@ -61,7 +61,7 @@ pub enum OwnerError {
         /// The name of its controller.
         name: String,
     },
-    /// The child exists and has no controller. It is not adopted: whoever created it may not expect
+    /// The child exists and has no controller. It is not adopted: its creator may not expect
     /// that.
     #[error("{child_kind} {child} already exists and is not controlled by {kind} {name}")]
     NotControlled {

@@ -80,7 +80,7 @@ pub async fn client() -> Client {
     client_with(|_| {}).await
 }
 
-/// Returns a client that impersonates `user`, who has no rights by default.
+/// Returns a client that impersonates `user`, which has no rights by default.
 ///
 /// # Panics
 ///

@@ -257,7 +257,7 @@ async fn bind(
         pod.status = Some(status);
         api::replace_status(cx, &pod).await?;
     }
-    // Deleted Pods make room, too, but do not enqueue pending ones.
+    // Deleted Pods also free up room, but do not enqueue pending ones.
     Ok(Action::requeue_after(SCHEDULING_RETRY))
 }
 

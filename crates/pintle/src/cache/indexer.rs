@@ -108,7 +108,7 @@ impl<K> Shared<K> {
             return query(&state);
         };
         drop(state);
-        // The successor may have been replaced, too.
+        // The successor may itself have been replaced.
         next.read(query)
     }
 

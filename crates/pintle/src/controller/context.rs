@@ -40,7 +40,7 @@ use crate::{
 /// | apply fields of any other object | [`apply`](Self::apply) |
 /// | create, replace, patch, delete | [`create`](Self::create), [`replace`](Self::replace), [`patch`](Self::patch), [`delete`](Self::delete) |
 /// | report status | [`update_status`](Self::update_status), [`set_condition`](Self::set_condition), [`report_error`](Self::report_error) |
-/// | tell the user | [`event`](Self::event) |
+/// | record an event | [`event`](Self::event) |
 /// | clean up outside the cluster | [`finalizer`](Self::finalizer), or [`Controller::finalizer`](super::Controller::finalizer) |
 ///
 /// All writes name the controller's [field manager](super::Controller::field_manager).

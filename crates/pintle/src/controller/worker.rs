@@ -259,7 +259,7 @@ impl Workers {
         }
     }
 
-    /// Counts and logs the outcome, and tells the queue. After a success, the most frequent outcome,
+    /// Counts and logs the outcome, and passes it to the queue. After a success, the most frequent outcome,
     /// also dequeues the next key.
     fn conclude(
         &self,

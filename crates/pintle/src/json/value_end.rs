@@ -33,7 +33,7 @@ impl ValueEnd {
         while at < chunk.len() {
             match &mut self.state {
                 State::Start => match chunk[at] {
-                    // Not consumed: the nesting counts this bracket, too.
+                    // Not consumed, because the nesting also counts this bracket.
                     b'{' | b'[' => self.state = State::Container(Nesting::default()),
                     b'"' => {
                         self.state = State::String;

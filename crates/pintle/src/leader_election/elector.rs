@@ -149,7 +149,7 @@ impl Term {
     /// lost, or because the `shutdown` given to [`acquire`](Elector::acquire) was cancelled.
     ///
     /// In the latter case the term goes on until it is resigned or dropped, so that work under way
-    /// can be finished; [`is_current`](Self::is_current) tells the two apart.
+    /// can be finished; [`is_current`](Self::is_current) is then still true.
     pub fn ended(&self) -> &CancellationToken {
         &self.ended
     }
@@ -335,7 +335,7 @@ impl Lock {
         if let Some(lease) = found {
             self.observe(lease);
         }
-        // Whoever deletes a Lease does not end the term of its holder, who may not know yet.
+        // Deleting a Lease does not end the term of its holder, which may not have noticed yet.
         if let Some(until) = self.held_until(Instant::now()) {
             return Ok(Attempt::Held(until));
         }

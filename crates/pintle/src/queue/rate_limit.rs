@@ -359,7 +359,7 @@ impl<T> fmt::Debug for MaxOf<T> {
 
 /// Caps the delay of another limiter, which still counts every failure.
 ///
-/// For keys that must be retried at least so often, whatever limiter the program chooses. client-go
+/// For keys that must be retried at least this often, whatever limiter the program chooses. client-go
 /// calls it `WithMaxWaitRateLimiter`.
 #[derive(Debug)]
 pub struct WithMaxWait<L> {

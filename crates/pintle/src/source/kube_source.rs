@@ -264,7 +264,7 @@ impl<K: 'static> ListWatch for KubeSource<K> {
     }
 
     fn extent(&self) -> Extent {
-        // The options as they are finally sent, because a tweak may add selectors, too.
+        // Uses the options that are actually sent, because a tweak may add selectors.
         let sent = self.options(ListOptions::default());
         let selects = sent.label_selector.is_some() || sent.field_selector.is_some();
         match &self.scope.namespace {

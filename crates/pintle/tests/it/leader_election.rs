@@ -185,7 +185,11 @@ async fn standby_takes_over_as_soon_as_the_leader_resigns() {
     let server = ApiServer::builder().build();
     let (mut a, mut b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));
     let term = a.lead().await;
+    let leadership = b.elector.leadership().clone();
+    let leader = tokio::spawn(async move { leadership.new_leader().await });
+    tokio::task::yield_now().await;
     assert!(b.leads_within(Duration::from_mins(10)).await.is_none());
+    assert_eq!(leader.await.unwrap().as_deref(), Some("a"));
     assert!(a.elector.leadership().is_leader() && !b.elector.leadership().is_leader());
     assert_eq!(b.elector.leadership().leader().as_deref(), Some("a"));
 
@@ -340,18 +344,20 @@ async fn candidate_that_may_not_watch_polls() {
 
 /// Proves election/release.
 #[tokio::test(start_paused = true)]
-async fn former_leader_does_not_release_its_successors_lease() {
+async fn shutdown_does_not_release_a_successors_lease() {
     let server = ApiServer::builder().build();
     let (mut a, mut b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));
-    let term = a.lead().await;
-    // Renewals are executed, but the replica does not learn of it; then it is cut off.
-    a.network.send_replace(Network::Deaf);
-    sleep(8 * SECOND).await;
-    a.network.send_replace(Network::Down);
+    // The claim is executed, but the replica does not learn of it; then it is cut off.
+    a.network.send_replace(Network::DeafToWrites);
+    let (network, shutdown) = (a.network.clone(), a.shutdown.clone());
+    let acquiring = tokio::spawn(async move { a.elector.acquire(&a.shutdown).await.is_none() });
+    sleep(SECOND).await;
+    assert_eq!(spec(&server).await["holderIdentity"], "a");
+    network.send_replace(Network::Down);
     let successor = b.lead().await;
-    a.network.send_replace(Network::Up);
-    term.resign().await;
-    sleep(Duration::from_mins(1)).await;
+    network.send_replace(Network::Up);
+    shutdown.cancel();
+    assert!(acquiring.await.unwrap());
     assert!(successor.is_current());
     assert_eq!(spec(&server).await["holderIdentity"], "b");
 }

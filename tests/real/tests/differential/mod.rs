@@ -4,7 +4,7 @@
 //! The corpus is data, one file per area in `differential/`. The requests of a scenario depend on each
 //! other and share a namespace; scenarios are independent. A different response fails the test of its
 //! area, unless `accepted.txt` lists that field with a reason. An entry there that no longer applies
-//! fails the test, too.
+//! also fails the test.
 //!
 //! The kube-apiserver runs without a controller manager, so that only the requests change objects.
 

@@ -175,7 +175,7 @@ async fn metadata_only_objects_are_followed() {
             .await
             .unwrap();
         assert_eq!(values.names(), ["default/a"]);
-        assert!(!values.shows("default/a", "one"), "data was sent, too");
+        assert!(!values.shows("default/a", "one"), "data was sent as well");
         let patch = Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
         api.patch("a", &PatchParams::default(), &patch)
             .await

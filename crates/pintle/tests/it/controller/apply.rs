@@ -338,13 +338,19 @@ async fn apply_conflicts_unless_forced() {
         let map =
             json!({"metadata": {"name": "shared", "namespace": "default"}, "data": {"k": "ours"}});
         let map: ConfigMap = serde_json::from_value(map).unwrap();
-        let conflict = cx.apply(&map).await.unwrap_err();
-        assert!(matches!(conflict, kube::Error::Api(status) if status.code == 409));
+        // Panics here would be contained, so results are checked outside.
+        let outcome = match cx.apply(&map).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => "conflict",
+            Err(_) => "error",
+            Ok(_) => "applied",
+        };
+        cx.lock().unwrap().push(outcome);
         cx.apply(&map).force().await?;
         cx.lock().unwrap().push("forced");
         Ok(Action::await_change())
     }
-    type Seen = Mutex<Vec<&'static str>>;
+    type Seen = Arc<Mutex<Vec<&'static str>>>;
+    let seen = Seen::default();
     let world = World::new();
     let theirs = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -356,10 +362,11 @@ async fn apply_conflicts_unless_forced() {
         .await
         .unwrap();
     world.account("a").await;
-    let controller = world.controller().state(Seen::default());
+    let controller = world.controller().state(seen.clone());
     let shutdown = world.shutdown.clone();
     tokio::spawn(async move { controller.run(reconcile, &shutdown).await });
     world.settle().await;
+    assert_eq!(*seen.lock().unwrap(), ["conflict", "forced"]);
     assert_eq!(maps.get("shared").await.unwrap().data.unwrap()["k"], "ours");
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -126,24 +126,24 @@ async fn error_becomes_one_condition_and_one_event() {
 /// Proves controller/status-if-changed.
 #[tokio::test(start_paused = true)]
 async fn status_is_written_only_when_it_changes() {
-    async fn reconcile(service: Arc<Service>, cx: Context) -> Result<Action, kube::Error> {
+    type Written = Arc<Mutex<Vec<bool>>>;
+    async fn reconcile(service: Arc<Service>, cx: Context<Written>) -> Result<Action, kube::Error> {
         let mut status = service.status.clone().unwrap_or_default();
         let ready = NewCondition::new("Ready", true, "Assigned", "");
         set_condition(status.conditions.get_or_insert_default(), ready, cx.clock());
-        let first = service
-            .status
-            .as_ref()
-            .is_none_or(|status| status.conditions.is_none());
-        assert_eq!(cx.update_status(&*service, &status).await?, first);
+        let written = cx.update_status(&*service, &status).await?;
+        cx.lock().unwrap().push(written);
         Ok(Action::await_change())
     }
     let fixture = Fixture::new().await;
-    let controller = fixture.controller();
+    let written = Written::default();
+    let controller = fixture.controller().state(written.clone());
     let shutdown = fixture.shutdown.clone();
     let running = tokio::spawn(async move { controller.run(reconcile, &shutdown).await });
     sleep(Duration::from_secs(2)).await;
     let service = fixture.services.get("web").await.unwrap();
     assert_eq!(service.status.unwrap().conditions.unwrap().len(), 1);
+    assert_eq!(*written.lock().unwrap(), [true, false]);
     fixture.shutdown.cancel();
     running.await.unwrap().unwrap();
 }
