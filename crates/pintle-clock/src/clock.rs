@@ -35,6 +35,32 @@ impl Clock {
         Self::from_fn(Timestamp::now)
     }
 
+    /// Returns the system clock or, if tokio's clock is paused, a clock that shows the system time
+    /// now and advances with tokio's.
+    ///
+    /// Call it on the runtime whose time it is to follow.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// use std::time::Duration;
+    /// use pintle_clock::Clock;
+    ///
+    /// let clock = Clock::system_or_paused();
+    /// let before = clock.now();
+    /// tokio::time::sleep(Duration::from_secs(3600)).await; // returns immediately
+    /// assert_eq!(clock.now().duration_since(before).as_hours(), 1);
+    /// # }
+    /// ```
+    pub fn system_or_paused() -> Self {
+        let system = Self::system();
+        if is_paused() {
+            Self::starting_at(system.now())
+        } else {
+            system
+        }
+    }
+
     /// Returns a clock that calls `now` for every reading.
     pub fn from_fn(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self { now: Arc::new(now) }
@@ -63,6 +89,19 @@ impl Clock {
     }
 }
 
+/// Returns whether tokio's clock stands still while the system's advances.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "tokio does not say whether its clock is paused"
+)]
+fn is_paused() -> bool {
+    let (virtual_time, real) = (Instant::now(), std::time::Instant::now());
+    while std::time::Instant::now() == real {
+        std::hint::spin_loop();
+    }
+    Instant::now() == virtual_time
+}
+
 /// Formats a timestamp as Kubernetes' `metav1.Time` does: RFC 3339, UTC, whole seconds.
 pub fn format_seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -79,3 +118,6 @@ impl fmt::Debug for Clock {
         write!(f, "Clock({})", self.now())
     }
 }
+
+#[cfg(test)]
+mod tests;

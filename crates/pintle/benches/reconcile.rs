@@ -26,7 +26,7 @@ use kube::Client;
 use pintle::{
     cache::ObjectKey,
     controller::{Action, Context, Controller},
-    informer::{InformerFactory, SharedInformer},
+    informer::{InformerFactory, SharedInformer, WatchInput},
     queue::WorkQueue,
     source::{ListOptions, ListWatch, Page, RawItem, SourceError, WatchEvent},
 };
@@ -109,7 +109,7 @@ async fn row(objects: usize, workers: usize, reads: bool, rounds: usize) {
     });
     let informers = InformerFactory::new(Client::new(no_server, "default"));
     let informer = SharedInformer::<ConfigMap>::new(Source(objects));
-    informers.adopt(&(), &informer);
+    informers.adopt(&WatchInput::new(), &informer);
     let queue = WorkQueue::<ObjectKey>::new("bench");
     let done = Arc::new(Done::default());
     let shutdown = CancellationToken::new();

@@ -1,8 +1,8 @@
 //! Builds the `kube::Client` of a controller, and describes its errors.
 //!
 //! kube's defaults suit interactive programs: they retry silently, and pick up whatever cluster
-//! `~/.kube/config` points to. [`build`] turns the retries off, and [`Target`] only works on a
-//! cluster that was named.
+//! `~/.kube/config` points to. [`build`] turns the retries off, and [`Target`] connects only to a
+//! cluster you named.
 
 mod describe;
 mod target;
@@ -31,8 +31,8 @@ pub enum ClientError {
 /// Builds a client that does not retry by itself.
 ///
 /// kube's default client repeats a request answered with 429, 503 or 504 up to fifteen times before
-/// the caller learns of it. A reflector has its own rules for these answers and reports them, and a
-/// worker that hangs in a request cannot do other work, so that layer is off.
+/// the caller learns of it. A reflector has its own retry rules and reports these responses, and a
+/// worker that hangs in a request cannot process other keys, so that layer is off.
 ///
 /// `user_agent` identifies the program in the server's log: `shop-controller/1.2`.
 ///

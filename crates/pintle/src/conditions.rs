@@ -1,13 +1,19 @@
 //! Status conditions: what is true of an object, since when, and why.
 //!
 //! The difficult part is the transition time. It must move only when the condition's status changes,
-//! or a controller that reports the same thing twice writes twice and wakes itself.
+//! or a controller that reports the same state twice writes twice and triggers itself.
+//!
+//! [`Readiness`] is the vocabulary that tools understand without knowing the kind: `Ready`,
+//! `Reconciling` and `Stalled`, always set together.
+
+mod readiness;
 
 use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+pub use self::readiness::{READY, RECONCILING, Readiness, STALLED, set_readiness};
 use crate::clock::Clock;
 
 /// The status of a condition.
@@ -78,6 +84,10 @@ impl NewCondition {
     pub fn observed_generation(mut self, generation: impl Into<Option<i64>>) -> Self {
         self.observed_generation = generation.into();
         self
+    }
+
+    pub(crate) fn type_(&self) -> &str {
+        &self.type_
     }
 
     /// Sets the observed generation unless it is set.
@@ -162,88 +172,4 @@ fn now(clock: &Clock) -> Time {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn ready(status: ConditionStatus, reason: &str, message: &str) -> NewCondition {
-        NewCondition::new("Ready", status, reason, message)
-    }
-
-    fn clock() -> Clock {
-        Clock::starting_at("2026-01-01T00:00:00.75Z".parse().expect("timestamp"))
-    }
-
-    fn since(conditions: &[Condition]) -> String {
-        find_condition(conditions, "Ready")
-            .expect("condition")
-            .last_transition_time
-            .0
-            .to_string()
-    }
-
-    /// Proves conditions/transition-time.
-    #[tokio::test(start_paused = true)]
-    async fn transition_time_moves_only_with_the_status() {
-        let (clock, mut conditions) = (clock(), Vec::new());
-        assert!(set_condition(
-            &mut conditions,
-            ready(false.into(), "Starting", "0 of 3"),
-            &clock
-        ));
-        assert_eq!(since(&conditions), "2026-01-01T00:00:00Z", "whole seconds");
-
-        tokio::time::advance(Duration::from_secs(10)).await;
-        assert!(set_condition(
-            &mut conditions,
-            ready(false.into(), "Starting", "1 of 3"),
-            &clock
-        ));
-        assert!(set_condition(
-            &mut conditions,
-            ready(false.into(), "Waiting", "1 of 3"),
-            &clock
-        ));
-        let seen = ready(false.into(), "Waiting", "1 of 3").observed_generation(2);
-        assert!(set_condition(&mut conditions, seen, &clock));
-        assert_eq!(since(&conditions), "2026-01-01T00:00:00Z");
-        assert_eq!(conditions[0].message, "1 of 3");
-        assert_eq!(conditions[0].observed_generation, Some(2));
-
-        assert!(set_condition(
-            &mut conditions,
-            ready(true.into(), "Up", ""),
-            &clock
-        ));
-        assert_eq!(since(&conditions), "2026-01-01T00:00:10Z");
-        assert_eq!(conditions.len(), 1);
-    }
-
-    /// Proves conditions/transition-time.
-    #[tokio::test(start_paused = true)]
-    async fn unchanged_condition_is_not_reported_as_changed() {
-        let (clock, mut conditions) = (clock(), Vec::new());
-        let new = ready(ConditionStatus::Unknown, "Unreachable", "").observed_generation(1);
-        assert!(set_condition(&mut conditions, new.clone(), &clock));
-        let stored = serde_json::to_string(&conditions).expect("JSON");
-        let mut conditions: Vec<Condition> = serde_json::from_str(&stored).expect("conditions");
-        tokio::time::advance(Duration::from_hours(1)).await;
-        assert!(!set_condition(&mut conditions, new, &clock));
-        assert_eq!(serde_json::to_string(&conditions).expect("JSON"), stored);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn conditions_are_found_and_removed_by_type() {
-        let (clock, mut conditions) = (clock(), Vec::new());
-        set_condition(&mut conditions, ready(true.into(), "Up", ""), &clock);
-        let degraded = NewCondition::new("Degraded", false, "Fine", "");
-        set_condition(&mut conditions, degraded, &clock);
-        assert!(is_true(&conditions, "Ready"));
-        assert!(!is_true(&conditions, "Degraded"));
-        assert!(!is_true(&conditions, "Absent"));
-        assert!(remove_condition(&mut conditions, "Ready"));
-        assert!(!remove_condition(&mut conditions, "Ready"));
-        assert_eq!(conditions.len(), 1);
-    }
-}
+mod tests;

@@ -9,9 +9,9 @@
 //!
 //! Start with [`controller`]: a reconcile function and the builder around it. The earlier stages can
 //! be used on their own: an [`informer`] with its [`cache`] in a program that only watches, a
-//! [`queue`] in one that has its own workers. [`events`] writes what users read in `kubectl
-//! describe`, [`probes`] answers the kubelet and Prometheus, and [`signals`] shuts a program down
-//! gracefully.
+//! [`queue`] in one that has its own workers. [`events`], [`conditions`], [`finalizer`], [`owner`] and
+//! [`kstatus`] help a reconcile. A [`manager`] puts a program together: many controllers, leader
+//! election, probes, metrics and an orderly shutdown.
 //!
 //! k8s-openapi has to know which Kubernetes version to build for. Libraries leave that open, so the
 //! program chooses: `k8s-openapi = { version = "0.29", features = ["v1_36"] }`.
@@ -50,6 +50,7 @@ pub mod controller;
 pub mod conditions;
 pub mod events;
 pub mod finalizer;
+pub mod kstatus;
 pub mod owner;
 
 // What a program needs around its controllers.
@@ -57,9 +58,11 @@ pub mod owner;
 pub mod client;
 pub mod leader_election;
 pub mod limits;
+pub mod manager;
 pub mod metrics;
 #[cfg(feature = "probes")]
 pub mod probes;
+pub mod rbac;
 pub mod repeats;
 pub mod signals;
 

@@ -100,7 +100,7 @@ impl RateLimit {
         })
     }
 
-    /// Returns a limit that lets every request through at once.
+    /// Returns a limit that delays no request.
     pub fn unlimited() -> Self {
         Self::default()
     }
@@ -208,7 +208,7 @@ impl Limiter {
         }
     }
 
-    /// Waits for a token. Cancel safe: a caller that gives up has taken none.
+    /// Waits for a token. Cancel safe: a cancelled call takes none.
     async fn take(&self) {
         let mut bucket = self.bucket.lock().await;
         while let Err(wait) = bucket.try_take(self.quota, Instant::now()) {
@@ -260,7 +260,7 @@ impl<S> Layer<S> for RateLimit {
 
 /// A service that observes a [`RateLimit`].
 ///
-/// The inner service need not be `Clone`: calls take turns in starting, not in running.
+/// The inner service need not be `Clone`: calls start one at a time, but run concurrently.
 #[derive(Clone, Debug)]
 pub struct RateLimited<S> {
     inner: Arc<Mutex<S>>,

@@ -14,6 +14,8 @@
 //! | `controller_runtime_reconcile_time_seconds`, `controller_runtime_active_workers`, `controller_runtime_max_concurrent_reconciles` | `controller` | controllers |
 //! | `workqueue_{depth,adds_total,retries_total,…}` | `name`, `controller` | queues |
 //! | `leader_election_master_status`, `leader_election_slowpath_total` | `name` | leader elections |
+//! | `manager_component_running`, `manager_component_failures_total` | `component` | managers |
+//! | `build_info` | `name`, `version`, `pintle_version` | managers |
 //! | `rest_client_rate_limiter_duration_seconds` | `lane` | rate limits |
 //! | `informer_*` | `name`, `resource` | informers |
 //! | `pintle_reflector_*` | `resource` | reflectors |

@@ -3,7 +3,7 @@
 //! A reference is built only from an owner that was read from the server. Kind, name and UID
 //! therefore always belong together, and an owner that was never stored cannot be referenced.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 
 use crate::{cache::ObjectKey, source::KindScope};
@@ -31,29 +31,53 @@ pub enum OwnerError {
     },
     /// The child is in another namespace than its owner. The garbage collector would not find the
     /// owner there, and delete the child.
-    #[error("{kind} {owner} cannot own {child}: it is in another namespace")]
+    #[error("{kind} {owner} cannot own {child_kind} {child}: it is in another namespace")]
     OtherNamespace {
         /// The owner's kind.
         kind: String,
         /// The owner.
         owner: ObjectKey,
+        /// The child's kind.
+        child_kind: String,
         /// The child.
         child: ObjectKey,
     },
     /// The child is cluster-scoped and the owner is namespaced. The garbage collector would not find
     /// the owner, and delete the child.
-    #[error("{kind} {owner} is namespaced and cannot own {child}, which is cluster-scoped")]
+    #[error(
+        "{kind} {owner} is namespaced and cannot own {child_kind} {child}, which is cluster-scoped"
+    )]
     ClusterScoped {
         /// The owner's kind.
         kind: String,
         /// The owner.
         owner: ObjectKey,
+        /// The child's kind.
+        child_kind: String,
+        /// The child.
+        child: ObjectKey,
+    },
+    /// The child has no namespace, the owner has one, and the child's Rust type does not state its
+    /// scope. The child is either cluster-scoped, and cannot be owned, or its namespace is missing.
+    #[error(
+        "{kind} {owner} is namespaced and cannot own {child_kind} {child}, which has no namespace: \
+         set the owner's namespace unless the kind is cluster-scoped"
+    )]
+    NoNamespace {
+        /// The owner's kind.
+        kind: String,
+        /// The owner.
+        owner: ObjectKey,
+        /// The child's kind.
+        child_kind: String,
         /// The child.
         child: ObjectKey,
     },
     /// The child has another controller already; an object has at most one.
-    #[error("{child} is already controlled by {kind} {name}")]
+    #[error("{child_kind} {child} is already controlled by {kind} {name}")]
     AlreadyControlled {
+        /// The child's kind.
+        child_kind: String,
         /// The child.
         child: ObjectKey,
         /// The kind of its controller.
@@ -111,45 +135,98 @@ pub enum OwnerError {
 /// ```
 pub fn set_controller<O, C>(owner: &O, child: &mut C) -> Result<bool, OwnerError>
 where
-    O: Resource,
-    O::DynamicType: Default,
+    O: Resource<DynamicType: Default>,
+    C: Resource<DynamicType: Default, Scope: 'static>,
+{
+    set_controller_of(owner, child, &C::DynamicType::default())
+}
+
+/// As [`set_controller`], for a child of a kind that is known only at run time.
+///
+/// A [`DynamicObject`](kube::core::DynamicObject) does not say whether its kind is namespaced, so
+/// only its own namespace counts: a child without one cannot belong to a namespaced owner.
+///
+/// # Errors
+///
+/// As [`set_controller`].
+///
+/// # Examples
+///
+/// ```
+/// use k8s_openapi::api::apps::v1::Deployment;
+/// use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+/// use pintle::owner::{OwnerError, set_controller_of};
+/// # use serde_json::json;
+///
+/// let stored = json!({ "metadata": { "name": "web", "namespace": "shop", "uid": "b1" } });
+/// let owner: Deployment = serde_json::from_value(stored)?;
+/// let widgets = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
+/// let mut child = DynamicObject::new("one", &widgets);
+///
+/// let refused = set_controller_of(&owner, &mut child, &widgets);
+/// assert!(matches!(refused, Err(OwnerError::NoNamespace { .. })));
+///
+/// child.metadata.namespace = Some("shop".into());
+/// assert!(set_controller_of(&owner, &mut child, &widgets)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn set_controller_of<O, C>(
+    owner: &O,
+    child: &mut C,
+    kind: &C::DynamicType,
+) -> Result<bool, OwnerError>
+where
+    O: Resource<DynamicType: Default>,
     C: Resource<Scope: 'static>,
 {
-    set_reference(&ObjectKey::of(owner), controller_reference(owner)?, child)
+    let reference = controller_reference(owner)?;
+    let (kind, scope) = (C::kind(kind), KindScope::of::<C>());
+    set_reference(
+        &ObjectKey::of(owner),
+        reference,
+        &kind,
+        scope,
+        child.meta_mut(),
+    )
 }
 
-/// Makes the object called `owner` the controller of `child`, which lands in the owner's namespace
-/// unless it names one.
-pub(crate) fn adopt<C: Resource<Scope: 'static>>(
+/// Makes the object called `owner` the controller of a child, which lands in the owner's namespace
+/// if its kind is known to be namespaced and it names none.
+pub(crate) fn adopt(
     owner: &ObjectKey,
     reference: OwnerReference,
-    child: &mut C,
+    child_kind: &str,
+    scope: KindScope,
+    child: &mut ObjectMeta,
 ) -> Result<bool, OwnerError> {
-    let namespaced = KindScope::of::<C>() == KindScope::Namespaced;
-    if namespaced && child.meta().namespace.is_none() {
-        child.meta_mut().namespace = owner.namespace().map(str::to_owned);
+    if scope == KindScope::Namespaced && child.namespace.is_none() {
+        child.namespace = owner.namespace().map(str::to_owned);
     }
-    set_reference(owner, reference, child)
+    set_reference(owner, reference, child_kind, scope, child)
 }
 
-fn set_reference<C: Resource<Scope: 'static>>(
+fn set_reference(
     owner: &ObjectKey,
     reference: OwnerReference,
-    child: &mut C,
+    child_kind: &str,
+    scope: KindScope,
+    child: &mut ObjectMeta,
 ) -> Result<bool, OwnerError> {
-    let child_key = ObjectKey::of(child);
-    check_scope::<C>(owner, &reference.kind, &child_key)?;
-    let references = child.meta().owner_references.as_deref().unwrap_or_default();
+    let name = child.name.as_deref().unwrap_or_default();
+    let key = ObjectKey::new(child.namespace.as_deref(), name);
+    check_scope(owner, &reference.kind, child_kind, scope, &key)?;
+    let references = child.owner_references.as_deref().unwrap_or_default();
     let other =
         |known: &&OwnerReference| known.controller == Some(true) && known.uid != reference.uid;
     if let Some(other) = references.iter().find(other) {
         return Err(OwnerError::AlreadyControlled {
-            child: child_key,
+            child_kind: child_kind.to_owned(),
+            child: key,
             kind: other.kind.clone(),
             name: other.name.clone(),
         });
     }
-    let references = child.meta_mut().owner_references.get_or_insert_default();
+    let references = child.owner_references.get_or_insert_default();
     match references
         .iter_mut()
         .find(|known| known.uid == reference.uid)
@@ -161,7 +238,7 @@ fn set_reference<C: Resource<Scope: 'static>>(
     Ok(true)
 }
 
-/// Returns whether `owner` is the controller of `child`: this very object, not another of its name.
+/// Returns whether `owner` is the controller of `child`, compared by UID and not only by name.
 pub fn is_controlled_by(child: &impl Resource, owner: &impl Resource) -> bool {
     let Some(uid) = owner.meta().uid.as_ref() else {
         return false;
@@ -202,145 +279,40 @@ where
 }
 
 /// A namespaced owner owns objects in its namespace, a cluster-scoped one any object.
-fn check_scope<C: Resource<Scope: 'static>>(
+fn check_scope(
     owner: &ObjectKey,
     kind: &str,
+    child_kind: &str,
+    scope: KindScope,
     child: &ObjectKey,
 ) -> Result<(), OwnerError> {
-    let cluster_scoped = KindScope::of::<C>() == KindScope::Cluster;
-    let same_namespace = !cluster_scoped && owner.namespace() == child.namespace();
+    let same_namespace = scope != KindScope::Cluster && owner.namespace() == child.namespace();
     if owner.namespace().is_none() || same_namespace {
         return Ok(());
     }
-    let (kind, owner, child) = (kind.to_owned(), owner.clone(), child.clone());
-    Err(if cluster_scoped {
-        OwnerError::ClusterScoped { kind, owner, child }
-    } else {
-        OwnerError::OtherNamespace { kind, owner, child }
+    let (kind, owner) = (kind.to_owned(), owner.clone());
+    let (child_kind, child) = (child_kind.to_owned(), child.clone());
+    Err(match scope {
+        KindScope::Cluster => OwnerError::ClusterScoped {
+            kind,
+            owner,
+            child_kind,
+            child,
+        },
+        KindScope::Dynamic if child.namespace().is_none() => OwnerError::NoNamespace {
+            kind,
+            owner,
+            child_kind,
+            child,
+        },
+        KindScope::Namespaced | KindScope::Dynamic => OwnerError::OtherNamespace {
+            kind,
+            owner,
+            child_kind,
+            child,
+        },
     })
 }
 
 #[cfg(test)]
-mod tests {
-    use k8s_openapi::api::{
-        apps::v1::ReplicaSet,
-        core::v1::{Node, Pod},
-    };
-    use serde::de::DeserializeOwned;
-    use serde_json::json;
-
-    use super::*;
-
-    fn object<K: DeserializeOwned>(namespace: Option<&str>, name: &str, uid: &str) -> K {
-        let metadata = json!({ "namespace": namespace, "name": name, "uid": uid });
-        serde_json::from_value(json!({ "metadata": metadata })).expect("an object")
-    }
-
-    /// Proves owner/reference.
-    #[test]
-    fn controller_reference_is_complete_and_set_once() {
-        let owner: ReplicaSet = object(Some("shop"), "web", "u1");
-        let mut child: Pod = object(Some("shop"), "web-0", "u2");
-        assert_eq!(set_controller(&owner, &mut child), Ok(true));
-        assert_eq!(set_controller(&owner, &mut child), Ok(false));
-        let reference = OwnerReference {
-            api_version: "apps/v1".into(),
-            kind: "ReplicaSet".into(),
-            name: "web".into(),
-            uid: "u1".into(),
-            controller: Some(true),
-            block_owner_deletion: Some(true),
-        };
-        assert_eq!(child.metadata.owner_references, Some(vec![reference]));
-    }
-
-    /// Proves owner/reference.
-    #[test]
-    fn plain_owner_becomes_controller_and_others_stay() {
-        let (owner, friend): (ReplicaSet, ReplicaSet) = (
-            object(Some("shop"), "web", "u1"),
-            object(Some("shop"), "friend", "u3"),
-        );
-        let mut child: Pod = object(Some("shop"), "web-0", "u2");
-        let plain = |owner: &ReplicaSet| OwnerReference {
-            controller: None,
-            block_owner_deletion: None,
-            ..controller_reference(owner).expect("stored")
-        };
-        child.metadata.owner_references = Some(vec![plain(&friend), plain(&owner)]);
-        assert!(!is_controlled_by(&child, &owner));
-        assert_eq!(set_controller(&owner, &mut child), Ok(true));
-        let expected = vec![
-            plain(&friend),
-            controller_reference(&owner).expect("stored"),
-        ];
-        assert_eq!(child.metadata.owner_references, Some(expected));
-    }
-
-    /// Proves owner/reference.
-    #[test]
-    fn second_controller_is_refused_even_with_the_same_name() {
-        let owner: ReplicaSet = object(Some("shop"), "web", "u1");
-        let mut child: Pod = object(Some("shop"), "web-0", "u2");
-        set_controller(&owner, &mut child).expect("the first");
-        let before = child.clone();
-        let namesake: ReplicaSet = object(Some("shop"), "web", "u9");
-        assert_eq!(
-            set_controller(&namesake, &mut child),
-            Err(OwnerError::AlreadyControlled {
-                child: ObjectKey::namespaced("shop", "web-0"),
-                kind: "ReplicaSet".into(),
-                name: "web".into(),
-            })
-        );
-        assert_eq!(child, before);
-        assert!(!is_controlled_by(&child, &namesake));
-    }
-
-    /// Proves owner/reference.
-    #[test]
-    fn owner_out_of_scope_is_refused() {
-        let owner: ReplicaSet = object(Some("shop"), "web", "u1");
-        let mut elsewhere: Pod = object(Some("bank"), "web-0", "u2");
-        let mut cluster_wide: Node = object(None, "node-1", "u3");
-        let refused = set_controller(&owner, &mut elsewhere);
-        assert!(matches!(refused, Err(OwnerError::OtherNamespace { .. })));
-        let refused = set_controller(&owner, &mut cluster_wide);
-        assert!(matches!(refused, Err(OwnerError::ClusterScoped { .. })));
-        assert_eq!(elsewhere.metadata.owner_references, None);
-        assert_eq!(cluster_wide.metadata.owner_references, None);
-        let node: Node = object(None, "node-1", "u3");
-        assert_eq!(
-            set_controller(&node, &mut elsewhere),
-            Ok(true),
-            "a cluster-scoped owner may own any object"
-        );
-    }
-
-    /// Proves owner/reference.
-    #[test]
-    fn owner_without_uid_is_refused() {
-        let owner: ReplicaSet = object(Some("shop"), "web", "");
-        let mut child: Pod = object(Some("shop"), "web-0", "u2");
-        let error = set_controller(&owner, &mut child).expect_err("no UID");
-        assert_eq!(
-            error.to_string(),
-            "ReplicaSet shop/web cannot own anything: it is not stored"
-        );
-        assert!(!is_controlled_by(&child, &ReplicaSet::default()));
-    }
-
-    /// Proves owner/reference.
-    #[test]
-    fn adopted_child_lands_in_its_owners_namespace() {
-        let owner: ReplicaSet = object(Some("shop"), "web", "u1");
-        let reference = controller_reference(&owner).expect("stored");
-        let mut child: Pod = object(None, "web-0", "u2");
-        adopt(&ObjectKey::of(&owner), reference.clone(), &mut child).expect("in scope");
-        assert_eq!(child.metadata.namespace.as_deref(), Some("shop"));
-        let mut node: Node = object(None, "node-1", "u3");
-        let refused = adopt(&ObjectKey::of(&owner), reference, &mut node);
-        assert!(matches!(refused, Err(OwnerError::ClusterScoped { .. })));
-        assert_eq!(node.metadata.namespace, None);
-    }
-}
+mod tests;

@@ -3,7 +3,15 @@
 //! A controller whose watch has been broken for a minute works on stale data, and one whose informer
 //! has died never works again. Neither shows from outside unless the program says so.
 
-use std::{fmt, fmt::Write as _, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    fmt::Write as _,
+    io,
+    net::SocketAddr,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header::CONTENT_TYPE};
@@ -20,6 +28,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     informer::{Health, Idle, InformerFactory, State},
     metrics::Metrics,
+    object::panic_message,
 };
 
 /// The number of concurrent connections; further ones wait.
@@ -81,12 +90,28 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "probes do nothing until served"]
 pub struct Probes {
     stopping: CancellationToken,
     metrics: Metrics,
     caches: Vec<InformerFactory>,
+    checks: Vec<Custom>,
+}
+
+/// A check that is not about an informer.
+#[derive(Clone)]
+struct Custom {
+    name: String,
+    endpoint: Endpoint,
+    /// Returns what to say if the check passes.
+    check: Arc<dyn Fn() -> Result<Option<String>, String> + Send + Sync>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Endpoint {
+    Ready,
+    Alive,
 }
 
 impl Probes {
@@ -96,6 +121,7 @@ impl Probes {
             stopping: stopping.clone(),
             metrics: Metrics::new(),
             caches: Vec::new(),
+            checks: Vec::new(),
         }
     }
 
@@ -108,6 +134,58 @@ impl Probes {
     /// Adds checks for the informers of a factory.
     pub fn caches(mut self, informers: &InformerFactory) -> Self {
         self.caches.push(informers.clone());
+        self
+    }
+
+    /// Adds a check of your own to `/readyz`. `Err` says why the program is not ready.
+    ///
+    /// It is called for every request, so it must not block. A panic counts as a failure.
+    ///
+    /// ```
+    /// # use pintle::probes::Probes;
+    /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+    /// # use tokio_util::sync::CancellationToken;
+    /// let connected = Arc::new(AtomicBool::new(false));
+    /// let seen = Arc::clone(&connected);
+    /// let probes = Probes::new(&CancellationToken::new()).ready_check("database", move || {
+    ///     let connected = seen.load(Ordering::Relaxed);
+    ///     connected.then_some(()).ok_or_else(|| "not connected".to_owned())
+    /// });
+    /// assert_eq!(probes.not_ready(), ["database: not connected"]);
+    /// ```
+    pub fn ready_check<F>(self, name: impl Into<String>, check: F) -> Self
+    where
+        F: Fn() -> Result<(), String> + Send + Sync + 'static,
+    {
+        self.custom(name, Endpoint::Ready, move || check().map(|()| None))
+    }
+
+    /// Adds a check of your own to `/healthz` and `/livez`. If it keeps failing, the kubelet restarts
+    /// the container. Otherwise as [`ready_check`](Self::ready_check).
+    pub fn alive_check<F>(self, name: impl Into<String>, check: F) -> Self
+    where
+        F: Fn() -> Result<(), String> + Send + Sync + 'static,
+    {
+        self.custom(name, Endpoint::Alive, move || check().map(|()| None))
+    }
+
+    /// Adds a line to `/readyz?verbose` that never fails.
+    pub(crate) fn report<F>(self, name: impl Into<String>, report: F) -> Self
+    where
+        F: Fn() -> String + Send + Sync + 'static,
+    {
+        self.custom(name, Endpoint::Ready, move || Ok(Some(report())))
+    }
+
+    fn custom<F>(mut self, name: impl Into<String>, endpoint: Endpoint, check: F) -> Self
+    where
+        F: Fn() -> Result<Option<String>, String> + Send + Sync + 'static,
+    {
+        self.checks.push(Custom {
+            name: name.into(),
+            endpoint,
+            check: Arc::new(check),
+        });
         self
     }
 
@@ -125,7 +203,7 @@ impl Probes {
         if self.stopping.is_cancelled() {
             return vec![Check::failed("shutdown", "shutting down")];
         }
-        self.check(|health| match health {
+        self.check(Endpoint::Ready, |health| match health {
             Ok(state) => match state {
                 State::Healthy => None,
                 State::Behind(why) | State::Dead(why) => Some(why),
@@ -137,24 +215,35 @@ impl Probes {
     }
 
     fn liveness(&self) -> Vec<Check> {
-        self.check(|health| match health {
+        self.check(Endpoint::Alive, |health| match health {
             Ok(State::Dead(why)) => Some(why),
             _ => None,
         })
     }
 
-    /// Returns one check for each informer, or one for a factory that is idle.
-    fn check(&self, failure: impl Fn(Result<State, Idle>) -> Option<String>) -> Vec<Check> {
-        let mut checks = Vec::new();
+    /// Returns the results of the endpoint's own checks, and one for each informer, or for a factory
+    /// that is idle.
+    fn check(
+        &self,
+        endpoint: Endpoint,
+        failure: impl Fn(Result<State, Idle>) -> Option<String>,
+    ) -> Vec<Check> {
+        let own = self
+            .checks
+            .iter()
+            .filter(|check| check.endpoint == endpoint);
+        let mut checks: Vec<Check> = own.map(Custom::result).collect();
         for informers in &self.caches {
             match informers.health() {
                 Ok(all) => checks.extend(all.into_iter().map(|Health { informer, state }| Check {
                     name: format!("informer {informer}"),
                     failure: failure(Ok(state)),
+                    note: None,
                 })),
                 Err(idle) => checks.push(Check {
                     name: "informers".to_owned(),
                     failure: failure(Err(idle)),
+                    note: None,
                 }),
             }
         }
@@ -259,6 +348,8 @@ impl Probes {
 struct Check {
     name: String,
     failure: Option<String>,
+    /// What to say if the check passes.
+    note: Option<String>,
 }
 
 impl Check {
@@ -266,7 +357,35 @@ impl Check {
         Self {
             name: name.to_owned(),
             failure: Some(why.to_owned()),
+            note: None,
         }
+    }
+}
+
+impl Custom {
+    fn result(&self) -> Check {
+        let result = catch_unwind(AssertUnwindSafe(|| (self.check)()));
+        let result =
+            result.unwrap_or_else(|panic| Err(format!("the check {}", panic_message(&*panic))));
+        let (note, failure) = match result {
+            Ok(note) => (note, None),
+            Err(why) => (None, Some(why)),
+        };
+        Check {
+            name: self.name.clone(),
+            failure,
+            note,
+        }
+    }
+}
+
+impl fmt::Debug for Probes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let checks: Vec<_> = self.checks.iter().map(|check| &check.name).collect();
+        f.debug_struct("Probes")
+            .field("checks", &checks)
+            .field("caches", &self.caches)
+            .finish_non_exhaustive()
     }
 }
 
@@ -285,11 +404,17 @@ fn report(path: &str, query: &str, checks: &[Check], bad: StatusCode) -> Respons
         return response(StatusCode::OK, PLAIN, "ok\n".into());
     }
     let mut text = String::new();
-    for Check { name, failure } in checks {
+    for Check {
+        name,
+        failure,
+        note,
+    } in checks
+    {
         // Writing to a String cannot fail.
-        let _ = match failure {
-            None => writeln!(text, "[+]{name} ok"),
-            Some(why) => writeln!(text, "[-]{name} failed: {why}"),
+        let _ = match (failure, note) {
+            (Some(why), _) => writeln!(text, "[-]{name} failed: {why}"),
+            (None, Some(note)) => writeln!(text, "[+]{name} ok: {note}"),
+            (None, None) => writeln!(text, "[+]{name} ok"),
         };
     }
     let endpoint = path.trim_start_matches('/');

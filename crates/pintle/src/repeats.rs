@@ -2,7 +2,7 @@
 //!
 //! A failing key is retried after milliseconds at first, and a server that is down fails every
 //! reflector again and again. The first failure matters, and so does the fact that it persists, but
-//! not each retry. [`Repeats`] admits the first failure of a key at once, and the same failure again
+//! not each retry. [`Repeats`] admits the first failure of a key immediately, and the same failure again
 //! after 10 seconds, 20, 40 and so on up to ten minutes.
 
 use std::{
@@ -77,7 +77,7 @@ impl<K: Ord + Clone> Repeats<K> {
         admitted
     }
 
-    /// Forgets the failures of `key`: its next failure is logged at once.
+    /// Forgets the failures of `key`: its next failure is logged immediately.
     pub fn forget(&self, key: &K) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;

@@ -1,4 +1,4 @@
-//! Graceful shutdown on SIGTERM and Ctrl-C.
+//! Graceful shutdown on SIGTERM, Ctrl-C and a closed terminal.
 //!
 //! Kubernetes stops a Pod with SIGTERM and kills it after a grace period. A program that only
 //! handles Ctrl-C is killed in the middle of its work, with its events unwritten and its lease still
@@ -13,8 +13,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 #[cfg(windows)]
 use tokio::signal::windows::{CtrlC, ctrl_c};
 
-/// Returns a token that is cancelled by SIGTERM or Ctrl-C. A second signal exits the process with
-/// status 1.
+/// Returns a token that is cancelled by SIGTERM, Ctrl-C or SIGHUP. A second signal exits the process
+/// with status 1.
+///
+/// SIGHUP, which a closing terminal sends, is left alone if the process was started with it ignored,
+/// as nohup does. Only Linux tells; elsewhere it always stops the process.
 ///
 /// Signals are handled from the moment this returns. Call it once, early in `main`. On Windows only
 /// Ctrl-C is handled.
@@ -48,6 +51,9 @@ struct Signals {
     interrupt: Signal,
     #[cfg(unix)]
     terminate: Signal,
+    /// None if SIGHUP is ignored.
+    #[cfg(unix)]
+    hangup: Option<Signal>,
     #[cfg(windows)]
     interrupt: CtrlC,
 }
@@ -59,6 +65,12 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             #[cfg(unix)]
             terminate: signal(SignalKind::terminate())?,
+            #[cfg(unix)]
+            hangup: if ignores_hangup() {
+                None
+            } else {
+                Some(signal(SignalKind::hangup())?)
+            },
             #[cfg(windows)]
             interrupt: ctrl_c()?,
         })
@@ -68,7 +80,7 @@ impl Signals {
         let signal = self.next().await;
         tracing::info!(
             signal,
-            "received signal; shutting down (a second signal exits at once)"
+            "received signal; shutting down (a second signal exits immediately)"
         );
         shutdown.cancel();
         self.next().await;
@@ -77,10 +89,17 @@ impl Signals {
 
     #[cfg(unix)]
     async fn next(&mut self) -> &'static str {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
+            _ = hangup => "SIGHUP",
         }
     }
 
@@ -89,4 +108,14 @@ impl Signals {
         self.interrupt.recv().await;
         "Ctrl-C"
     }
+}
+
+/// Returns whether the process was started with SIGHUP ignored. Installing a handler would undo that.
+#[cfg(unix)]
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // SIGHUP is signal 1, the lowest bit.
+    mask.is_some_and(|mask| mask & 1 == 1)
 }

@@ -1,5 +1,5 @@
-//! An in-memory server for tests, whose watches can be cut and whose history can be compacted, and
-//! other test support.
+//! Test support: an in-memory server whose watches can be cut and whose history can be compacted,
+//! among others.
 
 use std::{
     cell::RefCell,

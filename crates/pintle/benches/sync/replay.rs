@@ -10,7 +10,7 @@ use http_body_util::StreamBody;
 use kube::{Client, client::Body};
 use tokio::sync::watch;
 
-/// The size of a TLS record, which is what a connection delivers at once.
+/// The size of a TLS record: a connection delivers one at a time.
 const CHUNK: usize = 16 * 1024;
 
 /// The contents of a body.

@@ -22,7 +22,7 @@ use crate::object::{Fields, InvalidPointer, Kind, Object, ObjectKey, Pointer};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexError {
-    /// An index of that name exists already and is unchanged.
+    /// An index with that name already exists; it is unchanged.
     #[error("index {name:?} exists already")]
     Duplicate {
         /// The name of the index.
@@ -514,7 +514,7 @@ impl<K: Kind> Indexer<K> {
             std::mem::replace(&mut state.store, store)
         };
         self.shared.changed.notify_waiters();
-        // No reader can reach the old generation any more: what is not in the list is gone.
+        // No reader can reach the old generation: objects missing from the list are gone.
         let mut old = old;
         let items = items
             .into_iter()

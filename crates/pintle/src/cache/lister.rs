@@ -72,7 +72,7 @@ impl<K: Kind> Lister<K> {
         selected.resolve(selector)
     }
 
-    /// Returns a lister for one namespace. The empty string stands for all namespaces.
+    /// Returns a lister for one namespace. The empty string means all namespaces.
     pub fn namespace(&self, namespace: impl Into<String>) -> NamespaceLister<K> {
         NamespaceLister {
             lister: self.clone(),
@@ -136,7 +136,8 @@ impl<K: Kind> Lister<K> {
 
     /// Returns the `resourceVersion` of the cache, or an empty string before the first list.
     ///
-    /// The cache contains every change up to this `resourceVersion` and none after it.
+    /// The cache contains every change up to this `resourceVersion` and none after it. If it holds
+    /// several namespaces with a watch each, this is the one that was reached last in any of them.
     pub fn resource_version(&self) -> String {
         self.shared
             .read(|state| state.store.resource_version.clone())

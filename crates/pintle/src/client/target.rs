@@ -13,7 +13,7 @@ use crate::limits::RateLimit;
 
 /// An explicitly named cluster.
 ///
-/// A controller changes things, so it must not work on a cluster by accident. The cluster is named
+/// A controller writes, so it must not connect to a cluster by accident. The cluster is named
 /// by a flag, by `KUBECONFIG`, or by running inside a Pod; `~/.kube/config` is never picked up
 /// implicitly.
 ///

@@ -26,7 +26,6 @@
 //! `resourceVersion` and no event.
 
 use std::{
-    any::TypeId,
     collections::BTreeMap,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
@@ -41,10 +40,11 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{NotWatched, Writable, Writes, context::Inner};
+use super::{NotWatched, Writes, children::Contents, own_writes::GroupKind, primary::Header};
 use crate::{
-    cache::{DecodeError, Kind, Lister, Object, ObjectKey},
+    cache::{DecodeError, Kind, ObjectKey},
     owner::{self, OwnerError},
+    source::KindScope,
 };
 
 /// A server-side apply, executed when awaited. See [`Context::apply`](super::Context::apply).
@@ -184,8 +184,8 @@ impl ApplyError {
 /// the controller's own. Leave a field out to leave it to others (`spec.replicas` to an autoscaler),
 /// or choose [`without_force`](Self::without_force).
 #[must_use = "an apply does nothing until it is awaited"]
-pub struct ApplyOwned<'a, K> {
-    inner: &'a Inner,
+pub struct ApplyOwned<'a, K: Kind> {
+    writes: Writes<'a, K>,
     child: K,
     force: bool,
 }
@@ -223,10 +223,10 @@ impl<K> Deref for Applied<K> {
     }
 }
 
-impl<'a, K: Writable> ApplyOwned<'a, K> {
-    pub(super) fn new(inner: &'a Inner, child: K) -> Self {
+impl<'a, K: Kind + Serialize> ApplyOwned<'a, K> {
+    pub(super) fn new(writes: Writes<'a, K>, child: K) -> Self {
         Self {
-            inner,
+            writes,
             child,
             force: true,
         }
@@ -241,74 +241,114 @@ impl<'a, K: Writable> ApplyOwned<'a, K> {
 
     async fn apply(self) -> Result<Applied<K>, ApplyError> {
         let Self {
-            inner,
+            writes,
             mut child,
             force,
         } = self;
+        let inner = writes.inner;
         let shared = &inner.shared;
         let owner = inner.primary();
         let reference = shared
             .primary
             .controller_reference(&inner.key, owner.as_deref())?;
-        owner::adopt(&inner.key, reference.clone(), &mut child)?;
-        let lister = shared.listers.get::<K>()?;
-        let key = ObjectKey::of(&child);
-        if key.name().is_empty() {
-            let kind = K::kind(&K::DynamicType::default()).into_owned();
-            return Err(ApplyError::Unnamed { kind });
-        }
-        let writes = Writes::<K>::typed(inner);
-        let failed = |source| api_error::<K>(&key, source);
-        let mut config = writes.configuration(&child).map_err(failed)?;
-        let digest = digest(&config);
-        let cached = lister.get(&key);
-        if let Some(cached) = &cached {
-            let controller = cached.controller_owner();
-            let controller = controller.map(|owner| (owner.kind(), owner.name(), owner.uid()));
-            check_controller::<K>(&key, controller, &reference)?;
-            if cached.is_being_deleted() || shared.applied.is_current(&key, cached, digest, &config)
-            {
-                return Ok(Applied {
-                    object: cached.get()?,
-                    changed: false,
-                });
+        let kind = K::kind(writes.kind()).into_owned();
+        owner::adopt(
+            &inner.key,
+            reference.clone(),
+            &kind,
+            KindScope::of::<K>(),
+            child.meta_mut(),
+        )?;
+        let lister = shared.listers.of::<K>(writes.kind())?;
+        let cached = lister.get(&ObjectKey::of(&child));
+        let known = cached.as_ref().map(|cached| -> &dyn Header { cached });
+        let outcome = apply_child(&writes, &child, &reference, known, &lister, force).await?;
+        let (object, changed) = match (outcome, cached) {
+            (Outcome::Stored { object, changed }, _) => {
+                let object = serde_json::from_value(object);
+                let object = object.map_err(kube::Error::SerdeError);
+                let key = ObjectKey::of(&child);
+                let object = object.map_err(|source| api_error(&kind, &key, source))?;
+                (Arc::new(object), changed)
             }
-            // Never applied to another object that has taken the name since.
-            config["metadata"]["uid"] = Value::from(cached.uid());
-        } else if let Some(meta) = existing(&writes, &key).await.map_err(failed)? {
-            let references = meta.owner_references.iter().flatten();
-            let controller = references
-                .into_iter()
-                .find(|known| known.controller == Some(true));
-            let controller = controller
-                .map(|owner| (owner.kind.as_str(), owner.name.as_str(), owner.uid.as_str()));
-            check_controller::<K>(&key, controller, &reference)?;
-        }
-        let stored = writes.apply_configuration(&key, &config, None, force);
-        let stored = stored.await.map_err(failed)?;
-        let version = stored["metadata"]["resourceVersion"]
-            .as_str()
-            .unwrap_or_default();
-        let unchanged = cached.filter(|cached| cached.resource_version() == version);
-        if let Some(metadata) = config["metadata"].as_object_mut() {
-            metadata.remove("uid");
-        }
-        let record = match &unchanged {
-            // A transform may have changed what the cache holds, so that is what is compared.
-            Some(cached) => Record::of_cached(digest, &config, cached),
-            None => Some(Record::new(digest, &config, &stored, version)),
+            (Outcome::Unchanged, Some(cached)) => (cached.get()?, false),
+            (Outcome::Unchanged, None) => (Arc::new(child), false),
         };
-        shared.applied.remember(&key, record, &lister);
-        let object = serde_json::from_value(stored)
-            .map_err(|error| failed(kube::Error::SerdeError(error)))?;
-        Ok(Applied {
-            object: Arc::new(object),
-            changed: unchanged.is_none(),
-        })
+        Ok(Applied { object, changed })
     }
 }
 
-impl<'a, K: Writable> IntoFuture for ApplyOwned<'a, K> {
+/// What applying a child did.
+pub(super) enum Outcome {
+    /// Nothing was sent: the cached child is as it should be, or is being deleted.
+    Unchanged,
+    /// The child as the server stored it.
+    Stored { object: Value, changed: bool },
+}
+
+/// Applies a child that has its controller reference, unless that would change nothing.
+///
+/// `cached` is the child in `cache`, if that shows it.
+pub(super) async fn apply_child<K: Kind + Serialize>(
+    writes: &Writes<'_, K>,
+    child: &K,
+    reference: &OwnerReference,
+    cached: Option<&dyn Header>,
+    cache: &dyn Contents,
+    force: bool,
+) -> Result<Outcome, ApplyError> {
+    let applied = &writes.inner.shared.applied;
+    let kind_name = K::kind(writes.kind());
+    let group_kind = GroupKind::of::<K>(writes.kind());
+    let key = ObjectKey::of(child);
+    if key.name().is_empty() {
+        let kind = kind_name.into_owned();
+        return Err(ApplyError::Unnamed { kind });
+    }
+    let failed = |source| api_error(&kind_name, &key, source);
+    let mut config = writes.configuration(child).map_err(failed)?;
+    let digest = digest(&config);
+    if let Some(cached) = cached {
+        let controller = cached.controller_owner();
+        let controller = controller.map(|owner| (owner.kind(), owner.name(), owner.uid()));
+        check_controller(&kind_name, &key, controller, reference)?;
+        if cached.is_being_deleted() || applied.is_current(&group_kind, cached, digest, &config) {
+            return Ok(Outcome::Unchanged);
+        }
+        // Never applied to another object that has taken the name since.
+        config["metadata"]["uid"] = Value::from(cached.uid());
+    } else if let Some(meta) = existing(writes, &key).await.map_err(failed)? {
+        let references = meta.owner_references.iter().flatten();
+        let controller = references
+            .into_iter()
+            .find(|known| known.controller == Some(true));
+        let controller =
+            controller.map(|owner| (owner.kind.as_str(), owner.name.as_str(), owner.uid.as_str()));
+        check_controller(&kind_name, &key, controller, reference)?;
+    }
+    let stored = writes.apply_configuration(&key, &config, None, force);
+    let stored = stored.await.map_err(failed)?;
+    let version = stored["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap_or_default();
+    let unchanged = cached.filter(|cached| cached.resource_version() == version);
+    if let Some(metadata) = config["metadata"].as_object_mut() {
+        metadata.remove("uid");
+    }
+    let record = match &unchanged {
+        // A transform may have changed what the cache holds, so that is what is compared.
+        Some(cached) => Record::of_cached(digest, &config, *cached),
+        None => Some(Record::new(digest, &config, &stored, version)),
+    };
+    let changed = unchanged.is_none();
+    applied.remember(&group_kind, &key, record, cache);
+    Ok(Outcome::Stored {
+        object: stored,
+        changed,
+    })
+}
+
+impl<'a, K: Kind + Serialize> IntoFuture for ApplyOwned<'a, K> {
     type Output = Result<Applied<K>, ApplyError>;
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
@@ -317,30 +357,33 @@ impl<'a, K: Writable> IntoFuture for ApplyOwned<'a, K> {
     }
 }
 
-fn api_error<K: Writable>(key: &ObjectKey, source: kube::Error) -> ApplyError {
+fn api_error(kind: &str, key: &ObjectKey, source: kube::Error) -> ApplyError {
     ApplyError::Api {
-        kind: K::kind(&K::DynamicType::default()).into_owned(),
+        kind: kind.to_owned(),
         key: key.clone(),
         source: Box::new(source),
     }
 }
 
 /// Refuses a child that exists and has another controller, or none.
-fn check_controller<K: Writable>(
+fn check_controller(
+    child_kind: &str,
     child: &ObjectKey,
     controller: Option<(&str, &str, &str)>,
     ours: &OwnerReference,
 ) -> Result<(), OwnerError> {
+    let (child_kind, child) = (child_kind.to_owned(), child.clone());
     match controller {
         Some((_, _, uid)) if uid == ours.uid => Ok(()),
         Some((kind, name, _)) => Err(OwnerError::AlreadyControlled {
-            child: child.clone(),
+            child_kind,
+            child,
             kind: kind.to_owned(),
             name: name.to_owned(),
         }),
         None => Err(OwnerError::NotControlled {
-            child_kind: K::kind(&K::DynamicType::default()).into_owned(),
-            child: child.clone(),
+            child_kind,
+            child,
             kind: ours.kind.clone(),
             name: ours.name.clone(),
         }),
@@ -348,7 +391,7 @@ fn check_controller<K: Writable>(
 }
 
 /// Asks the server for the metadata of an object that the cache does not show.
-async fn existing<K: Writable>(
+async fn existing<K: Kind + Serialize>(
     writes: &Writes<'_, K>,
     key: &ObjectKey,
 ) -> Result<Option<ObjectMeta>, kube::Error> {
@@ -372,7 +415,7 @@ async fn existing<K: Writable>(
 /// Holds at most twice as many records per kind as the cache holds objects, plus [`SLACK`].
 #[derive(Default)]
 pub(super) struct AppliedConfigurations {
-    kinds: Mutex<BTreeMap<TypeId, BTreeMap<ObjectKey, Record>>>,
+    kinds: Mutex<BTreeMap<GroupKind, BTreeMap<ObjectKey, Record>>>,
 }
 
 /// Records of children that are gone, beyond which they are swept.
@@ -398,24 +441,28 @@ impl Record {
         }
     }
 
-    fn of_cached<K: Kind>(sent: u64, config: &Value, cached: &Object<K>) -> Option<Self> {
+    fn of_cached(sent: u64, config: &Value, cached: &dyn Header) -> Option<Self> {
         let object = serde_json::from_slice(cached.bytes()).ok()?;
         Some(Self::new(sent, config, &object, cached.resource_version()))
     }
 }
 
 impl AppliedConfigurations {
+    /// Forgets everything, because another replica may have applied since.
+    pub(super) fn clear(&self) {
+        self.kinds.lock().clear();
+    }
+
     /// Returns whether `cached` is what the last apply of the same configuration left.
-    fn is_current<K: Kind>(
+    fn is_current(
         &self,
-        key: &ObjectKey,
-        cached: &Object<K>,
+        kind: &GroupKind,
+        cached: &dyn Header,
         digest: u64,
         config: &Value,
     ) -> bool {
-        let record = |kinds: &BTreeMap<_, BTreeMap<_, Record>>| {
-            kinds.get(&TypeId::of::<K>())?.get(key).cloned()
-        };
+        let key = cached.key();
+        let record = |kinds: &BTreeMap<_, BTreeMap<_, Record>>| kinds.get(kind)?.get(key).cloned();
         let Some(record) = record(&self.kinds.lock()).filter(|record| record.sent == digest) else {
             return false;
         };
@@ -429,7 +476,7 @@ impl AppliedConfigurations {
             return false;
         }
         // The next look at this version need not decode it.
-        if let Some(records) = self.kinds.lock().get_mut(&TypeId::of::<K>())
+        if let Some(records) = self.kinds.lock().get_mut(kind)
             && let Some(known) = records.get_mut(key)
             && known.sent == digest
         {
@@ -438,15 +485,21 @@ impl AppliedConfigurations {
         true
     }
 
-    fn remember<K: Kind>(&self, key: &ObjectKey, record: Option<Record>, lister: &Lister<K>) {
+    fn remember(
+        &self,
+        kind: &GroupKind,
+        key: &ObjectKey,
+        record: Option<Record>,
+        cache: &dyn Contents,
+    ) {
         let mut kinds = self.kinds.lock();
-        let records = kinds.entry(TypeId::of::<K>()).or_default();
+        let records = kinds.entry(kind.clone()).or_default();
         match record {
             Some(record) => records.insert(key.clone(), record),
             None => records.remove(key),
         };
-        if records.len() > 2 * lister.len() + SLACK {
-            records.retain(|known, _| known == key || lister.get(known).is_some());
+        if records.len() > 2 * cache.len() + SLACK {
+            records.retain(|known, _| known == key || cache.get(known).is_some());
         }
     }
 }
@@ -531,7 +584,7 @@ impl<K: Kind> fmt::Debug for Apply<'_, K> {
     }
 }
 
-impl<K: Writable> fmt::Debug for ApplyOwned<'_, K> {
+impl<K: Kind> fmt::Debug for ApplyOwned<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ApplyOwned")
             .field("key", &ObjectKey::of(&self.child))
@@ -541,99 +594,4 @@ impl<K: Writable> fmt::Debug for ApplyOwned<'_, K> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn equal(config: &Value, before: &Value, after: &Value) -> bool {
-        let (before, after) = (Stored::of(config, before), Stored::of(config, after));
-        after.is_complete && before == after
-    }
-
-    /// Proves controller/apply-owned-compares.
-    #[test]
-    fn only_fields_of_the_configuration_count() {
-        let config = json!({
-            "metadata": {"labels": {"app": "web"}},
-            "spec": {"replicas": 2, "template": {"containers": [{"name": "web"}]}},
-        });
-        let stored = json!({
-            "metadata": {"labels": {"app": "web", "team": "shop"}, "resourceVersion": "7"},
-            "spec": {
-                "replicas": 2, "paused": false,
-                "template": {"containers": [{"name": "web", "pullPolicy": "Always"}]},
-            },
-            "status": {"ready": 0},
-        });
-        let with = |pointer: &str, value: Value| {
-            let mut changed = stored.clone();
-            *changed.pointer_mut(pointer).unwrap() = value;
-            changed
-        };
-        for (pointer, value) in [
-            ("/metadata/resourceVersion", json!("8")),
-            ("/metadata/labels/team", json!("bank")),
-            ("/spec/paused", json!(true)),
-            ("/status", json!({"ready": 2})),
-        ] {
-            let changed = with(pointer, value);
-            assert!(equal(&config, &stored, &changed), "{pointer}");
-        }
-        for (pointer, value) in [
-            ("/metadata/labels/app", json!("db")),
-            ("/spec/replicas", json!(3)),
-            ("/spec/template/containers/0/pullPolicy", json!("Never")),
-            ("/spec/template/containers", json!([])),
-            ("/spec", json!({})),
-        ] {
-            let changed = with(pointer, value);
-            assert!(!equal(&config, &stored, &changed), "{pointer}");
-        }
-    }
-
-    /// Proves controller/apply-owned-compares.
-    #[test]
-    fn keys_added_to_a_selector_and_removed_variants_are_seen() {
-        let differs = |config: &Value, before: Value, after: Value| {
-            Stored::of(config, &before) != Stored::of(config, &after)
-        };
-        let config = json!({"spec": {"selector": {"app": "web"}, "ports": []}});
-        let added = json!({"spec": {"selector": {"app": "web", "version": "v2"}}});
-        assert!(differs(&config, config.clone(), added));
-        let config = json!({"spec": {"issuer": {"selfSigned": {}}}});
-        let other = json!({"spec": {"issuer": {"ca": {"secretName": "x"}}}});
-        assert!(differs(&config, config.clone(), other));
-        // Labels are merged by key.
-        let config = json!({"metadata": {"labels": {"app": "web"}}});
-        let added = json!({"metadata": {"labels": {"app": "web", "team": "shop"}}});
-        assert!(!differs(&config, config.clone(), added));
-    }
-
-    /// Proves controller/apply-owned-compares.
-    #[test]
-    fn write_only_fields_cannot_be_compared() {
-        let config = json!({"metadata": {"annotations": {}}, "stringData": {"password": "x"}});
-        let stored = json!({"metadata": {}, "data": {"password": "eA=="}});
-        assert!(!Stored::of(&config, &stored).is_complete);
-        let config = json!({"metadata": {"annotations": {}}, "rules": [], "empty": null});
-        assert!(
-            Stored::of(&config, &stored).is_complete,
-            "servers drop empty values"
-        );
-    }
-
-    #[test]
-    fn status_apply_sends_only_the_status() {
-        let mut config = json!({
-            "apiVersion": "v1", "kind": "Pod", "spec": {}, "status": {"phase": "Running"},
-            "metadata": {"name": "a", "namespace": "b", "labels": {}},
-        });
-        only(&mut config, "status");
-        let left = json!({
-            "apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running"},
-            "metadata": {"name": "a", "namespace": "b"},
-        });
-        assert_eq!(config, left);
-    }
-}
+mod tests;

@@ -2,19 +2,25 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use futures::{Stream, StreamExt};
+use serde::Serialize;
+
 use super::{
-    Context, ErrorAction, Listers, Predicate, Watchable, Writable,
+    Context, ErrorAction, Listers, Predicate, Watchable,
+    cause::Source,
     own_writes::Watched,
     reconciler::{self, Finalize, Policy},
     trigger::{self, Owners},
+    wakes::Wake,
 };
 use crate::{
-    cache::{BoxError, Object, ObjectKey},
+    cache::{BoxError, Kind, Object, ObjectKey},
     clock::Clock,
     events::EventRecorder,
-    informer::{InformerFactory, Registration},
+    informer::{InformerFactory, Registration, WatchInput},
     metrics::Metrics,
     queue::WorkQueue,
+    rbac::{Rules, Verb},
 };
 
 /// Builds a controller for objects of kind `K` and runs it. See the [module](super).
@@ -22,7 +28,7 @@ use crate::{
 /// `S` is the [state](Self::state) that every reconcile gets, `E` the error type of the
 /// [error policy](Self::error_policy).
 #[must_use = "a controller does nothing until it is run"]
-pub struct Controller<K: Watchable, S = (), E = BoxError> {
+pub struct Controller<K: Kind, S = (), E = BoxError> {
     pub(super) settings: Settings<K>,
     pub(super) state: Arc<S>,
     pub(super) policy: Option<Box<Policy<K, S, E>>>,
@@ -30,16 +36,27 @@ pub struct Controller<K: Watchable, S = (), E = BoxError> {
 }
 
 /// The settings that do not depend on the state.
-pub(super) struct Settings<K> {
+pub(super) struct Settings<K: Kind> {
     pub(super) name: String,
+    /// The controller's own kind.
+    pub(super) input: WatchInput<K>,
     pub(super) field_manager: Option<String>,
     pub(super) informers: InformerFactory,
     pub(super) queue: Option<WorkQueue<ObjectKey>>,
-    pub(super) metrics: Metrics,
+    pub(super) metrics: Option<Metrics>,
     pub(super) recorder: Option<EventRecorder>,
-    pub(super) clock: Clock,
+    pub(super) clock: Option<Clock>,
     pub(super) predicate: Option<Predicate<K>>,
     pub(super) triggers: Vec<Trigger>,
+    pub(super) wakes: Vec<Wake>,
+    /// The rights in the namespaces of the factory that are known so far.
+    pub(super) rules: Rules,
+    /// The rights in namespaces that inputs name.
+    pub(super) own_rules: Rules,
+    /// The rights that the user declares.
+    pub(super) declared_rules: Rules,
+    /// The first kind that is owned across clusters, which is an error.
+    pub(super) owned_elsewhere: Option<(String, String)>,
     pub(super) reconcile_deleting: bool,
     pub(super) workers: usize,
     pub(super) timeout: Option<Duration>,
@@ -49,11 +66,10 @@ pub(super) struct Settings<K> {
 }
 
 /// Opens the cache of one kind, and returns what registers its handler once all caches are open.
-pub(super) type Trigger =
-    Box<dyn FnOnce(&InformerFactory, &mut Listers, &mut Vec<Watched>) -> Register + Send>;
+pub(super) type Trigger = Box<dyn FnOnce(&mut Listers, &mut Vec<Watched>) -> Register + Send>;
 
 pub(super) type Register =
-    Box<dyn FnOnce(&WorkQueue<ObjectKey>, &Arc<Listers>) -> (String, Registration) + Send>;
+    Box<dyn FnOnce(&WorkQueue<ObjectKey>, Source, &Arc<Listers>) -> (String, Registration) + Send>;
 
 impl<K: Watchable> Controller<K> {
     /// Creates a controller called `name` on the shared informers of the process.
@@ -61,17 +77,54 @@ impl<K: Watchable> Controller<K> {
     /// The name appears in logs, metrics and events and, unless
     /// [`field_manager`](Self::field_manager) sets another, in `managedFields`.
     pub fn new(name: impl Into<String>, informers: &InformerFactory) -> Self {
-        Self {
+        Self::of(name, WatchInput::new(), informers)
+    }
+}
+
+impl<K: Kind> Controller<K> {
+    /// Creates a controller of the objects that `input` names: those of a kind known only at run
+    /// time, of some namespaces, with some labels, in some form.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use kube::core::{ApiResource, DynamicObject};
+    /// # use pintle::{controller::Controller, informer::{InformerFactory, WatchInput}};
+    /// # fn build(informers: &InformerFactory, discovered: ApiResource) {
+    /// let tenants = WatchInput::<ConfigMap>::new().namespaces(["blue", "green"]);
+    /// let configs = Controller::of("configs", tenants, informers);
+    ///
+    /// let widgets = WatchInput::<DynamicObject>::of(discovered);
+    /// let widgets = Controller::of("widgets", widgets, informers);
+    /// # }
+    /// ```
+    ///
+    /// # Clusters
+    ///
+    /// A controller works on the cluster of its own kind: its writes and events go there, and inputs
+    /// that name no [cluster](WatchInput::cluster) mean this one. Objects of other clusters can be
+    /// [watched](Self::watches_from) but not owned, because owner references do not reach across
+    /// clusters. Keys in the queue are always keys of the controller's own kind.
+    ///
+    /// A [`Manager`](crate::manager::Manager) that elects a leader gates the controller's writes,
+    /// whichever cluster they go to.
+    pub fn of(name: impl Into<String>, input: WatchInput<K>, informers: &InformerFactory) -> Self {
+        let controller = Self {
             settings: Settings {
                 name: name.into(),
+                input,
                 field_manager: None,
                 informers: informers.clone(),
                 queue: None,
-                metrics: Metrics::new(),
+                metrics: None,
                 recorder: None,
-                clock: Clock::system(),
+                clock: None,
                 predicate: None,
                 triggers: Vec::new(),
+                wakes: Vec::new(),
+                rules: Rules::new(),
+                own_rules: Rules::new(),
+                declared_rules: Rules::new(),
+                owned_elsewhere: None,
                 reconcile_deleting: false,
                 workers: 1,
                 timeout: None,
@@ -82,11 +135,13 @@ impl<K: Watchable> Controller<K> {
             state: Arc::new(()),
             policy: None,
             finalizer: None,
-        }
+        };
+        let input = controller.settings.input.clone();
+        controller.reads(&input)
     }
 }
 
-impl<K: Watchable, E: 'static> Controller<K, (), E> {
+impl<K: Kind, E: 'static> Controller<K, (), E> {
     /// Sets the state that every reconcile gets: clients of other systems, configuration, caches.
     ///
     /// A [`Context<S>`](Context) dereferences to it.
@@ -135,7 +190,7 @@ impl<K: Watchable, E: 'static> Controller<K, (), E> {
     }
 }
 
-impl<K: Watchable, S: Send + Sync + 'static> Controller<K, S> {
+impl<K: Kind, S: Send + Sync + 'static> Controller<K, S> {
     /// Sets what happens to a key whose reconcile returned an error of type `E`: retry with back-off
     /// (the default), retry after a fixed delay, or wait until something changes.
     ///
@@ -184,7 +239,7 @@ impl<K: Watchable, S: Send + Sync + 'static> Controller<K, S> {
     }
 }
 
-impl<K: Watchable, S: Send + Sync + 'static, E> Controller<K, S, E> {
+impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
     /// Cleans up outside the cluster when an object is deleted.
     ///
     /// Every object gets the finalizer `name` before its first reconcile. Once the object is being
@@ -197,13 +252,15 @@ impl<K: Watchable, S: Send + Sync + 'static, E> Controller<K, S, E> {
     /// [`ReconcileError::retry_after`]: super::ReconcileError::retry_after
     pub fn finalizer<F, R, X>(mut self, name: impl Into<String>, cleanup: F) -> Self
     where
-        K: Writable,
+        K: Serialize,
         F: Fn(Arc<K>, Context<S>) -> R + Send + Sync + 'static,
         R: Future<Output = Result<(), X>> + Send + 'static,
         X: Into<BoxError>,
     {
-        self.finalizer = Some((name.into(), reconciler::finalize(cleanup)));
-        self
+        let input = self.settings.input.clone();
+        let finalize = reconciler::finalize(input.kind().clone(), cleanup);
+        self.finalizer = Some((name.into(), finalize));
+        self.needs(&input, None, [Verb::Patch])
     }
 
     /// Also calls the reconcile function for objects that are being deleted.
@@ -231,12 +288,24 @@ impl<K: Watchable, S: Send + Sync + 'static, E> Controller<K, S, E> {
     /// Enqueues the controlling owner of every `C` that changes. After a change of owner, the former
     /// one is enqueued too.
     pub fn owns<C: Watchable>(self) -> Self {
-        self.on_owned::<C>(None)
+        self.on_owned::<C>(WatchInput::new(), None)
     }
 
     /// As [`owns`](Self::owns), for the changes that `predicate` admits, and for deletions.
     pub fn owns_if<C: Watchable>(self, predicate: Predicate<C>) -> Self {
-        self.on_owned(Some(predicate))
+        self.on_owned(WatchInput::new(), Some(predicate))
+    }
+
+    /// As [`owns`](Self::owns), for the objects that `input` names.
+    ///
+    /// An input of another cluster is an error of [`run`](Self::run).
+    pub fn owns_from<C: Kind>(self, input: WatchInput<C>) -> Self {
+        self.on_owned(input, None)
+    }
+
+    /// As [`owns_from`](Self::owns_from), for the changes that `predicate` admits, and for deletions.
+    pub fn owns_from_if<C: Kind>(self, input: WatchInput<C>, predicate: Predicate<C>) -> Self {
+        self.on_owned(input, Some(predicate))
     }
 
     /// Enqueues the keys that `keys_of` returns for the old and the new state of every `C` that
@@ -266,7 +335,7 @@ impl<K: Watchable, S: Send + Sync + 'static, E> Controller<K, S, E> {
         self,
         keys_of: impl Fn(&Object<C>, &Listers) -> Vec<ObjectKey> + Send + 'static,
     ) -> Self {
-        self.on_mapped(None, keys_of)
+        self.on_mapped(WatchInput::new(), None, keys_of)
     }
 
     /// As [`watches`](Self::watches), for the changes that `predicate` admits, and for deletions.
@@ -275,42 +344,135 @@ impl<K: Watchable, S: Send + Sync + 'static, E> Controller<K, S, E> {
         predicate: Predicate<C>,
         keys_of: impl Fn(&Object<C>, &Listers) -> Vec<ObjectKey> + Send + 'static,
     ) -> Self {
-        self.on_mapped(Some(predicate), keys_of)
+        self.on_mapped(WatchInput::new(), Some(predicate), keys_of)
     }
 
-    fn on_owned<C: Watchable>(self, predicate: Option<Predicate<C>>) -> Self {
-        let owners = Owners::of::<K>();
-        self.on(predicate, move |object, _, keys| {
+    /// As [`watches`](Self::watches), for the objects that `input` names, in this cluster or another.
+    ///
+    /// The keys that `keys_of` returns are keys of the controller's own kind, in its own cluster,
+    /// wherever the changed object is. Two clusters with objects of the same name are two inputs, so
+    /// each function knows which cluster it is about:
+    ///
+    /// ```
+    /// # use k8s_openapi::api::{core::v1::ConfigMap, core::v1::Pod};
+    /// # use pintle::{cache::ObjectKey, controller::Controller};
+    /// # use pintle::informer::{InformerFactory, WatchInput};
+    /// # fn build(informers: &InformerFactory, clusters: Vec<(String, kube::Client)>) {
+    /// let mut controller = Controller::<ConfigMap>::new("placement", informers);
+    /// for (name, client) in clusters {
+    ///     let pods = WatchInput::<Pod>::new().cluster(&name, client).labels("placed=true");
+    ///     // Each cluster is placed by the ConfigMap of its name.
+    ///     controller = controller
+    ///         .watches_from(pods, move |_, _| vec![ObjectKey::namespaced("placement", &name)]);
+    /// }
+    /// # }
+    /// ```
+    pub fn watches_from<C: Kind>(
+        self,
+        input: WatchInput<C>,
+        keys_of: impl Fn(&Object<C>, &Listers) -> Vec<ObjectKey> + Send + 'static,
+    ) -> Self {
+        self.on_mapped(input, None, keys_of)
+    }
+
+    /// As [`watches_from`](Self::watches_from), for the changes that `predicate` admits, and for
+    /// deletions.
+    pub fn watches_from_if<C: Kind>(
+        self,
+        input: WatchInput<C>,
+        predicate: Predicate<C>,
+        keys_of: impl Fn(&Object<C>, &Listers) -> Vec<ObjectKey> + Send + 'static,
+    ) -> Self {
+        self.on_mapped(input, Some(predicate), keys_of)
+    }
+
+    /// Enqueues the keys of a stream: for changes that no watch shows, such as those of an external
+    /// system.
+    ///
+    /// A tokio channel is one ([`ReceiverStream`] of tokio-stream, or as below). The stream is read
+    /// from when the controller opens its caches until it stops, whether or not it leads; then it is
+    /// dropped. While more than 16,384 keys are ready it is hardly read, so use a bounded channel. On
+    /// a standby with that many objects this lasts until it leads: a sender that must not wait there
+    /// uses `try_send`. A stream that ends or panics wakes no more keys, and the controller continues
+    /// without it.
+    ///
+    /// [`ReceiverStream`]: https://docs.rs/tokio-stream/latest/tokio_stream/wrappers/struct.ReceiverStream.html
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use pintle::{cache::ObjectKey, controller::Controller, informer::InformerFactory};
+    /// # fn build(informers: &InformerFactory) {
+    /// let (sender, mut receiver) = tokio::sync::mpsc::channel::<ObjectKey>(64);
+    /// let keys = futures::stream::poll_fn(move |cx| receiver.poll_recv(cx));
+    /// let controller = Controller::<ConfigMap>::new("buckets", informers).wakes(keys);
+    /// // Later, for example when a bucket has changed:
+    /// let _ = sender.try_send(ObjectKey::namespaced("default", "bucket"));
+    /// # }
+    /// ```
+    pub fn wakes(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
+        self.settings.wakes.push(Wake::Keys(keys.boxed()));
+        self
+    }
+
+    /// Enqueues every object of the controller's own kind once per `period`, at low priority: to look
+    /// at things outside the cluster from time to time. At least a second.
+    ///
+    /// For a single object, [`Action::requeue_after`](super::Action::requeue_after) is better.
+    pub fn wakes_every(mut self, period: Duration) -> Self {
+        self.settings.wakes.push(Wake::Every(period));
+        self
+    }
+
+    fn on_owned<C: Kind>(mut self, input: WatchInput<C>, predicate: Option<Predicate<C>>) -> Self {
+        let own = self.settings.input.clone();
+        let cluster = own.in_cluster().map(|cluster| &cluster.name);
+        if let Some(other) = input.in_cluster()
+            && Some(&other.name) != cluster
+        {
+            let elsewhere = (input.kind_name(), other.name.clone());
+            self.settings.owned_elsewhere.get_or_insert(elsewhere);
+        }
+        let owners = Owners::of::<K>(own.kind());
+        let controller = self.needs(&own, Some("finalizers"), [Verb::Update]);
+        controller.on(input, predicate, move |object, listers, keys| {
+            let exists = |key: &ObjectKey| {
+                let own = listers.from_input(&own);
+                own.is_ok_and(|own| own.get(key).is_some())
+            };
             let owner = object.controller_owner();
-            keys.extend(owner.and_then(|owner| owners.key(owner, object.key().namespace())));
+            let namespace = object.key().namespace();
+            keys.extend(owner.and_then(|owner| owners.key(owner, namespace, exists)));
         })
     }
 
-    fn on_mapped<C: Watchable>(
+    fn on_mapped<C: Kind>(
         self,
+        input: WatchInput<C>,
         predicate: Option<Predicate<C>>,
         keys_of: impl Fn(&Object<C>, &Listers) -> Vec<ObjectKey> + Send + 'static,
     ) -> Self {
-        self.on(predicate, move |object, listers, keys| {
+        self.on(input, predicate, move |object, listers, keys| {
             keys.extend(keys_of(object, listers));
         })
     }
 
-    fn on<C: Watchable>(
+    fn on<C: Kind>(
         mut self,
+        input: WatchInput<C>,
         predicate: Option<Predicate<C>>,
         keys_of: impl Fn(&Object<C>, &Listers, &mut Vec<ObjectKey>) + Send + 'static,
     ) -> Self {
-        let open: Trigger = Box::new(move |informers, listers, watched| {
-            let informer = informers.informer::<C>();
-            watched.extend(listers.add(&informer));
-            Box::new(move |queue, listers| {
+        self = self.reads(&input);
+        let open: Trigger = Box::new(move |listers, watched| {
+            let (informer, new) = listers.add(&input);
+            watched.extend(new);
+            Box::new(move |queue, source, listers| {
                 let listers = Arc::clone(listers);
                 let keys_of = move |object: &Object<C>, keys: &mut Vec<ObjectKey>| {
                     keys_of(object, &listers, keys);
                 };
-                let registration = trigger::enqueue(&informer, queue, predicate, keys_of);
-                (super::listers::kind_name::<C>(), registration)
+                let registration = trigger::enqueue(&informer, queue, source, predicate, keys_of);
+                (input.kind_name(), registration)
             })
         });
         self.settings.triggers.push(open);
@@ -354,13 +516,13 @@ impl<K: Watchable, S: Send + Sync + 'static, E> Controller<K, S, E> {
 
     /// Registers the metrics of the controller and its queue.
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
-        self.settings.metrics = metrics.clone();
+        self.settings.metrics = Some(metrics.clone());
         self
     }
 
     /// Sets the clock for timestamps in conditions and events. Default: the system's.
     pub fn clock(mut self, clock: Clock) -> Self {
-        self.settings.clock = clock;
+        self.settings.clock = Some(clock);
         self
     }
 
@@ -396,7 +558,7 @@ impl<K: Watchable, S: Send + Sync + 'static, E> Controller<K, S, E> {
     }
 }
 
-impl<K: Watchable, S, E> fmt::Debug for Controller<K, S, E> {
+impl<K: Kind, S, E> fmt::Debug for Controller<K, S, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller")
             .field("name", &self.settings.name)

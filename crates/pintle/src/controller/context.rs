@@ -16,6 +16,7 @@ use super::{
 use crate::{
     cache::{Kind, Lister, Object, ObjectKey},
     clock::Clock,
+    informer::WatchInput,
     queue::WorkQueue,
 };
 
@@ -37,9 +38,10 @@ use crate::{
 /// | to | use |
 /// |---|---|
 /// | keep a child as it should be | [`apply_owned`](Self::apply_owned) |
+/// | keep a set of children, and delete those no longer wanted | [`apply_set`](Self::apply_set) |
 /// | apply fields of any other object | [`apply`](Self::apply) |
 /// | create, replace, patch, delete | [`create`](Self::create), [`replace`](Self::replace), [`patch`](Self::patch), [`delete`](Self::delete) |
-/// | report status | [`update_status`](Self::update_status), [`set_condition`](Self::set_condition), [`report_error`](Self::report_error) |
+/// | report status | [`report`](Self::report), [`update_status`](Self::update_status), [`set_condition`](Self::set_condition), [`report_error`](Self::report_error) |
 /// | record an event | [`event`](Self::event) |
 /// | clean up outside the cluster | [`finalizer`](Self::finalizer), or [`Controller::finalizer`](super::Controller::finalizer) |
 ///
@@ -66,19 +68,23 @@ pub(super) struct Inner {
     pub(super) primary: Option<Arc<dyn Header>>,
 }
 
-/// What all reconciles of one controller share.
+/// What all reconciles of one controller share during a term.
+#[derive(Clone)]
 pub(super) struct Shared {
     pub(super) name: String,
     pub(super) field_manager: String,
     pub(super) client: Client,
     pub(super) listers: Arc<Listers>,
-    pub(super) primary: PrimaryKind,
+    /// The names of the watched kinds, its own first.
+    pub(super) sources: Arc<[String]>,
+    pub(super) primary: Arc<PrimaryKind>,
     pub(super) queue: WorkQueue<ObjectKey>,
     /// None if the controller does not wait for its own writes.
-    pub(super) own_writes: Option<OwnWrites>,
-    pub(super) applied: AppliedConfigurations,
-    pub(super) events: Events,
+    pub(super) own_writes: Option<Arc<OwnWrites>>,
+    pub(super) applied: Arc<AppliedConfigurations>,
+    pub(super) events: Arc<Events>,
     pub(super) clock: Clock,
+    /// Cancelled when the term ends.
     pub(super) shutdown: CancellationToken,
 }
 
@@ -119,6 +125,12 @@ impl<S> Context<S> {
         &self.inner.shared.client
     }
 
+    /// Returns whether the next reconcile of the key starts only when the caches show what this one
+    /// wrote.
+    pub(super) fn waits_for_own_writes(&self) -> bool {
+        self.inner.shared.own_writes.is_some()
+    }
+
     /// Returns the clock for timestamps in conditions and events.
     pub fn clock(&self) -> &Clock {
         &self.inner.shared.clock
@@ -140,6 +152,26 @@ impl<S> Context<S> {
         self.inner.shared.listers.get()
     }
 
+    /// Returns the lister of a watched kind that is known only at run time. See
+    /// [`Listers::of`].
+    ///
+    /// # Errors
+    ///
+    /// As [`lister`](Self::lister).
+    pub fn lister_of<K: Kind>(&self, kind: &K::DynamicType) -> Result<Lister<K>, NotWatched> {
+        self.inner.shared.listers.of(kind)
+    }
+
+    /// Returns the lister of an input that the controller watches: to tell apart several caches of
+    /// one kind, with different selectors or in different clusters.
+    ///
+    /// # Errors
+    ///
+    /// As [`lister`](Self::lister).
+    pub fn lister_from<K: Kind>(&self, input: &WatchInput<K>) -> Result<Lister<K>, NotWatched> {
+        self.inner.shared.listers.from_input(input)
+    }
+
     /// Lists the `K`s whose controller is the reconciled object, from the cache.
     ///
     /// The usual reason is pruning: delete every owned object that the spec no longer asks for. The
@@ -149,11 +181,20 @@ impl<S> Context<S> {
     ///
     /// [`NotWatched`] if the controller does not watch `K`.
     pub fn owned<K: Watchable>(&self) -> Result<Vec<Object<K>>, NotWatched> {
+        self.owned_of(&K::DynamicType::default())
+    }
+
+    /// As [`owned`](Self::owned), for a kind that is known only at run time.
+    ///
+    /// # Errors
+    ///
+    /// [`NotWatched`] if the controller does not watch the kind.
+    pub fn owned_of<K: Kind>(&self, kind: &K::DynamicType) -> Result<Vec<Object<K>>, NotWatched> {
         let listers = &self.inner.shared.listers;
         let Some(owner) = self.inner.primary() else {
-            return listers.get::<K>().map(|_| Vec::new());
+            return listers.of::<K>(kind).map(|_| Vec::new());
         };
-        listers.controlled_by(self.key().namespace(), owner.uid())
+        listers.controlled_by(kind, self.key().namespace(), owner.uid())
     }
 
     /// Returns the writes for a kind that is known only at run time.
@@ -302,7 +343,7 @@ impl<S> Context<S> {
     /// }
     /// ```
     pub fn apply_owned<K: Writable>(&self, child: K) -> ApplyOwned<'_, K> {
-        ApplyOwned::new(&self.inner, child)
+        self.writes().apply_owned(child)
     }
 
     /// Returns this context without the state.

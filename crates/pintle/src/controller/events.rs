@@ -4,7 +4,7 @@ use std::{sync::OnceLock, time::Duration};
 
 use kube::Client;
 
-use super::Context;
+use super::{Context, status::Reported};
 use crate::{
     clock::Clock,
     events::{EventBroadcaster, EventRecorder, EventType, Reference},
@@ -23,6 +23,8 @@ pub(super) struct Events {
     recorder: OnceLock<EventRecorder>,
     /// Set if the recorder is our own.
     broadcaster: OnceLock<EventBroadcaster>,
+    /// The errors reported in conditions and events.
+    pub(super) reported: Reported,
 }
 
 impl Events {
@@ -40,6 +42,7 @@ impl Events {
             metrics: metrics.clone(),
             recorder: given.map_or_else(OnceLock::new, OnceLock::from),
             broadcaster: OnceLock::new(),
+            reported: Reported::default(),
         }
     }
 

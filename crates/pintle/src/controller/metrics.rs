@@ -118,6 +118,7 @@ impl MetricSet for Set {
 }
 
 /// The metrics of one controller.
+#[derive(Clone)]
 pub(super) struct ControllerMetrics {
     pub(super) success: Counter,
     pub(super) error: Counter,

@@ -14,11 +14,22 @@
 //! | an error | is retried with back-off, unless the [error policy](Controller::error_policy) or the [error](ReconcileError) says otherwise |
 //! | a panic, or the [time limit](Controller::timeout) | is retried with back-off |
 //!
+//! # What is watched
+//!
+//! By default a controller watches every object of a kind, in the namespaces of its
+//! [`InformerFactory`](crate::informer::InformerFactory). For anything else, pass a
+//! [`WatchInput`](crate::informer::WatchInput) to [`of`](Controller::of),
+//! [`owns_from`](Controller::owns_from) or [`watches_from`](Controller::watches_from): a kind known
+//! only at run time, several namespaces, selectors, a transform, another cluster.
+//! [`wakes`](Controller::wakes) adds keys from outside Kubernetes.
+//!
 //! # By object or by key
 //!
 //! [`run`](Controller::run) calls the function with the object and is what most controllers want.
 //! [`run_by_key`](Controller::run_by_key) calls it with the key, also when the object is gone, for
-//! controllers that have to see deletions.
+//! controllers that have to see deletions. For a [`Manager`](crate::manager::Manager), which runs
+//! several controllers, use [`build`](Controller::build) and [`build_by_key`](Controller::build_by_key)
+//! instead.
 //!
 //! # Guarantees
 //!
@@ -60,7 +71,11 @@
 
 mod action;
 mod apply;
+mod apply_set;
 mod builder;
+mod built;
+mod cause;
+mod children;
 mod context;
 mod error;
 mod events;
@@ -70,16 +85,25 @@ mod own_writes;
 mod predicate;
 mod primary;
 mod reconciler;
+mod report;
+mod rules;
 mod run;
 mod status;
 mod trigger;
+mod wakes;
 mod worker;
 mod writes;
 
+pub(crate) use self::built::{Defaults, Opened, Term};
 pub use self::{
     action::{Action, ErrorAction},
     apply::{Applied, Apply, ApplyError, ApplyOwned},
+    apply_set::{
+        APPLY_SET_LABEL, AppliedSet, ApplySet, ApplySetError, FailedObject, Member, ObjectError,
+        PrunedObject,
+    },
     builder::Controller,
+    built::BuiltController,
     context::{Context, Writable},
     error::ReconcileError,
     listers::{Listers, NotWatched},
@@ -90,7 +114,8 @@ pub use self::{
 };
 use crate::cache::Kind;
 
-/// A kind a controller can watch: one whose resource is known from its type.
+/// A kind whose resource is known from its type. Other kinds are described by a value; see
+/// [`WatchInput::of`](crate::informer::WatchInput::of).
 pub trait Watchable: Kind<DynamicType: Default> {}
 
 impl<K: Kind<DynamicType: Default>> Watchable for K {}

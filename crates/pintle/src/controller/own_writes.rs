@@ -7,6 +7,9 @@
 //! Writes and caches are matched by group and kind, whatever the Rust type: a created `Pod` is
 //! awaited in caches of `Pod`, of its metadata, and of any struct with a few of its fields.
 //!
+//! A cache of several namespaces has a watch for each, and each reaches versions on its own. Records
+//! are therefore per *lane*: a cache, or one namespace of it.
+//!
 //! A record is dropped once the cache shows the write, whether or not the key runs again. The queue
 //! never runs a key twice at a time, so the records of a key have one writer and one reader.
 
@@ -21,13 +24,10 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 
-use crate::{
-    cache::{self, ObjectKey},
-    source::Extent,
-};
+use crate::cache::{self, ObjectKey};
 
 /// A kind, regardless of version and Rust type.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupKind {
     group: String,
     kind: String,
@@ -40,12 +40,26 @@ impl GroupKind {
             kind: K::kind(kind).into_owned(),
         }
     }
+
+    /// Returns whether `K` is this kind.
+    pub(super) fn is<K: Resource>(&self, kind: &K::DynamicType) -> bool {
+        self.matches(&K::group(kind), &K::kind(kind))
+    }
+
+    pub(super) fn matches(&self, group: &str, kind: &str) -> bool {
+        self.kind == kind && self.group == group
+    }
 }
 
 /// What has to be known of a cache.
 pub(super) trait View: Send + Sync {
-    /// Returns the `resourceVersion` the cache has reached.
-    fn version(&self) -> String;
+    /// Returns whether the cache is certain to show every object in `namespace`.
+    fn covers(&self, namespace: Option<&str>) -> bool;
+    /// Returns whether each namespace reaches versions on its own.
+    fn advances_by_namespace(&self) -> bool;
+    /// Returns the `resourceVersion` the cache has reached, in `namespace` if each has its own; none
+    /// if the cache will not show the namespace any more.
+    fn version(&self, namespace: Option<&str>) -> Option<String>;
     /// Returns whether the cache holds the object `key` with this UID.
     fn holds(&self, key: &ObjectKey, uid: &str) -> bool;
     /// Resolves when the cache has changed since the call.
@@ -55,14 +69,35 @@ pub(super) trait View: Send + Sync {
 /// A cache of the controller.
 pub(super) struct Watched {
     pub(super) kind: GroupKind,
-    /// Which objects of the kind the cache holds.
-    pub(super) extent: Extent,
     pub(super) view: Box<dyn View>,
+}
+
+/// What reaches versions in one order: a cache, or one of its namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Lane {
+    /// The index of the cache.
+    cache: usize,
+    namespace: Option<String>,
+}
+
+impl Watched {
+    fn lane(&self, number: usize, namespace: Option<&str>) -> Lane {
+        let namespace = namespace.filter(|_| self.view.advances_by_namespace());
+        Lane {
+            cache: number,
+            namespace: namespace.map(str::to_owned),
+        }
+    }
+
+    /// Returns the version that a lane of this cache has reached; none if it is not worth waiting for.
+    fn reached(&self, lane: &Lane) -> Option<Version> {
+        Version::new(&self.view.version(lane.namespace.as_deref())?)
+    }
 }
 
 /// The writes that caches do not show yet, by the key whose reconcile wrote them.
 ///
-/// Holds at most one version per key and cache, and one entry per deletion.
+/// Holds at most one version per key and lane, and one entry per deletion.
 pub(super) struct OwnWrites {
     /// Records refer to caches by index.
     caches: Vec<Watched>,
@@ -73,12 +108,12 @@ pub(super) struct OwnWrites {
     keys: Gauge,
 }
 
-/// The records, twice: by the key that wrote, and by the cache that has to show the write.
+/// The records, twice: by the key that wrote, and by the lane that has to show the write.
 #[derive(Default)]
 struct State {
-    by_key: BTreeMap<ObjectKey, BTreeSet<(usize, Awaited)>>,
-    /// Within a cache: versions, the oldest first, then deletions.
-    by_cache: BTreeMap<usize, BTreeSet<(Awaited, ObjectKey)>>,
+    by_key: BTreeMap<ObjectKey, BTreeSet<(Lane, Awaited)>>,
+    /// Within a lane: versions, the oldest first, then deletions.
+    by_lane: BTreeMap<Lane, BTreeSet<(Awaited, ObjectKey)>>,
 }
 
 /// What a cache has to show.
@@ -130,8 +165,9 @@ impl OwnWrites {
             return;
         };
         for (number, cache) in self.caches_of(kind) {
-            if cache.extent.includes(namespace) {
-                self.add(number, |state| state.wrote(key, number, &version));
+            if cache.view.covers(namespace) {
+                let lane = cache.lane(number, namespace);
+                self.add(&lane, |state| state.wrote(key, &lane, &version));
             }
         }
     }
@@ -145,10 +181,11 @@ impl OwnWrites {
         object: &ObjectKey,
         uid: &str,
     ) {
-        for (number, _) in self.caches_of(kind) {
-            self.add(number, |state| {
+        for (number, cache) in self.caches_of(kind) {
+            let lane = cache.lane(number, object.namespace());
+            self.add(&lane, |state| {
                 let awaited = gone(object, uid);
-                state.add(key, number, awaited.clone());
+                state.add(key, &lane, awaited.clone());
                 Some(awaited)
             });
         }
@@ -162,8 +199,9 @@ impl OwnWrites {
         object: &ObjectKey,
         uid: &str,
     ) {
-        for (number, _) in self.caches_of(kind) {
-            self.change(|state| state.remove(key, number, &gone(object, uid)));
+        for (number, cache) in self.caches_of(kind) {
+            let lane = cache.lane(number, object.namespace());
+            self.change(|state| state.remove(key, &lane, &gone(object, uid)));
         }
     }
 
@@ -179,7 +217,7 @@ impl OwnWrites {
             let changes: Vec<_> = self
                 .unseen(key)
                 .iter()
-                .map(|at| self.changed(*at))
+                .map(|cache| self.changed(*cache))
                 .collect();
             if changes.is_empty() || self.is_seen(key) {
                 return;
@@ -191,8 +229,8 @@ impl OwnWrites {
     /// Drops all records of `key`.
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.change(|state| {
-            for (number, awaited) in state.by_key.remove(key).unwrap_or_default() {
-                state.remove_from_cache(number, awaited, key);
+            for (lane, awaited) in state.by_key.remove(key).unwrap_or_default() {
+                state.remove_from_lane(&lane, awaited, key);
             }
         });
     }
@@ -204,9 +242,10 @@ impl OwnWrites {
             let recorded = self.recorded.notified();
             let awaited = self.awaited();
             // Subscribe before checking, here too.
-            let changes: Vec<_> = awaited.iter().map(|number| self.changed(*number)).collect();
-            for number in awaited {
-                self.sweep(number);
+            let caches: BTreeSet<usize> = awaited.iter().map(|lane| lane.cache).collect();
+            let changes: Vec<_> = caches.iter().map(|cache| self.changed(*cache)).collect();
+            for lane in awaited {
+                self.sweep(&lane);
             }
             let changed = async {
                 if changes.is_empty() {
@@ -228,9 +267,9 @@ impl OwnWrites {
         caches.filter(move |(_, cache)| cache.kind == *kind)
     }
 
-    /// Returns the caches that have records.
-    fn awaited(&self) -> Vec<usize> {
-        self.state.lock().by_cache.keys().copied().collect()
+    /// Returns the lanes that have records.
+    fn awaited(&self) -> Vec<Lane> {
+        self.state.lock().by_lane.keys().cloned().collect()
     }
 
     /// Returns the caches that do not show yet what `key` wrote. Drops the records of the others.
@@ -240,27 +279,27 @@ impl OwnWrites {
             return BTreeSet::new();
         };
         let mut unseen = BTreeSet::new();
-        for (number, awaited) in records {
-            if self.shows(number, &awaited) {
-                self.change(|state| state.remove(key, number, &awaited));
+        for (lane, awaited) in records {
+            if self.shows(&lane, &awaited) {
+                self.change(|state| state.remove(key, &lane, &awaited));
             } else {
-                unseen.insert(number);
+                unseen.insert(lane.cache);
             }
         }
         unseen
     }
 
-    /// Drops the records that a cache shows: versions up to the one it has reached, and deletions one
+    /// Drops the records that a lane shows: versions up to the one it has reached, and deletions one
     /// by one.
-    fn sweep(&self, number: usize) {
-        let Some(Watched { view, .. }) = self.caches.get(number) else {
+    fn sweep(&self, lane: &Lane) {
+        let Some(cache) = self.caches.get(lane.cache) else {
             return;
         };
         self.change(|state| {
-            let Some(records) = state.by_cache.get(&number) else {
+            let Some(records) = state.by_lane.get(lane) else {
                 return;
             };
-            let reached = Version::new(&view.version());
+            let reached = cache.reached(lane);
             let has_reached =
                 |version: &Version| reached.as_ref().is_none_or(|reached| reached >= version);
             let versions = records.iter().take_while(
@@ -268,27 +307,27 @@ impl OwnWrites {
             );
             // Deletions sort after all versions.
             let deletions = records.iter().rev().map_while(|record| match &record.0 {
-                Awaited::Gone { object, uid } => Some((record, !view.holds(object, uid))),
+                Awaited::Gone { object, uid } => Some((record, !cache.view.holds(object, uid))),
                 Awaited::Version(_) => None,
             });
             let deletions = deletions.filter_map(|(record, seen)| seen.then_some(record));
             let seen: Vec<_> = versions.chain(deletions).cloned().collect();
             for (awaited, key) in seen {
-                state.remove(&key, number, &awaited);
+                state.remove(&key, lane, &awaited);
             }
         });
     }
 
-    fn shows(&self, number: usize, awaited: &Awaited) -> bool {
-        let Some(Watched { view, .. }) = self.caches.get(number) else {
+    fn shows(&self, lane: &Lane, awaited: &Awaited) -> bool {
+        let Some(cache) = self.caches.get(lane.cache) else {
             return true;
         };
         match awaited {
             // A cache with an opaque version blocks no key.
-            Awaited::Version(version) => {
-                Version::new(&view.version()).is_none_or(|reached| reached >= *version)
-            }
-            Awaited::Gone { object, uid } => !view.holds(object, uid),
+            Awaited::Version(version) => cache
+                .reached(lane)
+                .is_none_or(|reached| reached >= *version),
+            Awaited::Gone { object, uid } => !cache.view.holds(object, uid),
         }
     }
 
@@ -299,14 +338,14 @@ impl OwnWrites {
         }
     }
 
-    /// Adds a record for a cache, and wakes [`forget_seen`](Self::forget_seen) if nothing else would:
+    /// Adds a record for a lane, and wakes [`forget_seen`](Self::forget_seen) if nothing else would:
     /// for the first record, because it is not subscribed to the cache yet, and for one that the cache
     /// shows already, because the change it would wake for has passed.
-    fn add(&self, number: usize, add: impl FnOnce(&mut State) -> Option<Awaited>) {
+    fn add(&self, lane: &Lane, add: impl FnOnce(&mut State) -> Option<Awaited>) {
         let wake = self.change(|state| {
-            let first = !state.by_cache.contains_key(&number);
+            let first = !state.by_lane.contains_key(lane);
             let added = add(state);
-            added.is_some_and(|awaited| first || self.shows(number, &awaited))
+            added.is_some_and(|awaited| first || self.shows(lane, &awaited))
         });
         if wake {
             self.recorded.notify_one();
@@ -323,48 +362,48 @@ impl OwnWrites {
 }
 
 impl State {
-    /// Keeps the newest version that a cache has to show for a key. Returns what was added.
-    fn wrote(&mut self, key: &ObjectKey, cache: usize, version: &Version) -> Option<Awaited> {
+    /// Keeps the newest version that a lane has to show for a key. Returns what was added.
+    fn wrote(&mut self, key: &ObjectKey, lane: &Lane, version: &Version) -> Option<Awaited> {
         let records = self.by_key.get(key).into_iter().flatten();
         let known = records
             .into_iter()
-            .find_map(|(number, awaited)| match awaited {
-                Awaited::Version(known) if *number == cache => Some(known.clone()),
+            .find_map(|(other, awaited)| match awaited {
+                Awaited::Version(known) if other == lane => Some(known.clone()),
                 _ => None,
             });
         if known.as_ref().is_some_and(|known| known >= version) {
             return None;
         }
         let awaited = Awaited::Version(version.clone());
-        self.add(key, cache, awaited.clone());
+        self.add(key, lane, awaited.clone());
         if let Some(known) = known {
-            self.remove(key, cache, &Awaited::Version(known));
+            self.remove(key, lane, &Awaited::Version(known));
         }
         Some(awaited)
     }
 
-    fn add(&mut self, key: &ObjectKey, cache: usize, awaited: Awaited) {
-        let records = self.by_cache.entry(cache).or_default();
+    fn add(&mut self, key: &ObjectKey, lane: &Lane, awaited: Awaited) {
+        let records = self.by_lane.entry(lane.clone()).or_default();
         records.insert((awaited.clone(), key.clone()));
         let records = self.by_key.entry(key.clone()).or_default();
-        records.insert((cache, awaited));
+        records.insert((lane.clone(), awaited));
     }
 
-    fn remove(&mut self, key: &ObjectKey, cache: usize, awaited: &Awaited) {
-        self.remove_from_cache(cache, awaited.clone(), key);
+    fn remove(&mut self, key: &ObjectKey, lane: &Lane, awaited: &Awaited) {
+        self.remove_from_lane(lane, awaited.clone(), key);
         if let Some(records) = self.by_key.get_mut(key) {
-            records.remove(&(cache, awaited.clone()));
+            records.remove(&(lane.clone(), awaited.clone()));
             if records.is_empty() {
                 self.by_key.remove(key);
             }
         }
     }
 
-    fn remove_from_cache(&mut self, cache: usize, awaited: Awaited, key: &ObjectKey) {
-        if let Some(records) = self.by_cache.get_mut(&cache) {
+    fn remove_from_lane(&mut self, lane: &Lane, awaited: Awaited, key: &ObjectKey) {
+        if let Some(records) = self.by_lane.get_mut(lane) {
             records.remove(&(awaited, key.clone()));
             if records.is_empty() {
-                self.by_cache.remove(&cache);
+                self.by_lane.remove(lane);
             }
         }
     }
@@ -378,231 +417,4 @@ fn gone(object: &ObjectKey, uid: &str) -> Awaited {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    };
-
-    use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-    use kube::core::PartialObjectMeta;
-
-    use super::*;
-
-    /// A version, and the objects with their UIDs.
-    type Contents = (String, Vec<(ObjectKey, String)>);
-
-    #[derive(Clone, Default)]
-    struct FakeCache(Arc<Mutex<Contents>>, Arc<Notify>, Arc<Calls>);
-
-    /// The number of calls to a cache.
-    #[derive(Default)]
-    struct Calls {
-        version: AtomicUsize,
-        changed: AtomicUsize,
-    }
-
-    impl FakeCache {
-        fn reach(&self, version: &str) {
-            version.clone_into(&mut self.0.lock().0);
-            self.1.notify_waiters();
-        }
-
-        fn hold(&self, objects: &[(&str, &str)]) {
-            let objects = objects
-                .iter()
-                .map(|(name, uid)| (key(name), (*uid).to_owned()));
-            self.0.lock().1 = objects.collect();
-            self.1.notify_waiters();
-        }
-    }
-
-    impl View for FakeCache {
-        fn version(&self) -> String {
-            self.2.version.fetch_add(1, Ordering::Relaxed);
-            self.0.lock().0.clone()
-        }
-
-        fn holds(&self, key: &ObjectKey, uid: &str) -> bool {
-            self.0.lock().1.iter().any(|(k, u)| k == key && u == uid)
-        }
-
-        fn changed(&self) -> BoxFuture<'static, ()> {
-            self.2.changed.fetch_add(1, Ordering::Relaxed);
-            Box::pin(self.1.clone().notified_owned())
-        }
-    }
-
-    fn key(name: &str) -> ObjectKey {
-        ObjectKey::namespaced("default", name)
-    }
-
-    fn pods() -> GroupKind {
-        GroupKind::of::<Pod>(&())
-    }
-
-    /// A cache of Pods at version 9.
-    fn with_pods() -> (FakeCache, OwnWrites) {
-        let cache = FakeCache::default();
-        cache.reach("9");
-        let watched = Watched {
-            kind: pods(),
-            extent: Extent::All,
-            view: Box::new(cache.clone()),
-        };
-        (cache, OwnWrites::new(vec![watched], Gauge::default()))
-    }
-
-    fn wrote(writes: &OwnWrites, name: &str, version: &str) {
-        writes.wrote(&key(name), &pods(), Some("default"), version);
-    }
-
-    /// Proves controller/read-your-writes.
-    #[test]
-    fn key_waits_for_its_newest_write_only() {
-        let (cache, writes) = with_pods();
-        for version in ["10", "12", "11"] {
-            wrote(&writes, "a", version);
-        }
-        assert!(writes.is_seen(&key("b")));
-        assert!(!writes.is_seen(&key("a")));
-        cache.reach("11");
-        assert!(!writes.is_seen(&key("a")), "12 is not in the cache yet");
-        cache.reach("12");
-        assert!(writes.is_seen(&key("a")));
-        assert!(
-            writes.state.lock().by_key.is_empty(),
-            "the record is dropped"
-        );
-        assert!(writes.state.lock().by_cache.is_empty());
-    }
-
-    /// Proves controller/read-your-writes-bounded, controller/read-your-writes.
-    #[test]
-    fn opaque_version_or_unwatched_kind_blocks_no_key() {
-        let (cache, writes) = with_pods();
-        wrote(&writes, "a", "opaque");
-        let maps = GroupKind::of::<ConfigMap>(&());
-        writes.wrote(&key("a"), &maps, Some("default"), "10");
-        assert!(writes.is_seen(&key("a")));
-        wrote(&writes, "a", "10");
-        cache.reach("opaque");
-        assert!(writes.is_seen(&key("a")));
-    }
-
-    /// Proves controller/read-your-writes.
-    #[test]
-    fn deletion_is_seen_once_the_uid_is_gone() {
-        let (cache, writes) = with_pods();
-        cache.hold(&[("p", "old")]);
-        writes.deleting(&key("a"), &pods(), &key("p"), "old");
-        assert!(!writes.is_seen(&key("a")));
-        cache.hold(&[("p", "new")]);
-        assert!(writes.is_seen(&key("a")));
-    }
-
-    /// Proves controller/read-your-writes.
-    #[test]
-    fn failed_deletion_is_not_awaited() {
-        let (cache, writes) = with_pods();
-        cache.hold(&[("p", "old")]);
-        writes.deleting(&key("a"), &pods(), &key("p"), "old");
-        writes.not_deleted(&key("a"), &pods(), &key("p"), "old");
-        assert!(writes.is_seen(&key("a")));
-    }
-
-    #[test]
-    fn forget_drops_the_record() {
-        let (_cache, writes) = with_pods();
-        wrote(&writes, "a", "10");
-        writes.forget(&key("a"));
-        assert!(writes.is_seen(&key("a")));
-        assert!(writes.state.lock().by_cache.is_empty());
-    }
-
-    /// Proves controller/read-your-writes.
-    #[test]
-    fn every_cache_of_a_kind_is_awaited() {
-        let (typed, metadata) = (FakeCache::default(), FakeCache::default());
-        let watched = |kind, extent, cache: &FakeCache| Watched {
-            kind,
-            extent,
-            view: Box::new(cache.clone()),
-        };
-        let elsewhere = FakeCache::default();
-        elsewhere.reach("1");
-        let caches = vec![
-            watched(pods(), Extent::All, &typed),
-            watched(
-                GroupKind::of::<PartialObjectMeta<Pod>>(&()),
-                Extent::All,
-                &metadata,
-            ),
-            watched(pods(), Extent::Namespace("other".into()), &elsewhere),
-        ];
-        let writes = OwnWrites::new(caches, Gauge::default());
-        typed.reach("9");
-        metadata.reach("9");
-        wrote(&writes, "a", "10");
-        typed.reach("10");
-        assert!(!writes.is_seen(&key("a")));
-        metadata.reach("10");
-        assert!(writes.is_seen(&key("a")), "the third cache never shows it");
-    }
-
-    /// Proves controller/read-your-writes.
-    #[tokio::test(start_paused = true)]
-    async fn records_are_dropped_once_the_cache_shows_them() {
-        let (cache, writes) = with_pods();
-        let (writes, keys) = (Arc::new(writes), |writes: &OwnWrites| writes.keys.get());
-        let sweeping = writes.clone();
-        let sweeping = tokio::spawn(async move { sweeping.forget_seen().await });
-        cache.hold(&[("p", "old")]);
-        for (name, version) in [("a", "10"), ("b", "12"), ("c", "11")] {
-            wrote(&writes, name, version);
-        }
-        writes.deleting(&key("d"), &pods(), &key("p"), "old");
-        let settle = || tokio::time::sleep(std::time::Duration::from_secs(1));
-        settle().await;
-        assert_eq!(keys(&writes), 4);
-        cache.reach("11");
-        settle().await;
-        assert_eq!(keys(&writes), 2);
-        cache.hold(&[]);
-        settle().await;
-        assert_eq!(keys(&writes), 1);
-        cache.reach("12");
-        settle().await;
-        assert_eq!(keys(&writes), 0);
-        wrote(&writes, "e", "12");
-        settle().await;
-        assert_eq!(keys(&writes), 0, "the cache showed it already");
-        sweeping.abort();
-    }
-
-    /// Proves controller/read-your-writes.
-    #[tokio::test(start_paused = true)]
-    async fn sweeping_costs_what_was_seen() {
-        let (cache, writes) = with_pods();
-        let writes = Arc::new(writes);
-        let sweeping = writes.clone();
-        let sweeping = tokio::spawn(async move { sweeping.forget_seen().await });
-        let settle = || tokio::time::sleep(std::time::Duration::from_secs(1));
-        settle().await;
-        for n in 10..60 {
-            wrote(&writes, &n.to_string(), &n.to_string());
-            settle().await;
-        }
-        // A newer write of a key that waits already is no reason to wake either.
-        wrote(&writes, "59", "60");
-        settle().await;
-        let calls = &cache.2;
-        assert_eq!(calls.changed.load(Ordering::Relaxed), 1, "wakes once");
-        calls.version.store(0, Ordering::Relaxed);
-        cache.reach("39");
-        settle().await;
-        assert_eq!(writes.keys.get(), 20);
-        assert_eq!(calls.version.load(Ordering::Relaxed), 1);
-        sweeping.abort();
-    }
-}
+mod tests;

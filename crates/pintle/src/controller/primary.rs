@@ -1,14 +1,14 @@
 //! The object a reconcile is about.
 
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 use k8s_openapi::{
     api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 
-use super::{Context, NotWatched, Watchable};
+use super::{Context, NotWatched};
 use crate::{
-    cache::{Kind, Lister, Object, ObjectKey},
+    cache::{Kind, Lister, Object, ObjectKey, OwnerRef},
     owner::OwnerError,
 };
 
@@ -50,8 +50,13 @@ impl<S> Context<S> {
     /// # Errors
     ///
     /// [`NotWatched`] if the controller does not watch `K`.
-    pub fn primary<K: Kind<DynamicType: Default>>(&self) -> Result<Primary<K>, NotWatched> {
-        Ok(match self.lister::<K>()?.get(self.key()) {
+    pub fn primary<K: Kind>(&self) -> Result<Primary<K>, NotWatched> {
+        let shared = &self.inner.shared;
+        let cached = match shared.primary.lister::<K>() {
+            Some(own) => own.get(self.key()),
+            None => shared.listers.of_type::<K>()?.get(self.key()),
+        };
+        Ok(match cached {
             None => Primary::Gone,
             Some(object) if object.is_being_deleted() => Primary::Deleting(object),
             Some(object) => Primary::Live(object),
@@ -59,14 +64,34 @@ impl<S> Context<S> {
     }
 }
 
-/// The header of a cached object, whatever its type.
+/// A cached object, whatever its type.
 pub(super) trait Header: Send + Sync {
+    fn key(&self) -> &ObjectKey;
     fn uid(&self) -> &str;
     fn resource_version(&self) -> &str;
     fn is_being_deleted(&self) -> bool;
+    fn controller_owner(&self) -> Option<&OwnerRef>;
+    fn label(&self, name: &str) -> Option<&str>;
+    fn bytes(&self) -> &[u8];
 }
 
 impl<K: Kind> Header for Object<K> {
+    fn key(&self) -> &ObjectKey {
+        Object::key(self)
+    }
+
+    fn controller_owner(&self) -> Option<&OwnerRef> {
+        Object::controller_owner(self)
+    }
+
+    fn label(&self, name: &str) -> Option<&str> {
+        self.labels().get(name)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        Object::bytes(self)
+    }
+
     fn uid(&self) -> &str {
         Object::uid(self)
     }
@@ -84,19 +109,26 @@ impl<K: Kind> Header for Object<K> {
 pub(super) struct PrimaryKind {
     pub(super) api_version: String,
     pub(super) kind: String,
+    /// The `Lister<K>`.
+    lister: Box<dyn Any + Send + Sync>,
     cached: Box<Cached>,
 }
 
 type Cached = dyn Fn(&ObjectKey) -> Option<Arc<dyn Header>> + Send + Sync;
 
 impl PrimaryKind {
-    pub(super) fn new<K: Watchable>(lister: Lister<K>) -> Self {
-        let kind = K::DynamicType::default();
+    pub(super) fn new<K: Kind>(kind: &K::DynamicType, lister: Lister<K>) -> Self {
         Self {
-            api_version: K::api_version(&kind).into_owned(),
-            kind: K::kind(&kind).into_owned(),
+            api_version: K::api_version(kind).into_owned(),
+            kind: K::kind(kind).into_owned(),
+            lister: Box::new(lister.clone()),
             cached: Box::new(move |key| Some(Arc::new(lister.get(key)?))),
         }
+    }
+
+    /// Returns the lister of the controller's own kind, if `K` is its type.
+    fn lister<K: Kind>(&self) -> Option<&Lister<K>> {
+        self.lister.downcast_ref()
     }
 
     pub(super) fn cached(&self, key: &ObjectKey) -> Option<Arc<dyn Header>> {

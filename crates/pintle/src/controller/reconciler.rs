@@ -13,13 +13,14 @@
 //!         reconcile ──► error policy
 //! ```
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
+use serde::Serialize;
 
-use super::{Action, Context, ErrorAction, ReconcileError, Watchable, Writable, context::Inner};
+use super::{Action, Context, ErrorAction, ReconcileError, context::Inner};
 use crate::{
-    cache::{BoxError, Lister, ObjectKey},
+    cache::{BoxError, Kind, Lister, ObjectKey},
     finalizer::{Finalizer, Guard},
 };
 
@@ -40,9 +41,9 @@ pub(super) enum Step<K> {
 }
 
 /// Adds the finalizer's bookkeeping to the user's cleanup function.
-pub(super) fn finalize<K, S, F, R, X>(cleanup: F) -> Box<Finalize<K, S>>
+pub(super) fn finalize<K, S, F, R, X>(kind: Arc<K::DynamicType>, cleanup: F) -> Box<Finalize<K, S>>
 where
-    K: Writable,
+    K: Kind + Serialize,
     S: Send + Sync + 'static,
     F: Fn(Arc<K>, Context<S>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<(), X>> + Send + 'static,
@@ -50,9 +51,10 @@ where
 {
     let cleanup = Arc::new(cleanup);
     Box::new(move |object, cx, finalizer| {
-        let cleanup = Arc::clone(&cleanup);
+        let (cleanup, kind) = (Arc::clone(&cleanup), Arc::clone(&kind));
         async move {
-            match finalizer.guard(&cx, &*object).await? {
+            let writes = cx.of::<K>(&kind);
+            match finalizer.guard(&writes, &*object).await? {
                 Guard::Held(held) => {
                     let stored = held.into_stored().map(Arc::new);
                     Ok(Step::Reconcile(stored.unwrap_or(object)))
@@ -71,7 +73,7 @@ where
 }
 
 /// The functions of a controller and what they need.
-pub(super) struct Reconciler<K: Watchable, S, E, F> {
+pub(super) struct Reconciler<K: Kind, S, E, F> {
     pub(super) reconcile: F,
     pub(super) lister: Lister<K>,
     pub(super) state: Arc<S>,
@@ -81,7 +83,7 @@ pub(super) struct Reconciler<K: Watchable, S, E, F> {
     pub(super) deleting: bool,
 }
 
-impl<K: Watchable, S, E, F> Reconciler<K, S, E, F> {
+impl<K: Kind, S, E, F> Reconciler<K, S, E, F> {
     fn context(&self, inner: Inner) -> Context<S> {
         Context {
             inner,
@@ -136,9 +138,17 @@ impl<K: Watchable, S, E, F> Reconciler<K, S, E, F> {
         if let Some((finalizer, finalize)) = &self.finalizer
             && let Some(cached) = self.lister.get(&key)
         {
-            let step = finalize(cached.get()?, cx.clone(), finalizer.clone()).await?;
-            if matches!(step, Step::Released) {
-                return Ok(Action::await_change());
+            let object = cached.get()?;
+            match finalize(Arc::clone(&object), cx.clone(), finalizer.clone()).await? {
+                Step::Released => return Ok(Action::await_change()),
+                // The finalizer was stored just now. The next reconcile starts when the cache shows
+                // it, so that the lister never returns an object without it.
+                Step::Reconcile(stored)
+                    if !Arc::ptr_eq(&stored, &object) && cx.waits_for_own_writes() =>
+                {
+                    return Ok(Action::requeue_after(Duration::ZERO));
+                }
+                Step::Reconcile(_) => {}
             }
         }
         (self.reconcile)(key, cx).await

@@ -1,19 +1,26 @@
 //! Reporting in the status: written only when it says something new.
 
-use std::error::Error;
+use std::{collections::BTreeMap, error::Error};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::Patch;
-use serde::Serialize;
+use parking_lot::Mutex;
+use serde::{Deserialize as _, Serialize};
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::{Context, Writable};
 use crate::{
     cache::ObjectKey,
     client::describe,
+    clock::Clock,
     conditions::{NewCondition, set_condition},
     events::EventType,
+    repeats::Repeat,
 };
+
+/// For how many objects and conditions [`Context::report_error`] remembers what it wrote.
+const MAX_REPORTED: usize = 10_000;
 
 impl<S> Context<S> {
     /// Writes `status` as the status of `object` if it differs from the status `object` has.
@@ -48,13 +55,14 @@ impl<S> Context<S> {
     /// Sets one condition in `.status.conditions` of `object` if that changes anything. Returns
     /// whether it wrote.
     ///
-    /// Fills in the observed generation if `condition` has none. Other conditions stay. To write
-    /// several, or other fields with them, use [`update_status`](Self::update_status).
+    /// Fills in the observed generation if `condition` has none. Other conditions stay as they are
+    /// stored, with fields that `K` does not know. To write several, or other fields with them, use
+    /// [`update_status`](Self::update_status).
     ///
     /// # Errors
     ///
-    /// As [`update_status`](Self::update_status); and if the conditions `object` has cannot be
-    /// decoded.
+    /// As [`update_status`](Self::update_status); and if the condition of this type that `object`
+    /// has cannot be decoded.
     ///
     /// # Cancel safety
     ///
@@ -64,20 +72,19 @@ impl<S> Context<S> {
         object: &K,
         condition: NewCondition,
     ) -> Result<bool, kube::Error> {
-        let before = status_of(object)?;
-        let conditions = before.get("conditions").cloned();
-        let mut conditions: Vec<Condition> = conditions
-            .map(serde_json::from_value)
-            .transpose()
-            .map_err(kube::Error::SerdeError)?
-            .unwrap_or_default();
+        let before = match self.cached_status(object) {
+            Some(status) => status,
+            None => status_of(object)?,
+        };
         let condition = condition.or_observed_generation(object.meta().generation);
-        if !set_condition(&mut conditions, condition, self.clock()) {
+        let conditions = before.get("conditions").and_then(Value::as_array);
+        let mut conditions = conditions.cloned().unwrap_or_default();
+        let changed = set_raw_condition(&mut conditions, condition, self.clock());
+        if !changed.map_err(kube::Error::SerdeError)? {
             return Ok(false);
         }
         let mut after = before.as_object().cloned().unwrap_or_default();
-        let conditions = serde_json::to_value(conditions).map_err(kube::Error::SerdeError)?;
-        after.insert("conditions".to_owned(), conditions);
+        after.insert("conditions".to_owned(), conditions.into());
         self.patch_changes(object, &before, &Value::Object(after))
             .await
     }
@@ -87,6 +94,11 @@ impl<S> Context<S> {
     ///
     /// The event is recorded only when the condition changed, so retries of the same failure do not
     /// repeat it. Returns whether it did.
+    ///
+    /// Every write of a status wakes the key at once, so an error whose message differs each time,
+    /// for example because it names a request, would never be retried with back-off. While generation
+    /// and `reason` stay the same, a new message is therefore written after 10 seconds at the
+    /// earliest, then 20, 40 and so on up to ten minutes.
     ///
     /// ```no_run
     /// # use std::sync::Arc;
@@ -114,9 +126,15 @@ impl<S> Context<S> {
         object: &K,
         type_: &str,
         reason: &str,
-        error: &(impl Error + 'static),
+        error: &(dyn Error + Send + Sync + 'static),
     ) -> Result<bool, kube::Error> {
         let message = describe(error);
+        let reported = &self.inner.shared.events.reported;
+        let cause = format!("{:?} {reason}", object.meta().generation);
+        let admitted = reported.admit(&ObjectKey::of(object), type_, &cause);
+        if !admitted && is_reported(&status_of(object)?, type_, reason, object.meta().generation) {
+            return Ok(false);
+        }
         let condition = NewCondition::new(type_, false, reason, &message);
         let changed = self.set_condition(object, condition).await?;
         if changed {
@@ -125,7 +143,7 @@ impl<S> Context<S> {
         Ok(changed)
     }
 
-    async fn patch_changes<K: Writable>(
+    pub(super) async fn patch_changes<K: Writable>(
         &self,
         object: &K,
         before: &Value,
@@ -136,17 +154,94 @@ impl<S> Context<S> {
         };
         let meta = object.meta();
         let mut metadata = json!({ "uid": meta.uid });
-        if contains_list(&changes) {
-            metadata["resourceVersion"] = json!(meta.resource_version);
+        if touches_list(before, &changes) {
+            let Some(version) = &meta.resource_version else {
+                // Null would be a write without a precondition.
+                let why = "changing a list in the status needs the object's resourceVersion";
+                let error = kube::core::request::Error::Validation(why.to_owned());
+                return Err(kube::Error::BuildRequest(error));
+            };
+            metadata["resourceVersion"] = json!(version);
         }
         let patch = Patch::Merge(json!({ "metadata": metadata, "status": changes }));
         self.patch_status::<K, _>(&ObjectKey::of(object), &patch)
             .await?;
         Ok(true)
     }
+
+    /// Returns the status of `object` as it is stored, if the cache has this version of it. The
+    /// decoded object lacks the fields that `K` does not know.
+    pub(super) fn cached_status<K: Writable>(&self, object: &K) -> Option<Value> {
+        let cached = self.lister::<K>().ok()?.get(&ObjectKey::of(object))?;
+        let version = object.meta().resource_version.as_deref();
+        if version != Some(cached.resource_version()) {
+            return None;
+        }
+        let mut stored: Value = serde_json::from_slice(cached.bytes()).ok()?;
+        Some(stored.get_mut("status")?.take())
+    }
 }
 
-fn status_of(object: &impl Serialize) -> Result<Value, kube::Error> {
+/// How often the errors of each object and condition were reported.
+#[derive(Default)]
+pub(super) struct Reported(Mutex<BTreeMap<(ObjectKey, String), Repeat>>);
+
+impl Reported {
+    /// Returns whether an error may be reported although the same cause was reported before.
+    fn admit(&self, key: &ObjectKey, type_: &str, cause: &str) -> bool {
+        let mut reported = self.0.lock();
+        let entry = (key.clone(), type_.to_owned());
+        if reported.len() >= MAX_REPORTED && !reported.contains_key(&entry) {
+            // A few messages are written earlier than necessary.
+            reported.clear();
+        }
+        let repeat = reported.entry(entry).or_default();
+        repeat.admit(cause, Instant::now()).is_some()
+    }
+}
+
+/// Returns whether a status says that an error of this reason holds.
+fn is_reported(status: &Value, type_: &str, reason: &str, generation: Option<i64>) -> bool {
+    let conditions = status.get("conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|known| {
+        known["type"] == type_
+            && known["status"] == "False"
+            && known["reason"] == reason
+            && known["observedGeneration"].as_i64() == generation
+    })
+}
+
+/// Sets a condition in a list of encoded conditions. Returns whether that changed anything. Other
+/// conditions, and fields of this one that [`Condition`] does not have, are retained.
+fn set_raw_condition(
+    conditions: &mut Vec<Value>,
+    new: NewCondition,
+    clock: &Clock,
+) -> Result<bool, serde_json::Error> {
+    let known = conditions
+        .iter_mut()
+        .find(|known| known["type"] == new.type_());
+    let mut one: Vec<Condition> = match &known {
+        Some(known) => vec![Condition::deserialize(&**known)?],
+        None => Vec::new(),
+    };
+    if !set_condition(&mut one, new, clock) {
+        return Ok(false);
+    }
+    let Some(new) = one.pop() else {
+        return Ok(false);
+    };
+    match (known, serde_json::to_value(new)?) {
+        (Some(Value::Object(known)), Value::Object(new)) => {
+            known.remove("observedGeneration");
+            known.extend(new);
+        }
+        (_, new) => conditions.push(new),
+    }
+    Ok(true)
+}
+
+pub(super) fn status_of(object: &impl Serialize) -> Result<Value, kube::Error> {
     let mut object = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
     Ok(object
         .get_mut("status")
@@ -177,32 +272,17 @@ fn changes(before: &Value, after: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-fn contains_list(value: &Value) -> bool {
-    match value {
-        Value::Array(_) => true,
-        Value::Object(fields) => fields.values().any(contains_list),
+/// Returns whether a merge patch of `before` replaces or removes a list.
+fn touches_list(before: &Value, change: &Value) -> bool {
+    match (before, change) {
+        (Value::Array(_), _) | (_, Value::Array(_)) => true,
+        (_, Value::Object(fields)) => fields
+            .iter()
+            .any(|(name, change)| touches_list(before.get(name).unwrap_or(&Value::Null), change)),
+        (Value::Object(fields), _) => fields.values().any(|old| touches_list(old, change)),
         _ => false,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Proves controller/status-if-changed.
-    #[test]
-    fn changes_hold_only_what_differs() {
-        let before = json!({"a": 1, "b": {"c": 2, "d": [1]}, "gone": "x", "null": null});
-        assert_eq!(changes(&before, &before), None);
-        let same = json!({"a": 1, "b": {"c": 2, "d": [1], "new": null}, "gone": "x"});
-        assert_eq!(changes(&before, &same), None, "null counts as absent");
-        let after = json!({"a": 1, "b": {"c": 3, "d": [1, 2]}});
-        let patch = json!({"b": {"c": 3, "d": [1, 2]}, "gone": null});
-        assert_eq!(changes(&before, &after), Some(patch.clone()));
-        assert!(contains_list(&patch));
-        assert!(!contains_list(&json!({"b": {"c": 3}})));
-        let first = json!({"a": 1});
-        assert_eq!(changes(&Value::Null, &first), Some(first));
-        assert_eq!(changes(&Value::Null, &json!({"a": null})), None);
-    }
-}
+mod tests;

@@ -5,11 +5,16 @@
 //! of the first list and of a resync enter at low priority, so that a real change never queues
 //! behind them. Deletions bypass predicates.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::OnceLock,
+};
 
-use kube::Resource;
-
-use super::Predicate;
+use super::{
+    Predicate,
+    cause::{Change, Source},
+    own_writes::GroupKind,
+};
 use crate::{
     cache::{Kind, Object, ObjectKey, OwnerRef},
     informer::{Event, Registration, SharedInformer},
@@ -21,20 +26,13 @@ use crate::{
 pub(super) fn enqueue<K: Kind>(
     informer: &SharedInformer<K>,
     queue: &WorkQueue<ObjectKey>,
+    source: Source,
     predicate: Option<Predicate<K>>,
     keys_of: impl Fn(&Object<K>, &mut Vec<ObjectKey>) + Send + 'static,
 ) -> Registration {
     let queue = queue.clone();
-    // A panic in user code must not lose a key: one reconcile too many is better.
-    let admits = move |old: Option<&Object<K>>, new: &Object<K>| {
-        let Some(predicate) = &predicate else {
-            return true;
-        };
-        catch_unwind(AssertUnwindSafe(|| predicate.admits(old, new))).unwrap_or_else(|_| {
-            tracing::error!(key = %new.key(), "predicate panicked; letting the change through");
-            true
-        })
-    };
+    let admits =
+        move |old: Option<&Object<K>>, new: &Object<K>| admits(predicate.as_ref(), old, new);
     let name = queue.name().to_owned();
     let handler = informer.handler().name(name);
     handler.on_event(move |event| {
@@ -45,6 +43,7 @@ pub(super) fn enqueue<K: Kind>(
             }
         };
         let mut priority = Priority::default();
+        let mut change = Change::Updated;
         match &event {
             Event::Added { object, initial } => {
                 if admits(None, object) {
@@ -53,6 +52,7 @@ pub(super) fn enqueue<K: Kind>(
                 if *initial {
                     priority = Priority::LOW;
                 }
+                change = Change::Added;
             }
             Event::Updated { old, new } => {
                 // The start of a deletion is an update if there are finalizers, and their owners
@@ -64,42 +64,86 @@ pub(super) fn enqueue<K: Kind>(
                 }
                 if event.is_resync() {
                     priority = Priority::LOW;
+                    change = Change::Resync;
                 }
             }
-            Event::Deleted(deleted) => map(&deleted.last),
+            Event::Deleted(deleted) => {
+                map(&deleted.last);
+                change = Change::Deleted;
+            }
         }
+        let cause = source.cause(change);
         keys.sort_unstable();
         keys.dedup();
         for key in keys {
-            queue.add_with_priority(key, priority);
+            queue.add_because(key, priority, cause);
         }
+    })
+}
+
+/// Returns whether a predicate, if there is one, admits a change.
+///
+/// A panic in user code must not lose a key: one reconcile too many is better.
+pub(super) fn admits<K: Kind>(
+    predicate: Option<&Predicate<K>>,
+    old: Option<&Object<K>>,
+    new: &Object<K>,
+) -> bool {
+    let Some(predicate) = predicate else {
+        return true;
+    };
+    catch_unwind(AssertUnwindSafe(|| predicate.admits(old, new))).unwrap_or_else(|_| {
+        tracing::error!(key = %new.key(), "predicate panicked; letting the change through");
+        true
     })
 }
 
 /// Recognizes owners of the controller's kind in owner references, by group and kind in any version.
 pub(super) struct Owners {
-    group: String,
-    kind: String,
-    cluster_scoped: bool,
+    kind: GroupKind,
+    /// Whether the kind is cluster-scoped. Unset for a kind known only at run time, until an owner
+    /// has been seen.
+    cluster_scoped: OnceLock<bool>,
 }
 
 impl Owners {
-    pub(super) fn of<P: Resource<DynamicType: Default, Scope: 'static>>() -> Self {
-        let kind = P::DynamicType::default();
+    pub(super) fn of<P: Kind>(kind: &P::DynamicType) -> Self {
+        let cluster_scoped = match KindScope::of::<P>() {
+            KindScope::Cluster => OnceLock::from(true),
+            KindScope::Namespaced => OnceLock::from(false),
+            KindScope::Dynamic => OnceLock::new(),
+        };
         Self {
-            group: P::group(&kind).into_owned(),
-            kind: P::kind(&kind).into_owned(),
-            cluster_scoped: KindScope::of::<P>() == KindScope::Cluster,
+            kind: GroupKind::of::<P>(kind),
+            cluster_scoped,
         }
     }
 
     /// Returns the key of the owner that `owner` names, if it is of the controller's kind.
-    /// `namespace` is that of the owned object.
-    pub(super) fn key(&self, owner: &OwnerRef, namespace: Option<&str>) -> Option<ObjectKey> {
-        if owner.group() != self.group || owner.kind() != self.kind {
+    /// `namespace` is that of the owned object; `exists` says whether the controller's own cache has
+    /// a key.
+    pub(super) fn key(
+        &self,
+        owner: &OwnerRef,
+        namespace: Option<&str>,
+        exists: impl Fn(&ObjectKey) -> bool,
+    ) -> Option<ObjectKey> {
+        if !self.kind.matches(owner.group(), owner.kind()) {
             return None;
         }
-        let namespace = namespace.filter(|_| !self.cluster_scoped);
-        Some(ObjectKey::new(namespace, owner.name()))
+        let at = |namespace| ObjectKey::new(namespace, owner.name());
+        let Some(namespace) = namespace else {
+            return Some(at(None)); // Its owners are cluster-scoped, as it is.
+        };
+        if self.cluster_scoped.get().is_none() {
+            let found = |namespace| exists(&at(namespace));
+            match (found(None), found(Some(namespace))) {
+                (true, false) => drop(self.cluster_scoped.set(true)),
+                (false, true) => drop(self.cluster_scoped.set(false)),
+                _ => {} // The owner is gone, or not there yet.
+            }
+        }
+        let cluster_scoped = self.cluster_scoped.get().copied().unwrap_or_default();
+        Some(at(Some(namespace).filter(|_| !cluster_scoped)))
     }
 }

@@ -30,6 +30,7 @@ use tracing::{Instrument, Level, debug, error, info, info_span, warn};
 
 use super::{
     Action, ErrorAction, ReconcileError, StopReason, Stopped,
+    cause::Described,
     context::{Inner, Shared},
     metrics::ControllerMetrics,
 };
@@ -46,14 +47,15 @@ pub(super) type Reconcile =
 /// What all workers of a controller share.
 pub(super) struct Workers {
     pub(super) queue: WorkQueue<ObjectKey>,
-    /// The queue belongs to the controller and ends with it.
+    /// Whether the queue ends with the workers.
     pub(super) shuts_queue_down: bool,
-    pub(super) reconcile: Box<Reconcile>,
+    pub(super) reconcile: Arc<Reconcile>,
     pub(super) shared: Arc<Shared>,
     pub(super) stale_after: Option<Duration>,
     pub(super) timeout: Option<Duration>,
     pub(super) metrics: ControllerMetrics,
-    pub(super) next_id: AtomicU64,
+    /// The number of the next reconcile.
+    pub(super) next_id: Arc<AtomicU64>,
     /// Which failures of a key are logged.
     pub(super) failures: Repeats<ObjectKey>,
     /// The keys being reconciled, for the report of a controller that stops.
@@ -78,6 +80,8 @@ impl Workers {
         grace: Duration,
         shutdown: CancellationToken,
     ) -> Stopped {
+        // If this future is dropped, parked keys are released too.
+        let _release = shutdown.clone().drop_guard();
         let mut tasks = JoinSet::new();
         for _ in 0..count {
             tasks.spawn(Arc::clone(&self).work(shutdown.clone()));
@@ -221,6 +225,10 @@ impl Workers {
             namespace = item.key().namespace(),
             name = item.key().name(),
             reconcile_id = id,
+            cause = %Described {
+                cause: item.cause(),
+                sources: &self.shared.sources,
+            },
             attempt = item.retries().saturating_add(1),
         );
         let running = Running::new(self, item.key());

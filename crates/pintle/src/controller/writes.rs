@@ -10,7 +10,11 @@ use kube::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{apply::Apply, context::Inner, own_writes::GroupKind};
+use super::{
+    apply::{Apply, ApplyOwned},
+    context::Inner,
+    own_writes::GroupKind,
+};
 use crate::cache::{Kind, Object, ObjectKey};
 
 /// Writes objects of a kind that is known only at run time, such as
@@ -53,7 +57,7 @@ impl<'a, K: Kind> Writes<'a, K> {
         Self { inner, kind }
     }
 
-    fn kind(&self) -> &K::DynamicType {
+    pub(super) fn kind(&self) -> &K::DynamicType {
         match &self.kind {
             DynamicKind::Given(kind) => kind,
             DynamicKind::Default(kind) => kind,
@@ -70,15 +74,24 @@ impl<'a, K: Kind> Writes<'a, K> {
     ///
     /// Not cancel safe: the request may have been executed.
     pub async fn delete(&self, object: &Object<K>) -> Result<(), kube::Error> {
+        self.delete_if(object.key(), object.uid(), None).await
+    }
+
+    /// Deletes the object called `key` if it still has this UID and, if given, `resourceVersion`.
+    pub(super) async fn delete_if(
+        &self,
+        key: &ObjectKey,
+        uid: &str,
+        resource_version: Option<&str>,
+    ) -> Result<(), kube::Error> {
         let params = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Background),
             preconditions: Some(Preconditions {
-                uid: Some(object.uid().to_owned()),
-                resource_version: None,
+                uid: Some(uid.to_owned()),
+                resource_version: resource_version.map(str::to_owned),
             }),
             ..DeleteParams::default()
         };
-        let (key, uid) = (object.key(), object.uid());
         let request = self
             .requests(key.namespace())
             .delete(key.name(), &params)
@@ -227,6 +240,13 @@ impl<'a, K: Kind + Serialize> Writes<'a, K> {
         self.into_apply(object, None)
     }
 
+    /// Makes a child of the reconciled object what `child` says. See
+    /// [`Context::apply_owned`](super::Context::apply_owned). A child of a kind known only at run
+    /// time has to name its namespace.
+    pub fn apply_owned(self, child: K) -> ApplyOwned<'a, K> {
+        ApplyOwned::new(self, child)
+    }
+
     pub(super) fn into_apply(
         self,
         object: &'a K,
@@ -345,34 +365,4 @@ impl DeleteResponse {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn is_terminating(metadata: Value) -> bool {
-        let metadata = serde_json::from_value(metadata).expect("metadata");
-        DeleteResponse { metadata }.is_terminating()
-    }
-
-    /// Proves controller/read-your-writes.
-    #[test]
-    fn delete_response_tells_terminating_from_gone() {
-        let at = "2026-01-01T00:00:00Z";
-        assert!(!is_terminating(json!({"name": "service"})), "no timestamp");
-        let unscheduled = json!({"deletionTimestamp": at, "deletionGracePeriodSeconds": 0});
-        assert!(
-            !is_terminating(unscheduled),
-            "a Pod without a node goes at once"
-        );
-        let graceful = json!({"deletionTimestamp": at, "deletionGracePeriodSeconds": 30});
-        assert!(is_terminating(graceful));
-        let finalizers = json!(["example.org/bucket"]);
-        let held = json!({
-            "deletionTimestamp": at, "deletionGracePeriodSeconds": 0, "finalizers": finalizers,
-        });
-        assert!(is_terminating(held));
-        let namespace = json!({"deletionTimestamp": at});
-        assert!(is_terminating(namespace), "its finalizers are in its spec");
-    }
-}
+mod tests;

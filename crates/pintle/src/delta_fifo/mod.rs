@@ -207,7 +207,7 @@ impl<K> DeltaFifo<K> {
         }
         loop {
             let mut emptied = pin!(self.emptied.notified());
-            // Register before checking, or a pop in between would be missed.
+            // Register before checking, or a concurrent pop would be missed.
             emptied.as_mut().enable();
             if self.state.lock().has_room() {
                 return;

@@ -245,7 +245,7 @@ async fn reflector_pauses_at_two_thousand_pending_entries() {
     });
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(!resumed.load(Ordering::Relaxed));
-    // There is room before the entries are processed, so the reflector can read meanwhile.
+    // Popped entries free their space before they are processed, so the reflector keeps reading.
     fifo.pop(|_| ()).await.unwrap();
     reflector.await.unwrap();
     assert!(resumed.load(Ordering::Relaxed));

@@ -373,7 +373,7 @@ impl fmt::Debug for EventBroadcaster {
     }
 }
 
-/// Returns the name of this machine, as far as it is known without a system call.
+/// Returns this machine's host name, if it can be found without a system call.
 fn machine() -> String {
     let name = env::var("HOSTNAME")
         .ok()

@@ -27,9 +27,9 @@ const TRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The two stages of shutdown, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shutdown {
-    /// No more events will come: try each remaining event once, without delays.
+    /// No more events will arrive: try each remaining event once, without delays.
     pub(super) flush: CancellationToken,
-    /// The deadline has passed: abandon what is left.
+    /// The deadline has passed: abandon the rest.
     pub(super) abort: CancellationToken,
 }
 
@@ -91,7 +91,7 @@ impl Inbox {
 }
 
 impl Retry {
-    /// Runs `attempt` until it succeeds, fails for good, or the tries are used up. Returns none if
+    /// Runs `attempt` until it succeeds, fails permanently, or the tries are used up. Returns none if
     /// shutdown aborted it first.
     pub(super) async fn run<T, F>(
         &self,
@@ -137,7 +137,7 @@ async fn contained<T>(attempt: impl Future<Output = Result<T, SinkError>>) -> Re
     }
 }
 
-/// Logs an event that was given up, at debug level if the failure is part of normal operation.
+/// Logs an event that was abandoned, at debug level if the failure is part of normal operation.
 pub(super) fn report(error: &SinkError, object: Option<&str>, reason: Option<&str>) {
     if error.is_expected() {
         tracing::debug!(%error, object, reason, "event not written");

@@ -1,19 +1,16 @@
 //! Building an informer of one source.
 
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     metrics::InformerMetrics,
-    processor::Processor,
-    shared_informer::{Runner, SharedInformer, Usage},
+    namespaces::Namespaces,
+    processor::{Feed, Processor},
+    several::{MakeReflector, Several},
+    shared_informer::SharedInformer,
 };
 use crate::{
     cache::Indexer,
@@ -22,7 +19,7 @@ use crate::{
     metrics::Metrics,
     object::{Kind, Reader},
     reflector::Reflector,
-    source::ListWatch,
+    source::{Extent, KubeSource, ListWatch},
 };
 
 /// Starts the reflector with the given resync period.
@@ -130,12 +127,12 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
         let stage = metrics
             .set::<InformerMetrics>()
             .stage(&name, source.resource());
-        let indexer = Indexer::with_fields(reader.fields().clone());
-        let known = indexer.clone();
-        let reader = reader.reuse(move |namespace, name| known.get(namespace, name));
+        let (indexer, reader) = cache_of(reader);
         let undecoded = reader.undecoded_count();
-        let processor = Arc::new(Processor::new(indexer, resync, stage, undecoded));
-        let mut reflector = Reflector::new(source, reader, processor.fifo.clone()).metrics(metrics);
+        let fifo = Arc::new(DeltaFifo::new());
+        let feed = Feed::One(fifo.clone());
+        let processor = Processor::new(indexer, feed, resync, stage, undecoded);
+        let mut reflector = Reflector::new(source, reader, fifo).metrics(metrics);
         if let Some(rng) = rng {
             reflector = reflector.rng(rng);
         }
@@ -152,18 +149,62 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
                     .await;
             })
         });
-        let runner = Runner {
-            start: Mutex::new(Some(start)),
-            status,
-            extent,
-            panic: OnceLock::new(),
-        };
-        SharedInformer {
-            processor,
-            runner: Arc::new(runner),
-            usage: Arc::new(Usage::default()),
-        }
+        SharedInformer::of_parts(processor, Some(start), status, extent)
     }
+}
+
+/// Returns the source of a namespace.
+type SourceOf<K> = Box<dyn Fn(&str) -> KubeSource<K> + Send + Sync>;
+
+impl<K: Kind> InformerBuilder<K, KubeSource<K>> {
+    /// Builds an informer of several namespaces. `member` returns the source of each; the builder's
+    /// own source is asked about the kind only.
+    pub(super) fn build_several(
+        self,
+        namespaces: Namespaces,
+        member: SourceOf<K>,
+    ) -> SharedInformer<K> {
+        let Self {
+            source: any,
+            reader,
+            resync,
+            name,
+            metrics,
+            rng,
+            tune: _,
+        } = self;
+        let stage = metrics
+            .set::<InformerMetrics>()
+            .stage(&name, any.resource());
+        let (indexer, reader) = cache_of(reader);
+        let undecoded = reader.undecoded_count();
+        let extent = any.extent();
+        let make: Box<MakeReflector<K>> = Box::new(move |namespace, fifo, resync, stop| {
+            let reflector = Reflector::new(member(namespace), reader.clone(), fifo);
+            let mut reflector = reflector
+                .metrics(metrics.clone())
+                .resync(resync.unwrap_or_default());
+            if let Some(rng) = &rng {
+                reflector = reflector.rng(rng.clone());
+            }
+            let status = reflector.status();
+            (status, Box::pin(async move { reflector.run(&stop).await }))
+        });
+        let selects = extent == Extent::Selected;
+        let describe = Box::new(move |names: &BTreeSet<String>| any.describe_namespaces(names));
+        let several = Arc::new(Several::new(namespaces, make, describe, selects));
+        let status = several.status();
+        let processor = Processor::new(indexer, Feed::Several(several), resync, stage, undecoded);
+        SharedInformer::of_parts(processor, None, status, extent)
+    }
+}
+
+/// Returns an empty cache, and a reader that shares objects and fields with it.
+fn cache_of<K: Kind>(reader: Reader<K>) -> (Indexer<K>, Reader<K>) {
+    let indexer = Indexer::with_fields(reader.fields().clone());
+    let known = indexer.clone();
+    let reader = reader.reuse(move |namespace, name| known.get(namespace, name));
+    (indexer, reader)
 }
 
 impl<K: Kind, L: ListWatch> fmt::Debug for InformerBuilder<K, L> {

@@ -23,7 +23,8 @@ pub enum Event<K> {
         /// The object.
         object: Object<K>,
         /// Whether the object existed before the handler: it was part of the first list, or was
-        /// replayed to a handler that registered later.
+        /// replayed to a handler that registered later. Objects of a namespace that was
+        /// [added](super::Namespaces) are initial too.
         initial: bool,
     },
     /// An object changed, or a resync delivers it again; then both states are the same.
@@ -45,8 +46,9 @@ pub struct Deleted<K> {
     /// The last known state of the object.
     pub last: Object<K>,
     /// Whether `last` is the state in which the object was deleted. If not, the deletion was
-    /// missed, for example while the watch was broken, and `last` is what the cache held: client-go
-    /// calls this `DeletedFinalStateUnknown`.
+    /// missed, for example while the watch was broken, or the object's namespace is no longer
+    /// [watched](super::Namespaces), and `last` is what the cache held: client-go calls this
+    /// `DeletedFinalStateUnknown`.
     pub exact: bool,
 }
 

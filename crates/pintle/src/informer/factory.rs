@@ -1,6 +1,6 @@
 //! All informers of a process.
 
-use std::{any::TypeId, fmt, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
+use std::{fmt, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use kube::{
@@ -14,22 +14,21 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     health::NotSynced,
-    registry::{Entry, Identity, Registry, Settings, effective_scope},
-    request::InformerRequest,
+    input::WatchInput,
+    registry::{Entry, Identity, Registry, Settings},
     shared_informer::SharedInformer,
 };
 use crate::{
     clock::Rng,
     metrics::Metrics,
     object::{BoxError, Kind, panic_message},
-    source::{ListOptions, Scope},
+    source::ListOptions,
 };
 
 /// Builds informers, each only once, and runs them.
 ///
-/// `InformerFactory` is a handle; clones refer to the same factory. Requests for the same kind, in
-/// the same scope, read in the same way, share one informer: one list and one watch, however many
-/// controllers use it. Once the factory has started, an informer runs from the moment it is
+/// `InformerFactory` is a handle; clones refer to the same factory. Each [`WatchInput`] has one
+/// informer: one list and one watch, however many controllers use it. Once the factory has started, an informer runs from the moment it is
 /// requested. It stops when the last handle, lister, registration and stream of it is dropped.
 ///
 /// # Restarting
@@ -81,6 +80,11 @@ impl InformerFactory {
         }
     }
 
+    /// Returns whether this is a handle of the same factory.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Returns the client that the informers use.
     pub fn client(&self) -> &Client {
         &self.shared.client
@@ -122,8 +126,13 @@ impl InformerFactory {
         self.set(|settings| settings.namespace = namespace)
     }
 
-    /// Changes every object of every kind on its way into the cache, instead of what a
-    /// [request](InformerRequest::transform) says. See
+    /// Returns the namespace that informers are restricted to.
+    pub(crate) fn in_namespace(&self) -> Option<String> {
+        self.shared.state.lock().settings.namespace.clone()
+    }
+
+    /// Changes every object of every kind on its way into the cache. It takes the place of an
+    /// [input's own transform](WatchInput::transform). See
     /// [`Reader::transform`](crate::cache::Reader::transform).
     pub fn transform<F>(self, change: F) -> Self
     where
@@ -164,48 +173,31 @@ impl InformerFactory {
     where
         K::DynamicType: Default,
     {
-        self.request::<K>(&K::DynamicType::default()).get()
+        self.informer_from(&WatchInput::new())
     }
 
     /// Returns the informer of a kind known only at run time.
     pub fn dynamic(&self, kind: &ApiResource) -> SharedInformer<DynamicObject> {
-        self.request(kind).get()
+        self.informer_from(&WatchInput::of(kind.clone()))
     }
 
     /// Returns an informer of a kind's metadata: the server leaves everything else out.
     pub fn metadata(&self, kind: &ApiResource) -> SharedInformer<PartialObjectMeta> {
-        self.request(kind).get()
+        self.informer_from(&WatchInput::of(kind.clone()))
     }
 
-    /// Requests an informer with a scope, a transform or reading options of its own.
-    pub fn request<'a, K: Kind>(&'a self, kind: &'a K::DynamicType) -> InformerRequest<'a, K> {
-        let settings = self.shared.state.lock().settings.clone();
-        let scope = settings.namespace.clone();
-        let scope = scope.map_or_else(Scope::all, Scope::namespace);
-        let identity = Identity {
-            api_version: K::api_version(kind).into_owned(),
-            kind: K::kind(kind).into_owned(),
-            scope: effective_scope::<K>(scope),
-            form: TypeId::of::<K>(),
-            transform: None,
-            eager: false,
-            keep_managed_fields: false,
-        };
-        InformerRequest {
-            factory: self,
-            identity,
-            settings,
-            transform: None,
-            kind,
-        }
+    /// Returns what identifies the informer of `input`.
+    pub(crate) fn identity<K: Kind>(&self, input: &WatchInput<K>) -> Identity {
+        let namespace = self.shared.state.lock().settings.namespace.clone();
+        input.identity(namespace.as_deref())
     }
 
-    /// Registers `informer` as the one of its kind, replacing any other: for a source of your own,
-    /// as in tests. Requests with the factory's own settings return it.
+    /// Registers `informer` as the one of `input`, replacing any other: for a source of your own, as
+    /// in tests.
     ///
     /// Once it has stopped, adopt another: the factory cannot build one from the same source.
-    pub fn adopt<K: Kind>(&self, kind: &K::DynamicType, informer: &SharedInformer<K>) {
-        let identity = self.request::<K>(kind).identity;
+    pub fn adopt<K: Kind>(&self, input: &WatchInput<K>, informer: &SharedInformer<K>) {
+        let identity = self.identity(input);
         let mut state = self.shared.state.lock();
         state.put(identity.clone(), Entry::new(informer, None));
         self.start_if_running(&mut state, &identity);
@@ -306,8 +298,8 @@ impl InformerFactory {
                 let state = self.shared.state.lock();
                 let mut running = state.entries.values().filter(|entry| entry.stop.is_some());
                 running
-                    .find(|entry| entry.usage.strong_count() > 0 && !entry.informer.has_synced())
-                    .map(|entry| (entry.informer.synced(), entry.usage.clone()))
+                    .find(|entry| entry.usage.strong_count() > 0 && !entry.informer.is_filled())
+                    .map(|entry| (entry.informer.filled(), entry.usage.clone()))
             };
             let Some((synced, usage)) = waiting else {
                 return Ok(());

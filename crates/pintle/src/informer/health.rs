@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -14,11 +14,14 @@ use super::{
     registry::Entry,
     shared_informer::{Runner, Usage},
 };
-use crate::reflector::Status;
+use crate::{clock, reflector::Status};
 
 /// How long an informer may be without a watch before it is reported. Watches end all the time and
 /// API servers restart; a cache that is this far out of date is a different matter.
 const TOLERANCE: Duration = Duration::from_secs(30);
+
+/// How often a wait for watches looks at them.
+const WATCH_POLL: Duration = Duration::from_millis(50);
 
 /// The error of [`InformerFactory::wait_for_sync`]: informers that have not synced.
 #[derive(Debug, Clone)]
@@ -81,7 +84,7 @@ impl InformerFactory {
         let state = self.shared.state.lock();
         let running = state.entries.values().filter(|entry| entry.stop.is_some());
         let informers: Vec<Unsynced> = running
-            .filter(|entry| entry.usage.strong_count() > 0 && !entry.informer.has_synced())
+            .filter(|entry| entry.usage.strong_count() > 0 && !entry.informer.is_filled())
             .map(|entry| {
                 let runner = entry.informer.runner();
                 let status = runner.status.borrow().clone();
@@ -92,6 +95,29 @@ impl InformerFactory {
             })
             .collect();
         (!informers.is_empty()).then_some(NotSynced { informers })
+    }
+
+    /// Waits until every synced informer in use has an open watch, but no longer than `limit`. Returns
+    /// those that have none: their caches may show a distant past.
+    pub(crate) async fn wait_for_watches(&self, limit: Duration) -> Vec<String> {
+        let deadline = clock::after(Instant::now(), limit);
+        loop {
+            let stale = self.without_watch();
+            if stale.is_empty() || Instant::now() >= deadline {
+                return stale;
+            }
+            sleep(WATCH_POLL).await;
+        }
+    }
+
+    fn without_watch(&self) -> Vec<String> {
+        let state = self.shared.state.lock();
+        let running = state.entries.values().filter(|entry| entry.stop.is_some());
+        let used = running.filter(|entry| entry.usage.strong_count() > 0);
+        let synced = used.filter(|entry| entry.informer.has_synced());
+        let runners = synced.map(|entry| entry.informer.runner());
+        let stale = runners.filter(|runner| !runner.status.borrow().is_following());
+        stale.map(|runner| runner.describe()).collect()
     }
 
     /// Returns the health of each informer in use. One that died is reported as dead even after

@@ -6,6 +6,20 @@
 //! handlers of every change. An [`InformerFactory`] builds each informer once and runs them all;
 //! most programs use that.
 //!
+//! # What is watched
+//! A [`WatchInput`] is a value that names the objects and the form in which they are cached: the
+//! kind, by type or known only at run time, the namespaces, label and field selectors, a transform,
+//! and the cluster. Two inputs are the same, and share one list, one watch and one cache, if they
+//! agree in
+//! - the cluster, by name,
+//! - group, version and kind,
+//! - namespaces and selectors, by their text,
+//! - the form: the Rust type, the name of the transform, eager decoding, kept `managedFields`.
+//!
+//! A `Pod`, its metadata and a struct with a few of its fields are three forms of one kind and thus
+//! three informers; nothing is shared between them. Within one form everything is: the objects, the
+//! indices and the connection.
+//!
 //! # Flow
 //! ```text
 //! delta_fifo ─► handle_deltas ─► cache ─► one buffer per handler ─► one task per handler
@@ -48,11 +62,14 @@ mod handler;
 // Read by `probes` only.
 #[cfg_attr(not(feature = "probes"), allow(dead_code))]
 mod health;
+mod input;
+mod maker;
 mod metrics;
+mod namespaces;
 mod processor;
 mod registration;
 mod registry;
-mod request;
+mod several;
 mod shared_informer;
 
 #[cfg(feature = "probes")]
@@ -62,9 +79,14 @@ pub use self::{
     event::{Deleted, Event},
     factory::InformerFactory,
     health::{NotSynced, Unsynced},
+    input::WatchInput,
+    namespaces::Namespaces,
     registration::{EventStream, HandlerBuilder, Registration},
-    request::InformerRequest,
     shared_informer::SharedInformer,
+};
+pub(crate) use self::{
+    input::{Cluster, Reach},
+    registry::Identity,
 };
 
 #[cfg(test)]

@@ -14,18 +14,20 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use tokio::{runtime, time::Instant};
+use hashbrown::HashSet;
+use tokio::{runtime, sync::watch, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     event::{Deleted, Event},
     handler::{Handler, Notification},
     metrics::StageMetrics,
+    several::Several,
 };
 use crate::{
     cache::{IndexError, Indexer, Replaced, Write},
     delta_fifo::{Delta, DeltaFifo, Deltas},
-    object::{Kind, Object},
+    object::{Kind, Object, ObjectKey},
     reflector::Unread,
     sync::Mutex,
 };
@@ -33,7 +35,7 @@ use crate::{
 /// The parts that the handles of one informer share: client-go's `sharedProcessor`, together with
 /// the log and the cache.
 pub(super) struct Processor<K: Kind> {
-    pub(super) fifo: Arc<DeltaFifo<K>>,
+    pub(super) feed: Feed<K>,
     pub(super) indexer: Indexer<K>,
     pub(super) metrics: StageMetrics,
     distribution: Mutex<Distribution<K>>,
@@ -42,6 +44,31 @@ pub(super) struct Processor<K: Kind> {
     stopped: CancellationToken,
     /// The number of objects that failed to decode on their way in.
     undecoded: Arc<AtomicU64>,
+}
+
+/// Where the changes come from.
+pub(super) enum Feed<K> {
+    /// The log of one reflector.
+    One(Arc<DeltaFifo<K>>),
+    /// A log per namespace.
+    Several(Arc<Several<K>>),
+}
+
+impl<K: Kind> Feed<K> {
+    /// Returns whether the first list is in the cache. Once true, it stays true.
+    pub(super) fn has_synced(&self) -> bool {
+        match self {
+            Self::One(fifo) => fifo.has_synced(),
+            Self::Several(several) => several.has_synced(),
+        }
+    }
+
+    fn synced(&self) -> watch::Receiver<bool> {
+        match self {
+            Self::One(fifo) => fifo.synced(),
+            Self::Several(several) => several.synced(),
+        }
+    }
 }
 
 struct Distribution<K> {
@@ -67,6 +94,7 @@ const MIN_RESYNC: Duration = Duration::from_secs(1);
 impl<K: Kind> Processor<K> {
     pub(super) fn new(
         indexer: Indexer<K>,
+        feed: Feed<K>,
         resync: Option<Duration>,
         metrics: StageMetrics,
         undecoded: Arc<AtomicU64>,
@@ -81,7 +109,7 @@ impl<K: Kind> Processor<K> {
                 .map(|period| period.max(MIN_RESYNC)),
         };
         Self {
-            fifo: Arc::new(DeltaFifo::new()),
+            feed,
             indexer,
             metrics,
             distribution: Mutex::new(distribution),
@@ -89,6 +117,14 @@ impl<K: Kind> Processor<K> {
             default_resync: resync,
             stopped: CancellationToken::new(),
             undecoded,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn fifo(&self) -> &Arc<DeltaFifo<K>> {
+        match &self.feed {
+            Feed::One(fifo) => fifo,
+            Feed::Several(_) => panic!("there is a log per namespace"),
         }
     }
 
@@ -110,12 +146,29 @@ impl<K: Kind> Processor<K> {
 
     /// Waits for the first full list; returns false if the informer stopped first.
     pub(super) async fn synced(&self) -> bool {
-        let mut synced = self.fifo.synced();
+        let mut synced = self.feed.synced();
         tokio::select! {
             biased;
             // First, so that an informer that synced and then stopped counts as synced.
             seen = synced.wait_for(|synced| *synced) => seen.is_ok(),
             () = self.stopped.cancelled() => false,
+        }
+    }
+
+    /// Returns whether the cache has been filled; with several namespaces, with those that were added
+    /// since, too.
+    pub(super) fn is_filled(&self) -> bool {
+        match &self.feed {
+            Feed::One(fifo) => fifo.has_synced(),
+            Feed::Several(several) => several.has_synced() && several.is_filled(),
+        }
+    }
+
+    /// Waits until [`is_filled`](Self::is_filled); returns false if the informer stopped first.
+    pub(super) async fn filled(&self) -> bool {
+        match &self.feed {
+            Feed::One(_) => self.synced().await,
+            Feed::Several(several) => several.filled(&self.stopped).await,
         }
     }
 
@@ -237,11 +290,12 @@ impl<K: Kind> Processor<K> {
         self.tasks.wait().await;
     }
 
-    /// Applies entries of the log to the cache, then notifies the handlers.
+    /// Applies entries of a log to the cache, then notifies the handlers. `within` is the namespace
+    /// that the log is about, if there are several.
     ///
     /// Index functions are user code, so their values are computed before the locks are taken; if an
     /// index was added in the meantime, they are computed again.
-    pub(super) fn handle_deltas(&self, deltas: Deltas<K>) {
+    pub(super) fn handle_deltas(&self, deltas: Deltas<K>, within: Option<&str>) {
         let Deltas { entries, initial } = deltas;
         let mut writes = Vec::with_capacity(entries.len());
         for delta in entries {
@@ -256,7 +310,10 @@ impl<K: Kind> Processor<K> {
                 } => {
                     self.apply(&mut writes, initial);
                     items.extend(self.last_read(&unread));
-                    self.replace(items, &resource_version, initial);
+                    match within {
+                        None => self.replace(items, &resource_version, initial),
+                        Some(namespace) => self.replace_within(namespace, items, initial),
+                    }
                 }
                 Delta::Sync => {
                     self.apply(&mut writes, initial);
@@ -317,6 +374,40 @@ impl<K: Kind> Processor<K> {
         }
     }
 
+    /// Replaces the objects of one namespace in one step, and leaves the others alone.
+    pub(super) fn replace_within(&self, namespace: &str, items: Vec<Object<K>>, initial: bool) {
+        let mut gone = self.indexer.lister().namespace(namespace).list();
+        let listed: HashSet<&ObjectKey> = items.iter().map(Object::key).collect();
+        gone.retain(|object| !listed.contains(object.key()));
+        drop(listed);
+        let gone = gone.into_iter().map(Write::Remove);
+        let mut writes: Vec<Write<K>> = gone.chain(items.into_iter().map(Write::Put)).collect();
+        loop {
+            let prepared = self.indexer.prepare(writes);
+            let distribution = self.distribution.lock();
+            match self.indexer.commit(prepared) {
+                Err(again) => writes = again,
+                Ok(applied) => {
+                    let mut replaced = Replaced {
+                        gone: Vec::new(),
+                        items: Vec::with_capacity(applied.len()),
+                    };
+                    for (write, old) in applied {
+                        match write {
+                            Write::Put(object) => replaced.items.push((old, object)),
+                            Write::Remove(_) => replaced.gone.extend(old),
+                            Write::Reached(_) => {}
+                        }
+                    }
+                    let events = events_of_relist(replaced, initial);
+                    distribution.notify(&events);
+                    drop(distribution);
+                    return;
+                }
+            }
+        }
+    }
+
     /// Delivers every object again to the handlers that are due.
     fn resync(&self) {
         let distribution = self.distribution.lock();
@@ -350,7 +441,7 @@ impl<K: Kind> Processor<K> {
 
     /// Once the first list is in the cache, marks the initial objects as delivered.
     pub(super) fn check_synced(&self) {
-        if !self.fifo.has_synced() {
+        if !self.feed.has_synced() {
             return;
         }
         let mut distribution = self.distribution.lock();

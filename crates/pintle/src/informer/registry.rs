@@ -2,7 +2,7 @@
 
 use std::{
     any::{Any, TypeId},
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -21,7 +21,7 @@ use crate::{
     clock::Rng,
     metrics::Metrics,
     object::{BoxError, Kind},
-    source::{KindScope, ListOptions, Scope},
+    source::{ListOptions, Scope},
 };
 
 pub(super) type Transform = Arc<dyn Fn(&mut Value) -> Result<(), BoxError> + Send + Sync>;
@@ -84,12 +84,16 @@ pub(super) struct Settings {
     pub(super) name: String,
 }
 
-/// What two requests must have in common to share an informer.
+/// What two inputs must have in common to share an informer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
+    /// The name of the cluster, unless it is the factory's.
+    pub(super) cluster: Option<String>,
     pub(super) api_version: String,
     pub(super) kind: String,
+    /// The selectors, and the namespace if there is only one.
     pub(super) scope: Scope,
+    pub(super) several: Option<NamespaceSet>,
     /// The type objects are decoded to: `Pod`, its metadata, a struct of the user's.
     pub(super) form: TypeId,
     pub(super) transform: Option<String>,
@@ -97,12 +101,13 @@ pub(super) struct Identity {
     pub(super) keep_managed_fields: bool,
 }
 
-/// Returns the scope without its namespace if the kind is cluster-scoped.
-pub(super) fn effective_scope<K: Kind>(scope: Scope) -> Scope {
-    match KindScope::of::<K>() {
-        KindScope::Cluster => scope.in_cluster(),
-        KindScope::Namespaced | KindScope::Dynamic => scope,
-    }
+/// Which set of namespaces an informer follows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum NamespaceSet {
+    /// A set that never changes is known by its contents.
+    Fixed(BTreeSet<String>),
+    /// A [`Namespaces`](super::Namespaces) handle is known by its id.
+    Live(u64),
 }
 
 /// One informer of a factory. It does not keep the informer running.
@@ -145,8 +150,10 @@ pub(super) trait AnyInformer: Send {
     fn as_any(&self) -> &dyn Any;
     fn runner(&self) -> &Arc<Runner>;
     fn run(&self, stop: CancellationToken) -> BoxFuture<'static, ()>;
-    fn synced(&self) -> BoxFuture<'static, bool>;
     fn has_synced(&self) -> bool;
+    /// As `has_synced`, and with the namespaces that were added since.
+    fn is_filled(&self) -> bool;
+    fn filled(&self) -> BoxFuture<'static, bool>;
     fn is_stopped(&self) -> bool;
     /// Builds a replacement; none if the factory did not build this informer.
     fn renew(&self, usage: Arc<Usage>) -> Option<Entry>;
@@ -175,13 +182,17 @@ impl<K: Kind> AnyInformer for Parts<K> {
         Box::pin(async move { shared_informer::run(&processor, &runner, &stop).await })
     }
 
-    fn synced(&self) -> BoxFuture<'static, bool> {
-        let processor = self.processor.clone();
-        Box::pin(async move { processor.synced().await })
+    fn has_synced(&self) -> bool {
+        self.processor.feed.has_synced()
     }
 
-    fn has_synced(&self) -> bool {
-        self.processor.fifo.has_synced()
+    fn is_filled(&self) -> bool {
+        self.processor.is_filled()
+    }
+
+    fn filled(&self) -> BoxFuture<'static, bool> {
+        let processor = self.processor.clone();
+        Box::pin(async move { processor.filled().await })
     }
 
     fn is_stopped(&self) -> bool {

@@ -6,17 +6,20 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     builder::{InformerBuilder, Start},
     event::Event,
-    processor::Processor,
+    processor::{Feed, Processor},
     registration::{HandlerBuilder, Registration},
+    several::{Several, last_version},
 };
 use crate::{
     cache::{IndexError, Lister},
+    delta_fifo::DeltaFifo,
     object::{Kind, Object},
     reflector::Status,
     source::{Extent, ListWatch},
@@ -65,6 +68,7 @@ pub struct SharedInformer<K: Kind> {
 
 /// The one run of an informer, and what it is doing.
 pub(super) struct Runner {
+    /// Starts the reflector. None for several namespaces, which start theirs as they come.
     pub(super) start: parking_lot::Mutex<Option<Start>>,
     pub(super) status: watch::Receiver<Status>,
     pub(super) extent: Extent,
@@ -107,6 +111,25 @@ impl<K: Kind> SharedInformer<K> {
     /// Returns a builder, for an informer with settings.
     pub fn builder<L: ListWatch>(source: L) -> InformerBuilder<K, L> {
         InformerBuilder::new(source)
+    }
+
+    pub(super) fn of_parts(
+        processor: Processor<K>,
+        start: Option<Start>,
+        status: watch::Receiver<Status>,
+        extent: Extent,
+    ) -> Self {
+        let runner = Runner {
+            start: parking_lot::Mutex::new(start),
+            status,
+            extent,
+            panic: OnceLock::new(),
+        };
+        Self {
+            processor: Arc::new(processor),
+            runner: Arc::new(runner),
+            usage: Arc::new(Usage::default()),
+        }
     }
 
     /// Returns a view of the cache. It can be read at any time.
@@ -182,7 +205,7 @@ impl<K: Kind> SharedInformer<K> {
 
     /// Returns whether the cache has shown a full list. Once true, it stays true.
     pub fn has_synced(&self) -> bool {
-        self.processor.fifo.has_synced()
+        self.processor.feed.has_synced()
     }
 
     /// Waits for the first full list; returns false if the informer stopped first.
@@ -219,9 +242,36 @@ impl<K: Kind> SharedInformer<K> {
         Self { usage, ..self }
     }
 
-    /// Returns which objects of its kind the informer follows.
-    pub(crate) fn extent(&self) -> &Extent {
-        &self.runner.extent
+    /// Returns whether every object in `namespace` is in the cache or about to be; `None` stands for
+    /// cluster scope.
+    pub(crate) fn covers(&self, namespace: Option<&str>) -> bool {
+        match &self.processor.feed {
+            Feed::One(_) => self.runner.extent.includes(namespace),
+            Feed::Several(several) => several.covers(namespace),
+        }
+    }
+
+    /// Returns whether each namespace reaches `resourceVersion`s on its own, because there is a watch
+    /// for each.
+    pub(crate) fn advances_by_namespace(&self) -> bool {
+        matches!(self.processor.feed, Feed::Several(_))
+    }
+
+    /// Returns the `resourceVersion` up to which the cache shows the changes in `namespace`, or none
+    /// if it never will.
+    pub(crate) fn reached(&self, namespace: Option<&str>) -> Option<String> {
+        match &self.processor.feed {
+            Feed::One(_) => Some(self.processor.indexer.lister().resource_version()),
+            Feed::Several(several) => several.reached(namespace?),
+        }
+    }
+
+    /// Resolves when [`reached`](Self::reached) may return something else than at the call.
+    pub(crate) fn advanced(&self) -> BoxFuture<'static, ()> {
+        match &self.processor.feed {
+            Feed::One(_) => Box::pin(self.processor.indexer.lister().changed()),
+            Feed::Several(several) => Box::pin(several.advanced()),
+        }
     }
 
     /// Runs the informer until `shutdown` is cancelled. Returns when every handler has returned from
@@ -245,40 +295,58 @@ pub(super) async fn run<K: Kind>(
     runner: &Runner,
     shutdown: &CancellationToken,
 ) {
-    let start = runner.start.lock().take();
-    let Some(start) = start.filter(|_| processor.start(&tokio::runtime::Handle::current())) else {
+    if !processor.start(&tokio::runtime::Handle::current()) {
         tracing::warn!(
             informer = runner.describe(),
             "informer has already run; not starting it again"
         );
         return;
-    };
+    }
     let stop = StopOnDrop(processor);
-    let reflector = start(processor.check_period(), shutdown.child_token());
-    tokio::join!(
-        async {
-            reflector.await;
-            processor.fifo.close();
-        },
-        pump(processor, runner),
-    );
+    let resync = processor.check_period();
+    match &processor.feed {
+        Feed::One(fifo) => {
+            let start = runner.start.lock().take();
+            let reflector = start.map(|start| start(resync, shutdown.child_token()));
+            tokio::join!(
+                async {
+                    if let Some(reflector) = reflector {
+                        reflector.await;
+                    }
+                    fifo.close();
+                },
+                pump(processor, runner, fifo, None),
+            );
+        }
+        Feed::Several(several) => several.run(processor, runner, resync, shutdown).await,
+    }
     drop(stop);
     processor.ended().await;
 }
 
-/// Pops entries from the log until it is closed and empty.
-async fn pump<K: Kind>(processor: &Processor<K>, runner: &Runner) {
+/// Pops entries from a log until it is closed and empty. `within` names the one of several
+/// namespaces that the log is about.
+pub(super) async fn pump<K: Kind>(
+    processor: &Processor<K>,
+    runner: &Runner,
+    fifo: &DeltaFifo<K>,
+    within: Option<(&Several<K>, &str)>,
+) {
     loop {
-        let popped = processor.fifo.pop(|deltas| {
+        let popped = fifo.pop(|deltas| {
             let (count, started) = (deltas.entries.len(), Instant::now());
-            processor.handle_deltas(deltas);
-            (count, started.elapsed())
+            let version = within.and_then(|_| last_version(&deltas.entries));
+            processor.handle_deltas(deltas, within.map(|(_, namespace)| namespace));
+            (count, started.elapsed(), version)
         });
-        let Ok((count, took)) = popped.await else {
+        let Ok((count, took, version)) = popped.await else {
             return;
         };
+        if let Some((several, namespace)) = within {
+            several.advance(namespace, version, fifo.has_synced());
+        }
         processor.check_synced();
-        let depth = processor.fifo.len();
+        let depth = fifo.len();
         processor.metrics.queued(depth);
         processor.metrics.processed(took);
         processor

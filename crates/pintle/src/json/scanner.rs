@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{is_space, nesting::Nesting, quote_or_backslash};
 
-/// A range of a text. Texts beyond 4 GB are refused before any span is taken, so 32 bits do.
+/// A range of a text. Texts beyond 4 GB are rejected before any span is taken, so 32 bits are enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Literal {
 }
 
 impl Literal {
-    /// Returns the string that the literal stands for.
+    /// Returns the unescaped string.
     pub(crate) fn text<'a>(&self, text: &'a str) -> Result<Cow<'a, str>, Malformed> {
         let raw = self.span.of(text);
         if !self.escaped {
@@ -113,13 +113,13 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Enters an object. Returns false if it is empty; the scanner is then behind it.
+    /// Enters an object. Returns false if it is empty; the scanner is then past it.
     pub(crate) fn enter_object(&mut self) -> Result<bool, Malformed> {
         self.consume(b'{', "an object")?;
         Ok(self.entered(b'}'))
     }
 
-    /// Enters an array. Returns false if it is empty; the scanner is then behind it.
+    /// Enters an array. Returns false if it is empty; the scanner is then past it.
     pub(crate) fn enter_array(&mut self) -> Result<bool, Malformed> {
         self.consume(b'[', "an array")?;
         Ok(self.entered(b']'))
@@ -138,12 +138,12 @@ impl<'a> Scanner<'a> {
         Ok(key)
     }
 
-    /// Moves on after a member's value. Returns true at another member, false behind the object.
+    /// Moves on after a member's value. Returns true at another member, false past the end of the object.
     pub(crate) fn more_members(&mut self) -> Result<bool, Malformed> {
         self.more(b'}', "a comma or the end of the object")
     }
 
-    /// Moves on after an element. Returns true at another element, false behind the array.
+    /// Moves on after an element. Returns true at another element, false past the end of the array.
     pub(crate) fn more_elements(&mut self) -> Result<bool, Malformed> {
         self.more(b']', "a comma or the end of the array")
     }
@@ -173,8 +173,8 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// Moves from behind the opening quote to behind the closing one. Returns whether the string
-    /// has escapes.
+    /// Moves from just after the opening quote to just after the closing one. Returns whether the
+    /// string has escapes.
     fn skip_string_body(&mut self) -> Result<bool, Malformed> {
         let mut escaped = false;
         loop {
@@ -226,7 +226,7 @@ impl<'a> Scanner<'a> {
         self.malformed("the end of an object or array")
     }
 
-    /// Fails unless only white space is left.
+    /// Fails unless only white space follows.
     pub(crate) fn finish(&mut self) -> Result<(), Malformed> {
         match self.peek() {
             None => Ok(()),
@@ -237,7 +237,7 @@ impl<'a> Scanner<'a> {
 
 /// Iterates over the members of a JSON object, in order, as raw key and raw value.
 ///
-/// Keys come without their quotes and with escapes as written. Iteration ends at the first member
+/// Keys are yielded without their quotes and with escapes as written. Iteration ends at the first member
 /// that is malformed or incomplete, so it also works on the beginning of an object.
 pub(crate) fn members(object: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut scanner = Scanner::new(object);

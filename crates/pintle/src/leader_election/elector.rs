@@ -1,6 +1,14 @@
 //! The loops around the rules: acquire, renew, release.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -119,6 +127,7 @@ pub struct Term {
     ended: CancellationToken,
     resign: DropGuard,
     renewal: JoinHandle<()>,
+    abandoned: Arc<AtomicBool>,
 }
 
 impl Term {
@@ -134,12 +143,14 @@ impl Term {
             lock,
             number,
             ended: ended.clone(),
+            abandoned: Arc::default(),
         };
         Self {
             leadership: shared.leadership.clone(),
             number,
             transitions: renewal.transitions,
             ended,
+            abandoned: Arc::clone(&renewal.abandoned),
             resign: resign.clone().drop_guard(),
             renewal: tokio::spawn(renewal.run(sent, resign)),
         }
@@ -164,9 +175,12 @@ impl Term {
         self.leadership.remaining(self.number)
     }
 
-    /// Returns the Lease's `leaseTransitions` in this term: a number that grows whenever another
-    /// replica takes over, and starts over if the Lease is deleted. A system that remembers the greatest number it has seen can use it to
-    /// refuse a former leader.
+    /// Returns the Lease's `leaseTransitions` in this term, which can serve as a fencing token: a
+    /// system that remembers the greatest number it has seen can refuse a former leader.
+    ///
+    /// The number grows whenever a replica acquires the Lease from another one, or after it was
+    /// released. A replica that loses its term and acquires the Lease again before any other replica
+    /// does keeps its number. If the Lease is deleted, the numbers start over.
     pub fn transitions(&self) -> i32 {
         self.transitions
     }
@@ -184,6 +198,20 @@ impl Term {
         // The task runs no code of the caller's, so it cannot panic.
         let _ = self.renewal.await;
     }
+
+    /// Ends the term without releasing the Lease, which then expires.
+    ///
+    /// For a term whose work could not be stopped in time: what is still on its way has the rest of
+    /// the lease duration to arrive before another replica starts.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the term has ended, and the rest happens in the background.
+    pub async fn abandon(self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+        drop(self.resign);
+        let _ = self.renewal.await;
+    }
 }
 
 /// The background task of a term.
@@ -192,6 +220,8 @@ struct Renewal {
     number: u64,
     transitions: i32,
     ended: CancellationToken,
+    /// Whether the Lease is to expire instead of being released.
+    abandoned: Arc<AtomicBool>,
 }
 
 impl Renewal {
@@ -218,6 +248,9 @@ impl Renewal {
             // Not released: requests of this term may still be on the wire, and the rest of the
             // lease duration is the time they have to arrive.
             warn!(lease, %identity, %why, "lost the lease; no longer leading");
+        } else if self.abandoned.load(Ordering::Relaxed) {
+            self.lock.claiming = false;
+            info!(lease, %identity, "ended the term; the lease expires");
         } else {
             info!(lease, %identity, "resigned; releasing the lease");
             self.lock.release_quietly().await;
@@ -276,6 +309,13 @@ enum Failure {
     Timeout(Duration),
 }
 
+impl Failure {
+    /// Whether the Lease was changed, or created, since it was read.
+    fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused(kube::Error::Api(status)) if status.code == 409)
+    }
+}
+
 /// Returns whether the API server may have executed a request without this replica knowing.
 fn is_unanswered<T>(answer: &Result<T, Failure>) -> bool {
     match answer {
@@ -313,6 +353,9 @@ impl Lock {
                     failures = 0;
                     self.wait_until_free(until).await;
                 }
+                // Another replica was faster. Wait for its Lease at once: a candidate that pauses
+                // first would miss a release in the meantime.
+                Err(error) if error.is_conflict() && failures == 0 => failures = 1,
                 Err(error) => {
                     failures = failures.saturating_add(1);
                     let (lease, wait) = (self.shared.leadership.lease(), self.shared.pause());
@@ -395,8 +438,13 @@ impl Lock {
         let settings = &self.shared.settings;
         let before = lease.as_ref().and_then(|lease| lease.spec.clone());
         let before = lease.as_ref().map(|_| before.unwrap_or_default());
-        let now = settings.clock.now();
-        let spec = lease::claimed(before, &self.shared.identity, settings.lease_duration, now);
+        let observed = self.observed.as_ref();
+        let claim = lease::Claim {
+            identity: &self.shared.identity,
+            lease_duration: settings.lease_duration,
+            now: settings.clock.now(),
+            unchanged: observed.map_or(Duration::ZERO, |seen| seen.unchanged(Instant::now())),
+        };
         let mut metadata = lease.map_or_else(
             || ObjectMeta {
                 name: Some(settings.name.clone()),
@@ -411,7 +459,7 @@ impl Lock {
         }
         Lease {
             metadata,
-            spec: Some(spec),
+            spec: Some(claim.over(before)),
         }
     }
 
@@ -511,7 +559,7 @@ impl Lock {
                     self.observe(released);
                     return Ok(());
                 }
-                Err(Failure::Refused(kube::Error::Api(status))) if status.code == 409 => {}
+                Err(error) if error.is_conflict() => {}
                 Err(error) => return Err(error),
             }
         }

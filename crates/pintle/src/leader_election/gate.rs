@@ -2,7 +2,8 @@
 
 use std::future::Future;
 
-use http::{Method, Request};
+use http::{Method, Request, header};
+use http_body::Body as _;
 use kube::{Client, client::Body};
 use tokio::{sync::watch, time::Instant};
 
@@ -45,7 +46,19 @@ impl Leadership {
     /// term ends is cancelled and fails with [`NotLeading::Cancelled`], even if another term of this
     /// replica has begun. Both are reported as [`kube::Error::Service`]; see [`NotLeading::find`].
     ///
-    /// Dry runs and access reviews change nothing and count as reads.
+    /// These count as reads, because they change nothing:
+    ///
+    /// - GET, HEAD and OPTIONS, except the connections below;
+    /// - dry runs, by `dryRun=All` in the query. A deletion with a body, such as every
+    ///   [`Api::delete`](kube::Api::delete), is a write even if the body asks for a dry run, because
+    ///   bodies are not inspected;
+    /// - creating an access, rules, token or self-subject review.
+    ///
+    /// Everything else is a write. So are, with any method, connections through the API server: the
+    /// subresources `exec`, `attach`, `portforward` and `proxy` and all requests that upgrade to
+    /// another protocol. Such a connection cannot be opened outside a term, but the gate does not
+    /// close one that is open when its term ends; watch [`Term::ended`](super::Term::ended) and
+    /// close it.
     pub fn gate(&self, client: &Client) -> Client {
         let (leadership, inner) = (self.clone(), client.clone());
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -74,7 +87,7 @@ impl Leadership {
     }
 }
 
-/// Completes when the term `number` is over, by the clock or by the elector's word.
+/// Completes when the term `number` is over, by the clock or because the elector ended it.
 async fn end_of(number: u64, states: &mut watch::Receiver<State>) {
     loop {
         let standing = states.borrow_and_update().standing(Instant::now());
@@ -89,50 +102,80 @@ async fn end_of(number: u64, states: &mut watch::Receiver<State>) {
     }
 }
 
-/// Whether a request can change what the API server stores.
+/// Subresources that open a connection through the API server. What the caller does with it is
+/// unknown, so even a GET counts as a write.
+const CONNECT: [&str; 4] = ["exec", "attach", "portforward", "proxy"];
+
+/// Resources whose creation asks a question and stores nothing.
+const REVIEWS: [(&str, &str); 6] = [
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+];
+
+/// Returns whether a request may change something. If unsure, the answer is yes.
 fn is_write(request: &Request<Body>) -> bool {
-    let reads = [Method::GET, Method::HEAD, Method::OPTIONS];
-    if reads.contains(request.method()) {
-        return false;
+    let target = Target::parse(request.uri().path());
+    let connects = target
+        .as_ref()
+        .is_some_and(|target| CONNECT.contains(&target.subresource));
+    if connects || request.headers().contains_key(header::UPGRADE) {
+        return true;
     }
-    let reviews = [
-        "/apis/authorization.k8s.io/",
-        "/apis/authentication.k8s.io/",
-    ];
-    let path = request.uri().path();
-    if reviews.iter().any(|group| path.starts_with(group)) {
-        return false;
+    match (request.method(), target) {
+        (&Method::GET | &Method::HEAD | &Method::OPTIONS, _) => false,
+        (_, None) => true,
+        (&Method::POST, Some(target)) if target.is_review() => false,
+        // The options of a deletion are in its body, or in the query if there is no body.
+        (&Method::DELETE, Some(_)) if !request.body().is_end_stream() => true,
+        (_, Some(_)) => {
+            let query = request.uri().query().unwrap_or_default();
+            !query.split('&').any(|pair| pair == "dryRun=All")
+        }
     }
-    let query = request.uri().query().unwrap_or_default();
-    !query.split('&').any(|pair| pair == "dryRun=All")
+}
+
+/// What the path of an API request names.
+struct Target<'a> {
+    /// Empty for the core group.
+    group: &'a str,
+    resource: &'a str,
+    /// Empty for the resource itself.
+    subresource: &'a str,
+}
+
+impl<'a> Target<'a> {
+    /// Splits a path as the API server does; `None` if it is not below `/api` or `/apis`.
+    fn parse(path: &'a str) -> Option<Self> {
+        let mut parts = path.split('/').filter(|part| !part.is_empty());
+        let group = match parts.next()? {
+            "api" => "",
+            "apis" => parts.next()?,
+            _ => return None,
+        };
+        let _version = parts.next()?;
+        let mut parts: Vec<&str> = parts.collect();
+        // A namespace's own subresources are not resources in it.
+        let in_namespace = parts.first() == Some(&"namespaces")
+            && !matches!(parts.get(2), None | Some(&"status" | &"finalize"));
+        if in_namespace {
+            parts.drain(..2);
+        }
+        let part = |index: usize| parts.get(index).copied().unwrap_or_default();
+        Some(Self {
+            group,
+            resource: part(0),
+            subresource: part(2),
+        })
+    }
+
+    fn is_review(&self) -> bool {
+        self.subresource.is_empty() && REVIEWS.contains(&(self.group, self.resource))
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_requests_that_change_something_are_writes() {
-        let is_write = |method: &str, uri: &str| {
-            let request = Request::builder().method(method).uri(uri);
-            is_write(&request.body(Body::empty()).unwrap())
-        };
-        let pods = "/api/v1/namespaces/default/pods";
-        for method in ["POST", "PUT", "PATCH", "DELETE"] {
-            assert!(is_write(method, pods), "{method}");
-            assert!(!is_write(
-                method,
-                &format!("{pods}?fieldManager=x&dryRun=All")
-            ));
-        }
-        assert!(!is_write("GET", pods));
-        assert!(!is_write(
-            "POST",
-            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        ));
-        assert!(is_write(
-            "POST",
-            "/api/v1/namespaces/default/serviceaccounts/a/token"
-        ));
-    }
-}
+mod tests;

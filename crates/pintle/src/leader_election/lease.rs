@@ -31,6 +31,11 @@ impl Observed {
         holder(&self.spec)
     }
 
+    /// Returns how long the Lease has not been seen to change.
+    pub(super) fn unchanged(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.changed)
+    }
+
     /// Returns until when another replica than `identity` holds the Lease, `None` if none does.
     ///
     /// The time at which this replica saw the last change counts, and never a timestamp in the
@@ -52,32 +57,60 @@ fn duration(spec: &LeaseSpec) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
-/// Returns how often the Lease had changed hands: a number that grows with every new holder.
+/// Returns how often the Lease was acquired from another holder, or from none.
 pub(super) fn transitions(spec: &LeaseSpec) -> i32 {
     spec.lease_transitions.unwrap_or(0)
 }
 
-/// Returns the `spec` with which `identity` creates, acquires or renews a Lease. Fields of other
-/// writers are retained.
-pub(super) fn claimed(
-    before: Option<LeaseSpec>,
-    identity: &str,
-    lease: Duration,
-    now: Timestamp,
-) -> LeaseSpec {
-    let exists = before.is_some();
-    let before = before.unwrap_or_default();
-    let held_before = holder(&before) == Some(identity);
-    let changes_hands = exists && !held_before;
-    let transitions = transitions(&before).saturating_add(i32::from(changes_hands));
-    let acquired = before.acquire_time.clone().filter(|_| held_before);
-    LeaseSpec {
-        holder_identity: Some(identity.to_owned()),
-        lease_duration_seconds: Some(i32::try_from(lease.as_secs()).unwrap_or(i32::MAX)),
-        acquire_time: Some(acquired.unwrap_or(MicroTime(now))),
-        renew_time: Some(MicroTime(now)),
-        lease_transitions: Some(transitions),
-        ..before
+/// How a replica claims a Lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim<'a> {
+    pub(super) identity: &'a str,
+    pub(super) lease_duration: Duration,
+    /// This machine's wall clock.
+    pub(super) now: Timestamp,
+    /// How long this replica has not seen the Lease change, by its monotonic clock.
+    pub(super) unchanged: Duration,
+}
+
+impl Claim<'_> {
+    /// Returns the `spec` that creates, acquires or renews a Lease. Fields of other writers are
+    /// retained.
+    pub(super) fn over(self, before: Option<LeaseSpec>) -> LeaseSpec {
+        let exists = before.is_some();
+        let before = before.unwrap_or_default();
+        let held_before = holder(&before) == Some(self.identity);
+        let changes_hands = exists && !held_before;
+        let transitions = transitions(&before).saturating_add(i32::from(changes_hands));
+        let acquired = before.acquire_time.clone().filter(|_| held_before);
+        let renewed = before.renew_time.as_ref().filter(|_| held_before);
+        let now = renewed.map_or(self.now, |before| self.renewed_after(before.0));
+        LeaseSpec {
+            holder_identity: Some(self.identity.to_owned()),
+            lease_duration_seconds: Some(
+                i32::try_from(self.lease_duration.as_secs()).unwrap_or(i32::MAX),
+            ),
+            acquire_time: Some(acquired.unwrap_or(MicroTime(now))),
+            renew_time: Some(MicroTime(now)),
+            lease_transitions: Some(transitions),
+            ..before
+        }
+    }
+
+    /// Returns the time of a renewal that candidates can tell from the previous one.
+    ///
+    /// That is the wall clock's time unless it stood still or was set back to the second of the
+    /// previous renewal. Without a difference the API server would not store a new version, and
+    /// candidates would take the Lease from a holder that renews it. Those of client-go compare
+    /// whole seconds.
+    fn renewed_after(self, before: Timestamp) -> Timestamp {
+        let repeats = self.now.as_microsecond() <= before.as_microsecond();
+        let same_second = self.now.as_second() == before.as_second();
+        if same_second && (repeats || self.unchanged >= Duration::from_secs(1)) {
+            let passed = self.unchanged.max(Duration::from_micros(1));
+            return before.saturating_add(passed).unwrap_or(self.now);
+        }
+        self.now
     }
 }
 

@@ -19,28 +19,53 @@
 //!
 //! # What is promised
 //!
-//! Candidates never compare timestamps of different machines. Each measures on its own monotonic
-//! clock how long the Lease has not changed, so any difference between wall clocks is tolerated. A
-//! term ends one renew deadline after the last successful renewal *was sent*. The Lease is free one
-//! lease duration after a candidate *saw* that renewal, which is later. In between, with the
-//! defaults, lie at least five seconds in which no replica starts a write.
+//! - **One term at a time.** A term ends one renew deadline after the last successful renewal *was
+//!   sent*. A candidate takes over one lease duration after it *saw* that renewal, which is later.
+//!   In between lies at least the difference of the two, five seconds by default, in which no
+//!   replica starts a write. A term that is resigned ends before its Lease is released.
+//! - **Wall clocks do not matter.** No replica compares timestamps of different machines. Each
+//!   measures on its own monotonic clock how long the Lease has not changed. The holder's wall clock
+//!   may be wrong, jump or stand still: every renewal changes the Lease.
+//! - **The holder's lease duration counts.** A candidate waits as long as `leaseDurationSeconds` in
+//!   the Lease says, whatever its own settings are.
+//! - **Writes stop with the term.** A gated client checks the monotonic clock before every write, so
+//!   a process that was paused past its term finds the gate closed, and it cancels the writes that
+//!   are under way when the term ends.
 //!
 //! # What is not
 //!
-//! A Lease is not a lock. Two replicas can have writes executed at the same time if
+//! A Lease is not a lock: the API server does not check it when it executes a write. Two replicas
+//! can have writes executed at the same time if
 //!
-//! - a request is on the wire when the term ends, and the network or the API server delays it by
-//!   more than the difference between lease duration and renew deadline;
-//! - the process is paused between the check and the system call that sends the request, for longer
-//!   than that difference. A process paused at any other point finds the gate closed when it wakes;
+//! - a write is on its way when its term is lost, and the network or the API server delays it by
+//!   more than the difference between lease duration and renew deadline. Cancelling it does not call
+//!   it back;
+//! - a term is resigned while a write is on its way: the Lease is free at once, so there is no time
+//!   left for the write to arrive. Finish the work first, then [resign](Term::resign);
+//! - the process is paused after the check and before the request leaves it, for longer than that
+//!   difference. That concerns the requests that have just passed the gate, and no later ones;
 //! - the monotonic clocks of two machines run at rates that differ by more than the ratio of lease
-//!   duration to renew deadline, or a machine's clock stands still while it is suspended;
-//! - the Lease is deleted, and a candidate starts before its holder notices: one that has seen the
-//!   Lease waits for it to expire, but a new one finds nothing to wait for;
-//! - the program writes with a client that is not gated.
+//!   duration to renew deadline, or a machine's monotonic clock stands still while it is suspended;
+//! - something other than its holder writes or deletes the Lease. A candidate that has seen a Lease
+//!   waits for it to expire even if it is deleted, but one that starts later finds nothing to wait
+//!   for;
+//! - the program writes with a client that is not gated, or continues to use a
+//!   [connection](Leadership::gate) through the API server after its term.
 //!
-//! Where that could hurt, write with a `resourceVersion` precondition, as [`replace`](kube::Api::replace)
-//! does: a write that is based on a stale state is then refused by the API server.
+//! Where that could hurt, write with a `resourceVersion` precondition, as
+//! [`replace`](kube::Api::replace) does: the API server then refuses a write that is based on a stale
+//! state. Other systems can be given [`Term::transitions`] to refuse a former leader.
+//!
+//! # Sharing a Lease with client-go
+//!
+//! A replica that uses client-go follows the same rules, but three things are weaker:
+//!
+//! - It does not gate its writes. After a pause it may go on writing until its next failed renewal.
+//! - As a candidate it compares the times in a Lease by whole seconds. If renewals are less than a
+//!   second apart, it may take over up to a second early: make the lease duration exceed the renew
+//!   deadline by more than that, as the defaults do.
+//! - With `ReleaseOnCancel`, a leader that was paused during a renewal can release the Lease that its
+//!   successor holds by now. The successor notices at its next renewal.
 
 mod elector;
 mod gate;
@@ -158,6 +183,11 @@ impl LeaderElection {
         }
     }
 
+    /// Returns the namespace of the Lease.
+    pub(crate) fn in_namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// Sets the namespace of the Lease.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
@@ -203,7 +233,8 @@ impl LeaderElection {
         self
     }
 
-    /// Sets the clock whose time is written into the Lease. Nothing is decided by it.
+    /// Sets the clock whose time is written into the Lease, for people to read. Nothing is decided
+    /// by it.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self

@@ -6,12 +6,22 @@ use jiff::Timestamp;
 use k8s_openapi::{api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::meta::v1::MicroTime};
 use tokio::time::Instant;
 
-use super::lease::{Observed, claimed, released};
+use super::lease::{Claim, Observed, released};
 
 const LEASE: Duration = Duration::from_secs(15);
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
+}
+
+/// A claim by `a`, two seconds after it last saw the Lease change.
+fn claim(now: Timestamp) -> Claim<'static> {
+    Claim {
+        identity: "a",
+        lease_duration: LEASE,
+        now,
+        unchanged: Duration::from_secs(2),
+    }
 }
 
 fn held(by: &str, renewed: i64) -> LeaseSpec {
@@ -22,13 +32,13 @@ fn held(by: &str, renewed: i64) -> LeaseSpec {
         renew_time: Some(MicroTime(at(renewed))),
         lease_transitions: Some(3),
         strategy: Some("OldestEmulationVersion".to_owned()),
-        ..LeaseSpec::default()
+        preferred_holder: Some("c".to_owned()),
     }
 }
 
 #[test]
 fn new_lease_has_no_transitions() {
-    let spec = claimed(None, "a", LEASE, at(7));
+    let spec = claim(at(7)).over(None);
     let expected = LeaseSpec {
         holder_identity: Some("a".to_owned()),
         lease_duration_seconds: Some(15),
@@ -42,7 +52,7 @@ fn new_lease_has_no_transitions() {
 
 #[test]
 fn renewal_changes_the_renew_time_alone() {
-    let spec = claimed(Some(held("a", 110)), "a", LEASE, at(112));
+    let spec = claim(at(112)).over(Some(held("a", 110)));
     assert_eq!(spec, held("a", 112));
 }
 
@@ -54,7 +64,7 @@ fn takeover_counts_a_transition() {
         LeaseSpec::default(),
     ] {
         let transitions = before.lease_transitions.unwrap_or(0);
-        let spec = claimed(Some(before), "a", LEASE, at(200));
+        let spec = claim(at(200)).over(Some(before));
         assert_eq!(spec.lease_transitions, Some(transitions + 1));
         assert_eq!(spec.acquire_time, Some(MicroTime(at(200))));
     }
@@ -67,6 +77,42 @@ fn release_retains_transitions_and_foreign_fields() {
     assert_eq!(spec.lease_duration_seconds, Some(1));
     assert_eq!(spec.lease_transitions, Some(3));
     assert_eq!(spec.strategy, held("a", 110).strategy);
+    assert_eq!(spec.preferred_holder, held("a", 110).preferred_holder);
+}
+
+#[test]
+fn takeover_retains_foreign_fields() {
+    let spec = claim(at(200)).over(Some(held("b", 110)));
+    assert_eq!(spec.strategy, held("b", 110).strategy);
+    assert_eq!(spec.preferred_holder, held("b", 110).preferred_holder);
+}
+
+#[test]
+fn renew_time_is_the_wall_clocks() {
+    // It may be set back, and renewals may be less than a second apart.
+    for (unchanged, now) in [(2, 112_000), (2, 50_000), (0, 110_500)] {
+        let claim = Claim {
+            unchanged: Duration::from_secs(unchanged),
+            ..claim(Timestamp::from_millisecond(now).unwrap())
+        };
+        let spec = claim.over(Some(held("a", 110)));
+        assert_eq!(spec.renew_time, Some(MicroTime(claim.now)));
+    }
+}
+
+#[test]
+fn clock_that_repeats_a_second_still_changes_the_lease() {
+    // It stood still, or was set back.
+    for now in [110_000, 110_700] {
+        let spec = claim(Timestamp::from_millisecond(now).unwrap()).over(Some(held("a", 110)));
+        assert_eq!(spec.renew_time, Some(MicroTime(at(112))));
+    }
+    let at_once = Claim {
+        unchanged: Duration::ZERO,
+        ..claim(at(110))
+    };
+    let spec = at_once.over(Some(held("a", 110)));
+    assert_ne!(spec.renew_time, held("a", 110).renew_time);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 
-/// Sends `requests` at once and returns when each was let through, from the start.
+/// Sends `requests` concurrently. Returns when each was admitted, since the start.
 async fn times(limit: &RateLimit, requests: &[&str]) -> Vec<Duration> {
     let start = Instant::now();
     let sent = requests.iter().map(|uri| {
@@ -30,7 +30,7 @@ fn seconds(times: &[Duration]) -> Vec<u64> {
 
 /// Proves limits/burst-and-rate.
 #[tokio::test(start_paused = true)]
-async fn burst_passes_at_once_then_one_per_period() {
+async fn burst_passes_then_one_request_per_period() {
     let limit = RateLimit::new(0.5, 3).expect("a limit");
     assert_eq!(
         seconds(&times(&limit, &[PODS; 6]).await),

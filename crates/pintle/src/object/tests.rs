@@ -302,7 +302,7 @@ fn malformed_object_is_a_typed_error_with_its_key() {
 }
 
 #[test]
-fn debug_output_holds_no_contents() {
+fn debug_output_omits_contents() {
     let text = format!("{:?}", read(&pod()));
     assert!(
         text.contains("web-0") && !text.contains("worker-1"),

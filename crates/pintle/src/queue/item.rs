@@ -4,7 +4,7 @@ use std::{fmt, hash::Hash, sync::Arc, time::Duration};
 
 use super::{
     shared::{Done, Shared},
-    state::{NIL, Taken},
+    state::{Cause, NIL, Taken},
 };
 
 /// What a queue can hold: hashable, cheap to clone, movable between tasks.
@@ -14,7 +14,7 @@ pub trait Key: Clone + Eq + Hash + Send + Sync + 'static {}
 
 impl<T: Clone + Eq + Hash + Send + Sync + 'static> Key for T {}
 
-/// The priority of a key: higher ones run first, lower ones get a share.
+/// The priority of a key: higher priorities run first, lower ones are never starved.
 ///
 /// ```
 /// use pintle::queue::Priority;
@@ -26,7 +26,7 @@ impl<T: Clone + Eq + Hash + Send + Sync + 'static> Key for T {}
 pub struct Priority(i32);
 
 impl Priority {
-    /// For keys that no change asks for: the initial list and resyncs. Real changes overtake them.
+    /// For keys enqueued without a change: the initial list and resyncs. Real changes overtake them.
     pub const LOW: Self = Self(-100);
 
     /// For changes; the default.
@@ -66,6 +66,7 @@ pub struct Item<T: Key> {
     /// item more expensive than the queue's lock.
     slot: u32,
     priority: i32,
+    cause: Cause,
 }
 
 impl<T: Key> Item<T> {
@@ -74,12 +75,14 @@ impl<T: Key> Item<T> {
             slot,
             key,
             priority,
+            cause,
         } = taken;
         Self {
             shared: Arc::clone(shared),
             key,
             slot,
             priority,
+            cause,
         }
     }
 
@@ -91,6 +94,11 @@ impl<T: Key> Item<T> {
     /// Returns the priority at which the key was dequeued. A retry keeps it.
     pub fn priority(&self) -> Priority {
         Priority::new(self.priority)
+    }
+
+    /// Returns why the key runs.
+    pub(crate) fn cause(&self) -> Cause {
+        self.cause
     }
 
     /// Returns the number of failures of the key since its last success.
@@ -107,8 +115,9 @@ impl<T: Key> Item<T> {
     /// Finishes a key that succeeded, and dequeues the next one if a key is ready, all under one
     /// lock. That matters where many workers share a queue.
     ///
-    /// `None` only means that no key is ready: [`get`](super::WorkQueue::get) waits for one, and tells
-    /// the end of the queue. Unlike `get` it never yields, so a loop around it has to now and then.
+    /// `None` only means that no key is ready: use [`get`](super::WorkQueue::get) to wait for one, and
+    /// to learn that the queue is shut down. Unlike `get` this never yields, so a loop around it must
+    /// yield now and then.
     ///
     /// # Examples
     ///
@@ -134,6 +143,7 @@ impl<T: Key> Item<T> {
             slot: self.slot,
             key: self.key,
             priority: self.priority,
+            cause: self.cause,
         } = next?;
         drop(freed);
         Some(self)
@@ -142,7 +152,7 @@ impl<T: Key> Item<T> {
     /// Finishes a key that failed: it runs again after the rate limiter's delay, which is returned.
     pub fn retry(mut self) -> Duration {
         let delay = self.shared.limit(&self.key);
-        self.run_after(delay);
+        self.run_after(delay, Cause::RETRIED);
         delay
     }
 
@@ -150,21 +160,21 @@ impl<T: Key> Item<T> {
     /// failure counts for the back-off of later retries.
     pub fn retry_after(mut self, delay: Duration) {
         self.shared.limit(&self.key);
-        self.run_after(delay);
+        self.run_after(delay, Cause::RETRIED);
     }
 
     /// Finishes a key that succeeded and should run again after `delay` even if nothing changes.
     /// Resets its back-off. An earlier due time of the key stays.
     pub fn requeue_after(mut self, delay: Duration) {
         self.shared.forget(&self.key);
-        self.run_after(delay);
+        self.run_after(delay, Cause::REQUEUED);
     }
 
     /// Returns a key that was not processed: it becomes ready behind the others of its priority, and
     /// keeps its back-off.
     ///
-    /// Counts neither as work nor as a retry. In a queue that is shut down the key stays behind as
-    /// delayed.
+    /// Counts neither as work nor as a retry. In a queue that is shut down, the key remains
+    /// as delayed.
     pub fn put_back(mut self) {
         self.done(Done::PutBack {
             priority: self.priority,
@@ -183,10 +193,11 @@ impl<T: Key> Item<T> {
         self
     }
 
-    fn run_after(&mut self, delay: Duration) {
+    fn run_after(&mut self, delay: Duration, cause: Cause) {
         self.done(Done::RunAfter {
             delay,
             priority: self.priority,
+            cause,
         });
     }
 
@@ -203,7 +214,7 @@ impl<T: Key> Drop for Item<T> {
         }
         let delay = self.shared.limit(&self.key);
         self.shared.count_undecided();
-        self.run_after(delay);
+        self.run_after(delay, Cause::RETRIED);
         tracing::debug!(
             queue = &*self.shared.name,
             retry_in = ?delay,

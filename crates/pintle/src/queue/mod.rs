@@ -7,7 +7,7 @@
 //! ```text
 //! WorkQueue, Item   work_queue.rs, item.rs   what users hold
 //!      │
-//!   Shared          shared.rs                the lock, the clock, who waits (waiters.rs)
+//!   Shared          shared.rs                the lock, the clock, the waiters (waiters.rs)
 //!      │
 //!    State          state/                   a pure state machine: ready, delayed, in process
 //! ```
@@ -25,4 +25,5 @@ mod tests;
 
 pub use item::{Item, Key, Priority};
 pub use metrics::QueueMetrics;
+pub(crate) use state::Cause;
 pub use work_queue::{Builder, Left, WorkQueue};

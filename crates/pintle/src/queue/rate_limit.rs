@@ -1,13 +1,13 @@
 //! Rate limiters: how long a failed key waits before it is retried.
 //!
 //! A queue uses [`ExponentialBackoff`] by default: each key backs off on its own, from 5 ms to 1000 s,
-//! whatever other keys do. The limiters are client-go's, with the same numbers:
+//! regardless of other keys. The limiters are client-go's, with the same numbers:
 //!
 //! | limiter | delay of a key's next try | use it |
 //! |---|---|---|
 //! | [`ExponentialBackoff`] | doubles with each failure of the key, up to a cap | nearly always |
 //! | [`TokenBucket`] | none while tokens last; all keys share them | to bound retries overall |
-//! | [`FastSlow`] | short for the first failures of the key, then long | if a retry usually helps at once or not for a while |
+//! | [`FastSlow`] | short for the first failures of the key, then long | if a retry either succeeds immediately or fails for some time |
 //! | [`MaxOf`] | the longest that any of several limiters returns | to combine limiters |
 //! | [`WithMaxWait`] | that of another limiter, up to a maximum | if no key may wait longer than that |
 //!
@@ -20,8 +20,7 @@
 //! token bucket. A burst of failures then delays unrelated keys: after 10,000 failures the first
 //! conflict of a healthy key waits more than 16 minutes instead of 5 ms. controller-runtime dropped
 //! the bucket when it introduced its priority queue. [`with_shared_bucket`] brings it back; to limit
-//! requests to the API server, which is something else, use
-//! [`RateLimit`](crate::limits::RateLimit).
+//! requests to the API server instead of retries, use [`RateLimit`](crate::limits::RateLimit).
 
 use std::{
     fmt,
@@ -58,7 +57,7 @@ pub trait RateLimiter<T>: Send + Sync + 'static {
     /// Counts a failure of `key`. Returns the delay before its next try.
     fn when(&self, key: &T) -> Duration;
 
-    /// Forgets the failures of `key`: it succeeded, or does not need to run any more.
+    /// Forgets the failures of `key`: it succeeded, or no longer needs to run.
     fn forget(&self, key: &T);
 
     /// Returns the failures of `key` since it was last forgotten.
@@ -220,10 +219,10 @@ impl<T> fmt::Debug for ExponentialBackoff<T> {
     }
 }
 
-/// Delays the first failures of a key for a short time, all that follow for a long one.
+/// Delays the first failures of a key briefly, and all later ones for longer.
 ///
-/// For keys whose failures are either gone with the next try, such as conflicts, or last: a remote
-/// system that is down. client-go calls it `ItemFastSlowRateLimiter`.
+/// For keys whose failures either disappear with the next try, such as conflicts, or persist, such as
+/// a remote system that is down. client-go calls it `ItemFastSlowRateLimiter`.
 pub struct FastSlow<T> {
     fast: Duration,
     slow: Duration,
@@ -275,7 +274,7 @@ impl<T> fmt::Debug for FastSlow<T> {
 ///
 /// A delay is a reservation: it counts even if the key runs earlier for another reason. The default is
 /// 10 per second with bursts of 100. No delay exceeds 1000 s: once that much is reserved, further
-/// retries share the last place. client-go's bucket has no such bound.
+/// retries share the last slot. client-go's bucket has no such bound.
 #[derive(Debug)]
 pub struct TokenBucket {
     quota: Quota,
@@ -283,7 +282,8 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Creates a bucket with `per_second` tokens per second and room for `burst`; both at least one.
+    /// Creates a bucket that refills with `per_second` tokens per second and holds up to `burst`. Both
+    /// are raised to one if smaller.
     pub fn new(per_second: u32, burst: u32) -> Self {
         let period = Duration::from_secs(1) / per_second.max(1);
         Self {

@@ -21,7 +21,7 @@ use super::{
     Key,
     metrics::{QueueMetrics, Readable, Reading},
     rate_limit::RateLimiter,
-    state::{State, Taken, Tick, Verdict},
+    state::{Cause, State, Taken, Tick, Verdict},
     waiters::{Snapshot, Waiters, Wakes},
 };
 use crate::sync::{Mutex, MutexGuard, Sleep, sleep};
@@ -137,12 +137,12 @@ impl<T: Key> Shared<T> {
         }
     }
 
-    pub(super) fn add(&self, key: T, priority: i32) {
+    pub(super) fn add(&self, key: T, priority: i32, cause: Cause) {
         let hash = self.hasher.hash_one(&key);
         let now = if self.timed { self.tick() } else { 0 };
         // Without a `Transition`, which costs more: if the key's `Eq` panics, nothing has changed yet.
         let mut core = self.core.lock();
-        let duplicate = core.state.add(hash, key, priority, now);
+        let duplicate = core.state.add(hash, key, priority, cause, now);
         let wakes = WakeOnDrop(core.notify());
         drop(core);
         drop(wakes);
@@ -226,9 +226,14 @@ impl<T: Key> Shared<T> {
         let verdict = match verdict {
             Done::Forget => Verdict::Done,
             Done::PutBack { priority } => Verdict::PutBack { priority },
-            Done::RunAfter { delay, priority } => Verdict::RunAt {
+            Done::RunAfter {
+                delay,
+                priority,
+                cause,
+            } => Verdict::RunAt {
                 at: after(now, delay),
                 priority,
+                cause,
             },
         };
         let freed; // Declared before the lock, so dropped after it, even if `then` panics.
@@ -389,8 +394,14 @@ impl<T: Key> Drop for Shared<T> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Done {
     Forget,
-    PutBack { priority: i32 },
-    RunAfter { delay: Duration, priority: i32 },
+    PutBack {
+        priority: i32,
+    },
+    RunAfter {
+        delay: Duration,
+        priority: i32,
+        cause: Cause,
+    },
 }
 
 /// The result of polling a waiting worker.

@@ -46,7 +46,7 @@ pub(super) struct Snapshot {
     pub(super) ready: usize,
     /// The next due time.
     pub(super) next_due: Option<Tick>,
-    /// No key will be returned any more.
+    /// No further key will be returned.
     pub(super) finished: bool,
     /// No key is ready or in process.
     pub(super) idle: bool,
@@ -63,7 +63,7 @@ struct Timekeeper {
 
 /// The waiting tasks.
 ///
-/// Two things hold after every transition ([`notify`](Self::notify) restores them): if a worker
+/// Two invariants hold after every transition ([`notify`](Self::notify) restores them): if a worker
 /// waits, one is the timekeeper; and as long as workers sleep, at least as many have been woken as
 /// keys are ready. Waking a single worker is not enough: if a woken `get` is never polled, the
 /// remaining keys are stranded.

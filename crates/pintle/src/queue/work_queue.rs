@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
-    Item, Key, Priority,
+    Cause, Item, Key, Priority,
     metrics::{QueueMetrics, Readable},
     rate_limit::{ExponentialBackoff, RateLimiter},
     shared::Shared,
@@ -66,7 +66,13 @@ impl<T: Key> WorkQueue<T> {
     /// Of two priorities of a pending key the higher counts: a raised key moves to the tail of its
     /// new priority, a lower priority changes nothing.
     pub fn add_with_priority(&self, key: T, priority: Priority) {
-        self.shared.add(key, priority.get());
+        self.add_because(key, priority, Cause::ADDED);
+    }
+
+    /// As [`add_with_priority`](Self::add_with_priority), and tells the worker why, if no other
+    /// request for the same run came first.
+    pub(crate) fn add_because(&self, key: T, priority: Priority, cause: Cause) {
+        self.shared.add(key, priority.get(), cause);
     }
 
     /// Requests a run of `key` after `delay`, with [`Priority::NORMAL`].

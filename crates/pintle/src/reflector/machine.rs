@@ -14,7 +14,7 @@ use crate::{
     source::{ApiError, ListOptions, SourceError},
 };
 
-/// A server has no good reason to close a watch sooner than this.
+/// A watch that a server closes sooner than this counts as short.
 const SHORT: Duration = Duration::from_secs(1);
 /// How many short watches in a row are tolerated.
 const MAX_SHORT_WATCHES: u32 = 3;
@@ -291,7 +291,7 @@ impl Machine {
 
     /// Records that the watch could not be opened.
     pub(super) fn open_failed(&mut self, error: SourceError, now: Instant) -> Verdict {
-        // The objects read so far are still good, and the next watch continues from them. If its
+        // The objects read so far stay valid, and the next watch continues from them. If its
         // `resourceVersion` has expired by then, the server says so.
         let transient = match &error {
             SourceError::Transport(_) | SourceError::IdleTimeout(_) => true,
@@ -326,7 +326,7 @@ impl Machine {
     }
 
     /// Handles a watch that was closed normally or by a broken connection: the next one continues
-    /// from the same `resourceVersion`. Only watches that are closed immediately are suspicious.
+    /// from the same `resourceVersion`. Only watches that close immediately count against the server.
     fn watch_closed(
         &mut self,
         error: Option<SourceError>,

@@ -26,7 +26,7 @@ use crate::{
     source::{ListOptions, ListWatch, RawItem, SourceError, WatchEvent, peek_resource_version},
 };
 
-/// How many events are handled between two looks at the timers.
+/// How many events are handled between two checks of the timers.
 const BATCH: usize = 64;
 
 /// A watch that lasted this long ends a series of failures, so that the next failure is logged.
@@ -60,8 +60,8 @@ pub(super) struct Open<W> {
     /// When it must have timed out.
     until: Instant,
     pub(super) events: u64,
-    /// It started with existing objects, which come in no order of `resourceVersion`, and has not
-    /// passed them yet.
+    /// It started with existing objects, which are not ordered by `resourceVersion`, and is still
+    /// delivering them.
     unordered: bool,
 }
 
@@ -132,7 +132,7 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         }
     }
 
-    /// Reports a failure and waits as long as the verdict says.
+    /// Reports a failure and waits for the delay in the verdict.
     async fn back_off(&mut self, verdict: Verdict) {
         let Verdict {
             wait,

@@ -29,7 +29,7 @@ pub struct Status {
     pub last_unreadable: Option<Arc<Unreadable>>,
     /// When the current watch was opened; `None` while no watch is open.
     pub following_since: Option<Instant>,
-    /// When the watch was lost. It changes only when a watch that lasted for a while is lost, so
+    /// When the watch was lost. It changes only when an established watch is lost, so
     /// that a watch that keeps opening and breaking does not count as healthy.
     lost_at: Option<Instant>,
 }
@@ -55,6 +55,11 @@ impl Status {
             Some(since) if now.saturating_duration_since(since) >= STEADY => None,
             since => Some(since.unwrap_or(now).saturating_duration_since(lost)),
         }
+    }
+
+    /// Returns whether a watch is open at this moment.
+    pub(crate) fn is_following(&self) -> bool {
+        self.following_since.is_some()
     }
 
     /// Records that a watch is open.

@@ -3,6 +3,7 @@
 //! Only `source` uses kube's request types, so that a new major version of kube touches one module.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     marker::PhantomData,
     pin::Pin,
@@ -30,6 +31,7 @@ use super::{
     WatchEvent,
     kind_scope::ScopeLookup,
     list_body::ListBody,
+    options::InNamespaces,
     watch_body::{Lines, parse_event},
 };
 
@@ -73,6 +75,8 @@ pub struct KubeSource<K> {
     api_version: String,
     kind: String,
     scope: Scope,
+    /// The name of the cluster, if there are several.
+    cluster: Option<Arc<str>>,
     metadata_only: bool,
     object_limit: usize,
     idle_timeout: Duration,
@@ -106,6 +110,7 @@ impl<K: Resource> KubeSource<K> {
             api_version: K::api_version(kind).into_owned(),
             kind: K::kind(kind).into_owned(),
             scope,
+            cluster: None,
             metadata_only,
             object_limit: OBJECT_LIMIT,
             idle_timeout: IDLE_TIMEOUT,
@@ -147,6 +152,24 @@ impl<K> KubeSource<K> {
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.idle_timeout = limit;
         self
+    }
+
+    /// Names the cluster in descriptions.
+    pub(crate) fn in_cluster(mut self, name: &str) -> Self {
+        self.cluster = Some(name.into());
+        self
+    }
+
+    /// Describes the objects of this kind in several namespaces.
+    pub(crate) fn describe_namespaces(&self, names: &BTreeSet<String>) -> String {
+        self.describe_in(&InNamespaces(&self.scope, names))
+    }
+
+    fn describe_in(&self, scope: &impl fmt::Display) -> String {
+        match &self.cluster {
+            Some(cluster) => format!("{} {scope} of cluster {cluster}", self.resource),
+            None => format!("{} {scope}", self.resource),
+        }
     }
 
     /// Returns the scope of this source.
@@ -260,7 +283,7 @@ impl<K: 'static> ListWatch for KubeSource<K> {
         let cluster = lookup.is_some_and(|lookup| lookup.found_cluster_scoped());
         let scope = self.scope.clone();
         let scope = if cluster { scope.in_cluster() } else { scope };
-        format!("{} {scope}", self.resource)
+        self.describe_in(&scope)
     }
 
     fn extent(&self) -> Extent {
@@ -328,6 +351,7 @@ impl<K> Clone for KubeSource<K> {
             api_version: self.api_version.clone(),
             kind: self.kind.clone(),
             scope: self.scope.clone(),
+            cluster: self.cluster.clone(),
             metadata_only: self.metadata_only,
             object_limit: self.object_limit,
             idle_timeout: self.idle_timeout,

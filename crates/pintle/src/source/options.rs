@@ -1,6 +1,6 @@
 //! The options of list and watch requests, and the scope of a source.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 /// The options of one list or watch request, named as in client-go.
 ///
@@ -89,6 +89,14 @@ impl Scope {
         }
     }
 
+    /// Returns the same selectors in one namespace.
+    pub(crate) fn in_one(self, namespace: &str) -> Self {
+        Self {
+            namespace: Some(namespace.to_owned()),
+            ..self
+        }
+    }
+
     /// Returns the namespace, unless the scope covers all of them.
     pub fn in_namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
@@ -111,6 +119,37 @@ impl fmt::Display for Scope {
             Some(namespace) => write!(f, "in namespace {namespace}")?,
             None => f.write_str("at cluster scope")?,
         }
+        self.fmt_selectors(f)
+    }
+}
+
+/// The selectors of a scope in these namespaces.
+pub(super) struct InNamespaces<'a>(pub(super) &'a Scope, pub(super) &'a BTreeSet<String>);
+
+/// How many namespaces are named.
+const NAMED: usize = 5;
+
+impl fmt::Display for InNamespaces<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(scope, names) = self;
+        match names.len() {
+            0 => f.write_str("in no namespace")?,
+            1 => f.write_str("in namespace")?,
+            _ => f.write_str("in namespaces")?,
+        }
+        for (number, name) in names.iter().take(NAMED).enumerate() {
+            let separator = if number > 0 { "," } else { "" };
+            write!(f, "{separator} {name}")?;
+        }
+        if names.len() > NAMED {
+            write!(f, " and {} more", names.len() - NAMED)?;
+        }
+        scope.fmt_selectors(f)
+    }
+}
+
+impl Scope {
+    fn fmt_selectors(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(labels) = &self.labels {
             write!(f, " with labels {labels}")?;
         }

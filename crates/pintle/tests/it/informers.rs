@@ -19,7 +19,7 @@ use kube::{
 use pintle::{
     cache::Selector,
     clock::Rng,
-    informer::{InformerFactory, SharedInformer},
+    informer::{InformerFactory, SharedInformer, WatchInput},
     metrics::Metrics,
     source::{KubeSource, Scope},
 };
@@ -212,8 +212,8 @@ async fn scopes_select_on_the_server() {
         create(&maps, &config_map(name, value)).await;
     }
     let informers = InformerFactory::new(server.client()).namespace("default");
-    let scope = Scope::namespace("default").labels("value=x");
-    let selected = informers.request::<ConfigMap>(&()).scope(scope).get();
+    let selected = WatchInput::<ConfigMap>::new().labels("value=x");
+    let selected = informers.informer_from(&selected);
     let pods = informers.informer::<Pod>();
     informers.start(&CancellationToken::new());
     informers.wait_for_sync().await.unwrap();
@@ -365,8 +365,9 @@ async fn panic_while_decoding_affects_one_object_only() {
         }
         let metrics = Metrics::new();
         let informers = InformerFactory::new(client).metrics(metrics.clone());
-        let request = informers.request::<Explosive>(&());
-        let informer = if eager { request.eager() } else { request }.get();
+        let input = WatchInput::<Explosive>::new();
+        let input = if eager { input.eager() } else { input };
+        let informer = informers.informer_from(&input);
         if !eager {
             let values = |map: &Explosive| map.data.values().cloned().collect();
             informer.index_by("value", values).unwrap();

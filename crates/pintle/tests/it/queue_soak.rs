@@ -131,7 +131,7 @@ async fn work(queue: WorkQueue<u64>, rng: Rng, ledger: Rc<RefCell<Ledger>>) {
         let item = if let Some(item) = next.take() {
             item
         } else {
-            // Some workers give up while they wait.
+            // Some workers are cancelled while they wait.
             let got = timeout(Duration::from_millis(1 + below(&rng, 20)), queue.get()).await;
             let Ok(got) = got else { continue };
             let Some(item) = got else { return };

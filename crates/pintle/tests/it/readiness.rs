@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Client, client::Body};
 use pintle::{
-    informer::{InformerFactory, SharedInformer},
+    informer::{InformerFactory, SharedInformer, WatchInput},
     probes::Probes,
     source::{ListOptions, ListWatch, Page, RawItem, SourceError, WatchEvent},
 };
@@ -215,7 +215,7 @@ async fn panicked_informer_fails_readiness_and_liveness() {
     let server = ApiServer::builder().build();
     let informers = InformerFactory::new(server.client());
     let secrets = SharedInformer::<Secret>::new(Panicking);
-    informers.adopt(&(), &secrets);
+    informers.adopt(&WatchInput::new(), &secrets);
     let maps = informers.informer::<ConfigMap>();
     let probes = Probes::new(&CancellationToken::new()).caches(&informers);
     assert_eq!(probes.not_ready(), ["informers: not started"]);
@@ -238,7 +238,7 @@ async fn replacement_does_not_revive_a_panicked_informer() {
     let server = ApiServer::builder().build();
     let informers = InformerFactory::new(server.client());
     let secrets = SharedInformer::<Secret>::new(Panicking);
-    informers.adopt(&(), &secrets);
+    informers.adopt(&WatchInput::new(), &secrets);
     let probes = Probes::new(&CancellationToken::new()).caches(&informers);
     informers.start(&CancellationToken::new());
     sleep(SECOND).await;

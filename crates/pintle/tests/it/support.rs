@@ -1,11 +1,11 @@
-//! The vocabulary of the integration tests: objects, records of events and logs, and clients with
-//! faults.
+//! Helpers shared by the integration tests: objects, recorded events and logs, and clients that
+//! inject faults.
 
 use std::{
     collections::BTreeMap,
     convert::Infallible,
     fmt::Debug,
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
     time::Duration,
 };
 
@@ -27,6 +27,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use tower::ServiceExt;
+use tracing::{Dispatch, subscriber::NoSubscriber};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
@@ -120,7 +121,7 @@ impl EventLog {
     }
 }
 
-/// A refusal as the API server writes it.
+/// An error response as the API server sends it.
 pub(crate) fn forbidden(resource: &str) -> Response<UnsyncBoxBody<bytes::Bytes, Infallible>> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
@@ -181,8 +182,14 @@ pub(crate) fn slow_watches(server: &ApiServer, resource: &'static str, delay: Du
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
+/// Keeps a second subscriber alive. As long as there is only one, `tracing` asks the thread that logs a
+/// line first whether any subscriber wants it, and disables the line for every thread if not.
+static SECOND_SUBSCRIBER: LazyLock<Dispatch> =
+    LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
+
 impl Log {
     pub(crate) fn capture() -> (Self, tracing::subscriber::DefaultGuard) {
+        LazyLock::force(&SECOND_SUBSCRIBER);
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()

@@ -19,7 +19,7 @@ use crate::{
 const CACHE_ENTRIES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// The number of different messages at which a group is combined into one event.
 const DISTINCT_MESSAGES: usize = 10;
-/// A group that was silent for longer than this starts afresh.
+/// A group that was silent for longer than this starts over.
 const GROUP_TTL: Duration = Duration::from_mins(10);
 /// The number of events of one type that one object may cause at once.
 const SPAM_BURST: u32 = 25;

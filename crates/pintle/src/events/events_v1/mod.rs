@@ -145,7 +145,7 @@ async fn attempt(sink: &impl EventSink<Event>, job: &Job) -> Result<Event, SinkE
         done => return done,
     }
     match sink.create(&job.event).await {
-        // It appeared in between: the next try patches it.
+        // Another writer created it first: the next try patches it.
         Err(exists) if exists.is_already_exists() => Err(SinkError::Unreachable(exists.into())),
         done => done,
     }

@@ -148,7 +148,7 @@ impl SeriesCache {
         None
     }
 
-    /// Records that the job was written or given up.
+    /// Records that the job was written or abandoned.
     pub(super) fn done(&mut self, job: &Job, written: bool) {
         let Some(entry) = self.entries.peek_mut(&job.key) else {
             return;
@@ -230,7 +230,7 @@ impl SeriesCache {
             self.entries.pop(&key);
             return true;
         }
-        // Nothing can be evicted yet: write the series that only their counts keep here.
+        // Nothing can be evicted yet: write the series that are kept only for their unwritten counts.
         self.flush();
         false
     }

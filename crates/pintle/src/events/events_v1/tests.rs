@@ -128,7 +128,7 @@ async fn instance_names_the_machine_and_action_the_reason() {
 
 /// Proves events/v1-series, events/accounting.
 #[tokio::test(start_paused = true)]
-async fn repeats_become_a_series_whatever_their_note() {
+async fn repeats_with_different_notes_become_one_series() {
     let events = fixture();
     for note in ["exit 1", "exit 2", "exit 3", "exit 4"] {
         events.record("web-0", note);
@@ -192,7 +192,7 @@ async fn series_whose_event_is_gone_is_created_again() {
 
 /// Proves events/v1-series-recovery.
 #[tokio::test(start_paused = true)]
-async fn event_that_appears_meanwhile_is_patched() {
+async fn event_created_concurrently_is_patched() {
     let events = fixture();
     events.record("web-0", "exit 1");
     settle().await;

@@ -5,7 +5,7 @@ use kube::{
 };
 
 use super::*;
-use crate::{informer::InformerFactory, source::Scope};
+use crate::informer::{InformerFactory, Namespaces, WatchInput};
 
 /// A client of a server that refuses every request.
 fn refusing() -> Client {
@@ -24,7 +24,7 @@ fn refusing() -> Client {
 fn factory_of(server: &Server) -> (InformerFactory, SharedInformer<Thing>) {
     let informers = InformerFactory::new(refusing());
     let things = SharedInformer::<Thing>::new(server.clone());
-    informers.adopt(&(), &things);
+    informers.adopt(&WatchInput::new(), &things);
     (informers, things)
 }
 
@@ -32,8 +32,8 @@ fn factory_of(server: &Server) -> (InformerFactory, SharedInformer<Thing>) {
 #[tokio::test(start_paused = true)]
 async fn equal_requests_share_an_informer() {
     let informers = InformerFactory::new(refusing());
-    let pods = informers.informer::<Pod>();
-    pods.index_field("node", "/spec/nodeName").unwrap();
+    let plain = informers.informer::<Pod>();
+    plain.index_field("node", "/spec/nodeName").unwrap();
     assert!(
         informers
             .clone()
@@ -41,7 +41,8 @@ async fn equal_requests_share_an_informer() {
             .index_field("node", "/spec/nodeName")
             .is_err()
     );
-    // Another type, scope or reading option means another informer.
+    let pods = WatchInput::<Pod>::new;
+    // Another type, scope, cluster or reading option means another informer.
     let resource = ApiResource::erase::<Pod>(&());
     informers
         .dynamic(&resource)
@@ -52,24 +53,42 @@ async fn equal_requests_share_an_informer() {
         .index_field("node", "/spec/nodeName")
         .unwrap();
     let others = [
-        informers.request::<Pod>(&()).scope(Scope::namespace("n")),
-        informers.request::<Pod>(&()).transform("none", |_| Ok(())),
-        informers.request::<Pod>(&()).eager(),
-        informers.request::<Pod>(&()).keep_managed_fields(),
+        pods().namespace("n"),
+        pods().namespace("n").labels("a=b"),
+        pods().fields("spec.nodeName=n"),
+        pods().namespaces(["n", "m"]),
+        pods().follow_namespaces(&Namespaces::new(["n", "m"])),
+        pods().follow_namespaces(&Namespaces::new(["n", "m"])),
+        pods().transform("none", |_| Ok(())),
+        pods().transform("other", |_| Ok(())),
+        pods().eager(),
+        pods().keep_managed_fields(),
+        pods().cluster("east", refusing()),
+        pods().cluster("west", refusing()),
     ];
-    for other in others {
-        other.get().index_field("node", "/spec/nodeName").unwrap();
+    let held: Vec<_> = others
+        .iter()
+        .map(|other| {
+            let informer = informers.informer_from(other);
+            informer.index_field("node", "/spec/nodeName").unwrap();
+            informer
+        })
+        .collect();
+    for (other, held) in others.iter().zip(&held) {
+        let again = informers.informer_from(other);
+        assert!(
+            again.index_field("node", "/spec/nodeName").is_err(),
+            "{} is another informer",
+            held.describe()
+        );
     }
-    let held = informers
-        .request::<Pod>(&())
-        .transform("x", |_| Ok(()))
-        .get();
-    held.index_field("node", "/spec/nodeName").unwrap();
-    let again = informers
-        .request::<Pod>(&())
-        .transform("x", |_| Ok(()))
-        .get();
-    assert!(again.index_field("node", "/spec/nodeName").is_err());
+    // The same input, said in other words.
+    let reordered = informers.informer_from(&pods().namespaces(["m", "n", "m", ""]));
+    assert!(reordered.index_field("node", "/spec/nodeName").is_err());
+    let one = informers.informer_from(&pods().namespaces(["n"]));
+    assert!(one.index_field("node", "/spec/nodeName").is_err());
+    let all = informers.informer_from(&pods().namespace("n").all_namespaces());
+    assert!(all.index_field("node", "/spec/nodeName").is_err());
     let typed = informers.informer::<PartialObjectMeta<Pod>>();
     assert_eq!(typed.describe(), "pods at cluster scope");
 }
@@ -113,7 +132,7 @@ async fn start_runs_requested_and_later_informers_once() {
 
     let other = Server::new();
     let late = SharedInformer::<DynamicObject>::new(other.clone());
-    informers.adopt(&ApiResource::erase::<Secret>(&()), &late);
+    informers.adopt(&WatchInput::of(ApiResource::erase::<Secret>(&())), &late);
     informers.wait_for_sync().await.unwrap();
     assert!(late.has_synced());
     stop.cancel();
@@ -166,7 +185,7 @@ async fn nothing_starts_after_shutdown() {
     informers.shutdown().await;
     assert!(things.is_stopped());
     let other = SharedInformer::<DynamicObject>::new(server.clone());
-    informers.adopt(&ApiResource::erase::<Secret>(&()), &other);
+    informers.adopt(&WatchInput::of(ApiResource::erase::<Secret>(&())), &other);
     informers.start(&CancellationToken::new());
     settle().await;
     assert_eq!(server.lists(), 1);

@@ -100,7 +100,7 @@ async fn lagging_handler_enqueues_object_that_came_and_went() {
     let queue = WorkQueue::<ObjectKey>::new("things");
     let enqueue = queue.clone();
     let registration = informer.on_event(move |event| enqueue.add(event.key().clone()));
-    let fifo = &informer.processor.fifo;
+    let fifo = informer.processor.fifo();
     fifo.replace(Vec::new(), "1");
     for number in 0..10_000 {
         let name = format!("n/{number}");

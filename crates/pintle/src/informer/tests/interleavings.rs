@@ -17,7 +17,7 @@ use crate::{
     informer::{
         handler::{Consumer, Handler, Resync},
         metrics::InformerMetrics,
-        processor::Processor,
+        processor::{Feed, Processor},
     },
     sync::check,
     testing::object,
@@ -27,6 +27,7 @@ fn processor() -> Arc<Processor<Thing>> {
     let metrics = InformerMetrics::default().stage("", "things");
     Arc::new(Processor::new(
         Indexer::new(),
+        Feed::One(Arc::new(DeltaFifo::new())),
         None,
         metrics,
         Arc::default(),
@@ -49,10 +50,13 @@ fn consumer(processor: &Processor<Thing>, coalesce_beyond: Option<usize>) -> Con
 }
 
 fn apply(processor: &Processor<Thing>, delta: Delta<Thing>) {
-    processor.handle_deltas(Deltas {
-        entries: vec![delta],
-        initial: false,
-    });
+    processor.handle_deltas(
+        Deltas {
+            entries: vec![delta],
+            initial: false,
+        },
+        None,
+    );
 }
 
 /// The changes in these scenarios: one object changes, is deleted, and is created again; one stays;
@@ -190,12 +194,12 @@ fn handler_sync_races_with_the_first_list() {
             calls.fetch_add(1, SeqCst);
         }));
         let feeding = processor.clone();
-        let feeder = thread::spawn(move || feeding.fifo.replace(things, "5"));
+        let feeder = thread::spawn(move || feeding.fifo().replace(things, "5"));
         let pumping = processor.clone();
         let pump = spawn(async move {
             pumping
-                .fifo
-                .pop(|deltas| pumping.handle_deltas(deltas))
+                .fifo()
+                .pop(|deltas| pumping.handle_deltas(deltas, None))
                 .await
                 .unwrap();
             pumping.check_synced();

@@ -66,8 +66,10 @@ pub(super) async fn recover() {
 /// Applies the entries in the log, as a running informer does.
 pub(super) async fn apply_all(informer: &SharedInformer<Thing>) {
     let processor = &informer.processor;
-    while !processor.fifo.is_empty() {
-        let applied = processor.fifo.pop(|deltas| processor.handle_deltas(deltas));
+    while !processor.fifo().is_empty() {
+        let applied = processor
+            .fifo()
+            .pop(|deltas| processor.handle_deltas(deltas, None));
         applied.await.unwrap();
     }
 }

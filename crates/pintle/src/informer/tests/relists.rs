@@ -198,7 +198,11 @@ async fn unreadable_object_keeps_its_state_at_relist_time() {
     server.delete("n/other");
     server.put("n/other", "bad");
     recover().await;
-    assert_eq!(informer.processor.fifo.len(), 4, "nothing was applied yet");
+    assert_eq!(
+        informer.processor.fifo().len(),
+        4,
+        "nothing was applied yet"
+    );
     assert_eq!(
         catch_up(&informer).await,
         ["n/changed 5", "n/new 6"],
@@ -212,7 +216,7 @@ async fn unreadable_object_keeps_its_state_at_relist_time() {
 #[tokio::test]
 async fn unread_object_without_uid_stays_unless_deleted() {
     let informer = SharedInformer::new(Server::new());
-    let fifo = &informer.processor.fifo;
+    let fifo = informer.processor.fifo();
     let unread = ["n/a", "n/b"].map(|key| Unread {
         key: key.parse().unwrap(),
         uid: None,

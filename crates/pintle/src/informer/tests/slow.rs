@@ -18,7 +18,7 @@ fn take(time: Duration) {
 /// An informer with one object in its first list and `waiting` more in its log.
 fn informer(waiting: u64) -> SharedInformer<Thing> {
     let informer = SharedInformer::new(Server::new());
-    let fifo = &informer.processor.fifo;
+    let fifo = informer.processor.fifo();
     fifo.replace(vec![object("shop/first", "u0", 1, "a")], "1");
     for number in 1..=waiting {
         let name = format!("shop/thing-{number}");

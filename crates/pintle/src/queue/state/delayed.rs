@@ -15,7 +15,7 @@ pub(super) struct Due {
     pub(super) slot: u32,
 }
 
-/// A heap with lazy deletion: replacing a due time pushes a new entry, and the ticket tells the old
+/// A heap with lazy deletion: replacing a due time pushes a new entry, and the ticket distinguishes the old
 /// one as stale. Stale entries never outnumber live ones by more than [`SLACK`].
 #[derive(Debug, Default)]
 pub(super) struct Delayed {

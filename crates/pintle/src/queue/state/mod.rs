@@ -24,15 +24,45 @@ use super::metrics::Stats;
 /// Nanoseconds since the queue was created.
 pub(super) type Tick = u64;
 
+/// Why a key runs: a number that its first request passes to the worker. Controllers count up from
+/// [`FIRST_FREE`](Self::FIRST_FREE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cause(u8);
+
+impl Cause {
+    /// Added by the program.
+    pub(crate) const ADDED: Self = Self(0);
+    /// A delay asked for by the last run is over.
+    pub(crate) const REQUEUED: Self = Self(1);
+    /// The last run failed.
+    pub(crate) const RETRIED: Self = Self(2);
+    /// The first number without a meaning to the queue.
+    pub(crate) const FIRST_FREE: u8 = 3;
+
+    /// Returns a cause that has a meaning only to its user.
+    pub(crate) const fn new(number: u8) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number.
+    pub(crate) const fn number(self) -> u8 {
+        self.0
+    }
+}
+
 /// What happens to a key that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It runs again only if it was added meanwhile.
+    /// It runs again only if it was added while in process.
     Done,
-    /// It was not worked on, and runs again behind the keys that are ready.
+    /// It was put back unprocessed, and runs again behind the ready keys.
     PutBack { priority: i32 },
     /// It runs again at a time.
-    RunAt { at: Tick, priority: i32 },
+    RunAt {
+        at: Tick,
+        priority: i32,
+        cause: Cause,
+    },
 }
 
 /// A dequeued key.
@@ -41,6 +71,7 @@ pub(super) struct Taken<T> {
     pub(super) slot: u32,
     pub(super) key: T,
     pub(super) priority: i32,
+    pub(super) cause: Cause,
 }
 
 /// All keys of a queue.
@@ -74,12 +105,19 @@ impl<T: Eq + Hash + Clone> State<T> {
     }
 
     /// Requests a run of `key` now. Returns `key` if the queue has it already.
-    pub(super) fn add(&mut self, hash: u64, key: T, priority: i32, now: Tick) -> Option<T> {
+    pub(super) fn add(
+        &mut self,
+        hash: u64,
+        key: T,
+        priority: i32,
+        cause: Cause,
+        now: Tick,
+    ) -> Option<T> {
         if self.closed {
             return Some(key);
         }
         let (slot, duplicate) = self.slots.enter(hash, key);
-        self.run_now(slot, priority, now);
+        self.run_now(slot, priority, cause, now);
         duplicate
     }
 
@@ -97,7 +135,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         }
         self.stats.retries += 1;
         let (slot, duplicate) = self.slots.enter(hash, key);
-        self.run_at(slot, priority, at, now);
+        self.run_at(slot, priority, Cause::ADDED, at, now);
         duplicate
     }
 
@@ -151,12 +189,13 @@ impl<T: Eq + Hash + Clone> State<T> {
         taken.in_process = true;
         taken.taken_at = now;
         self.in_process_len += 1;
-        let (since, priority) = (taken.at, taken.priority);
+        let (since, priority, cause) = (taken.at, taken.priority, taken.cause);
         self.stats.taken(since, now);
         Some(Taken {
             slot,
             key,
             priority,
+            cause,
         })
     }
 
@@ -178,17 +217,23 @@ impl<T: Eq + Hash + Clone> State<T> {
         match verdict {
             Verdict::Done => {}
             Verdict::PutBack { priority } => {
-                self.run_at(slot, priority, now, now);
+                // A run that was requested meanwhile has its own cause.
+                let cause = self.slots[slot].cause;
+                self.run_at(slot, priority, cause, now, now);
             }
-            Verdict::RunAt { at, priority } => {
+            Verdict::RunAt {
+                at,
+                priority,
+                cause,
+            } => {
                 self.stats.retries += 1;
-                self.run_at(slot, priority, at, now);
+                self.run_at(slot, priority, cause, at, now);
             }
         }
         self.free_if_unused(slot)
     }
 
-    /// Marks a key in process as not worked on.
+    /// Marks a key in process as put back.
     pub(super) fn park(&mut self, slot: u32) {
         self.slots[slot].parked = true;
     }
@@ -262,7 +307,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         (ready.collect(), in_process.collect(), delayed.collect())
     }
 
-    /// Returns for how long each key has been worked on, the longest first.
+    /// Returns how long each key has been in process, longest first.
     pub(super) fn running_for(&self, now: Tick) -> impl Iterator<Item = Tick> {
         let in_process = self.in_process.iter(&self.slots);
         let worked_on = in_process.filter(|slot| !self.slots[*slot].parked);
@@ -270,29 +315,31 @@ impl<T: Eq + Hash + Clone> State<T> {
         since.map(move |since| now.saturating_sub(since))
     }
 
-    fn run_now(&mut self, slot: u32, priority: i32, now: Tick) {
+    fn run_now(&mut self, slot: u32, priority: i32, cause: Cause, now: Tick) {
         match self.slots[slot].pending {
             Pending::Ready => self.raise(slot, priority),
             Pending::Delayed => {
                 self.cancel_delay(slot);
                 let found = &mut self.slots[slot];
                 found.priority = found.priority.max(priority);
+                found.cause = cause;
                 found.at = now;
                 self.make_ready(slot);
             }
             Pending::Nothing => {
                 let found = &mut self.slots[slot];
                 found.priority = priority;
+                found.cause = cause;
                 found.at = now;
                 self.make_ready(slot);
             }
         }
     }
 
-    fn run_at(&mut self, slot: u32, priority: i32, at: Tick, now: Tick) {
+    fn run_at(&mut self, slot: u32, priority: i32, cause: Cause, at: Tick, now: Tick) {
         // In a closed queue nothing becomes ready: a due key stays behind as delayed.
         if at <= now && !self.closed {
-            return self.run_now(slot, priority, now);
+            return self.run_now(slot, priority, cause, now);
         }
         match self.slots[slot].pending {
             Pending::Ready => self.raise(slot, priority),
@@ -300,12 +347,15 @@ impl<T: Eq + Hash + Clone> State<T> {
                 let found = &mut self.slots[slot];
                 found.priority = found.priority.max(priority);
                 if at < found.at {
+                    found.cause = cause;
                     self.cancel_delay(slot);
                     self.delay(slot, at);
                 }
             }
             Pending::Nothing => {
-                self.slots[slot].priority = priority;
+                let found = &mut self.slots[slot];
+                found.priority = priority;
+                found.cause = cause;
                 self.delay(slot, at);
             }
         }

@@ -11,7 +11,7 @@ use std::{
 
 use hashbrown::{HashTable, hash_table::Entry};
 
-use super::Tick;
+use super::{Cause, Tick};
 
 /// No slot: the end of a list.
 pub(in crate::queue) const NIL: u32 = u32::MAX;
@@ -50,6 +50,9 @@ pub(super) struct Slot<T> {
     pub(super) in_process: bool,
     /// Whether its worker holds it without working on it.
     pub(super) parked: bool,
+    /// Why the pending run was requested first or, without one, why the key is in process. Fits into
+    /// what would be padding.
+    pub(super) cause: Cause,
 }
 
 /// The slots, and the table that finds them.
@@ -173,6 +176,7 @@ impl<T> Slot<T> {
             pending: Pending::Nothing,
             in_process: false,
             parked: false,
+            cause: Cause::ADDED,
         }
     }
 }

@@ -31,7 +31,7 @@ async fn next_key_is_the_one_get_would_return() {
     let mut next = a.forget_and_next();
     while let Some(item) = next {
         ran.push(*item.key());
-        // No other call, which would promote what is due.
+        // Any other call would promote the keys that are due.
         next = item.forget_and_next();
     }
     assert_eq!(ran, ["first", "b", "a", "due"]);
@@ -56,7 +56,7 @@ async fn key_is_forgotten_even_without_a_next() {
 
 /// Proves queue/done-and-next.
 #[tokio::test(start_paused = true)]
-async fn key_added_meanwhile_is_its_own_next() {
+async fn key_added_while_in_process_is_dequeued_next() {
     let queue = queue();
     queue.add("a");
     let a = take(&queue).unwrap();

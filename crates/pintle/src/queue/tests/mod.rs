@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use super::{Item, WorkQueue, rate_limit::ExponentialBackoff};
 
 mod debug;
+mod delays;
 mod forget_and_next;
 mod interleavings;
 mod metrics;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::state::Bench;
-use crate::queue::state::{PATIENCE, Tick, Verdict};
+use crate::queue::state::{Cause, PATIENCE, Tick, Verdict};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pending {
@@ -276,7 +276,11 @@ fn replay(ops: Vec<Op>) {
                 let (slot, key) = items.swap_remove(which % items.len());
                 let again = again.map(|delay| bench.now + delay);
                 let priority = model.keys[&key].in_process.unwrap();
-                let verdict = again.map_or(Verdict::Done, |at| Verdict::RunAt { at, priority });
+                let verdict = again.map_or(Verdict::Done, |at| Verdict::RunAt {
+                    at,
+                    priority,
+                    cause: Cause::RETRIED,
+                });
                 bench.state.done(slot, verdict, bench.now);
                 model.done(key, again, bench.now);
             }

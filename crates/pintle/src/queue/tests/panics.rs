@@ -1,4 +1,4 @@
-//! Foreign code inside the queue: a `Clone` or a waker that panics, a waker or a formatter that calls
+//! User code inside the queue: a `Clone` or a waker that panics, a waker or a formatter that calls
 //! back into the queue.
 
 use std::{

@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 
 use hashbrown::DefaultHashBuilder;
 
-use crate::queue::state::{PATIENCE, State, Tick, Verdict};
+use crate::queue::state::{Cause, PATIENCE, State, Tick, Verdict};
 
 /// The state with a hasher and a clock that the test sets.
 pub(super) struct Bench {
@@ -23,8 +23,13 @@ impl Bench {
     }
 
     pub(super) fn add(&mut self, key: u32, priority: i32) {
-        self.state
-            .add(self.hasher.hash_one(key), key, priority, self.now);
+        self.state.add(
+            self.hasher.hash_one(key),
+            key,
+            priority,
+            Cause::ADDED,
+            self.now,
+        );
     }
 
     pub(super) fn add_after(&mut self, key: u32, priority: i32, delay: Tick) {
@@ -169,6 +174,7 @@ fn dirty_key_can_be_raised_in_process() {
         Verdict::RunAt {
             at: bench.now + 10,
             priority: 0,
+            cause: Cause::RETRIED,
         },
         bench.now,
     );
@@ -345,4 +351,57 @@ fn closing_promotes_due_keys_and_leaves_the_rest() {
     assert_eq!(bench.run_all(), [1]);
     assert!(bench.state.is_finished());
     assert_eq!(bench.state.snapshot(), (vec![], vec![], vec![2]));
+}
+
+/// Returns why the next key runs, and its slot.
+fn cause(bench: &mut Bench) -> (u8, u32) {
+    let taken = bench.state.take(bench.now).unwrap();
+    (taken.cause.number(), taken.slot)
+}
+
+#[test]
+fn first_request_of_a_run_is_its_cause() {
+    let mut bench = Bench::new();
+    let add = |bench: &mut Bench, cause| {
+        let hash = bench.hasher.hash_one(1);
+        let cause = Cause::new(cause);
+        bench.state.add(hash, 1, 0, cause, bench.now);
+    };
+    add(&mut bench, 7);
+    add(&mut bench, 8);
+    let (first, slot) = cause(&mut bench);
+    assert_eq!(first, 7);
+
+    // Put back unprocessed, it runs for the same reason.
+    bench
+        .state
+        .done(slot, Verdict::PutBack { priority: 0 }, bench.now);
+    let (again, slot) = cause(&mut bench);
+    assert_eq!(again, 7);
+
+    // Added while it is in process, it runs again because of that.
+    add(&mut bench, 9);
+    bench.state.done(slot, Verdict::Done, bench.now);
+    let (dirty, slot) = cause(&mut bench);
+    assert_eq!(dirty, 9);
+
+    // A retry is the cause unless a request is earlier.
+    let retry = Verdict::RunAt {
+        at: bench.now + 10,
+        priority: 0,
+        cause: Cause::RETRIED,
+    };
+    bench.state.done(slot, retry, bench.now);
+    bench.pass(10);
+    bench.state.promote(bench.now);
+    let (retried, slot) = cause(&mut bench);
+    assert_eq!(retried, Cause::RETRIED.number());
+    let retry = Verdict::RunAt {
+        at: bench.now + 10,
+        priority: 0,
+        cause: Cause::RETRIED,
+    };
+    bench.state.done(slot, retry, bench.now);
+    add(&mut bench, 10);
+    assert_eq!(cause(&mut bench).0, 10);
 }

@@ -283,7 +283,7 @@ async fn child_that_is_being_deleted_is_left_alone() {
     );
 }
 
-/// Proves owner/reference, controller/apply-owned.
+/// Proves owner/scopes, controller/apply-owned.
 #[tokio::test(start_paused = true)]
 async fn child_out_of_scope_or_unwatched_is_refused() {
     async fn reconcile(_: Arc<ServiceAccount>, cx: Context<Results>) -> Result<Action, ApplyError> {

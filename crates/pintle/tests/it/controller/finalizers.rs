@@ -1,8 +1,12 @@
-//! A finalizer stored by a reconcile is one of its own writes.
+//! A finalizer stored by a controller is one of its own writes.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::ResourceExt;
 use pintle::{
     cache::ObjectKey, controller::Action, finalizer::Guard, metrics::Metrics, queue::WorkQueue,
 };
@@ -47,4 +51,37 @@ async fn finalizer_is_not_stored_twice_from_a_stale_cache() {
     assert!(metrics.encode().contains(errors), "{}", metrics.encode());
     world.shutdown.cancel();
     running.await.unwrap().unwrap();
+}
+
+/// Proves controller/cleanup.
+#[tokio::test(start_paused = true)]
+async fn reconcile_by_key_first_sees_the_object_with_its_finalizer() {
+    let server = ApiServer::builder().build();
+    let late = Duration::from_secs(2);
+    let world = World::on(slow_watches(&server, "serviceaccounts", late));
+    let name = "example.org/bucket";
+    let controller = world
+        .controller()
+        .finalizer(name, |_, _| async { Ok::<_, kube::Error>(()) });
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let finalizers = Arc::clone(&seen);
+    let running = world.run(controller, move |key, cx| {
+        let account = cx.lister::<ServiceAccount>().unwrap().get(&key).unwrap();
+        let account = account.get().unwrap();
+        finalizers
+            .lock()
+            .unwrap()
+            .push(account.finalizers().to_vec());
+        async { Ok(Action::await_change()) }
+    });
+    world.account("a").await;
+    sleep(Duration::from_secs(30)).await;
+    world.shutdown.cancel();
+    running.await.unwrap().unwrap();
+    let seen = seen.lock().unwrap();
+    assert!(!seen.is_empty());
+    assert!(
+        seen.iter().all(|finalizers| *finalizers == [name]),
+        "{seen:?}"
+    );
 }

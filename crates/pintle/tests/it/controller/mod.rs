@@ -1,20 +1,24 @@
 //! The contract of the `Controller`, on the embedded API server under virtual time.
 
 mod apply;
+mod apply_set;
 mod failures;
 mod finalizers;
 mod from_kube_rs;
+mod inputs;
 mod lifecycle;
 mod objects;
 mod observed;
 mod own_write_kinds;
 mod own_writes;
+mod readiness;
 mod reporting;
 mod results;
 mod settings;
 mod terms;
 mod triggers;
 mod user_queue;
+mod wakes;
 
 use std::{
     sync::{Arc, Mutex},

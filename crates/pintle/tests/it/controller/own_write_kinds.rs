@@ -17,8 +17,9 @@ use kube::{
     core::{ApiResource, DynamicObject, PartialObjectMeta},
 };
 use pintle::{
-    controller::{Action, Predicate, Watchable},
-    informer::SharedInformer,
+    cache::Kind,
+    controller::{Action, Predicate},
+    informer::{Namespaces, SharedInformer, WatchInput},
     metrics::Metrics,
     source::{KubeSource, Scope},
 };
@@ -71,23 +72,25 @@ fn child() -> Secret {
     serde_json::from_value(json!({ "metadata": metadata })).unwrap()
 }
 
-/// Runs a controller that creates a Secret unless its cache of `K` shows one, with that cache two
-/// seconds behind the server. Returns how many Secrets it created.
-async fn children_created_from_cache_of<K: Watchable>() -> usize {
+/// Runs a controller that creates a Secret unless its cache of `input` shows one, with that cache
+/// two seconds behind the server. Returns how many Secrets it created.
+async fn children_created_from<K: Kind>(input: WatchInput<K>) -> usize {
     let server = ApiServer::builder().build();
     let world = World::on(slow_watches(&server, "secrets", Duration::from_secs(2)));
-    let controller = world.controller().watches::<K>(|_, _| Vec::new());
-    let _running = world.run(controller, |key, cx| async move {
-        if key.name() == "parent" {
-            let cached = cx.lister::<K>()?.list();
-            if !cached
-                .iter()
-                .any(|child| child.labels().contains_key("child"))
-            {
-                cx.create(&child()).await?;
+    let controller = world.controller();
+    let controller = controller.watches_from(input.clone(), |_, _| Vec::new());
+    let _running = world.run(controller, move |key, cx| {
+        let input = input.clone();
+        async move {
+            if key.name() == "parent" {
+                let cached = cx.lister_from(&input)?.list();
+                let mut labels = cached.iter().map(|secret| secret.labels());
+                if !labels.any(|labels| labels.contains_key("child")) {
+                    cx.create(&child()).await?;
+                }
             }
+            Ok(Action::await_change())
         }
-        Ok(Action::await_change())
     });
     sleep(Duration::from_secs(30)).await;
     world.account("parent").await;
@@ -107,16 +110,42 @@ async fn children_created_from_cache_of<K: Watchable>() -> usize {
 /// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
 async fn metadata_cache_is_awaited() {
-    assert_eq!(
-        children_created_from_cache_of::<PartialObjectMeta<Secret>>().await,
-        1
-    );
+    let metadata = WatchInput::<PartialObjectMeta<Secret>>::new();
+    assert_eq!(children_created_from(metadata).await, 1);
+    let metadata = WatchInput::<PartialObjectMeta>::of(ApiResource::erase::<Secret>(&()));
+    assert_eq!(children_created_from(metadata).await, 1);
 }
 
 /// Proves controller/read-your-writes.
 #[tokio::test(start_paused = true)]
 async fn cache_of_a_partial_struct_is_awaited() {
-    assert_eq!(children_created_from_cache_of::<SlimSecret>().await, 1);
+    let slim = WatchInput::<SlimSecret>::new();
+    assert_eq!(children_created_from(slim).await, 1);
+}
+
+/// Proves controller/read-your-writes, controller/inputs.
+#[tokio::test(start_paused = true)]
+async fn cache_of_every_form_is_awaited() {
+    let secrets = WatchInput::<Secret>::new;
+    let marked = secrets().transform("mark", |secret| {
+        secret["metadata"]["labels"]["marked"] = json!("yes");
+        Ok(())
+    });
+    for input in [
+        secrets(),
+        secrets().eager().keep_managed_fields(),
+        secrets().namespace("default"),
+        secrets().namespaces(["default", "kube-system"]),
+        secrets().follow_namespaces(&Namespaces::new(["default", "kube-public"])),
+        marked,
+    ] {
+        let described = format!("{input:?}");
+        assert_eq!(children_created_from(input).await, 1, "{described}");
+    }
+    let secrets = || WatchInput::<DynamicObject>::of(ApiResource::erase::<Secret>(&()));
+    assert_eq!(children_created_from(secrets()).await, 1);
+    let several = secrets().namespaces(["default", "kube-system"]);
+    assert_eq!(children_created_from(several).await, 1);
 }
 
 /// Proves controller/read-your-writes.
@@ -141,7 +170,7 @@ async fn observe_service_deletion(scope: Scope) -> Vec<bool> {
         .unwrap();
     let source = KubeSource::<Service>::new(world.client.clone(), scope);
     let cached = SharedInformer::<Service>::new(source);
-    world.informers.adopt(&(), &cached);
+    world.informers.adopt(&WatchInput::new(), &cached);
     let found = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&found);
     let controller = world.controller().watches::<Service>(|_, _| Vec::new());

@@ -17,7 +17,7 @@ use kube::{
 use pintle::{
     cache::{Object, ObjectKey},
     controller::{Action, Context, Controller, ReconcileError},
-    informer::SharedInformer,
+    informer::{SharedInformer, WatchInput},
     metrics::Metrics,
     source::{KubeSource, Scope},
 };
@@ -120,7 +120,7 @@ async fn key_runs_anyway_when_its_writes_do_not_appear() {
     world.relabel("parent", 1).await;
     sleep(Duration::from_secs(5)).await;
     assert!(world.seen.take().is_empty(), "parked");
-    // The only worker is free meanwhile.
+    // The only worker is free in the meantime.
     world.account("other").await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(world.seen.take(), ["other"]);
@@ -160,7 +160,7 @@ async fn observe_deletion(
     let observed = Arc::clone(&seen);
     let secrets = KubeSource::<Secret>::new(world.client.clone(), scope);
     let secrets = SharedInformer::<Secret>::new(secrets);
-    world.informers.adopt(&(), &secrets);
+    world.informers.adopt(&WatchInput::new(), &secrets);
     let controller = world
         .controller()
         .watches::<Secret>(|_, _| Vec::new())
@@ -245,7 +245,7 @@ async fn write_that_a_cache_may_never_show_is_not_awaited() {
             .unwrap();
         let secrets = tweak(KubeSource::new(world.client.clone(), scope));
         let secrets = SharedInformer::<Secret>::new(secrets);
-        world.informers.adopt(&(), &secrets);
+        world.informers.adopt(&WatchInput::new(), &secrets);
         let controller = world.controller().watches::<Secret>(|_, _| Vec::new());
         let _running = world.run(controller, move |key, cx| create_in(written, key, cx));
         sleep(Duration::from_secs(200)).await;

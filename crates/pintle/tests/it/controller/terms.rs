@@ -86,7 +86,7 @@ async fn second_term_works_while_a_lister_of_the_first_is_held() {
 
 /// Proves factory/restart.
 #[tokio::test(start_paused = true)]
-async fn every_term_of_many_works_with_listers_of_all_before() {
+async fn every_term_works_with_listers_of_earlier_terms() {
     let world = World::new();
     let mut held = Vec::new();
     let mut expected = Vec::new();
@@ -109,7 +109,7 @@ async fn every_term_of_many_works_with_listers_of_all_before() {
 
 /// Proves factory/restart.
 #[tokio::test(start_paused = true)]
-async fn restart_brings_back_what_is_still_held() {
+async fn restart_revives_informers_still_in_use() {
     let world = World::new();
     let first = CancellationToken::new();
     let held = world.informers.informer::<ServiceAccount>().lister();

@@ -1,0 +1,489 @@
+//! A controller between its configuration and its work.
+//!
+//! ```text
+//! Controller ──build──► BuiltController ──open──► Opened ──work──► Stopped
+//!                                                   ▲                 │
+//!                                                   └── another term ─┘
+//! ```
+//!
+//! An open controller has its caches, handlers and queue, but no workers. A standby keeps it in that
+//! state: the queue fills, and the workers of its first term start from there, without a list.
+
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use futures::{
+    FutureExt,
+    future::{BoxFuture, select_all},
+};
+use kube::Client;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    Action, Context, Controller, ControllerError, Listers, ReconcileError, StopReason, Stopped,
+    apply::AppliedConfigurations,
+    builder::{Register, Settings, Trigger},
+    cause::{self, Source},
+    context::{Inner, Shared},
+    events::Events,
+    metrics::ControllerMetrics,
+    own_writes::OwnWrites,
+    primary::PrimaryKind,
+    reconciler::Reconciler,
+    trigger,
+    wakes::{OwnKeys, Wakes},
+    worker::{Reconcile, Workers},
+};
+use crate::{
+    cache::{BoxError, Kind, ObjectKey},
+    clock::{self, Clock},
+    events::EventBroadcaster,
+    finalizer::Finalizer,
+    informer::{InformerFactory, Registration},
+    leader_election::Leadership,
+    metrics::Metrics,
+    queue::{Priority, WorkQueue},
+    rbac::Rules,
+    repeats::Repeats,
+};
+
+impl<K: Kind, S: Send + Sync + 'static, E: Into<BoxError> + 'static> Controller<K, S, E> {
+    /// Combines the controller with its reconcile function, for a
+    /// [`Manager`](crate::manager::Manager) to run.
+    ///
+    /// `reconcile` is called as described at [`run`](Self::run).
+    ///
+    /// ```
+    /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+    /// # use pintle::{controller::{Action, Context, Controller}, manager::Manager};
+    /// # use std::{convert::Infallible, sync::Arc};
+    /// # async fn reconcile(_: Arc<ConfigMap>, _: Context) -> Result<Action, Infallible> { unimplemented!() }
+    /// # fn example(manager: &mut Manager) {
+    /// let controller = Controller::<ConfigMap>::new("config-deployer", manager.informers());
+    /// manager.add(controller.owns::<Deployment>().build(reconcile));
+    /// # }
+    /// ```
+    pub fn build<F, R, X>(self, reconcile: F) -> BuiltController
+    where
+        F: Fn(Arc<K>, Context<S>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Action, X>> + Send + 'static,
+        X: Into<E> + 'static,
+    {
+        self.build_with(reconcile, |reconciler, inner| {
+            async move { reconciler.by_object(inner).await }.boxed()
+        })
+    }
+}
+
+impl<K: Kind, S: Send + Sync + 'static> Controller<K, S> {
+    /// Combines the controller with its reconcile function, which is called with every key that needs
+    /// work, as described at [`run_by_key`](Self::run_by_key).
+    pub fn build_by_key<F, R>(self, reconcile: F) -> BuiltController
+    where
+        F: Fn(ObjectKey, Context<S>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
+    {
+        self.build_with(reconcile, |reconciler, inner| {
+            async move { reconciler.by_key(inner).await }.boxed()
+        })
+    }
+}
+
+/// Reconciles one key.
+type Call<R> = fn(Arc<R>, Inner) -> BoxFuture<'static, Result<Action, ReconcileError>>;
+
+impl<K: Kind, S: Send + Sync + 'static, E: 'static> Controller<K, S, E> {
+    fn build_with<F: Send + Sync + 'static>(
+        self,
+        reconcile: F,
+        call: Call<Reconciler<K, S, E, F>>,
+    ) -> BuiltController {
+        let rules = self.rules();
+        let Self {
+            settings,
+            state,
+            policy,
+            finalizer,
+        } = self;
+        let name = settings.name.clone();
+        let is_elsewhere = settings.input.in_cluster().is_some();
+        let open = move |defaults: Defaults| {
+            let finalizer = finalizer.map(|(name, finalize)| Ok((Finalizer::new(name)?, finalize)));
+            let finalizer = finalizer
+                .transpose()
+                .map_err(|source| ControllerError::Finalizer {
+                    controller: settings.name.clone(),
+                    source,
+                })?;
+            if let Some((kind, cluster)) = settings.owned_elsewhere {
+                return Err(ControllerError::OwnedElsewhere {
+                    controller: settings.name,
+                    kind,
+                    cluster,
+                });
+            }
+            let reconciler = Arc::new(Reconciler {
+                reconcile,
+                lister: settings.informers.informer_from(&settings.input).lister(),
+                state,
+                policy,
+                finalizer,
+                deleting: settings.reconcile_deleting,
+            });
+            let call = move |inner| call(Arc::clone(&reconciler), inner);
+            Ok(settings.open(Arc::new(call), defaults))
+        };
+        BuiltController {
+            name,
+            rules,
+            is_elsewhere,
+            open: Box::new(open),
+        }
+    }
+}
+
+/// A controller with its reconcile function, made by [`Controller::build`].
+///
+/// A [`Manager`](crate::manager::Manager) runs it together with others, term after term;
+/// [`Controller::run`] builds a controller and runs it by itself.
+#[must_use = "a controller does nothing until it is run"]
+pub struct BuiltController {
+    name: String,
+    pub(super) rules: Rules,
+    /// Whether it works on another cluster than that of its informers.
+    is_elsewhere: bool,
+    open: Box<dyn FnOnce(Defaults) -> Result<Opened, ControllerError> + Send>,
+}
+
+/// What a controller uses unless it was configured otherwise.
+#[derive(Clone, Default)]
+pub(crate) struct Defaults {
+    /// The client for writes. By default the one of the informers.
+    pub(crate) client: Option<Client>,
+    /// Gates the writes to other clusters.
+    pub(crate) leadership: Option<Leadership>,
+    pub(crate) metrics: Option<Metrics>,
+    pub(crate) clock: Option<Clock>,
+    pub(crate) events: Option<EventBroadcaster>,
+}
+
+impl BuiltController {
+    /// Returns the controller's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns whether the controller works on another cluster than that of its informers.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere
+    }
+
+    /// Opens the caches, registers the handlers, creates the queue and starts the external sources.
+    /// Starts no informer. Called inside a tokio runtime.
+    pub(crate) fn open(self, defaults: Defaults) -> Result<Opened, ControllerError> {
+        (self.open)(defaults)
+    }
+
+    /// Runs the controller by itself.
+    pub(super) async fn run(
+        self,
+        shutdown: &CancellationToken,
+    ) -> Result<Stopped, ControllerError> {
+        let opened = self.open(Defaults::default())?;
+        if opened.queue.is_shut_down() {
+            return Ok(Stopped {
+                reason: StopReason::QueueShutDown,
+                ..Stopped::default()
+            });
+        }
+        opened.informers.start(shutdown);
+        if !opened.synced(shutdown).await? {
+            return Ok(Stopped::default());
+        }
+        let stopped = opened.work(shutdown, Duration::MAX, Term::Last).await;
+        opened.close().await;
+        stopped
+    }
+}
+
+impl fmt::Debug for BuiltController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BuiltController")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How many ready keys a standby tolerates before it looks for those of objects that are gone.
+const MAX_GONE: usize = 1024;
+
+/// Whether a controller may work again after a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Term {
+    /// The queue goes on collecting keys for another term.
+    OneOfMany,
+    /// The controller's own queue is shut down at the end.
+    Last,
+}
+
+/// A controller whose caches are open and whose queue is filling.
+pub(crate) struct Opened {
+    name: String,
+    informers: InformerFactory,
+    /// The handlers that fill the queue, by kind. Dropping them stops that.
+    handlers: Vec<(String, Registration)>,
+    /// The external sources that fill the queue. Dropping them stops that.
+    wakes: Wakes,
+    queue: WorkQueue<ObjectKey>,
+    owns_queue: bool,
+    /// Returns the keys of all objects of the controller's own kind.
+    keys: Box<dyn Fn() -> Vec<ObjectKey> + Send + Sync>,
+    /// Returns whether an object of the controller's own kind exists.
+    is_cached: Box<dyn Fn(&ObjectKey) -> bool + Send + Sync>,
+    reconcile: Arc<Reconcile>,
+    /// What the contexts of every term share.
+    shared: Shared,
+    metrics: ControllerMetrics,
+    next_id: Arc<AtomicU64>,
+    workers: usize,
+    timeout: Option<Duration>,
+    stale_after: Option<Duration>,
+    sync_timeout: Duration,
+    stop_within: Duration,
+}
+
+impl<K: Kind> Settings<K> {
+    fn open(self, reconcile: Arc<Reconcile>, defaults: Defaults) -> Opened {
+        let metrics = self.metrics.or(defaults.metrics).unwrap_or_default();
+        let clock = self.clock.or(defaults.clock).unwrap_or_default();
+        // The controller works on the cluster of its own kind.
+        let client = match self.input.in_cluster() {
+            Some(cluster) => match &defaults.leadership {
+                Some(leadership) => leadership.gate(&cluster.client),
+                None => cluster.client.clone(),
+            },
+            None => defaults
+                .client
+                .unwrap_or_else(|| self.informers.client().clone()),
+        };
+        let recorder = self.recorder.or_else(|| {
+            // Events are written to the cluster of the object they are about.
+            let is_here = self.input.in_cluster().is_none();
+            let events = defaults.events.as_ref().filter(|_| is_here);
+            events.map(|events| events.recorder(&self.name))
+        });
+        let owns_queue = self.queue.is_none();
+        let queue = self
+            .queue
+            .unwrap_or_else(|| WorkQueue::builder(&self.name).metrics(&metrics).build());
+        let mut listers = Listers::new(&self.name, &self.informers, &self.input);
+        let (primary, own) = listers.add(&self.input);
+        let mut watched = Vec::from_iter(own);
+        let open = |trigger: Trigger| trigger(&mut listers, &mut watched);
+        let registers: Vec<Register> = self.triggers.into_iter().map(open).collect();
+        // Handlers may run at once, and mapping functions read any cache, so all are opened first.
+        let listers = Arc::new(listers);
+        let source = Source::new(0);
+        let own = trigger::enqueue(
+            &primary,
+            &queue,
+            source,
+            self.predicate.clone(),
+            |object, keys| {
+                keys.push(object.key().clone());
+            },
+        );
+        let mut handlers = vec![(self.input.kind_name(), own)];
+        for (number, add) in registers.into_iter().enumerate() {
+            handlers.push(add(&queue, Source::new(number + 1), &listers));
+        }
+        let sources = handlers.iter().map(|(kind, _)| kind.clone()).collect();
+        let controller_metrics = ControllerMetrics::new(&metrics, &self.name);
+        controller_metrics
+            .max_concurrent
+            .set(i64::try_from(self.workers).unwrap_or(i64::MAX));
+        let own_writes = OwnWrites::new(watched, controller_metrics.unseen_writes.clone());
+        let own_keys = OwnKeys {
+            lister: primary.lister(),
+            predicate: self.predicate,
+        };
+        let wakes = Wakes::start(self.wakes, &queue, &own_keys);
+        let cached = primary.lister();
+        let events = Events::new(&self.name, &client, &clock, &metrics, recorder);
+        Opened {
+            informers: self.informers,
+            handlers,
+            wakes,
+            owns_queue,
+            keys: Box::new(move || own_keys.list()),
+            is_cached: Box::new(move |key| cached.get(key).is_some()),
+            reconcile,
+            shared: Shared {
+                events: Arc::new(events),
+                sources,
+                field_manager: self.field_manager.unwrap_or_else(|| self.name.clone()),
+                name: self.name.clone(),
+                client,
+                listers,
+                primary: Arc::new(PrimaryKind::new::<K>(self.input.kind(), primary.lister())),
+                queue: queue.clone(),
+                own_writes: self.stale_after.map(|_| Arc::new(own_writes)),
+                applied: Arc::new(AppliedConfigurations::default()),
+                clock,
+                shutdown: CancellationToken::new(),
+            },
+            name: self.name,
+            queue,
+            metrics: controller_metrics,
+            next_id: Arc::new(AtomicU64::new(1)),
+            workers: self.workers,
+            timeout: self.timeout,
+            stale_after: self.stale_after,
+            sync_timeout: self.sync_timeout,
+            stop_within: self.stop_within,
+        }
+    }
+}
+
+impl Opened {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits until every handler has seen its filled cache. Returns false on shutdown.
+    pub(crate) async fn synced(
+        &self,
+        shutdown: &CancellationToken,
+    ) -> Result<bool, ControllerError> {
+        let deadline = clock::after(Instant::now(), self.sync_timeout);
+        for (kind, handler) in &self.handlers {
+            let synced = tokio::select! {
+                biased; // Check for shutdown first, so a cancelled controller never starts workers.
+                () = shutdown.cancelled() => return Ok(false),
+                synced = timeout_at(deadline, handler.synced()) => synced,
+            };
+            match synced {
+                Ok(true) => {}
+                Ok(false) => return Err(ControllerError::stopped(&self.name, kind)),
+                Err(_) => {
+                    return Err(ControllerError::NotSynced {
+                        controller: self.name.clone(),
+                        kind: kind.clone(),
+                        waited: self.sync_timeout,
+                        cause: self.informers.not_synced(),
+                    });
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Prepares another term: enqueues every object of the controller's own kind, behind real
+    /// changes, because delays and retries of the leader in between are not known here. For the same
+    /// reason nothing counts as applied.
+    pub(crate) fn begin_another_term(&self) {
+        self.shared.applied.clear();
+        for key in (self.keys)() {
+            self.queue.add_because(key, Priority::LOW, cause::NEW_TERM);
+        }
+    }
+
+    /// Drops keys of objects that are gone, if many have gathered. Without workers nothing else would,
+    /// and the leader has seen these deletions too.
+    ///
+    /// Cancel safe: no key is held across an await.
+    pub(crate) async fn drop_gone_keys(&self) {
+        let ready = self.queue.len();
+        if ready <= MAX_GONE || ready <= 2 * (self.keys)().len() {
+            return;
+        }
+        for _ in 0..ready {
+            if self.queue.is_empty() {
+                return;
+            }
+            let Some(mut item) = self.queue.get().await else {
+                return;
+            };
+            item.park(); // Neither of these is work.
+            if (self.is_cached)(item.key()) {
+                item.put_back();
+            } else {
+                item.forget();
+            }
+        }
+    }
+
+    /// Returns whether the controller uses `informers`.
+    pub(crate) fn uses(&self, informers: &InformerFactory) -> bool {
+        self.informers.is(informers)
+    }
+
+    /// Runs the workers until `shutdown`, the end of the queue, or the end of an informer. Running
+    /// reconciles then have the controller's own time limit to finish, but at most `grace`.
+    ///
+    /// Not cancel safe: dropping the future drops running reconciles.
+    pub(crate) async fn work(
+        &self,
+        shutdown: &CancellationToken,
+        grace: Duration,
+        term: Term,
+    ) -> Result<Stopped, ControllerError> {
+        let stop = shutdown.child_token();
+        let workers = Arc::new(Workers {
+            queue: self.queue.clone(),
+            shuts_queue_down: self.owns_queue && term == Term::Last,
+            reconcile: Arc::clone(&self.reconcile),
+            shared: Arc::new(Shared {
+                shutdown: stop.clone(),
+                ..self.shared.clone()
+            }),
+            stale_after: self.stale_after,
+            timeout: self.timeout,
+            metrics: self.metrics.clone(),
+            next_id: Arc::clone(&self.next_id),
+            failures: Repeats::new(),
+            running: Mutex::default(),
+            parked: TaskTracker::new(),
+        });
+        let work = workers.run(self.workers, self.stop_within.min(grace), stop.clone());
+        let ended = self.first_ended();
+        tokio::pin!(work, ended);
+        let ended = tokio::select! {
+            biased; // If the workers are done, a stopped informer does not matter.
+            stopped = &mut work => return Ok(stopped),
+            kind = &mut ended => kind,
+        };
+        // A frozen cache must not be worked from.
+        stop.cancel();
+        let stopped = work.await;
+        if shutdown.is_cancelled() {
+            Ok(stopped)
+        } else {
+            Err(ControllerError::stopped(&self.name, ended))
+        }
+    }
+
+    /// Waits until the informer of a handler stops, and returns its kind.
+    async fn first_ended(&self) -> &str {
+        let each = self.handlers.iter().map(|(kind, handler)| {
+            async move {
+                handler.ended().await;
+                kind.as_str()
+            }
+            .boxed()
+        });
+        select_all(each).await.0
+    }
+
+    /// Stops the external sources, and writes the last events, if the recorder is the controller's
+    /// own.
+    pub(crate) async fn close(&self) {
+        self.wakes.stop().await;
+        self.shared.events.flush().await;
+    }
+}

@@ -1,0 +1,531 @@
+//! Sets of children: applied together, and pruned of those no longer wanted.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http::{Method, Request, StatusCode};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service, ServiceAccount};
+use kube::{
+    Api, Client, ResourceExt,
+    api::ListParams,
+    client::Body,
+    core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta},
+};
+use pintle::{
+    controller::{
+        APPLY_SET_LABEL, Action, ApplyError, ApplySetError, Context, Controller, ControllerError,
+        ObjectError, Stopped,
+    },
+    informer::InformerFactory,
+    kstatus::Status,
+    owner::OwnerError,
+};
+use pintle_apiserver::ApiServer;
+use serde_json::json;
+use tokio::{task::JoinHandle, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use super::{World, controlled_by, create, delete, named, patch};
+use crate::support::{config_map, forbidden};
+
+/// What happens to the writes of a controller: `METHOD name` to a status, none for no answer at all.
+#[derive(Clone, Default)]
+struct Faults {
+    planned: Arc<Mutex<BTreeMap<String, Option<StatusCode>>>>,
+    /// The writes that were sent.
+    writes: Arc<Mutex<Vec<String>>>,
+}
+
+impl Faults {
+    fn plan(&self, request: &str, outcome: Option<StatusCode>) {
+        self.planned
+            .lock()
+            .unwrap()
+            .insert(request.to_owned(), outcome);
+    }
+
+    fn clear(&self) {
+        self.planned.lock().unwrap().clear();
+    }
+
+    fn take_writes(&self) -> Vec<String> {
+        std::mem::take(&mut self.writes.lock().unwrap())
+    }
+
+    fn client(&self, server: &ApiServer) -> Client {
+        let (service, faults) = (server.service(), self.clone());
+        let faulty = tower::service_fn(move |request: Request<Body>| {
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default();
+            let line = format!("{} {name}", request.method());
+            if matches!(
+                *request.method(),
+                Method::PATCH | Method::DELETE | Method::POST
+            ) {
+                faults.writes.lock().unwrap().push(line.clone());
+            }
+            let planned = faults.planned.lock().unwrap().get(&line).copied();
+            let answer = service.clone().oneshot(request);
+            async move {
+                match planned {
+                    Some(None) => std::future::pending().await,
+                    Some(Some(status)) => {
+                        let mut response = forbidden("it");
+                        *response.status_mut() = status;
+                        Ok(response.map(http_body_util::BodyExt::boxed_unsync))
+                    }
+                    None => Ok::<_, tower::BoxError>(
+                        answer.await?.map(http_body_util::BodyExt::boxed_unsync),
+                    ),
+                }
+            }
+        });
+        Client::new(faulty, "default")
+    }
+}
+
+/// The names of changed children and the pruned objects, or what went wrong.
+type Outcome = Result<(Vec<String>, Vec<String>), ApplySetError>;
+
+type Results = Arc<Mutex<Vec<Outcome>>>;
+
+/// A controller that keeps the children that annotations of an account name.
+struct Fixture {
+    server: ApiServer,
+    world: World,
+    faults: Faults,
+    results: Results,
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        let server = ApiServer::builder().build();
+        let world = World::on(server.client());
+        world.account("a").await;
+        Self {
+            server,
+            world,
+            faults: Faults::default(),
+            results: Results::default(),
+        }
+    }
+
+    fn controller(&self) -> Controller<ServiceAccount> {
+        let informers = InformerFactory::new(self.faults.client(&self.server));
+        Controller::<ServiceAccount>::new("accounts", &informers)
+            .owns::<ConfigMap>()
+            .owns::<Secret>()
+            .owns::<PartialObjectMeta<Service>>()
+            .stop_within(Duration::ZERO)
+    }
+
+    fn start(
+        &self,
+    ) -> (
+        CancellationToken,
+        JoinHandle<Result<Stopped, ControllerError>>,
+    ) {
+        let controller = self.controller().state(Arc::clone(&self.results));
+        let shutdown = CancellationToken::new();
+        let stop = shutdown.clone();
+        (
+            stop,
+            tokio::spawn(async move { controller.run(reconcile, &shutdown).await }),
+        )
+    }
+
+    /// Asks for children by name.
+    async fn ask(&self, maps: &[&str], secrets: &[&str]) {
+        let annotations = json!({"maps": maps.join(","), "secrets": secrets.join(",")});
+        let metadata = json!({"metadata": {"annotations": annotations}});
+        patch(&self.world.accounts(), "a", metadata).await;
+        sleep(Duration::from_millis(50)).await;
+    }
+
+    fn take(&self) -> Vec<Outcome> {
+        std::mem::take(&mut self.results.lock().unwrap())
+    }
+
+    fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.server.client(), "default")
+    }
+
+    /// Returns the names of the children that exist, and of others of their kinds.
+    async fn existing(&self) -> Vec<String> {
+        let maps = self
+            .world
+            .maps()
+            .list(&ListParams::default())
+            .await
+            .unwrap();
+        let secrets = self.secrets().list(&ListParams::default()).await.unwrap();
+        let mut names: Vec<String> = maps.items.iter().map(ResourceExt::name_any).collect();
+        names.extend(secrets.items.iter().map(ResourceExt::name_any));
+        names.retain(|name| name != "kube-root-ca.crt");
+        names
+    }
+}
+
+fn names(account: &ServiceAccount, of: &str) -> Vec<String> {
+    let names = account.annotations().get(of).map(String::as_str);
+    let names = names.unwrap_or_default().split(',');
+    names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+async fn reconcile(
+    account: Arc<ServiceAccount>,
+    cx: Context<Results>,
+) -> Result<Action, ApplySetError> {
+    let maps = names(&account, "maps");
+    let secrets = names(&account, "secrets");
+    let applied = cx
+        .apply_set()
+        .children(maps.iter().map(|name| config_map(name, "1")))
+        .children(secrets.iter().map(|name| Secret {
+            metadata: named(name),
+            ..Secret::default()
+        }))
+        .await;
+    let summary = applied.map(|set| {
+        let changed = set.members().iter().filter(|member| member.is_changed());
+        let pruned = set.pruned().iter();
+        (
+            changed
+                .map(|member| member.key().name().to_owned())
+                .collect(),
+            pruned
+                .map(|object| format!("{} {}", object.kind, object.key))
+                .collect(),
+        )
+    });
+    let failed = summary.is_err();
+    cx.lock().unwrap().push(summary);
+    Ok(if failed {
+        Action::requeue_after(Duration::from_secs(60))
+    } else {
+        Action::await_change()
+    })
+}
+
+/// Proves controller/apply-set.
+#[tokio::test(start_paused = true)]
+async fn set_is_created_updated_and_pruned() {
+    let fixture = Fixture::new().await;
+    let account = fixture.world.accounts().get("a").await.unwrap();
+    // Controlled by the account, but not part of the set; and part of the set of another owner.
+    let other = fixture
+        .world
+        .map("other", [controlled_by("v1", &account)])
+        .await;
+    let mut stranger = config_map("stranger", "1");
+    stranger
+        .labels_mut()
+        .insert(APPLY_SET_LABEL.into(), "accounts".into());
+    create(&fixture.world.maps(), &stranger).await;
+    let (_stop, _task) = fixture.start();
+    sleep(Duration::from_millis(50)).await;
+    fixture.take();
+    fixture.faults.take_writes();
+
+    fixture.ask(&["m2", "m1"], &["s1"]).await;
+    let results = fixture.take();
+    let first = results[0].as_ref().unwrap();
+    assert_eq!(
+        first.0,
+        ["m2", "m1", "s1"],
+        "in the order in which they were added"
+    );
+    assert!(first.1.is_empty());
+    let last = results.last().unwrap().as_ref().unwrap();
+    assert!(last.0.is_empty() && last.1.is_empty(), "nothing left to do");
+    assert_eq!(
+        fixture.faults.take_writes(),
+        ["PATCH m2", "PATCH m1", "PATCH s1"]
+    );
+    let map = fixture.world.maps().get("m1").await.unwrap();
+    assert_eq!(map.labels()[APPLY_SET_LABEL], "accounts");
+    assert_eq!(map.owner_references()[0].uid, account.uid().unwrap());
+
+    // Changed by another writer, and put back.
+    patch(&fixture.world.maps(), "m1", json!({"data": {"value": "2"}})).await;
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(fixture.faults.take_writes(), ["PATCH m1"]);
+    fixture.take();
+
+    // The only Secret goes: a kind that the set no longer has.
+    fixture.ask(&["m1", "m3"], &[]).await;
+    let results = fixture.take();
+    let first = results[0].as_ref().unwrap();
+    assert_eq!(first.0, ["m3"]);
+    assert_eq!(first.1, ["ConfigMap default/m2", "Secret default/s1"]);
+    assert_eq!(
+        fixture.faults.take_writes(),
+        ["PATCH m3", "DELETE m2", "DELETE s1"]
+    );
+    assert_eq!(fixture.existing().await, ["m1", "m3", "other", "stranger"]);
+    let kept = fixture.world.maps().get("other").await.unwrap();
+    assert_eq!(kept.resource_version(), other.resource_version());
+
+    // Orphaned, a member is no longer the owner's to delete.
+    let orphan = json!({"metadata": {"ownerReferences": null}});
+    patch(&fixture.world.maps(), "m3", orphan).await;
+    sleep(Duration::from_millis(50)).await;
+    fixture.ask(&[], &[]).await;
+    assert_eq!(fixture.existing().await, ["m3", "other", "stranger"]);
+}
+
+/// Proves controller/apply-set-failures.
+#[tokio::test(start_paused = true)]
+async fn failed_child_stops_pruning_but_not_the_others() {
+    let fixture = Fixture::new().await;
+    let (_stop, _task) = fixture.start();
+    fixture.ask(&["old"], &[]).await;
+    create(&fixture.world.maps(), &config_map("taken", "0")).await;
+    fixture
+        .faults
+        .plan("PATCH bad", Some(StatusCode::FORBIDDEN));
+    fixture.take();
+    fixture.faults.take_writes();
+
+    fixture.ask(&["bad", "taken", "good"], &[]).await;
+    let results = fixture.take();
+    let error = results[0].as_ref().unwrap_err();
+    let ApplySetError::Apply { failed, total: 3 } = error else {
+        panic!("{error}");
+    };
+    let failed: Vec<String> = failed.iter().map(|one| one.key.to_string()).collect();
+    assert_eq!(failed, ["default/bad", "default/taken"]);
+    let text = error.to_string();
+    let expected =
+        "2 of 3 children were not applied, and nothing was pruned: ConfigMap default/bad: ";
+    assert!(text.starts_with(expected), "{text}");
+    assert!(text.contains("403 Forbidden"), "{text}");
+    assert!(
+        text.contains("ConfigMap default/taken already exists"),
+        "{text}"
+    );
+    assert!(
+        !fixture
+            .faults
+            .take_writes()
+            .contains(&"DELETE old".to_owned())
+    );
+    assert_eq!(fixture.existing().await, ["good", "old", "taken"]);
+    let taken = fixture.world.maps().get("taken").await.unwrap();
+    assert_eq!(taken.data.unwrap()["value"], "0", "left alone");
+
+    fixture.faults.clear();
+    delete(&fixture.world.maps(), "taken").await;
+    sleep(Duration::from_secs(61)).await;
+    assert_eq!(fixture.existing().await, ["bad", "good", "taken"]);
+}
+
+/// Proves controller/apply-set-failures.
+#[tokio::test(start_paused = true)]
+async fn failed_deletion_does_not_stop_the_others() {
+    let fixture = Fixture::new().await;
+    let (_stop, _task) = fixture.start();
+    fixture.ask(&["m1", "m2", "m3"], &[]).await;
+    fixture.take();
+    fixture
+        .faults
+        .plan("DELETE m1", Some(StatusCode::FORBIDDEN));
+    fixture.ask(&["m3"], &[]).await;
+    let results = fixture.take();
+    let error = results[0].as_ref().unwrap_err();
+    let ApplySetError::Prune { failed, pruned: 1 } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(failed[0].key.to_string(), "default/m1");
+    assert!(matches!(failed[0].error, ObjectError::Delete(_)));
+    assert_eq!(fixture.existing().await, ["m1", "m3"]);
+    fixture.faults.clear();
+    sleep(Duration::from_secs(61)).await;
+    assert_eq!(fixture.existing().await, ["m3"]);
+}
+
+/// Proves controller/apply-set.
+#[tokio::test(start_paused = true)]
+async fn crash_between_apply_and_prune_converges() {
+    let fixture = Fixture::new().await;
+    let (stop, task) = fixture.start();
+    fixture.ask(&["old", "kept"], &["gone"]).await;
+    // The deletion never arrives, and the process dies waiting for it.
+    fixture.faults.plan("DELETE old", None);
+    fixture.ask(&["kept", "new"], &[]).await;
+    assert_eq!(fixture.existing().await, ["kept", "new", "old", "gone"]);
+    stop.cancel();
+    task.await.unwrap().unwrap();
+    fixture.faults.clear();
+    let (_stop, _task) = fixture.start();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(fixture.existing().await, ["kept", "new"]);
+}
+
+/// Proves controller/apply-set.
+#[tokio::test(start_paused = true)]
+async fn changed_object_is_not_pruned_unseen() {
+    let fixture = Fixture::new().await;
+    let client =
+        crate::support::slow_watches(&fixture.server, "configmaps", Duration::from_secs(5));
+    let controller = Controller::<ServiceAccount>::new("accounts", &InformerFactory::new(client))
+        .owns::<ConfigMap>()
+        .owns::<Secret>()
+        .state(Arc::clone(&fixture.results));
+    let shutdown = CancellationToken::new();
+    tokio::spawn(async move { controller.run(reconcile, &shutdown).await });
+    fixture.ask(&["m1"], &[]).await;
+    sleep(Duration::from_secs(60)).await;
+    fixture.take();
+    // Handed over to another owner, which the cache does not show yet.
+    let orphan = json!({"metadata": {"ownerReferences": null}});
+    patch(&fixture.world.maps(), "m1", orphan).await;
+    fixture.ask(&[], &[]).await;
+    let results = fixture.take();
+    let error = results[0].as_ref().unwrap_err();
+    let ObjectError::Delete(conflict) = &error.failed()[0].error else {
+        panic!("{error}");
+    };
+    assert!(matches!(&**conflict, kube::Error::Api(status) if status.code == 409));
+    sleep(Duration::from_secs(120)).await;
+    assert_eq!(fixture.existing().await, ["m1"]);
+}
+
+/// Proves controller/apply-set-checked.
+#[tokio::test(start_paused = true)]
+async fn invalid_set_sends_nothing() {
+    type Errors = Arc<Mutex<Vec<ApplySetError>>>;
+    async fn reconcile(
+        _: Arc<ServiceAccount>,
+        cx: Context<Errors>,
+    ) -> Result<Action, ApplySetError> {
+        let mut elsewhere = config_map("elsewhere", "1");
+        elsewhere.metadata.namespace = Some("bank".into());
+        let mut labelled = config_map("labelled", "1");
+        labelled
+            .labels_mut()
+            .insert(APPLY_SET_LABEL.into(), "other".into());
+        let cluster_scoped = Namespace {
+            metadata: named("space"),
+            ..Namespace::default()
+        };
+        let widgets = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
+        let widget = DynamicObject::new("widget", &widgets);
+        let set = cx
+            .apply_set()
+            .child(config_map("fine", "1"))
+            .child(elsewhere)
+            .child(cluster_scoped)
+            .child(ConfigMap::default())
+            .child(config_map("fine", "2"))
+            .child(labelled)
+            .child_of(widget, &widgets)
+            .child(Service {
+                metadata: named("unwatched"),
+                ..Service::default()
+            });
+        let errors = [
+            set.await.unwrap_err(),
+            cx.apply_set().formerly::<Service>().await.unwrap_err(),
+            cx.apply_set().named("a b").await.unwrap_err(),
+        ];
+        cx.lock().unwrap().extend(errors);
+        Ok(Action::await_change())
+    }
+    let fixture = Fixture::new().await;
+    let informers = InformerFactory::new(fixture.faults.client(&fixture.server));
+    let errors = Errors::default();
+    let controller = Controller::<ServiceAccount>::new("accounts", &informers)
+        .owns::<ConfigMap>()
+        .state(Arc::clone(&errors));
+    let shutdown = CancellationToken::new();
+    tokio::spawn(async move { controller.run(reconcile, &shutdown).await });
+    sleep(Duration::from_secs(1)).await;
+    let errors = std::mem::take(&mut *errors.lock().unwrap());
+    let ApplySetError::Refused { failed } = &errors[0] else {
+        panic!("{}", errors[0]);
+    };
+    let apply = |error: &ObjectError| match error {
+        ObjectError::Apply(ApplyError::Owner(OwnerError::OtherNamespace { .. })) => "namespace",
+        ObjectError::Apply(ApplyError::Owner(OwnerError::ClusterScoped { .. })) => "cluster",
+        ObjectError::Apply(ApplyError::Owner(OwnerError::NoNamespace { .. })) => "no namespace",
+        ObjectError::Apply(ApplyError::Unnamed { .. }) => "unnamed",
+        ObjectError::Apply(ApplyError::NotWatched(_)) => "not watched",
+        ObjectError::Duplicate => "duplicate",
+        ObjectError::OtherSet { .. } => "other set",
+        _ => "?",
+    };
+    let found: Vec<String> = failed
+        .iter()
+        .map(|one| format!("{} {}: {}", one.kind, one.key, apply(&one.error)))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "ConfigMap bank/elsewhere: namespace",
+            "Namespace space: cluster",
+            "ConfigMap default/: unnamed",
+            "ConfigMap default/fine: duplicate",
+            "ConfigMap default/labelled: other set",
+            "Widget widget: no namespace",
+            "Service default/unwatched: not watched",
+        ]
+    );
+    assert!(matches!(&errors[1], ApplySetError::NotWatched(one) if one.kind == "Service"));
+    assert!(matches!(&errors[2], ApplySetError::InvalidName { name } if name == "accounts.a b"));
+    assert!(fixture.faults.take_writes().is_empty());
+    assert!(fixture.existing().await.is_empty());
+}
+
+/// Proves controller/apply-set.
+#[tokio::test(start_paused = true)]
+async fn dynamic_children_and_named_sets_are_kept_apart() {
+    async fn reconcile(
+        account: Arc<ServiceAccount>,
+        cx: Context<Mutex<Vec<Status>>>,
+    ) -> Result<Action, ApplySetError> {
+        // The cache holds only metadata of Services, whose scope is known from its type.
+        let services = ApiResource::erase::<Service>(&());
+        let blue = names(&account, "blue").into_iter().map(|name| {
+            let spec = json!({"spec": {"ports": [{"port": 80}]}});
+            DynamicObject::new(&name, &services).data(spec)
+        });
+        let blue = blue.fold(cx.apply_set().named("blue"), |set, service| {
+            set.child_of(service, &services)
+        });
+        let set = blue.await?;
+        let now = cx.clock().now();
+        let states = set.members().iter().map(|member| member.status(now).status);
+        cx.lock().unwrap().extend(states);
+        let green = names(&account, "green").into_iter();
+        let green = green.map(|name| config_map(&name, "1"));
+        cx.apply_set().named("green").children(green).await?;
+        Ok(Action::await_change())
+    }
+    let fixture = Fixture::new().await;
+    let services = Api::<Service>::namespaced(fixture.server.client(), "default");
+    let ask = async |blue: &str, green: &str| {
+        let annotations = json!({"metadata": {"annotations": {"blue": blue, "green": green}}});
+        patch(&fixture.world.accounts(), "a", annotations).await;
+        sleep(Duration::from_secs(1)).await;
+        let found = services.list(&ListParams::default()).await.unwrap();
+        let mut found: Vec<String> = found.iter().map(ResourceExt::name_any).collect();
+        found.retain(|name| name != "kubernetes");
+        found.extend(fixture.existing().await);
+        found
+    };
+    let controller = fixture.controller().state(Mutex::default());
+    let shutdown = CancellationToken::new();
+    tokio::spawn(async move { controller.run(reconcile, &shutdown).await });
+    assert_eq!(ask("web,api", "m1").await, ["api", "web", "m1"]);
+    assert_eq!(ask("web", "m1").await, ["web", "m1"]);
+    let writes = fixture.faults.take_writes();
+    assert_eq!(writes, ["PATCH web", "PATCH api", "PATCH m1", "DELETE api"]);
+    assert_eq!(ask("", "m1,m2").await, ["m1", "m2"]);
+}

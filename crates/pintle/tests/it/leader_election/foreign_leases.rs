@@ -1,0 +1,90 @@
+//! Leases that other programs wrote.
+
+use super::*;
+
+/// Stores a Lease with this `spec`.
+async fn store(server: &ApiServer, spec: serde_json::Value) {
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "operator"}, "spec": spec,
+    });
+    let lease = serde_json::from_value(lease).unwrap();
+    let created = leases(server).create(&PostParams::default(), &lease).await;
+    created.unwrap();
+}
+
+/// Proves election/client-go-format, election/release.
+#[tokio::test(start_paused = true)]
+async fn lease_released_by_client_go_is_free() {
+    let server = ApiServer::builder().build();
+    let released = json!({
+        "holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 4,
+        "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:00:00.000000Z",
+    });
+    store(&server, released).await;
+    let start = Instant::now();
+    let term = Replica::new(&server, "a").lead().await;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(term.transitions(), 5);
+    assert_eq!(spec(&server).await["leaseTransitions"], 5);
+}
+
+/// Proves election/takeover-after-expiry.
+#[tokio::test(start_paused = true)]
+async fn unknown_holder_is_given_a_whole_lease_duration() {
+    let server = ApiServer::builder().build();
+    let abandoned = json!({
+        "holderIdentity": "x", "leaseDurationSeconds": 40, "leaseTransitions": 4,
+        "acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": "2020-01-01T00:00:00.000000Z",
+    });
+    store(&server, abandoned).await;
+    let start = Instant::now();
+    let term = Replica::new(&server, "a").lead().await;
+    assert_eq!(start.elapsed(), 40 * SECOND, "as long as its holder chose");
+    assert_eq!(term.transitions(), 5);
+    assert_eq!(spec(&server).await["leaseDurationSeconds"], 15);
+}
+
+/// Proves election/takeover-after-expiry.
+#[tokio::test(start_paused = true)]
+async fn candidate_waits_as_long_as_the_holder_chose() {
+    for (holder, candidate) in [(60, 15), (15, 60)] {
+        let server = ApiServer::builder().build();
+        let lease = |seconds: u64| {
+            move |election: LeaderElection| election.lease_duration(Duration::from_secs(seconds))
+        };
+        let mut a = Replica::with(&server, "a", lease(holder));
+        let mut b = Replica::with(&server, "b", lease(candidate));
+        let term = a.lead().await;
+        let (shutdown, start) = (b.shutdown.clone(), Instant::now());
+        let standby = tokio::spawn(async move { b.elector.acquire(&shutdown).await });
+        sleep(3 * SECOND).await; // The last renewal was after two.
+        a.network.send_replace(Network::Down);
+        let next = standby.await.unwrap().unwrap();
+        assert_eq!(start.elapsed(), Duration::from_secs(2 + holder));
+        assert!(next.is_current() && !term.is_current());
+        assert_eq!(spec(&server).await["leaseDurationSeconds"], candidate);
+    }
+}
+
+/// Proves election/client-go-format.
+#[tokio::test(start_paused = true)]
+async fn fields_of_coordinated_leader_election_are_retained() {
+    let server = ApiServer::builder().build();
+    let coordinated = json!({
+        "holderIdentity": "", "strategy": "OldestEmulationVersion", "preferredHolder": "c",
+    });
+    store(&server, coordinated).await;
+    let retained = async || {
+        let spec = spec(&server).await;
+        assert_eq!(spec["strategy"], "OldestEmulationVersion");
+        assert_eq!(spec["preferredHolder"], "c");
+        spec["holderIdentity"].clone()
+    };
+    let term = Replica::new(&server, "a").lead().await;
+    assert_eq!(retained().await, "a");
+    sleep(5 * SECOND).await;
+    assert_eq!(retained().await, "a");
+    term.resign().await;
+    assert_eq!(retained().await, "");
+}
