@@ -20,7 +20,8 @@
 //! ```
 //!
 //! The server is generic over kinds: an object is a small parsed header and its canonical bytes. What
-//! differs between kinds is data and, where code is needed, the hooks in `api/kinds`. Time and randomness are injected, so a run can be replayed from its seed.
+//! differs between kinds is data and, where code is needed, the hooks in `api/kinds`. Time and
+//! randomness are injected, so a run can be replayed from its seed.
 //!
 //! # Users
 //!

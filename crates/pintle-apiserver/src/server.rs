@@ -29,7 +29,7 @@ const HISTORY_BYTES: usize = 128 * 1024 * 1024;
 /// What happens to a scheduled Pod that is deleted with a grace period, if no kubelet ends it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PodDeletion {
-    /// Removes the Pod at once, whatever its grace period. Suits controller tests.
+    /// Removes the Pod immediately, regardless of its grace period. Useful in controller tests.
     #[default]
     AtOnce,
     /// Removes the Pod when its grace period ends.

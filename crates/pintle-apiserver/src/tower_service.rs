@@ -18,7 +18,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tower::Service;
 
-use crate::api::{Api, ApiError, Body, MAX_BODY, User, impersonated, refusal};
+use crate::api::{Api, ApiError, Body, MAX_BODY, User, impersonated, refusal, wants_pretty};
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -76,6 +76,7 @@ where
         let own = self.user.clone();
         Box::pin(async move {
             let (mut parts, body) = request.into_parts();
+            let pretty = wants_pretty(&parts.uri, &parts.headers);
             let user = parts.extensions.remove::<User>();
             let user = user
                 .or_else(|| own.map(Arc::unwrap_or_clone))
@@ -84,7 +85,7 @@ where
                 .and_then(|user| impersonated(&parts.headers, user));
             let user = match user {
                 Ok(user) => user,
-                Err(error) => return Ok(refusal(&error)),
+                Err(error) => return Ok(refusal(&error, pretty)),
             };
             let body = read(body).await;
             let asked = api
@@ -98,7 +99,7 @@ where
             let response = response.unwrap_or_else(|panic| {
                 let what = panic_text(panic.as_ref());
                 tracing::error!(what, "request handler panicked; responding with 500");
-                refusal(&ApiError::internal("a request handler panicked"))
+                refusal(&ApiError::internal("a request handler panicked"), pretty)
             });
             if let Some((method, path)) = asked {
                 let code = response.status();

@@ -10,8 +10,8 @@
 //! - [`request`]: decodes a request: path, user, query, options, body.
 //! - [`read`]: get, list, watch.
 //! - [`write`]: create, update, patch, apply, delete and subresources, all on one path to the store.
-//! - [`kinds`]: what is special about one kind.
-//! - [`discovery`]: which kinds there are, and their OpenAPI documents.
+//! - [`kinds`]: behaviour specific to single kinds.
+//! - [`discovery`]: the kinds the server serves, and their OpenAPI documents.
 //! - [`response`]: renders objects, lists, tables and errors.
 //! - [`bootstrap`]: the objects every cluster has from the start.
 
@@ -21,7 +21,7 @@ pub(crate) mod kinds;
 mod read;
 mod request;
 mod response;
-mod write;
+pub(crate) mod write;
 
 use std::{borrow::Cow, net::SocketAddr, sync::Arc};
 
@@ -47,7 +47,7 @@ pub(crate) use self::{
         impersonate::impersonated,
         user::{ADMINISTRATORS, AUTHENTICATED, CREDENTIAL},
     },
-    response::{error as refusal, error::ApiError},
+    response::{error::ApiError, pretty::is_wanted as wants_pretty, refusal},
 };
 pub use self::{kinds::idle::ControllerRegistration, request::user::User, response::body::Body};
 use self::{
@@ -57,7 +57,7 @@ use self::{
         query::Query,
         route::{self, Route, Target},
     },
-    response::{pretty, view},
+    response::view,
     write::{apply, patch},
 };
 use crate::{
@@ -139,7 +139,7 @@ impl Api {
         body: Result<Bytes, ApiError>,
         user: User,
     ) -> Response<Body> {
-        let pretty = pretty::is_wanted(&parts);
+        let pretty = wants_pretty(&parts.uri, &parts.headers);
         let response = match self.dispatch(parts, body, user).await {
             Ok(response) => response,
             Err(error) => response::error(&error),

@@ -35,13 +35,16 @@ pub(crate) enum PatchError {
     /// The patch exceeds a limit: 413.
     #[error("{0}")]
     TooLarge(String),
+    /// The patch or the patched object is nested too deeply to be stored: 422, with the reason,
+    /// because this limit is our own.
+    #[error("the patched object nests deeper than {MAX_DEPTH} levels")]
+    TooDeep,
 }
 
 /// Checks the nesting of a patch or a patched object. A series of patches could deepen it forever.
 fn bounded(value: &Value) -> Result<(), PatchError> {
     if depth(value) > MAX_DEPTH {
-        let why = format!("the patched object nests deeper than {MAX_DEPTH} levels");
-        return Err(PatchError::Unprocessable(why));
+        return Err(PatchError::TooDeep);
     }
     Ok(())
 }

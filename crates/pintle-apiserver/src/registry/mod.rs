@@ -5,9 +5,8 @@
 //! swapped in. Catalogs share structure, so a change costs as much as the one definition that
 //! changed, regardless of how many there are.
 
-mod convert;
+pub(crate) mod convert;
 pub(crate) mod crd;
-pub(crate) mod kind;
 mod resource;
 mod selectable_fields;
 pub(crate) mod verbs;

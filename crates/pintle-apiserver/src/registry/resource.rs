@@ -7,17 +7,21 @@ use serde_json::Value;
 use super::{
     convert::{Conversion, PeerVersion},
     crd::{CustomVersion, StorageDefaults},
-    kind::{self, Generation},
     selectable_fields::{self, SelectableField},
     verbs::{Verbs, verb_set},
 };
 use crate::{
-    api::kinds::{self, Kind, idle},
+    api::{
+        kinds::{
+            self, Kind, idle,
+            properties::{self, Generation},
+        },
+        write::validate::rules::{self, Rules},
+    },
     meta::{NameRule, Tree},
     schema::{
         self,
         builtin::{self, TypeRef},
-        rules::{self, Rules},
     },
     store::{CollectionId, Content, type_prefix},
 };
@@ -69,7 +73,7 @@ pub(crate) struct Resource {
     pub(crate) conversion: Option<Conversion>,
     /// The other version of a kind that is served in two.
     pub(crate) peer: Option<PeerVersion>,
-    /// What is special about the kind.
+    /// Behaviour specific to the kind.
     pub(crate) hooks: &'static dyn Kind,
     /// The validation rules of a built-in kind.
     pub(crate) rules: Rules,
@@ -82,7 +86,9 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    pub(super) fn builtin(kind: &builtin::Resource, collection: Option<CollectionId>) -> Self {
+    pub(crate) fn builtin(kind: &builtin::Resource, collection: Option<CollectionId>) -> Self {
+        let hooks = kinds::find(kind.group, kind.plural);
+        let conversion = hooks.conversion(kind.version);
         let strings = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
         Self {
             group: kind.group.to_owned(),
@@ -106,30 +112,25 @@ impl Resource {
                     verbs: verb_set(&sub.verbs),
                 })
                 .collect(),
-            name_rule: builtin_name_rule(kind.group, kind.plural),
-            generation: kind::generation(kind.group, kind.plural),
-            unconditional_update: kind::updates_unconditionally(kind.group, kind.plural),
-            create_on_update: kind::creates_on_update(kind.group, kind.plural),
+            name_rule: properties::name_rule(kind.group, kind.plural),
+            generation: properties::generation(kind.group, kind.plural),
+            unconditional_update: properties::updates_unconditionally(kind.group, kind.plural),
+            create_on_update: properties::creates_on_update(kind.group, kind.plural),
             storage_hash: kind.storage_version_hash.map(str::to_owned),
             collection,
             custom: None,
-            conversion: match (kind.group, kind.version) {
-                ("events.k8s.io", _) => Some(Conversion::Events),
-                ("autoscaling", "v1") => Some(Conversion::Autoscalers),
-                _ => None,
-            },
+            conversion,
             peer: PeerVersion::of(kind.group, kind.version, kind.kind),
             fields: selectable_fields::builtin(kind.group, kind.plural),
             ty: builtin::kind(kind.group, kind.version, kind.kind),
-            stored_ty: match (kind.group, kind.version) {
-                ("events.k8s.io", _) => builtin::kind("", "v1", "Event"),
-                ("autoscaling", "v1") => builtin::kind("autoscaling", "v2", kind.kind),
-                (group, version) => builtin::kind(group, version, kind.kind),
+            stored_ty: match conversion {
+                Some(conversion) => conversion.stored_type(),
+                None => builtin::kind(kind.group, kind.version, kind.kind),
             },
-            hooks: kinds::find(kind.group, kind.plural),
+            hooks,
             rules: rules::find(kind.group, kind.kind),
             idle: idle::reason(kind.group, kind.plural),
-            returns_deleted: kind::returns_deleted(kind.group, kind.plural),
+            returns_deleted: properties::returns_deleted(kind.group, kind.plural),
             prefix: type_prefix(&api_version(kind.group, kind.version), kind.kind),
         }
     }
@@ -150,13 +151,11 @@ impl Resource {
 
     /// Returns the etcd key that kube-apiserver would use. Some of its messages contain it.
     pub(crate) fn storage_path(&self, key: &str) -> String {
-        match self.custom {
-            Some(_) => format!("/registry/{}/{}/{key}", self.group, self.plural),
-            None if self.group.is_empty() && self.plural == "services" => {
-                format!("/registry/services/specs/{key}")
-            }
-            None => format!("/registry/{}/{key}", self.plural),
+        if self.custom.is_some() {
+            return format!("/registry/{}/{}/{key}", self.group, self.plural);
         }
+        let dir = self.hooks.storage_dir().unwrap_or(&self.plural);
+        format!("/registry/{dir}/{key}")
     }
 
     fn storage_defaults(&self) -> Option<&StorageDefaults> {
@@ -229,15 +228,5 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
         version.to_owned()
     } else {
         format!("{group}/{version}")
-    }
-}
-
-fn builtin_name_rule(group: &str, plural: &str) -> NameRule {
-    match (group, plural) {
-        ("", "namespaces" | "services") => NameRule::Label,
-        // Event recorders derive names from the involved object, whatever its name looks like.
-        ("", "events") | ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
-        ("networking.k8s.io", "ipaddresses") => NameRule::Address,
-        _ => NameRule::Subdomain,
     }
 }

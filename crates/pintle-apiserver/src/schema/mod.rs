@@ -5,8 +5,6 @@
 //! - [`builtin`]: tables of built-in kinds.
 //! - [`typed`]: decoding built-in kinds as a typed server would.
 //! - [`defaults`]: default values of built-in kinds.
-//! - [`prepare`]: what the server sets on create.
-//! - [`rules`]: validation beyond the schema.
 //! - [`field`]: field errors with Kubernetes' wording.
 //! - [`field_paths`]: bounded reports of unknown and duplicate fields.
 //! - [`structural`]: schemas of custom resources.
@@ -15,8 +13,6 @@ pub(crate) mod builtin;
 pub(crate) mod defaults;
 pub(crate) mod field;
 pub(crate) mod field_paths;
-pub(crate) mod prepare;
-pub(crate) mod rules;
 pub(crate) mod structural;
 pub(crate) mod typed;
 
@@ -57,29 +53,4 @@ pub(crate) fn depth(value: &serde_json::Value) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    /// Proves errors/depth.
-    #[test]
-    fn depth_limit_matches_serde_json() {
-        for leaf in [json!({}), json!([]), json!(1)] {
-            let mut value = leaf;
-            loop {
-                let read = serde_json::from_str::<Value>(&value.to_string());
-                assert_eq!(
-                    depth(&value) <= MAX_DEPTH,
-                    read.is_ok(),
-                    "{}",
-                    depth(&value)
-                );
-                if read.is_err() {
-                    break;
-                }
-                value = json!([value]);
-            }
-        }
-    }
-}
+mod tests;

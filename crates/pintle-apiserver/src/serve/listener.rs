@@ -16,7 +16,7 @@ use super::{
     token::{Token, bearer},
 };
 use crate::{
-    api::{ApiError, ISSUER, Upgrade, User},
+    api::{ApiError, ISSUER, Upgrade, User, refusal, wants_pretty},
     tower_service::ApiService,
 };
 
@@ -59,7 +59,7 @@ impl Listener {
                     continue;
                 }
             };
-            // Dropping the stream resets the connection, so the client learns at once.
+            // Dropping the stream resets the connection, so the client fails fast.
             if let Some(ticket) = self.connections.admit() {
                 full = false;
                 let connection = Arc::clone(&self).connection(stream, ticket);
@@ -132,7 +132,10 @@ impl Listener {
                 let response = self.service.clone().call(request).await?;
                 Ok((response, Some(in_flight)))
             }
-            Err(error) => Ok((crate::api::refusal(&error), None)),
+            Err(error) => {
+                let pretty = wants_pretty(request.uri(), request.headers());
+                Ok((refusal(&error, pretty), None))
+            }
         }
     }
 }

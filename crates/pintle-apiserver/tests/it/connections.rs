@@ -2,20 +2,17 @@
 //!
 //! Tests wait for conditions, with deadlines that a working server never approaches.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, time::Duration};
 
+use crate::support::tls::{admin_token, tls};
 use pintle_apiserver::{ApiServer, Bound, ServeOptions};
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject},
-};
 use serde_json::json;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     time::timeout,
 };
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_rustls::client::TlsStream;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);
@@ -48,27 +45,6 @@ async fn tcp(bound: &Bound) -> TcpStream {
     TcpStream::connect(bound.address()).await.unwrap()
 }
 
-/// Connects and completes the handshake.
-async fn tls(bound: &Bound, protocol: Option<&str>) -> io::Result<TlsStream<TcpStream>> {
-    let mut roots = RootCertStore::empty();
-    let authority = CertificateDer::from_pem_slice(bound.authority_pem().as_bytes()).unwrap();
-    roots.add(authority).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = protocol
-        .iter()
-        .map(|name| name.as_bytes().to_vec())
-        .collect();
-    let name = ServerName::try_from("localhost").unwrap();
-    TlsConnector::from(Arc::new(config))
-        .connect(name, TcpStream::connect(bound.address()).await?)
-        .await
-}
-
 /// Reads until the server closes the connection, cleanly or not.
 async fn until_closed(mut stream: impl AsyncRead + Unpin) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -77,14 +53,8 @@ async fn until_closed(mut stream: impl AsyncRead + Unpin) -> Vec<u8> {
     bytes
 }
 
-fn token(bound: &Bound) -> String {
-    let config = bound.kubeconfig();
-    let token = config.split_once("token: ").unwrap().1.lines().next();
-    token.unwrap().to_owned()
-}
-
 fn request(bound: &Bound, method: &str, path: &str, length: usize) -> String {
-    let token = token(bound);
+    let token = admin_token(bound);
     format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
          Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
@@ -237,7 +207,7 @@ async fn idle_connection_is_closed_but_a_watch_is_not() {
     let (server, bound) = serve(options).await;
     let mut watch = watch(&bound).await;
     let path = "/api/v1/namespaces?watch=1";
-    let mut http2_watch = http2_get(&bound, path, &token(&bound), 1 << 20).await;
+    let mut http2_watch = http2_get(&bound, path, &admin_token(&bound), 1 << 20).await;
     read_until(&mut http2_watch, "ADDED").await.unwrap();
     // If two idle connections time out in sequence, a watch subject to the timeout would have
     // ended.
@@ -296,7 +266,7 @@ async fn client_that_does_not_read_is_disconnected() {
 async fn unread_http2_stream_ends_its_connection() {
     let options = patient().write_timeout(SHORT).max_connections(1);
     let (_server, bound) = serve(options).await;
-    let mut stalled = http2_get(&bound, "/readyz", &token(&bound), 0).await;
+    let mut stalled = http2_get(&bound, "/readyz", &admin_token(&bound), 0).await;
     read_head(&mut stalled).await;
     wait_until_served(&bound).await;
     drop(stalled);

@@ -181,3 +181,72 @@ async fn browsers_and_curl_get_indented_json() {
         .await;
     assert_eq!(watch.take(1).await, ["ADDED a"]);
 }
+
+/// Proves wire/field-order-and-pretty.
+#[tokio::test]
+async fn status_has_the_field_order_of_go() {
+    let server = server();
+    let http = http(&server);
+    let missing = text(&http, &format!("{CONFIG_MAPS}/none"), &[]).await;
+    assert_eq!(
+        missing,
+        "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\
+         \"message\":\"configmaps \\\"none\\\" not found\",\"reason\":\"NotFound\",\
+         \"details\":{\"name\":\"none\",\"kind\":\"configmaps\"},\"code\":404}"
+    );
+    let send = async |method: &str, path: &str, body: &Value| {
+        let request = Request::builder().method(method).uri(path);
+        let body = Full::new(Bytes::from(body.to_string()));
+        let body = http.send(request.body(body).unwrap()).await.into_body();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        String::from_utf8(bytes.to_vec()).unwrap()
+    };
+    let invalid = send("POST", CONFIG_MAPS, &config_map("Not A Name")).await;
+    let causes = "\"details\":{\"name\":\"Not A Name\",\"kind\":\"ConfigMap\",\
+                  \"causes\":[{\"reason\":\"FieldValueInvalid\",\"message\":\"";
+    assert!(invalid.contains(causes), "{invalid}");
+    let end = "\"field\":\"metadata.name\"}]},\"code\":422}";
+    assert!(invalid.ends_with(end), "{invalid}");
+    let (_, created) = http.post(CONFIG_MAPS, &config_map("a")).await;
+    let uid = created["metadata"]["uid"].as_str().unwrap();
+    let deleted = send("DELETE", &format!("{CONFIG_MAPS}/a"), &json!({})).await;
+    assert_eq!(
+        deleted,
+        format!(
+            "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Success\",\
+             \"details\":{{\"name\":\"a\",\"kind\":\"configmaps\",\"uid\":\"{uid}\"}}}}"
+        )
+    );
+    // An error event of a watch, too.
+    server.compact();
+    let event = text(
+        &http,
+        &format!("{CONFIG_MAPS}?watch=true&resourceVersion=1"),
+        &[],
+    )
+    .await;
+    let start = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":";
+    assert!(event.starts_with(start), "{event}");
+}
+
+/// Proves wire/field-order-and-pretty.
+#[tokio::test]
+async fn rejected_identity_is_indented_for_curl() {
+    let server = server();
+    let http = http(&server);
+    for (path, agent) in [
+        ("/api/v1/pods?pretty=true", "x"),
+        ("/api/v1/pods", "curl/8.0"),
+    ] {
+        let headers = [
+            (header::USER_AGENT, agent),
+            // Groups without a user are an error before any route is looked up.
+            (header::HeaderName::from_static("impersonate-group"), "g"),
+        ];
+        let got = text(&http, path, &headers).await;
+        assert!(
+            got.starts_with("{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n"),
+            "{got}"
+        );
+    }
+}

@@ -76,7 +76,7 @@ async fn every_stored_object_can_be_read_again() {
                 }
                 let what = format!("{method} {kind} of {levels} levels");
                 let (code, response) = http.raw(method, path, kind, body.to_string()).await;
-                // A later write decodes what is stored.
+                // A later write decodes the stored object.
                 let label = json!({"metadata": {"labels": {"seen": "yes"}}});
                 http.merge(&format!("{FOOS}/a"), &label).await;
                 let (found, stored) = http.get(&format!("{FOOS}/a")).await;
@@ -87,6 +87,10 @@ async fn every_stored_object_can_be_read_again() {
                 } else {
                     rejected += 1;
                     assert!((400..500).contains(&code), "{what}: {code} {response}");
+                    let message = response["message"].as_str().unwrap().to_lowercase();
+                    let reasons = ["nest", "deep", "depth", "recursion"];
+                    let says_why = reasons.iter().any(|word| message.contains(word));
+                    assert!(says_why, "{what}: {message}");
                     let existed = method != "POST";
                     assert_eq!(found, if existed { 200 } else { 404 }, "{what}");
                     assert!(
@@ -100,6 +104,34 @@ async fn every_stored_object_can_be_read_again() {
         }
     }
     assert!(rejected > 0, "the limit is outside the tested range");
+}
+
+/// Proves errors/depth.
+#[tokio::test]
+async fn too_deep_patch_gets_a_reason() {
+    let server = server();
+    let http = http(&server);
+    http.post(DEFINITIONS, &open_definition()).await;
+    http.post(FOOS, &foo("a")).await;
+    let deeper = [
+        json!({"op": "add", "path": "/outer", "value": {}}),
+        json!({"op": "move", "from": "/deep", "path": "/outer/deep"}),
+        json!({"op": "move", "from": "/outer", "path": "/deep"}),
+    ];
+    let mut patch = vec![json!({"op": "add", "path": "/deep", "value": {}})];
+    (0..130).for_each(|_| patch.extend(deeper.clone()));
+    let (path, media) = (format!("{FOOS}/a"), "application/json-patch+json");
+    let body = Value::from(patch).to_string();
+    let (code, status) = http.raw("PATCH", &path, media, body).await;
+    assert_eq!((code, &status["reason"]), (422, &json!("Invalid")));
+    let why = "the patched object nests deeper than 127 levels";
+    assert_eq!(status["message"], why);
+    // An operation that does not apply gets the message of kube-apiserver.
+    let missing = json!([{"op": "remove", "path": "/none"}]).to_string();
+    let (code, status) = http.raw("PATCH", &path, media, missing).await;
+    assert_eq!(code, 422);
+    let why = "the server rejected our request due to an error in our request";
+    assert_eq!(status["message"], why);
 }
 
 /// A CRD with one CEL rule on `spec`.

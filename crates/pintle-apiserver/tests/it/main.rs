@@ -8,6 +8,7 @@
 )]
 
 mod apply;
+mod bodies;
 mod bootstrap;
 mod client;
 mod concurrency;
@@ -15,6 +16,7 @@ mod connections;
 mod content_types;
 mod custom_resources;
 mod definitions;
+mod deletions;
 mod discovery;
 mod encoding;
 mod identity;

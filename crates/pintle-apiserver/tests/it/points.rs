@@ -2,17 +2,13 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
-use crate::support::*;
+use crate::support::{tls::client_of, *};
 use bytes::Bytes;
 use futures::FutureExt;
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api, Client, Config,
-    api::PostParams,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Api, api::PostParams};
 use parking_lot::Mutex;
 use pintle_apiserver::{ApiServer, Hold, PodDeletion, Points, Write};
 use serde_json::json;
@@ -223,10 +219,7 @@ async fn write_with_a_lost_response_is_committed() {
     };
     let server = ApiServer::builder().points(hooks).build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
-    let kubeconfig = Kubeconfig::from_yaml(&bound.kubeconfig()).unwrap();
-    let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let client = Client::try_from(config.unwrap()).unwrap();
+    let client = client_of(&bound.kubeconfig()).await;
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
     let map: ConfigMap = serde_json::from_value(config_map("a")).unwrap();
 

@@ -5,13 +5,13 @@ use std::sync::{
     atomic::{AtomicI64, Ordering},
 };
 
-use crate::support::{Http, http, server};
+use crate::support::{
+    Http, http, server,
+    tls::{admin_token, client_of, config_of},
+};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http_body_util::{BodyExt, Full};
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::Client;
 use pintle_apiserver::{ApiServer, Bound, Clock};
 use serde_json::{Value, json};
 
@@ -298,10 +298,7 @@ async fn review_checks_expiry_account_and_audience() {
 
 /// A client of a listener, with a bearer token.
 async fn bearer(bound: &Bound, token: Option<&str>) -> Client {
-    let kubeconfig = Kubeconfig::from_yaml(&bound.kubeconfig()).unwrap();
-    let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let mut config = config.unwrap();
+    let mut config = config_of(&bound.kubeconfig()).await;
     if let Some(token) = token {
         config.auth_info.token = Some(token.to_owned().into());
     }
@@ -394,9 +391,7 @@ async fn listener_token_is_valid_while_it_listens() {
     let server = server();
     let http = http(&server);
     let bound = server.serve("127.0.0.1:0").await.unwrap();
-    let kubeconfig = bound.kubeconfig();
-    let token = kubeconfig.split_once("token: ").unwrap().1;
-    let token = token.lines().next().unwrap();
+    let token = &admin_token(&bound);
     let status = review(&http, token, &[]).await;
     assert_eq!(
         status,
@@ -415,10 +410,7 @@ async fn certificate_credential_id_is_its_fingerprint() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let alice = bound.user_kubeconfig("alice", None).unwrap();
-    let kubeconfig = Kubeconfig::from_yaml(&alice).unwrap();
-    let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let client = Client::try_from(config.unwrap()).unwrap();
+    let client = client_of(&alice).await;
     let (_, response) = post(&client, SELF_REVIEWS, &json!({}), &[]).await;
     let extra = &response["status"]["userInfo"]["extra"];
     let credential = &extra["authentication.kubernetes.io/credential-id"];
@@ -481,7 +473,7 @@ async fn token_outlives_a_pending_deletion_by_a_minute() {
         let expected = if held == ACCOUNTS { account } else { secret };
         assert_eq!(why, format!("[invalid bearer token, {expected}]"));
 
-        // Once the finalizer is gone, so is the object, and the token is invalid at once.
+        // Once the finalizer is removed the object is deleted, and the token is invalid immediately.
         seconds.store(0, Ordering::SeqCst);
         let free = json!({"metadata": {"finalizers": null}});
         assert_eq!(http.merge(&path, &free).await.0, 200);

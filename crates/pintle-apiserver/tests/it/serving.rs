@@ -2,12 +2,12 @@
 
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 
+use crate::support::tls::{admin_token, client_of, config_of};
 use futures::StreamExt;
 use k8s_openapi::api::{authentication::v1::SelfSubjectReview, core::v1::Namespace};
 use kube::{
     Api, Client, Config,
     api::{ListParams, PostParams, WatchParams},
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use pintle_apiserver::{ApiServer, Bound, KubeconfigError, ServeError, ServeOptions};
 use tokio::net::TcpStream;
@@ -16,10 +16,7 @@ use tokio::net::TcpStream;
 const SOON: Duration = Duration::from_secs(2);
 
 async fn config(bound: &Bound) -> Config {
-    let kubeconfig = Kubeconfig::from_yaml(&bound.kubeconfig()).unwrap();
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .unwrap()
+    config_of(&bound.kubeconfig()).await
 }
 
 /// Proves wire/http, auth/listener.
@@ -80,6 +77,22 @@ async fn request_without_the_token_gets_401() {
             (401, "Unauthorized")
         );
     }
+}
+
+/// Proves wire/field-order-and-pretty.
+#[tokio::test]
+async fn unauthorized_curl_gets_indented_json() {
+    let server = ApiServer::builder().build();
+    let bound = server.serve("127.0.0.1:0").await.unwrap();
+    let mut config = config(&bound).await;
+    config.auth_info.token = None;
+    let client = Client::try_from(config).unwrap();
+    let request = http::Request::get("/api/v1/pods").header("user-agent", "curl/8.0");
+    let response = client.send(request.body(kube::client::Body::empty()).unwrap());
+    let body = response.await.unwrap().into_body();
+    let bytes = http_body_util::BodyExt::collect(body).await.unwrap();
+    let text = String::from_utf8(bytes.to_bytes().to_vec()).unwrap();
+    assert!(text.starts_with("{\n  \"kind\": \"Status\",\n"), "{text}");
 }
 
 /// Proves auth/listener.
@@ -174,15 +187,47 @@ async fn context_is_merged_and_removed() {
     let (user, _) = whoami(client_of(&merged).await).await.unwrap();
     assert_eq!(user, "kubernetes-admin");
 
-    // A second listener takes over the name; the first leaves it alone.
-    let other = server.serve("127.0.0.1:0").await.unwrap();
-    let newer = other.merge_kubeconfig(&path, "pintle").await.unwrap();
     context.remove().await.unwrap();
-    assert_eq!(yaml(&path)["current-context"], "pintle");
-    newer.remove().await.unwrap();
     assert_eq!(yaml(&path), before);
     bound.shutdown().await;
-    other.shutdown().await;
+}
+
+/// Proves auth/kubeconfig-merge.
+#[tokio::test]
+async fn context_of_a_running_cluster_is_not_taken_over() {
+    let server = ApiServer::builder().build();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    std::fs::write(&path, FOREIGN).unwrap();
+    let before = yaml(&path);
+
+    let first = server.serve("127.0.0.1:0").await.unwrap();
+    let context = first.merge_kubeconfig(&path, "pintle").await.unwrap();
+    let merged = yaml(&path);
+    let second = server.serve("127.0.0.1:0").await.unwrap();
+    let error = second.merge_kubeconfig(&path, "pintle").await.unwrap_err();
+    assert!(matches!(error, KubeconfigError::InUse { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&first.url()), "{text}");
+    assert!(text.contains("choose another context name"), "{text}");
+    assert_eq!(yaml(&path), merged);
+
+    // Another name is fine, and so is the same listener once more.
+    let other = second.merge_kubeconfig(&path, "other").await.unwrap();
+    drop(first.merge_kubeconfig(&path, "pintle").await.unwrap());
+    other.remove().await.unwrap();
+    // A listener that is gone without having cleaned up makes room.
+    first.shutdown().await;
+    let newer = second.merge_kubeconfig(&path, "pintle").await.unwrap();
+    context.remove().await.unwrap();
+    assert_eq!(
+        yaml(&path)["current-context"],
+        "pintle",
+        "not its own any more"
+    );
+    newer.remove().await.unwrap();
+    assert_eq!(yaml(&path), before);
+    second.shutdown().await;
 }
 
 /// Proves auth/kubeconfig-merge.
@@ -279,13 +324,6 @@ async fn kubeconfig_has_mode_0600() {
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), bound.kubeconfig());
     assert!(!format!("{bound:?}").contains("token"));
-}
-
-async fn client_of(kubeconfig: &str) -> Client {
-    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
-    let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    Client::try_from(config.unwrap()).unwrap()
 }
 
 async fn whoami(client: Client) -> kube::Result<(String, Vec<String>)> {
@@ -408,9 +446,7 @@ async fn certificate_takes_precedence_over_token() {
     let server = ApiServer::builder().build();
     let bound = server.serve("127.0.0.1:0").await.unwrap();
     let alice = bound.user_kubeconfig("alice", None).unwrap();
-    let admin = bound.kubeconfig();
-    let token = admin.split_once("token: ").unwrap().1.lines().next();
-    for token in [token.unwrap(), "wrong"] {
+    for token in [admin_token(&bound), "wrong".to_owned()] {
         let header = format!("Bearer {token}");
         let (code, response) = review(&alice, &[("authorization", &header)]).await;
         assert_eq!(code, 201);

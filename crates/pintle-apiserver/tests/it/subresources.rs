@@ -509,7 +509,7 @@ async fn autoscaler_converts_between_versions() {
     assert_eq!(new["spec"]["behavior"]["scaleDown"]["selectPolicy"], "Min");
     assert_eq!(
         new["spec"]["behavior"]["scaleUp"]["selectPolicy"], "Max",
-        "what was left open has its default"
+        "omitted fields have their defaults"
     );
     let (_, group) = http.get("/apis/autoscaling").await;
     assert_eq!(group["preferredVersion"]["version"], "v2");

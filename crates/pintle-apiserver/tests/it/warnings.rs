@@ -101,6 +101,59 @@ async fn changing_an_object_without_effect_warns() {
 
 /// Proves objects/no-silent-storage.
 #[tokio::test]
+async fn scaling_an_object_without_effect_warns() {
+    let server = server();
+    let http = http(&server);
+    let sets = "/apis/apps/v1/namespaces/default/statefulsets";
+    let path = format!("{sets}/s/scale?fieldManager=me");
+    http.post(sets, &workload("s")).await;
+    let scale = |replicas: i32| {
+        json!({"apiVersion": "autoscaling/v1", "kind": "Scale",
+            "metadata": {"name": "s", "namespace": "default"}, "spec": {"replicas": replicas}})
+    };
+    let put = write(&http, "PUT", &path, "application/json", &scale(2)).await;
+    let merge = "application/merge-patch+json";
+    let patched = write(&http, "PATCH", &path, merge, &scale(3)).await;
+    let apply = format!("{path}&force=true");
+    let media = "application/apply-patch+yaml";
+    let applied = write(&http, "PATCH", &apply, media, &scale(4)).await;
+    for warnings in [put, patched, applied] {
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains("the StatefulSet is stored"));
+    }
+}
+
+/// Proves objects/no-silent-storage.
+#[tokio::test]
+async fn service_without_an_endpoints_controller_warns() {
+    let server = server();
+    let http = http(&server);
+    let path = "/api/v1/namespaces/default/services";
+    let json = "application/json";
+    let service = |name: &str, selector: Value| {
+        json!({"metadata": {"name": name},
+            "spec": {"selector": selector, "ports": [{"port": 80}]}})
+    };
+    let selecting = service("a", json!({"app": "a"}));
+    let message =
+        "the Service is stored and has no effect: no controller writes its EndpointSlices here";
+    assert_eq!(
+        write(&http, "POST", path, json, &selecting).await,
+        [format!("299 - \"pintle: {message}\"")]
+    );
+    // Its user writes the endpoints of a Service without a selector, and an external name has none.
+    let manual = service("b", Value::Null);
+    assert_eq!(write(&http, "POST", path, json, &manual).await, [""; 0]);
+    let external = json!({"metadata": {"name": "c"},
+        "spec": {"type": "ExternalName", "externalName": "example.com", "selector": {"a": "b"}}});
+    assert_eq!(write(&http, "POST", path, json, &external).await, [""; 0]);
+    let _registration = server.register_controller("", "services");
+    let selecting = service("d", json!({"app": "d"}));
+    assert_eq!(write(&http, "POST", path, json, &selecting).await, [""; 0]);
+}
+
+/// Proves objects/no-silent-storage.
+#[tokio::test]
 async fn registered_controller_suppresses_the_warning() {
     let server = server();
     let http = http(&server);

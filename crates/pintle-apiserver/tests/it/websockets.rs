@@ -1,22 +1,20 @@
 //! Watches over WebSocket.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use crate::support::*;
-use kube::config::Kubeconfig;
-use pintle_apiserver::{ApiServer, Bound};
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject},
+use crate::support::{
+    tls::{admin_token, tls},
+    *,
 };
+use pintle_apiserver::{ApiServer, Bound};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_rustls::client::TlsStream;
 
-/// A deadline for things that should happen at once.
+/// A deadline for events that should arrive immediately.
 const SOON: Duration = Duration::from_secs(10);
 /// The example key of RFC 6455, and the expected response to it.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
@@ -29,26 +27,10 @@ struct Socket {
 
 /// Sends an upgrade request and returns the head of the response.
 async fn request(bound: &Bound, path: &str, headers: &[&str]) -> (Socket, String) {
-    let mut roots = RootCertStore::empty();
-    let authority = CertificateDer::from_pem_slice(bound.authority_pem().as_bytes());
-    roots.add(authority.unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let tcp = TcpStream::connect(bound.address()).await.unwrap();
-    let name = ServerName::try_from("127.0.0.1").unwrap();
-    let connector = TlsConnector::from(Arc::new(config));
-    let mut stream = connector.connect(name, tcp).await.unwrap();
-    let kubeconfig = Kubeconfig::from_yaml(&bound.kubeconfig()).unwrap();
-    let token = kubeconfig.auth_infos[0].auth_info.as_ref().unwrap();
-    let token = serde_json::to_value(token).unwrap()["token"].clone();
-    let mut request = format!(
-        "GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n",
-        token.as_str().unwrap()
-    );
+    let mut stream = tls(bound, None).await.unwrap();
+    let token = admin_token(bound);
+    let mut request =
+        format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n");
     for header in headers {
         request.push_str(header);
         request.push_str("\r\n");

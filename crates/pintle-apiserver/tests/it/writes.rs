@@ -290,7 +290,7 @@ async fn stateful_set_mounts_may_name_claim_templates() {
 
 /// Proves objects/types.
 #[tokio::test]
-async fn mistyped_strategic_patch_is_told_as_upstream_tells_it() {
+async fn mistyped_strategic_patch_gets_upstream_message() {
     let server = server();
     let http = http(&server);
     http.post(DEPLOYMENTS, &deployment("web")).await;

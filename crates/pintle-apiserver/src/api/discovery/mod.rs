@@ -164,7 +164,7 @@ fn listed_groups(catalog: &Catalog) -> Vec<&Group> {
     groups
 }
 
-/// Returns the verbs of a resource. Those of custom resources have an order of their own.
+/// Returns the verbs of a resource. Custom resources list theirs in a different order.
 fn verbs(resource: &Resource) -> Vec<&'static str> {
     match &resource.custom {
         // Requests for this version fail, so clients should pick another one.

@@ -111,7 +111,7 @@ impl Api {
             let gone = Change::Delete(Arc::clone(&current.content));
             let expect = Expect::Revision(current.revision);
             match self.store.commit(collection, &key, expect, gone) {
-                // It changed meanwhile: read it again.
+                // A concurrent write won: read it again.
                 Err(Refused::Mismatch) => {}
                 Ok(_) | Err(Refused::NotServed) => return,
             }
@@ -139,7 +139,7 @@ impl Api {
             return;
         };
         let put = Change::Put(Arc::new(resource.encode(service)));
-        // An APIService of that name exists already.
+        // An APIService with that name already exists.
         let _ = self
             .store
             .commit(collection, &key_of(None, &name), Expect::Absent, put);

@@ -61,7 +61,7 @@ impl Api {
         };
         let write = call.update_of(Part::Everything, &options, Managers::Keep);
         self.change(&write, &mut bind).await?;
-        Ok(response::json(201, &response::created()))
+        Ok(response::created())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Events: they expire an hour after they were last written.
 //!
 //! There is no background task. Each write of an event, and each list of events, first deletes the
-//! events that have expired. These deletions are no requests: no [`Points`](crate::Points) see them.
+//! events that have expired. These deletions are not requests, so [`Points`](crate::Points) do not
+//! see them.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -12,6 +13,7 @@ use super::Kind;
 use crate::{
     api::Api,
     meta::NameRule,
+    registry::convert::Conversion,
     store::{Change, Expect, Object},
 };
 
@@ -54,6 +56,10 @@ impl Kind for Events {
     /// validate names.
     fn name_rule(&self, stored: bool) -> Option<NameRule> {
         stored.then_some(NameRule::PathSegment)
+    }
+
+    fn conversion(&self, _version: &str) -> Option<Conversion> {
+        Some(Conversion::Events)
     }
 
     /// Names the core group: events are validated in their stored form.

@@ -9,10 +9,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 
-use crate::api::request::options::Warnings;
-use crate::registry::Resource;
+use crate::{api::request::options::Warnings, meta::Tree, registry::Resource};
 
-/// Prefix of these warnings, to tell them from those of Kubernetes.
+/// Prefix of these warnings, to distinguish them from Kubernetes' own.
 const ORIGIN: &str = "pintle";
 
 /// Kinds that are only stored: `(group, plural, reason)`.
@@ -31,6 +30,11 @@ const IDLE: &[(&str, &str, &str)] = &[
     ("", "pods", "no scheduler and no kubelet run here"),
     ("", "replicationcontrollers", NO_PODS),
     ("", "resourcequotas", "this server enforces no quotas"),
+    (
+        "",
+        "services",
+        "no controller writes its EndpointSlices here",
+    ),
     (
         "admissionregistration.k8s.io",
         "mutatingadmissionpolicies",
@@ -143,9 +147,13 @@ impl Controllers {
         }
     }
 
-    /// Adds the warning for `resource`, if it is idle and no controller is registered for it.
-    pub(crate) fn warn(&self, resource: &Resource, warnings: &Warnings) {
+    /// Adds the warning for an object whose kind is idle, if it needs a controller and none is
+    /// registered.
+    pub(crate) fn warn(&self, resource: &Resource, object: &Tree, warnings: &Warnings) {
         let Some(why) = resource.idle else { return };
+        if !resource.hooks.needs_controller(object) {
+            return;
+        }
         let key = (resource.group.clone(), resource.plural.clone());
         if !self.0.lock().contains_key(&key) {
             let kind = &resource.kind;

@@ -1,4 +1,4 @@
-//! What is special about one kind.
+//! Behaviour specific to single kinds.
 //!
 //! Verbs are generic over kinds: they never ask which kind they work on. Where a built-in kind needs
 //! code of its own, its module implements the hooks of [`Kind`] it needs, and [`find`] lists it. The
@@ -13,18 +13,23 @@
 //! ```
 
 pub(crate) mod api_services;
+mod autoscalers;
 mod bindings;
 pub(crate) mod component_statuses;
 pub(crate) mod definitions;
 pub(crate) mod endpoints;
 pub(crate) mod events;
+mod fields;
 pub(crate) mod idle;
 pub(crate) mod namespaces;
+mod nodes;
 pub(crate) mod pods;
+pub(crate) mod properties;
 mod reviews;
 pub(crate) mod service_accounts;
 pub(crate) mod services;
 mod signing_requests;
+mod volumes;
 mod workloads;
 
 use std::{fmt, sync::Arc};
@@ -36,6 +41,7 @@ use crate::{
     api::{Answer, Api, ApiError, Call, User, request::options::Warnings, write::Part},
     meta::{NameRule, Tree},
     patch::apply::FieldSet,
+    registry::convert::Conversion,
     schema::field::FieldError,
     store::Object,
 };
@@ -46,6 +52,19 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
 
     /// Returns the warning that every response about this kind carries.
     fn deprecation(&self) -> Option<&'static str> {
+        None
+    }
+
+    // The stored form.
+
+    /// Returns how a served version differs from the stored one. Called once per resource.
+    fn conversion(&self, version: &str) -> Option<Conversion> {
+        let _ = version;
+        None
+    }
+
+    /// Returns the directory of kube-apiserver's etcd keys, if it is not the plural.
+    fn storage_dir(&self) -> Option<&'static str> {
         None
     }
 
@@ -81,8 +100,13 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Sets fields of a new object that only the server sets. Its status has been reset and its
-    /// defaults applied.
+    /// Returns true if the status of a new object is reset, given that `status` is a subresource.
+    fn resets_status(&self) -> bool {
+        true
+    }
+
+    /// Sets fields of a new object that only the server sets. Its status has been reset; defaults are
+    /// applied again afterwards, because what is set here may imply more.
     fn prepare_create(&self, object: &mut Tree, now: &str) {
         let _ = (object, now);
     }
@@ -142,6 +166,12 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
     /// Adds warnings about an object that is accepted.
     fn warn(&self, object: &Tree, warnings: &Warnings) {
         let _ = (object, warnings);
+    }
+
+    /// Returns false for an object without anything to do for the controller of its kind.
+    fn needs_controller(&self, object: &Tree) -> bool {
+        let _ = object;
+        true
     }
 
     /// Runs after an object was created or updated.
@@ -223,6 +253,9 @@ pub(crate) fn find(group: &str, plural: &str) -> &'static dyn Kind {
         ("", "endpoints") => &endpoints::Endpoints,
         ("", "events") => &events::CoreEvents,
         ("", "namespaces") => &namespaces::Namespaces,
+        ("", "nodes") => &nodes::Nodes,
+        ("", "persistentvolumeclaims") => &volumes::PersistentVolumeClaims,
+        ("", "persistentvolumes") => &volumes::PersistentVolumes,
         ("", "pods") => &pods::Pods,
         ("", "replicationcontrollers") => &workloads::ReplicationControllers,
         ("", "services") => &services::Services,
@@ -237,6 +270,7 @@ pub(crate) fn find(group: &str, plural: &str) -> &'static dyn Kind {
         ("authorization.k8s.io", "localsubjectaccessreviews" | "subjectaccessreviews") => {
             &reviews::Review::Access
         }
+        ("autoscaling", "horizontalpodautoscalers") => &autoscalers::Autoscalers,
         ("batch", "jobs") => &workloads::Jobs,
         ("certificates.k8s.io", "certificatesigningrequests") => &signing_requests::SigningRequests,
         ("events.k8s.io", "events") => &events::Events,

@@ -3,7 +3,10 @@
 use pintle_clock::Clock;
 use serde_json::{Value, json};
 
-use super::Kind;
+use super::{
+    Kind,
+    fields::{add, ensure_map},
+};
 use crate::{
     api::{Api, ApiError, write::Part},
     meta::{self, Tree},
@@ -18,8 +21,11 @@ const UNDELETABLE: [&str; 3] = ["default", "kube-system", "kube-public"];
 pub(super) struct Namespaces;
 
 impl Kind for Namespaces {
-    /// Labels a namespace with its name.
+    /// Labels a namespace with its name, and holds it until its content is gone.
     fn prepare_create(&self, object: &mut Tree, _now: &str) {
+        if let Some(spec) = ensure_map(object, "spec") {
+            add(spec, "finalizers", "kubernetes");
+        }
         let name = meta::text(object, "name").to_owned();
         let labels = meta::metadata(object)
             .entry("labels")

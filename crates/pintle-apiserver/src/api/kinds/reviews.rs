@@ -145,7 +145,8 @@ fn rules(user: &User) -> Value {
     })
 }
 
-/// Validates an access review: it names one thing and a subject, in the namespace of the request.
+/// Validates an access review: it must name one resource or path, and a subject, in the namespace
+/// of the request.
 fn check(call: &Call, kind: Review, review: &Tree) -> Result<(), ApiError> {
     let resource = &call.target.resource;
     let spec = review.get("spec").unwrap_or(&Value::Null);

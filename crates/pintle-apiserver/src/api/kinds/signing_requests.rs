@@ -1,7 +1,7 @@
 //! `CertificateSigningRequests`: the server records the requester, and the spec never changes.
 //!
 //! A signer trusts `spec.username`, `uid`, `groups` and `extra` because no client can write them. An
-//! approval changes conditions and nothing else; a signer's status may not approve or deny.
+//! approval changes only conditions; a signer's status update can neither approve nor deny.
 
 use pintle_clock::Clock;
 use serde_json::{Value, json};

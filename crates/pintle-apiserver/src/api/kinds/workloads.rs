@@ -1,14 +1,17 @@
 //! Workload kinds: small deviations from the generic write path.
 
 use pintle_clock::Clock;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::Kind;
+use super::{
+    Kind,
+    fields::{child, ensure_map},
+};
 use crate::{
     api::{ApiError, User, write::Part},
     meta::Tree,
     patch::apply::FieldSet,
-    schema::{field::FieldError, prepare},
+    schema::field::FieldError,
 };
 
 /// Upstream's warning for a deletion whose default surprises most users.
@@ -19,9 +22,24 @@ const JOB_DELETED: &str = "child pods are preserved by default when jobs are del
 pub(super) struct DaemonSets;
 
 impl Kind for DaemonSets {
-    /// Sets the template generation, whose annotation belongs to the creator.
+    /// Sets the template generation before managers are recorded: its creator owns the annotation.
     fn complete(&self, object: &mut Tree, _user: Option<&User>) {
-        prepare::count_template(object);
+        set_template_generation(object);
+    }
+
+    /// Sets it again, in case admission changed it.
+    fn prepare_create(&self, object: &mut Tree, _now: &str) {
+        set_template_generation(object);
+    }
+}
+
+fn set_template_generation(object: &mut Tree) {
+    let metadata = ensure_map(object, "metadata");
+    if let Some(annotations) = metadata.and_then(|metadata| ensure_map(metadata, "annotations")) {
+        annotations.insert(
+            "deprecated.daemonset.template.generation".into(),
+            "1".into(),
+        );
     }
 }
 
@@ -51,12 +69,66 @@ impl Kind for Deployments {
 pub(super) struct Jobs;
 
 impl Kind for Jobs {
+    fn prepare_create(&self, object: &mut Tree, _now: &str) {
+        select_own_pods(object);
+    }
+
     fn orphans_by_default(&self) -> bool {
         true
     }
 
     fn delete_warning(&self) -> Option<&'static str> {
         Some(JOB_DELETED)
+    }
+}
+
+/// Generates the selector and Pod labels of a Job, unless it has a manual selector.
+fn select_own_pods(map: &mut Tree) {
+    let metadata = map.get("metadata").and_then(Value::as_object);
+    let text = |name: &str| {
+        let value = metadata
+            .and_then(|metadata| metadata.get(name))
+            .and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
+    };
+    let (name, uid) = (text("name"), text("uid"));
+    let labels = metadata
+        .and_then(|metadata| metadata.get("labels"))
+        .cloned();
+    let Some(spec) = child(map, "spec") else {
+        return;
+    };
+    if spec.get("manualSelector") == Some(&json!(true)) {
+        return;
+    }
+    let template =
+        ensure_map(spec, "template").and_then(|template| ensure_map(template, "metadata"));
+    let Some(pod_labels) = template.and_then(|metadata| ensure_map(metadata, "labels")) else {
+        return;
+    };
+    let shared = labels.as_ref().and_then(Value::as_object) == Some(pod_labels);
+    for (label, value) in [
+        ("job-name", &name),
+        ("batch.kubernetes.io/job-name", &name),
+        ("controller-uid", &uid),
+        ("batch.kubernetes.io/controller-uid", &uid),
+    ] {
+        pod_labels
+            .entry(label)
+            .or_insert_with(|| value.as_str().into());
+    }
+    let pod_labels = pod_labels.clone();
+    let selector =
+        ensure_map(spec, "selector").and_then(|selector| ensure_map(selector, "matchLabels"));
+    if let Some(selector) = selector {
+        let uid = || uid.as_str().into();
+        selector
+            .entry("batch.kubernetes.io/controller-uid")
+            .or_insert_with(uid);
+    }
+    // A Job whose labels were defaulted from its template keeps the same labels.
+    if shared && let Some(metadata) = child(map, "metadata") {
+        metadata.insert("labels".into(), Value::Object(pod_labels));
     }
 }
 

@@ -411,5 +411,7 @@ impl Watcher {
 }
 
 fn error_event(error: &ApiError) -> Bytes {
-    format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", error.status()).into()
+    // Encoding plain fields into memory cannot fail.
+    let status = serde_json::to_string(&error.status()).unwrap_or_default();
+    format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
 }

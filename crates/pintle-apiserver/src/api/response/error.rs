@@ -1,7 +1,6 @@
 //! Errors: a `Status` with the code, reason and message that clients expect from Kubernetes.
 
-use serde_json::{Map, Value, json};
-
+use super::status::{self, Status};
 use crate::schema::field::{FieldError, aggregate};
 
 /// The error of a request.
@@ -58,14 +57,12 @@ impl Cause {
         }
     }
 
-    fn json(&self) -> Value {
-        let mut cause = Map::new();
-        cause.insert("reason".into(), self.reason.into());
-        cause.insert("message".into(), self.message.clone().into());
-        if !self.field.is_empty() {
-            cause.insert("field".into(), self.field.clone().into());
+    fn shown(&self) -> status::Cause<'_> {
+        status::Cause {
+            reason: self.reason,
+            message: &self.message,
+            field: &self.field,
         }
-        Value::Object(cause)
     }
 }
 
@@ -337,52 +334,27 @@ impl ApiError {
     }
 
     /// Returns the body of the response.
-    pub(crate) fn status(&self) -> Value {
-        let mut metadata = Map::new();
-        if let Some(token) = &self.details.resume {
-            metadata.insert("continue".into(), token.clone().into());
+    pub(crate) fn status(&self) -> Status<'_> {
+        let details = self.details.shown();
+        let status = Status::failure(&self.message, self.reason)
+            .resume(self.details.resume.as_deref())
+            .code(self.code);
+        if details.is_empty() && !self.details.shown {
+            return status;
         }
-        let mut status = json!({
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": metadata,
-            "status": "Failure",
-            "message": self.message,
-            "code": self.code,
-        });
-        if !self.reason.is_empty() {
-            status["reason"] = self.reason.into();
-        }
-        let details = self.details.json();
-        if !details.is_empty() || self.details.shown {
-            status["details"] = Value::Object(details);
-        }
-        status
+        status.details(details)
     }
 }
 
 impl Details {
-    fn json(&self) -> Map<String, Value> {
-        let mut details = Map::new();
-        for (key, value) in [
-            ("name", &self.name),
-            ("group", &self.group),
-            ("kind", &self.kind),
-            ("uid", &self.uid),
-        ] {
-            if !value.is_empty() {
-                details.insert(key.into(), value.clone().into());
-            }
+    fn shown(&self) -> status::Details<'_> {
+        status::Details {
+            name: &self.name,
+            group: &self.group,
+            kind: &self.kind,
+            uid: &self.uid,
+            causes: self.causes.iter().map(Cause::shown).collect(),
+            retry_after_seconds: self.retry_after,
         }
-        if !self.causes.is_empty() {
-            details.insert(
-                "causes".into(),
-                self.causes.iter().map(Cause::json).collect(),
-            );
-        }
-        if let Some(seconds) = self.retry_after {
-            details.insert("retryAfterSeconds".into(), seconds.into());
-        }
-        details
     }
 }

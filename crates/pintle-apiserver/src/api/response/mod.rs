@@ -4,14 +4,15 @@ pub(crate) mod body;
 pub(crate) mod error;
 pub(crate) mod pretty;
 pub(crate) mod printers;
+pub(crate) mod status;
 pub(crate) mod view;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 use serde::{Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use self::view::View;
+use self::{status::Status, view::View};
 use crate::{
     api::{ApiError, Body, kinds::service_accounts, request::negotiate::Form},
     serve::LocalAddr,
@@ -94,7 +95,7 @@ pub(crate) fn text(code: u16, text: &'static str) -> Response<Body> {
 
 /// Returns the issuer document of service account tokens.
 ///
-/// It may only be cached if the URL in it does not depend on how the client addressed the server.
+/// It may only be cached if its URL does not depend on how the client addressed the server.
 pub(crate) fn token_provider(parts: &Parts) -> Response<Body> {
     if let Some(LocalAddr(address)) = parts.extensions.get::<LocalAddr>() {
         return cached(json(
@@ -122,8 +123,8 @@ fn cached(mut response: Response<Body>) -> Response<Body> {
 }
 
 /// Returns the Status for a POST whose effect is not an object, such as a binding.
-pub(crate) fn created() -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+pub(crate) fn created() -> Response<Body> {
+    document(201, &Status::success().code(201))
 }
 
 /// Returns the response for an unknown path.
@@ -133,13 +134,19 @@ pub(crate) fn not_found() -> Response<Body> {
 
 /// Returns the response for an error.
 pub(crate) fn error(error: &ApiError) -> Response<Body> {
-    let mut response = json(error.code, &error.status());
+    let mut response = document(error.code, &error.status());
     if let Some(seconds) = error.retry_seconds() {
         response
             .headers_mut()
             .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
+}
+
+/// Returns the response for a request that fails before it is routed.
+pub(crate) fn refusal(error: &ApiError, pretty: bool) -> Response<Body> {
+    let response = self::error(error);
+    if pretty { indented(response) } else { response }
 }
 
 /// Indents the JSON of a response. Watch events stay on one line each.

@@ -49,7 +49,7 @@ impl Api {
             };
             let write = call.update_of(Part::of(sub), options, Managers::Keep);
             match self.change(&write, &mut applied).await {
-                // It was deleted meanwhile: create it again.
+                // It was deleted concurrently: create it again.
                 Err(error) if error.is_missing() && may_create && tries > 0 => {}
                 written => return Ok(written?.answer(200, call, self, options)),
             }

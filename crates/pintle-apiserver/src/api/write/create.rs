@@ -117,7 +117,7 @@ impl Api {
             let _reservation = resource.hooks.allocate(self, &mut new, None)?;
             let new = self.validated(write, None, new).await?;
             resource.hooks.warn(&new, &options.warnings);
-            self.controllers.warn(resource, &options.warnings);
+            self.controllers.warn(resource, &new, &options.warnings);
             let key = key_of(namespace, &name);
             let content = resource.encode(new);
             let content = Arc::new(drop_managers_if_too_large(

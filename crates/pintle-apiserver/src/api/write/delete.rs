@@ -1,8 +1,8 @@
 //! Deletes: preconditions, finalizers, grace periods, propagation, collections.
 //!
 //! A delete marks the object with a deletion timestamp. If neither finalizers, a grace period nor the
-//! kind itself hold it, it is gone with the same commit; otherwise the write that removes the last
-//! hold removes it.
+//! kind itself hold it, the same commit removes it; otherwise the write that clears the last
+//! hold does.
 
 use std::sync::Arc;
 
@@ -16,7 +16,10 @@ use crate::{
         Answer, Api, ApiError, Call,
         read::list::list_answer,
         request::options::{FieldValidation, Warnings, WriteOptions},
-        response,
+        response::{
+            self,
+            status::{Details, Status},
+        },
     },
     meta::{self, Tree},
     registry::Resource,
@@ -45,7 +48,7 @@ pub(crate) struct DeleteOptions {
     /// Precondition: the `resourceVersion` of the object.
     pub(crate) resource_version: Option<String>,
     pub(crate) dry_run: bool,
-    /// The delete follows from no request, so no [`Points`](crate::Points) see it.
+    /// The server deletes on its own behalf, so [`Points`](crate::Points) do not see it.
     unobserved: bool,
 }
 
@@ -53,7 +56,7 @@ pub(crate) struct DeleteOptions {
 pub(crate) enum Deleted {
     /// The object is gone.
     Gone(Arc<Object>),
-    /// The object is marked and stays until nothing holds it any more.
+    /// The object is marked for deletion and stays until nothing holds it.
     Marked(Arc<Object>),
 }
 
@@ -68,14 +71,14 @@ impl Api {
         {
             warnings.add(warning.to_owned());
         }
-        let object = match self.delete_object(call, &call.key(), &options).await? {
-            Deleted::Marked(object) => object,
-            Deleted::Gone(object) if resource.returns_deleted => object,
-            Deleted::Gone(object) => {
-                return Ok(response::json(200, &success(resource, &object)));
+        let mut response = match self.delete_object(call, &call.key(), &options).await? {
+            Deleted::Gone(object) if !resource.returns_deleted => {
+                response::document(200, &success(resource, &object))
+            }
+            Deleted::Gone(object) | Deleted::Marked(object) => {
+                response::object(200, &call.view(&self.clock), &object)
             }
         };
-        let mut response = response::object(200, &call.view(&self.clock), &object);
         warnings.add_to(&mut response);
         Ok(response)
     }
@@ -274,13 +277,14 @@ fn add_seconds(time: Timestamp, seconds: i64) -> Timestamp {
 }
 
 /// Returns the Status for an object that is gone.
-fn success(resource: &Resource, object: &Object) -> Value {
-    let mut details =
-        json!({"name": object.name(), "kind": resource.plural, "uid": object.header().uid});
-    if !resource.group.is_empty() {
-        details["group"] = resource.group.clone().into();
-    }
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+fn success<'a>(resource: &'a Resource, object: &'a Object) -> Status<'a> {
+    Status::success().details(Details {
+        name: object.name(),
+        group: &resource.group,
+        kind: &resource.plural,
+        uid: &object.header().uid,
+        ..Details::default()
+    })
 }
 
 /// Checks the UID and `resourceVersion` that a delete expects.

@@ -3,7 +3,7 @@
 //! ```text
 //! request ─► next state ─► managers ─► mutate ─► prepare ─► validate ─► commit ─► after
 //!                ▲                                                        │
-//!                └──────────── the stored object changed meanwhile ───────┘
+//!                └───────────────── a concurrent write won ───────────────┘
 //! ```
 //!
 //! | step | where | does |
@@ -32,7 +32,7 @@ pub(crate) mod patch;
 pub(crate) mod prepare;
 pub(crate) mod scale;
 mod update;
-mod validate;
+pub(crate) mod validate;
 
 use std::sync::Arc;
 

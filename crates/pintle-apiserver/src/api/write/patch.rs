@@ -165,6 +165,7 @@ impl Patch {
             }
             PatchError::Unprocessable(_) => ApiError::rejected(),
             PatchError::TooLarge(why) => ApiError::too_large(why),
+            error @ PatchError::TooDeep => ApiError::new(422, "Invalid", error.to_string()),
             PatchError::Unmergeable(why) => ApiError::new(500, "", why),
         })
     }

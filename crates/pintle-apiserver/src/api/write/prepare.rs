@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::{Part, with_value};
 use crate::{
-    api::{Api, request::options::Warnings},
+    api::{Api, kinds::properties::Generation, request::options::Warnings},
     meta::{self, Tree},
-    registry::{Resource, kind::Generation},
-    schema::{defaults, prepare},
+    registry::Resource,
+    schema::{builtin::TypeRef, defaults, typed},
 };
 
 impl Api {
@@ -38,15 +38,25 @@ impl Api {
         }
         match (&resource.custom, resource.stored_ty) {
             (Some(custom), _) => with_value(object, |value| custom.schema.default(value)),
-            (None, Some(ty)) => with_value(object, |value| {
-                prepare::create(value, ty, &now);
-                // What was set may imply more, as when a typed server reads back what it stored.
-                defaults::apply(value, ty);
-            }),
-            (None, None) => {}
+            (None, Some(ty)) => prepare_builtin(resource, object, ty, &now),
+            (None, None) => resource.hooks.prepare_create(object, &now),
         }
-        resource.hooks.prepare_create(object, &now);
     }
+}
+
+/// Prepares a new object of a built-in kind: resets its status and runs the hook of the kind.
+pub(super) fn prepare_builtin(resource: &Resource, object: &mut Tree, ty: TypeRef, now: &str) {
+    if resource.has_status()
+        && resource.hooks.resets_status()
+        && let Some(status) = ty.field("status").and_then(|field| field.ty.named())
+    {
+        let mut fresh = typed::zero(status);
+        defaults::apply(&mut fresh, status);
+        object.insert("status".into(), fresh);
+    }
+    resource.hooks.prepare_create(object, now);
+    // What was set may imply more, as when a typed server reads back what it stored.
+    with_value(object, |value| defaults::apply(value, ty));
 }
 
 /// Prepares the next state of a stored object: everything outside `part` is restored.
@@ -258,3 +268,6 @@ pub(super) fn spec_changed(resource: &Resource, object: &Tree, stored: &Tree) ->
             .iter()
             .any(|field| object.get(field) != stored.get(field))
 }
+
+#[cfg(test)]
+pub(super) mod tests;

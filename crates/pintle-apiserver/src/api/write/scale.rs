@@ -80,7 +80,9 @@ impl Api {
         };
         let write = call.update_of(Part::Main, &options, Managers::Record);
         let written = self.change(&write, &mut rescale).await?;
-        Ok(self.scaled(call, &written))
+        let mut answer = self.scaled(call, &written);
+        options.warnings.add_to(&mut answer);
+        Ok(answer)
     }
 
     /// Answers a server-side apply of a scale.

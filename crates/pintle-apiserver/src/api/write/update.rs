@@ -119,7 +119,7 @@ impl Api {
             if part == Part::Main {
                 resource.hooks.warn(&new, &options.warnings);
                 if spec_changed(resource, &new, old) {
-                    self.controllers.warn(resource, &options.warnings);
+                    self.controllers.warn(resource, &new, &options.warnings);
                 }
             }
             apply_stored_defaults(resource, &mut new);

@@ -164,7 +164,7 @@ fn find(api_version: &str, kind: &str) -> Option<TypeRef> {
 }
 
 struct Decoder {
-    /// How many more nested envelopes may be opened.
+    /// How many more nested envelopes may be decoded.
     room: usize,
 }
 

@@ -19,15 +19,17 @@ pub(crate) use self::{
     validate::{check, check_update},
 };
 use super::{
-    kind::Generation,
     resource::{Resource, Sub, api_version},
     selectable_fields::SelectableField,
     verbs::{ALL, GET, PATCH, UPDATE},
 };
 use crate::{
-    api::kinds::PLAIN,
+    api::{
+        kinds::{PLAIN, properties::Generation},
+        write::validate::rules::Rules,
+    },
     meta::{NameRule, Tree},
-    schema::{rules::Rules, structural::Structural},
+    schema::structural::Structural,
     store::{CollectionId, custom_type_prefix},
 };
 
@@ -427,16 +429,4 @@ pub(super) fn version_order(name: &str) -> (u8, u64, u64, std::cmp::Reverse<Stri
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_order_by_maturity_then_number() {
-        let mut names = ["v1alpha1", "v2", "foo", "v1beta2", "v11", "v1", "v1beta10"];
-        names.sort_by_key(|name| std::cmp::Reverse(version_order(name)));
-        assert_eq!(
-            names,
-            ["v11", "v2", "v1", "v1beta10", "v1beta2", "v1alpha1", "foo"]
-        );
-    }
-}
+mod tests;

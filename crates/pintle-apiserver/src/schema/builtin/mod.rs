@@ -9,7 +9,7 @@ mod resources;
 mod seeds;
 mod types;
 
-pub(crate) use self::resources::{Resource, group_versions, resource};
+pub(crate) use self::resources::{Resource, group_versions};
 pub(crate) use self::seeds::seeds;
 pub(crate) use self::types::{
     Field, FieldType, Leaf, ListType, PatchStrategy, ProtoTarget, Type, TypeRef, kind, named, types,

@@ -58,13 +58,6 @@ pub(crate) struct Subresource {
 }
 
 impl Resource {
-    /// Returns the subresource of that name.
-    pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
-        self.subresources
-            .iter()
-            .find(|subresource| subresource.name == name)
-    }
-
     /// Returns true if objects of this resource are stored.
     pub(crate) fn stored(&self) -> bool {
         self.storage_version_hash.is_some()
@@ -76,16 +69,6 @@ static ALL: LazyLock<Vec<GroupVersion>> = LazyLock::new(|| parse(TABLE));
 /// Returns every group version in discovery order, the core group first.
 pub(crate) fn group_versions() -> &'static [GroupVersion] {
     &ALL
-}
-
-/// Looks up a resource.
-pub(crate) fn resource(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
-    let all = ALL
-        .iter()
-        .find(|gv| gv.group == group && gv.version == version)?;
-    all.resources
-        .iter()
-        .find(|resource| resource.plural == plural)
 }
 
 fn parse(table: &'static str) -> Vec<GroupVersion> {
@@ -155,43 +138,4 @@ fn list(words: &'static str) -> Vec<&'static str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Proves discovery/resources.
-    #[test]
-    fn resources_have_names_verbs_and_subresources() {
-        let deployments = resource("apps", "v1", "deployments").unwrap();
-        assert_eq!(deployments.short_names, ["deploy"]);
-        assert_eq!(deployments.categories, ["all"]);
-        assert!(deployments.stored());
-        let scale = deployments.subresource("scale").unwrap();
-        assert_eq!(
-            (scale.group, scale.version, scale.kind),
-            (Some("autoscaling"), Some("v1"), "Scale")
-        );
-        let reviews = resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews").unwrap();
-        assert_eq!(reviews.verbs, ["create"]);
-        assert!(!reviews.stored());
-    }
-
-    /// Proves discovery/resources.
-    #[test]
-    fn all_upstream_groups_are_present() {
-        let groups: Vec<&str> = group_versions().iter().map(|gv| gv.group).collect();
-        for group in [
-            "",
-            "apps",
-            "batch",
-            "coordination.k8s.io",
-            "events.k8s.io",
-            "policy",
-            "rbac.authorization.k8s.io",
-            "apiextensions.k8s.io",
-            "storage.k8s.io",
-        ] {
-            assert!(groups.contains(&group), "{group:?} is missing");
-        }
-        assert_eq!(groups[0], "", "the core group comes first");
-    }
-}
+mod tests;

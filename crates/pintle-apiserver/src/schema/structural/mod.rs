@@ -23,7 +23,7 @@ mod validate;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-pub(crate) use self::tests::any_json;
+pub(crate) use self::tests::properties::any_json;
 
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ impl Structural {
     }
 
     /// Parses and checks the schema of a new CRD, and reports everything that is wrong with it.
-    /// `at` is its path in the CRD. `status` tells whether the version has a status subresource,
+    /// `at` is its path in the CRD. `status` says whether the version has a status subresource,
     /// which restricts the keywords at the root.
     pub(crate) fn check(schema: &Value, at: &str, status: bool) -> Result<Self, Vec<FieldError>> {
         let at = Path::At(at);

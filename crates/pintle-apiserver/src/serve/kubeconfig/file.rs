@@ -110,6 +110,10 @@ pub(super) async fn edit<T>(
             name,
             list,
         },
+        Unusable::InUse { url } => KubeconfigError::InUse {
+            path: path.to_owned(),
+            url,
+        },
     })?;
     if config == before {
         return Ok(changed);

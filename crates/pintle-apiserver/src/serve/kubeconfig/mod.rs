@@ -5,7 +5,9 @@ mod merge;
 
 use std::{
     io,
+    net::TcpStream,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -14,9 +16,12 @@ use serde_json::{Value, json};
 pub(super) use self::file::write;
 use self::{
     file::{edit, follow_links},
-    merge::{MARK, merge, unmerge, user_name},
+    merge::{MARK, Unusable, merge, merged_url, unmerge, user_name},
 };
 use super::Bound;
+
+/// How long another listener may take to accept a connection. It is on this machine.
+const PROBE: Duration = Duration::from_millis(200);
 
 /// Why a context could not be added to or removed from a kubeconfig.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +68,18 @@ pub enum KubeconfigError {
         /// `clusters`, `users` or `contexts`.
         list: &'static str,
     },
+    /// The context belongs to another listener that is still running. The file was not changed.
+    #[error(
+        "{path} has a context of this name for the cluster that is running at {url}; choose another \
+         context name",
+        path = .path.display()
+    )]
+    InUse {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// The URL of the other listener.
+        url: String,
+    },
 }
 
 /// A context that was added to a kubeconfig; see [`Bound::merge_kubeconfig`].
@@ -89,8 +106,8 @@ impl Bound {
     /// # Errors
     ///
     /// Fails if the file is not a kubeconfig, if an entry of the same name belongs to another
-    /// cluster, or if the file cannot be locked or written. The file is unchanged in all these
-    /// cases.
+    /// cluster or to a listener that is still running, or if the file cannot be locked or written.
+    /// The file is unchanged in all these cases.
     ///
     /// # Cancel safety
     ///
@@ -116,11 +133,22 @@ impl Bound {
     ) -> Result<MergedContext, KubeconfigError> {
         let path = follow_links(path.as_ref());
         let ours = self.entries(context);
-        let previous = edit(&path, |config| merge(config, context, ours)).await?;
+        let url = self.url();
+        let previous = edit(&path, |config| {
+            // Checked under the lock, so that of two clusters that start at once one is refused.
+            let other = merged_url(config.as_ref(), context).filter(|other| *other != url);
+            if let Some(other) = other.filter(|other| is_running(other)) {
+                return Err(Unusable::InUse {
+                    url: other.to_owned(),
+                });
+            }
+            merge(config, context, ours)
+        })
+        .await?;
         Ok(MergedContext {
             path,
             context: context.to_owned(),
-            url: self.url(),
+            url,
             previous,
         })
     }
@@ -154,7 +182,7 @@ impl MergedContext {
 
     /// Removes the context from the file. If it is still the current one, the previous context
     /// becomes current again. A file that was created for this context and holds nothing else is
-    /// deleted. A context that another listener has replaced is left alone.
+    /// deleted. A context that another listener has replaced stays.
     ///
     /// Waits up to a second for another program that has locked the file.
     ///
@@ -173,6 +201,12 @@ impl MergedContext {
         })
         .await
     }
+}
+
+/// Returns true if something accepts connections at a URL that an earlier merge wrote.
+fn is_running(url: &str) -> bool {
+    let address = url.strip_prefix("https://").and_then(|it| it.parse().ok());
+    address.is_some_and(|address| TcpStream::connect_timeout(&address, PROBE).is_ok())
 }
 
 fn base64(pem: &str) -> String {

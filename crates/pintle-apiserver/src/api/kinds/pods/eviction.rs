@@ -1,8 +1,8 @@
 //! Evictions: deletions that honour the Pod's disruption budget.
 //!
-//! The disruption loop of a cluster computes the budget's status. An eviction takes one disruption
-//! off it and records the Pod there, so that the next eviction counts one Pod less even before the
-//! loop has seen the deletion.
+//! The disruption loop of a cluster computes the budget's status. An eviction decrements
+//! the allowed disruptions and records the Pod there, so that concurrent evictions cannot overspend
+//! the budget before the loop has seen the deletion.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -33,9 +33,9 @@ const ALLOWED: &str = "DisruptionAllowed";
 /// The condition of a Pod that is deleted because of a disruption.
 const TARGET: &str = "DisruptionTarget";
 
-/// What the budget of a Pod says about its eviction.
+/// How the disruption budget affects an eviction.
 enum Verdict {
-    /// There is no budget, or one disruption was taken off it.
+    /// There is no budget, or the eviction was charged to it.
     Evict,
     /// The Pod is unhealthy, so evicting it costs the budget nothing as long as it stays unhealthy.
     EvictUnhealthy { budget: String },
@@ -102,7 +102,7 @@ impl Api {
             }
         }
         self.delete_object(call, &call.key(), delete).await?;
-        Ok(response::json(201, &response::created()))
+        Ok(response::created())
     }
 
     /// Returns the resource of budgets, and those of the namespace that select the Pod.
@@ -126,7 +126,7 @@ impl Api {
         Some((Arc::clone(budgets), matching))
     }
 
-    /// Takes one disruption off the budget of a Pod, or returns why its eviction is refused.
+    /// Charges an eviction to the budget of the Pod, or returns why the budget refuses it.
     async fn consult_budget(
         &self,
         call: &Call,
@@ -277,7 +277,7 @@ fn may_disrupt(budget: &Tree, name: &str) -> Result<(), ApiError> {
     }))
 }
 
-/// Takes one disruption off a budget and records the evicted Pod.
+/// Charges one disruption to a budget and records the evicted Pod.
 fn disrupt(budget: &mut Tree, pod: &str, now: &str) {
     let status = budget.entry("status").or_insert_with(|| json!({}));
     let left = status["disruptionsAllowed"].as_i64().unwrap_or(0) - 1;

@@ -2,6 +2,7 @@
 
 mod admission;
 mod eviction;
+mod prepare;
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +18,6 @@ use crate::{
         write::{Part, delete::DeleteOptions},
     },
     meta::{self, Tree},
-    schema::prepare,
     server::PodDeletion,
     store::Object,
 };
@@ -34,13 +34,17 @@ impl Kind for Pods {
         api.admit_pod(namespace, object)
     }
 
+    fn prepare_create(&self, object: &mut Tree, now: &str) {
+        prepare::create(object, now);
+    }
+
     fn prepare_update(&self, part: Part, object: &mut Tree, stored: &Tree, _clock: &Clock) {
         if part == Part::Main {
-            prepare::update_pod(object, stored);
+            prepare::update(object, stored);
         }
     }
 
-    /// Returns zero for a Pod that no kubelet runs any more, or none will.
+    /// Returns zero for a Pod that no kubelet runs: one that is not scheduled, or has finished.
     fn grace(&self, api: &Api, pod: &Tree, requested: Option<i64>) -> i64 {
         let at = |part: &str, field: &str| pod.get(part).and_then(|part| part.get(field));
         let scheduled = at("spec", "nodeName").is_some_and(|node| node.as_str() != Some(""));

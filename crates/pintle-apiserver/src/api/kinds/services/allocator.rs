@@ -20,15 +20,12 @@ use super::{
         has_node_ports, list, node_ports, number, ports_mut, text,
     },
 };
-use crate::{
-    meta::Tree,
-    schema::{field::FieldError, rules::services},
-};
+use crate::{api::write::validate::rules::services, meta::Tree, schema::field::FieldError};
 
 /// The first two bytes of Service addresses: the range is a /16.
 pub(crate) const NETWORK: [u8; 2] = [10, 96];
 
-/// The size of the band at the start of the range that is left to explicit requests.
+/// The size of the band at the start of the range that is reserved for explicit requests.
 const STATIC_ADDRESSES: u64 = 256;
 
 const NODE_PORTS: RangeInclusive<u64> = 30_000..=32_767;

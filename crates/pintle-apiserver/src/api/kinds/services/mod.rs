@@ -50,6 +50,10 @@ impl Drop for Reservation {
 pub(super) struct Services;
 
 impl Kind for Services {
+    fn storage_dir(&self) -> Option<&'static str> {
+        Some("services/specs")
+    }
+
     /// Allocates the cluster IP and node ports the Service lacks. An update keeps those of the stored
     /// one.
     fn allocate(
@@ -90,6 +94,15 @@ impl Kind for Services {
         if let Some(Value::Object(spec)) = service.get("spec") {
             warn(spec, warnings);
         }
+    }
+
+    /// Endpoints follow from a selector; a Service without one has them written by its user.
+    fn needs_controller(&self, service: &Tree) -> bool {
+        let Some(Value::Object(spec)) = service.get("spec") else {
+            return false;
+        };
+        let selector = spec.get("selector").and_then(Value::as_object);
+        has_address(spec) && selector.is_some_and(|labels| !labels.is_empty())
     }
 }
 
@@ -183,41 +196,4 @@ fn warn(spec: &Tree, warnings: &Warnings) {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::{
-        ApiServer, api::request::options::WriteOptions, registry::Resource, store::DECODED,
-    };
-
-    fn create(api: &Api, services: &Arc<Resource>, name: &str) -> Result<(), ApiError> {
-        let Value::Object(service) = json!({"metadata": {"name": name},
-            "spec": {"type": "NodePort", "ports": [{"port": 80}]}})
-        else {
-            panic!("an object")
-        };
-        let options = WriteOptions::default();
-        api.create_unasked(services, Some("default"), service, &options)
-            .map(|_| ())
-    }
-
-    /// Proves objects/linear-installs.
-    #[test]
-    fn allocation_decodes_each_service_once() {
-        let api = Arc::clone(&ApiServer::builder().build().api);
-        let catalog = api.registry.catalog();
-        let services = catalog.find("", "v1", "services").unwrap();
-        let mut work = Vec::new();
-        for batch in 0..3 {
-            DECODED.set(0);
-            for i in 0..100 {
-                create(&api, services, &format!("s{batch}-{i}")).unwrap();
-            }
-            work.push(DECODED.get());
-        }
-        // The first batch also reads the services that exist at the start.
-        assert!(work[1] <= work[0] && work[2] == work[1], "{work:?}");
-        assert!(work[2] <= 200, "{work:?}");
-    }
-}
+mod tests;

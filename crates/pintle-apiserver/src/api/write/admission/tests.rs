@@ -1,0 +1,43 @@
+use serde_json::json;
+
+use super::*;
+use crate::{
+    ApiServer,
+    api::{
+        User,
+        request::options::WriteOptions,
+        write::{Managers, Part},
+    },
+};
+
+/// Namespaces that every cluster needs are protected by admission, which the server's own writes
+/// skip; that what is stored must be valid holds for them too.
+#[tokio::test]
+async fn own_writes_are_validated_but_not_admitted() {
+    let server = ApiServer::builder().build();
+    let service = server.service();
+    let api = service.api();
+    let catalog = api.registry.catalog();
+    let namespaces = catalog.find("", "v1", "namespaces").unwrap();
+    let (user, options) = (User::new("jane"), WriteOptions::default());
+    let write = |operation, user| Attributes {
+        operation,
+        resource: namespaces,
+        namespace: None,
+        name: "default",
+        sub: "",
+        part: Part::Main,
+        user,
+        options: &options,
+        managers: Managers::Keep,
+    };
+    let delete = |user| {
+        let write = write(Operation::Delete, user);
+        async move { api.validate(&write, None, None).await.is_ok() }
+    };
+    assert!(!delete(Some(&user)).await);
+    assert!(delete(None).await);
+    let invalid = json!({"metadata": {"name": "Not A Name"}});
+    let create = write(Operation::Create, None);
+    assert!(api.validate(&create, None, Some(&invalid)).await.is_err());
+}
