@@ -157,7 +157,7 @@ where
     }
 }
 
-/// Replaces the owner references of an object. Returns false if the object changed meanwhile; the
+/// Replaces the owner references of an object. Returns false on a conflict; the
 /// change triggers another reconcile.
 async fn set_owners<K: Writable>(
     cx: &Context,
@@ -172,7 +172,7 @@ async fn set_owners<K: Writable>(
     Ok(unless_stale(cx.patch::<K, _>(object.key(), &Patch::Merge(patch)).await)?.is_some())
 }
 
-/// Replaces the status of an object. Returns false if the object changed meanwhile.
+/// Replaces the status of an object. Returns false on a conflict.
 pub(crate) async fn replace_status<K: Writable>(
     cx: &Context,
     object: &K,

@@ -5,7 +5,7 @@ use std::{fmt, ops::BitOr, time::Duration};
 use jiff::Timestamp;
 use pintle::{
     clock::{Clock, Rng},
-    events::{ApiSink, EventBroadcaster},
+    events::EventBroadcaster,
     informer::InformerFactory,
     metrics::Metrics,
 };
@@ -13,11 +13,10 @@ use pintle_apiserver::{
     ApiServer, Bound, ControllerRegistration, PodDeletion, ServeError, ServeOptions, User,
 };
 use tokio::net::ToSocketAddrs;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     deployment, disruption, garbage_collector,
-    manager::{Environment, Loop, Manager},
+    loops::{Environment, Loop, RunningLoops},
     namespace, nodes,
     pods::{self, plan::Pace},
     replica_set, service_account, volume_protection,
@@ -97,7 +96,8 @@ pub struct Builder {
 
 /// The source of wall-clock time.
 enum Time {
-    System,
+    /// The system clock, or tokio's if that is paused.
+    Default,
     From(Timestamp),
 }
 
@@ -126,12 +126,11 @@ impl Builder {
         self
     }
 
-    /// Uses a wall clock that starts at `start` and advances with tokio's clock, paused or not,
-    /// instead of the system clock.
+    /// Uses a wall clock that starts at `start` and advances with tokio's clock, paused or not.
     ///
-    /// Set it in tests with a paused clock: delays such as
-    /// [`pod_ready_after`](Self::pod_ready_after) are measured by the wall clock, and the system
-    /// clock hardly advances while virtual minutes pass.
+    /// Default: the system clock or, if tokio's clock is paused when the cluster starts, one that
+    /// starts at the system time and advances with tokio's. Set it for timestamps that are the same
+    /// in every run.
     pub fn starting_at(mut self, start: Timestamp) -> Self {
         self.time = Time::From(start);
         self
@@ -180,7 +179,7 @@ impl Builder {
     /// Cancel safe: dropping the future aborts the loops.
     pub async fn start(self) -> Cluster {
         let clock = match self.time {
-            Time::System => Clock::system(),
+            Time::Default => Clock::system_or_paused(),
             Time::From(start) => Clock::starting_at(start),
         };
         let server = self.server.unwrap_or_else(|| {
@@ -205,18 +204,13 @@ impl Builder {
             .rng(rng.clone())
             .metrics(self.metrics.clone())
             .build();
-        if self.loops != Loops::NONE {
-            // core/v1 events, like kube-controller-manager: unlike events.k8s.io, it does not merge
-            // events that differ only in their message. The sink ends with the broadcaster.
-            let _ = events.start_recording_to_sink(ApiSink::new(client.clone()));
-        }
         let environment = Environment {
             informers: InformerFactory::new(client.clone())
                 .metrics(self.metrics.clone())
-                .rng(rng),
+                .rng(rng.clone()),
             client,
-            stop_informers: CancellationToken::new(),
             clock,
+            rng,
             events,
             metrics: self.metrics,
             pace: self.pace,
@@ -227,12 +221,11 @@ impl Builder {
         let kinds = loops.iter().flat_map(|it| it.acts_on);
         let acting = kinds.map(|(group, plural)| server.register_controller(group, plural));
         let acting = acting.collect();
-        let manager = Manager::start(environment, loops);
-        manager.synced().await;
+        let loops = RunningLoops::start(environment, loops).await;
         Cluster {
             _components: Components::new(&server, self.loops),
             server,
-            manager,
+            loops,
             _acting: acting,
         }
     }
@@ -294,7 +287,7 @@ impl fmt::Debug for Builder {
 #[derive(Debug)]
 pub struct Cluster {
     server: ApiServer,
-    manager: Manager,
+    loops: RunningLoops,
     /// Suppresses the "has no effect" warnings of the server for the kinds the loops implement.
     _acting: Vec<ControllerRegistration>,
     _components: Components,
@@ -357,7 +350,7 @@ impl Cluster {
                 ready_after: Duration::from_secs(1),
                 stop_after: Duration::ZERO,
             },
-            time: Time::System,
+            time: Time::Default,
             seed: None,
             server: None,
             client: None,
@@ -419,13 +412,13 @@ impl Cluster {
         self.server.serve_with(address, options).await
     }
 
-    /// Stops the loops one after the other, letting each finish its current work. The server and its
+    /// Stops the loops, letting each finish its current work. The server and its
     /// data live on while clients of it exist.
     ///
     /// # Cancel safety
     ///
     /// Not cancel safe: dropping the future aborts the loops that are still running.
     pub async fn stop(self) {
-        self.manager.stop().await;
+        self.loops.stop().await;
     }
 }

@@ -84,7 +84,7 @@ mod deployment;
 mod discovery;
 mod disruption;
 mod garbage_collector;
-mod manager;
+mod loops;
 mod meta;
 mod namespace;
 mod nodes;

@@ -133,14 +133,19 @@ fn greet(
             path = kubeconfig.display(),
         )?;
     }
+    let address = bound.address();
+    let listening = if address.ip().is_unspecified() {
+        format!("{address}, here {}", bound.url())
+    } else {
+        bound.url()
+    };
     writeln!(
         stdout(),
-        "Cluster listening on {url}, kubeconfig {path}. Try:\n\n  \
+        "Cluster listening on {listening}, kubeconfig {path}. Try:\n\n  \
          export KUBECONFIG={path}\n  \
          kubectl create deployment web --image=nginx --replicas=3\n  \
          kubectl get pods --watch\n\n\
          Press Ctrl-C to stop it and discard its data.",
-        url = bound.url(),
         path = kubeconfig.display(),
     )
 }

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use self::plan::Write;
 use crate::{
     api::{self, is_namespace_terminating, unless_stale},
-    manager::{Environment, LoopError},
+    loops::{Environment, LoopError},
     meta, pods,
 };
 

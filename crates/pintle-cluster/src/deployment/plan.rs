@@ -2,7 +2,7 @@
 //!
 //! A plan works on copies: it computes the desired state of all sets together and then compares it
 //! with the observed state. Each set is written at most once, under the `resourceVersion` that the
-//! plan is based on. If a set has changed meanwhile, the write conflicts and the next reconcile
+//! plan is based on. If a set has changed since, the write conflicts and the next reconcile
 //! plans again.
 
 use std::{cmp::Ordering, collections::BTreeSet, sync::Arc, time::Duration};
@@ -499,7 +499,7 @@ fn by_age(a: &ObjectMeta, b: &ObjectMeta) -> Ordering {
     (&a.creation_timestamp, &a.name).cmp(&(&b.creation_timestamp, &b.name))
 }
 
-/// Returns whether a set alone has all Pods of the Deployment, all of them available.
+/// Returns whether one set has all Pods of the Deployment, all of them available.
 fn is_saturated(deployment: &Deployment, set: &ReplicaSet) -> bool {
     let desired = size::desired(deployment);
     size::replicas(set) == desired

@@ -22,7 +22,7 @@ use self::{
 };
 use crate::{
     api,
-    manager::{Environment, LoopError},
+    loops::{Environment, LoopError},
     meta,
 };
 

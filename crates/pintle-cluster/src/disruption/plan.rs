@@ -97,7 +97,7 @@ pub(super) fn plan(
         })
         .count();
     let healthy = meta::clamp(healthy);
-    // A budget without Pods allows nothing, so that the first ones are protected at once.
+    // A budget without Pods allows no disruption, so that the first Pods are protected immediately.
     let allowed = if expected > 0 {
         healthy.saturating_sub(desired).max(0)
     } else {

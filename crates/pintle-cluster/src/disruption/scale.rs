@@ -18,7 +18,7 @@ use pintle::{cache::ObjectKey, controller::ReconcileError};
 use serde_json::Value;
 
 use super::plan::{Failure, Scale, Scales};
-use crate::{discovery, manager::Environment, meta};
+use crate::{discovery, loops::Environment, meta};
 
 /// The discovered namespaced kinds, by group and kind.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Kinds {
     }
 }
 
-/// Returns the scales of the controllers of these Pods, as far as they exist.
+/// Returns the scales of those controllers of these Pods that exist.
 ///
 /// `ReplicaSet`s and Deployments are read from the cache. Other kinds, including custom resources,
 /// are read through their scale subresource.

@@ -47,7 +47,7 @@ use self::graph::{
 };
 use crate::{
     discovery::{self, Discovered},
-    manager::{Environment, LoopError},
+    loops::{Environment, LoopError},
     meta,
 };
 
@@ -234,11 +234,6 @@ impl Collector {
             PersistentVolumeClaim,
             PodDisruptionBudget
         );
-        // The factory starts new informers with the token of the last `start` call, which may be the
-        // token of a single loop.
-        self.environment
-            .informers
-            .start(&self.environment.stop_informers);
         self.add_handler(&self.environment.informers.metadata(kind), kind)
     }
 

@@ -20,7 +20,7 @@ use self::plan::{Content, Report};
 use crate::{
     api::{message, unless_stale},
     discovery::{self, Discovered},
-    manager::{Environment, LoopError},
+    loops::{Environment, LoopError},
     meta,
 };
 
@@ -71,7 +71,7 @@ async fn reconcile(
     Ok(Action::await_change())
 }
 
-/// Deletes all Pods in the namespace and, once none is left, everything else.
+/// Deletes all Pods in the namespace and, once they are gone, everything else.
 async fn empty(client: &Client, namespace: &str) -> Report {
     let mut report = Report::default();
     let contents = match contents(client).await {

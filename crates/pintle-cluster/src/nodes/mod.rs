@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::unless_stale,
-    manager::{Environment, LoopError},
+    loops::{Environment, LoopError},
 };
 
 /// Registers the nodes and renews their leases until `stop` is cancelled.

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use self::plan::{Addresses, Candidate, HostPort, Step};
 use crate::{
     api::{self, unless_stale},
-    manager::{Environment, LoopError},
+    loops::{Environment, LoopError},
     meta, nodes,
 };
 
@@ -139,17 +139,16 @@ pub(crate) async fn run(
             Event::Deleted(deleted) => assignments.forget(deleted.last.uid()),
         }
     });
-    let recorder = environment.events.recorder("default-scheduler");
+    let recorder = environment.events.recorder(state::SCHEDULER);
     let (shared, unbound) = (environment.clone(), pods.lister());
     environment
         .controller::<Pod>("pods")
         .watches::<Node>(move |_, _| {
             // A new or changed node may fit Pods that did not fit anywhere before.
-            let is_pending = |pod: &Pod| state::node_name(pod).is_empty() && !state::is_gated(pod);
             let mut keys: Vec<ObjectKey> = unbound
                 .list()
                 .into_iter()
-                .filter(|pod| pod.get().is_ok_and(|pod| is_pending(&pod)))
+                .filter(|pod| pod.get().is_ok_and(|pod| state::awaits_scheduling(&pod)))
                 .map(|pod| pod.key().clone())
                 .collect();
             keys.sort();
@@ -187,8 +186,8 @@ async fn reconcile(
     if node.is_empty() {
         let is_done = cached.is_being_deleted() || state::is_finished(&pod);
         // The API server already set the SchedulingGated condition. Removing the last gate is an
-        // update that enqueues this key again.
-        if !is_done && !state::is_gated(&pod) {
+        // update that enqueues this key again, and so is the binding by another scheduler.
+        if !is_done && state::awaits_scheduling(&pod) {
             return bind(&pod, &cx, &environment, &assignments, &recorder).await;
         }
         return Ok(Action::await_change());
@@ -261,7 +260,7 @@ async fn bind(
     Ok(Action::requeue_after(SCHEDULING_RETRY))
 }
 
-/// Binds a Pod. Returns false if it was changed or deleted meanwhile.
+/// Binds a Pod. Returns false if it was changed or deleted concurrently.
 async fn bind_to(
     pod: &Pod,
     node: &str,

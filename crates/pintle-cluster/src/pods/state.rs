@@ -23,8 +23,20 @@ pub(crate) fn node_name(pod: &Pod) -> &str {
         .unwrap_or_default()
 }
 
+/// The scheduler that the loop replaces.
+pub(crate) const SCHEDULER: &str = "default-scheduler";
+
+/// Returns whether the scheduler is to bind the Pod: it has no node, no scheduling gates, and does
+/// not ask for another scheduler.
+pub(crate) fn awaits_scheduling(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref();
+    let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref());
+    let is_ours = scheduler.is_none_or(|name| name.is_empty() || name == SCHEDULER);
+    node_name(pod).is_empty() && !is_gated(pod) && is_ours
+}
+
 /// Returns whether the Pod has scheduling gates.
-pub(crate) fn is_gated(pod: &Pod) -> bool {
+fn is_gated(pod: &Pod) -> bool {
     let gates = pod
         .spec
         .as_ref()

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use self::plan::{Failure, Plan};
 use crate::{
     api::{self, is_namespace_terminating},
-    manager::{Environment, LoopError},
+    loops::{Environment, LoopError},
     meta,
     pods::state::{is_active, is_terminating},
 };

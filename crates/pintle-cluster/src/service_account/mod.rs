@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use self::plan::{DEFAULT_ACCOUNT, ROOT_CA, Step};
 use crate::{
     api::is_namespace_terminating,
-    manager::{Environment, LoopError},
+    loops::{Environment, LoopError},
 };
 
 /// Runs the loop until `stop` is cancelled.

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::plan::{CLAIM_FINALIZER, Need, VOLUME_FINALIZER};
 use crate::{
     api::unless_stale,
-    manager::{Environment, LoopError},
+    loops::{Environment, LoopError},
 };
 
 /// Runs the loop until `stop` is cancelled.
@@ -102,7 +102,7 @@ async fn reconcile_volume(key: ObjectKey, cx: Context) -> Result<Action, Reconci
     Ok(Action::await_change())
 }
 
-/// Replaces the finalizers of an object unless it changed meanwhile.
+/// Replaces the finalizers of an object unless it has changed since it was read.
 async fn set_finalizers<K: Writable>(
     cx: &Context,
     object: &Object<K>,

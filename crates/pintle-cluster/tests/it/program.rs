@@ -1,7 +1,12 @@
 //! The program `pintle-cluster`: options, kubeconfig, signals.
 
 #![cfg(unix)]
-use std::{os::unix::fs::PermissionsExt, process::Command, time::Duration};
+use std::{
+    io::Read as _,
+    os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use crate::support::{Kubectl, is_ready, program::Program, wait_for};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -12,11 +17,15 @@ use kube::{
 };
 use serde_json::json;
 
-async fn client(program: &Program) -> Client {
+async fn config(program: &Program) -> Config {
     let kubeconfig = Kubeconfig::read_from(&program.kubeconfig).unwrap();
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    Client::try_from(config.unwrap()).unwrap()
+    config.unwrap()
+}
+
+async fn client(program: &Program) -> Client {
+    Client::try_from(config(program).await).unwrap()
 }
 
 /// Proves cluster/program.
@@ -180,17 +189,45 @@ async fn context_is_removed_after_a_short_lock() {
 #[tokio::test]
 async fn listens_beyond_loopback_on_request() {
     let program = Program::start(&["--listen", "0.0.0.0:0", "--tls-san", "ci.example.com"]);
-    assert!(
-        program.greeting.contains("https://127.0.0.1:"),
-        "{}",
-        program.greeting
-    );
-    let kubeconfig = Kubeconfig::read_from(&program.kubeconfig).unwrap();
-    let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let mut config = config.unwrap();
+    let greeting = &program.greeting;
+    assert!(greeting.contains("listening on 0.0.0.0:"), "{greeting}");
+    assert!(greeting.contains("here https://127.0.0.1:"), "{greeting}");
+    let mut config = config(&program).await;
     config.tls_server_name = Some("ci.example.com".to_owned());
     let nodes = Api::<Node>::all(Client::try_from(config).unwrap());
     nodes.list(&ListParams::default()).await.unwrap();
     assert!(program.stop("TERM").await.success());
+}
+
+/// Proves cluster/program, auth/kubeconfig-merge.
+#[tokio::test]
+async fn second_cluster_does_not_take_over_the_context() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    let program = Program::start(&["--kubeconfig", path.to_str().unwrap()]);
+    let before = std::fs::read_to_string(&path).unwrap();
+    let mut second = Command::new(env!("CARGO_BIN_EXE_pintle-cluster"))
+        .arg("--kubeconfig")
+        .arg(&path)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut why, mut stderr) = (String::new(), second.stderr.take().unwrap());
+    let mut status = None;
+    for _ in 0..600 {
+        status = second.try_wait().unwrap();
+        if status.is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    second.kill().unwrap();
+    stderr.read_to_string(&mut why).unwrap();
+    assert_eq!(status.expect("still running").code(), Some(1), "{why}");
+    assert!(why.contains("choose another context name"), "{why}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
+    let nodes = Api::<Node>::all(client(&program).await);
+    nodes.list(&ListParams::default()).await.unwrap();
+    assert!(program.stop("TERM").await.success());
+    assert!(!path.exists());
 }

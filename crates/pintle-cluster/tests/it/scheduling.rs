@@ -48,6 +48,32 @@ async fn gated_pod_waits_until_its_gates_are_removed() {
 
 /// Proves pods/scheduling.
 #[tokio::test(start_paused = true)]
+async fn pod_of_another_scheduler_is_left_to_it() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
+    let mut foreign = pod("p", &json!({"containerPort": 80}));
+    foreign["spec"]["schedulerName"] = "mine".into();
+    kubectl.create::<Pod>(foreign).await;
+    sleep(Duration::from_secs(60)).await;
+    let waiting = kubectl.get::<Pod>("p").await;
+    assert_eq!(waiting.spec.unwrap().node_name, None);
+    let status = waiting.status.unwrap();
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+    assert_eq!(status.conditions, None, "nothing has looked at it");
+
+    // Its own scheduler binds it, and the kubelet runs it.
+    let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node-0"}});
+    let request = http::Request::post("/api/v1/namespaces/default/pods/p/binding")
+        .header("content-type", "application/json")
+        .body(serde_json::to_vec(&binding).unwrap())
+        .unwrap();
+    cluster.client().request::<Value>(request).await.unwrap();
+    assert_eq!(node_of(&kubectl, "p").await, "node-0");
+    cluster.stop().await;
+}
+
+/// Proves pods/scheduling.
+#[tokio::test(start_paused = true)]
 async fn pods_with_the_same_host_port_get_different_nodes() {
     let (cluster, kubectl) = start(virtual_cluster()).await;
     let port = json!({"containerPort": 80, "hostPort": 8080});

@@ -1,9 +1,9 @@
 //! An example test of a controller, here one that labels every node.
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, Patch},
+    api::{ListParams, Patch, PostParams},
 };
 use pintle::{
     controller::{Action, Context, Controller},
@@ -40,5 +40,25 @@ async fn controller_labels_every_node() {
     assert!(nodes.iter().all(|node| node.labels()["seen"] == "yes"));
     shutdown.cancel();
     controller.await.unwrap().unwrap();
+    cluster.stop().await;
+}
+
+/// Proves cluster/your-controller.
+#[tokio::test(start_paused = true)]
+async fn pods_become_ready_in_virtual_time_by_default() {
+    // Longer than the test takes, so that the system clock would not do.
+    let delay = Duration::from_mins(10);
+    let cluster = Cluster::builder().pod_ready_after(delay).start().await;
+    let pods = Api::<Pod>::default_namespaced(cluster.client());
+    let pod = json!({"metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "x"}]}});
+    let pod = serde_json::from_value(pod).unwrap();
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    sleep(Duration::from_mins(5)).await;
+    let status = pods.get("p").await.unwrap().status.unwrap();
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+    sleep(Duration::from_mins(6)).await;
+    let status = pods.get("p").await.unwrap().status.unwrap();
+    assert_eq!(status.phase.as_deref(), Some("Running"));
     cluster.stop().await;
 }

@@ -394,7 +394,7 @@ fn reference_in_another_version_of_the_group_counts() {
 
 /// Proves gc/collects.
 #[test]
-fn removed_kind_takes_dependents_of_its_objects_along() {
+fn removing_a_kind_collects_dependents_of_its_objects() {
     let mut world = World::default();
     let foo = ObjectMeta {
         name: Some("foo".into()),

@@ -164,7 +164,7 @@ fn bound_pod_becomes_ready_after_the_delay() {
 
 /// Proves pods/lifecycle.
 #[test]
-fn pod_without_delay_is_ready_at_once() {
+fn pod_without_delay_is_ready_immediately() {
     let mut pod = pod();
     assert!(matches!(
         advance(&mut pod, pace(0, 0), 0),
