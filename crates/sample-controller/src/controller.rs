@@ -38,6 +38,7 @@ use pintle::{
     events::{EventRecorder, EventType},
     informer::{Event, InformerFactory, Registration},
     queue::{Item, WorkQueue},
+    rbac::{Rules, Verb},
     repeats::Repeats,
 };
 use serde_json::json;
@@ -86,6 +87,17 @@ pub enum SyncError {
     Panicked,
 }
 
+/// Returns the rights that the controller needs.
+pub fn rules() -> Rules {
+    Rules::new()
+        .reads::<Foo>()
+        .reports::<Foo>()
+        .owns_through::<Foo>()
+        .reads::<Deployment>()
+        .writes::<Deployment>([Verb::Create, Verb::Patch, Verb::Delete])
+        .records_events()
+}
+
 /// Keeps one Deployment per Foo.
 pub struct Controller {
     client: Client,
@@ -101,9 +113,18 @@ pub struct Controller {
     failures: Repeats<ObjectKey>,
     /// UID and message of each Foo's last warning event, so that retries do not repeat it.
     warned: Mutex<BTreeMap<ObjectKey, (Option<String>, String)>>,
+    /// The last status written for each Foo, until the cache shows it.
+    written: Mutex<BTreeMap<ObjectKey, Written>>,
     /// Whether the installed CRD drops the status fields that upstream's Foo does not have.
     prunes_conditions: AtomicBool,
     observer: Option<Box<Observer>>,
+}
+
+/// A status as the API server stored it.
+struct Written {
+    uid: Option<String>,
+    version: Option<u64>,
+    status: Option<FooStatus>,
 }
 
 /// Receives a short description of each change, such as `created Deployment/web`.
@@ -143,7 +164,7 @@ impl Controller {
         let queue = workqueue.clone();
         let on_deployment = deployments.on_event(move |event| match event {
             Event::Added { object, .. } => handle_object(&queue, &object),
-            // A resync delivers an update without a change. Foos have a resync of their own.
+            // A resync delivers an update without a change. Foos are resynced separately.
             Event::Updated { old, new } if old.resource_version() == new.resource_version() => {}
             Event::Updated { old, new } => {
                 handle_object(&queue, &old);
@@ -163,6 +184,7 @@ impl Controller {
             recorder,
             failures: Repeats::new(),
             warned: Mutex::default(),
+            written: Mutex::default(),
             prunes_conditions: AtomicBool::new(false),
             observer: None,
         })
@@ -258,9 +280,10 @@ impl Controller {
         let Some(cached) = cached.filter(|foo| !foo.is_being_deleted()) else {
             info!("Foo no longer exists");
             self.warned.lock().remove(key);
+            self.written.lock().remove(key);
             return Ok(());
         };
-        let foo = cached.get()?;
+        let foo = self.with_written_status(key, cached.get()?);
         if foo.spec.deployment_name.is_empty() {
             // Not an error: a retry cannot help, and the next update enqueues the Foo again.
             let message = "spec.deploymentName must name the Deployment to keep";
@@ -379,7 +402,25 @@ impl Controller {
         self.update_foo_status(foo, status).await.map(drop)
     }
 
-    /// Patches the status subresource if the status differs from the cached one. Returns whether
+    /// Returns the cached Foo with the status that was written last.
+    ///
+    /// The event of the Deployment often arrives before that of the status. Compared with the older
+    /// status, the sync would write the same status again and emit a second `Synced`.
+    fn with_written_status(&self, key: &ObjectKey, foo: Arc<Foo>) -> Arc<Foo> {
+        let mut written = self.written.lock();
+        let Some(last) = written.get(key) else {
+            return foo;
+        };
+        if last.uid != foo.uid() || version(&foo) >= last.version {
+            written.remove(key);
+            return foo;
+        }
+        let mut foo = Arc::unwrap_or_clone(foo);
+        foo.status.clone_from(&last.status);
+        Arc::new(foo)
+    }
+
+    /// Patches the status subresource if the status differs from the last known one. Returns whether
     /// that changed the Foo.
     async fn update_foo_status(&self, foo: &Foo, status: FooStatus) -> Result<bool, SyncError> {
         // A CRD that prunes conditions never shows them, and must not be written to forever.
@@ -402,6 +443,12 @@ impl Controller {
             .is_none_or(|stored| stored.conditions.is_empty());
         self.prunes_conditions.store(pruned, Ordering::Relaxed);
         let changed = stored.resource_version() != foo.resource_version();
+        let written = Written {
+            uid: stored.uid(),
+            version: version(&stored),
+            status: stored.status,
+        };
+        self.written.lock().insert(ObjectKey::of(foo), written);
         if changed {
             self.did(&format!("updated the status of Foo/{name}"));
         }
@@ -429,6 +476,11 @@ fn handle_object(queue: &WorkQueue<ObjectKey>, object: &Object<Deployment>) {
     if owner.kind() == Foo::kind(&()) && owner.group() == Foo::group(&()) {
         queue.add(ObjectKey::new(object.key().namespace(), owner.name()));
     }
+}
+
+/// Returns the `resourceVersion` of a Foo; a larger one is newer.
+fn version(foo: &Foo) -> Option<u64> {
+    foo.metadata.resource_version.as_ref()?.parse().ok()
 }
 
 fn patch_params() -> PatchParams {

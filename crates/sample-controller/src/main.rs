@@ -5,7 +5,7 @@ mod cli;
 mod story;
 
 use std::{
-    io::{ErrorKind, Write, stdout},
+    io::{ErrorKind, Write, stderr, stdout},
     process::ExitCode,
     time::Duration,
 };
@@ -43,7 +43,8 @@ async fn main() -> ExitCode {
     match run(cli).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("error: {}", describe(error.as_ref())));
+            // A closed stderr must not turn the exit code into a panic's.
+            let _ = writeln!(stderr(), "error: {}", describe(error.as_ref()));
             ExitCode::FAILURE
         }
     }

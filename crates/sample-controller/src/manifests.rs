@@ -9,9 +9,7 @@ use k8s_openapi::{
         core::v1::{
             Capabilities, Container, ContainerPort, HTTPGetAction, Namespace, PodSecurityContext,
             PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext,
-            ServiceAccount,
         },
-        rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject},
     },
     apimachinery::pkg::{
         api::resource::Quantity,
@@ -19,10 +17,11 @@ use k8s_openapi::{
         util::intstr::IntOrString,
     },
 };
+use pintle::rbac::{Account, Manifests};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::controller::NAME;
+use crate::controller::{self, NAME};
 
 /// The default namespace of the controller.
 pub const NAMESPACE: &str = NAME;
@@ -78,20 +77,19 @@ pub fn objects(placement: &Placement) -> serde_json::Result<Vec<Value>> {
         metadata: cluster_wide(&placement.namespace),
         ..Namespace::default()
     };
-    let account = ServiceAccount {
-        metadata: namespaced(placement),
-        ..ServiceAccount::default()
-    };
-    Ok(vec![
-        object("v1", "Namespace", &namespace)?,
-        object("v1", "ServiceAccount", &account)?,
-        object(RBAC, "ClusterRole", &role())?,
-        object(RBAC, "ClusterRoleBinding", &binding(placement))?,
-        object("apps/v1", "Deployment", &deployment(placement))?,
-    ])
+    let mut objects = vec![object("v1", "Namespace", &namespace)?];
+    objects.extend(rbac(&placement.namespace).objects()?);
+    objects.push(object("apps/v1", "Deployment", &deployment(placement))?);
+    Ok(objects)
 }
 
-const RBAC: &str = "rbac.authorization.k8s.io/v1";
+/// Returns the service account with exactly the rights that the controller needs.
+pub fn rbac(namespace: &str) -> Manifests {
+    let labels = labels().into_iter();
+    let account = Account::new(NAME, namespace);
+    let account = labels.fold(account, |account, (name, value)| account.label(name, value));
+    controller::rules().manifests(&account)
+}
 
 /// Adds `apiVersion` and `kind`, which typed objects do not serialize.
 fn object(api_version: &str, kind: &str, object: &impl Serialize) -> serde_json::Result<Value> {
@@ -102,53 +100,6 @@ fn object(api_version: &str, kind: &str, object: &impl Serialize) -> serde_json:
         whole.extend(fields);
     }
     Ok(value)
-}
-
-/// Returns a role that allows exactly the requests the controller makes.
-pub fn role() -> ClusterRole {
-    let foo_group = "samplecontroller.k8s.io";
-    let on_deployments = &["list", "watch", "create", "patch", "delete"];
-    let rules = vec![
-        rule(foo_group, "foos", &["list", "watch"]),
-        rule(foo_group, "foos/status", &["patch"]),
-        // Clusters with the admission plugin OwnerReferencesPermissionEnforcement require this for
-        // setting `blockOwnerDeletion`.
-        rule(foo_group, "foos/finalizers", &["update"]),
-        rule("apps", "deployments", on_deployments),
-        rule("events.k8s.io", "events", &["create", "patch"]),
-    ];
-    ClusterRole {
-        metadata: cluster_wide(NAME),
-        rules: Some(rules),
-        ..ClusterRole::default()
-    }
-}
-
-fn rule(group: &str, resource: &str, verbs: &[&str]) -> PolicyRule {
-    PolicyRule {
-        api_groups: Some(vec![group.to_owned()]),
-        resources: Some(vec![resource.to_owned()]),
-        verbs: verbs.iter().map(ToString::to_string).collect(),
-        ..PolicyRule::default()
-    }
-}
-
-fn binding(placement: &Placement) -> ClusterRoleBinding {
-    ClusterRoleBinding {
-        // Named after the namespace, so that two installations do not share a binding.
-        metadata: cluster_wide(&format!("{NAME}:{}", placement.namespace)),
-        role_ref: RoleRef {
-            api_group: Some("rbac.authorization.k8s.io".to_owned()),
-            kind: "ClusterRole".to_owned(),
-            name: NAME.to_owned(),
-        },
-        subjects: Some(vec![Subject {
-            kind: "ServiceAccount".to_owned(),
-            name: NAME.to_owned(),
-            namespace: Some(placement.namespace.clone()),
-            ..Subject::default()
-        }]),
-    }
 }
 
 /// A second replica would be harmless but useless, so an update stops the old Pod first.

@@ -56,7 +56,7 @@ async fn hints(client: Client, kubeconfig: PathBuf) {
     while !foos.get("example-foo").await.as_ref().is_ok_and(ready) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // Let the narration of the last steps come first.
+    // Print the last steps of the narration first.
     tokio::time::sleep(Duration::from_millis(200)).await;
     say(&format!(
         "\nexample-foo is ready. Try this in another terminal:\n\n  \

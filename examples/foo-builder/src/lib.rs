@@ -21,7 +21,7 @@ use sample_controller::{
     foo::{Foo, FooStatus},
 };
 
-/// The condition that tells whether a Foo has what it asks for.
+/// The condition that reports whether a Foo has the replicas it asks for.
 const READY: &str = "Ready";
 
 /// Why a Foo could not be reconciled.

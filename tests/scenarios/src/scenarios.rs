@@ -46,7 +46,7 @@ pub async fn scale<W: World>(scene: &Scene<W>) {
     assert_eq!(deployment.labels()["team"], "shop");
     scene.available("a", 3).await;
 
-    // The Foo wins over a user who scales the Deployment.
+    // The Foo overrides a user who scales the Deployment.
     let five = json!({"spec": {"replicas": 5}});
     scene.patch::<Deployment>("web", five).await;
     scene.deployment_with("web", 3).await;

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use http::Request;
-use k8s_openapi::api::{apps::v1::Deployment, rbac::v1::ClusterRole};
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
+use pintle::rbac::Manifests;
 use pintle_apiserver::ApiServer;
 use sample_controller::manifests::{self, Placement};
 use sample_scenarios::{Crd, InProcess, Right, Scene, scenarios};
@@ -44,7 +45,10 @@ async fn needed() -> BTreeSet<Right> {
     rights
 }
 
-fn allowed(role: ClusterRole) -> BTreeSet<Right> {
+/// Returns the rights of the only role.
+fn allowed(manifests: Manifests) -> BTreeSet<Right> {
+    assert!(manifests.roles.is_empty());
+    let role = manifests.cluster_role.unwrap_or_default();
     let mut rights = BTreeSet::new();
     for rule in role.rules.unwrap_or_default() {
         for group in rule.api_groups.iter().flatten() {
@@ -74,7 +78,7 @@ fn compare(needed: &BTreeSet<Right>, allowed: &BTreeSet<Right>) {
 /// Proves sample/least-privilege.
 #[tokio::test(start_paused = true)]
 async fn role_allows_exactly_what_the_controller_does() {
-    compare(&needed().await, &allowed(manifests::role()));
+    compare(&needed().await, &allowed(manifests::rbac("shop")));
 }
 
 /// Creates `object` like `kubectl create --validate=strict`.

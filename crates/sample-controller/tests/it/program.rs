@@ -323,6 +323,34 @@ async fn second_signal_exits_immediately() {
     }
 }
 
+/// Returns whether the tests run under nohup, which the program inherits.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 1 == 1)
+}
+
+/// Proves sample/exit-codes.
+#[tokio::test]
+async fn closed_terminal_leaves_no_kubeconfig_behind() {
+    if ignores_hangup() {
+        return;
+    }
+    let mut program = Program::start(&[]);
+    let export = "export KUBECONFIG=";
+    let path = loop {
+        let line = program.line().await;
+        if let Some(path) = line.trim().strip_prefix(export) {
+            break std::path::PathBuf::from(path);
+        }
+    };
+    assert!(path.exists());
+    program.signal(Signal::HUP);
+    let (status, log) = program.end().await;
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(!path.parent().unwrap().exists(), "the token is left behind");
+}
+
 /// Proves sample/exit-codes.
 #[tokio::test]
 async fn startup_errors_are_printed_and_exit_with_1() {
@@ -338,12 +366,11 @@ async fn startup_errors_are_printed_and_exit_with_1() {
         ),
     ] {
         let mut program = Program::start(flags);
-        let line = program.line().await;
-        assert!(
-            line.starts_with("error: ") && line.contains(reason),
-            "{line}"
-        );
-        assert_eq!(program.end().await.0.code(), Some(1));
+        let printed = timeout(TIMEOUT, program.out.next_line()).await;
+        assert_eq!(printed.unwrap().unwrap(), None, "errors go to stderr");
+        let (status, log) = program.end().await;
+        assert!(log.starts_with("error: ") && log.contains(reason), "{log}");
+        assert_eq!(status.code(), Some(1));
     }
 }
 

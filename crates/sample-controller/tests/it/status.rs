@@ -2,6 +2,7 @@
 //! rejects, a status that cannot be written.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -9,14 +10,18 @@ use std::{
     time::Duration,
 };
 
+use futures::StreamExt as _;
 use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, BodyStream, StreamBody};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Event};
-use kube::{Api, api::DeleteParams, client::Body};
+use kube::{Api, Client, api::DeleteParams, client::Body};
+use parking_lot::Mutex;
 use pintle::conditions::find_condition;
 use sample_controller::foo::{Foo, FooStatus};
 use sample_scenarios::{Crd, InProcess, Scene, failure};
 use serde_json::json;
 use tokio::time::sleep;
+use tower::ServiceExt as _;
 
 fn writes_status_of_a(request: &Request<Body>) -> bool {
     request.uri().path().ends_with("/foos/a/status")
@@ -136,7 +141,7 @@ async fn refusal_is_reported_after_a_failed_status_write() {
                 return client.send(request).await;
             }
             let (head, body) = request.into_parts();
-            let body = body.collect_bytes().await.unwrap();
+            let body = body.collect().await.unwrap().to_bytes();
             let refused = String::from_utf8_lossy(&body).contains("DeploymentRefused");
             if !refused || failed.swap(true, Ordering::Relaxed) {
                 return client.send(Request::from_parts(head, body.into())).await;
@@ -165,4 +170,48 @@ async fn refusal_is_reported_after_a_failed_status_write() {
     let status = foo.status.unwrap();
     assert!(is_refused(&status), "{status:?}");
     running.stop().await;
+}
+
+/// Proves sample/synced-event.
+#[tokio::test(start_paused = true)]
+async fn lagging_cache_does_not_repeat_a_sync() {
+    let patches = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&patches);
+    let world = InProcess::new(Crd::Own).await;
+    let service = world.service();
+    let lagging = tower::service_fn(move |request: Request<Body>| {
+        let (service, recorded) = (service.clone(), Arc::clone(&recorded));
+        async move {
+            let (parts, body) = request.into_parts();
+            let lags = parts.uri.path().ends_with("/foos");
+            let bytes = body.collect().await?.to_bytes();
+            let request = Request::from_parts(parts, Body::from(bytes.to_vec()));
+            if writes_status_of_a(&request) {
+                recorded.lock().push(bytes);
+            }
+            let response = service.oneshot(request).await?;
+            // Everything about Foos arrives late.
+            Ok::<_, tower::BoxError>(response.map(|body| {
+                let frames = BodyStream::new(body).then(move |frame| async move {
+                    if lags {
+                        sleep(Duration::from_millis(200)).await;
+                    }
+                    frame
+                });
+                StreamBody::new(frames.boxed()).boxed_unsync()
+            }))
+        }
+    });
+    let world = world.with_controller_client(Client::new(lagging, "default"));
+    let scene = Scene::new(world).await;
+    let running = scene.run();
+    scene
+        .create_foo("a", json!({"deploymentName": "web", "replicas": 1}))
+        .await;
+    scene.available("a", 1).await;
+    scene.goes_idle().await;
+    running.stop().await;
+    let patches = patches.lock();
+    let distinct: BTreeSet<_> = patches.iter().collect();
+    assert_eq!(patches.len(), distinct.len(), "{patches:?}");
 }
