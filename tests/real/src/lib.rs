@@ -50,6 +50,9 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// Names the variable with the path of kubectl in the version of the control plane.
 pub const KUBECTL_VARIABLE: &str = "PINTLE_REAL_KUBECTL";
 
+/// Names the variable with the path of the replica that is elected by client-go.
+pub const ELECTOR_VARIABLE: &str = "PINTLE_REAL_ELECTOR";
+
 /// Returns the path in an environment variable.
 ///
 /// # Panics
@@ -189,6 +192,16 @@ pub fn kubeconfig() -> PathBuf {
 /// Panics if none is configured.
 pub fn kubectl() -> PathBuf {
     from_environment(KUBECTL_VARIABLE)
+}
+
+/// Returns the path of the API server's audit log, which has every new or updated Lease with its
+/// contents, and every new ConfigMap.
+///
+/// # Panics
+///
+/// Panics if no control plane is configured.
+pub fn audit_log() -> PathBuf {
+    kubeconfig().with_file_name("logs").join("audit.log")
 }
 
 /// A namespace that is deleted at the end of its test, whether it passes or fails.
@@ -363,19 +376,4 @@ pub async fn eventually<T>(what: &str, mut poll: impl AsyncFnMut() -> Option<T>)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_control_plane_is_an_error_with_instructions() {
-        for missing in [None, Some(OsString::new())] {
-            let error = kubeconfig_path(VARIABLE, missing).unwrap_err();
-            assert!(error.contains("cargo xtask real-cluster up"), "{error}");
-            assert!(error.contains("cargo xtask test-real"), "{error}");
-        }
-        assert_eq!(
-            kubeconfig_path(VARIABLE, Some("a/b".into())),
-            Ok(PathBuf::from("a/b"))
-        );
-    }
-}
+mod tests;

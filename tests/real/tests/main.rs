@@ -5,6 +5,7 @@
 mod cluster;
 mod control_plane;
 mod differential;
+mod election;
 mod events;
 mod informer;
 mod kube_client;

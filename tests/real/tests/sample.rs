@@ -107,7 +107,11 @@ async fn grant(scene: &Scene<Real>, name: &str, rules: Vec<PolicyRule>) {
 #[tokio::test]
 async fn missing_rights_are_reported_until_granted() {
     let scene = Scene::new(Real::without_rights().await).await;
-    let rules = manifests::role().rules.unwrap();
+    let rules = manifests::rbac("default")
+        .cluster_role
+        .unwrap()
+        .rules
+        .unwrap();
     let (deployments, others) = rules
         .into_iter()
         .partition(|rule| rule.resources == Some(vec!["deployments".to_owned()]));

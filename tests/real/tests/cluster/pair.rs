@@ -198,7 +198,7 @@ impl Side {
         .await;
     }
 
-    /// Waits until no object of kind `K` is left.
+    /// Waits until all objects of kind `K` are gone.
     pub(super) async fn until_none_left<K: Namespaced>(&self) {
         let what = format!("{}s to be gone", K::kind(&()));
         eventually(&what, async || {
