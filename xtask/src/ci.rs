@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::test_output::Totals;
 use crate::workspace::{self, ChildFailed, cargo, run};
-use crate::{features, fuzz, gate, guarantees, lint, release, test_real};
+use crate::{features, fuzz, gate, guarantees, lint, release, semver, test_real};
 
 /// The test command of the README. CI runs exactly that.
 const TEST_COMMAND: &str = "cargo test";
@@ -49,7 +49,7 @@ const STAGES: [Stage; 13] = [
     ("release dry run", |_| {
         release::run(&release::Args::dry_run())
     }),
-    ("semver", |_| release::check_semver()),
+    ("semver", |_| semver::check()),
     ("gate", |_| gate::run(&gate::Args::default())),
     ("real control plane", |totals| {
         some_ran(totals, |totals| {
@@ -142,27 +142,4 @@ fn shell_lines(markdown: &str) -> impl Iterator<Item = &str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_come_from_shell_blocks_only() {
-        let markdown = "cargo test\n```rust\ncargo test;\n```\n```sh\n  cargo run\ncargo test\n```\n\
-                        ```text\nno\n```\nno\n```sh test\nyes\n```\n";
-        let lines: Vec<&str> = shell_lines(markdown).collect();
-        assert_eq!(lines, ["cargo run", "cargo test", "yes"]);
-    }
-
-    #[test]
-    fn table_ends_with_the_total() {
-        let times = [
-            ("format", Duration::from_millis(1500)),
-            ("clippy", Duration::from_mins(1)),
-        ];
-        let table = table(&times);
-        assert_eq!(
-            table.lines().last().unwrap().split_whitespace().nth(1),
-            Some("61.5")
-        );
-    }
-}
+mod tests;

@@ -15,6 +15,7 @@ mod lint;
 mod packages;
 mod real_cluster;
 mod release;
+mod semver;
 mod source;
 mod test_output;
 mod test_real;

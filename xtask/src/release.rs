@@ -8,6 +8,10 @@ use anyhow::{Context, Result, bail};
 use crate::packages;
 use crate::workspace::{self, cargo};
 
+/// The workspaces whose `Cargo.lock` names the version of our crates.
+const LOCKED: [&str; 2] = ["Cargo.toml", "fuzz/Cargo.toml"];
+const UNRELEASED: &str = "## [Unreleased]\n";
+
 /// Options of `cargo xtask release`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -49,7 +53,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     std::fs::write(root.join("Cargo.toml"), manifest)?;
     std::fs::write(root.join("CHANGELOG.md"), changelog)?;
-    workspace::run(cargo().args(["update", "--workspace", "--offline"]))?;
+    for manifest in LOCKED {
+        let update = ["update", "--workspace", "--manifest-path"];
+        workspace::run(cargo().args(update).arg(manifest))?;
+    }
     let (tag, message) = (format!("v{version}"), format!("release: {version}"));
     workspace::run(git().args(["commit", "--all", "--message", &message]))?;
     workspace::run(git().args(["tag", "--annotate", &tag, "--message", &message]))?;
@@ -59,30 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Compares the public API of every published crate with the last release, using
-/// cargo-semver-checks. Before the first release there is nothing to compare with.
-pub(crate) fn check_semver() -> Result<()> {
-    let tags = git_output(&[
-        "tag",
-        "--list",
-        "v*",
-        "--merged=HEAD",
-        "--sort=-version:refname",
-    ])?;
-    let Some(tag) = tags.lines().next() else {
-        println!("skipped: no release tag yet, so there is no API to compare with");
-        return Ok(());
-    };
-    println!("comparing with {tag}");
-    let mut command = cargo();
-    command.args(["semver-checks", "--baseline-rev", tag]);
-    for package in packages::published()? {
-        command.args(["--package", package.name()]);
-    }
-    workspace::run(&mut command)
-}
-
-fn read(path: &Path) -> Result<String> {
+pub(crate) fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
@@ -92,7 +76,7 @@ fn git() -> Command {
     command
 }
 
-fn git_output(arguments: &[&str]) -> Result<String> {
+pub(crate) fn git_output(arguments: &[&str]) -> Result<String> {
     let output = git().args(arguments).output().context("cannot run git")?;
     if !output.status.success() {
         bail!("git {} failed", arguments.join(" "));
@@ -138,53 +122,25 @@ fn set_version(manifest: &str, current: &str, version: &str) -> Result<String> {
     Ok(lines.collect::<Vec<_>>().join("\n") + "\n")
 }
 
+/// Returns the section "Unreleased" without its heading.
+pub(crate) fn unreleased(changelog: &str) -> Option<&str> {
+    let (_, rest) = changelog.split_once(UNRELEASED)?;
+    rest.split("\n## [").next()
+}
+
 /// Moves the entries under "Unreleased" to `version` and leaves "Unreleased" empty.
 fn close_unreleased(changelog: &str, version: &str, date: &str) -> Result<String> {
-    const HEADING: &str = "## [Unreleased]\n";
     let (before, rest) = changelog
-        .split_once(HEADING)
+        .split_once(UNRELEASED)
         .context("CHANGELOG.md has no section [Unreleased]")?;
-    let entries = rest.split("\n## [").next().unwrap_or_default();
+    let entries = unreleased(changelog).unwrap_or_default();
     if !entries.lines().any(|line| line.starts_with("- ")) {
         bail!("CHANGELOG.md has nothing under [Unreleased]");
     }
     Ok(format!(
-        "{before}{HEADING}\n## [{version}] - {date}\n{rest}"
+        "{before}{UNRELEASED}\n## [{version}] - {date}\n{rest}"
     ))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MANIFEST: &str = "[workspace.package]\nversion = \"0.1.0\"\nedition = \"2024\"\n\n\
-        [workspace.dependencies]\npintle = { path = \"crates/pintle\", version = \"0.1.0\" }\n\
-        other = { version = \"0.1.0\" }\n";
-
-    #[test]
-    fn only_workspace_versions_change() {
-        let current = current_version(MANIFEST).unwrap();
-        let changed = set_version(MANIFEST, &current, "0.2.0").unwrap();
-        assert!(changed.contains("[workspace.package]\nversion = \"0.2.0\""));
-        assert!(changed.contains("path = \"crates/pintle\", version = \"0.2.0\""));
-        assert!(changed.contains("other = { version = \"0.1.0\" }"));
-        assert!(set_version(MANIFEST, &current, "next").is_err());
-    }
-
-    #[test]
-    fn unreleased_entries_move_to_the_version() {
-        let changelog = "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- A.\n\n## [0.1.0] - 2026-01-01\n\n- B.\n";
-        let closed = close_unreleased(changelog, "0.2.0", "2026-02-03").unwrap();
-        assert_eq!(
-            closed,
-            "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-02-03\n\n### Added\n\n- A.\n\n\
-             ## [0.1.0] - 2026-01-01\n\n- B.\n"
-        );
-    }
-
-    #[test]
-    fn release_without_changelog_entries_fails() {
-        let changelog = "## [Unreleased]\n\n## [0.1.0]\n\n- B.\n";
-        assert!(close_unreleased(changelog, "0.2.0", "2026-02-03").is_err());
-    }
-}
+mod tests;

@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::generate;
 use crate::interrupt::Interrupt;
 use crate::real_cluster::{
-    self, BARE_VARIABLE, ControlPlane, KUBECONFIG_VARIABLE, KUBECTL_VARIABLE, Options, RunDir,
-    XTASK_VARIABLE,
+    self, BARE_VARIABLE, ControlPlane, ELECTOR_VARIABLE, KUBECONFIG_VARIABLE, KUBECTL_VARIABLE,
+    Options, RunDir, XTASK_VARIABLE,
 };
 use crate::test_output::Totals;
 use crate::workspace::{self, ChildFailed};
@@ -83,6 +83,7 @@ pub(crate) fn run(args: &Args, totals: &mut Totals) -> Result<()> {
         (KUBECONFIG_VARIABLE, whole.dir().kubeconfig()),
         (BARE_VARIABLE, bare.dir().kubeconfig()),
         (KUBECTL_VARIABLE, bare.kubectl()),
+        (ELECTOR_VARIABLE, whole.elector()),
         (XTASK_VARIABLE, std::env::current_exe()?),
     ];
     let outcome = check_tables(args, &bare).and_then(|()| tests.cargo_test(&args.cargo_test));

@@ -18,7 +18,7 @@
 
 mod cache;
 mod follow;
-#[path = "../../src/pods.rs"]
+#[path = "../../src/pods/mod.rs"]
 mod pods;
 mod queue;
 mod reconcile;

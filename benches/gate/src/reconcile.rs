@@ -12,7 +12,7 @@ use kube::api::Patch;
 use pintle::{
     cache::ObjectKey,
     controller::{Action, Context, Controller, ReconcileError},
-    informer::{InformerFactory, SharedInformer},
+    informer::{InformerFactory, SharedInformer, WatchInput},
     owner::controller_reference,
     queue::WorkQueue,
 };
@@ -33,7 +33,7 @@ pub(crate) fn noop(count: usize) {
     let informers = runtime.block_on(async { InformerFactory::new(server::server().client()) });
     // The factory does not keep an adopted informer alive.
     let informer = SharedInformer::<Pod>::new(Recorded);
-    informers.adopt(&(), &informer);
+    informers.adopt(&WatchInput::new(), &informer);
     let controller = Controller::<Pod>::new("gate", &informers).queue(queue.clone());
     let counted = Arc::clone(&done);
     runtime.spawn(async move {

@@ -52,7 +52,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Returns where to write; a quick run leaves the committed report alone.
+    /// Returns where to write the report; a quick run does not touch the committed one.
     fn of(quick: bool) -> Self {
         let root = workspace::root();
         if quick {

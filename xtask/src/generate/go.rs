@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 
-/// A field's type, as far as its encodings distinguish types.
+/// A field's type, reduced to what its encodings distinguish.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Ty {
     String,

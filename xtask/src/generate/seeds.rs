@@ -81,7 +81,7 @@ fn object(item: &Value, all_managers: &mut Vec<String>) -> Result<String> {
         item.insert("rules".into(), json!([]));
     }
     metadata.remove("resourceVersion");
-    // The controller manager's.
+    // Owned by the controller manager.
     metadata.remove("finalizers");
     metadata.insert("uid".into(), "$uid".into());
     metadata.insert("creationTimestamp".into(), "$time".into());

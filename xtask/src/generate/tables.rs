@@ -171,7 +171,7 @@ fn type_words(schema: Option<&Value>) -> String {
     let kinds = schema
         .get("x-kubernetes-group-version-kind")
         .and_then(Value::as_array);
-    // Options and watch events exist in every group and have no kind of their own.
+    // Options and watch events exist in every group and are not kinds.
     if let Some([kind]) = kinds.map(Vec::as_slice) {
         let word = |key: &str| kind[key].as_str().unwrap_or_default();
         let _ = write!(

@@ -30,7 +30,7 @@ const PROGRAMS: [(&str, &str); 4] = [
 ];
 
 /// Static and reproducible, independent of the user's Go settings.
-const ENVIRONMENT: [(&str, &str); 4] = [
+pub(super) const ENVIRONMENT: [(&str, &str); 4] = [
     ("CGO_ENABLED", "0"),
     ("GOTOOLCHAIN", "local"),
     ("GOFLAGS", "-mod=readonly"),
@@ -98,7 +98,7 @@ fn build(home: &Path, bin: &Path, versions: &Versions, interrupt: &Interrupt) ->
 }
 
 /// Only the real control plane needs Go, so the error explains that.
-fn check_go(needed: &str) -> Result<()> {
+pub(super) fn check_go(needed: &str) -> Result<()> {
     let advice = format!(
         "the real control plane is built from source with Go {needed} or newer: \
          install it from https://go.dev/dl and put it in PATH (nothing else in this workspace needs it)"
@@ -189,7 +189,7 @@ impl Versions {
 }
 
 /// FNV-1a, which is stable across machines and Rust releases.
-fn fingerprint(parts: &[&str]) -> u64 {
+pub(super) fn fingerprint(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -197,25 +197,4 @@ fn fingerprint(parts: &[&str]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn go_mod_pins_every_version_once() {
-        let versions = Versions::pinned().unwrap();
-        assert_eq!(versions.kubernetes, "v1.36.4");
-        assert_eq!(versions.etcd, "v3.6.8");
-        assert!(
-            versions
-                .link_flags()
-                .contains("-X k8s.io/client-go/pkg/version.gitMinor=36")
-        );
-    }
-
-    #[test]
-    fn older_go_is_rejected() {
-        assert!(release("1.25.9") < release("1.26.0"));
-        assert!(release("1.26.8") > release("1.26.0"));
-        assert!(release("2.0") > release("1.26.0"));
-    }
-}
+mod tests;

@@ -11,14 +11,30 @@ use super::credentials::Credentials;
 use super::process::Process;
 use super::run_dir::{RunDir, State, remove, write_private};
 use super::{
-    BARE_VARIABLE, KUBECONFIG_VARIABLE, KUBECTL_VARIABLE, XTASK_VARIABLE, binaries, cache_dir,
-    quoted,
+    BARE_VARIABLE, ELECTOR_VARIABLE, KUBECONFIG_VARIABLE, KUBECTL_VARIABLE, XTASK_VARIABLE,
+    binaries, cache_dir, elector, quoted,
 };
 use crate::interrupt::Interrupt;
 
 /// Time limit of each step: the API server until it is ready, the controller manager until its first
 /// object exists. Normally seconds; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_mins(2);
+
+/// What the API server records in `logs/audit.log`: who wrote what, for the tests of leader election.
+const AUDIT_POLICY: &str = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+omitManagedFields: true
+rules:
+- level: RequestResponse
+  verbs: [create, update]
+  resources: [{ group: coordination.k8s.io, resources: [leases] }]
+- level: Metadata
+  verbs: [create]
+  resources: [{ group: "", resources: [configmaps] }]
+- level: None
+"#;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
@@ -45,10 +61,12 @@ impl ControlPlane {
                 dir.path().display()
             );
         }
-        let bin = binaries::ensure(&cache_dir()?, interrupt)?;
+        let cache = cache_dir()?;
+        let bin = binaries::ensure(&cache, interrupt)?;
+        let elector = elector::ensure(&cache, interrupt)?;
         // Another process may take a free port before ours binds it.
         for _ in 0..3 {
-            let mut start = Start::new(&dir, &bin, options, interrupt)?;
+            let mut start = Start::new(&dir, &bin, &elector, options, interrupt)?;
             match start.run() {
                 Ok(()) => {
                     let state = start.state;
@@ -148,11 +166,17 @@ impl ControlPlane {
         self.state.bin.join("kubectl")
     }
 
+    /// The replica elected by client-go.
+    pub(crate) fn elector(&self) -> PathBuf {
+        self.state.elector.clone()
+    }
+
     /// Returns shell exports.
     pub(crate) fn exports(&self) -> String {
         let kubeconfig = quoted(&self.dir.kubeconfig());
         let bin = quoted(&self.state.bin);
         let kubectl = quoted(&self.kubectl());
+        let elector = quoted(&self.state.elector);
         let xtask = quoted(&std::env::current_exe().unwrap_or_default());
         let managed = |process: &Process| process.name == "kube-controller-manager";
         let variable = if self.state.processes.iter().any(managed) {
@@ -164,6 +188,7 @@ impl ControlPlane {
             "export KUBECONFIG={kubeconfig}\n\
              export {variable}={kubeconfig}\n\
              export {KUBECTL_VARIABLE}={kubectl}\n\
+             export {ELECTOR_VARIABLE}={elector}\n\
              export {XTASK_VARIABLE}={xtask}\n\
              export PATH={bin}:\"$PATH\"\n"
         )
@@ -257,6 +282,7 @@ impl<'a> Start<'a> {
     fn new(
         dir: &'a RunDir,
         bin: &Path,
+        elector: &Path,
         options: Options,
         interrupt: &'a Interrupt,
     ) -> Result<Self> {
@@ -267,9 +293,12 @@ impl<'a> Start<'a> {
         dir.prepare()?;
         let credentials = Credentials::create(&dir.credentials())?;
         credentials.write_kubeconfigs(&dir.kubeconfig(), api_server_port)?;
+        std::fs::write(dir.audit_policy(), AUDIT_POLICY)
+            .context("cannot write the audit policy")?;
         let state = State {
             api_server_port,
             bin: bin.to_owned(),
+            elector: elector.to_owned(),
             processes: Vec::new(),
         };
         Ok(Self {
@@ -370,6 +399,14 @@ impl<'a> Start<'a> {
             // Endpoints reject loopback addresses, and no Pod runs here that would use them.
             ("advertise-address", "127.0.0.1".into()),
             ("endpoint-reconciler-type", "none".into()),
+            (
+                "audit-policy-file",
+                self.dir.audit_policy().display().to_string(),
+            ),
+            (
+                "audit-log-path",
+                self.dir.logs().join("audit.log").display().to_string(),
+            ),
         ])
     }
 

@@ -1,12 +1,14 @@
 //! `cargo xtask real-cluster`: a real kube-apiserver, kube-controller-manager and etcd on loopback.
 //!
 //! - [`binaries`] builds them from source, once per version and machine.
+//! - [`elector`] does the same for the Go program of the tests of leader election.
 //! - [`run_dir`] is the directory of a control plane: state, credentials, data, logs.
 //! - [`control_plane`] starts and stops the processes of one directory.
 
 mod binaries;
 mod control_plane;
 mod credentials;
+mod elector;
 mod process;
 mod run_dir;
 
@@ -32,6 +34,9 @@ pub(crate) const BARE_VARIABLE: &str = "PINTLE_REAL_API_SERVER";
 
 /// The variable that names the kubectl of the same version to tests.
 pub(crate) const KUBECTL_VARIABLE: &str = "PINTLE_REAL_KUBECTL";
+
+/// The variable that names the replica elected by client-go to tests.
+pub(crate) const ELECTOR_VARIABLE: &str = "PINTLE_REAL_ELECTOR";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {

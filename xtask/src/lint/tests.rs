@@ -1,0 +1,100 @@
+use super::*;
+
+fn lines(file: &str, text: &str) -> Vec<usize> {
+    let problems = check(Path::new(file), text);
+    problems
+        .iter()
+        .filter_map(|p| p.split(':').nth(1)?.parse().ok())
+        .collect()
+}
+
+#[test]
+fn unbiased_select_is_found() {
+    assert_eq!(
+        lines("a.rs", "tokio::select! {\n    biased;\n    _ = a => {}\n}"),
+        [0; 0]
+    );
+    assert_eq!(lines("a.rs", "select! { // why\n    biased ;\n}"), [0; 0]);
+    assert_eq!(
+        lines("a.rs", "// select! {}\nlet s = \"select! {}\";"),
+        [0; 0]
+    );
+    assert_eq!(
+        lines("a.rs", "x\ntokio::select! {\n    _ = a => {}\n}"),
+        [2]
+    );
+    assert_eq!(lines("a.rs", "select!(\n a = b => { biased; }\n)"), [1]);
+}
+
+#[test]
+fn ignored_tests_and_examples_are_found() {
+    assert_eq!(
+        lines("a.rs", "#[test]\n#[ignore = \"slow\"]\nfn a() {}"),
+        [2]
+    );
+    assert_eq!(lines("a.rs", "#[cfg_attr(miri, ignore)]\nfn a() {}"), [1]);
+    assert_eq!(
+        lines("a.rs", "/// ```ignore\n/// ```\n/// ```no_run\n"),
+        [1]
+    );
+    assert_eq!(
+        lines("a.rs", "#[must_use]\nfn ignore() {}\n// #[ignore]"),
+        [0; 0]
+    );
+}
+
+#[test]
+fn machine_specific_paths_are_found() {
+    assert_eq!(
+        lines(
+            "a.md",
+            &format!("see {}me/x\nand `{}y`", "/home/", "/root/")
+        ),
+        [1, 2]
+    );
+    assert_eq!(
+        lines(
+            "a.md",
+            "https://example.com/home/page and ~/work/x, crates/work/y"
+        ),
+        [0; 0]
+    );
+}
+
+#[test]
+fn packages_need_the_workspace_lints() {
+    assert_eq!(
+        lines("crates/x/Cargo.toml", "[package]\nname = \"x\"\n"),
+        [1]
+    );
+    assert_eq!(
+        lines(
+            "crates/x/Cargo.toml",
+            "[package]\n[lints]\nworkspace = true\n"
+        ),
+        [0; 0]
+    );
+    assert_eq!(
+        lines("x/Cargo.toml", "[package]\nname = \"x\"\n[workspace]\n"),
+        [0; 0]
+    );
+}
+
+#[test]
+fn only_published_crates_need_missing_docs() {
+    let manifest = Path::new("crates/x/Cargo.toml");
+    assert!(is_published(manifest, "[package]\nname = \"x\"\n"));
+    assert!(!is_published(
+        manifest,
+        "[package]\nname = \"x\"\npublish = false\n"
+    ));
+    assert!(!is_published(Path::new("Cargo.toml"), "[workspace]\n"));
+
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("lib.rs");
+    std::fs::write(&library, "//! X.\n").unwrap();
+    let problem = undocumented(folder.path(), &library);
+    assert_eq!(problem.as_deref().map(|p| &p[..9]), Some("lib.rs:1:"));
+    std::fs::write(&library, "//! X.\n#![deny(missing_docs)]\n").unwrap();
+    assert_eq!(undocumented(folder.path(), &library), None);
+}
