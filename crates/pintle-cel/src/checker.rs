@@ -1,0 +1,469 @@
+//! Finds the type of every expression and the overloads of every call.
+
+use std::sync::Arc;
+
+use crate::ast::{Ast, Expr, Fold, Id, Literal};
+use crate::functions;
+use crate::source::Errors;
+use crate::types::{Mapping, Type, instantiate, most_general, signature};
+
+/// A variable that expressions may use.
+#[derive(Debug, Clone)]
+pub(crate) struct Variable {
+    pub(crate) name: Arc<str>,
+    pub(crate) ty: Type,
+}
+
+/// What checking found out about a tree, by node.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Checked {
+    types: Vec<Type>,
+    /// The overloads that a call may use at run time.
+    overloads: Vec<Vec<&'static str>>,
+    /// The names of variables that the expression refers to.
+    pub(crate) variables: Vec<Arc<str>>,
+}
+
+impl Checked {
+    pub(crate) fn type_of(&self, id: Id) -> &Type {
+        self.types.get(id as usize).unwrap_or(&Type::Dyn)
+    }
+
+    pub(crate) fn overloads(&self, id: Id) -> &[&'static str] {
+        self.overloads.get(id as usize).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Checks a tree. Selections and calls that are really qualified names are rewritten.
+pub(crate) fn check(ast: &mut Ast, variables: &[Variable], errors: &mut Errors) -> Checked {
+    let size = ast.len();
+    let root = ast.root;
+    let mut checker = Checker {
+        ast,
+        scopes: variables.to_vec(),
+        globals: variables.len(),
+        errors,
+        mapping: Mapping::default(),
+        types: vec![None; size],
+        overloads: vec![Vec::new(); size],
+        used: Vec::new(),
+    };
+    checker.check(root);
+    let mapping = checker.mapping;
+    let types = checker.types.into_iter();
+    Checked {
+        types: types
+            .map(|ty| ty.map_or(Type::Dyn, |ty| mapping.substitute(&ty, true)))
+            .collect(),
+        overloads: checker.overloads,
+        variables: checker.used,
+    }
+}
+
+struct Checker<'a> {
+    ast: &'a mut Ast,
+    /// Variables, innermost last.
+    scopes: Vec<Variable>,
+    /// How many of them are not local.
+    globals: usize,
+    errors: &'a mut Errors,
+    mapping: Mapping,
+    types: Vec<Option<Type>>,
+    overloads: Vec<Vec<&'static str>>,
+    used: Vec<Arc<str>>,
+}
+
+impl Checker<'_> {
+    fn report(&mut self, id: Id, message: impl Into<String>) {
+        let at = self.ast.at(id);
+        self.errors.report(Some(at), message);
+    }
+
+    fn type_of(&self, id: Id) -> Type {
+        self.types
+            .get(id as usize)
+            .cloned()
+            .flatten()
+            .unwrap_or(Type::Error)
+    }
+
+    fn set(&mut self, id: Id, ty: Type) {
+        if let Some(slot) = self.types.get_mut(id as usize) {
+            *slot = Some(ty);
+        }
+    }
+
+    fn check(&mut self, id: Id) {
+        match self.ast.expr(id).clone() {
+            Expr::Literal(literal) => self.set(id, literal_type(&literal)),
+            Expr::Ident(name) => self.ident(id, &name),
+            Expr::Select {
+                operand,
+                field,
+                test,
+            } => self.select(id, operand, &field, test),
+            Expr::Call {
+                function,
+                target,
+                args,
+            } => self.call(id, &function, target, &args),
+            Expr::List(items) => self.list(id, &items),
+            Expr::Map(entries) => {
+                let mut key_type = None;
+                let mut value_type = None;
+                for entry in &entries {
+                    self.check(entry.key);
+                    let ty = self.type_of(entry.key);
+                    key_type = Some(self.join(key_type, ty));
+                    self.check(entry.value);
+                    let ty = self.element_type(entry.value, entry.optional);
+                    value_type = Some(self.join(value_type, ty));
+                }
+                let key = key_type.unwrap_or_else(|| self.mapping.fresh());
+                let value = value_type.unwrap_or_else(|| self.mapping.fresh());
+                self.set(id, Type::map(key, value));
+            }
+            Expr::Struct { name, fields } => {
+                let named = functions::type_name(name.trim_start_matches('.'));
+                for field in &fields {
+                    self.check(field.value);
+                }
+                match named {
+                    None => self.undeclared(id, &name),
+                    Some(ty) => {
+                        self.report(id, format!("'{}' is not a message type", ty.runtime_name()));
+                    }
+                }
+                self.set(id, Type::Error);
+            }
+            Expr::Fold(fold) => self.fold(id, &fold),
+            Expr::Invalid => self.set(id, Type::Error),
+        }
+    }
+
+    fn undeclared(&mut self, id: Id, name: &str) {
+        self.report(
+            id,
+            format!("undeclared reference to '{name}' (in container '')"),
+        );
+    }
+
+    /// Finds a variable or a type name.
+    fn lookup(&mut self, name: &str) -> Option<Type> {
+        let (plain, from) = match name.strip_prefix('.') {
+            Some(plain) => (plain, self.globals),
+            None => (name, self.scopes.len()),
+        };
+        let found = self.scopes[..from]
+            .iter()
+            .rposition(|var| &*var.name == plain);
+        if let Some(i) = found {
+            let Variable { name, ty } = self.scopes[i].clone();
+            if i < self.globals && !self.used.contains(&name) {
+                self.used.push(name);
+            }
+            return Some(ty);
+        }
+        let named = functions::type_name(plain)?;
+        let of = match named {
+            // `list` and `map` stand for lists and maps of anything.
+            Type::List(_) => Type::list(self.mapping.fresh()),
+            Type::Map(..) => Type::map(self.mapping.fresh(), self.mapping.fresh()),
+            other => other,
+        };
+        Some(Type::Type(Some(Arc::new(of))))
+    }
+
+    fn ident(&mut self, id: Id, name: &str) {
+        if let Some(ty) = self.lookup(name) {
+            if let Some(plain) = name.strip_prefix('.') {
+                self.ast.replace(id, Expr::Ident(plain.into()));
+            }
+            self.set(id, ty);
+        } else {
+            self.set(id, Type::Error);
+            self.undeclared(id, name);
+        }
+    }
+
+    fn select(&mut self, id: Id, operand: Id, field: &str, test: bool) {
+        if !test
+            && let Some(name) = self.ast.qualified_name(id)
+            && name.contains('.')
+            && let Some(ty) = self.lookup(&name)
+        {
+            self.ast
+                .replace(id, Expr::Ident(name.trim_start_matches('.').into()));
+            self.set(id, ty);
+            return;
+        }
+        let ty = self.field(id, operand, field, false);
+        let ty = if test {
+            Type::Bool
+        } else {
+            self.mapping.substitute(&ty, false)
+        };
+        self.set(id, ty);
+    }
+
+    fn field(&mut self, id: Id, operand: Id, field: &str, optional: bool) -> Type {
+        self.check(operand);
+        let ty = self.mapping.substitute(&self.type_of(operand), false);
+        let (target, was_optional) = ty.unwrap_optional();
+        let result = match target {
+            Type::Map(_, value) => (**value).clone(),
+            Type::Object(name, decl) => {
+                if let Some(ty) = decl.field_type(name, field) {
+                    ty
+                } else {
+                    self.report(id, format!("undefined field '{field}'"));
+                    Type::Error
+                }
+            }
+            Type::Struct(name) => {
+                self.report(id, format!("unexpected failed resolution of '{name}'"));
+                Type::Error
+            }
+            Type::Param(_) => {
+                self.mapping.assignable(&Type::Dyn, target);
+                Type::Dyn
+            }
+            other => {
+                if !other.is_dyn_or_error() {
+                    self.report(
+                        id,
+                        format!("type '{other}' does not support field selection"),
+                    );
+                }
+                Type::Dyn
+            }
+        };
+        if was_optional || optional {
+            Type::optional(result)
+        } else {
+            result
+        }
+    }
+
+    fn call(&mut self, id: Id, function: &str, target: Option<Id>, args: &[Id]) {
+        if function == "_?._" {
+            let field = args
+                .get(1)
+                .and_then(|&arg| self.ast.literal_string(arg))
+                .cloned();
+            let Some(field) = field else {
+                self.report(id, "unsupported optional field selection");
+                return;
+            };
+            let ty = self.field(id, args[0], &field, true);
+            self.set(args[1], Type::String);
+            let ty = self.mapping.substitute(&ty, false);
+            self.set(id, ty);
+            self.overloads[id as usize] = vec!["select_optional_field"];
+            return;
+        }
+        for &arg in args {
+            self.check(arg);
+        }
+        let Some(target) = target else {
+            let plain = function.trim_start_matches('.');
+            if functions::find(plain).is_some() {
+                if plain != function {
+                    let call = Expr::Call {
+                        function: plain.into(),
+                        target: None,
+                        args: args.to_vec(),
+                    };
+                    self.ast.replace(id, call);
+                }
+                self.resolve(id, plain, None, args);
+            } else {
+                self.undeclared(id, function);
+                self.set(id, Type::Error);
+            }
+            return;
+        };
+        if let Some(prefix) = self.ast.qualified_name(target) {
+            let name = format!("{}.{function}", prefix.trim_start_matches('.'));
+            if functions::find(&name).is_some() {
+                let call = Expr::Call {
+                    function: name.as_str().into(),
+                    target: None,
+                    args: args.to_vec(),
+                };
+                self.ast.replace(id, call);
+                self.resolve(id, &name, None, args);
+                return;
+            }
+        }
+        self.check(target);
+        if functions::find(function).is_some() {
+            self.resolve(id, function, Some(target), args);
+        } else {
+            self.set(id, Type::Error);
+            self.undeclared(id, function);
+        }
+    }
+
+    fn resolve(&mut self, id: Id, function: &str, target: Option<Id>, args: &[Id]) {
+        let all = target.iter().chain(args).map(|&arg| self.type_of(arg));
+        let types: Vec<Type> = all.collect();
+        let overloads = functions::find(function).unwrap_or_default();
+        if matches!(function, "_&&_" | "_||_") {
+            let mut fits = true;
+            for (ty, &arg) in types.iter().zip(args) {
+                if !self.mapping.assignable(ty, &Type::Bool) {
+                    self.report(arg, format!("expected type 'bool' but found '{ty}'"));
+                    fits = false;
+                }
+            }
+            self.set(id, if fits { Type::Bool } else { Type::Error });
+            self.overloads[id as usize] = overloads.iter().map(|overload| overload.id).collect();
+            return;
+        }
+        let mut result: Option<Type> = None;
+        let mut matched = Vec::new();
+        for overload in overloads {
+            if overload.member != target.is_some() || overload.params.len() != types.len() {
+                continue;
+            }
+            let first = self.mapping.reserve(overload.vars);
+            let params: Vec<Type> = overload
+                .params
+                .iter()
+                .map(|param| instantiate(param, first))
+                .collect();
+            if !self.mapping.assignable_all(&types, &params) {
+                continue;
+            }
+            matched.push(overload.id);
+            let ty = self
+                .mapping
+                .substitute(&instantiate(&overload.result, first), false);
+            result = Some(match result {
+                None => ty,
+                Some(known) if known.is_dyn() || ty.same(&known) => known,
+                Some(_) => Type::Dyn,
+            });
+        }
+        if let Some(ty) = result {
+            self.set(id, ty);
+            self.overloads[id as usize] = matched;
+        } else {
+            let shown = types.iter().map(|ty| self.mapping.substitute(ty, true));
+            let shown: Vec<Type> = shown.collect();
+            let applied = signature(&shown, target.is_some());
+            let message =
+                format!("found no matching overload for '{function}' applied to '{applied}'");
+            self.report(id, message);
+            self.set(id, Type::Error);
+        }
+    }
+
+    /// Returns the type of an item, or inside an optional item.
+    fn element_type(&mut self, id: Id, optional: bool) -> Type {
+        let ty = self.type_of(id);
+        if !optional {
+            return ty;
+        }
+        let (inner, was_optional) = ty.unwrap_optional();
+        if !was_optional && !inner.is_dyn() {
+            let wanted = Type::optional(inner.clone());
+            self.report(id, format!("expected type '{wanted}' but found '{inner}'"));
+        }
+        inner.clone()
+    }
+
+    fn list(&mut self, id: Id, items: &[(Id, bool)]) {
+        let mut item_type = None;
+        for &(item, optional) in items {
+            self.check(item);
+            let ty = self.element_type(item, optional);
+            item_type = Some(self.join(item_type, ty));
+        }
+        let item = item_type.unwrap_or_else(|| self.mapping.fresh());
+        self.set(id, Type::list(item));
+    }
+
+    /// Returns the common type of items.
+    fn join(&mut self, previous: Option<Type>, current: Type) -> Type {
+        match previous {
+            None => current,
+            Some(previous) if self.mapping.assignable(&previous, &current) => {
+                most_general(&previous, &current).clone()
+            }
+            Some(_) => Type::Dyn,
+        }
+    }
+
+    fn fold(&mut self, id: Id, fold: &Fold) {
+        self.check(fold.range);
+        self.check(fold.init);
+        let range = self.mapping.substitute(&self.type_of(fold.range), false);
+        let accu = self.type_of(fold.init);
+        let outer = self.scopes.len();
+        self.scopes.push(Variable {
+            name: fold.accu.clone(),
+            ty: accu.clone(),
+        });
+        let two = fold.var2.is_some();
+        let (first, second) = match &range {
+            Type::List(item) if two => (Type::Int, (**item).clone()),
+            Type::List(item) => ((**item).clone(), Type::Dyn),
+            Type::Map(key, value) => ((**key).clone(), (**value).clone()),
+            Type::Dyn | Type::Error | Type::Param(_) => {
+                self.mapping.assignable(&Type::Dyn, &range);
+                (Type::Dyn, Type::Dyn)
+            }
+            other => {
+                self.report(
+                    fold.range,
+                    format!(
+                        "expression of type '{other}' cannot be range of a comprehension (must be \
+                         list, map, or dynamic)"
+                    ),
+                );
+                (Type::Error, Type::Error)
+            }
+        };
+        let inner = self.scopes.len();
+        self.scopes.push(Variable {
+            name: fold.var.clone(),
+            ty: first,
+        });
+        if let Some(name) = &fold.var2 {
+            self.scopes.push(Variable {
+                name: name.clone(),
+                ty: second,
+            });
+        }
+        self.check(fold.condition);
+        self.assert(fold.condition, &Type::Bool);
+        self.check(fold.step);
+        self.assert(fold.step, &accu);
+        self.scopes.truncate(inner);
+        self.check(fold.result);
+        self.scopes.truncate(outer);
+        let ty = self.mapping.substitute(&self.type_of(fold.result), false);
+        self.set(id, ty);
+    }
+
+    fn assert(&mut self, id: Id, wanted: &Type) {
+        let found = self.type_of(id);
+        if !self.mapping.assignable(wanted, &found) {
+            self.report(id, format!("expected type '{wanted}' but found '{found}'"));
+        }
+    }
+}
+
+fn literal_type(literal: &Literal) -> Type {
+    match literal {
+        Literal::Null => Type::Null,
+        Literal::Bool(_) => Type::Bool,
+        Literal::Int(_) => Type::Int,
+        Literal::Uint(_) => Type::Uint,
+        Literal::Double(_) => Type::Double,
+        Literal::String(_) => Type::String,
+        Literal::Bytes(_) => Type::Bytes,
+    }
+}

@@ -1,0 +1,386 @@
+//! The declared type of a value with a schema, and the sizes that cost estimates need.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value as Json};
+
+use crate::types::Type;
+
+/// The largest request that a server accepts, which bounds everything without a limit of its own.
+const MAX_REQUEST: i64 = 3 * 1024 * 1024;
+
+/// What a schema declares: the type of values for expressions, and bounds on their size.
+///
+/// Built from an OpenAPI schema by [`Decl::from_schema`], following Kubernetes: schemas without a
+/// type are only visible to expressions with `x-kubernetes-int-or-string`, as `dyn`; fields that
+/// have no CEL type are not visible at all.
+#[derive(Debug)]
+pub struct Decl {
+    pub(crate) kind: DeclKind,
+    /// The maximum number of items, entries or characters.
+    pub(crate) max_elements: u64,
+    /// The smallest size in JSON.
+    min_serialized: i64,
+    pub(crate) nullable: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum DeclKind {
+    /// `x-kubernetes-int-or-string`
+    IntOrString,
+    Bool,
+    Int,
+    Double,
+    String,
+    Bytes,
+    Duration,
+    Date,
+    DateTime,
+    List {
+        items: Arc<Decl>,
+        list_type: ListType,
+    },
+    Map(Arc<Decl>),
+    Object(Object),
+}
+
+/// How a list compares and concatenates: `x-kubernetes-list-type`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ListType {
+    Atomic,
+    Set,
+    /// The names of the key fields.
+    Map(Arc<[String]>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Object {
+    /// Fields by escaped name.
+    pub(crate) fields: BTreeMap<String, Arc<Decl>>,
+    /// Field names that differ from their escaped form.
+    pub(crate) names: BTreeMap<String, String>,
+    /// Whether the schema has properties. If not, keys are not escaped.
+    pub(crate) has_properties: bool,
+}
+
+impl Decl {
+    /// Reads the declaration of an OpenAPI schema, or `None` if its values are not visible to
+    /// expressions.
+    ///
+    /// With `root`, the type, name and `generateName` of an object are visible even if the schema
+    /// does not have them, as at the root of a resource.
+    ///
+    /// ```
+    /// use pintle_cel::Decl;
+    ///
+    /// let schema = serde_json::json!({ "type": "array", "items": { "type": "string" } });
+    /// let decl = Decl::from_schema(&schema, false).unwrap();
+    /// assert_eq!(decl.cel_type().to_string(), "list(string)");
+    /// ```
+    #[must_use]
+    pub fn from_schema(schema: &Json, root: bool) -> Option<Arc<Self>> {
+        let Json::Object(schema) = schema else {
+            return None;
+        };
+        let nullable = flag(schema, "nullable");
+        let simple = |kind, max_elements: i64, min_serialized| {
+            Some(Arc::new(Self {
+                kind,
+                max_elements: u64::try_from(max_elements).unwrap_or_default(),
+                min_serialized,
+                nullable,
+            }))
+        };
+        let max_length = bound(schema, "maxLength");
+        if flag(schema, "x-kubernetes-int-or-string") {
+            let max = max_length.map_or(MAX_REQUEST - 2, |max| max.saturating_mul(4));
+            return simple(DeclKind::IntOrString, max, 1);
+        }
+        let with_meta;
+        let schema = if root {
+            with_meta = with_type_and_meta(schema);
+            &with_meta
+        } else {
+            schema
+        };
+        match text(schema, "type") {
+            "array" => {
+                let items = schema.get("items")?;
+                let embedded = is_embedded(items);
+                let items = Self::from_schema(items, embedded)?;
+                let max = bound(schema, "maxItems")
+                    .unwrap_or((MAX_REQUEST - 2) / (items.min_serialized + 1));
+                let list_type = match text(schema, "x-kubernetes-list-type") {
+                    "set" => ListType::Set,
+                    "map" => {
+                        let keys = schema.get("x-kubernetes-list-map-keys");
+                        let keys = keys.and_then(Json::as_array).into_iter().flatten();
+                        let keys = keys.filter_map(Json::as_str).map(str::to_owned);
+                        ListType::Map(keys.collect())
+                    }
+                    _ => ListType::Atomic,
+                };
+                simple(DeclKind::List { items, list_type }, max, 2)
+            }
+            "object" => {
+                if let Some(values) = schema.get("additionalProperties").filter(|v| v.is_object()) {
+                    let values = Self::from_schema(values, is_embedded(values))?;
+                    let max = bound(schema, "maxProperties")
+                        .unwrap_or((MAX_REQUEST - 2) / (values.min_serialized + 6));
+                    return simple(DeclKind::Map(values), max, 2);
+                }
+                let (object, size) = Self::object(schema);
+                simple(DeclKind::Object(object), 0, size)
+            }
+            "string" => match text(schema, "format") {
+                "byte" => simple(DeclKind::Bytes, max_length.unwrap_or(MAX_REQUEST - 2), 2),
+                "duration" => simple(DeclKind::Duration, 32, 3),
+                "date" => simple(DeclKind::Date, 12, 12),
+                "date-time" => simple(DeclKind::DateTime, 32, 21),
+                _ => {
+                    let max = match (max_length, schema.get("enum").and_then(Json::as_array)) {
+                        (Some(max), _) => max.saturating_mul(4),
+                        (None, Some(allowed)) if !allowed.is_empty() => {
+                            let texts = allowed.iter().filter_map(Json::as_str);
+                            let longest = texts.map(str::len).max().unwrap_or_default();
+                            i64::try_from(longest).unwrap_or(i64::MAX)
+                        }
+                        _ => MAX_REQUEST - 2,
+                    };
+                    simple(DeclKind::String, max, 2)
+                }
+            },
+            "boolean" => simple(DeclKind::Bool, 0, 4),
+            "number" => simple(DeclKind::Double, 0, 1),
+            "integer" => simple(DeclKind::Int, 0, 1),
+            _ => None,
+        }
+    }
+
+    fn object(schema: &Map<String, Json>) -> (Object, i64) {
+        let required = schema.get("required").and_then(Json::as_array);
+        let mut size = 2;
+        let mut fields = BTreeMap::new();
+        let mut names = BTreeMap::new();
+        let properties = schema.get("properties").and_then(Json::as_object);
+        for (name, property) in properties.into_iter().flatten() {
+            let Some(decl) = Self::from_schema(property, is_embedded(property)) else {
+                continue;
+            };
+            let needed = required.is_some_and(|all| all.iter().any(|one| one == name.as_str()));
+            let default = property
+                .get("default")
+                .is_some_and(|default| !default.is_null());
+            if needed && !default {
+                let length = i64::try_from(name.len()).unwrap_or(i64::MAX);
+                size = length
+                    .saturating_add(decl.min_serialized + 4)
+                    .saturating_add(size);
+            }
+            if let Some(escaped) = escape(name) {
+                if escaped != *name {
+                    names.insert(name.clone(), escaped.clone());
+                }
+                fields.insert(escaped, decl);
+            }
+        }
+        (
+            Object {
+                fields,
+                names,
+                has_properties: properties.is_some(),
+            },
+            size,
+        )
+    }
+
+    /// Returns the type of values, with a name for objects that messages can show.
+    #[must_use]
+    pub fn cel_type(self: &Arc<Self>) -> Type {
+        self.named("selfType")
+    }
+
+    pub(crate) fn named(self: &Arc<Self>, name: &str) -> Type {
+        match &self.kind {
+            DeclKind::IntOrString => Type::Dyn,
+            DeclKind::Bool => Type::Bool,
+            DeclKind::Int => Type::Int,
+            DeclKind::Double => Type::Double,
+            DeclKind::String => Type::String,
+            DeclKind::Bytes => Type::Bytes,
+            DeclKind::Duration => Type::Duration,
+            DeclKind::Date | DeclKind::DateTime => Type::Timestamp,
+            DeclKind::List { items, .. } => Type::list(items.named(&format!("{name}.@idx"))),
+            DeclKind::Map(values) => {
+                Type::map(Type::String, values.named(&format!("{name}.@elem")))
+            }
+            DeclKind::Object(_) => Type::Object(name.into(), self.clone()),
+        }
+    }
+
+    /// Returns the type of an object's field.
+    pub(crate) fn field_type(&self, object: &str, field: &str) -> Option<Type> {
+        match &self.kind {
+            DeclKind::Object(decl) => {
+                let found = decl.fields.get(field);
+                let found = found.or_else(|| decl.fields.get(&keyword(field)?));
+                Some(found?.named(&format!("{object}.{field}")))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the declaration of property `name` of an object, given unescaped.
+    #[must_use]
+    pub fn property(&self, name: &str) -> Option<&Arc<Self>> {
+        match &self.kind {
+            DeclKind::Object(object) => object.fields.get(&escape(name)?),
+            _ => None,
+        }
+    }
+
+    /// Returns the declaration of a list's items or a map's values.
+    #[must_use]
+    pub fn element(&self) -> Option<&Arc<Self>> {
+        match &self.kind {
+            DeclKind::List { items, .. } => Some(items),
+            DeclKind::Map(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// Returns how often a value like this fits into the largest request: the number of times that
+    /// a rule may run if no schema above it has a limit.
+    #[must_use]
+    pub fn max_cardinality(&self) -> u64 {
+        u64::try_from(MAX_REQUEST / (self.min_serialized.saturating_add(1)).max(1))
+            .unwrap_or_default()
+    }
+
+    /// Returns the maximum size of the value at a path below this one.
+    pub(crate) fn size_at(&self, path: &[String]) -> Option<u64> {
+        let mut here = self;
+        for name in path {
+            here = match (name.as_str(), &here.kind) {
+                ("@items" | "@values", DeclKind::List { items, .. }) => items,
+                ("@items" | "@values", DeclKind::Map(values)) => values,
+                // Keys are strings without a declared length.
+                ("@keys", DeclKind::Map(_)) => &MAP_KEY,
+                (name, DeclKind::Object(object)) => object.fields.get(name)?,
+                _ => return None,
+            };
+        }
+        Some(here.max_elements)
+    }
+}
+
+static MAP_KEY: Decl = Decl {
+    kind: DeclKind::String,
+    max_elements: 0,
+    min_serialized: 2,
+    nullable: false,
+};
+
+fn flag(schema: &Map<String, Json>, name: &str) -> bool {
+    schema.get(name).and_then(Json::as_bool).unwrap_or_default()
+}
+
+fn text<'s>(schema: &'s Map<String, Json>, name: &str) -> &'s str {
+    schema.get(name).and_then(Json::as_str).unwrap_or_default()
+}
+
+fn bound(schema: &Map<String, Json>, name: &str) -> Option<i64> {
+    schema
+        .get(name)
+        .and_then(Json::as_i64)
+        .map(|value| value.max(0))
+}
+
+fn is_embedded(schema: &Json) -> bool {
+    schema["x-kubernetes-embedded-resource"]
+        .as_bool()
+        .unwrap_or_default()
+}
+
+/// Adds what rules at the root of a resource may always use.
+fn with_type_and_meta(schema: &Map<String, Json>) -> Map<String, Json> {
+    let text = || serde_json::json!({ "type": "string" });
+    let mut schema = schema.clone();
+    let properties = schema
+        .entry("properties")
+        .or_insert_with(|| serde_json::json!({}));
+    if let Some(properties) = properties.as_object_mut() {
+        properties.insert("kind".into(), text());
+        properties.insert("apiVersion".into(), text());
+        // Restrictions on the metadata do not change what is visible.
+        let metadata = serde_json::json!({
+            "type": "object",
+            "properties": { "name": text(), "generateName": text() },
+        });
+        properties.insert("metadata".into(), metadata);
+    }
+    schema
+}
+
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// Returns the escaped form of a field name that is a keyword. Expressions may use either form.
+pub(crate) fn keyword(name: &str) -> Option<String> {
+    RESERVED.contains(&name).then(|| format!("__{name}__"))
+}
+
+/// Escapes a field name to an identifier, or returns `None` if that is impossible.
+///
+/// ```
+/// assert_eq!(pintle_cel::escape("a-b").as_deref(), Some("a__dash__b"));
+/// assert_eq!(pintle_cel::escape("namespace").as_deref(), Some("__namespace__"));
+/// assert_eq!(pintle_cel::escape("0"), None);
+/// ```
+#[must_use]
+pub fn escape(name: &str) -> Option<String> {
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    if let Some(escaped) = keyword(name) {
+        return Some(escaped);
+    }
+    let mut out = String::with_capacity(name.len());
+    let mut chars = name.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '_' if chars.peek() == Some(&'_') => {
+                chars.next();
+                out.push_str("__underscores__");
+            }
+            '.' => out.push_str("__dot__"),
+            '-' => out.push_str("__dash__"),
+            '/' => out.push_str("__slash__"),
+            c if c.is_ascii_alphanumeric() || c == '_' => out.push(c),
+            _ => return None,
+        }
+    }
+    Some(out)
+}

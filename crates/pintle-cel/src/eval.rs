@@ -1,0 +1,575 @@
+//! Evaluates checked expressions under a budget.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use regex::Regex;
+
+use crate::ast::{Ast, Entry, Expr, Fold, Id, Literal};
+use crate::checker::Checked;
+use crate::cost::{LIST_COST, MAP_COST, STRUCT_COST};
+use crate::functions;
+use crate::library::{self, Native};
+use crate::macros::ACCU;
+use crate::runtime_cost::{self, CallKind};
+use crate::value::{
+    EvalError, Evaluated, Key, List, Map, Value, Work, equal, fail, no_such_overload, show,
+};
+
+/// The work of one evaluation that costs do not cover: comparisons and copies of large values.
+const MAX_WORK: u64 = 20_000_000;
+
+/// How a call is evaluated.
+#[derive(Debug, Clone, Copy)]
+enum Op {
+    And,
+    Or,
+    Conditional,
+    NotStrictlyFalse,
+    OptionalOr,
+    OptionalOrValue,
+    Native(Native, CallKind),
+    Unknown,
+}
+
+/// Prepared calls, by node.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    ops: BTreeMap<Id, Op>,
+    literals: BTreeMap<Id, Value>,
+}
+
+/// Prepares a checked expression.
+pub(crate) fn plan(ast: &Ast, checked: &Checked) -> Plan {
+    let mut plan = Plan {
+        ops: BTreeMap::new(),
+        literals: BTreeMap::new(),
+    };
+    for id in 0..ast.len() {
+        let id = Id::try_from(id).unwrap_or(Id::MAX);
+        match ast.expr(id) {
+            Expr::Call { function, args, .. } => {
+                let overload = match checked.overloads(id) {
+                    [one] => one,
+                    _ => "",
+                };
+                let op = match &**function {
+                    "_&&_" => Op::And,
+                    "_||_" => Op::Or,
+                    "_?_:_" => Op::Conditional,
+                    "@not_strictly_false" => Op::NotStrictlyFalse,
+                    "or" if args.len() == 1 => Op::OptionalOr,
+                    "orValue" if args.len() == 1 => Op::OptionalOrValue,
+                    name => match library::native(name) {
+                        // cel-go computes these once, when it plans the expression.
+                        Some(native) if is_free(ast, name, args) => {
+                            Op::Native(native, CallKind::Fixed(0))
+                        }
+                        Some(native) => Op::Native(native, runtime_cost::kind(name, overload)),
+                        None => Op::Unknown,
+                    },
+                };
+                plan.ops.insert(id, op);
+            }
+            Expr::Literal(literal) => {
+                let value = match literal {
+                    Literal::Null => Value::Null,
+                    Literal::Bool(value) => Value::Bool(*value),
+                    Literal::Int(n) => Value::Int(*n),
+                    Literal::Uint(n) => Value::Uint(*n),
+                    Literal::Double(n) => Value::Double(*n),
+                    Literal::String(text) => Value::String(text.clone()),
+                    Literal::Bytes(bytes) => Value::Bytes(bytes.clone()),
+                };
+                plan.literals.insert(id, value);
+            }
+            _ => {}
+        }
+    }
+    plan
+}
+
+/// Returns true for conversions of literals and tests for membership in a literal list.
+fn is_free(ast: &Ast, function: &str, args: &[Id]) -> bool {
+    match (function, args) {
+        ("@in", &[_, list]) => is_constant(ast, list),
+        (
+            "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp"
+            | "type" | "uint",
+            &[arg],
+        ) => matches!(ast.expr(arg), Expr::Literal(_)),
+        _ => false,
+    }
+}
+
+/// Returns true for a list or map of literals.
+fn is_constant(ast: &Ast, id: Id) -> bool {
+    let literal = |id: Id| matches!(ast.expr(id), Expr::Literal(_)) || is_constant(ast, id);
+    match ast.expr(id) {
+        Expr::List(items) => {
+            !items.is_empty()
+                && items
+                    .iter()
+                    .all(|&(item, optional)| !optional && literal(item))
+        }
+        Expr::Map(entries) => {
+            let plain = |e: &Entry| !e.optional && literal(e.key) && literal(e.value);
+            !entries.is_empty() && entries.iter().all(plain)
+        }
+        _ => false,
+    }
+}
+
+/// What functions may use besides their arguments.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) work: Work,
+    /// Patterns compiled so far.
+    pub(crate) patterns: BTreeMap<Arc<str>, Regex>,
+    cost: u64,
+    limit: u64,
+}
+
+impl Context {
+    /// Adds to the cost. Fails if that exceeds the limit.
+    pub(crate) fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
+        self.cost = self.cost.saturating_add(cost);
+        if self.cost > self.limit {
+            Err(EvalError::CostLimit)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Returns the budget that is left.
+    pub(crate) fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.cost)
+    }
+}
+
+/// Evaluates an expression. Returns the result and what it cost.
+pub(crate) fn run(
+    ast: &Ast,
+    plan: &Plan,
+    variables: &[(&str, Value)],
+    limit: u64,
+) -> (Evaluated, u64) {
+    let mut evaluator = Evaluator {
+        ast,
+        plan,
+        scopes: variables
+            .iter()
+            .map(|(name, value)| ((*name).into(), value.clone()))
+            .collect(),
+        context: Context {
+            work: Work::new(MAX_WORK),
+            patterns: BTreeMap::new(),
+            cost: 0,
+            limit,
+        },
+    };
+    let result = evaluator.eval(ast.root);
+    (result, evaluator.context.cost)
+}
+
+struct Evaluator<'a> {
+    ast: &'a Ast,
+    plan: &'a Plan,
+    /// Variables, innermost last.
+    scopes: Vec<(Arc<str>, Value)>,
+    context: Context,
+}
+
+impl<'a> Evaluator<'a> {
+    fn eval(&mut self, id: Id) -> Evaluated {
+        match self.ast.expr(id) {
+            Expr::Literal(_) => self
+                .plan
+                .literals
+                .get(&id)
+                .cloned()
+                .ok_or_else(no_such_overload),
+            Expr::Ident(name) => self.ident(name),
+            Expr::Select {
+                operand,
+                field,
+                test,
+            } => self.select(*operand, field, *test),
+            Expr::Call { target, args, .. } => self.call(id, *target, args),
+            Expr::List(items) => self.list(id, items),
+            Expr::Map(_) => self.map(id),
+            Expr::Struct { .. } => {
+                self.context.charge(STRUCT_COST)?;
+                Err(no_such_overload())
+            }
+            Expr::Fold(fold) => self.fold(fold),
+            Expr::Invalid => Err(no_such_overload()),
+        }
+    }
+
+    fn ident(&mut self, name: &Arc<str>) -> Evaluated {
+        if let Some((_, value)) = self.scopes.iter().rev().find(|(known, _)| known == name) {
+            self.context.charge(1)?;
+            return value.clone().read();
+        }
+        match functions::type_name(name) {
+            Some(ty) => Ok(Value::Type(ty.runtime_name().into())),
+            None => Err(fail(format!("no such attribute(s): {name}"))),
+        }
+    }
+
+    fn select(&mut self, operand: Id, field: &Arc<str>, test: bool) -> Evaluated {
+        let target = self.eval(operand)?;
+        if !test {
+            self.context.charge(1)?;
+        }
+        let (target, optional) = match target {
+            Value::Optional(None) if test => return Ok(Value::Bool(false)),
+            Value::Optional(None) => return Ok(Value::Optional(None)),
+            Value::Optional(Some(inner)) => ((*inner).clone(), true),
+            other => (other, false),
+        };
+        let Value::Map(map) = &target else {
+            return if test && !matches!(target, Value::Null) {
+                Ok(Value::Bool(false))
+            } else {
+                Err(no_such_overload())
+            };
+        };
+        let found = map.field(field);
+        match (found, test, optional) {
+            (found, true, _) => Ok(Value::Bool(found.is_some())),
+            (Some(value), false, false) => value.clone().read(),
+            (Some(value), false, true) => Ok(Value::some(value.clone().read()?)),
+            (None, false, true) => Ok(Value::Optional(None)),
+            (None, false, false) => Err(fail(format!("no such key: {field}"))),
+        }
+    }
+
+    fn call(&mut self, id: Id, target: Option<Id>, args: &'a [Id]) -> Evaluated {
+        match self.plan.ops.get(&id).copied().unwrap_or(Op::Unknown) {
+            Op::And => self.logic(args, false),
+            Op::Or => self.logic(args, true),
+            Op::Conditional => match self.eval(args[0])? {
+                Value::Bool(true) => self.eval(args[1]),
+                Value::Bool(false) => self.eval(args[2]),
+                _ => Err(no_such_overload()),
+            },
+            Op::NotStrictlyFalse => match self.eval(args[0]) {
+                Ok(Value::Bool(value)) => Ok(Value::Bool(value)),
+                Err(EvalError::CostLimit) => Err(EvalError::CostLimit),
+                _ => Ok(Value::Bool(true)),
+            },
+            Op::OptionalOr => match self.eval(target.ok_or_else(no_such_overload)?)? {
+                Value::Optional(None) => self.eval(args[0]),
+                present @ Value::Optional(_) => Ok(present),
+                _ => Err(no_such_overload()),
+            },
+            Op::OptionalOrValue => match self.eval(target.ok_or_else(no_such_overload)?)? {
+                Value::Optional(None) => self.eval(args[0]),
+                Value::Optional(Some(value)) => Ok((*value).clone()),
+                _ => Err(no_such_overload()),
+            },
+            Op::Native(native, kind) => self.native(native, kind, target, args),
+            Op::Unknown => Err(no_such_overload()),
+        }
+    }
+
+    fn native(
+        &mut self,
+        native: Native,
+        kind: CallKind,
+        target: Option<Id>,
+        args: &'a [Id],
+    ) -> Evaluated {
+        let mut values = Vec::with_capacity(args.len() + 1);
+        for id in target.iter().chain(args) {
+            values.push(self.eval(*id)?);
+        }
+        // Charged before the work is done where the arguments determine the cost.
+        let before = runtime_cost::before(kind, &values);
+        self.context.charge(before.unwrap_or_default())?;
+        let result = native(&mut self.context, &values)?;
+        if before.is_none() {
+            let cost = runtime_cost::after(kind, &result);
+            self.context.charge(cost)?;
+        }
+        Ok(result)
+    }
+
+    /// `&&` and `||`: the value `decisive` on either side outweighs errors on the other.
+    fn logic(&mut self, args: &'a [Id], decisive: bool) -> Evaluated {
+        let mut failed = None;
+        for &arg in args {
+            match self.eval(arg) {
+                Ok(Value::Bool(value)) if value == decisive => return Ok(Value::Bool(decisive)),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => failed = failed.or_else(|| Some(no_such_overload())),
+                Err(EvalError::CostLimit) => return Err(EvalError::CostLimit),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(Value::Bool(!decisive)),
+        }
+    }
+
+    fn list(&mut self, id: Id, items: &'a [(Id, bool)]) -> Evaluated {
+        let mut values = Vec::with_capacity(items.len());
+        for &(item, optional) in items {
+            match (self.eval(item)?, optional) {
+                (Value::Optional(inner), true) => {
+                    values.extend(inner.map(|value| (*value).clone()));
+                }
+                (_, true) => {
+                    return Err(fail(
+                        "cannot initialize optional list element from non-optional value",
+                    ));
+                }
+                (value, false) => values.push(value),
+            }
+        }
+        self.context.charge(if is_constant(self.ast, id) {
+            0
+        } else {
+            LIST_COST
+        })?;
+        Ok(Value::list(values))
+    }
+
+    fn map(&mut self, id: Id) -> Evaluated {
+        let Expr::Map(list) = self.ast.expr(id) else {
+            return Err(no_such_overload());
+        };
+        let mut entries = BTreeMap::new();
+        for entry in list {
+            let key = self.eval(entry.key)?;
+            let value = match (self.eval(entry.value)?, entry.optional) {
+                (Value::Optional(None), true) => continue,
+                (Value::Optional(Some(value)), true) => (*value).clone(),
+                (_, true) => {
+                    return Err(fail(
+                        "cannot initialize optional entry from non-optional value",
+                    ));
+                }
+                (value, false) => value,
+            };
+            entries.insert(Key::of(&key)?, value);
+        }
+        self.context.charge(if is_constant(self.ast, id) {
+            0
+        } else {
+            MAP_COST
+        })?;
+        Ok(Value::Map(Arc::new(Map {
+            entries,
+            hidden: BTreeMap::new(),
+        })))
+    }
+
+    fn fold(&mut self, fold: &'a Fold) -> Evaluated {
+        let range = self.eval(fold.range)?;
+        // A binding is only an error where it is used.
+        let start = match self.eval(fold.init) {
+            Err(EvalError::Failed(why)) if &*fold.accu != ACCU => Value::Fault(why.into()),
+            other => other?,
+        };
+        let depth = self.scopes.len();
+        let result = self.iterate(fold, &range, start);
+        self.scopes.truncate(depth);
+        result
+    }
+
+    fn iterate(&mut self, fold: &'a Fold, range: &Value, start: Value) -> Evaluated {
+        let depth = self.scopes.len();
+        self.scopes.push((fold.accu.clone(), start));
+        let append = self.append(fold);
+        let mut collected: Vec<Value> = Vec::new();
+        let two = fold.var2.is_some();
+        match range {
+            Value::List(list) => {
+                for (i, item) in list.items.iter().enumerate() {
+                    let index = Value::Int(i64::try_from(i).unwrap_or(i64::MAX));
+                    let (first, second) = if two {
+                        (index, Some(item.clone()))
+                    } else {
+                        (item.clone(), None)
+                    };
+                    if !self.step(fold, append, &mut collected, first, second)? {
+                        break;
+                    }
+                }
+            }
+            Value::Map(map) => {
+                for (key, value) in &map.entries {
+                    let second = two.then(|| value.clone());
+                    if !self.step(fold, append, &mut collected, key.value(), second)? {
+                        break;
+                    }
+                }
+            }
+            _ => return Err(no_such_overload()),
+        }
+        if append.is_some() {
+            self.scopes[depth].1 = Value::list(collected);
+        }
+        self.eval(fold.result)
+    }
+
+    /// Runs one iteration. Returns false if the loop ends before it.
+    fn step(
+        &mut self,
+        fold: &'a Fold,
+        append: Option<(Option<Id>, Id)>,
+        collected: &mut Vec<Value>,
+        first: Value,
+        second: Option<Value>,
+    ) -> Result<bool, EvalError> {
+        let depth = self.scopes.len();
+        self.scopes.push((fold.var.clone(), first));
+        if let (Some(name), Some(value)) = (&fold.var2, second) {
+            self.scopes.push((name.clone(), value));
+        }
+        let Value::Bool(going) = self.eval(fold.condition)? else {
+            return Err(no_such_overload());
+        };
+        if going {
+            if let Some((filter, item)) = append {
+                self.push(filter, item, collected)?;
+            } else {
+                let next = match self.eval(fold.step) {
+                    Err(EvalError::Failed(why)) => Value::Fault(why.into()),
+                    other => other?,
+                };
+                self.scopes[depth - 1].1 = next;
+            }
+        }
+        self.scopes.truncate(depth);
+        Ok(going)
+    }
+
+    /// Appends to the list of a `map` or `filter`, with the costs of the expression that the macro
+    /// stands for, but without copying the list each time.
+    fn push(
+        &mut self,
+        filter: Option<Id>,
+        item: Id,
+        into: &mut Vec<Value>,
+    ) -> Result<(), EvalError> {
+        if let Some(filter) = filter {
+            match self.eval(filter)? {
+                Value::Bool(true) => {}
+                // The accumulator is read.
+                Value::Bool(false) => return self.context.charge(1),
+                _ => return Err(no_such_overload()),
+            }
+        }
+        self.context.charge(1)?;
+        let value = self.eval(item)?;
+        self.context.charge(LIST_COST + 1)?;
+        into.push(value);
+        Ok(())
+    }
+
+    /// Returns the filter and the item of a comprehension that only appends.
+    fn append(&self, fold: &Fold) -> Option<(Option<Id>, Id)> {
+        if !matches!(self.ast.expr(fold.init), Expr::List(items) if items.is_empty())
+            || &*fold.accu != ACCU
+        {
+            return None;
+        }
+        let (filter, add) = match self.ast.expr(fold.step) {
+            Expr::Call { function, args, .. } if &**function == "_?_:_" => (Some(args[0]), args[1]),
+            _ => (None, fold.step),
+        };
+        let Expr::Call { function, args, .. } = self.ast.expr(add) else {
+            return None;
+        };
+        let (&[accu, list], "_+_") = (args.as_slice(), &**function) else {
+            return None;
+        };
+        match (self.ast.expr(accu), self.ast.expr(list)) {
+            (Expr::Ident(name), Expr::List(items)) if &**name == ACCU => match items.as_slice() {
+                &[(item, false)] => Some((filter, item)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// Returns the item of a list.
+pub(crate) fn index_list(list: &List, index: &Value) -> Result<Option<Value>, EvalError> {
+    let i = match index {
+        Value::Int(i) => usize::try_from(*i).ok(),
+        Value::Uint(i) => usize::try_from(*i).ok(),
+        Value::Double(i) if i.fract() == 0.0 && *i >= 0.0 => Some(*i as usize),
+        other => {
+            return Err(fail(format!(
+                "unsupported index type '{}' in list",
+                other.type_name()
+            )));
+        }
+    };
+    i.and_then(|i| list.items.get(i))
+        .cloned()
+        .map(Value::read)
+        .transpose()
+}
+
+/// `target[index]`
+pub(crate) fn index(context: &mut Context, args: &[Value]) -> Evaluated {
+    let [target, index] = args else {
+        return Err(no_such_overload());
+    };
+    match target {
+        Value::Optional(None) => Ok(Value::Optional(None)),
+        Value::Optional(Some(_)) => optional_index(context, args),
+        Value::List(list) => index_list(list, index)?
+            .ok_or_else(|| fail(format!("index out of bounds: {}", show(index)))),
+        Value::Map(map) => match map.get(index)? {
+            Some(value) => value.clone().read(),
+            None => Err(fail(format!("no such key: {}", show(index)))),
+        },
+        _ => Err(no_such_overload()),
+    }
+}
+
+/// `target[?index]` and `target.?field`
+pub(crate) fn optional_index(_: &mut Context, args: &[Value]) -> Evaluated {
+    let [target, index] = args else {
+        return Err(no_such_overload());
+    };
+    let target = match target {
+        Value::Optional(None) => return Ok(Value::Optional(None)),
+        Value::Optional(Some(inner)) => inner,
+        other => other,
+    };
+    let found = match target {
+        Value::List(list) => index_list(list, index)?,
+        Value::Map(map) => map.get(index)?.cloned().map(Value::read).transpose()?,
+        _ => return Err(no_such_overload()),
+    };
+    Ok(Value::Optional(found.map(Arc::new)))
+}
+
+/// `item in list`, `key in map`
+pub(crate) fn contains(context: &mut Context, args: &[Value]) -> Evaluated {
+    match args {
+        [item, Value::List(list)] => {
+            let mut failed = None;
+            for other in &list.items {
+                match equal(other, item, &mut context.work) {
+                    Ok(true) => return Ok(Value::Bool(true)),
+                    Ok(false) => {}
+                    Err(EvalError::CostLimit) => return Err(EvalError::CostLimit),
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            failed.map_or(Ok(Value::Bool(false)), Err)
+        }
+        [key, Value::Map(map)] => Ok(Value::Bool(map.get(key)?.is_some())),
+        _ => Err(no_such_overload()),
+    }
+}

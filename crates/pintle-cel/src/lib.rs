@@ -1,0 +1,75 @@
+//! The Common Expression Language as Kubernetes 1.36 has it.
+//!
+//! An expression is compiled before it runs: parsed within limits on size and nesting, checked
+//! against the declared types of its variables, and its worst-case cost estimated. Evaluation then
+//! runs under a budget of the same cost units. No input can overflow the stack, and time and memory
+//! are bounded by the budget.
+//!
+//! - [`Env`] declares variables and compiles an expression to a [`Program`].
+//! - [`Decl`] reads types and sizes from an OpenAPI schema, as CRDs have them.
+//! - [`Value`] is data, converted from JSON with or without such a schema.
+//!
+//! Error messages are those of cel-go and Kubernetes, with the source line and a caret.
+//!
+//! ```
+//! use pintle_cel::{Decl, Env, Value};
+//! use serde_json::json;
+//!
+//! let schema = json!({ "type": "object", "properties": { "replicas": { "type": "integer" } } });
+//! let decl = Decl::from_schema(&schema, false).unwrap();
+//! let env = Env::new().variable("self", decl.cel_type());
+//!
+//! let program = env.compile("self.replicas <= 5").unwrap();
+//! let object = Value::declared(&json!({ "replicas": 9 }), &decl);
+//! let done = program.eval(&[("self", object)], 1_000);
+//! assert!(matches!(done.result, Ok(Value::Bool(false))));
+//!
+//! let error = env.compile("self.replcias <= 5").unwrap_err();
+//! assert!(error.to_string().contains("undefined field 'replcias'"));
+//! ```
+#![deny(missing_docs)]
+// Conversions between number types follow those of Go, which truncate or round on purpose.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss
+)]
+
+mod ast;
+mod checker;
+mod cost;
+mod decl;
+mod eval;
+mod functions;
+mod lexer;
+mod library;
+mod macros;
+mod parser;
+mod program;
+mod runtime_cost;
+mod source;
+mod types;
+mod validators;
+mod value;
+
+pub use self::{
+    cost::Range,
+    decl::{Decl, escape},
+    library::{
+        format::Format, quantity::Quantity, regex::compile as compile_regex, semver::Semver,
+        url::Url,
+    },
+    program::{Env, Evaluation, Program},
+    source::{CompileError, Issue},
+    types::Type,
+    value::{EvalError, Library, List, Map, Value},
+};
+
+#[cfg(test)]
+mod tests;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,191 @@
+//! Kubernetes quantities: `1500m`, `2Gi`, `1e3`.
+
+use std::cmp::Ordering;
+
+use super::Native;
+use crate::eval::Context;
+use crate::value::{EvalError, Evaluated, Library, Value, fail, no_such_overload};
+
+/// A quantity, in billionths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Quantity {
+    nanos: i128,
+}
+
+const NANO: i128 = 1_000_000_000;
+
+/// Parses a quantity.
+pub(crate) fn parse(text: &str) -> Result<Quantity, String> {
+    const FORM: &str = "quantities must match the regular expression \
+                        '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+    const SUFFIX: &str = "unable to parse quantity's suffix";
+    const NUMBER: &str = "unable to parse quantity's numeric part";
+    if text.is_empty() {
+        return Err(FORM.into());
+    }
+    let (negative, rest) = match text.as_bytes()[0] {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let length = rest
+        .bytes()
+        .take_while(|c| c.is_ascii_digit() || *c == b'.')
+        .count();
+    let (number, suffix) = rest.split_at(length);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if number.is_empty() || fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
+        return Err(if number.is_empty() || fraction.contains('.') {
+            FORM
+        } else {
+            NUMBER
+        }
+        .into());
+    }
+    let known = |c: u8| b"eEinumkKMGTP+-".contains(&c) || c.is_ascii_digit();
+    if !suffix.bytes().all(known) {
+        return Err(FORM.into());
+    }
+    let (base, exponent): (u32, i32) = match suffix {
+        "" => (10, 0),
+        "n" => (10, -9),
+        "u" => (10, -6),
+        "m" => (10, -3),
+        "k" => (10, 3),
+        "M" => (10, 6),
+        "G" => (10, 9),
+        "T" => (10, 12),
+        "P" => (10, 15),
+        "E" => (10, 18),
+        "Ki" => (2, 10),
+        "Mi" => (2, 20),
+        "Gi" => (2, 30),
+        "Ti" => (2, 40),
+        "Pi" => (2, 50),
+        "Ei" => (2, 60),
+        other => match other
+            .strip_prefix(['e', 'E'])
+            .and_then(|n| n.parse::<i32>().ok())
+        {
+            Some(exponent) => (10, exponent),
+            None => return Err(SUFFIX.into()),
+        },
+    };
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_start_matches('0');
+    let point = i32::try_from(fraction.len()).unwrap_or(i32::MAX);
+    let nanos = if base == 2 {
+        let value: i128 = digits
+            .get(..digits.len().min(30))
+            .unwrap_or_default()
+            .parse()
+            .unwrap_or(0);
+        let scaled = value
+            .saturating_mul(1_i128 << exponent)
+            .saturating_mul(NANO);
+        divide_up(scaled, power(point))
+    } else {
+        scale(digits, exponent.saturating_sub(point).saturating_add(9))
+    };
+    Ok(Quantity {
+        nanos: if negative { -nanos } else { nanos },
+    })
+}
+
+fn power(exponent: i32) -> i128 {
+    10_i128
+        .checked_pow(u32::try_from(exponent).unwrap_or_default())
+        .unwrap_or(i128::MAX)
+}
+
+/// Rounds away from zero, as quantities do below their smallest unit.
+fn divide_up(value: i128, by: i128) -> i128 {
+    value / by + i128::from(value % by != 0)
+}
+
+/// Multiplies digits by a power of ten.
+fn scale(digits: &str, exponent: i32) -> i128 {
+    let Ok(value) = digits.parse::<i128>() else {
+        return if digits.is_empty() { 0 } else { i128::MAX / 2 };
+    };
+    if exponent >= 0 {
+        value.saturating_mul(power(exponent)).min(i128::MAX / 2)
+    } else {
+        divide_up(value, power(exponent.saturating_neg()))
+    }
+}
+
+impl Quantity {
+    /// Returns the value if it is an integer of 64 bits.
+    fn whole(self) -> Option<i64> {
+        if self.nanos % NANO == 0 {
+            i64::try_from(self.nanos / NANO).ok()
+        } else {
+            None
+        }
+    }
+}
+
+pub(crate) fn native(name: &str) -> Option<Native> {
+    Some(match name {
+        "quantity" => |_, args| match args {
+            [Value::String(text)] => parse(text).map(value).map_err(fail),
+            _ => Err(no_such_overload()),
+        },
+        "isQuantity" => |_, args| match args {
+            [Value::String(text)] => Ok(Value::Bool(parse(text).is_ok())),
+            _ => Err(no_such_overload()),
+        },
+        "sign" => |_, args| {
+            Ok(Value::Int(
+                i64::try_from(one(args)?.nanos.signum()).unwrap_or(0),
+            ))
+        },
+        "isGreaterThan" => |_, args| Ok(Value::Bool(order(args)? == Ordering::Greater)),
+        "isLessThan" => |_, args| Ok(Value::Bool(order(args)? == Ordering::Less)),
+        "compareTo" => |_, args| Ok(Value::Int(order(args)? as i64)),
+        "asApproximateFloat" => |_, args| Ok(Value::Double(one(args)?.nanos as f64 / NANO as f64)),
+        "asInteger" => |_, args| {
+            let whole = one(args)?.whole();
+            whole
+                .map(Value::Int)
+                .ok_or_else(|| fail("cannot convert value to integer"))
+        },
+        "isInteger" => |_, args| Ok(Value::Bool(one(args)?.whole().is_some())),
+        "add" => |context, args| combine(context, args, 1),
+        "sub" => |context, args| combine(context, args, -1),
+        _ => return None,
+    })
+}
+
+fn value(quantity: Quantity) -> Value {
+    Value::Library(Library::Quantity(quantity))
+}
+
+fn one(args: &[Value]) -> Result<Quantity, EvalError> {
+    match args {
+        [Value::Library(Library::Quantity(quantity)), ..] => Ok(*quantity),
+        _ => Err(no_such_overload()),
+    }
+}
+
+fn order(args: &[Value]) -> Result<Ordering, EvalError> {
+    match args {
+        [a, b] => Ok(one(std::slice::from_ref(a))?
+            .nanos
+            .cmp(&one(std::slice::from_ref(b))?.nanos)),
+        _ => Err(no_such_overload()),
+    }
+}
+
+fn combine(_: &mut Context, args: &[Value], sign: i128) -> Evaluated {
+    let first = one(args)?;
+    let second = match args {
+        [_, Value::Int(n)] => i128::from(*n) * NANO,
+        [_, Value::Library(Library::Quantity(quantity))] => quantity.nanos,
+        _ => return Err(no_such_overload()),
+    };
+    Ok(value(Quantity {
+        nanos: first.nanos.saturating_add(sign * second),
+    }))
+}

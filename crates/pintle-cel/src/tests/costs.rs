@@ -1,0 +1,177 @@
+//! Estimated and actual costs, with the figures of Kubernetes' tests.
+
+use serde_json::{Value as Json, json};
+
+use super::eval;
+use crate::{Decl, Env, Value};
+
+fn estimate(schema: &Json, rule: &str) -> u64 {
+    let decl = Decl::from_schema(schema, false).unwrap();
+    let env = Env::new().variable("self", decl.cel_type());
+    let program = env
+        .compile(rule)
+        .unwrap_or_else(|error| panic!("{rule}: {error}"));
+    program.cost(Some(&decl)).max
+}
+
+fn array(items: &Json) -> Json {
+    json!({ "type": "array", "items": items })
+}
+
+fn map(values: &Json) -> Json {
+    json!({ "type": "object", "additionalProperties": values })
+}
+
+#[test]
+fn estimates_without_limits() {
+    let number = json!({ "type": "number" });
+    let text = json!({ "type": "string" });
+    let boolean = json!({ "type": "boolean" });
+    let either = json!({ "x-kubernetes-int-or-string": true });
+    let format = |format: &str| json!({ "type": "string", "format": format });
+    for (schema, rule, cost) in [
+        (array(&number), "self.all(x, true)", 4_718_591),
+        (array(&text), "self.all(x, true)", 3_145_727),
+        (array(&boolean), "self.all(x, true)", 1_887_437),
+        (array(&array(&number)), "self.all(x, true)", 3_145_727),
+        (map(&number), "self.all(x, true)", 1_348_169),
+        (map(&text), "self.all(x, true)", 1_179_647),
+        (map(&boolean), "self.all(x, true)", 943_718),
+        (text.clone(), "self.contains('test')", 314_574),
+        (text.clone(), "self.startsWith('test')", 2),
+        (text.clone(), "self.endsWith('test')", 2),
+        (
+            text.clone(),
+            "size(self + \"hello\") > size(\"hello\")",
+            314_578,
+        ),
+        (array(&number), "self[1] == 0.0", 2),
+        (array(&text), "self[1] == self[1]", 314_577),
+        (text.clone(), "self.matches(\"x\")", 314_574),
+        (
+            text.clone(),
+            "\"\".matches(\"(((((((((())))))))))[0-9]\")",
+            7,
+        ),
+        (text.clone(), "self.matches(\"\")", 1),
+        (map(&text), "self.all(x, x.contains(self[x]))", 2_752_507),
+        (text.clone(), "self == \"x\"", 2),
+        (array(&number), "self.all(x, x == 0.0)", 6_291_454),
+        (array(&either), "self.all(x, true)", 4_718_591),
+        (array(&either), "self[0] == 5", 3),
+        (array(&boolean), "self[0] == false", 2),
+        (array(&array(&number)), "self[0][0] == -1.0", 3),
+        (array(&map(&number)), "self.all(x, x.y == 25.2)", 6_291_452),
+        (array(&map(&number)), "self[0].x > 2.0", 4),
+        (array(&format("duration")), "self.all(x, true)", 2_359_295),
+        (array(&format("duration")), "self[0].getHours() == 2", 4),
+        (array(&format("date")), "self.all(x, true)", 725_936),
+        (array(&format("date-time")), "self.all(x, true)", 428_963),
+        (array(&format("date-time")), "self[2].getMinutes() == 45", 4),
+    ] {
+        assert_eq!(estimate(&schema, rule), cost, "{schema} {rule}");
+    }
+}
+
+#[test]
+fn estimates_with_limits() {
+    let number = json!({ "type": "number" });
+    let limited = |mut schema: Json, keyword: &str, limit: u64| {
+        schema[keyword] = limit.into();
+        schema
+    };
+    for (schema, rule, cost) in [
+        (
+            limited(array(&number), "maxItems", 10),
+            "self.all(x, true)",
+            32,
+        ),
+        (
+            limited(array(&number), "maxItems", 10),
+            "self.all(x, self.all(y, true))",
+            352,
+        ),
+        (
+            limited(array(&number), "maxItems", 10),
+            "self.all(x, self.all(y, self.all(z, true)))",
+            3_552,
+        ),
+        (
+            limited(map(&number), "maxProperties", 10),
+            "self.all(x, true)",
+            32,
+        ),
+        (
+            limited(json!({ "type": "string" }), "maxLength", 10),
+            "self.contains('test')",
+            5,
+        ),
+        (
+            limited(json!({ "type": "string" }), "maxLength", 50),
+            "self.matches(\"x\")",
+            22,
+        ),
+        (
+            limited(json!({ "type": "string" }), "maxLength", 0),
+            "self == \"x\"",
+            1,
+        ),
+    ] {
+        assert_eq!(estimate(&schema, rule), cost, "{schema} {rule}");
+    }
+}
+
+#[test]
+fn evaluation_costs() {
+    let properties = json!({
+        "val1": { "type": "string" }, "val4": { "type": "number" }, "n": { "type": "integer" },
+    });
+    let schema = json!({ "type": "object", "properties": properties });
+    let decl = Decl::from_schema(&schema, false).unwrap();
+    let object = json!({ "val1": "Rook takes 👑", "val4": 10.0, "n": 5 });
+    for (rule, cost) in [
+        ("double(self.n) < self.val4", 6),
+        ("self.n < int(self.val4)", 6),
+        ("double(5) < 10.0", 1),
+        ("double(self.n) < 10.0", 4),
+        ("self.val1.startsWith('Rook')", 4),
+        ("!self.val1.startsWith('knight')", 5),
+        ("self.val1.matches('^[^0-9]*$')", 8),
+        ("type(self.val1) == string", 4),
+        ("size(self.val1) == 12", 4),
+        ("self.val1.charAt(3) == 'k'", 4),
+        ("self.val1.indexOf('o') == 1", 4),
+        ("self.val1.replace(' ', 'x') == 'Rookxtakesx👑'", 7),
+        ("self.val1.split(' ') == ['Rook', 'takes', '👑']", 6),
+        ("self.val1.substring(5) == 'takes 👑'", 5),
+        ("self.val1.lowerAscii() == self.val1.lowerAscii()", 10),
+        ("'%o %o %o'.format([7, 8, 9]) == '7 10 11'", 2),
+    ] {
+        let env = Env::new().variable("self", decl.cel_type());
+        let program = env
+            .compile(rule)
+            .unwrap_or_else(|error| panic!("{rule}: {error}"));
+        let done = program.eval(&[("self", Value::declared(&object, &decl))], 1_000);
+        assert!(
+            matches!(done.result, Ok(Value::Bool(true))),
+            "{rule}: {:?}",
+            done.result
+        );
+        assert_eq!(done.cost, cost, "{rule}");
+    }
+}
+
+#[test]
+fn budget_ends_evaluation() {
+    let program = Env::new()
+        .compile("[1, 2, 3].all(x, [1, 2, 3].all(y, x > 0))")
+        .unwrap();
+    let needed = program.eval(&[], 1_000).cost;
+    assert!(program.eval(&[], needed).result.is_ok());
+    let error = program.eval(&[], needed - 1).result.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "operation cancelled: actual cost limit exceeded"
+    );
+    assert!(eval("[1].all(x, true)").cost > 0);
+}

@@ -1,0 +1,131 @@
+//! Input that tries to use up the stack, memory or time.
+
+use proptest::prelude::*;
+
+use super::eval;
+use crate::{Env, EvalError, Type, Value};
+
+fn error(source: &str) -> String {
+    Env::new()
+        .variable("x", Type::Int)
+        .compile(source)
+        .unwrap_err()
+        .to_string()
+}
+
+/// Proves cel/no-stack-overflow.
+#[test]
+fn deep_and_long_expressions_are_rejected() {
+    let sum = format!("1{} == 0", "+1".repeat(20_000));
+    let nested = format!("{}1{} == 1", "(".repeat(20_000), ")".repeat(20_000));
+    let lists = format!("{}{} == []", "[".repeat(20_000), "]".repeat(20_000));
+    let members = format!("x{} == 1", ".a".repeat(20_000));
+    let ternaries = format!("{}true", "true ? true : ".repeat(5_000));
+    let macros = format!("{}true{}", "[1].all(x, ".repeat(5_000), ")".repeat(5_000));
+    for source in [&sum, &nested, &lists, &members, &ternaries, &macros] {
+        let message = error(source);
+        assert!(
+            message.starts_with("ERROR: <input>:-1:0: expression recursion limit exceeded: 250"),
+            "{}: {message}",
+            &source[..20],
+        );
+    }
+    let long = format!("'{}' == ''", "a".repeat(100_000));
+    assert!(error(&long).contains("expression code point size exceeds limit: size: 100008"));
+    // Unary operators and logical chains do not nest.
+    let negations = format!("{}true", "!".repeat(20_000));
+    assert!(matches!(eval(&negations).result, Ok(Value::Bool(true))));
+    let chain = format!("true{}", " && true".repeat(10_000));
+    assert!(matches!(eval(&chain).result, Ok(Value::Bool(true))));
+}
+
+#[test]
+fn the_deepest_allowed_expressions_run() {
+    let nested = format!("{}1{} == 1", "(".repeat(240), ")".repeat(240));
+    assert!(matches!(eval(&nested).result, Ok(Value::Bool(true))));
+    let macros = format!("{}true{}", "[1].all(x, ".repeat(120), ")".repeat(120));
+    assert!(matches!(eval(&macros).result, Ok(Value::Bool(true))));
+    let nested = "optional.of([1])".to_owned() + &".optMap(x, [x])".repeat(10);
+    assert!(eval(&format!("{nested}.hasValue()")).result.is_ok());
+}
+
+/// Proves cel/bounded-evaluation.
+#[test]
+fn expressions_that_grow_run_out_of_budget() {
+    let numbers = "[1,2,3,4,5,6,7,8,9,10]";
+    let mut loops = "true".to_owned();
+    for i in 0..9 {
+        loops = format!("{numbers}.all(x{i}, {loops})");
+    }
+    assert_eq!(eval(&loops).result.unwrap_err(), EvalError::CostLimit);
+    for source in [
+        "lists.range(9000000000000).size() > 0",
+        "lists.range(100000).map(x, lists.range(100000)).size() > 0",
+        "lists.range(300000).distinct().size() > 0",
+    ] {
+        assert_eq!(
+            eval(source).result.unwrap_err(),
+            EvalError::CostLimit,
+            "{source}"
+        );
+    }
+    // Doubling a list is cheap by cost, but not in memory.
+    let mut doubled = "optional.of([1, 2, 3, 4])".to_owned();
+    for i in 0..12 {
+        doubled = format!("{doubled}.optMap(x{i}, x{i} + x{i} + x{i} + x{i})");
+    }
+    assert!(
+        Env::new()
+            .compile(&format!("{doubled}.hasValue()"))
+            .is_ok_and(|program| { program.eval(&[], 1_000_000).result.is_err() })
+    );
+    let mut replaced = "'aaaaaaaaaaaaaaaa'".to_owned();
+    for _ in 0..12 {
+        replaced = format!("{replaced}.replace('a', 'aaaaaaaaaaaaaaaa')");
+    }
+    assert!(eval(&format!("{replaced}.size() > 0")).result.is_err());
+}
+
+#[test]
+fn copying_macros_cannot_grow_exponentially() {
+    let mut chain = "optional.of(1)".to_owned();
+    for i in 0..60 {
+        chain = format!("{chain}.optMap(x{i}, x{i} + 1)");
+    }
+    assert!(error(&format!("{chain}.hasValue()")).contains("expression is too large"));
+}
+
+#[test]
+fn large_patterns_are_refused() {
+    assert!(error("'a'.matches('((a{1000}){1000}){1000}')").contains("invalid matches argument"));
+    let dynamic = "'a'.matches('(' + 'a{1000}' + '){1000}{1000}')";
+    assert!(
+        eval(dynamic)
+            .result
+            .unwrap_err()
+            .to_string()
+            .starts_with("error parsing regexp")
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn any_source_compiles_or_fails(source in "[-a-z0-9.+*/%<>=!&|?:,()\\[\\]{}'\" \\\\]{0,60}") {
+        let _ = Env::new().variable("x", Type::Dyn).compile(&source).map(|program| {
+            program.eval(&[("x", Value::Int(1))], 1_000)
+        });
+    }
+
+    #[test]
+    fn any_tokens_compile_or_fail(tokens in prop::collection::vec(prop::sample::select(vec![
+        "x", "1", "'a'", "+", "-", "(", ")", "[", "]", "{", "}", ",", ":", "?", ".", "a", "all",
+        "map", "has", "in", "&&", "!", "optMap", "true", "==", "[?", ".?", "size", "1.5", "2u",
+    ]), 0..30)) {
+        let source = tokens.concat();
+        let _ = Env::new().variable("x", Type::Dyn).compile(&source).map(|program| {
+            program.eval(&[("x", Value::Int(1))], 1_000)
+        });
+    }
+}

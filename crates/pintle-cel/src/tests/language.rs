@@ -1,0 +1,175 @@
+//! Operators, macros and libraries.
+
+use super::{failure, holds};
+
+#[test]
+fn operators_and_literals() {
+    for source in [
+        "1 + 2 * 3 == 7",
+        "-(-5) == 5 && - -5 == 5",
+        "7 / 2 == 3 && 7 % 2 == 1 && -7 / 2 == -3",
+        "1u + 2u == 3u",
+        "0x1F == 31 && 0x1Fu == 31u",
+        "1.5 + 1.5 == 3.0 && 1e3 == 1000.0 && .5 == 0.5",
+        "1 < 1.1 && 1u < 2 && 2 > 1u && 2.0 >= 2",
+        "dyn(3.0) == 3 && dyn(3) != dyn('3')",
+        "'a' + 'b' == 'ab' && b'a' + b'b' == b'ab'",
+        "[1] + [2] == [1, 2]",
+        "'\\u00e9' == 'é' && r'\\d' == '\\\\d' && '''a\nb''' == 'a\\nb'",
+        "true || 1 / 0 > 1",
+        "1 / 0 > 1 || true",
+        "!(false && 1 / 0 > 1)",
+        "!(1 / 0 > 1 && false)",
+        "true ? true : 1 / 0 > 1",
+        "2 in [1, 2] && !(3 in [1, 2]) && 'a' in {'a': 1}",
+        "{'a': 1}.a == 1 && {'a': 1}['a'] == 1 && {1: 'x'}[1] == 'x'",
+        "type(1) == int && type('') == string && type([]) == list && type(null) == null_type",
+        "size('été') == 3 && 'abc'.size() == 3 && size([1, 2]) == 2",
+        "has({'a': 1}.a) && !has({'a': 1}.b)",
+        "'a' < 'b' && b'a' < b'b' && false < true",
+    ] {
+        holds(source);
+    }
+}
+
+#[test]
+fn macros_and_two_variable_comprehensions() {
+    for source in [
+        "[1, 2].all(x, x > 0) && ![1, 2].all(x, x > 1)",
+        "[1, 2].exists(x, x > 1) && [1, 2, 3].exists_one(x, x > 2)",
+        "[1, 2].map(x, x * 2) == [2, 4] && [1, 2].map(x, x > 1, x * 2) == [4]",
+        "[1, 2, 3].filter(x, x > 1) == [2, 3]",
+        "{'a': 1, 'b': 2}.all(k, k in ['a', 'b'])",
+        "[5, 6].all(i, v, v == i + 5)",
+        "{'a': 1}.exists(k, v, k == 'a' && v == 1)",
+        "[1, 2].transformList(i, v, i + v) == [1, 3]",
+        "{'a': 1, 'b': 2}.transformMap(k, v, v > 1, v * 2) == {'b': 4}",
+        "{'a': 'x'}.transformMapEntry(k, v, {v: k}) == {'x': 'a'}",
+        "[[1, 2], [3]].map(x, x.map(y, y + 1)) == [[2, 3], [4]]",
+        "[1, 0].exists(x, 1 / x > 0)",
+        "![1, 0].all(x, 1 / x > 1)",
+    ] {
+        holds(source);
+    }
+    assert_eq!(failure("[1, 0].all(x, 1 / x > 0)"), "division by zero");
+}
+
+#[test]
+fn optional_values() {
+    for source in [
+        "{'a': 1}.?a.orValue(2) == 1 && {'a': 1}.?b.orValue(2) == 2",
+        "{'a': {'b': 1}}.?a.b.orValue(0) == 1 && {'a': {'b': 1}}.?c.b.orValue(0) == 0",
+        "[1, 2][?1].value() == 2 && !([1, 2][?5].hasValue())",
+        "optional.of(1).optMap(x, x + 1).value() == 2",
+        "optional.of(1).optFlatMap(x, optional.none()) == optional.none()",
+        "optional.none().or(optional.of(3)).value() == 3",
+        "[?optional.of(1), ?optional.none(), 2] == [1, 2]",
+        "{?'a': optional.of(1), ?'b': optional.none()} == {'a': 1}",
+        "optional.ofNonZeroValue('') == optional.none()",
+        "[1, 2].first().value() == 1 && [1, 2].last().value() == 2 && !([].first().hasValue())",
+        "[optional.of(1), optional.none()].unwrapOpt() == [1]",
+    ] {
+        holds(source);
+    }
+    assert_eq!(
+        failure("optional.none().value() == 1"),
+        "optional.none() dereference"
+    );
+}
+
+#[test]
+fn strings() {
+    for source in [
+        "'abc'.charAt(1) == 'b' && 'abc'.charAt(3) == ''",
+        "'hello'.indexOf('l') == 2 && 'hello'.indexOf('l', 3) == 3 && 'a'.indexOf('b') == -1",
+        "'hello'.lastIndexOf('l') == 3 && 'hello'.lastIndexOf('l', 2) == 2",
+        "'ABC'.lowerAscii() == 'abc' && 'abc'.upperAscii() == 'ABC'",
+        "'a-b-c'.replace('-', '+') == 'a+b+c' && 'a-b-c'.replace('-', '+', 1) == 'a+b-c'",
+        "'ab'.replace('', '_') == '_a_b_'",
+        "'a,b'.split(',') == ['a', 'b'] && 'abc'.split('') == ['a', 'b', 'c']",
+        "'a,b,c'.split(',', 2) == ['a', 'b,c'] && 'a'.split(',', 0) == []",
+        "'tacocat'.substring(4) == 'cat' && 'tacocat'.substring(0, 4) == 'taco'",
+        "' a '.trim() == 'a' && ['a', 'b'].join() == 'ab' && ['a', 'b'].join('-') == 'a-b'",
+        "strings.quote('a\"\\n') == '\"a\\\\\"\\\\n\"'",
+        "'%s %d %.2f'.format(['a', 1, 1.5]) == 'a 1 1.50'",
+        "'%s'.format([[1, 'a']]) == '[1, \"a\"]' && '%x'.format([255]) == 'ff'",
+        "'%d %s %f %s %s'.format([1, 'abc', 1.0, duration('1m'), \
+         timestamp('2000-01-01T00:00:00.000Z')]) == '1 abc 1.000000 60s 2000-01-01T00:00:00Z'",
+        "'abc'.matches('^[a-c]+$') && matches('abc', 'b')",
+        "'abc 123'.find('[0-9]+') == '123' && '1 2 3'.findAll('[0-9]', 2) == ['1', '2']",
+        "string(1.5) == '1.5' && string(1e21) == '1e+21' && int('42') == 42 && double('1') == 1.0",
+        "bool('true') && bytes('a') == b'a' && string(b'a') == 'a' && uint('3') == 3u",
+    ] {
+        holds(source);
+    }
+    assert_eq!(failure("'abc'.substring(4) == ''"), "index out of range: 4");
+    assert_eq!(
+        failure("int('x') == 1"),
+        "type conversion error from 'string' to 'int'"
+    );
+    assert_eq!(failure("9223372036854775807 + 1 > 0"), "integer overflow");
+    assert_eq!(failure("{'a': 1}['b'] == 1"), "no such key: b");
+    assert_eq!(failure("[1][1] == 1"), "index out of bounds: 1");
+}
+
+#[test]
+fn lists_and_sets() {
+    for source in [
+        "[1, 3, 2].max() == 3 && [1, 3, 2].min() == 1 && [1, 2].sum() == 3",
+        "[1, 2].isSorted() && !['b', 'a'].isSorted() && [duration('1s')].sum() == duration('1s')",
+        "['a', 'b', 'a'].indexOf('a') == 0 && ['a', 'b', 'a'].lastIndexOf('a') == 2",
+        "sets.contains([1, 2], [1]) && !sets.contains([1], [2]) && sets.intersects([1], [1, 2])",
+        "sets.equivalent([1, 1, 2], [2, 1]) && !sets.equivalent([1], [1, 2])",
+        "[1, 2, 3].slice(1, 3) == [2, 3] && [[1], [2, 3]].flatten() == [1, 2, 3]",
+        "[3, 1, 2].sort() == [1, 2, 3] && ['a', 'b'].reverse() == ['b', 'a']",
+        "[1, 2, 1].distinct() == [1, 2] && lists.range(3) == [0, 1, 2]",
+        "[{'n': 2}, {'n': 1}].sortBy(x, x.n)[0].n == 1",
+    ] {
+        holds(source);
+    }
+    assert_eq!(failure("[].max() == 1"), "max called on empty list");
+}
+
+#[test]
+fn times() {
+    for source in [
+        "duration('1h30m') == duration('90m') && duration('1.5s').getMilliseconds() == 1500",
+        "timestamp('2023-01-10T12:00:00Z') - duration('12h') == timestamp('2023-01-10T00:00:00Z')",
+        "timestamp('2023-12-25T10:20:30Z').getMonth() == 11",
+        "timestamp('2023-12-25T10:20:30Z').getHours('+02:00') == 12",
+        "timestamp('2023-12-25T10:20:30Z').getDayOfWeek() == 1",
+        "string(duration('61s')) == '61s' && string(timestamp(0)) == '1970-01-01T00:00:00Z'",
+        "int(timestamp('1970-01-01T00:01:00Z')) == 60",
+        "timestamp('2023-01-01T00:00:00Z') < timestamp('2023-01-01T00:00:01Z')",
+    ] {
+        holds(source);
+    }
+}
+
+#[test]
+fn kubernetes_libraries() {
+    for source in [
+        "url('https://user@example.com:80/a%20b?x=1&x=2#f').getHost() == 'example.com:80'",
+        "url('https://[::1]:80/p').getHostname() == '::1' && url('/path').getHost() == ''",
+        "url('https://a.b/x?k=v').getQuery()['k'] == ['v'] && url('https://h:8/').getPort() == '8'",
+        "isURL('https://example.com') && !isURL('../relative') && !isURL('a b')",
+        "ip('127.0.0.1').isLoopback() && ip('::1').family() == 6 && !isIP('1.2.3')",
+        "ip.isCanonical('2001:db8::1') && !ip.isCanonical('2001:DB8::1')",
+        "!isIP('::ffff:1.2.3.4') && !isIP('fe80::1%eth0') && string(ip('1.2.3.4')) == '1.2.3.4'",
+        "cidr('10.0.0.0/8').containsIP('10.1.2.3') && cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16')",
+        "!cidr('10.0.0.0/8').containsCIDR('0.0.0.0/0') && cidr('10.1.2.3/8').masked() == cidr('10.0.0.0/8')",
+        "isCIDR('::/0') && !isCIDR('10.0.0.0') && cidr('10.0.0.0/8').prefixLength() == 8",
+        "quantity('1500m').compareTo(quantity('1.5')) == 0 && isQuantity('1Gi') && !isQuantity('1gb')",
+        "quantity('2Gi').isGreaterThan(quantity('1Gi')) && quantity('50k').asInteger() == 50000",
+        "quantity('1').add(1).sub(quantity('500m')).asApproximateFloat() == 1.5",
+        "sign(quantity('-1')) == -1 && !quantity('100m').isInteger()",
+        "semver('1.2.3').isLessThan(semver('1.10.0')) && semver('v1.2', true).minor() == 2",
+        "isSemver('1.0.0-beta.1+x') && !isSemver('v1.0.0') && isSemver('v1', true)",
+        "semver('1.0.0-alpha').isLessThan(semver('1.0.0'))",
+        "!format.dns1123Label().validate('my-name').hasValue()",
+        "format.dns1123Label().validate('My').hasValue() && !format.named('nope').hasValue()",
+        "format.named('uuid').value().validate('x').value() == ['does not match the UUID format']",
+    ] {
+        holds(source);
+    }
+}

@@ -1,0 +1,112 @@
+//! Values with a schema.
+
+use serde_json::{Value as Json, json};
+
+use crate::{Decl, Env, Value};
+
+fn check(schema: &Json, object: &Json, rule: &str) -> Result<bool, String> {
+    let decl = Decl::from_schema(schema, false).unwrap();
+    let env = Env::new()
+        .variable("self", decl.cel_type())
+        .variable("oldSelf", decl.cel_type());
+    let program = env.compile(rule).map_err(|error| error.to_string())?;
+    let value = Value::declared(object, &decl);
+    match program.eval(&[("self", value)], 1_000_000).result {
+        Ok(Value::Bool(value)) => Ok(value),
+        Ok(other) => Err(format!("{other:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn declared_types_follow_the_schema() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "port": { "x-kubernetes-int-or-string": true },
+            "when": { "type": "string", "format": "date-time" },
+            "day": { "type": "string", "format": "date" },
+            "wait": { "type": "string", "format": "duration" },
+            "data": { "type": "string", "format": "byte" },
+            "ratio": { "type": "number" },
+            "a-b": { "type": "string" },
+            "namespace": { "type": "string" },
+            "a__b": { "type": "string" },
+            "open": { "x-kubernetes-preserve-unknown-fields": true },
+            "maybe": { "type": "string", "nullable": true },
+            "pod": { "type": "object", "x-kubernetes-embedded-resource": true },
+        },
+    });
+    let object = json!({
+        "port": "80%", "when": "2023-01-02T03:04:05Z", "day": "2023-01-02", "wait": "1h",
+        "data": "aGk=", "ratio": 1, "a-b": "x", "namespace": "y", "a__b": "z", "open": { "a": 1 },
+        "maybe": null, "pod": { "kind": "Pod", "metadata": { "name": "p", "labels": {} } },
+    });
+    for rule in [
+        "type(self.port) == string && self.port.endsWith('%')",
+        "self.when.getFullYear() == 2023 && self.when > self.day",
+        "self.wait.getMinutes() == 60 && self.data == b'hi' && self.ratio == 1.0",
+        "self.namespace == 'y' && has(self.namespace) && self.?namespace.orValue('') == 'y'",
+        "self.a__dash__b == 'x' && self.__namespace__ == 'y' && self.a__underscores__b == 'z'",
+        "!has(self.maybe) && has(self.port)",
+        "self.pod.kind == 'Pod' && self.pod.metadata.name == 'p'",
+    ] {
+        assert_eq!(check(&schema, &object, rule), Ok(true), "{rule}");
+    }
+    for (rule, why) in [
+        ("self.open.a == 1", "undefined field 'open'"),
+        (
+            "self.pod.metadata.labels.size() == 0",
+            "undefined field 'labels'",
+        ),
+        (
+            "self.prot == 1",
+            "ERROR: <input>:1:5: undefined field 'prot'\n | self.prot == 1\n | ....^",
+        ),
+        (
+            "has(self.nope)",
+            "ERROR: <input>:1:4: undefined field 'nope'",
+        ),
+        ("self.maybe == ''", "no such key: maybe"),
+        ("self.port > 5", "no such overload"),
+    ] {
+        let error = check(&schema, &object, rule).unwrap_err();
+        assert!(
+            error.starts_with(why) || error.contains(why),
+            "{rule}: {error}"
+        );
+    }
+}
+
+#[test]
+fn list_types_determine_equality_and_concatenation() {
+    let list = |kind: &str| {
+        json!({
+            "type": "array", "x-kubernetes-list-type": kind, "x-kubernetes-list-map-keys": ["k"],
+            "items": { "type": "object", "properties": {
+                "k": { "type": "string" }, "v": { "type": "integer" } } },
+        })
+    };
+    let properties = json!({
+        "set": { "type": "array", "x-kubernetes-list-type": "set", "items": { "type": "string" } },
+        "other": { "type": "array", "items": { "type": "string" } },
+        "map": list("map"), "more": list("map"), "atomic": list("atomic"),
+    });
+    let schema = json!({ "type": "object", "properties": properties });
+    let object = json!({
+        "set": ["a", "b"], "other": ["b", "a"],
+        "map": [{ "k": "x", "v": 1 }, { "k": "y", "v": 2 }],
+        "more": [{ "k": "y", "v": 2 }, { "k": "x", "v": 1 }],
+        "atomic": [{ "k": "y", "v": 2 }, { "k": "x", "v": 1 }],
+    });
+    for rule in [
+        "self.set == self.other && self.other != ['a', 'b']",
+        "dyn(self.map) == dyn(self.more)",
+        "(self.set + ['b', 'c']).size() == 3",
+        "(self.map + self.map).size() == 2",
+        "(self.other + ['b']).size() == 3",
+        "self.map.exists(e, e.k == 'x' && e.v == 1)",
+    ] {
+        assert_eq!(check(&schema, &object, rule), Ok(true), "{rule}");
+    }
+}
