@@ -19,41 +19,56 @@
 //!                                registry   meta, schema, patch
 //! ```
 //!
-//! The server is generic over kinds: an object is a small parsed header and its canonical bytes. What
-//! differs between kinds is data and, where code is needed, the hooks in `api/kinds`. Time and
+//! The server is generic over kinds: an object is a small parsed header and its canonical bytes.
+//! Differences between kinds are data and, where code is needed, the hooks in `api/kinds`. Time and
 //! randomness are injected, so a run can be replayed from its seed.
 //!
 //! # Users
 //!
 //! Every request is made by a user. [`ApiServer::service`] acts as the administrator and
 //! [`ApiServer::service_as`] as anyone else; over TLS the user follows from the certificate or
-//! token. The administrator may impersonate others with the `Impersonate-User` headers. There is no
-//! authorization yet: apart from impersonation every user may do everything.
+//! token. RBAC decides what a user may do, with the default roles of Kubernetes; the administrator
+//! is in `system:masters` and may do everything. See [`Authorization`].
+//!
+//! # Webhooks
+//!
+//! `MutatingWebhookConfiguration`, `ValidatingWebhookConfiguration` and the conversion webhooks of
+//! CRDs work as in Kubernetes: the server calls them over HTTPS. [`ApiServer::route_webhooks`] sends a
+//! Service to an address or a tower service, and [`ApiServer::register_webhook`] and
+//! [`ApiServer::register_converter`] take closures, which need no socket and run under a paused
+//! clock. Only the CA bundle of a configuration is trusted, not the certificates of the system.
 //!
 //! # Objects without effect
 //!
 //! The server accepts every built-in kind but does not implement all of them. A write of an object
-//! that is only stored, such as a `ResourceQuota` or a `StatefulSet` without a controller, succeeds
+//! that is only stored, such as a `StatefulSet` without a controller, succeeds
 //! with a `Warning` header that says so. A controller that implements such a kind calls
 //! [`ApiServer::register_controller`].
 //!
 //! # Pods
 //!
-//! A Pod that names a missing `priorityClassName` or `serviceAccountName` is refused, as on a real
-//! cluster. The account `default` is the exception: nothing creates it on a bare server, so it need
-//! not exist.
+//! New Pods pass the admission plugins that Kubernetes enables by default: a Pod that names a
+//! missing `priorityClassName`, `runtimeClassName` or `serviceAccountName` is refused, and a Pod
+//! with an account gets its token volume. The account `default` is the exception: nothing creates
+//! it on a bare server, so it need not exist. Quotas apply once a controller has counted their usage,
+//! as `pintle-cluster` does; the labels of Pod Security Standards are not enforced.
 
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod admission;
 mod api;
+mod authz;
 #[cfg(feature = "client")]
 mod client;
 mod codec;
+mod conversion;
+pub mod crd;
 mod meta;
 mod names;
 mod patch;
 mod points;
+pub mod quota;
 mod registry;
 mod schema;
 mod serve;
@@ -62,15 +77,21 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod tower_service;
+mod webhook;
 
 pub use pintle_clock::Clock;
 
 pub use self::{
     api::{Body, ControllerRegistration, User},
+    authz::{Authorization, AuthorizationError},
     points::{Hold, Points, Write},
     serve::{Bound, KubeconfigError, MergedContext, ServeError, ServeOptions},
     server::{ApiServer, Builder, PodDeletion},
     tower_service::ApiService,
+    webhook::{
+        AdmissionRequest, AdmissionResponse, ConversionRequest, HttpService, Webhook, WebhookError,
+        WebhookRegistration, WebhookTarget,
+    },
 };
 
 /// Compiles the examples of the README.

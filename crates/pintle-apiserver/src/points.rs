@@ -38,11 +38,11 @@ pub type Hold = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// ```
 ///
 /// No lock is held at any of them, so a hook may use the server: a write in `before_commit` is a
-/// concurrent one, and a response that is held in `before_answer` while its connection is cut is one
-/// that was lost after the commit. Writes that follow from a request are included: the status of a CRD
-/// that is accepted, the instances that are deleted with theirs. Writes of the server's own accord are
-/// not: expiring events, deleting a Pod at the end of its grace period. A panic in a hook, or in the
-/// future it returned, is logged and otherwise ignored.
+/// concurrent one, and a response that is held in `before_answer` while its connection is cut is
+/// one that was lost after the commit. Hooks also run for writes that a request causes: the status
+/// of an accepted CRD, or the instances deleted with their CRD. They do not run for the server's
+/// own writes: expiring events, or deleting a Pod at the end of its grace period. A panic in a
+/// hook, or in the future it returned, is logged and otherwise ignored.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -78,8 +78,8 @@ pub trait Points: Send + Sync + 'static {
 
     /// Runs when the response to any request is ready, and may delay it.
     ///
-    /// The client gets the response when the returned future completes; if it disconnects before, it
-    /// never does. Does not run for requests that a listener refuses with 401 or 403.
+    /// The client gets the response when the returned future completes, or never if it disconnects
+    /// first. Does not run for requests that a listener refuses with 401 or 403.
     fn before_answer(&self, method: &Method, path: &str, code: StatusCode) -> Option<Hold> {
         let _ = (method, path, code);
         None

@@ -6,14 +6,17 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    admission::{Chain, Hook},
     api::{
         Accounts, Api, Components, ControllerRegistration, Controllers, Expiry, History,
         Registered, SharedLedger, User, Version2,
     },
+    authz::{Authorization, rbac::Rbac},
     points::{Pointed, Points},
     registry::Registry,
     store::Store,
     tower_service::ApiService,
+    webhook::WebhookTarget,
 };
 use pintle_clock::{Clock, Rng};
 
@@ -72,8 +75,11 @@ pub struct Builder {
     history: usize,
     history_bytes: usize,
     pod_deletion: PodDeletion,
+    authorization: Authorization,
     beyond_loopback: bool,
     points: Pointed,
+    pub(crate) webhooks: Vec<(bool, Hook)>,
+    pub(crate) routes: Vec<(String, WebhookTarget)>,
 }
 
 impl ApiServer {
@@ -85,8 +91,11 @@ impl ApiServer {
             history: HISTORY,
             history_bytes: HISTORY_BYTES,
             pod_deletion: PodDeletion::default(),
+            authorization: Authorization::default(),
             beyond_loopback: false,
             points: Pointed::default(),
+            webhooks: Vec::new(),
+            routes: Vec::new(),
         }
     }
 
@@ -184,6 +193,12 @@ impl Builder {
         self
     }
 
+    /// Sets how requests are authorized. Default: [`Authorization::Rbac`].
+    pub fn authorization(mut self, authorization: Authorization) -> Self {
+        self.authorization = authorization;
+        self
+    }
+
     /// Installs hooks around every commit, which may also delay responses. For tests of concurrent
     /// writes and lost responses.
     pub fn points(mut self, points: impl Points) -> Self {
@@ -203,6 +218,7 @@ impl Builder {
     pub fn build(self) -> ApiServer {
         let store = Store::new(self.history, self.history_bytes);
         let registry = Registry::new(&store);
+        let rbac = Arc::new(Rbac::new(&store, &registry));
         let rng = self.seed.map_or_else(Rng::from_entropy, Rng::with_seed);
         let mut api = Api {
             store,
@@ -210,6 +226,10 @@ impl Builder {
             clock: self.clock,
             rng,
             pod_deletion: self.pod_deletion,
+            admission: Chain::default(),
+            authorizer: self.authorization.authorizer(&rbac),
+            rbac,
+            webhooks: Arc::default(),
             accounts: Accounts::default(),
             ledger: SharedLedger::default(),
             controllers: Controllers::default(),
@@ -225,6 +245,12 @@ impl Builder {
         api.bootstrap();
         // Bootstrap objects are not client requests, so install the hooks afterwards.
         api.points = self.points;
+        for (mutating, hook) in self.webhooks {
+            api.webhooks.hooks(mutating).add_local(hook);
+        }
+        for (service, target) in self.routes {
+            api.webhooks.client.route(service, target);
+        }
         ApiServer {
             api: Arc::new(api),
             beyond_loopback: self.beyond_loopback,

@@ -18,7 +18,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tower::Service;
 
-use crate::api::{Api, ApiError, Body, MAX_BODY, User, impersonated, refusal, wants_pretty};
+use crate::api::{Api, ApiError, Body, MAX_BODY, User, refusal, wants_pretty};
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -82,7 +82,7 @@ where
                 .or_else(|| own.map(Arc::unwrap_or_clone))
                 .filter(|user| !user.name.is_empty())
                 .ok_or_else(ApiError::unauthorized)
-                .and_then(|user| impersonated(&parts.headers, user));
+                .and_then(|user| api.admit_request(&parts, user));
             let user = match user {
                 Ok(user) => user,
                 Err(error) => return Ok(refusal(&error, pretty)),

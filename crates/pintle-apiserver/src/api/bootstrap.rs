@@ -64,7 +64,7 @@ impl Api {
             tracing::error!(
                 ?error,
                 plural,
-                "failed to create a bootstrap object; continuing without"
+                "failed to create a bootstrap object; continuing without it"
             );
         }
     }

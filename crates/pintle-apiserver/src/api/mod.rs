@@ -1,4 +1,4 @@
-//! From a request to a response.
+//! Turns requests into responses.
 //!
 //! ```text
 //! request ─► request (route, query, options, body) ─► read  ─► response
@@ -44,23 +44,35 @@ pub(crate) use self::{
     },
     read::{history::History, websocket::Upgrade},
     request::{
-        impersonate::impersonated,
-        user::{ADMINISTRATORS, AUTHENTICATED, CREDENTIAL},
+        query::{Query, decode as decode_percent},
+        user::{
+            ADMINISTRATORS, ANONYMOUS, AUTHENTICATED, CREDENTIAL, groups_of as ensure_groups,
+            service_account,
+        },
     },
     response::{error::ApiError, pretty::is_wanted as wants_pretty, refusal},
 };
 pub use self::{kinds::idle::ControllerRegistration, request::user::User, response::body::Body};
+pub(crate) use self::{
+    request::{
+        decode::{check_metadata_types, json_problem},
+        fields::{Source, prune},
+        options::{FieldValidation, Warnings, WriteOptions},
+    },
+    write::{scale::selector_text, validate::rules::webhook_entry_errors},
+};
 use self::{
     request::{
         negotiate::{self, Form},
-        options::{self, Warnings},
-        query::Query,
+        options,
         route::{self, Route, Target},
     },
     response::view,
     write::{apply, patch},
 };
 use crate::{
+    admission::{Chain, Webhooks},
+    authz::{Authorizer, rbac::Rbac},
     points::Pointed,
     registry::{
         Registry,
@@ -82,6 +94,14 @@ pub(crate) struct Api {
     pub(crate) clock: Clock,
     pub(crate) rng: Rng,
     pub(crate) pod_deletion: PodDeletion,
+    /// What may change or refuse a write.
+    pub(crate) admission: Chain,
+    /// Decides what users may do, except administrators, who may do everything.
+    pub(crate) authorizer: Arc<dyn Authorizer>,
+    /// All roles and bindings.
+    pub(crate) rbac: Arc<Rbac>,
+    /// Admission webhooks, converters, and how they are called.
+    pub(crate) webhooks: Arc<Webhooks>,
     /// Issues and verifies service account tokens.
     pub(crate) accounts: Accounts,
     /// The allocated addresses and node ports of Services.
@@ -208,12 +228,6 @@ impl Api {
 
     async fn call(self: &Arc<Self>, call: Call) -> Answer {
         let resource = &call.target.resource;
-        if let Some(custom) = &resource.custom
-            && custom.needs_webhook
-        {
-            let what = format!("webhooks, and {} converts by one", custom.definition);
-            return Err(ApiError::not_implemented(&what));
-        }
         if let Some(sub) = call.target.sub.clone() {
             let sub = resource.sub(&sub).ok_or_else(|| match resource.custom {
                 Some(_) => call.missing(),
@@ -263,18 +277,17 @@ impl Api {
             ("status" | "approval" | "ephemeralcontainers" | "resize", PATCH) => {
                 self.patch(call, sub).await
             }
-            ("scale", GET) => self.get_scale(call),
+            ("scale", GET) => self.get_scale(call).await,
             ("scale", UPDATE) => self.change_scale(call, None).await,
             ("scale", PATCH) if apply::applies(call) => self.apply_scale(call).await,
             ("scale", PATCH) => self.change_scale(call, Some(&patch::read(call)?.0)).await,
             ("binding", CREATE) => self.bind(call).await,
             ("eviction", CREATE) => self.evict(call).await,
-            ("token", CREATE) => self.create_token(call),
-            ("log" | "exec" | "attach" | "portforward" | "proxy", _)
-                if self.store.get(call.collection()?, &call.key()).is_none() =>
-            {
+            ("token", CREATE) => self.create_token(call).await,
+            ("log", _) if self.store.get(call.collection()?, &call.key()).is_none() => {
                 Err(call.missing())
             }
+            ("exec" | "attach" | "portforward" | "proxy", _) => self.connect(call, sub).await,
             _ => Err(ApiError::not_implemented(&format!(
                 "the {sub} subresource of {}",
                 call.target.resource.plural

@@ -1,8 +1,8 @@
 //! The four patch formats.
 //!
-//! | content type | module | description |
+//! | content type | where | description |
 //! |---|---|---|
-//! | `application/merge-patch+json` | [`merge`] | null deletes, lists are replaced |
+//! | `application/merge-patch+json` | [`merge()`] | null deletes, lists are replaced |
 //! | `application/json-patch+json` | [`json`] | a list of operations on paths |
 //! | `application/strategic-merge-patch+json` | [`strategic`] | a merge patch that merges lists by key |
 //! | `application/apply-patch+yaml` | [`apply`](mod@apply) | server-side apply: the complete intent of one manager |
@@ -12,10 +12,9 @@
 
 pub(crate) mod apply;
 pub(crate) mod json;
-pub(crate) mod merge;
 pub(crate) mod strategic;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::schema::{MAX_DEPTH, depth};
 
@@ -39,6 +38,39 @@ pub(crate) enum PatchError {
     /// because this limit is our own.
     #[error("the patched object nests deeper than {MAX_DEPTH} levels")]
     TooDeep,
+}
+
+/// Applies a JSON merge patch (RFC 7396): objects merge field by field, null deletes, anything else replaces.
+pub(crate) fn merge(object: &mut Value, patch: Value) -> Result<(), PatchError> {
+    if !patch.is_object() {
+        return Err(PatchError::Malformed(format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            json_kind(&patch)
+        )));
+    }
+    bounded(&patch)?;
+    merge_value(object, patch);
+    bounded(object)
+}
+
+fn merge_value(target: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch;
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(target) = target else {
+        return;
+    };
+    for (name, change) in patch {
+        if change.is_null() {
+            target.remove(&name);
+        } else {
+            merge_value(target.entry(name).or_insert(Value::Null), change);
+        }
+    }
 }
 
 /// Checks the nesting of a patch or a patched object. A series of patches could deepen it forever.
@@ -81,3 +113,6 @@ pub(crate) fn go_text(value: &Value) -> String {
         other => other.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,8 +30,8 @@ use crate::{
 /// The API group of CRDs.
 pub(crate) const EXTENSIONS: &str = "apiextensions.k8s.io";
 
-/// Returns a built-in kind that is only used in subresources or not stored, and has no path of its
-/// own.
+/// Returns a built-in kind that is only used in subresources or not stored, and has no separate
+/// path.
 pub(crate) fn unstored(
     group: &'static str,
     version: &'static str,
@@ -121,6 +121,19 @@ impl Catalog {
         self.groups.get(name)
     }
 
+    /// Returns the other served versions of a resource: those with the same objects.
+    pub(crate) fn equivalents(&self, resource: &Resource) -> Vec<Arc<Resource>> {
+        let same = |other: &&Arc<Resource>| {
+            other.plural == resource.plural
+                && other.collection == resource.collection
+                && (&other.group, &other.version) != (&resource.group, &resource.version)
+        };
+        if resource.collection.is_none() {
+            return Vec::new();
+        }
+        self.resources.values().filter(same).cloned().collect()
+    }
+
     /// Returns groups in discovery order: built-in groups first, then CRD groups by name.
     pub(crate) fn groups(&self) -> Vec<&Group> {
         let mut groups: Vec<&Group> = self.groups.values().collect();
@@ -175,16 +188,16 @@ impl Catalog {
     }
 }
 
-/// What one CRD adds to the catalog.
+/// The part of the catalog that one CRD adds.
 ///
 /// A collection is opened when the CRD is first established and closed when the CRD is gone. It
-/// outlives changes to what is served.
+/// outlives changes to the served resources.
 #[derive(Debug)]
 struct Defined {
     uid: String,
     /// The revision of the CRD that this was built from.
     revision: u64,
-    /// Identifies what is served; see [`Definition::fingerprint`].
+    /// Identifies the served resources; see [`Definition::fingerprint`].
     fingerprint: u64,
     /// Ends watches that were opened before the CRD changed.
     superseded: CancellationToken,
@@ -201,7 +214,7 @@ impl Defined {
     }
 }
 
-/// What all CRDs add to the catalog.
+/// The part of the catalog that all CRDs add.
 #[derive(Debug, Default)]
 struct Custom {
     /// By CRD name; rebuilt when the CRD's revision changes.
@@ -324,7 +337,7 @@ impl Registry {
         waiting
     }
 
-    /// Builds what a CRD adds, reusing the collection it had `before`.
+    /// Builds the part that a CRD adds, reusing the collection it had `before`.
     fn define(&self, object: &Object, before: Option<&Defined>) -> Defined {
         let definition = Definition::read(&object.decode());
         let established = definition.is_established();

@@ -23,7 +23,7 @@ use crate::{
         self,
         builtin::{self, TypeRef},
     },
-    store::{CollectionId, Content, type_prefix},
+    store::{CollectionId, Content, Object, type_prefix},
 };
 
 /// A subresource and the kind it exchanges.
@@ -178,6 +178,43 @@ impl Resource {
         }
     }
 
+    /// Returns the `apiVersion` in which objects of a custom resource are stored.
+    pub(crate) fn storage_version(&self) -> &str {
+        let custom = self.custom.as_ref();
+        custom.map_or(&self.version, |custom| &custom.storage_version)
+    }
+
+    /// Returns the `apiVersion` in which an object of a custom resource was stored.
+    pub(crate) fn stored_version(&self, content: &Content) -> String {
+        let version = content.header.version.as_deref();
+        version.unwrap_or(self.storage_version()).to_owned()
+    }
+
+    /// Decodes a stored object in the version it was stored in. Defaults of the storage version are
+    /// applied if it was stored in that one.
+    pub(crate) fn stored_tree(&self, object: &Object) -> Tree {
+        let version = object.header().version.as_deref();
+        if version.is_none_or(|version| version == self.storage_version()) {
+            return self.tree(&object.content, object.stored_revision());
+        }
+        object.decode()
+    }
+
+    /// Encodes an object that was converted to this version and is not stored.
+    pub(crate) fn encode_shown(&self, object: Tree) -> Content {
+        let mut content = Content::encode(object, Vec::new());
+        let defaults = self.storage_defaults();
+        content.header.defaulted_by = defaults.map_or(0, |defaults| defaults.fingerprint);
+        content
+    }
+
+    /// Encodes the next state of a stored object in the version it was stored in.
+    pub(crate) fn encode_again(&self, object: Tree, stored: &Content) -> Content {
+        let mut content = self.encode(object);
+        content.header.version.clone_from(&stored.header.version);
+        content
+    }
+
     /// Converts a stored object to the served version.
     pub(crate) fn to_served(&self, tree: Tree) -> Tree {
         match self.conversion {
@@ -219,6 +256,8 @@ impl Resource {
         };
         content.header.defaulted_by = defaulted_by;
         content.header.depth = depth;
+        let custom = self.custom.as_ref();
+        content.header.version = custom.map(|custom| Arc::clone(&custom.storage_version));
         content
     }
 }

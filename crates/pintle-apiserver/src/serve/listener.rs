@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, header};
 use hyper::upgrade::OnUpgrade;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -16,7 +16,7 @@ use super::{
     token::{Token, bearer},
 };
 use crate::{
-    api::{ApiError, ISSUER, Upgrade, User, refusal, wants_pretty},
+    api::{ANONYMOUS, ApiError, ISSUER, Upgrade, User, refusal, wants_pretty},
     tower_service::ApiService,
 };
 
@@ -109,9 +109,20 @@ impl Listener {
         at: Option<LocalAddr>,
         seat: &Seat,
     ) -> Result<(http::Response<crate::Body>, Option<InFlight>), Infallible> {
-        let user = client
-            .or_else(|| self.bearer(request.headers()))
-            .ok_or_else(ApiError::unauthorized);
+        let credentials = request.headers().contains_key(header::AUTHORIZATION);
+        let user = client.or_else(|| self.bearer(request.headers()));
+        let user = match user {
+            Some(user) => Ok(user),
+            None if !credentials && self.service.api().allows_anonymous() => {
+                // An anonymous connection can still be evicted, even during a request.
+                let extensions = request.extensions_mut();
+                extensions.insert(User::new(ANONYMOUS));
+                extensions.insert(Closing(self.closing.clone()));
+                let response = self.service.clone().call(request).await?;
+                return Ok((response, None));
+            }
+            None => Err(ApiError::unauthorized()),
+        };
         match user {
             Ok(user) => {
                 seat.authenticated();

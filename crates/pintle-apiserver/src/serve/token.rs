@@ -6,8 +6,8 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, header};
 use subtle::ConstantTimeEq;
 
-/// A secret token. It comes from the operating system and never from the server's seed: runs may be
-/// replayed, secrets may not.
+/// A secret token. It is generated with the operating system's randomness, never from the server's
+/// seed: runs may be replayed, secrets may not.
 #[derive(Clone)]
 pub(super) struct Token(Arc<str>);
 

@@ -38,7 +38,7 @@ const BATCH_BYTES: usize = 64 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CollectionId(u32);
 
-/// What a commit does to its key.
+/// The change that a commit makes to its key.
 #[derive(Debug)]
 pub(crate) enum Change {
     Put(Arc<Content>),
@@ -253,6 +253,13 @@ impl Store {
             .objects
             .get(key)
             .cloned()
+    }
+
+    /// Returns true if the resource has no objects.
+    pub(crate) fn is_empty(&self, collection: CollectionId) -> bool {
+        let state = self.shared.state.read();
+        let collection = state.open(collection);
+        collection.is_none_or(|collection| collection.objects.is_empty())
     }
 
     /// Returns the current state of a resource.

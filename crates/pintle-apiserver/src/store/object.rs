@@ -3,7 +3,8 @@
 //! The bytes omit what differs between readers: `apiVersion` and `kind` (a resource may be served
 //! in several versions, and lists of built-in kinds omit them) and `metadata.resourceVersion`
 //! (assigned at commit). Serving an object is therefore three copies: a type prefix, the revision
-//! and the rest. Two contents are the same state if and only if their bytes are equal.
+//! and the rest. Two contents are the same state if and only if their bytes and the versions they
+//! are stored in are equal.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,6 +23,9 @@ pub(crate) struct Header {
     pub(crate) defaulted_by: u64,
     /// The nesting depth of the object.
     pub(crate) depth: usize,
+    /// The `apiVersion` in which a custom resource is stored; `None` for built-in kinds, which have
+    /// one stored form.
+    pub(crate) version: Option<Arc<str>>,
 }
 
 /// One state of an object, without a revision.
@@ -55,6 +59,7 @@ impl Content {
             fields,
             defaulted_by: 0,
             depth: 0,
+            version: None,
         };
         let mut rest = Vec::with_capacity(512);
         write_members(&mut rest, &metadata);
@@ -85,7 +90,7 @@ impl Content {
 
     /// Returns true if both are the same state.
     pub(crate) fn same_as(&self, other: &Self) -> bool {
-        self.rest == other.rest
+        self.rest == other.rest && self.header.version == other.header.version
     }
 
     /// Appends the object as JSON, starting with `prefix` (see [`type_prefix`]).

@@ -230,66 +230,6 @@ fn two_versions() -> Value {
     definition
 }
 
-/// Proves crd/versions.
-#[tokio::test]
-async fn version_that_needs_a_conversion_webhook_is_rejected() {
-    let server = server();
-    let http = http(&server);
-    let mut definition = two_versions();
-    definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
-        "conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://example.com/convert"}}});
-    let (code, created) = http.post(DEFINITIONS, &definition).await;
-    assert_eq!(code, 201, "{created}");
-    let object = json!({"kind": "Foo", "metadata": {"name": "a"}, "spec": {"deploymentName": "d"}});
-    let with = |version: &str| {
-        let mut object = object.clone();
-        object["apiVersion"] = version.into();
-        object
-    };
-    let (code, _) = http.post(FOOS, &with("example.com/v1")).await;
-    assert_eq!(code, 201, "the storage version needs no conversion");
-    let v2 = FOOS.replace("/v1/", "/v2/");
-    let one = format!("{v2}/a");
-    let (code, status) = http.get(&one).await;
-    assert_eq!(code, 501, "{status}");
-    let why = "this server does not implement webhooks, and foos.example.com converts by one";
-    assert_eq!(status["message"], why);
-    let codes = [
-        http.get(&v2).await.0,
-        http.get(&format!("{v2}?watch=true")).await.0,
-        http.post(&v2, &with("example.com/v2")).await.0,
-        http.merge(&one, &json!({"metadata": {"labels": {"a": "b"}}}))
-            .await
-            .0,
-        http.get(&format!("{one}/status")).await.0,
-        http.delete(&one).await.0,
-    ];
-    assert_eq!(codes, [501; 6]);
-    let first = format!("{FOOS}/a");
-    assert_eq!(http.get(&first).await.0, 200);
-    let (_, list) = http.get("/apis/example.com/v2").await;
-    assert_eq!(list["resources"][0]["verbs"], json!([]));
-
-    // Objects may still be stored in the previous storage version.
-    let mut versions = definition["spec"]["versions"].clone();
-    (versions[0]["storage"], versions[1]["storage"]) = (false.into(), true.into());
-    let path = format!("{DEFINITIONS}/foos.example.com");
-    let moved = json!({"spec": {"versions": versions}});
-    let (code, moved) = http.merge(&path, &moved).await;
-    assert_eq!(code, 200, "{moved}");
-    assert_eq!(moved["status"]["storedVersions"], json!(["v1", "v2"]));
-    assert_eq!(http.get(&one).await.0, 501);
-    let migrated = json!({"status": {"storedVersions": ["v2"]}});
-    assert_eq!(
-        http.merge(&format!("{path}/status"), &migrated).await.0,
-        200
-    );
-    assert_eq!(
-        (http.get(&one).await.0, http.get(&first).await.0),
-        (200, 501)
-    );
-}
-
 /// Proves crd/defaulting, crd/versions.
 #[tokio::test]
 async fn stored_object_gets_new_defaults_on_read() {

@@ -48,9 +48,11 @@ async fn service_acts_as_its_user() {
         review(server.service_as(jane), &[]).await.1,
         json!({"username": "jane", "groups": ["developers", "system:authenticated"]})
     );
+    let (code, status) = review(server.service_as("system:anonymous"), &[]).await;
+    assert_eq!(code, 403);
     assert_eq!(
-        review(server.service_as("system:anonymous"), &[]).await.1,
-        json!({"username": "system:anonymous", "groups": ["system:unauthenticated"]})
+        status["message"],
+        "selfsubjectreviews.authentication.k8s.io is forbidden: User \"system:anonymous\" cannot create resource \"selfsubjectreviews\" in API group \"authentication.k8s.io\" at the cluster scope"
     );
 }
 
@@ -66,12 +68,11 @@ async fn impersonation_headers_work_in_process() {
             json!({"username": "jane", "groups": ["red", "system:authenticated"]})
         )
     );
-    // Impersonation is reserved to administrators.
     let (code, status) = review(server.service_as("bob"), &jane).await;
     assert_eq!(code, 403);
     assert_eq!(
         status["message"],
-        "users \"jane\" is forbidden: User \"bob\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope"
+        "selfsubjectreviews.authentication.k8s.io is forbidden: User \"bob\" cannot impersonate-on:user-info:create resource \"selfsubjectreviews\" in API group \"authentication.k8s.io\" at the cluster scope"
     );
 }
 

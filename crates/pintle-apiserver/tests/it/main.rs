@@ -7,6 +7,8 @@
     reason = "a failed assertion is how a test reports"
 )]
 
+mod admission;
+mod admission_plugins;
 mod apply;
 mod bodies;
 mod bootstrap;
@@ -14,6 +16,7 @@ mod client;
 mod concurrency;
 mod connections;
 mod content_types;
+mod conversion;
 mod custom_resources;
 mod definitions;
 mod deletions;
@@ -29,6 +32,8 @@ mod openapi;
 mod pods;
 mod points;
 mod properties;
+mod quota;
+mod rbac;
 mod scales;
 mod service_accounts;
 mod services;
@@ -40,5 +45,6 @@ mod support;
 mod tables;
 mod warnings;
 mod watches;
+mod webhooks;
 mod websockets;
 mod writes;

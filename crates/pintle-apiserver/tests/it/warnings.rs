@@ -38,26 +38,21 @@ fn workload(name: &str) -> Value {
 async fn creating_an_object_without_effect_warns() {
     let server = server();
     let http = http(&server);
-    let webhooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     let quotas = "/api/v1/namespaces/default/resourcequotas";
     let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     let sets = "/apis/apps/v1/namespaces/default/statefulsets";
     let named = |name: &str| json!({"metadata": {"name": name}});
     for (path, object, message) in [
         (
-            webhooks,
-            named("w"),
-            "the ValidatingWebhookConfiguration is stored and has no effect: this server calls no admission webhooks",
-        ),
-        (
             quotas,
             named("q"),
-            "the ResourceQuota is stored and has no effect: this server enforces no quotas",
+            "the ResourceQuota is stored and has no effect: no controller computes its usage here",
         ),
         (
             roles,
-            json!({"metadata": {"name": "r"}, "rules": []}),
-            "the ClusterRole is stored and has no effect: this server does not enforce RBAC, every user may do everything",
+            json!({"metadata": {"name": "r"}, "rules": [],
+                "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}),
+            "the ClusterRole is stored and has no effect: no controller aggregates the rules of other roles here",
         ),
         (
             sets,
@@ -174,5 +169,32 @@ async fn registered_controller_suppresses_the_warning() {
     assert_eq!(
         write(&http, "POST", path, json, &workload("c")).await.len(),
         1
+    );
+}
+
+/// Proves objects/no-silent-storage.
+#[tokio::test]
+async fn pod_security_label_warns() {
+    let server = server();
+    let http = http(&server);
+    let namespace = |name: &str, level: &str| {
+        json!({"metadata": {"name": name,
+            "labels": {"pod-security.kubernetes.io/enforce": level}}})
+    };
+    let path = "/api/v1/namespaces";
+    let open = namespace("open", "privileged");
+    assert_eq!(
+        write(&http, "POST", path, "application/json", &open)
+            .await
+            .len(),
+        0
+    );
+    let closed = namespace("closed", "restricted");
+    let warnings = write(&http, "POST", path, "application/json", &closed).await;
+    assert_eq!(
+        warnings,
+        [
+            "299 - \"pintle: the label pod-security.kubernetes.io/enforce has no effect: this server does not enforce Pod Security Standards\""
+        ]
     );
 }

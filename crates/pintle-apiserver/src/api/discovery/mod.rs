@@ -167,8 +167,6 @@ fn listed_groups(catalog: &Catalog) -> Vec<&Group> {
 /// Returns the verbs of a resource. Custom resources list theirs in a different order.
 fn verbs(resource: &Resource) -> Vec<&'static str> {
     match &resource.custom {
-        // Requests for this version fail, so clients should pick another one.
-        Some(custom) if custom.needs_webhook => Vec::new(),
         Some(_) => vec![
             "delete",
             "deletecollection",

@@ -1,7 +1,7 @@
 //! `APIServices`: one for each group and version the server serves.
 //!
-//! Those of built-in groups exist from the start, those of CRDs come and go with them. The server
-//! refuses an `APIService` that names a Service: it does not implement API aggregation.
+//! Those of built-in groups exist from the start, those of CRDs are created and deleted with them.
+//! The server refuses an `APIService` that names a Service: it does not implement API aggregation.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -31,7 +31,7 @@ pub(crate) struct Registered(Mutex<BTreeMap<String, Vec<String>>>);
 pub(super) struct ApiServices;
 
 impl Kind for ApiServices {
-    /// Marks a new one as available: what the server serves itself always is.
+    /// Marks a new one as available: groups that the server itself serves always are.
     fn prepare_create(&self, service: &mut Tree, now: &str) {
         let available = json!({"conditions": [{"lastTransitionTime": now,
             "message": "Local APIServices are always available", "reason": "Local",
@@ -98,7 +98,8 @@ impl Api {
         }
     }
 
-    /// Deletes what [`register`](Self::register) created, unless a user has taken it over.
+    /// Deletes the `APIService` that [`register`](Self::register) created, unless a user has taken
+    /// it over.
     fn unregister(&self, resource: &Resource, group: &str, version: &str) {
         let Some(collection) = resource.collection else {
             return;

@@ -5,12 +5,20 @@ use serde_json::{Value, json};
 
 use super::Kind;
 use crate::{
+    admission::Exchanged,
     api::{
-        Answer, Api, ApiError, Call, response,
-        write::{Managers, Part},
+        Answer, Api, ApiError, Call, WriteOptions, response,
+        write::{Attributes, Managers, Operation, Part, unstored_object},
     },
     meta::{self, Tree},
     schema::field::FieldError,
+};
+
+/// The kind of a binding.
+const BINDING: Exchanged<'_> = Exchanged {
+    group: "",
+    version: "v1",
+    kind: "Binding",
 };
 
 /// `bindings`: never stored, the same as POST of `pods/binding`.
@@ -24,11 +32,14 @@ impl Kind for Bindings {
             let pods = catalog
                 .find("", "v1", "pods")
                 .ok_or_else(ApiError::unknown_resource)?;
-            let binding = call.decoded(("", "v1", "Binding"))?;
+            let options = call.write_options("CreateOptions")?;
             let mut call = call.clone();
+            let mut binding = unstored_object(call.decoded(("", "v1", "Binding"))?);
+            call.target.name = Some(meta::text(&binding, "name").to_owned());
+            api.admit_unstored(&call, Operation::Create, BINDING, &options, &mut binding)
+                .await?;
             call.target.resource = pods.clone();
-            call.target.name = binding["metadata"]["name"].as_str().map(str::to_owned);
-            api.bind(&call).await
+            api.assign(&call, &options, &Value::Object(binding)).await
         })
     }
 }
@@ -37,7 +48,14 @@ impl Api {
     /// Answers POST of a binding.
     pub(crate) async fn bind(&self, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
-        let binding = call.decoded(("", "v1", "Binding"))?;
+        let mut binding = unstored_object(call.decoded(("", "v1", "Binding"))?);
+        self.admit_unstored(call, Operation::Create, BINDING, &options, &mut binding)
+            .await?;
+        self.assign(call, &options, &Value::Object(binding)).await
+    }
+
+    /// Assigns the Pod of a binding that was admitted.
+    async fn assign(&self, call: &Call, options: &WriteOptions, binding: &Value) -> Answer {
         if binding["metadata"]["name"].as_str() != call.target.name.as_deref() {
             let why = "name in URL does not match name in Binding object";
             return Err(ApiError::bad_request(why));
@@ -56,10 +74,13 @@ impl Api {
         }
         let now = self.clock.stamp();
         let mut bind = |pod: &Tree| {
-            check_binding(call, pod, &binding)?;
-            Ok(bound(pod.clone(), &binding, &now))
+            check_binding(call, pod, binding)?;
+            Ok(bound(pod.clone(), binding, &now))
         };
-        let write = call.update_of(Part::Everything, &options, Managers::Keep);
+        let write = Attributes {
+            user: None,
+            ..call.update_of(Part::Everything, options, Managers::Keep)
+        };
         self.change(&write, &mut bind).await?;
         Ok(response::created())
     }

@@ -30,9 +30,9 @@ struct StoredNames<'a> {
     group: String,
     /// Holds the names until they are published.
     claim: Option<Claim<'a>>,
-    /// The definition as it is stored and why it did not get all names, if it did not.
+    /// The stored definition and, if it did not get all names, the reason.
     refused: Option<(crd::Definition, Conflict)>,
-    /// Whether an earlier claim was given up because of a concurrent write.
+    /// Whether an earlier claim was released because of a concurrent write.
     lost: bool,
     /// Whether the definition still exists.
     exists: bool,
@@ -156,14 +156,14 @@ impl Api {
         }
     }
 
-    /// Assigns names to a new or changed definition and serves what it defines.
+    /// Assigns names to a new or changed definition and serves its resources.
     pub(crate) fn settle_definition(&self, name: &str) {
         self.settle_names([name.to_owned()].into());
         self.finish_definition(name);
     }
 
-    /// Updates what is served for a definition, and assigns the names it released to the definitions
-    /// that wait for them.
+    /// Updates the served resources of a definition, and assigns the names it released to the
+    /// definitions waiting for them.
     pub(crate) fn refresh_definition(&self, name: &str) {
         self.settle_names(self.refresh(name).into());
     }
@@ -227,7 +227,7 @@ impl Api {
 
     /// Deletes the instances of a definition that is being deleted.
     pub(crate) fn empty_definition(self: &Arc<Self>, name: &str) {
-        // From here on creates are refused. Those under way see the mark and undo theirs.
+        // From here on creates are refused. Those in progress see the mark and undo their work.
         self.refresh_definition(name);
         if let Some(resource) = self.registry.instances_of(name)
             && let Some(Ok(snapshot)) = resource
@@ -235,15 +235,15 @@ impl Api {
                 .map(|collection| self.store.snapshot(collection))
         {
             for object in snapshot.objects.values() {
-                // An instance that is gone already is fine.
+                // The instance may already be gone.
                 let _ = self.delete_unasked(&resource, &object.key, &DeleteOptions::background());
             }
         }
         self.finish_definition(name);
     }
 
-    /// Returns true if a new instance may stay. If its definition was deleted meanwhile, the instance
-    /// is removed before its creator gets a response.
+    /// Returns true if a new instance may stay. If its definition was deleted in the meantime, the
+    /// instance is removed before its creator gets a response.
     ///
     /// A delete first marks the definition and then looks for instances. A create first stores the
     /// instance and then looks at the definition. So one of the two always sees the other.

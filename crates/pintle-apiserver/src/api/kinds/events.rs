@@ -99,7 +99,7 @@ impl Api {
                 && event.revision == revision
             {
                 let last = Change::Delete(Arc::clone(&event.content));
-                // On a mismatch the event was written again or deleted; both are fine.
+                // On a mismatch the event was rewritten or deleted; nothing to do.
                 let _ = self
                     .store
                     .commit(collection, &key, Expect::Revision(revision), last);

@@ -1,14 +1,15 @@
 //! Behaviour specific to single kinds.
 //!
-//! Verbs are generic over kinds: they never ask which kind they work on. Where a built-in kind needs
-//! code of its own, its module implements the hooks of [`Kind`] it needs, and [`find`] lists it. The
-//! registry looks the hooks up once, when it registers the resource, so a request compares no names.
+//! Verbs are generic over kinds: they never ask which kind they work on. Where a built-in kind
+//! needs special code, its module implements the hooks of [`Kind`] it needs, and [`find`] lists it.
+//! The registry looks the hooks up once, when it registers the resource, so a request compares no
+//! names.
 //!
 //! A write calls the hooks in this order; see [`write`](super::write) for the whole path:
 //!
 //! ```text
-//! create   complete ─► admit ─► prepare_create ─► allocate ─► validate ─► warn ─► (commit) ─► after_write
-//! update                        allocate ─► prepare_update ─► validate ─► warn ─► (commit) ─► after_write
+//! create   complete ─► check_rights ─► prepare_create ─► allocate ─► validate ─► warn ─► (commit) ─► after_write
+//! update                check_rights ─► allocate ─► prepare_update ─► validate ─► warn ─► (commit) ─► after_write
 //! delete   check_delete ─► prepare_delete ─► (commit) ─► after_mark or after_delete
 //! ```
 
@@ -26,10 +27,12 @@ mod nodes;
 pub(crate) mod pods;
 pub(crate) mod properties;
 mod reviews;
+mod roles;
 pub(crate) mod service_accounts;
 pub(crate) mod services;
 mod signing_requests;
 mod volumes;
+mod webhook_configurations;
 mod workloads;
 
 use std::{fmt, sync::Arc};
@@ -38,7 +41,12 @@ use futures::future::{BoxFuture, ready};
 use pintle_clock::Clock;
 
 use crate::{
-    api::{Answer, Api, ApiError, Call, User, request::options::Warnings, write::Part},
+    api::{
+        Answer, Api, ApiError, Call, User,
+        request::options::Warnings,
+        write::{Attributes, Part},
+    },
+    authz::rbac::RbacKind,
     meta::{NameRule, Tree},
     patch::apply::FieldSet,
     registry::convert::Conversion,
@@ -46,13 +54,19 @@ use crate::{
     store::Object,
 };
 
-/// The hooks of one kind. Every hook defaults to what most kinds do.
+/// The hooks of one kind. The defaults are right for most kinds.
 pub(crate) trait Kind: fmt::Debug + Send + Sync {
     // Any request.
 
     /// Returns the warning that every response about this kind carries.
     fn deprecation(&self) -> Option<&'static str> {
         None
+    }
+
+    /// Returns true if objects of this kind are namespaces: to admission such an object is in the
+    /// namespace that it is.
+    fn is_namespace(&self) -> bool {
+        false
     }
 
     // The stored form.
@@ -94,9 +108,17 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         let _ = (object, user);
     }
 
-    /// Does what the admission plugins that are on by default do to a new object of this kind.
-    fn admit(&self, api: &Api, namespace: &str, object: &mut Tree) -> Result<(), ApiError> {
-        let _ = (api, namespace, object);
+    /// Checks that the user may write this object, beyond the right to the request itself. Runs
+    /// after mutating admission and before the object is prepared and validated.
+    fn check_rights(
+        &self,
+        api: &Api,
+        user: &User,
+        write: &Attributes<'_>,
+        object: &Tree,
+        stored: Option<&Tree>,
+    ) -> Result<(), ApiError> {
+        let _ = (api, user, write, object, stored);
         Ok(())
     }
 
@@ -105,21 +127,21 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         true
     }
 
-    /// Sets fields of a new object that only the server sets. Its status has been reset; defaults are
-    /// applied again afterwards, because what is set here may imply more.
+    /// Sets fields of a new object that only the server sets. Its status has been reset; defaults
+    /// are applied again afterwards, because the fields set here may imply others.
     fn prepare_create(&self, object: &mut Tree, now: &str) {
         let _ = (object, now);
     }
 
     // Updates.
 
-    /// Restores what this write may not change from the stored object.
+    /// Restores the fields that this write may not change from the stored object.
     fn prepare_update(&self, part: Part, object: &mut Tree, stored: &Tree, clock: &Clock) {
         let _ = (part, object, stored, clock);
     }
 
-    /// Returns the fields that a write of this subresource does not come to manage, if they differ
-    /// from those of other kinds.
+    /// Returns the fields that a write of this subresource does not own, if they differ from those
+    /// of other kinds.
     fn reset_fields(&self, sub: &str) -> Option<FieldSet> {
         let _ = sub;
         None
@@ -127,7 +149,7 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
 
     // Creates and updates.
 
-    /// Allocates what the object needs from a shared pool. The result must be held until the write
+    /// Allocates values for the object from a shared pool. The result must be held until the write
     /// has committed or failed.
     fn allocate(
         &self,
@@ -150,8 +172,8 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Validates what neither the schema nor the rules of the kind can express. `errors` holds what
-    /// they found.
+    /// Validates what neither the schema nor the rules of the kind can express. `errors` holds the
+    /// errors they found.
     fn validate(
         &self,
         part: Part,
@@ -168,7 +190,7 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
         let _ = (object, warnings);
     }
 
-    /// Returns false for an object without anything to do for the controller of its kind.
+    /// Returns false for an object that needs no work from the controller of its kind.
     fn needs_controller(&self, object: &Tree) -> bool {
         let _ = object;
         true
@@ -236,13 +258,13 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync {
     }
 }
 
-/// A kind without anything special: most built-in kinds and every custom resource.
+/// A kind without special behaviour: most built-in kinds and every custom resource.
 #[derive(Debug)]
 struct Plain;
 
 impl Kind for Plain {}
 
-/// The hooks of kinds without anything special.
+/// The hooks of kinds without special behaviour.
 pub(crate) const PLAIN: &dyn Kind = &Plain;
 
 /// Returns the hooks of a built-in resource.
@@ -259,6 +281,12 @@ pub(crate) fn find(group: &str, plural: &str) -> &'static dyn Kind {
         ("", "pods") => &pods::Pods,
         ("", "replicationcontrollers") => &workloads::ReplicationControllers,
         ("", "services") => &services::Services,
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations") => {
+            &webhook_configurations::MUTATING
+        }
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => {
+            &webhook_configurations::VALIDATING
+        }
         ("apiextensions.k8s.io", "customresourcedefinitions") => &definitions::Definitions,
         ("apiregistration.k8s.io", "apiservices") => &api_services::ApiServices,
         ("apps", "daemonsets") => &workloads::DaemonSets,
@@ -274,6 +302,10 @@ pub(crate) fn find(group: &str, plural: &str) -> &'static dyn Kind {
         ("batch", "jobs") => &workloads::Jobs,
         ("certificates.k8s.io", "certificatesigningrequests") => &signing_requests::SigningRequests,
         ("events.k8s.io", "events") => &events::Events,
+        ("rbac.authorization.k8s.io", "clusterrolebindings") => &RbacKind::ClusterRoleBinding,
+        ("rbac.authorization.k8s.io", "clusterroles") => &RbacKind::ClusterRole,
+        ("rbac.authorization.k8s.io", "rolebindings") => &RbacKind::RoleBinding,
+        ("rbac.authorization.k8s.io", "roles") => &RbacKind::Role,
         _ => PLAIN,
     }
 }

@@ -8,7 +8,7 @@ use super::{
     fields::{add, ensure_map},
 };
 use crate::{
-    api::{Api, ApiError, write::Part},
+    api::{Api, ApiError, Warnings, write::Part},
     meta::{self, Tree},
     registry::Resource,
 };
@@ -16,11 +16,18 @@ use crate::{
 /// Namespaces that cannot be deleted.
 const UNDELETABLE: [&str; 3] = ["default", "kube-system", "kube-public"];
 
+/// Sets the Pod Security Standard of a namespace.
+const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
+
 /// `namespaces`.
 #[derive(Debug)]
 pub(super) struct Namespaces;
 
 impl Kind for Namespaces {
+    fn is_namespace(&self) -> bool {
+        true
+    }
+
     /// Labels a namespace with its name, and holds it until its content is gone.
     fn prepare_create(&self, object: &mut Tree, _now: &str) {
         if let Some(spec) = ensure_map(object, "spec") {
@@ -43,6 +50,19 @@ impl Kind for Namespaces {
                 object.insert("spec".into(), json!({}));
             }
             object["spec"]["finalizers"] = finalizers.clone();
+        }
+    }
+
+    /// Pod Security is the one default admission plugin that is missing, so say so.
+    fn warn(&self, object: &Tree, warnings: &Warnings) {
+        let labels = object.get("metadata").and_then(|m| m.get("labels"));
+        let level = labels.and_then(|labels| labels.get(POD_SECURITY));
+        let level = level.and_then(Value::as_str).unwrap_or("privileged");
+        if level != "privileged" {
+            warnings.add(format!(
+                "pintle: the label {POD_SECURITY} has no effect: this server does not enforce Pod \
+                 Security Standards"
+            ));
         }
     }
 

@@ -1,24 +1,22 @@
 //! Reviews: questions about users, tokens and access that are answered and never stored.
-//!
-//! There is no authorization yet. Every user may do everything, except that only administrators may
-//! impersonate.
 
-use futures::future::{BoxFuture, ready};
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::Kind;
 use crate::{
+    admission::{Exchanged, Operation},
     api::{
-        ADMINISTRATORS, Answer, Api, ApiError, Call, ISSUER, User, request::negotiate, response,
+        Answer, Api, ApiError, Call, ISSUER, User, request::negotiate, response,
         write::set_namespace,
     },
+    authz::{
+        access::{Access, Resource, What},
+        rule::Rule,
+    },
     meta::{self, Tree},
-    registry::verbs::{ALL, verb_names},
     schema::field::FieldError,
 };
-
-/// The verb that allows acting as another user.
-const IMPERSONATE: &str = "impersonate";
 
 /// What a review asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,12 +35,12 @@ pub(super) enum Review {
 
 impl Kind for Review {
     fn create_unstored<'a>(&'a self, api: &'a Api, call: &'a Call) -> BoxFuture<'a, Answer> {
-        Box::pin(ready(api.review(call, *self)))
+        Box::pin(api.review(call, *self))
     }
 }
 
 impl Api {
-    fn review(&self, call: &Call, kind: Review) -> Answer {
+    async fn review(&self, call: &Call, kind: Review) -> Answer {
         let resource = &call.target.resource;
         let form = negotiate::plain(&call.headers)?;
         let options = call.write_options("CreateOptions")?;
@@ -50,11 +48,29 @@ impl Api {
         set_namespace(resource, call.target.namespace.as_deref(), &mut review)?;
         wipe(&mut review);
         self.record_manager(resource, "", &options, None, &mut review);
+        let exchanged = Exchanged {
+            group: &resource.group,
+            version: &resource.version,
+            kind: &resource.kind,
+        };
+        self.admit_unstored(call, Operation::Create, exchanged, &options, &mut review)
+            .await?;
         let spec = review.get("spec").cloned().unwrap_or_default();
         let status = match kind {
             Review::Access | Review::SelfAccess => {
                 check(call, kind, &review)?;
-                json!({"allowed": allowed(&call.user, kind, &spec)})
+                let other = subject(&spec);
+                let user = match kind {
+                    Review::Access => &other,
+                    _ => &call.user,
+                };
+                let decision = self.authorize(user, &access(&spec));
+                let mut status = json!({"allowed": decision.is_allowed()});
+                let reason = decision.reason();
+                if !reason.is_empty() {
+                    status["reason"] = reason.into();
+                }
+                status
             }
             Review::SelfRules => {
                 let namespace = spec["namespace"].as_str().unwrap_or_default();
@@ -64,7 +80,7 @@ impl Api {
                 // Upstream does not repeat the question.
                 review.insert("metadata".into(), json!({}));
                 review.insert("spec".into(), json!({}));
-                rules(&call.user)
+                self.rules_of(&call.user, namespace)
             }
             Review::SelfSubject => {
                 let now = self.clock.stamp();
@@ -80,6 +96,26 @@ impl Api {
         let mut answer = response::formed(201, form, answer);
         options.warnings.add_to(&mut answer);
         Ok(answer)
+    }
+
+    /// Returns what a user may do in a namespace.
+    fn rules_of(&self, user: &User, namespace: &str) -> Value {
+        let found = self.authorizer.rules(user, namespace);
+        let resources = found.rules.iter().filter(|rule| !rule.resources.is_empty());
+        let resources: Vec<Value> = resources.map(Rule::resource_info).collect();
+        let urls = found.rules.iter().filter(|rule| !rule.urls.is_empty());
+        let urls: Vec<Value> = urls
+            .map(|rule| json!({"verbs": rule.verbs, "nonResourceURLs": rule.urls}))
+            .collect();
+        let mut status = json!({
+            "resourceRules": resources,
+            "nonResourceRules": urls,
+            "incomplete": false,
+        });
+        if !found.error.is_empty() {
+            status["evaluationError"] = found.error.into();
+        }
+        status
     }
 
     /// Returns the user that a token authenticates.
@@ -120,29 +156,47 @@ fn wipe(review: &mut Tree) {
     }
 }
 
-/// Returns true unless someone other than an administrator wants to impersonate.
-fn allowed(user: &User, kind: Review, spec: &Value) -> bool {
-    if spec["resourceAttributes"]["verb"] != IMPERSONATE {
-        return true;
+/// Returns the subject that an access review asks about.
+fn subject(spec: &Value) -> User {
+    let list = |value: &Value| -> Vec<String> {
+        let items = value.as_array().into_iter().flatten();
+        items.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let extra = spec["extra"].as_object().into_iter().flatten();
+    User {
+        name: spec["user"].as_str().unwrap_or_default().to_owned(),
+        uid: spec["uid"].as_str().unwrap_or_default().to_owned(),
+        groups: list(&spec["groups"]),
+        extra: extra
+            .map(|(name, values)| (name.clone(), list(values)))
+            .collect(),
     }
-    if kind == Review::SelfAccess {
-        return user.is_administrator();
-    }
-    let mut groups = spec["groups"].as_array().into_iter().flatten();
-    groups.any(|group| group == ADMINISTRATORS)
 }
 
-fn rules(user: &User) -> Value {
-    let verbs = if user.is_administrator() {
-        vec!["*"]
+/// Returns what an access review asks for.
+fn access(spec: &Value) -> Access<'_> {
+    let resource = &spec["resourceAttributes"];
+    let about = if resource.is_object() {
+        resource
     } else {
-        verb_names(ALL)
+        &spec["nonResourceAttributes"]
     };
-    json!({
-        "resourceRules": [{"verbs": verbs, "apiGroups": ["*"], "resources": ["*"]}],
-        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-        "incomplete": false,
-    })
+    let text = |name: &str| about[name].as_str().unwrap_or_default().into();
+    let what = if resource.is_object() {
+        What::Resource(Resource {
+            group: text("group"),
+            plural: text("resource"),
+            sub: text("subresource"),
+            namespace: text("namespace"),
+            name: text("name"),
+        })
+    } else {
+        What::Path(text("path"))
+    };
+    Access {
+        verb: text("verb"),
+        what,
+    }
 }
 
 /// Validates an access review: it must name one resource or path, and a subject, in the namespace

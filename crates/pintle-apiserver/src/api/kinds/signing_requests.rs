@@ -24,7 +24,7 @@ const PERMANENT: [&str; 3] = ["Approved", "Denied", "Failed"];
 pub(super) struct SigningRequests;
 
 impl Kind for SigningRequests {
-    /// Records the requester, whatever the request says.
+    /// Records the requester, overriding the request.
     fn complete(&self, request: &mut Tree, user: Option<&User>) {
         let (Some(Value::Object(spec)), Some(user)) = (request.get_mut("spec"), user) else {
             return;
@@ -37,7 +37,7 @@ impl Kind for SigningRequests {
         }
     }
 
-    /// Restores what this write may not change, and sets the times of new conditions.
+    /// Restores the fields that this write may not change, and sets the times of new conditions.
     fn prepare_update(&self, part: Part, request: &mut Tree, stored: &Tree, clock: &Clock) {
         match part {
             Part::Main => {

@@ -113,6 +113,27 @@ impl Api {
         } else {
             limit
         };
+        let resource = &call.target.resource;
+        if !resource.is_converted() {
+            return Ok(collect(call, &selector, &snapshot, page.as_ref(), limit));
+        }
+        // Selectors apply to what the client sees, so all objects are converted first, unless there
+        // is nothing to select.
+        if selector.is_everything() {
+            let mut found = collect(call, &selector, &snapshot, page.as_ref(), limit);
+            found.items = self.all_shown(resource, found.items).await?;
+            return Ok(found);
+        }
+        let everything = Selector::default();
+        let all = collect(call, &everything, &snapshot, page.as_ref(), 0);
+        let all = self.all_shown(resource, all.items).await?;
+        let snapshot = Snapshot {
+            revision: snapshot.revision,
+            objects: all
+                .into_iter()
+                .map(|object| (Arc::clone(&object.key), object))
+                .collect(),
+        };
         Ok(collect(call, &selector, &snapshot, page.as_ref(), limit))
     }
 

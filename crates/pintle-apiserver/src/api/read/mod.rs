@@ -1,4 +1,4 @@
-//! Reads: get, [`list`], [`watch`], and what a `resourceVersion` in a read means.
+//! Reads: get, [`list`], [`watch`], and the meaning of `resourceVersion` in reads.
 
 pub(crate) mod history;
 pub(crate) mod list;
@@ -25,6 +25,7 @@ impl Api {
             .store
             .get(collection, &call.key())
             .ok_or_else(|| call.missing())?;
+        let object = self.shown(&call.target.resource, object).await?;
         Ok(response::object(200, &call.view(&self.clock), &object))
     }
 

@@ -1,11 +1,11 @@
 //! Watches: a cursor over the event log, encoded as one JSON document per line.
 //!
-//! A watch first sends the state it starts from, if the request asks for it. Then it follows the log:
-//! it sends the events the log has and sleeps until a commit, the next bookmark or its end. It has no
-//! event queue of its own. Besides the chunk that it is sending, it holds only the objects of the
-//! initial state that it has yet to send. The log is bounded in events and bytes: a client that reads
-//! too slowly falls behind it, during the initial state or after it, gets one `ERROR` event with a 410
-//! `Expired` status, and has to list again.
+//! A watch first sends the state it starts from, if the request asks for it. Then it follows the
+//! log: it sends the events the log has and sleeps until a commit, the next bookmark or its end. It
+//! has no event queue: besides the chunk that it is sending, it holds only the objects of the
+//! initial state that it has yet to send. The log is bounded in events and bytes: a client that
+//! reads too slowly falls behind it, during the initial state or after it, gets one `ERROR` event
+//! with a 410 `Expired` status, and has to list again.
 //!
 //! A watch of a custom resource also ends when its CRD changes. A client that reconnects gets objects
 //! of the new CRD, or 404.
@@ -94,10 +94,14 @@ impl Api {
                     .objects
                     .range::<str, _>(range)
                     .map(|(_, object)| object);
-                pending = objects
-                    .filter(|object| filter.selector.matches(&filter.view.resource, object))
-                    .cloned()
-                    .collect();
+                let resource = &filter.view.resource;
+                let selected = |object: &&Arc<Object>| filter.selector.matches(resource, object);
+                pending = if resource.is_converted() {
+                    let all = self.all_shown(resource, objects.cloned().collect()).await?;
+                    all.iter().filter(selected).cloned().collect()
+                } else {
+                    objects.filter(selected).cloned().collect()
+                };
                 snapshot.revision
             }
         };
@@ -122,6 +126,11 @@ impl Api {
             end,
             closing: call.closing.clone(),
             superseded: superseded(&call.target.resource),
+            converting: call
+                .target
+                .resource
+                .is_converted()
+                .then(|| Arc::clone(self)),
             over: false,
         };
         let stream = stream::unfold(watcher, |mut watcher| async move {
@@ -283,6 +292,8 @@ struct Watcher {
     closing: CancellationToken,
     /// Cancelled when the CRD changes.
     superseded: CancellationToken,
+    /// Converts events by a webhook.
+    converting: Option<Arc<Api>>,
     over: bool,
 }
 
@@ -298,7 +309,8 @@ impl Watcher {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: there is no await between reading the log and returning the events.
+    /// Cancel safe, unless a webhook converts the objects: otherwise there is no await between
+    /// reading the log and returning the events.
     async fn next(&mut self) -> Option<Bytes> {
         if self.is_over() {
             return None;
@@ -319,7 +331,11 @@ impl Watcher {
                 return None;
             }
             let bookmark = self.bookmarks && now >= self.next_bookmark;
-            match self.read_events() {
+            let events = match self.converting.clone() {
+                None => self.read_events(),
+                Some(api) => self.read_converted(&api).await,
+            };
+            match events {
                 // A bookmark follows the events it covers.
                 Ok(mut chunk) if bookmark => {
                     self.next_bookmark = next_bookmark(now, self.end);
@@ -382,16 +398,41 @@ impl Watcher {
     fn read_events(&mut self) -> Result<Vec<u8>, Option<ApiError>> {
         let mut out = Vec::new();
         loop {
-            let (events, seen) = match self.cursor.next_batch() {
-                Ok(batch) => batch,
-                Err(Lost::Compacted { floor }) => {
-                    let message = format!("too old resource version: {} ({floor})", self.seen);
-                    return Err(Some(ApiError::expired(message)));
-                }
-                Err(Lost::NotServed | Lost::Future { .. }) => return Err(None),
-            };
+            let (events, seen) = self.next_batch()?;
             self.seen = seen;
             for event in &events {
+                self.filter.write(&mut out, event);
+            }
+            if events.is_empty() || !out.is_empty() {
+                return Ok(out);
+            }
+        }
+    }
+
+    fn next_batch(&mut self) -> Result<(Vec<Arc<Event>>, u64), Option<ApiError>> {
+        self.cursor.next_batch().map_err(|lost| match lost {
+            Lost::Compacted { floor } => {
+                let message = format!("too old resource version: {} ({floor})", self.seen);
+                Some(ApiError::expired(message))
+            }
+            Lost::NotServed | Lost::Future { .. } => None,
+        })
+    }
+
+    /// Like [`read_events`](Self::read_events), for objects that a webhook converts. A conversion that
+    /// fails ends the watch: the client has to list again, and sees the error there.
+    async fn read_converted(&mut self, api: &Api) -> Result<Vec<u8>, Option<ApiError>> {
+        let mut out = Vec::new();
+        loop {
+            let (events, seen) = self.next_batch()?;
+            let converted = tokio::select! {
+                biased;
+                () = self.closing.cancelled() => return Err(None),
+                () = self.superseded.cancelled() => return Err(None),
+                converted = api.events_shown(&self.filter.view.resource, &events) => converted,
+            };
+            self.seen = seen;
+            for event in &converted.map_err(Some)? {
                 self.filter.write(&mut out, event);
             }
             if events.is_empty() || !out.is_empty() {

@@ -2,7 +2,6 @@
 
 pub(crate) mod decode;
 pub(crate) mod fields;
-pub(crate) mod impersonate;
 pub(crate) mod negotiate;
 pub(crate) mod options;
 pub(crate) mod query;

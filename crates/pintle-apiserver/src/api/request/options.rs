@@ -4,7 +4,9 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use http::{HeaderValue, Response, header};
 use parking_lot::Mutex;
+use serde_json::Value;
 
+use crate::admission::Operation;
 use crate::api::{ApiError, Body, Call};
 use crate::schema::{field::FieldError, field_paths::clip};
 
@@ -26,6 +28,62 @@ pub(crate) struct WriteOptions {
     pub(crate) field_validation: FieldValidation,
     /// Warnings for the response.
     pub(crate) warnings: Warnings,
+    /// What the client sent, for admission.
+    pub(crate) sent: Sent,
+}
+
+/// The options of a write as the client sent them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sent {
+    /// The client named its field manager.
+    pub(crate) manager: bool,
+    /// The client chose a field validation.
+    pub(crate) field_validation: bool,
+    /// The decoded `DeleteOptions` of a delete.
+    deletion: Option<Arc<Value>>,
+}
+
+impl Sent {
+    /// Returns the options of a delete.
+    pub(crate) fn deletion(options: &Arc<Value>) -> Self {
+        Self {
+            deletion: Some(Arc::clone(options)),
+            ..Self::default()
+        }
+    }
+}
+
+impl WriteOptions {
+    /// Returns the options as admission reviews show them.
+    pub(crate) fn reviewed(&self, operation: Operation) -> Value {
+        let kind = match operation {
+            Operation::Create => "CreateOptions",
+            Operation::Update => "UpdateOptions",
+            Operation::Delete => "DeleteOptions",
+            Operation::Connect => return Value::Null,
+        };
+        let mut options = match self.sent.deletion.as_deref() {
+            Some(Value::Object(sent)) => sent.clone(),
+            _ => serde_json::Map::new(),
+        };
+        options.insert("kind".into(), kind.into());
+        options.insert("apiVersion".into(), "meta.k8s.io/v1".into());
+        if self.dry_run {
+            options.insert("dryRun".into(), serde_json::json!(["All"]));
+        }
+        if self.sent.manager {
+            options.insert("fieldManager".into(), self.manager.clone().into());
+        }
+        if self.sent.field_validation {
+            let text = match self.field_validation {
+                FieldValidation::Ignore => "Ignore",
+                FieldValidation::Warn => "Warn",
+                FieldValidation::Strict => "Strict",
+            };
+            options.insert("fieldValidation".into(), text.into());
+        }
+        Value::Object(options)
+    }
 }
 
 /// The warnings of a response, shared by the steps of one request.
@@ -144,6 +202,11 @@ impl Call {
             manager: self.manager(manager),
             field_validation,
             warnings: self.warnings.clone(),
+            sent: Sent {
+                manager: !manager.is_empty(),
+                field_validation: !self.query.get("fieldValidation").is_empty(),
+                deletion: None,
+            },
         })
     }
 

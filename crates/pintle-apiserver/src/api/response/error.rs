@@ -1,5 +1,9 @@
 //! Errors: a `Status` with the code, reason and message that clients expect from Kubernetes.
 
+use std::borrow::Cow;
+
+use serde_json::Value;
+
 use super::status::{self, Status};
 use crate::schema::field::{FieldError, aggregate};
 
@@ -10,7 +14,7 @@ use crate::schema::field::{FieldError, aggregate};
 #[derive(Debug, Clone)]
 pub(crate) struct ApiError {
     pub(crate) code: u16,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
     details: Box<Details>,
 }
@@ -32,7 +36,7 @@ struct Details {
 /// One cause of an error, usually a field.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
     field: String,
 }
@@ -40,7 +44,7 @@ pub(crate) struct Cause {
 impl From<FieldError> for Cause {
     fn from(error: FieldError) -> Self {
         Self {
-            reason: error.reason.as_str(),
+            reason: error.reason.as_str().into(),
             message: error.body(),
             field: error.field,
         }
@@ -51,7 +55,7 @@ impl Cause {
     /// Creates a cause from a finished message.
     pub(crate) fn raw(reason: &'static str, field: impl Into<String>, message: String) -> Self {
         Self {
-            reason,
+            reason: reason.into(),
             message,
             field: field.into(),
         }
@@ -59,7 +63,7 @@ impl Cause {
 
     fn shown(&self) -> status::Cause<'_> {
         status::Cause {
-            reason: self.reason,
+            reason: &self.reason,
             message: &self.message,
             field: &self.field,
         }
@@ -79,7 +83,7 @@ impl ApiError {
     pub(crate) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
-            reason,
+            reason: reason.into(),
             message: message.into(),
             details: Box::default(),
         }
@@ -121,7 +125,7 @@ impl ApiError {
         &self.message
     }
 
-    /// Returns true if the object exists already.
+    /// Returns true if the object already exists.
     pub(crate) fn is_taken(&self) -> bool {
         self.reason == "AlreadyExists"
     }
@@ -131,7 +135,7 @@ impl ApiError {
         self.reason == "NotFound"
     }
 
-    /// Puts words before the message.
+    /// Prefixes the message.
     pub(crate) fn prefixed(mut self, words: &str) -> Self {
         self.message.insert_str(0, words);
         self
@@ -160,6 +164,11 @@ impl ApiError {
         Self::new(403, "Forbidden", message).about(group, plural, name)
     }
 
+    /// A path that is not a resource, for a user without access to it.
+    pub(crate) fn forbidden_path(why: &str) -> Self {
+        Self::new(403, "Forbidden", format!("forbidden: {why}")).empty_details()
+    }
+
     /// A create in a namespace that is being deleted.
     pub(crate) fn namespace_terminating(
         group: &str,
@@ -175,6 +184,41 @@ impl ApiError {
             "metadata.namespace",
             format!("namespace {namespace} is being terminated"),
         ))
+    }
+
+    /// A webhook denied the request; `status` is the one in its response.
+    pub(crate) fn denied_by_webhook(webhook: &str, status: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (message, reason) = (text(&status["message"]), text(&status["reason"]));
+        let denied = format!("admission webhook {webhook:?} denied the request");
+        let message = match (message.as_str(), reason.as_str()) {
+            ("", "") => format!("{denied} without explanation"),
+            ("", why) | (why, _) => format!("{denied}: {why}"),
+        };
+        let code = status["code"]
+            .as_u64()
+            .and_then(|code| code.try_into().ok());
+        let code = code.filter(|code| (400..600).contains(code)).unwrap_or(400);
+        let mut error = Self::new(code, "", message);
+        error.reason = reason.into();
+        let details = &status["details"];
+        error = error.about(
+            &text(&details["group"]),
+            &text(&details["kind"]),
+            &text(&details["name"]),
+        );
+        error.details.uid = text(&details["uid"]);
+        let retry = details["retryAfterSeconds"].as_u64();
+        error.details.retry_after = retry.and_then(|seconds| seconds.try_into().ok());
+        let causes = details["causes"].as_array().into_iter().flatten();
+        error.details.causes = causes
+            .map(|cause| Cause {
+                reason: text(&cause["reason"]).into(),
+                message: text(&cause["message"]),
+                field: text(&cause["field"]),
+            })
+            .collect();
+        error
     }
 
     pub(crate) fn not_found(group: &str, plural: &str, name: &str) -> Self {
@@ -336,7 +380,7 @@ impl ApiError {
     /// Returns the body of the response.
     pub(crate) fn status(&self) -> Status<'_> {
         let details = self.details.shown();
-        let status = Status::failure(&self.message, self.reason)
+        let status = Status::failure(&self.message, &self.reason)
             .resume(self.details.resume.as_deref())
             .code(self.code);
         if details.is_empty() && !self.details.shown {

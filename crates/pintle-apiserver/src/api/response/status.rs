@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The body of a response that holds no object: an error, or what a write did.
+/// The body of a response without an object: an error, or the outcome of a write.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Status<'a> {
@@ -14,7 +14,7 @@ pub(crate) struct Status<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     message: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'static str,
+    reason: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     details: Option<Details<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,8 @@ pub(crate) struct Details<'a> {
 /// One cause of an error.
 #[derive(Debug, Serialize)]
 pub(crate) struct Cause<'a> {
-    pub(super) reason: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) reason: &'a str,
     pub(super) message: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) field: &'a str,
@@ -70,7 +71,7 @@ impl<'a> Status<'a> {
     }
 
     /// Returns a `Status` about an error.
-    pub(super) fn failure(message: &'a str, reason: &'static str) -> Self {
+    pub(super) fn failure(message: &'a str, reason: &'a str) -> Self {
         Self {
             outcome: "Failure",
             message,

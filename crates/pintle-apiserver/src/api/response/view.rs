@@ -60,7 +60,7 @@ impl View {
         }
     }
 
-    /// Appends one item of a list. Items of built-in kinds have no type of their own.
+    /// Appends one item of a list. Items of built-in kinds do not state their type.
     pub(crate) fn write_item(&self, out: &mut Vec<u8>, object: &Object) {
         if self.is_plain() && self.resource.is_complete(&object.content) {
             let prefix = if self.resource.custom.is_some() {
@@ -100,7 +100,7 @@ impl View {
         }
     }
 
-    /// Returns the object of a bookmark, which has nothing but metadata.
+    /// Returns the object of a bookmark, which consists of metadata only.
     pub(crate) fn bookmark(&self, metadata: &Value) -> String {
         match self.form {
             Form::Table(version, _) => response::written(&json!({"kind": "Table",

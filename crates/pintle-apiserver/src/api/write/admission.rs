@@ -1,70 +1,193 @@
-//! Admission: the two places where a write can be changed or refused by policy.
+//! Where a write passes the [admission chain](crate::admission).
 //!
-//! Both see the whole write: the stored object, the new one, the user, the operation and the options.
-//! Both may await. Nothing is committed yet, and an update that loses a race passes both again with
-//! the newer stored object. Writes of the server itself have no user and are not admitted.
-//!
-//! Today only the plugins that Kubernetes enables by default and that this server implements run
-//! here, as hooks of their kind.
+//! Every write passes both phases: a create or an update on its way to the store, a delete before it
+//! marks the object, and a subresource that stores nothing, such as `binding`, before it acts. Writes
+//! of the server itself have no user and are not admitted; they are validated, because everything
+//! that is stored must be valid.
 
 use serde_json::Value;
 
-use super::{Attributes, Operation, validate};
+use super::{Attributes, Operation, set_namespace, validate};
 use crate::{
-    api::{Api, ApiError},
-    meta::Tree,
+    admission::{Exchanged, Request},
+    api::{Api, ApiError, Call, User, WriteOptions},
+    meta::{self, Tree},
 };
 
 impl Api {
-    /// Runs mutating admission on the new state of an object.
+    /// Runs the admit phase on the new state of an object.
     ///
     /// A create passes here before its name is generated.
-    #[expect(
-        clippy::unused_async,
-        reason = "admission plugins may call other servers"
-    )]
     pub(super) async fn mutate(
         &self,
         write: &Attributes<'_>,
         old: Option<&Tree>,
         new: &mut Tree,
     ) -> Result<(), ApiError> {
-        if write.user.is_none() {
+        let Some(user) = write.user else {
+            return Ok(());
+        };
+        let resource = write.resource;
+        let name = name_of(write, new);
+        let mut request = request(write, user, &name, old);
+        if !self.admission.admits(self, &request) {
             return Ok(());
         }
-        match (write.operation, old) {
-            (Operation::Create, None) => {
-                let namespace = write.namespace.unwrap_or_default();
-                write.resource.hooks.admit(self, namespace, new)
-            }
-            _ => Ok(()),
-        }
+        let Some(projection) = write.projection else {
+            let managers = managers(new).cloned();
+            self.admission.admit(self, &mut request, Some(new)).await?;
+            keep_valid_managers(new, managers);
+            return set_namespace(resource, write.namespace, new);
+        };
+        let shown_old = old.map(|old| (projection.show)(resource, old));
+        let mut shown = (projection.show)(resource, new);
+        request.old = shown_old.as_ref();
+        request.exchanged = Some(projection.kind);
+        self.admission
+            .admit(self, &mut request, Some(&mut shown))
+            .await?;
+        *new = (projection.merge)(resource, std::mem::take(new), &shown)?;
+        Ok(())
     }
 
-    /// Validates a write, then runs validating admission. `new` is `None` for a delete.
-    ///
-    /// What the server itself writes is validated too, because everything that is stored must be
-    /// valid; only admission is skipped.
-    #[expect(
-        clippy::unused_async,
-        reason = "admission plugins may call other servers"
-    )]
+    /// Validates the new state of an object, then runs the validate phase.
     pub(super) async fn validate(
         &self,
         write: &Attributes<'_>,
         old: Option<&Value>,
-        new: Option<&Value>,
+        new: &Value,
     ) -> Result<(), ApiError> {
-        if let Some(new) = new {
-            validate::object(write, new, old)?;
-        }
-        if write.user.is_none() {
+        validate::object(write, new, old).await?;
+        let Some(user) = write.user else {
+            return Ok(());
+        };
+        let (new, old) = (meta::tree(new), old.map(meta::tree));
+        let name = name_of(write, new);
+        let mut request = request(write, user, &name, old);
+        if !self.admission.validates(self, &request) {
             return Ok(());
         }
-        match write.operation {
-            Operation::Delete => write.resource.hooks.check_delete(write.name),
-            Operation::Create | Operation::Update => Ok(()),
+        let Some(projection) = write.projection else {
+            return self.admission.validate(self, &request, Some(new)).await;
+        };
+        let shown_old = old.map(|old| (projection.show)(write.resource, old));
+        let shown = (projection.show)(write.resource, new);
+        request.old = shown_old.as_ref();
+        request.exchanged = Some(projection.kind);
+        self.admission.validate(self, &request, Some(&shown)).await
+    }
+
+    /// Runs both phases on a delete.
+    pub(super) async fn admit_delete(
+        &self,
+        write: &Attributes<'_>,
+        old: &Tree,
+    ) -> Result<(), ApiError> {
+        let Some(user) = write.user else {
+            return Ok(());
+        };
+        write.resource.hooks.check_delete(write.name)?;
+        let mut request = request(write, user, write.name, Some(old));
+        if self.admission.admits(self, &request) {
+            self.admission.admit(self, &mut request, None).await?;
         }
+        if self.admission.validates(self, &request) {
+            self.admission.validate(self, &request, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs both phases on an object that is acted on and never stored: a binding, an eviction, a
+    /// token request, the options of a connect.
+    pub(crate) async fn admit_unstored(
+        &self,
+        call: &Call,
+        operation: Operation,
+        kind: Exchanged<'_>,
+        options: &WriteOptions,
+        object: &mut Tree,
+    ) -> Result<(), ApiError> {
+        let mut request = Request {
+            operation,
+            resource: &call.target.resource,
+            sub: call.target.sub.as_deref().unwrap_or_default(),
+            exchanged: Some(kind),
+            namespace: call.target.namespace.as_deref(),
+            name: call.target.name.as_deref().unwrap_or_default(),
+            user: &call.user,
+            options,
+            old: None,
+            reinvocation: crate::admission::Reinvocation::default(),
+        };
+        if self.admission.admits(self, &request) {
+            self.admission
+                .admit(self, &mut request, Some(object))
+                .await?;
+        }
+        if self.admission.validates(self, &request) {
+            self.admission
+                .validate(self, &request, Some(object))
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+fn managers(object: &Tree) -> Option<&Value> {
+    object.get("metadata")?.get("managedFields")
+}
+
+/// Restores the field managers if a plugin left some that cannot be decoded.
+fn keep_valid_managers(object: &mut Tree, before: Option<Value>) {
+    let valid = |entry: &Value| {
+        matches!(entry["operation"].as_str(), Some("Apply" | "Update"))
+            && entry["apiVersion"].is_string()
+            && entry["fieldsType"] == "FieldsV1"
+            && entry["fieldsV1"].is_object()
+    };
+    let now = managers(object);
+    if now == before.as_ref() || now.is_none() {
+        return;
+    }
+    let all_valid = now.and_then(Value::as_array);
+    if all_valid.is_some_and(|entries| entries.iter().all(valid)) {
+        return;
+    }
+    let metadata = meta::metadata(object);
+    match before {
+        Some(before) => metadata.insert("managedFields".into(), before),
+        None => metadata.remove("managedFields"),
+    };
+}
+
+/// Returns the name of the object: that of the path, or for a create that of the object.
+fn name_of(write: &Attributes<'_>, object: &Tree) -> String {
+    let name = match write.operation {
+        Operation::Create => meta::text(object, "name"),
+        _ => write.name,
+    };
+    name.to_owned()
+}
+
+/// Describes a write of an object to the chain.
+fn request<'a>(
+    write: &Attributes<'a>,
+    user: &'a User,
+    name: &'a str,
+    old: Option<&'a Tree>,
+) -> Request<'a> {
+    let own = write.resource.hooks.is_namespace().then_some(name);
+    Request {
+        operation: write.operation,
+        resource: write.resource,
+        sub: write.sub,
+        exchanged: None,
+        namespace: write.namespace.or(own),
+        name,
+        user,
+        options: write.options,
+        old,
+        reinvocation: crate::admission::Reinvocation::default(),
     }
 }
 

@@ -34,7 +34,7 @@ impl Api {
                 match self.apply_new(call, options, &config).await {
                     // Another client created it first: update that object instead.
                     Err(error) if error.is_taken() && tries > 0 => {}
-                    created => return Ok(created?.answer(201, call, self, options)),
+                    created => return created?.answer(201, call, self, options).await,
                 }
             }
             let mut applied = |stored: &Tree| {
@@ -51,7 +51,7 @@ impl Api {
             match self.change(&write, &mut applied).await {
                 // It was deleted concurrently: create it again.
                 Err(error) if error.is_missing() && may_create && tries > 0 => {}
-                written => return Ok(written?.answer(200, call, self, options)),
+                written => return written?.answer(200, call, self, options).await,
             }
         }
     }
@@ -72,6 +72,7 @@ impl Api {
         check_name(call, &tree)?;
         // Upstream ignores a resourceVersion when an apply creates the object.
         meta::metadata(&mut tree).remove("resourceVersion");
+        self.require_create(call)?;
         let write = call.create_of(options, Managers::Keep);
         self.create_object(&write, tree).await
     }

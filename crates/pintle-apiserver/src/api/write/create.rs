@@ -29,7 +29,7 @@ impl Api {
         let object = call.object(&options)?;
         let write = call.create_of(&options, Managers::Record);
         let written = self.create_object(&write, object).await?;
-        Ok(written.answer(201, call, self, &options))
+        written.answer(201, call, self, &options).await
     }
 
     /// Creates an object on the server's own behalf.
@@ -50,6 +50,7 @@ impl Api {
             user: None,
             options,
             managers: Managers::Record,
+            projection: None,
         };
         // Only admission waits, and writes without a user skip it.
         let created = self.create_object(&write, object).now_or_never();
@@ -77,7 +78,6 @@ impl Api {
         let version = meta::text(&object, "resourceVersion").parse::<u64>();
         let version = version.ok().filter(|version| *version != 0);
         let given = meta::text(&object, "name").to_owned();
-        let prefix = meta::text(&object, "generateName").to_owned();
         self.check_namespace(resource, namespace, &given)?;
         let custom = resource.custom.as_ref();
         if custom.is_some_and(|custom| custom.terminating) {
@@ -96,6 +96,10 @@ impl Api {
             self.record_manager(resource, write.sub, options, None, &mut object);
         }
         self.mutate(write, None, &mut object).await?;
+        self.check_rights(write, &object, None)?;
+        // Admission may have set them.
+        let given = meta::text(&object, "name").to_owned();
+        let prefix = meta::text(&object, "generateName").to_owned();
         let tries = if given.is_empty() && !prefix.is_empty() {
             NAME_TRIES
         } else {
@@ -119,7 +123,7 @@ impl Api {
             resource.hooks.warn(&new, &options.warnings);
             self.controllers.warn(resource, &new, &options.warnings);
             let key = key_of(namespace, &name);
-            let content = resource.encode(new);
+            let content = self.encode_stored(resource, new).await?;
             let content = Arc::new(drop_managers_if_too_large(
                 resource,
                 content,

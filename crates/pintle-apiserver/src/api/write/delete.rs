@@ -15,7 +15,7 @@ use crate::{
     api::{
         Answer, Api, ApiError, Call,
         read::list::list_answer,
-        request::options::{FieldValidation, Warnings, WriteOptions},
+        request::options::{FieldValidation, Sent, Warnings, WriteOptions},
         response::{
             self,
             status::{Details, Status},
@@ -50,6 +50,10 @@ pub(crate) struct DeleteOptions {
     pub(crate) dry_run: bool,
     /// The server deletes on its own behalf, so [`Points`](crate::Points) do not see it.
     unobserved: bool,
+    /// The request was admitted under another kind, such as an eviction.
+    pub(crate) admitted: bool,
+    /// The options as they were sent.
+    sent: Arc<Value>,
 }
 
 /// The result of a delete.
@@ -76,6 +80,7 @@ impl Api {
                 response::document(200, &success(resource, &object))
             }
             Deleted::Gone(object) | Deleted::Marked(object) => {
+                let object = self.shown(resource, object).await?;
                 response::object(200, &call.view(&self.clock), &object)
             }
         };
@@ -117,19 +122,25 @@ impl Api {
             manager: String::new(),
             field_validation: FieldValidation::default(),
             warnings: call.warnings.clone(),
+            sent: Sent::deletion(&options.sent),
         };
+        let user = (!options.admitted).then_some(&call.user);
         let write = Attributes {
             operation: Operation::Delete,
             name: name_of(key),
+            user,
             ..call.update_of(Part::Everything, &write_options, Managers::Keep)
         };
         for _ in 0..MAX_TRIES {
             let current = self.current(resource, key)?;
             check_preconditions(resource, &current, options)?;
-            let old = resource.tree(&current.content, Some(current.revision));
-            let old = Value::Object(old);
-            self.validate(&write, Some(&old), None).await?;
-            let Value::Object(old) = old else { continue };
+            let old = self.read_tree(resource, &current).await?;
+            self.admit_delete(&write, &old).await?;
+            let old = if resource.is_converted() {
+                resource.stored_tree(&current)
+            } else {
+                old
+            };
             if let Some(deleted) = self.try_delete(resource, &current, old, options)? {
                 return Ok(deleted);
             }
@@ -147,7 +158,7 @@ impl Api {
         for _ in 0..MAX_TRIES {
             let current = self.current(resource, key)?;
             check_preconditions(resource, &current, options)?;
-            let old = resource.tree(&current.content, Some(current.revision));
+            let old = resource.stored_tree(&current);
             if let Some(deleted) = self.try_delete(resource, &current, old, options)? {
                 return Ok(deleted);
             }
@@ -183,12 +194,12 @@ impl Api {
                 Deleted::Marked(Arc::new(Object {
                     key: Arc::clone(key),
                     revision: current.revision,
-                    content: Arc::new(resource.encode(object)),
+                    content: Arc::new(resource.encode_again(object, &current.content)),
                 }))
             }));
         }
         let last = if without_mark { old } else { object };
-        let content = Arc::new(resource.encode(last));
+        let content = Arc::new(resource.encode_again(last, &current.content));
         if !gone && content.same_as(&current.content) {
             return Ok(Some(Deleted::Marked(Arc::clone(current))));
         }
@@ -467,6 +478,8 @@ impl DeleteOptions {
             resource_version: precondition("resourceVersion"),
             dry_run,
             unobserved: false,
+            admitted: false,
+            sent: Arc::new(body.clone()),
         })
     }
 }

@@ -129,7 +129,7 @@ fn apply_error(error: ApplyError) -> ApiError {
 }
 
 /// Restores the times of manager entries that did not change, so that a write without any other
-/// change is none.
+/// change is a no-op.
 pub(super) fn keep_unchanged_times(stored: &Value, object: &mut Tree) {
     with_value(object, |value| apply::keep_unchanged_times(stored, value));
 }

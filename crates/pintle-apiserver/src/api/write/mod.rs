@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | next state | [`create`], [`update`], [`patch`], [`apply`], [`scale`], [`delete`] | decodes the request and computes the state it asks for |
 //! | managers | [`managers`] | records which fields the writer manages |
-//! | mutate | [`admission`] | mutating admission |
+//! | mutate | [`admission`] | the admit phase of the [admission chain](crate::admission) |
 //! | prepare | [`prepare`] | sets what only the server sets, restores what this write may not change, applies defaults |
 //! | validate | [`admission`], [`validate`] | schema and rules of the kind, then validating admission |
 //! | commit | [`commit`] | stores the object, if the stored one is still the one that was read |
@@ -20,11 +20,12 @@
 //! [`kinds`](super::kinds): the steps call its hooks and never ask which kind they work on.
 //!
 //! A create runs `managers` and `mutate` once and repeats the rest for each name it generates. A
-//! delete computes its state in `prepare` and has nothing to mutate.
+//! delete computes its state in `prepare`; both phases of admission run before, on the stored object.
 
 mod admission;
 pub(crate) mod apply;
 pub(crate) mod commit;
+mod connect;
 mod create;
 pub(crate) mod delete;
 pub(crate) mod managers;
@@ -36,11 +37,13 @@ pub(crate) mod validate;
 
 use std::sync::Arc;
 
-use http::Response;
 use serde_json::Value;
 
+pub(crate) use crate::admission::Operation;
 use crate::{
-    api::{Api, ApiError, Body, Call, User, request::options::WriteOptions, response},
+    admission::Exchanged,
+    api::{Answer, Api, ApiError, Call, User, request::options::WriteOptions, response},
+    authz::access::{self, Access},
     meta::{self, Tree},
     registry::Resource,
     store::{Content, Object, key_of},
@@ -64,14 +67,19 @@ pub(crate) struct Attributes<'a> {
     pub(crate) user: Option<&'a User>,
     pub(crate) options: &'a WriteOptions,
     pub(crate) managers: Managers,
+    /// What admission sees instead of the object.
+    pub(crate) projection: Option<&'static Projection>,
 }
 
-/// What a write does to its object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Create,
-    Update,
-    Delete,
+/// The kind under which a subresource exchanges a part of an object, such as a `Scale`. Admission
+/// sees this kind, not the object behind it.
+#[derive(Debug)]
+pub(crate) struct Projection {
+    pub(crate) kind: Exchanged<'static>,
+    /// Returns the part of an object that is exchanged.
+    pub(crate) show: fn(&Resource, &Tree) -> Tree,
+    /// Returns the object with the exchanged part replaced.
+    pub(crate) merge: fn(&Resource, Tree, &Tree) -> Result<Tree, ApiError>,
 }
 
 /// The part of an object that a write may change.
@@ -96,7 +104,7 @@ pub(crate) enum Part {
 /// Whether a write still has to record its field manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Managers {
-    /// The writer comes to manage the fields it changes.
+    /// The writer becomes the manager of the fields it changes.
     Record,
     /// `managedFields` are final: an apply has computed them, or the server writes itself.
     Keep,
@@ -159,30 +167,80 @@ impl Call {
             user: Some(&self.user),
             options,
             managers,
+            projection: None,
         }
     }
 }
 
 impl Written {
     /// Renders the object, with the warnings of the request.
-    pub(crate) fn answer(
+    pub(crate) async fn answer(
         &self,
         code: u16,
         call: &Call,
         api: &Api,
         options: &WriteOptions,
-    ) -> Response<Body> {
+    ) -> Answer {
         let view = call.view(&api.clock);
         let mut response = match self {
-            Self::Stored(object) => response::object(code, &view, object),
-            Self::Unstored(content, revision) => response::content(code, &view, content, *revision),
+            Self::Stored(object) if !call.target.resource.is_converted() => {
+                response::object(code, &view, object)
+            }
+            Self::Unstored(content, revision) if !call.target.resource.is_converted() => {
+                response::content(code, &view, content, *revision)
+            }
+            converted => {
+                let object = converted.object(call.key());
+                let object = api.shown(&call.target.resource, object).await?;
+                response::content(code, &view, &object.content, object.stored_revision())
+            }
         };
         options.warnings.add_to(&mut response);
-        response
+        Ok(response)
+    }
+
+    /// Returns the result as an object.
+    fn object(&self, key: Arc<str>) -> Arc<Object> {
+        match self {
+            Self::Stored(object) => Arc::clone(object),
+            Self::Unstored(content, revision) => Arc::new(Object {
+                key,
+                revision: revision.unwrap_or(0),
+                content: Arc::clone(content),
+            }),
+        }
     }
 }
 
 impl Api {
+    /// Checks that the user may write this object, beyond the right to the request itself.
+    fn check_rights(
+        &self,
+        write: &Attributes<'_>,
+        object: &Tree,
+        stored: Option<&Tree>,
+    ) -> Result<(), ApiError> {
+        let Some(user) = write.user else {
+            return Ok(());
+        };
+        let hooks = write.resource.hooks;
+        hooks.check_rights(self, user, write, object, stored)
+    }
+
+    /// Checks that the user may create the named object, which a PUT or an apply would do.
+    fn require_create(&self, call: &Call) -> Result<(), ApiError> {
+        let target = &call.target;
+        let text = |text: &'_ Option<String>| text.clone().unwrap_or_default().into();
+        let resource = access::Resource {
+            group: target.resource.group.as_str().into(),
+            plural: target.resource.plural.as_str().into(),
+            namespace: text(&target.namespace),
+            name: text(&target.name),
+            ..access::Resource::default()
+        };
+        self.require(&call.user, &Access::to("create", resource))
+    }
+
     /// Runs after an object was created or updated.
     fn after_write(&self, resource: &Resource, object: &Object) {
         resource.hooks.after_write(self, object);
@@ -232,6 +290,18 @@ pub(crate) fn is_finished(resource: &Resource, object: &Tree) -> bool {
         .and_then(|m| m.get("deletionGracePeriodSeconds"))
         .and_then(Value::as_i64);
     grace.unwrap_or(0) == 0
+}
+
+/// Returns the decoded object of a request that stores none, without its type.
+pub(crate) fn unstored_object(value: Value) -> Tree {
+    match value {
+        Value::Object(mut object) => {
+            object.remove("apiVersion");
+            object.remove("kind");
+            object
+        }
+        _ => Tree::new(),
+    }
 }
 
 /// Runs a function that works on a [`Value`] on an object.

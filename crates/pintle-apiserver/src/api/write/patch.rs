@@ -60,7 +60,7 @@ impl Api {
         };
         let write = call.update_of(Part::of(sub), &options, Managers::Record);
         let written = self.change(&write, &mut patched).await?;
-        Ok(written.answer(200, call, self, &options))
+        written.answer(200, call, self, &options).await
     }
 }
 
@@ -145,7 +145,7 @@ fn body(
 }
 
 impl Patch {
-    /// Returns what the error shows of a patch that made the object undecodable.
+    /// Returns the part of a patch that the error shows if it made the object undecodable.
     fn shown(&self, patched: &Value) -> String {
         match self {
             Self::Strategic(patch, _) => patch::go_text(patch),
@@ -156,7 +156,7 @@ impl Patch {
     pub(crate) fn apply(&self, value: &mut Value) -> Result<(), ApiError> {
         let result = match self {
             Self::Json(patch) => patch::json::apply(value, patch),
-            Self::Merge(patch) => patch::merge::apply(value, patch.clone()),
+            Self::Merge(patch) => patch::merge(value, patch.clone()),
             Self::Strategic(patch, ty) => patch::strategic::apply(value, patch.clone(), *ty),
         };
         result.map_err(|error| match error {

@@ -1,5 +1,5 @@
-//! Preparation: sets what only the server sets, restores what a write may not change, and applies
-//! defaults.
+//! Preparation: sets server-managed fields, restores fields that a write may not change, and
+//! applies defaults.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,8 @@ pub(super) fn prepare_builtin(resource: &Resource, object: &mut Tree, ty: TypeRe
         object.insert("status".into(), fresh);
     }
     resource.hooks.prepare_create(object, now);
-    // What was set may imply more, as when a typed server reads back what it stored.
+    // The fields set above may imply other defaults, as when a typed server reads back a stored
+    // object.
     with_value(object, |value| defaults::apply(value, ty));
 }
 

@@ -3,8 +3,9 @@
 use http::Response;
 use serde_json::{Value, json};
 
-use super::{Managers, Part, Written, apply::configuration, patch::Patch};
+use super::{Attributes, Managers, Part, Projection, Written, apply::configuration, patch::Patch};
 use crate::{
+    admission::Exchanged,
     api::{
         Answer, Api, ApiError, Body, Call,
         request::negotiate::{Form, RowObject},
@@ -14,6 +15,24 @@ use crate::{
     patch::apply,
     registry::Resource,
     schema::field::FieldError,
+};
+
+/// The scale of an object, as admission sees it.
+static SCALE: Projection = Projection {
+    kind: Exchanged {
+        group: "autoscaling",
+        version: "v1",
+        kind: "Scale",
+    },
+    show: |resource, object| match scale(resource, object) {
+        Value::Object(mut scale) => {
+            scale.remove("kind");
+            scale.remove("apiVersion");
+            scale
+        }
+        _ => Tree::new(),
+    },
+    merge: |resource, object, scale| rescaled(resource, object, &Value::Object(scale.clone())),
 };
 
 /// JSON pointers to the fields of a kind that its scale shows.
@@ -47,13 +66,13 @@ impl Paths {
 
 impl Api {
     /// Answers GET of a scale.
-    pub(crate) fn get_scale(&self, call: &Call) -> Answer {
+    pub(crate) async fn get_scale(&self, call: &Call) -> Answer {
         let object = self
             .store
             .get(call.collection()?, &call.key())
             .ok_or_else(|| call.missing())?;
         let resource = &call.target.resource;
-        let tree = resource.tree(&object.content, Some(object.revision));
+        let tree = self.read_tree(resource, &object).await?;
         let scale = scale(resource, &tree);
         Ok(self.scale_answer(call, &scale))
     }
@@ -78,9 +97,12 @@ impl Api {
             }
             rescaled(resource, stored.clone(), &wanted)
         };
-        let write = call.update_of(Part::Main, &options, Managers::Record);
+        let write = Attributes {
+            projection: Some(&SCALE),
+            ..call.update_of(Part::Main, &options, Managers::Record)
+        };
         let written = self.change(&write, &mut rescale).await?;
-        let mut answer = self.scaled(call, &written);
+        let mut answer = self.scaled(call, &written).await?;
         options.warnings.add_to(&mut answer);
         Ok(answer)
     }
@@ -116,20 +138,21 @@ impl Api {
             };
             rescaled(resource, object, &applied)
         };
-        let write = call.update_of(Part::Main, &options, Managers::Keep);
+        let write = Attributes {
+            projection: Some(&SCALE),
+            ..call.update_of(Part::Main, &options, Managers::Keep)
+        };
         let written = self.change(&write, &mut rescale).await?;
-        let mut answer = self.scaled(call, &written);
+        let mut answer = self.scaled(call, &written).await?;
         options.warnings.add_to(&mut answer);
         Ok(answer)
     }
 
-    fn scaled(&self, call: &Call, written: &Written) -> Response<Body> {
+    async fn scaled(&self, call: &Call, written: &Written) -> Answer {
         let resource = &call.target.resource;
-        let tree = match written {
-            Written::Stored(object) => resource.tree(&object.content, Some(object.revision)),
-            Written::Unstored(content, revision) => resource.tree(content, *revision),
-        };
-        self.scale_answer(call, &scale(resource, &tree))
+        let object = written.object(call.key());
+        let tree = self.read_tree(resource, &object).await?;
+        Ok(self.scale_answer(call, &scale(resource, &tree)))
     }
 
     fn scale_answer(&self, call: &Call, scale: &Value) -> Response<Body> {

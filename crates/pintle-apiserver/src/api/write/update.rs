@@ -51,11 +51,12 @@ impl Api {
             }
             let mut new = object.clone();
             meta::metadata(&mut new).remove("resourceVersion");
+            self.require_create(call)?;
             let write = call.create_of(&options, Managers::Record);
             match self.create_object(&write, new).await {
                 // Another client created it first: update that object instead.
                 Err(error) if error.is_taken() => {}
-                created => return Ok(created?.answer(201, call, self, &options)),
+                created => return created?.answer(201, call, self, &options).await,
             }
         }
         if !names_version(&object) && !resource.unconditional_update {
@@ -63,7 +64,7 @@ impl Api {
         }
         let write = call.update_of(Part::of(sub), &options, Managers::Record);
         let written = self.change(&write, &mut |_| Ok(object.clone())).await?;
-        Ok(written.answer(200, call, self, &options))
+        written.answer(200, call, self, &options).await
     }
 
     /// Changes a stored object: reads it, computes the next state, and commits if the stored object
@@ -94,7 +95,7 @@ impl Api {
                 let (group, plural) = (&resource.group, &resource.plural);
                 return Err(ApiError::not_found(group, plural, write.name));
             };
-            let stored = Value::Object(resource.tree(&current.content, Some(current.revision)));
+            let stored = Value::Object(self.read_tree(resource, &current).await?);
             let old = meta::tree(&stored);
             let mut new = next_state(old)?;
             check_preconditions(resource, &new, &current)?;
@@ -102,6 +103,7 @@ impl Api {
                 self.record_manager(resource, write.sub, options, Some(&stored), &mut new);
             }
             self.mutate(write, Some(old), &mut new).await?;
+            self.check_rights(write, &new, Some(old))?;
             let _reservation = match part {
                 Part::Main => resource.hooks.allocate(self, &mut new, Some(old))?,
                 _ => None,
@@ -124,7 +126,7 @@ impl Api {
             }
             apply_stored_defaults(resource, &mut new);
             let finished = is_finished(resource, &new);
-            let content = resource.encode(new);
+            let content = self.encode_stored(resource, new).await?;
             let content = Arc::new(drop_managers_if_too_large(
                 resource,
                 content,
@@ -169,7 +171,7 @@ impl Api {
         new: Tree,
     ) -> Result<Tree, ApiError> {
         let new = Value::Object(new);
-        self.validate(write, stored, Some(&new)).await?;
+        self.validate(write, stored, &new).await?;
         Ok(match new {
             Value::Object(new) => new,
             _ => Tree::new(),
@@ -178,7 +180,7 @@ impl Api {
 }
 
 /// Applies the defaults of the stored version to an object that was written in another one, as a
-/// typed server does when it reads back what it stored.
+/// typed server does when it reads back a stored object.
 fn apply_stored_defaults(resource: &Resource, object: &mut Tree) {
     if let (Some(_), Some(ty)) = (resource.conversion, resource.stored_ty) {
         with_value(object, |value| defaults::apply(value, ty));

@@ -3,9 +3,9 @@
 //! Every write records its manager in `metadata.managedFields`, together with the fields the
 //! manager owns. There are two operations:
 //!
-//! - **Apply** states everything the manager wants. Fields that it applied last time but not now
-//!   are removed, unless another manager owns them too. Changing a field that another manager owns
-//!   is a conflict.
+//! - **Apply** declares every field the manager wants to set. Fields that it applied last time but
+//!   not now are removed, unless another manager owns them too. Changing a field that another
+//!   manager owns is a conflict.
 //! - **Update** owns the fields it changes, and takes them from every other manager.
 //!
 //! [`update`] covers creates, updates and all other patches; [`apply`] covers apply patches. Both
@@ -16,7 +16,6 @@ mod prune;
 pub(crate) mod scale;
 mod set;
 mod shape;
-mod versions;
 mod walk;
 
 #[cfg(test)]
@@ -26,11 +25,10 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use self::managed::{Entry, Id, Managed};
+pub(crate) use self::managed::OtherVersion;
+use self::managed::{Entry, Id, Managed, VersionedChanges, drop_unknown_versions};
 pub(crate) use self::set::FieldSet;
 pub(crate) use self::shape::Shape;
-pub(crate) use self::versions::OtherVersion;
-use self::versions::{VersionedChanges, drop_unknown_versions};
 use self::walk::Changes;
 use crate::schema::typed;
 
@@ -289,7 +287,7 @@ pub(crate) fn apply(
     let migrates = write.manager == "kubectl" && last_applied(&before).is_some();
     let mut outcome = applied(&before, config, shape, managed.clone(), write, force);
     if let (Err(ApplyError::Conflicts(conflicts)), true) = (&outcome, migrates) {
-        // kubectl may change what it set earlier by client-side apply.
+        // kubectl may change fields that it set earlier by client-side apply.
         let allowed = own_last(&before, shape, write).unwrap_or_default();
         let left: Vec<Conflict> = conflicts
             .iter()

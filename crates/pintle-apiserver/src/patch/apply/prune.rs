@@ -10,7 +10,8 @@ use super::{
     walk,
 };
 
-/// Removes from the merged object what this manager applied last time and no manager owns now.
+/// Removes the fields that this manager applied last time and no manager owns now from the merged
+/// object.
 pub(super) fn pruned(
     merged: &Value,
     managed: &Managed,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::schema::builtin::{Field, FieldType, ListType, TypeRef, named};
 use crate::schema::structural::{Node, Structural};
 
-/// Where the schema of a kind comes from.
+/// The source of a kind's schema.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Shape<'a> {
     /// The tables of built-in kinds.

@@ -35,7 +35,7 @@ fn fields(value: &Value, place: Place<'_>) -> Node {
                 steps.entry(step).or_insert((0, item)).0 += 1;
             }
             for (step, (times, item)) in steps {
-                // Duplicate items count as one field, since they cannot be told apart.
+                // Duplicate items count as one field, since they cannot be distinguished.
                 let mut below = if times > 1 {
                     Node::leaf()
                 } else {

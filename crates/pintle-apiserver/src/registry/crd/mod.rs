@@ -1,7 +1,7 @@
 //! Custom resource definitions (CRDs): parsing, conditions, and the resources they define.
 
 mod names;
-mod storage_defaults;
+mod spec;
 mod validate;
 
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use self::names::Decision;
 pub(super) use self::names::{Entry, Names};
 pub(crate) use self::{
     names::{Claim, Conflict},
-    storage_defaults::StorageDefaults,
     validate::{check, check_update},
 };
 use super::{
@@ -28,6 +27,7 @@ use crate::{
         kinds::{PLAIN, properties::Generation},
         write::validate::rules::Rules,
     },
+    conversion::Converted,
     meta::{NameRule, Tree},
     schema::structural::Structural,
     store::{CollectionId, custom_type_prefix},
@@ -54,8 +54,10 @@ pub(crate) struct CustomVersion {
     pub(crate) schema: Arc<Structural>,
     /// The other versions, served or not, with their schemas: `example.com/v2`.
     pub(crate) others: Vec<(String, Arc<Structural>)>,
-    /// Serving this version requires a conversion webhook.
-    pub(crate) needs_webhook: bool,
+    /// How stored objects are converted, if that takes a webhook.
+    pub(crate) converted: Option<Arc<Converted>>,
+    /// The `apiVersion` of the storage version.
+    pub(crate) storage_version: Arc<str>,
     /// Defaults applied to stored objects on read, if there are any.
     pub(crate) storage_defaults: Option<Arc<StorageDefaults>>,
     /// The text of the `Warning` header if the version is deprecated.
@@ -166,8 +168,12 @@ impl Definition {
         });
         let defaults = self.storage().and_then(StorageDefaults::of);
         let schemas = self.schemas();
+        let kind = string(&self.accepted()["kind"]);
+        let conversion = at(&self.tree, &["spec", "conversion"]);
+        let converted = Converted::of(&self.name, &kind, conversion);
         let make = |version| {
-            let custom = self.custom(version, &schemas, defaults.clone(), superseded.clone());
+            let mut custom = self.custom(version, &schemas, defaults.clone(), superseded.clone());
+            custom.converted.clone_from(&converted);
             self.resource(version, collection, custom)
         };
         let stored = self.storage().map(make);
@@ -183,15 +189,6 @@ impl Definition {
             (name, Arc::new(schema.unwrap_or_default()))
         };
         self.versions().map(parsed).collect()
-    }
-
-    /// Returns true if showing some object in this version would require a conversion webhook.
-    /// Objects may be stored in the storage version or in any of `status.storedVersions`.
-    fn needs_webhook(&self, version: &Value) -> bool {
-        let stored = strings(at(&self.tree, &["status", "storedVersions"]));
-        at(&self.tree, &["spec", "conversion", "strategy"]) == "Webhook"
-            && (version["storage"] != true
-                || stored.iter().any(|stored| version["name"] != **stored))
     }
 
     fn storage(&self) -> Option<&Value> {
@@ -221,7 +218,11 @@ impl Definition {
                 .map(|(_, schema)| schema)
                 .unwrap_or_default(),
             others,
-            needs_webhook: self.needs_webhook(version),
+            converted: None,
+            storage_version: self.storage().map_or_else(
+                || own.as_str().into(),
+                |storage| api_version(&self.group, &string(&storage["name"])).into(),
+            ),
             storage_defaults,
             deprecation: self.deprecation(version),
             superseded,
@@ -401,6 +402,43 @@ pub(crate) fn establish(tree: &mut Tree, decision: &Decision, now: &str) {
             "the initial names have been accepted",
         );
         set_condition(tree, "Established", true, reason, message, now);
+    }
+}
+
+/// The defaults of a CRD's storage version, applied to custom resources when they are read.
+///
+/// The version may have gained defaults after an object was stored. Upstream applies them when it
+/// decodes the object, and so does this server.
+#[derive(Debug)]
+pub(crate) struct StorageDefaults {
+    schema: Structural,
+    /// Identifies the schema; never 0.
+    pub(crate) fingerprint: u64,
+}
+
+impl StorageDefaults {
+    /// Returns `None` if the version has no defaults.
+    fn of(version: &Value) -> Option<Arc<Self>> {
+        let text = &version["schema"]["openAPIV3Schema"];
+        // The schema was validated when the definition was written.
+        let schema = Structural::parse(text).ok()?;
+        let fingerprint = fingerprint(&text.to_string()).max(1);
+        schema.has_defaults().then(|| {
+            Arc::new(Self {
+                schema,
+                fingerprint,
+            })
+        })
+    }
+
+    /// Adds missing defaults to an object.
+    pub(crate) fn apply(&self, tree: Tree) -> Tree {
+        let mut value = Value::Object(tree);
+        self.schema.default(&mut value);
+        match value {
+            Value::Object(tree) => tree,
+            _ => Tree::new(),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Definition, at, string, strings};
+use super::{Definition, at, spec, string, strings};
 use crate::{
     meta::{NameRule, Tree},
     schema::{field::FieldError, structural::Structural},
@@ -106,6 +106,7 @@ fn check_spec(definition: &Definition, errors: &mut Vec<FieldError>) {
         )),
     }
     check_versions(definition, errors);
+    spec::check(definition, errors);
 }
 
 /// Checks the API approval annotation, which `k8s.io` and `kubernetes.io` groups require.
@@ -171,21 +172,24 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
             let found = version["deprecationWarning"].clone();
             errors.push(FieldError::invalid(place, found, problem));
         }
-        let schema = &version["schema"]["openAPIV3Schema"];
-        let place = format!("{path}.schema.openAPIV3Schema");
-        if schema.is_object() {
-            let status = version["subresources"]["status"].is_object();
-            // Upstream hoists the schema of a single version to `spec.validation`.
-            let place = if definition.versions().count() == 1 {
-                "spec.validation.openAPIV3Schema"
-            } else {
-                &place
-            };
-            if let Err(wrong) = Structural::check(schema, place, status) {
-                errors.extend(wrong);
-            }
-        } else {
+        if !version["schema"]["openAPIV3Schema"].is_object() {
+            let place = format!("{path}.schema.openAPIV3Schema");
             errors.push(FieldError::required(place, ""));
+        }
+    }
+    // Upstream hoists a schema that all versions share to `spec.validation`.
+    for (place, schema) in spec::common(definition, "schema", "validation") {
+        let mut versions = definition.versions().enumerate();
+        let status = versions.any(|(i, version)| {
+            let uses = place == "spec.validation" || place == format!("spec.versions[{i}].schema");
+            uses && version["subresources"]["status"].is_object()
+        });
+        let schema = &schema["openAPIV3Schema"];
+        let place = format!("{place}.openAPIV3Schema");
+        if schema.is_object()
+            && let Err(wrong) = Structural::check(schema, &place, status)
+        {
+            errors.extend(wrong);
         }
     }
     if storage != 1 {

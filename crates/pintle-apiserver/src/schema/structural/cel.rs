@@ -1,268 +1,403 @@
 //! CEL rules: `x-kubernetes-validations`.
 //!
-//! The rules of each schema are compiled separately from those of its subschemas, so that each rule
-//! is evaluated at its own path with the old and new value there. Rules that exceed the [`bounds`]
-//! are never parsed.
+//! Rules are compiled once, when the schema is parsed, against the types that the schema declares.
+//! [`check`] reports rules that do not compile or may cost too much, when the CRD is written.
+//! [`validate`] evaluates them at their own path with the old and new value there, under a budget
+//! for each rule and for the whole object.
 
-use std::sync::{Arc, LazyLock};
+mod estimate;
+mod field_path;
+#[cfg(test)]
+mod tests;
 
-use kube_cel::{
-    CompilationError, CompiledSchema, ErrorKind, RootContext, Validator, compile_schema,
+use std::sync::Arc;
+
+use pintle_cel::{Decl, Env, EvalError, Program, Type, Value as Cel};
+use serde_json::{Map, Value};
+
+pub(super) use self::{
+    estimate::{Costs, Place, check},
+    field_path::normalize,
 };
-use serde_json::{Map, Value, json};
-
-use super::{bounds, lists::OldItems, node::Node};
+use super::{lists::OldItems, node::Node};
 use crate::schema::field::{FieldError, Path, Reason};
 
+/// The most that one evaluation of a rule may cost.
+const PER_CALL_LIMIT: u64 = 1_000_000;
+
+/// The most that all rules of an object may cost together.
+const OBJECT_BUDGET: u64 = 10_000_000;
+
+/// The longest message that an expression may compute, in bytes.
+const MAX_MESSAGE: usize = 5 * 1024;
+
 /// The compiled rules of one schema.
-#[derive(Clone)]
-pub(crate) struct Rules {
-    /// `None` if one of the rules was rejected.
-    compiled: Option<Arc<CompiledSchema>>,
-    rejected: Vec<RuleError>,
-    /// The nesting of the deepest expression.
-    pub(super) levels: usize,
-}
-
-/// A rule that exceeds a limit or does not compile.
 #[derive(Debug, Clone)]
-pub(super) struct RuleError {
-    /// Its index among the rules of its schema.
-    pub(super) rule: usize,
-    /// The offending expression: `rule` or `messageExpression`.
-    pub(super) field: &'static str,
-    pub(super) why: String,
+pub(crate) struct Rules {
+    rules: Vec<Rule>,
+    /// The declared type of values. `None` if expressions cannot see them.
+    decl: Option<Arc<Decl>>,
 }
 
-impl std::fmt::Debug for Rules {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Rules")
-    }
+/// One rule.
+#[derive(Debug, Clone)]
+struct Rule {
+    /// The rule as written.
+    source: Value,
+    /// `None` if the rule is empty.
+    program: Option<Result<Program, String>>,
+    message: Option<Result<Program, String>>,
+    /// The path that `fieldPath` names.
+    field_path: Option<String>,
+    uses_old: bool,
 }
-
-static VALIDATOR: LazyLock<Validator> = LazyLock::new(Validator::new);
 
 impl Rules {
     /// Compiles the rules of a schema. Returns `None` if it has none.
-    pub(super) fn of(schema: &Map<String, Value>, root: bool) -> Option<Self> {
-        let rules = schema.get("x-kubernetes-validations")?;
-        if rules.as_array().is_none_or(Vec::is_empty) {
+    pub(super) fn of(schema: &Map<String, Value>, node: &Node, root: bool) -> Option<Self> {
+        let rules = schema.get("x-kubernetes-validations")?.as_array()?;
+        if rules.is_empty() {
             return None;
         }
-        let mut alone = Value::Object(schema.clone());
-        remove_rules(&mut alone);
-        alone["x-kubernetes-validations"] = rules.clone();
-        if root && let Some(properties) = properties(&mut alone) {
-            // Rules at the root may use the type and the names of the object.
-            let text = || json!({ "type": "string" });
-            properties.entry("apiVersion").or_insert_with(text);
-            properties.entry("kind").or_insert_with(text);
-            properties.insert(
-                "metadata".into(),
-                json!({ "type": "object", "properties": {
-                "name": text(), "generateName": text() } }),
+        let decl = Decl::from_schema(&Value::Object(schema.clone()), root || node.embedded);
+        let compiled = rules
+            .iter()
+            .map(|rule| Rule::compile(rule, decl.as_ref(), node));
+        let rules = compiled.collect();
+        Some(Self { rules, decl })
+    }
+}
+
+impl Rule {
+    fn compile(source: &Value, decl: Option<&Arc<Decl>>, node: &Node) -> Self {
+        let mut rule = Self {
+            source: source.clone(),
+            program: None,
+            message: None,
+            field_path: None,
+            uses_old: false,
+        };
+        let path = rule.text("fieldPath");
+        if !path.is_empty() {
+            rule.field_path = normalize(path, node).ok().map(|(path, _)| path);
+        }
+        if rule.text("rule").trim().is_empty() {
+            return rule;
+        }
+        let Some(decl) = decl else {
+            let why = "unable to convert structural schema to CEL declarations";
+            rule.program = Some(Err(why.to_owned()));
+            return rule;
+        };
+        let own = decl.cel_type();
+        let old = if rule.optional_old() {
+            Type::optional(own.clone())
+        } else {
+            own.clone()
+        };
+        let env = Env::new().variable("self", own).variable("oldSelf", old);
+        let program = match env.compile(rule.text("rule")) {
+            Err(error) => Err(format!("compilation failed: {error}")),
+            Ok(program) if !matches!(program.output_type(), Type::Bool) => {
+                Err("cel expression must evaluate to a bool".to_owned())
+            }
+            Ok(program) => Ok(program),
+        };
+        rule.uses_old = program
+            .as_ref()
+            .is_ok_and(|program| program.uses("oldSelf"));
+        let computed = rule.text("messageExpression");
+        if program.is_ok() && !computed.is_empty() {
+            rule.message = Some(match env.compile(computed) {
+                Err(error) => Err(format!("messageExpression compilation failed: {error}")),
+                Ok(program) if !matches!(program.output_type(), Type::String) => {
+                    Err("messageExpression must evaluate to a string".to_owned())
+                }
+                Ok(program) => Ok(program),
+            });
+        }
+        rule.program = Some(program);
+        rule
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.source[name].as_str().unwrap_or_default()
+    }
+
+    fn optional_old(&self) -> bool {
+        self.source["optionalOldSelf"].as_bool().unwrap_or_default()
+    }
+
+    /// Names the rule in messages: its message, or its expression.
+    fn name(&self) -> &str {
+        match self.text("message") {
+            "" => self.text("rule").trim(),
+            message => message.trim(),
+        }
+    }
+
+    /// The message of a rule that is not satisfied.
+    fn failure(&self) -> String {
+        match self.text("message") {
+            "" => format!("failed rule: {}", self.name()),
+            message => message.trim().to_owned(),
+        }
+    }
+}
+
+/// The old and new form of a value, if both are known. Errors in values that did not change are
+/// tolerated; where a value has no old form of its own, the nearest one above it decides.
+#[derive(Clone, Copy, Default)]
+struct Correlation<'a> {
+    current: Option<(&'a Value, &'a Value)>,
+    parent: Option<(&'a Value, &'a Value)>,
+}
+
+impl<'a> Correlation<'a> {
+    fn tolerates(&self) -> bool {
+        self.current
+            .or(self.parent)
+            .is_some_and(|(old, new)| old == new)
+    }
+
+    fn below(self, old: Option<&'a Value>, new: &'a Value) -> Self {
+        match self.current {
+            None => self,
+            Some(_) => Self {
+                current: old.map(|old| (old, new)),
+                parent: self.current,
+            },
+        }
+    }
+
+    fn field(self, name: &str, new: &'a Value) -> Self {
+        // The type of an object is the same in both forms, so it says nothing.
+        if self.parent.is_none() && matches!(name, "apiVersion" | "kind") {
+            return Self::default();
+        }
+        self.below(self.current.and_then(|(old, _)| old.get(name)), new)
+    }
+}
+
+/// Evaluates all rules. Rules without `oldSelf` do not reject unchanged values.
+pub(super) fn validate(value: &Value, old: Option<&Value>, schema: &Node) -> Vec<FieldError> {
+    let mut evaluation = Evaluation {
+        left: OBJECT_BUDGET,
+        errors: Vec::new(),
+    };
+    let correlation = Correlation {
+        current: old.map(|old| (old, value)),
+        parent: None,
+    };
+    // Running out of budget is reported where it happens, and ends the walk.
+    let _ = evaluation.walk(value, old, schema, &Path::Root, correlation);
+    evaluation.errors
+}
+
+/// The budget is used up.
+struct Exhausted;
+
+struct Evaluation {
+    left: u64,
+    errors: Vec<FieldError>,
+}
+
+impl Evaluation {
+    fn walk(
+        &mut self,
+        value: &Value,
+        old: Option<&Value>,
+        schema: &Node,
+        at: &Path<'_>,
+        correlation: Correlation<'_>,
+    ) -> Result<(), Exhausted> {
+        if value.is_null() || !schema.has_rules {
+            return Ok(());
+        }
+        if let Some(rules) = &schema.compiled {
+            self.rules(rules, value, old, schema, at, correlation)?;
+        }
+        match value {
+            Value::Object(map) => {
+                let old = old.and_then(Value::as_object);
+                for (name, value) in map {
+                    let before = old.and_then(|old| old.get(name));
+                    let correlation = correlation.field(name, value);
+                    if let Some(below) = schema.properties.get(name) {
+                        self.walk(value, before, below, &at.child(name), correlation)?;
+                    } else if let Some(below) = schema.additional_schema() {
+                        self.walk(value, before, below, &at.key(name), correlation)?;
+                    }
+                }
+            }
+            Value::Array(items) => {
+                let Some(below) = schema.items.as_deref() else {
+                    return Ok(());
+                };
+                let before = OldItems::of(old, schema);
+                for (i, item) in items.iter().enumerate() {
+                    let old = before.of_item(item);
+                    self.walk(item, old, below, &at.index(i), correlation.below(old, item))?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn rules(
+        &mut self,
+        rules: &Rules,
+        value: &Value,
+        old: Option<&Value>,
+        schema: &Node,
+        at: &Path<'_>,
+        correlation: Correlation<'_>,
+    ) -> Result<(), Exhausted> {
+        let Some(decl) = &rules.decl else {
+            return Ok(());
+        };
+        let refuse = |why: String| FieldError::invalid(at, schema.type_name.as_str(), why);
+        if self.left == 0 {
+            self.errors.push(refuse(out_of_budget()));
+            return Err(Exhausted);
+        }
+        let own = Cel::declared(value, decl);
+        let before = old
+            .filter(|old| !old.is_null())
+            .map(|old| Cel::declared(old, decl));
+        for rule in &rules.rules {
+            let program = match &rule.program {
+                None => continue,
+                Some(Err(why)) => {
+                    self.errors
+                        .push(refuse(format!("rule compile error: {why}")));
+                    continue;
+                }
+                Some(Ok(program)) => program,
+            };
+            // Transition rules need an old value, unless they ask for an optional one.
+            if rule.uses_old && before.is_none() && !rule.optional_old() {
+                continue;
+            }
+            let mut variables = vec![("self", own.clone())];
+            if rule.optional_old() {
+                variables.push(("oldSelf", Cel::Optional(before.clone().map(Arc::new))));
+            } else if let Some(before) = &before {
+                variables.push(("oldSelf", before.clone()));
+            }
+            let done = program.eval(&variables, PER_CALL_LIMIT);
+            if done.cost > self.left {
+                self.errors.push(refuse(out_of_budget()));
+                return Err(Exhausted);
+            }
+            self.left -= done.cost;
+            let name = rule.name();
+            match done.result {
+                Ok(Cel::Bool(true)) => {}
+                Ok(_) => {
+                    let detail = self.message(rule, &variables);
+                    let tolerated = !rule.uses_old && correlation.tolerates();
+                    match detail {
+                        Ok(detail) if !tolerated => {
+                            self.errors.push(failed(rule, value, schema, at, detail));
+                        }
+                        Ok(_) => {}
+                        Err(why) => {
+                            if !tolerated {
+                                self.errors.push(refuse(why));
+                            }
+                            return Err(Exhausted);
+                        }
+                    }
+                }
+                Err(error @ EvalError::CostLimit) => {
+                    self.errors.push(refuse(format!(
+                        "'{error}': no further validation rules will be run due to call cost \
+                         exceeds limit for rule: {name}"
+                    )));
+                    return Err(Exhausted);
+                }
+                Err(error) => {
+                    let error = error.to_string();
+                    self.errors
+                        .push(refuse(if error.starts_with("no such overload") {
+                            format!(
+                                "'{error}': call arguments did not match a supported operator, \
+                             function or macro signature for rule: {name}"
+                            )
+                        } else {
+                            format!("{error} evaluating rule: {name}")
+                        }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes the message of a failed rule. An expression that fails falls back to the static
+    /// message; one that exceeds the budget is an error.
+    fn message(&mut self, rule: &Rule, variables: &[(&str, Cel)]) -> Result<String, String> {
+        let Some(Ok(program)) = &rule.message else {
+            return Ok(rule.failure());
+        };
+        let done = program.eval(variables, PER_CALL_LIMIT);
+        if done.cost > self.left {
+            return Err(
+                "messageExpression evaluation failed due to running out of cost budget, no \
+                        further validation rules will be run"
+                    .to_owned(),
             );
         }
-        let (levels, mut rejected) = bounded(rules);
-        let mut compiled = None;
-        if rejected.is_empty() {
-            let stack = levels * bounds::PARSING;
-            compiled = bounds::with_stack(stack, || Arc::new(compile_schema(&alone)));
-            if compiled.is_none() {
-                rejected.push(RuleError {
-                    rule: 0,
-                    field: "rule",
-                    why: "cannot spawn a thread to compile the rule".to_owned(),
-                });
+        match done.result {
+            Err(EvalError::CostLimit) => {
+                let source = crate::schema::field::quote(rule.text("messageExpression"));
+                Err(format!(
+                    "no further validation rules will be run due to call cost exceeds limit for \
+                     messageExpression: {source}"
+                ))
             }
-        }
-        Some(Self {
-            compiled,
-            rejected,
-            levels,
-        })
-    }
-
-    /// Returns the rules that exceed a limit or do not compile.
-    pub(super) fn errors(&self) -> Vec<RuleError> {
-        let compiled = self.compiled.iter();
-        let compiled = compiled.flat_map(|compiled| compiled.validations.iter().enumerate());
-        let failed = compiled.filter_map(|(rule, outcome)| {
-            let error = outcome.as_ref().err()?;
-            let field = match error {
-                CompilationError::MessageExpressionParse { .. } => "messageExpression",
-                _ => "rule",
-            };
-            let why = error.to_string();
-            Some(RuleError { rule, field, why })
-        });
-        self.rejected.iter().cloned().chain(failed).collect()
-    }
-}
-
-/// Returns the nesting of the deepest expression, and the expressions that exceed a limit.
-fn bounded(rules: &Value) -> (usize, Vec<RuleError>) {
-    let mut deepest = 0;
-    let mut rejected = Vec::new();
-    for (i, rule) in rules.as_array().into_iter().flatten().enumerate() {
-        for field in ["rule", "messageExpression"] {
-            match bounds::levels(rule[field].as_str().unwrap_or_default()) {
-                Ok(levels) => deepest = deepest.max(levels),
-                Err(why) => rejected.push(RuleError {
-                    rule: i,
-                    field,
-                    why,
-                }),
+            Ok(Cel::String(text)) => {
+                self.left -= done.cost;
+                let text = text.trim();
+                let usable = !text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n');
+                Ok(if usable {
+                    text.to_owned()
+                } else {
+                    rule.failure()
+                })
+            }
+            _ => {
+                self.left -= done.cost;
+                Ok(rule.failure())
             }
         }
     }
-    (deepest, rejected)
 }
 
-fn properties(schema: &mut Value) -> Option<&mut Map<String, Value>> {
-    let map = schema.as_object_mut()?;
-    map.entry("properties")
-        .or_insert_with(|| json!({}))
-        .as_object_mut()
+fn out_of_budget() -> String {
+    "validation failed due to running out of cost budget, no further validation rules will be run"
+        .to_owned()
 }
 
-/// Removes all rules from a schema and its subschemas.
-fn remove_rules(schema: &mut Value) {
-    match schema {
-        Value::Object(map) => {
-            map.remove("x-kubernetes-validations");
-            for (name, value) in map.iter_mut() {
-                // Values that look like schemas in these keywords are data.
-                if !matches!(name.as_str(), "default" | "example" | "enum") {
-                    remove_rules(value);
-                }
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(remove_rules),
-        _ => {}
-    }
-}
-
-/// Evaluates all rules. Rules without `oldSelf` are not re-evaluated for unchanged values.
-pub(super) fn validate(
-    value: &Value,
-    old: Option<&Value>,
-    schema: &Node,
-    at: &Path<'_>,
-    errors: &mut Vec<FieldError>,
-) {
-    if value.is_null() {
-        return;
-    }
-    if let Some(rules) = &schema.compiled {
-        evaluate(value, old, rules, schema, at, errors);
-    }
-    match value {
-        Value::Object(map) => {
-            let old = old.and_then(Value::as_object);
-            for (name, value) in map {
-                let before = old.and_then(|old| old.get(name));
-                if let Some(below) = schema.properties.get(name) {
-                    validate(value, before, below, &at.child(name), errors);
-                } else if let Some(below) = schema.additional_schema() {
-                    validate(value, before, below, &at.key(name), errors);
-                }
-            }
-        }
-        Value::Array(items) => {
-            let Some(below) = schema.items.as_deref() else {
-                return;
-            };
-            let old = OldItems::of(old, schema);
-            for (i, item) in items.iter().enumerate() {
-                validate(item, old.of_item(item), below, &at.index(i), errors);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn evaluate(
-    value: &Value,
-    old: Option<&Value>,
-    rules: &Rules,
-    schema: &Node,
-    at: &Path<'_>,
-    errors: &mut Vec<FieldError>,
-) {
-    let context = matches!(at, Path::Root)
-        .then(|| root_context(value))
-        .flatten();
-    let Some(compiled) = &rules.compiled else {
-        return;
+/// The error of a rule that is not satisfied, with the reason and path that the rule names.
+fn failed(rule: &Rule, value: &Value, schema: &Node, at: &Path<'_>, detail: String) -> FieldError {
+    let field = match &rule.field_path {
+        Some(path) => at.child(path).to_string(),
+        None => at.to_string(),
     };
-    let result = VALIDATOR.validate_compiled_with_context(compiled, value, old, context.as_ref());
-    let Err(failed) = result else { return };
-    for failure in failed.into_vec() {
-        let is_transition = failure.rule.contains("oldSelf");
-        if !is_transition && old == Some(value) {
-            continue;
-        }
-        let field = match failure.field_path.trim_start_matches('.') {
-            "" => at.to_string(),
-            below => at.child(below).to_string(),
-        };
-        let scalar = !matches!(schema.type_name.as_str(), "object" | "array");
-        let shown = scalar.then(|| value.clone());
-        let kind = failure.kind;
-        let detail = match kind {
-            ErrorKind::ValidationFailure => failure.message.trim().to_owned(),
-            ErrorKind::EvaluationError => evaluation_error(&failure.message, &failure.rule, schema),
-            _ => failure.message,
-        };
-        let reason = match (&kind, failure.reason.as_deref()) {
-            (ErrorKind::ValidationFailure, Some("FieldValueForbidden")) => Reason::Forbidden,
-            (ErrorKind::ValidationFailure, Some("FieldValueRequired")) => Reason::Required,
-            (ErrorKind::ValidationFailure, Some("FieldValueDuplicate")) => Reason::Duplicate,
-            _ => Reason::Invalid,
-        };
+    let scalar = !matches!(schema.type_name.as_str(), "object" | "array");
+    let (reason, detail) = match rule.text("reason") {
+        "FieldValueForbidden" => (Reason::Forbidden, detail),
+        "FieldValueRequired" => (Reason::Required, detail),
         // Kubernetes reports a duplicate by its value alone.
-        let detail = if reason == Reason::Duplicate {
-            String::new()
-        } else {
-            detail
-        };
-        let value = match kind {
-            ErrorKind::ValidationFailure => shown,
-            _ => Some(schema.type_name.as_str().into()),
-        };
-        errors.push(FieldError {
-            reason,
-            field,
-            value,
-            detail,
-        });
+        "FieldValueDuplicate" => (Reason::Duplicate, String::new()),
+        _ => (Reason::Invalid, detail),
+    };
+    FieldError {
+        reason,
+        field,
+        value: scalar.then(|| value.clone()),
+        detail,
     }
-}
-
-/// Formats an evaluation error as Kubernetes does: the cause and the rule.
-fn evaluation_error(message: &str, rule: &str, schema: &Node) -> String {
-    let why = message
-        .strip_prefix("rule evaluation error: ")
-        .unwrap_or(message);
-    let mut chars = why.chars();
-    let first = chars.next().map(|c| c.to_ascii_lowercase());
-    let why: String = first.into_iter().chain(chars).collect();
-    let known = schema.rules.iter().find(|known| known["rule"] == rule);
-    let text = known
-        .and_then(|known| known.get("message")?.as_str())
-        .unwrap_or_default()
-        .trim();
-    let named = if text.is_empty() { rule.trim() } else { text };
-    format!("{why} evaluating rule: {named}")
-}
-
-fn root_context(object: &Value) -> Option<RootContext> {
-    let api_version = object.get("apiVersion")?.as_str()?;
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    Some(RootContext {
-        api_version: api_version.to_owned(),
-        api_group: group.to_owned(),
-        kind: object.get("kind")?.as_str()?.to_owned(),
-    })
 }

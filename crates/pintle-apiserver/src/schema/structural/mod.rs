@@ -10,14 +10,12 @@
 //! [`Structural::check`] verifies, when the CRD is written, that a schema is structural and that
 //! its defaults are valid.
 
-mod bounds;
 mod cel;
 mod check;
 mod formats;
 mod lists;
 mod node;
 mod prune;
-mod re2;
 mod validate;
 
 #[cfg(test)]
@@ -76,7 +74,9 @@ impl Structural {
         errors.extend(structural);
         errors.extend(check::openapi(map, &at));
         if errors.is_empty() {
-            uncompiled(&parsed.root, &at, &mut errors);
+            let mut costs = cel::Costs::default();
+            cel::check(&parsed.root, &at, cel::Place::ROOT, &mut costs, &mut errors);
+            costs.finish(&at, &mut errors);
         }
         if errors.is_empty() {
             Ok(parsed)
@@ -124,24 +124,16 @@ impl Structural {
 
     /// Evaluates CEL rules. They expect values of the right types, so invalid objects are skipped.
     fn rules(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-        let Some(levels) = self.root.rule_levels() else {
+        if !self.root.has_rules {
             return;
-        };
+        }
         if blocks_rules(errors) {
             let why = "some validation rules were not checked because the object was invalid; \
                        correct the existing errors to complete validation";
             errors.push(FieldError::invalid(Path::Root, Value::Null, why));
             return;
         }
-        let evaluated = bounds::with_stack(levels * bounds::EVALUATING, || {
-            let mut errors = Vec::new();
-            cel::validate(object, old, &self.root, &Path::Root, &mut errors);
-            errors
-        });
-        errors.extend(evaluated.unwrap_or_else(|| {
-            let why = "validation rules could not be evaluated";
-            vec![FieldError::invalid(Path::Root, Value::Null, why)]
-        }));
+        errors.extend(cel::validate(object, old, &self.root));
     }
 
     /// Reports duplicate list items, unless the old object had duplicates too.
@@ -155,6 +147,38 @@ impl Structural {
 
     fn embedded(&self, object: &Value, errors: &mut Vec<FieldError>) {
         embedded(object, &self.root, &Path::Root, errors);
+    }
+
+    /// Returns the path of a selectable field, and whether it is a string, a boolean or an integer.
+    pub(crate) fn selectable_field(&self, path: &str) -> Result<(String, bool), String> {
+        if path.contains('[') {
+            return Err("array notation is not allowed".to_owned());
+        }
+        let (name, node) = cel::normalize(path, &self.root)?;
+        let scalar = matches!(node.type_name.as_str(), "string" | "boolean" | "integer");
+        Ok((name, scalar))
+    }
+
+    /// Returns true if an object has so many values that its rules may take long.
+    pub(crate) fn rules_may_take_long(&self, object: &Value) -> bool {
+        const MANY: usize = 256;
+        if !self.root.has_rules {
+            return false;
+        }
+        let mut open = vec![object];
+        let mut seen = 0;
+        while let Some(value) = open.pop() {
+            seen += 1;
+            if seen + open.len() > MANY {
+                return true;
+            }
+            match value {
+                Value::Array(items) => open.extend(items),
+                Value::Object(map) => open.extend(map.values()),
+                _ => {}
+            }
+        }
+        false
     }
 
     pub(crate) fn node(&self) -> &Node {
@@ -253,34 +277,6 @@ fn check_defaults(schema: &Node, at: &Path<'_>, root: bool, errors: &mut Vec<Fie
         if !(resource && prune::META_FIELDS.contains(&name.as_str())) {
             check_defaults(property, &below.key(name), false, errors);
         }
-    }
-}
-
-/// Reports rules that were rejected or do not compile.
-fn uncompiled(schema: &Node, at: &Path<'_>, errors: &mut Vec<FieldError>) {
-    if let Some(rules) = &schema.compiled {
-        let here = at.child("x-kubernetes-validations");
-        for error in rules.errors() {
-            let rule = schema.rules.get(error.rule).cloned().unwrap_or_default();
-            let text = rule.get(error.field).cloned().unwrap_or_default();
-            let place = here.index(error.rule);
-            let what = match error.field {
-                "messageExpression" => "messageExpression compilation failed",
-                _ => "compilation failed",
-            };
-            let why = format!("{what}: {}", error.why);
-            errors.push(FieldError::invalid(place.child(error.field), text, why));
-        }
-    }
-    if let Some(items) = &schema.items {
-        uncompiled(items, &at.child("items"), errors);
-    }
-    if let Some(below) = schema.additional_schema() {
-        uncompiled(below, &at.child("additionalProperties"), errors);
-    }
-    let below = at.child("properties");
-    for (name, property) in &schema.properties {
-        uncompiled(property, &below.key(name), errors);
     }
 }
 

@@ -6,7 +6,6 @@ use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::cel::Rules;
-use super::re2;
 use crate::schema::MAX_DEPTH;
 use crate::schema::field::{FieldError, Path};
 
@@ -32,6 +31,8 @@ pub(crate) struct Node {
     pub(crate) map_type: Option<String>,
     pub(crate) rules: Vec<Value>,
     pub(crate) compiled: Option<Rules>,
+    /// Whether this schema or any below it has rules.
+    pub(crate) has_rules: bool,
 
     pub(crate) maximum: Option<f64>,
     pub(crate) exclusive_maximum: bool,
@@ -112,8 +113,14 @@ impl Node {
         }
         let mut node = Self::default();
         node.read_scalars(map);
-        node.compiled = Rules::of(map, depth == 1);
         node.read_tree(map, path, depth, errors);
+        node.compiled = Rules::of(map, &node, depth == 1);
+        let mut below = node
+            .properties
+            .values()
+            .chain(node.items.as_deref())
+            .chain(node.additional_schema());
+        node.has_rules = node.compiled.is_some() || below.any(|below| below.has_rules);
         node
     }
 
@@ -144,7 +151,7 @@ impl Node {
         self.allowed = list(map, "enum").to_vec();
         let pattern = text(map, "pattern");
         if !pattern.is_empty() {
-            let regex = re2::compile(&pattern);
+            let regex = pintle_cel::compile_regex(&pattern);
             self.pattern = Some(Pattern {
                 source: pattern,
                 regex,
@@ -192,18 +199,6 @@ impl Node {
         self.all_of = clauses("allOf");
         self.any_of = clauses("anyOf");
         self.one_of = clauses("oneOf");
-    }
-
-    /// Returns the nesting of the deepest CEL expression in this schema or below, or `None` without
-    /// rules.
-    pub(crate) fn rule_levels(&self) -> Option<usize> {
-        let below = self
-            .properties
-            .values()
-            .chain(self.items.as_deref())
-            .chain(self.additional_schema());
-        let own = self.compiled.iter().map(|rules| rules.levels);
-        own.chain(below.filter_map(Self::rule_levels)).max()
     }
 }
 

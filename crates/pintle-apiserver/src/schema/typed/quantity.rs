@@ -1,5 +1,9 @@
 //! Quantities such as `500m`, `1.5Gi` and `1e3`, and their canonical form.
 
+mod amount;
+
+pub(crate) use self::amount::Amount;
+
 /// Why a string is not a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QuantityError {

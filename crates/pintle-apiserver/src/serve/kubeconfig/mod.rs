@@ -51,7 +51,7 @@ pub enum KubeconfigError {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         reason: String,
     },
     /// An entry with the same name belongs to another cluster. The file was not changed.

@@ -3,11 +3,12 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 pub mod tls;
+pub mod webhooks;
 
 use bytes::Bytes;
 use http::{Request, Response, header};
 use http_body_util::{BodyExt, Full};
-use pintle_apiserver::{ApiServer, ApiService, Body, Clock};
+use pintle_apiserver::{ApiServer, ApiService, Body, Clock, User};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -26,8 +27,13 @@ pub struct Http {
 }
 
 pub fn http(server: &ApiServer) -> Http {
+    http_as(server, User::admin())
+}
+
+/// Acts as a user.
+pub fn http_as(server: &ApiServer, user: impl Into<User>) -> Http {
     Http {
-        service: server.service(),
+        service: server.service_as(user),
     }
 }
 

@@ -1,7 +1,7 @@
 //! OpenAPI documents: v3 as an index and one document per group and version, v2 as a single document.
 //!
-//! The documents hold what clients act on: the paths, their kinds, the patch types they accept, and the
-//! schema of every kind. They have no descriptions.
+//! The documents contain what clients use: the paths, their kinds, the patch types they accept, and
+//! the schema of every kind. They have no descriptions.
 
 mod gnostic;
 mod paths;

@@ -66,7 +66,7 @@ pub(super) fn of_custom(resource: &Resource) -> Value {
     if !schema.is_object() {
         schema = json!({"type": "object"});
     }
-    tell_int_or_string(&mut schema);
+    rewrite_int_or_string(&mut schema);
     schema["properties"]["apiVersion"] = json!({"type": "string"});
     schema["properties"]["kind"] = json!({"type": "string"});
     schema["properties"]["metadata"] =
@@ -77,7 +77,7 @@ pub(super) fn of_custom(resource: &Resource) -> Value {
 }
 
 /// Rewrites `x-kubernetes-int-or-string` fields so that every client understands them.
-fn tell_int_or_string(schema: &mut Value) {
+fn rewrite_int_or_string(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
             let both = map.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true));
@@ -87,9 +87,9 @@ fn tell_int_or_string(schema: &mut Value) {
                     json!([{"type": "integer"}, {"type": "string"}]),
                 );
             }
-            map.values_mut().for_each(tell_int_or_string);
+            map.values_mut().for_each(rewrite_int_or_string);
         }
-        Value::Array(items) => items.iter_mut().for_each(tell_int_or_string),
+        Value::Array(items) => items.iter_mut().for_each(rewrite_int_or_string),
         _ => {}
     }
 }

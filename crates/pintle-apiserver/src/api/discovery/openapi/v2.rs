@@ -1,4 +1,4 @@
-//! OpenAPI v2: one document of everything that is served, as JSON or protobuf.
+//! OpenAPI v2: one document that describes every served kind, as JSON or protobuf.
 //!
 //! kubectl falls back to it where v3 has no answer: for `kind: List`, for unknown kinds, and when
 //! several objects are edited at once. It is converted from the v3 documents. It is large, so it is
@@ -279,7 +279,8 @@ fn each_part(map: &mut Map<String, Value>, change: &mut dyn FnMut(&mut Value)) {
     }
 }
 
-/// Removes what v2, or kubectl when it reads v2, cannot express from the schema of a custom resource.
+/// Removes from the schema of a custom resource everything that v2, or kubectl's reader of it,
+/// cannot express.
 fn simplify(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
     // The metadata of the object itself is a reference, which v2 can express.

@@ -9,14 +9,16 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 
 use crate::{
+    admission::Exchanged,
     api::{
         Answer, Api, ApiError, Call,
         request::options::WriteOptions,
         response::{self, error::Cause},
         write::{
-            Managers, Part, Written,
+            Attributes, Managers, Operation, Part, Written,
             delete::{DeleteOptions, check_preconditions},
             scale::selector_text,
+            unstored_object,
         },
     },
     meta::{self, LabelSelector, Tree},
@@ -33,6 +35,13 @@ const ALLOWED: &str = "DisruptionAllowed";
 /// The condition of a Pod that is deleted because of a disruption.
 const TARGET: &str = "DisruptionTarget";
 
+/// The kind that the subresource exchanges.
+const EVICTION: Exchanged<'_> = Exchanged {
+    group: "policy",
+    version: "v1",
+    kind: "Eviction",
+};
+
 /// How the disruption budget affects an eviction.
 enum Verdict {
     /// There is no budget, or the eviction was charged to it.
@@ -45,8 +54,11 @@ impl Api {
     /// Answers POST of an eviction: deletes the Pod if its disruption budget allows it.
     pub(crate) async fn evict(self: &Arc<Self>, call: &Call) -> Answer {
         let options = call.write_options("CreateOptions")?;
-        let eviction = call.decoded(("policy", "v1", "Eviction"))?;
-        let mut delete = DeleteOptions::read(&eviction["deleteOptions"])?;
+        let mut eviction = unstored_object(call.decoded(("policy", "v1", "Eviction"))?);
+        self.admit_unstored(call, Operation::Create, EVICTION, &options, &mut eviction)
+            .await?;
+        let mut delete = DeleteOptions::read(&Value::Object(eviction)["deleteOptions"])?;
+        delete.admitted = true;
         delete.dry_run |= options.dry_run;
         let pod = self
             .store
@@ -94,7 +106,11 @@ impl Api {
                 Ok(pod)
             };
             let options = WriteOptions::default();
-            let write = call.update_of(Part::Status, &options, Managers::Keep);
+            // Admission has seen the eviction and sees nothing of how it is carried out.
+            let write = Attributes {
+                user: None,
+                ..call.update_of(Part::Status, &options, Managers::Keep)
+            };
             let written = self.change(&write, &mut mark).await?;
             if let (Some(version), Written::Stored(pod)) = (&mut delete.resource_version, &written)
             {
@@ -167,7 +183,10 @@ impl Api {
             disrupt(&mut budget, &pod, &now);
             Ok(budget)
         };
-        let write = budget_call.update_of(Part::Status, &options, Managers::Keep);
+        let write = Attributes {
+            user: None,
+            ..budget_call.update_of(Part::Status, &options, Managers::Keep)
+        };
         self.change(&write, &mut take_one).await?;
         Ok(Verdict::Evict)
     }

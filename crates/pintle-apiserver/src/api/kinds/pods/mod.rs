@@ -1,6 +1,5 @@
-//! Pods: admission of new ones, graceful deletion, eviction.
+//! Pods: preparation, graceful deletion, eviction.
 
-mod admission;
 mod eviction;
 mod prepare;
 
@@ -14,7 +13,7 @@ use serde_json::Value;
 use super::Kind;
 use crate::{
     api::{
-        Api, ApiError,
+        Api,
         write::{Part, delete::DeleteOptions},
     },
     meta::{self, Tree},
@@ -30,10 +29,6 @@ const DEFAULT_GRACE: i64 = 30;
 pub(super) struct Pods;
 
 impl Kind for Pods {
-    fn admit(&self, api: &Api, namespace: &str, object: &mut Tree) -> Result<(), ApiError> {
-        api.admit_pod(namespace, object)
-    }
-
     fn prepare_create(&self, object: &mut Tree, now: &str) {
         prepare::create(object, now);
     }
@@ -59,7 +54,7 @@ impl Kind for Pods {
                 .unwrap_or(DEFAULT_GRACE)
         };
         match requested.unwrap_or_else(own) {
-            // Upstream takes a negative grace period for the shortest one.
+            // Upstream treats a negative grace period as the shortest one.
             grace if grace < 0 => 1,
             grace => grace,
         }
@@ -96,7 +91,7 @@ impl Api {
                 () = tokio::time::sleep(left) => {
                     let catalog = api.registry.catalog();
                     if let Some(pods) = catalog.find("", "v1", "pods") {
-                        // The Pod is gone, or another one has its name: both are fine.
+                        // Ignore errors: the Pod is gone, or another one has taken its name.
                         let _ = api.delete_unasked(pods, &key, &options);
                     }
                 }

@@ -1,5 +1,5 @@
-//! What the server sets on a Pod: tolerations, priority, and the initial status with its quality of
-//! service class.
+//! The fields that the server sets on a Pod: tolerations, priority, and the initial status with its
+//! quality of service class.
 
 use serde_json::{Value, json};
 

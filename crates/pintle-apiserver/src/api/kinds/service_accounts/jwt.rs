@@ -50,8 +50,8 @@ pub(super) enum Foreign {
     Signature,
 }
 
-/// The signing key of the server. It comes from the operating system's randomness, never from the
-/// server's seed: a run can be replayed, its secrets cannot.
+/// The signing key of the server. It is generated with the operating system's randomness, never
+/// from the server's seed: a run can be replayed, its secrets cannot.
 pub(super) struct Key {
     pair: EcdsaKeyPair,
     random: SystemRandom,

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::ISSUER;
 use crate::{
+    admission::{Exchanged, Operation},
     api::{Answer, Api, ApiError, Call, request::negotiate, response, write::set_namespace},
     meta::{self, Tree},
     registry::{Resource, unstored},
@@ -36,7 +37,7 @@ struct Bound {
 
 impl Api {
     /// Answers POST of a token request.
-    pub(crate) fn create_token(&self, call: &Call) -> Answer {
+    pub(crate) async fn create_token(&self, call: &Call) -> Answer {
         let form = negotiate::plain(&call.headers)?;
         let options = call.write_options("CreateOptions")?;
         let namespace = call.target.namespace.as_deref();
@@ -46,6 +47,13 @@ impl Api {
         let mut request = token_call.object(&options)?;
         set_namespace(&REQUEST, namespace, &mut request)?;
         self.record_manager(&REQUEST, "token", &options, None, &mut request);
+        let kind = Exchanged {
+            group: GROUP,
+            version: "v1",
+            kind: KIND,
+        };
+        self.admit_unstored(call, Operation::Create, kind, &options, &mut request)
+            .await?;
         let found = meta::text(&request, "name");
         if !found.is_empty() && found != name {
             let why = "must match the service account name if specified";

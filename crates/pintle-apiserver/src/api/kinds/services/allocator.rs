@@ -1,8 +1,8 @@
 //! Allocates addresses and node ports for one Service.
 //!
-//! An update keeps what the stored Service has. Beyond that, explicit requests are honoured if they
-//! are free, and the rest is picked at random. A low band of each range is used last, so that
-//! explicit requests for it rarely collide.
+//! An update keeps the allocations of the stored Service. Beyond that, explicit requests are
+//! honoured if they are free, and the rest is picked at random. A low band of each range is used
+//! last, so that explicit requests for it rarely collide.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,7 @@ const NODE_PORTS: RangeInclusive<u64> = 30_000..=32_767;
 /// The size of that band for node ports.
 const STATIC_PORTS: u64 = 86;
 
-/// Why a Service cannot get what it needs.
+/// Why an allocation failed.
 #[derive(Debug, PartialEq)]
 pub(super) enum AllocationError {
     Invalid(Vec<FieldError>),
@@ -49,7 +49,7 @@ impl From<FieldError> for AllocationError {
 /// Allocates for one write of a Service.
 pub(super) struct Allocator<'a> {
     rng: &'a Rng,
-    /// Everything that is allocated already, by this Service or others.
+    /// All existing allocations, of this Service and others.
     ledger: &'a Ledger,
     allocated: Allocation,
 }
@@ -63,7 +63,7 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    /// Completes a Service and returns what was newly allocated; `old` is the stored spec.
+    /// Completes a Service and returns the new allocations; `old` is the stored spec.
     pub(super) fn allocate(
         mut self,
         spec: &mut Tree,

@@ -1,7 +1,7 @@
-//! Services: cluster IPs and node ports, and what a change of type drops.
+//! Services: cluster IPs and node ports, and the fields that a change of type drops.
 //!
-//! The [`Ledger`] tracks what is allocated. A write that allocates holds a [`Reservation`] until it
-//! has committed or failed, so that no concurrent write gets the same address or port.
+//! The [`Ledger`] tracks allocations. A write that allocates holds a [`Reservation`] until it has
+//! committed or failed, so that no concurrent write gets the same address or port.
 
 mod allocator;
 mod ledger;
@@ -31,7 +31,7 @@ use crate::{
 /// The ledger, shared with the reservations.
 pub(crate) type SharedLedger = Arc<Mutex<Ledger>>;
 
-/// The allocations of a write that is under way. When it is dropped, they are either stored or free
+/// The allocations of a write in progress. When it is dropped, they are either stored or free
 /// again.
 #[derive(Debug)]
 pub(crate) struct Reservation {
@@ -96,7 +96,7 @@ impl Kind for Services {
         }
     }
 
-    /// Endpoints follow from a selector; a Service without one has them written by its user.
+    /// Endpoints are derived from the selector; without one, the user writes them.
     fn needs_controller(&self, service: &Tree) -> bool {
         let Some(Value::Object(spec)) = service.get("spec") else {
             return false;
@@ -106,8 +106,8 @@ impl Kind for Services {
     }
 }
 
-/// Drops what only the former type of a Service has, unless the update changes it: then validation
-/// reports that the field does not belong.
+/// Drops fields that only the former type of a Service has, unless the update changes them: then
+/// validation reports that they do not belong.
 fn drop_former_type(service: &mut Tree, stored: &Tree) {
     let Some(old) = stored.get("spec").and_then(Value::as_object) else {
         return;

@@ -2,6 +2,8 @@
 
 pub(crate) mod rules;
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::{Attributes, Part};
@@ -9,10 +11,14 @@ use crate::{
     api::ApiError,
     meta::{self, Tree},
     registry::Resource,
+    schema::{
+        field::{FieldError, Path},
+        structural::Structural,
+    },
 };
 
 /// Validates an object that is about to be stored, against the stored one if there is one.
-pub(super) fn object(
+pub(super) async fn object(
     write: &Attributes<'_>,
     object: &Value,
     stored: Option<&Value>,
@@ -30,10 +36,7 @@ pub(super) fn object(
         (Some(custom), part) => {
             let old = old.map(|old| with_type(resource, old));
             let new = with_type(resource, tree);
-            errors.extend(match part {
-                Part::Status => custom.schema.validate_status(&new, old.as_ref()),
-                _ => custom.schema.validate(&new, old.as_ref()),
-            });
+            errors.extend(custom_object(&custom.schema, part, new, old).await);
         }
         (None, Part::Status) => errors.extend(resource.rules.status(object)),
         (None, Part::Main) => errors.extend(match stored {
@@ -49,6 +52,30 @@ pub(super) fn object(
     let group = hooks.error_group().unwrap_or(&resource.group);
     let name = meta::text(tree, "name");
     Err(ApiError::invalid(group, &resource.kind, name, errors))
+}
+
+/// Validates a custom resource. Rules over many values may take long, so they run on a thread of
+/// their own, where they do not delay other requests.
+async fn custom_object(
+    schema: &Arc<Structural>,
+    part: Part,
+    new: Value,
+    old: Option<Value>,
+) -> Vec<FieldError> {
+    let run = move |schema: &Structural, new: &Value, old: Option<&Value>| match part {
+        Part::Status => schema.validate_status(new, old),
+        _ => schema.validate(new, old),
+    };
+    let handle = tokio::runtime::Handle::try_current();
+    let (Ok(handle), true) = (handle, schema.rules_may_take_long(&new)) else {
+        return run(schema, &new, old.as_ref());
+    };
+    let schema = schema.clone();
+    let done = handle.spawn_blocking(move || run(&schema, &new, old.as_ref()));
+    done.await.unwrap_or_else(|_| {
+        let why = "validation rules could not be evaluated";
+        vec![FieldError::invalid(Path::Root, Value::Null, why)]
+    })
 }
 
 /// Returns the object with its type, as the schema of a CRD describes it.

@@ -9,7 +9,6 @@ mod keywords;
 use serde_json::{Map, Value, json};
 
 pub(super) use self::keywords::openapi;
-use super::re2;
 use crate::schema::field::{FieldError, Path};
 
 type Schema = Map<String, Value>;
@@ -232,7 +231,7 @@ fn value_rules(
     }
     let pattern = text(schema, "pattern");
     if !pattern.is_empty()
-        && let Err(why) = re2::compile(pattern)
+        && let Err(why) = pintle_cel::compile_regex(pattern)
     {
         let why = format!("must be a valid regular expression, but isn't: {why}");
         errors.push(FieldError::invalid(at.child("pattern"), pattern, why));

@@ -110,7 +110,9 @@ fn rule_that_does_not_compile_is_rejected() {
     assert!(
         errors[0].starts_with(
             "s.properties[a].x-kubernetes-validations[0].rule: Invalid value: \
-        \"self >\": compilation failed: "
+             {\"Rule\":\"self \\u003e\",\"Message\":\"\",\"MessageExpression\":\"\",\"Reason\":null,\
+             \"FieldPath\":\"\",\"OptionalOldSelf\":null}: compilation failed: ERROR: <input>:1:7: \
+             Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', "
         ),
         "{}",
         errors[0]

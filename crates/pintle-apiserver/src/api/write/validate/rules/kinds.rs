@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    Errors, IMMUTABLE, NON_NEGATIVE, absent, blank, entries, items, non_negative, one_of, pods,
-    require, subdomain, text,
+    Errors, IMMUTABLE, absent, blank, entries, items, non_negative, pods, require, subdomain, text,
 };
 use crate::schema::field::{FieldError, Path};
 
@@ -15,16 +14,6 @@ pub(super) fn replication_controller(spec: &Value, at: &Path<'_>, errors: &mut E
     non_negative(spec, "replicas", at, errors);
     if require(spec, "selector", at, errors) && spec["template"].is_object() {
         pods::template(&spec["template"], &at.child("template"), errors);
-    }
-}
-
-pub(super) fn quota(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
-    for (name, amount) in entries(&spec["hard"]) {
-        let amount = amount.as_str().unwrap_or_default();
-        if amount.starts_with('-') {
-            let here = at.child("hard");
-            errors.push(FieldError::invalid(here.key(name), amount, NON_NEGATIVE));
-        }
     }
 }
 
@@ -165,60 +154,6 @@ pub(super) fn claim(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub(super) fn binding(object: &Value, namespaced: bool, errors: &mut Errors) {
-    let here = Path::At("roleRef");
-    let kinds: &[&str] = if namespaced {
-        &["Role", "ClusterRole"]
-    } else {
-        &["ClusterRole"]
-    };
-    one_of(&object["roleRef"], "kind", kinds, &here, errors);
-    require(&object["roleRef"], "name", &here, errors);
-    let list = Path::At("subjects");
-    for (i, subject) in items(&object["subjects"]) {
-        let at = list.index(i);
-        require(subject, "name", &at, errors);
-        one_of(
-            subject,
-            "kind",
-            &["ServiceAccount", "User", "Group"],
-            &at,
-            errors,
-        );
-        let account = text(subject, "kind") == "ServiceAccount";
-        if account && !namespaced && text(subject, "namespace").is_empty() {
-            errors.push(FieldError::required(at.child("namespace"), ""));
-        }
-    }
-}
-
-pub(super) fn role(rules: &Value, namespaced: bool, errors: &mut Errors) {
-    let list = Path::At("rules");
-    for (i, rule) in items(rules) {
-        let at = list.index(i);
-        let mut need = |name: &str, why: &str| {
-            if absent(&rule[name]) {
-                errors.push(FieldError::required(at.child(name), why));
-            }
-        };
-        need("verbs", "verbs must contain at least one value");
-        if absent(&rule["nonResourceURLs"]) {
-            need(
-                "apiGroups",
-                "resource rules must supply at least one api group",
-            );
-            need(
-                "resources",
-                "resource rules must supply at least one resource",
-            );
-        } else if namespaced {
-            let why = "namespaced rules cannot apply to non-resource URLs";
-            let found = rule["nonResourceURLs"].clone();
-            errors.push(FieldError::invalid(at.child("nonResourceURLs"), found, why));
-        }
-    }
-}
-
 pub(super) fn budget(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     let (least, most) = (&spec["minAvailable"], &spec["maxUnavailable"]);
     if !least.is_null() && !most.is_null() {
@@ -269,16 +204,6 @@ pub(super) fn job_change(new: &Value, old: &Value, errors: &mut Errors) {
     }
     for path in ["spec.completions", "spec.selector", "spec.completionMode"] {
         immutable(path, new, old, errors);
-    }
-}
-
-pub(super) fn binding_change(new: &Value, old: &Value, errors: &mut Errors) {
-    let reference = &new["roleRef"];
-    if *reference != old["roleRef"] {
-        let found = json!({ "APIGroup": reference["apiGroup"], "Kind": reference["kind"],
-            "Name": reference["name"] });
-        let why = "cannot change roleRef";
-        errors.push(FieldError::invalid("roleRef", found, why));
     }
 }
 

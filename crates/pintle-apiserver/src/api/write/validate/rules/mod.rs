@@ -9,7 +9,10 @@ mod events;
 mod kinds;
 mod pod_changes;
 mod pods;
+mod quotas;
+mod roles;
 pub(crate) mod services;
+pub(crate) mod webhooks;
 mod workloads;
 
 #[cfg(test)]
@@ -27,6 +30,8 @@ use crate::{
 const NON_NEGATIVE: &str = "must be greater than or equal to 0";
 const PORTS: &str = "must be between 1 and 65535, inclusive";
 const IMMUTABLE: &str = "field is immutable";
+
+pub(crate) use self::webhooks::entry_errors as webhook_entry_errors;
 
 type Errors = Vec<FieldError>;
 
@@ -86,6 +91,14 @@ const SPEC: Path<'static> = Path::At("spec");
 pub(crate) fn find(group: &str, kind: &str) -> Rules {
     const NONE: Rules = Rules::NONE;
     match (group, kind) {
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => Rules {
+            object: |object, errors| webhooks::configuration(object, true, errors),
+            ..NONE
+        },
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => Rules {
+            object: |object, errors| webhooks::configuration(object, false, errors),
+            ..NONE
+        },
         ("", "Pod") => Rules {
             create: |pod, errors| {
                 pods::spec(&pod["spec"], &SPEC, errors);
@@ -163,25 +176,35 @@ pub(crate) fn find(group: &str, kind: &str) -> Rules {
             ..NONE
         },
         ("", "ResourceQuota") => Rules {
-            object: |object, errors| kinds::quota(&object["spec"], &SPEC, errors),
+            object: |object, errors| quotas::quota(&object["spec"], &SPEC, errors),
+            update: quotas::quota_change,
+            status: |object, errors| {
+                let (at, status) = (Path::At("status"), &object["status"]);
+                quotas::amounts(&status["hard"], &at.child("hard"), errors);
+                quotas::amounts(&status["used"], &at.child("used"), errors);
+            },
+            ..NONE
+        },
+        ("", "LimitRange") => Rules {
+            object: |object, errors| quotas::limit_range(&object["spec"], &SPEC, errors),
             ..NONE
         },
         ("rbac.authorization.k8s.io", "RoleBinding") => Rules {
-            object: |object, errors| kinds::binding(object, true, errors),
-            update: kinds::binding_change,
+            object: |object, errors| roles::binding(object, true, errors),
+            update: roles::binding_change,
             ..NONE
         },
         ("rbac.authorization.k8s.io", "ClusterRoleBinding") => Rules {
-            object: |object, errors| kinds::binding(object, false, errors),
-            update: kinds::binding_change,
+            object: |object, errors| roles::binding(object, false, errors),
+            update: roles::binding_change,
             ..NONE
         },
         ("rbac.authorization.k8s.io", "Role") => Rules {
-            object: |object, errors| kinds::role(&object["rules"], true, errors),
+            object: |object, errors| roles::role(&object["rules"], true, errors),
             ..NONE
         },
         ("rbac.authorization.k8s.io", "ClusterRole") => Rules {
-            object: |object, errors| kinds::role(&object["rules"], false, errors),
+            object: roles::cluster_role,
             ..NONE
         },
         ("", "Event") => Rules {

@@ -116,7 +116,7 @@ fn gates(list: &Value, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Validates what is only checked on create.
+/// Validates fields that are only checked on create.
 pub(super) fn fresh(spec: &Value, errors: &mut Errors) {
     if !absent(&spec["ephemeralContainers"]) {
         let why = "cannot be set on create";

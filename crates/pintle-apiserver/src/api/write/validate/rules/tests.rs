@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::write::prepare::tests::prepare;
-use crate::patch::merge;
+use crate::patch;
 use crate::schema::builtin::kind;
 use crate::schema::structural::any_json;
 use crate::schema::{defaults, typed};
@@ -99,7 +99,7 @@ fn recorded_updates_get_the_same_errors() {
         let old = &case["old"];
         let ty = type_of(old);
         let mut new = old.clone();
-        merge::apply(&mut new, case["change"].clone()).unwrap();
+        patch::merge(&mut new, case["change"].clone()).unwrap();
         let errors = update(&finished(new, ty, false), old, ty);
         // Upstream prints the template of a Job as an internal Go struct.
         if case["change"]
@@ -156,7 +156,7 @@ fn autoscaler(spec: &Value) -> Vec<String> {
     let ty = kind("autoscaling", "v2", "HorizontalPodAutoscaler").unwrap();
     let mut object = json!({"spec": {"maxReplicas": 3,
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
-    merge::apply(&mut object, json!({ "spec": spec })).unwrap();
+    patch::merge(&mut object, json!({ "spec": spec })).unwrap();
     let errors = create(&finished(object, ty, true), ty);
     errors.iter().map(ToString::to_string).collect()
 }

@@ -1,0 +1,193 @@
+//! The admission chain: what may change or refuse a write after it is decoded and before it is stored.
+//!
+//! ```text
+//! decode ─► admit (mutating) ─┬─► prepare, validate the schema ─► validate ─► commit
+//!             ▲               │
+//!             └── once more ──┘ if a plugin asked for it
+//! ```
+//!
+//! A link of the chain is a [`Plugin`]. Webhooks, policies, quotas and the plugins that Kubernetes
+//! enables by default are implementations of it; [`plugins`] lists them in Kubernetes' order. The
+//! chain knows neither plugins nor kinds.
+//!
+//! # Order
+//!
+//! All plugins admit before any plugin validates, each phase in the order of [`plugins`]. If a plugin
+//! calls [`Request::reinvoke`], the admit phase runs once more, and never a third time. The first
+//! error ends the chain, and with it the write.
+//!
+//! # What a plugin sees
+//!
+//! [`Request`] describes the write. Objects are in the stored form, without `apiVersion` and `kind`;
+//! [`Request::served`] converts them to what the client sees. Subresources that exchange a kind of
+//! their own, such as `scale` and `eviction`, are admitted with an object of that kind.
+//!
+//! An update that loses a race against another write passes the chain again, with the newer stored
+//! object. Writes of the server itself are not admitted.
+
+mod plugins;
+mod request;
+mod webhook;
+
+use std::fmt;
+
+use futures::future::BoxFuture;
+
+pub(crate) use self::{
+    request::{Exchanged, Operation, Reinvocation, Request},
+    webhook::{Condition, Hook, Webhooks},
+};
+use crate::{
+    api::{Api, ApiError},
+    meta::Tree,
+};
+
+/// The outcome of one step of a plugin.
+pub(crate) type Verdict<'a> = BoxFuture<'a, Result<(), ApiError>>;
+
+/// Returns the outcome of a step that did not have to wait.
+pub(crate) fn verdict<'a>(outcome: Result<(), ApiError>) -> Verdict<'a> {
+    Box::pin(std::future::ready(outcome))
+}
+
+/// A link of the admission chain.
+///
+/// The chain asks [`admits`](Self::admits) and [`validates`](Self::validates) about every write of
+/// every kind and awaits the plugin only if it wants the write. So these two must be cheap: compare
+/// the resource, check a flag, never scan the store.
+///
+/// Plugins run concurrently for different requests, hold no lock while they wait, and may be dropped
+/// at any await point if the client goes away.
+pub(crate) trait Plugin: fmt::Debug + Send + Sync {
+    /// Returns the name under which Kubernetes knows the plugin.
+    fn name(&self) -> &'static str;
+
+    /// Returns true if [`admit`](Self::admit) wants to see this write.
+    fn admits(&self, api: &Api, request: &Request<'_>) -> bool {
+        let _ = (api, request);
+        false
+    }
+
+    /// Changes or refuses a write. `object` is `None` for a delete.
+    ///
+    /// May run twice for one write; see [`Request::is_reinvocation`].
+    fn admit<'a>(
+        &'a self,
+        api: &'a Api,
+        request: &'a Request<'a>,
+        object: Option<&'a mut Tree>,
+    ) -> Verdict<'a> {
+        let _ = (api, request, object);
+        verdict(Ok(()))
+    }
+
+    /// Returns true if [`validate`](Self::validate) wants to see this write.
+    fn validates(&self, api: &Api, request: &Request<'_>) -> bool {
+        let _ = (api, request);
+        false
+    }
+
+    /// Refuses a write whose object is final and valid. `object` is `None` for a delete.
+    fn validate<'a>(
+        &'a self,
+        api: &'a Api,
+        request: &'a Request<'a>,
+        object: Option<&'a Tree>,
+    ) -> Verdict<'a> {
+        let _ = (api, request, object);
+        verdict(Ok(()))
+    }
+}
+
+/// The plugins of a server, in order.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    plugins: Vec<Box<dyn Plugin>>,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self::new(plugins::plugins())
+    }
+}
+
+impl Chain {
+    fn new(plugins: Vec<Box<dyn Plugin>>) -> Self {
+        Self { plugins }
+    }
+
+    /// Returns true if some plugin wants to change the write.
+    pub(crate) fn admits(&self, api: &Api, request: &Request<'_>) -> bool {
+        self.plugins
+            .iter()
+            .any(|plugin| plugin.admits(api, request))
+    }
+
+    /// Returns true if some plugin wants to validate the write.
+    pub(crate) fn validates(&self, api: &Api, request: &Request<'_>) -> bool {
+        self.plugins
+            .iter()
+            .any(|plugin| plugin.validates(api, request))
+    }
+
+    /// Lets every plugin change the object, twice if one of them asks for it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is stored yet. A webhook may have been called.
+    pub(crate) async fn admit(
+        &self,
+        api: &Api,
+        request: &mut Request<'_>,
+        mut object: Option<&mut Tree>,
+    ) -> Result<(), ApiError> {
+        self.admit_once(api, request, object.as_deref_mut()).await?;
+        if request.start_reinvocation() {
+            self.admit_once(api, request, object).await?;
+        }
+        Ok(())
+    }
+
+    async fn admit_once(
+        &self,
+        api: &Api,
+        request: &Request<'_>,
+        mut object: Option<&mut Tree>,
+    ) -> Result<(), ApiError> {
+        for plugin in &self.plugins {
+            if plugin.admits(api, request) {
+                let admitted = plugin.admit(api, request, object.as_deref_mut()).await;
+                admitted.inspect_err(|error| refused(&**plugin, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets every plugin validate the final object.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is stored yet. A webhook may have been called.
+    pub(crate) async fn validate(
+        &self,
+        api: &Api,
+        request: &Request<'_>,
+        object: Option<&Tree>,
+    ) -> Result<(), ApiError> {
+        for plugin in &self.plugins {
+            if plugin.validates(api, request) {
+                let validated = plugin.validate(api, request, object).await;
+                validated.inspect_err(|error| refused(&**plugin, error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(plugin: &dyn Plugin, error: &ApiError) {
+    let (plugin, why) = (plugin.name(), error.message());
+    tracing::debug!(plugin, why, "admission refused a write");
+}
+
+#[cfg(test)]
+mod tests;

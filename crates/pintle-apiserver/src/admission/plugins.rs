@@ -1,0 +1,106 @@
+//! The plugins of the chain, in Kubernetes' order.
+
+mod certificates;
+mod claim_resize;
+mod classes;
+mod limit_ranger;
+mod priority;
+mod resource_quota;
+mod runtime_class;
+mod service_account;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use self::{
+    certificates::Certificates, claim_resize::ClaimResize, classes::DefaultClass,
+    limit_ranger::LimitRanger, priority::Priority, resource_quota::ResourceQuota,
+    runtime_class::RuntimeClass, service_account::ServiceAccount,
+};
+use super::{
+    Plugin, Request,
+    webhook::{MutatingWebhooks, ValidatingWebhooks},
+};
+use crate::{
+    api::{Api, ApiError},
+    meta::{self, Tree},
+    store::{Object, key_range, namespace_bounds},
+};
+
+/// Returns the plugins in the order in which kube-apiserver runs them.
+///
+/// Of those that Kubernetes enables by default, the order is: `NamespaceLifecycle`, `LimitRanger`,
+/// `ServiceAccount`, `TaintNodesByCondition`, `PodSecurity`, `Priority`,
+/// `DefaultTolerationSeconds`, `DefaultStorageClass`, `StorageObjectInUseProtection`,
+/// `PersistentVolumeClaimResize`, `RuntimeClass`, `CertificateApproval`, `CertificateSigning`,
+/// `CertificateSubjectRestriction`, `DefaultIngressClass`, `MutatingAdmissionPolicy`,
+/// `MutatingAdmissionWebhook`, `ValidatingAdmissionPolicy`, `ValidatingAdmissionWebhook`,
+/// `ResourceQuota`. A new plugin takes its place in that order.
+///
+/// Those that need nothing but the object itself are hooks of their kind instead:
+/// `NamespaceLifecycle`, `TaintNodesByCondition`, `DefaultTolerationSeconds` and
+/// `StorageObjectInUseProtection`.
+pub(super) fn plugins() -> Vec<Box<dyn Plugin>> {
+    vec![
+        Box::new(LimitRanger),
+        Box::new(ServiceAccount),
+        Box::new(Priority),
+        Box::new(DefaultClass::STORAGE),
+        Box::new(ClaimResize),
+        Box::new(RuntimeClass),
+        Box::new(Certificates::Approval),
+        Box::new(Certificates::Signing),
+        Box::new(Certificates::SubjectRestriction),
+        Box::new(DefaultClass::INGRESS),
+        Box::new(MutatingWebhooks),
+        Box::new(ValidatingWebhooks),
+        Box::new(ResourceQuota),
+    ]
+}
+
+/// Returns the error for a write that a plugin refuses. A name that is not generated yet is named by
+/// its prefix.
+fn refused(request: &Request<'_>, object: Option<&Tree>, why: &str) -> ApiError {
+    let text = |field: &str| object.map_or("", |object| meta::text(object, field));
+    let own = [request.name, text("name"), text("generateName")];
+    let name = own.into_iter().find(|name| !name.is_empty());
+    let resource = request.resource;
+    ApiError::forbidden(
+        &resource.group,
+        &resource.plural,
+        name.unwrap_or_default(),
+        why,
+    )
+}
+
+fn tree_value(object: &Tree) -> Value {
+    Value::Object(object.clone())
+}
+
+/// Returns the objects of a core kind in a namespace, ordered by name.
+fn in_namespace(
+    api: &Api,
+    plural: &str,
+    namespace: &str,
+) -> impl Iterator<Item = Arc<Object>> + use<> {
+    let collection = api.registry.builtin_collection("", plural);
+    let snapshot = collection.and_then(|collection| api.store.snapshot(collection).ok());
+    let objects: Vec<Arc<Object>> = snapshot
+        .map(|snapshot| {
+            let bounds = namespace_bounds(namespace);
+            let range = snapshot
+                .objects
+                .range::<str, _>(key_range(Some(&bounds), None));
+            range.map(|(_, object)| Arc::clone(object)).collect()
+        })
+        .unwrap_or_default();
+    objects.into_iter()
+}
+
+/// Returns a cluster-scoped object.
+fn cluster_object(api: &Api, group: &str, plural: &str, name: &str) -> Option<Value> {
+    let collection = api.registry.builtin_collection(group, plural)?;
+    let object = api.store.get(collection, name)?;
+    Some(Value::Object(object.decode()))
+}

@@ -1,0 +1,129 @@
+//! `CertificateApproval`, `CertificateSigning` and `CertificateSubjectRestriction`: who may approve
+//! and sign requests of a signer, and which groups a certificate may not name.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::Value;
+
+use super::refused;
+use crate::{
+    admission::{Operation, Plugin, Request, Verdict, verdict},
+    api::{ADMINISTRATORS, Api, ApiError},
+    authz::access::{Access, Resource},
+    meta::Tree,
+};
+
+const GROUP: &str = "certificates.k8s.io";
+/// The signer of certificates that the API server trusts.
+const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
+
+#[derive(Debug)]
+pub(crate) enum Certificates {
+    Approval,
+    Signing,
+    SubjectRestriction,
+}
+
+impl Plugin for Certificates {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Approval => "CertificateApproval",
+            Self::Signing => "CertificateSigning",
+            Self::SubjectRestriction => "CertificateSubjectRestriction",
+        }
+    }
+
+    fn validates(&self, _: &Api, request: &Request<'_>) -> bool {
+        let (operation, sub) = match self {
+            Self::Approval => (Operation::Update, "approval"),
+            Self::Signing => (Operation::Update, "status"),
+            Self::SubjectRestriction => (Operation::Create, ""),
+        };
+        request.operation == operation
+            && request.sub == sub
+            && request.is_for(GROUP, "certificatesigningrequests")
+    }
+
+    fn validate<'a>(
+        &'a self,
+        api: &'a Api,
+        request: &'a Request<'a>,
+        object: Option<&'a Tree>,
+    ) -> Verdict<'a> {
+        verdict(match self {
+            Self::Approval => check_signer(api, request, "approve"),
+            Self::Signing => {
+                let signed = |tree: &Tree| {
+                    let status = tree.get("status").cloned().unwrap_or_default();
+                    (status["certificate"].clone(), status["conditions"].clone())
+                };
+                if request.old.map(signed) == object.map(signed) {
+                    Ok(())
+                } else {
+                    check_signer(api, request, "sign")
+                }
+            }
+            Self::SubjectRestriction => check_subject(request, object),
+        })
+    }
+}
+
+fn spec<'a>(object: Option<&'a Tree>, field: &str) -> &'a str {
+    let spec = object.and_then(|object| object.get("spec"));
+    let text = spec
+        .and_then(|spec| spec.get(field))
+        .and_then(Value::as_str);
+    text.unwrap_or_default()
+}
+
+/// Checks that the user may approve or sign for the signer that the stored request names.
+fn check_signer(api: &Api, request: &Request<'_>, verb: &str) -> Result<(), ApiError> {
+    let signer = spec(request.old, "signerName");
+    let domain = signer.split_once('/').map_or(signer, |(domain, _)| domain);
+    for name in [signer.to_owned(), format!("{domain}/*")] {
+        let signers = Resource {
+            group: GROUP.into(),
+            plural: "signers".into(),
+            name: name.into(),
+            ..Resource::default()
+        };
+        if api
+            .authorize(request.user, &Access::to(verb, signers))
+            .is_allowed()
+        {
+            return Ok(());
+        }
+    }
+    let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
+    Err(refused(request, request.old, &why))
+}
+
+/// Refuses a certificate of an administrator.
+fn check_subject(request: &Request<'_>, object: Option<&Tree>) -> Result<(), ApiError> {
+    if spec(object, "signerName") != CLIENTS {
+        return Ok(());
+    }
+    let pem = STANDARD.decode(spec(object, "request")).unwrap_or_default();
+    let body: String = String::from_utf8_lossy(&pem)
+        .lines()
+        .filter(|line| !line.starts_with("-----"))
+        .collect();
+    let der = STANDARD.decode(body).unwrap_or_default();
+    if organizations(&der).any(|name| name == ADMINISTRATORS.as_bytes()) {
+        let why = format!("use of {CLIENTS} signer with {ADMINISTRATORS} group is not allowed");
+        return Err(refused(request, object, &why));
+    }
+    Ok(())
+}
+
+/// Returns the values of all organization attributes (2.5.4.10) in a DER structure.
+fn organizations(der: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const ORGANIZATION: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x0a];
+    let starts = der.windows(ORGANIZATION.len()).enumerate();
+    let starts = starts.filter(|(_, bytes)| *bytes == ORGANIZATION);
+    starts.filter_map(|(at, _)| {
+        // A string: its tag, its length in one byte, and its bytes.
+        let value = &der[at + ORGANIZATION.len()..];
+        let length = usize::from(*value.get(1)?);
+        value.get(2..2 + length)
+    })
+}

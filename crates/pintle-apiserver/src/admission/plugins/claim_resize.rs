@@ -1,0 +1,67 @@
+//! `PersistentVolumeClaimResize`: only a bound claim of a class that allows it can grow.
+
+use serde_json::Value;
+
+use super::{cluster_object, refused, tree_value};
+use crate::{
+    admission::{Operation, Plugin, Request, Verdict, verdict},
+    api::Api,
+    meta::Tree,
+    quota::amounts,
+};
+
+#[derive(Debug)]
+pub(crate) struct ClaimResize;
+
+impl Plugin for ClaimResize {
+    fn name(&self) -> &'static str {
+        "PersistentVolumeClaimResize"
+    }
+
+    fn validates(&self, _: &Api, request: &Request<'_>) -> bool {
+        request.operation == Operation::Update
+            && request.sub.is_empty()
+            && request.is_for("", "persistentvolumeclaims")
+    }
+
+    fn validate<'a>(
+        &'a self,
+        api: &'a Api,
+        request: &'a Request<'a>,
+        object: Option<&'a Tree>,
+    ) -> Verdict<'a> {
+        let why = match (object, request.old) {
+            (Some(new), Some(old)) => problem(api, &tree_value(new), &tree_value(old)),
+            _ => None,
+        };
+        verdict(why.map_or(Ok(()), |why| Err(refused(request, object, why))))
+    }
+}
+
+fn problem(api: &Api, new: &Value, old: &Value) -> Option<&'static str> {
+    let size = |claim: &Value| {
+        let requests = amounts(&claim["spec"]["resources"]["requests"]);
+        requests.get("storage").copied()
+    };
+    if size(new) <= size(old) {
+        return None;
+    }
+    if old["status"]["phase"] != "Bound" {
+        return Some("Only bound persistent volume claims can be expanded");
+    }
+    let class = |claim: &Value| {
+        claim["spec"]["storageClassName"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    let name = class(new).filter(|name| !name.is_empty() && class(old).as_ref() == Some(name));
+    let found =
+        name.and_then(|name| cluster_object(api, "storage.k8s.io", "storageclasses", &name));
+    if found.is_some_and(|class| class["allowVolumeExpansion"] == true) {
+        return None;
+    }
+    Some(
+        "only dynamically provisioned pvc can be resized and the storageclass that provisions the \
+         pvc must support resize",
+    )
+}

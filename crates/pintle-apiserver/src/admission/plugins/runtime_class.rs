@@ -1,0 +1,140 @@
+//! `RuntimeClass`: a Pod gets the overhead and the scheduling constraints of the class it names,
+//! which must exist.
+
+use serde_json::{Value, json};
+
+use super::{cluster_object, refused};
+use crate::{
+    admission::{Operation, Plugin, Request, Verdict, verdict},
+    api::{Api, ApiError},
+    meta::Tree,
+    quota::amounts,
+};
+
+#[derive(Debug)]
+pub(crate) struct RuntimeClass;
+
+impl Plugin for RuntimeClass {
+    fn name(&self) -> &'static str {
+        "RuntimeClass"
+    }
+
+    fn admits(&self, _: &Api, request: &Request<'_>) -> bool {
+        is_new_pod(request)
+    }
+
+    fn admit<'a>(
+        &'a self,
+        api: &'a Api,
+        request: &'a Request<'a>,
+        object: Option<&'a mut Tree>,
+    ) -> Verdict<'a> {
+        verdict(match object {
+            Some(pod) => set(api, request, pod),
+            None => Ok(()),
+        })
+    }
+
+    fn validates(&self, _: &Api, request: &Request<'_>) -> bool {
+        is_new_pod(request)
+    }
+
+    fn validate<'a>(
+        &'a self,
+        api: &'a Api,
+        request: &'a Request<'a>,
+        object: Option<&'a Tree>,
+    ) -> Verdict<'a> {
+        verdict(match object {
+            Some(pod) => check(api, request, pod),
+            None => Ok(()),
+        })
+    }
+}
+
+fn is_new_pod(request: &Request<'_>) -> bool {
+    request.operation == Operation::Create && request.sub.is_empty() && request.is_for("", "pods")
+}
+
+/// Returns the class that a Pod names.
+fn class(api: &Api, request: &Request<'_>, pod: &Tree) -> Result<Option<Value>, ApiError> {
+    let name = pod
+        .get("spec")
+        .and_then(|spec| spec["runtimeClassName"].as_str());
+    let Some(name) = name else {
+        return Ok(None);
+    };
+    let class = cluster_object(api, "node.k8s.io", "runtimeclasses", name);
+    class.map(Some).ok_or_else(|| {
+        let why = format!("pod rejected: RuntimeClass {name:?} not found");
+        refused(request, Some(pod), &why)
+    })
+}
+
+fn set(api: &Api, request: &Request<'_>, pod: &mut Tree) -> Result<(), ApiError> {
+    let Some(class) = class(api, request, pod)? else {
+        return Ok(());
+    };
+    let spec = pod.get("spec").unwrap_or(&Value::Null);
+    let overhead = &class["overhead"]["podFixed"];
+    let own = amounts(&spec["overhead"]);
+    if class["overhead"].is_object() && !own.is_empty() && own != amounts(overhead) {
+        let why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+        return Err(refused(request, Some(pod), why));
+    }
+    let selector = class["scheduling"]["nodeSelector"].as_object();
+    for (key, value) in selector.into_iter().flatten() {
+        let own = &spec["nodeSelector"][key];
+        if !own.is_null() && own != value {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let (theirs, own) = (text(value), text(own));
+            let why = format!(
+                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {theirs}; \
+                 pod.spec.nodeSelector[{key}] = {own}"
+            );
+            return Err(refused(request, Some(pod), &why));
+        }
+    }
+    let Some(spec) = pod.get_mut("spec") else {
+        return Ok(());
+    };
+    if overhead.is_object() {
+        spec["overhead"] = overhead.clone();
+    }
+    for (key, value) in selector.into_iter().flatten() {
+        if !spec["nodeSelector"].is_object() {
+            spec["nodeSelector"] = json!({});
+        }
+        spec["nodeSelector"][key] = value.clone();
+    }
+    let tolerations = class["scheduling"]["tolerations"].as_array();
+    for toleration in tolerations.into_iter().flatten() {
+        if !spec["tolerations"].is_array() {
+            spec["tolerations"] = json!([]);
+        }
+        if let Some(own) = spec["tolerations"].as_array_mut()
+            && !own.contains(toleration)
+        {
+            own.push(toleration.clone());
+        }
+    }
+    Ok(())
+}
+
+fn check(api: &Api, request: &Request<'_>, pod: &Tree) -> Result<(), ApiError> {
+    let class = class(api, request, pod)?.unwrap_or_default();
+    let overhead = pod
+        .get("spec")
+        .map_or(&Value::Null, |spec| &spec["overhead"]);
+    let why = if class["overhead"].is_object() {
+        if amounts(overhead) == amounts(&class["overhead"]["podFixed"]) {
+            return Ok(());
+        }
+        "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+    } else if overhead.is_null() {
+        return Ok(());
+    } else {
+        "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+    };
+    Err(refused(request, Some(pod), why))
+}

@@ -1,0 +1,250 @@
+//! One call: builds the review, posts it, and verifies the response.
+
+use std::sync::Arc;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use super::{hook::Hook, matching::Invocation};
+use crate::{
+    admission::Request,
+    api::{Api, ApiError},
+    meta::Tree,
+    registry::api_version,
+    webhook::{CallError, Sent},
+};
+
+/// Why a call did not end with "allowed".
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The webhook could not be called or answered nonsense; the failure policy decides.
+    Calling(String),
+    /// The write is refused, whatever the failure policy is.
+    Refused(ApiError),
+}
+
+impl Failure {
+    /// Returns the error of the write, or `None` if the failure policy of the webhook ignores it.
+    pub(super) fn verdict(self, hook: &Hook) -> Option<ApiError> {
+        let name = &hook.name;
+        match self {
+            Self::Refused(error) => Some(error),
+            Self::Calling(why) if hook.ignore_failures => {
+                tracing::warn!(webhook = name, why, "webhook failed; allowing the write");
+                None
+            }
+            Self::Calling(why) => {
+                tracing::warn!(webhook = name, why, "webhook failed; refusing the write");
+                Some(ApiError::internal(format!(
+                    "failed calling webhook {name:?}: {why}"
+                )))
+            }
+        }
+    }
+}
+
+/// Returns an object in the version that a webhook wants to see; null if there is none.
+pub(super) async fn shown(
+    api: &Api,
+    request: &Request<'_>,
+    invocation: &Invocation,
+    object: Option<&Tree>,
+) -> Result<Value, ApiError> {
+    let Some(object) = object else {
+        return Ok(Value::Null);
+    };
+    if request.exchanged.is_some() || Arc::ptr_eq(&invocation.resource, request.resource) {
+        return Ok(request.served(object));
+    }
+    let (from, to) = (request.resource, &invocation.resource);
+    let object = api.convert_between(from, to, object.clone()).await?;
+    let mut object = to.to_served(object);
+    object.insert("apiVersion".into(), to.api_version().into());
+    object.insert("kind".into(), to.kind.clone().into());
+    Ok(Value::Object(object))
+}
+
+/// Describes a write as the `request` of a review, without UID and objects.
+pub(super) fn described(request: &Request<'_>, invocation: &Invocation) -> Value {
+    let own = request.resource;
+    let seen = &invocation.resource;
+    let kind = |resource: &crate::registry::Resource| {
+        let (group, version, kind) = match request.exchanged {
+            Some(kind) => (kind.group, kind.version, kind.kind),
+            None => (&*resource.group, &*resource.version, &*resource.kind),
+        };
+        json!({"group": group, "version": version, "kind": kind})
+    };
+    let plural = |resource: &crate::registry::Resource| {
+        json!({"group": resource.group, "version": resource.version,
+            "resource": resource.plural})
+    };
+    let mut described = json!({
+        "kind": kind(seen), "resource": plural(seen),
+        "requestKind": kind(own), "requestResource": plural(own),
+        "operation": request.operation.as_str(), "userInfo": request.user.info(),
+        "dryRun": request.is_dry_run(), "options": request.options.reviewed(request.operation),
+    });
+    let namespace = request.namespace.unwrap_or_default();
+    for (field, value) in [
+        ("name", request.name),
+        ("namespace", namespace),
+        ("subResource", request.sub),
+        ("requestSubResource", request.sub),
+    ] {
+        if !value.is_empty() {
+            described[field] = value.into();
+        }
+    }
+    described
+}
+
+/// Calls a webhook. Returns its patch; warnings go to the response of the write.
+pub(super) async fn call(
+    api: &Api,
+    hook: &Hook,
+    request: &Request<'_>,
+    invocation: &Invocation,
+    object: Option<&Tree>,
+    mutating: bool,
+) -> Result<Option<Value>, Failure> {
+    let name = &hook.name;
+    if request.is_dry_run() && !hook.allows_dry_run {
+        let why = format!("admission webhook {name:?} does not support dry run");
+        return Err(Failure::Refused(ApiError::bad_request(why)));
+    }
+    if hook.review_version.is_empty() {
+        let why = "could not create admission objects: webhook does not accept known \
+                   AdmissionReview versions (v1, v1beta1)";
+        return Err(Failure::Calling(why.to_owned()));
+    }
+    let client = hook.client.as_ref();
+    let client =
+        client.map_err(|why| Failure::Calling(format!("could not get REST client: {why}")))?;
+    let uid = api.rng.uuid();
+    let mut asked = described(request, invocation);
+    asked["uid"] = uid.clone().into();
+    let new = shown(api, request, invocation, object).await;
+    asked["object"] = new.map_err(Failure::Refused)?;
+    let old = shown(api, request, invocation, request.old).await;
+    asked["oldObject"] = old.map_err(Failure::Refused)?;
+    let review =
+        json!({"kind": "AdmissionReview", "apiVersion": hook.review_version, "request": asked});
+    let answer = async {
+        // Closing the semaphore is never done, so acquiring cannot fail.
+        let _permit = hook.calls.acquire().await;
+        let sent = Sent { review };
+        let client = api.webhooks.client.call(api, client, sent, hook.timeout);
+        client.await
+    };
+    let answer = tokio::time::timeout(hook.timeout, answer).await;
+    let answer = answer.unwrap_or_else(|_| Err(CallError::busy()));
+    let answer =
+        answer.map_err(|error| Failure::Calling(format!("failed to call webhook: {error}")))?;
+    let verified = verify(&uid, hook.review_version, &answer, mutating);
+    let response = verified
+        .map_err(|why| Failure::Calling(format!("received invalid webhook response: {why}")))?;
+    for (key, value) in response["auditAnnotations"]
+        .as_object()
+        .into_iter()
+        .flatten()
+    {
+        tracing::debug!(webhook = name, key, %value, "audit annotation of a webhook");
+    }
+    for warning in response["warnings"].as_array().into_iter().flatten() {
+        let warning = warning.as_str().unwrap_or_default();
+        request.options.warnings.add(warning.to_owned());
+    }
+    if response["allowed"] != Value::Bool(true) {
+        let status = &response["status"];
+        return Err(Failure::Refused(ApiError::denied_by_webhook(name, status)));
+    }
+    decode_patch(response)
+}
+
+/// Decodes the JSON patch of a response; an empty one is none.
+fn decode_patch(response: &Value) -> Result<Option<Value>, Failure> {
+    let Some(patch) = response["patch"].as_str().filter(|patch| !patch.is_empty()) else {
+        return Ok(None);
+    };
+    let undecodable = |why: String| {
+        Failure::Calling(format!(
+            "received undecodable patch in webhook response: {why}"
+        ))
+    };
+    let bytes = STANDARD.decode(patch);
+    let bytes = bytes.map_err(|error| undecodable(error.to_string()))?;
+    let patch: Value = serde_json::from_slice(&bytes)
+        .map_err(|error| undecodable(crate::api::json_problem(&error, &bytes)))?;
+    if let Some(other) = response["patchType"].as_str()
+        && other != "JSONPatch"
+    {
+        return Err(Failure::Calling(format!(
+            "unsupported patch type {other:?}"
+        )));
+    }
+    match &patch {
+        Value::Array(operations) if operations.is_empty() => Ok(None),
+        Value::Array(_) => Ok(Some(patch)),
+        other => Err(undecodable(format!(
+            "json: cannot unmarshal {} into Go value of type jsonpatch.Patch",
+            crate::patch::json_kind(other)
+        ))),
+    }
+}
+
+/// Checks that a response answers the request. The error is upstream's message.
+fn verify<'a>(
+    uid: &str,
+    review_version: &str,
+    review: &'a Value,
+    mutating: bool,
+) -> Result<&'a Value, String> {
+    let response = &review["response"];
+    if !response.is_object() {
+        return Err("webhook response was absent".to_owned());
+    }
+    // Upstream verifies nothing else of the older review.
+    if review_version != "admission.k8s.io/v1" {
+        return Ok(response);
+    }
+    let found = response["uid"].as_str().unwrap_or_default();
+    if found != uid {
+        return Err(format!("expected response.uid={uid:?}, got {found:?}"));
+    }
+    let text = |field: &str| review[field].as_str().unwrap_or_default();
+    if (text("apiVersion"), text("kind")) != (review_version, "AdmissionReview") {
+        let found = text("apiVersion");
+        let (group, version) = found.split_once('/').unwrap_or(("", found));
+        let found = match (group, version) {
+            ("", "") => "/".to_owned(),
+            _ => api_version(group, version),
+        };
+        return Err(format!(
+            "expected webhook response of {review_version}, Kind=AdmissionReview, got {found}, Kind={}",
+            text("kind")
+        ));
+    }
+    let has_patch = response["patch"].as_str().is_some_and(|p| !p.is_empty());
+    let has_type = !response["patchType"].is_null();
+    if !mutating {
+        if has_patch {
+            return Err("validating webhook may not return response.patch".to_owned());
+        }
+        if has_type {
+            return Err("validating webhook may not return response.patchType".to_owned());
+        }
+    }
+    match (has_patch, has_type) {
+        (true, false) => {
+            Err("webhook returned response.patch but not response.patchType".to_owned())
+        }
+        (false, true) => {
+            Err("webhook returned response.patchType but not response.patch".to_owned())
+        }
+        _ if response["patchType"] == "" => {
+            Err("webhook returned invalid response.patchType of \"\"".to_owned())
+        }
+        _ => Ok(response),
+    }
+}

@@ -1,0 +1,194 @@
+//! Admission webhooks: the plugins `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook`.
+//!
+//! [`Hooks`] holds the compiled webhooks of all configurations, and those in this process, in the
+//! order in which they are called. It changes only when a configuration does, so a write that no
+//! webhook wants costs one load of a flag.
+//!
+//! ```text
+//! write ─► match: rules, selectors, conditions ─► review ─► call ─► verify ─► patch or verdict
+//! ```
+//!
+//! Mutating webhooks run one after the other, each on the result of the one before. Validating
+//! webhooks run concurrently. A webhook that fails refuses the write or is skipped, as its failure
+//! policy says. Messages are those of kube-apiserver.
+
+mod call;
+mod conditions;
+mod hook;
+mod matching;
+mod mutating;
+mod patched;
+mod validating;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use parking_lot::{Mutex, RwLock};
+use serde_json::Value;
+
+pub(crate) use self::{
+    conditions::Condition, hook::Hook, mutating::MutatingWebhooks, validating::ValidatingWebhooks,
+};
+use super::Request;
+use crate::{api::Api, conversion::Converters, store::key_of, webhook::Client};
+
+/// Everything the server needs to call webhooks.
+#[derive(Debug)]
+pub(crate) struct Webhooks {
+    pub(crate) client: Client,
+    pub(crate) converters: Converters,
+    mutating: Hooks,
+    validating: Hooks,
+}
+
+impl Default for Webhooks {
+    fn default() -> Self {
+        Self {
+            client: Client::default(),
+            converters: Converters::default(),
+            mutating: Hooks::new(true),
+            validating: Hooks::new(false),
+        }
+    }
+}
+
+impl Webhooks {
+    /// Returns the mutating or the validating webhooks.
+    pub(crate) fn hooks(&self, mutating: bool) -> &Hooks {
+        if mutating {
+            &self.mutating
+        } else {
+            &self.validating
+        }
+    }
+}
+
+/// The webhooks of one phase.
+#[derive(Debug)]
+pub(crate) struct Hooks {
+    mutating: bool,
+    /// Whether there are any; read by every write.
+    any: AtomicBool,
+    /// In the order in which they are called.
+    current: RwLock<Arc<Vec<Arc<Hook>>>>,
+    sources: Mutex<Sources>,
+}
+
+/// Where webhooks come from.
+#[derive(Debug, Default)]
+struct Sources {
+    /// From stored configurations, by the name of the configuration.
+    configured: std::collections::BTreeMap<String, Vec<Arc<Hook>>>,
+    /// In this process, by id.
+    local: std::collections::BTreeMap<u64, Arc<Hook>>,
+    next: u64,
+}
+
+impl Hooks {
+    fn new(mutating: bool) -> Self {
+        Self {
+            mutating,
+            any: AtomicBool::new(false),
+            current: RwLock::default(),
+            sources: Mutex::default(),
+        }
+    }
+
+    /// Returns true if there are no webhooks.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Acquire)
+    }
+
+    pub(super) fn current(&self) -> Arc<Vec<Arc<Hook>>> {
+        Arc::clone(&self.current.read())
+    }
+
+    /// Adds a webhook in this process and returns its id.
+    pub(crate) fn add_local(&self, hook: Hook) -> u64 {
+        let mut sources = self.sources.lock();
+        let id = sources.next;
+        sources.next += 1;
+        sources.local.insert(id, Arc::new(hook));
+        self.publish(&sources);
+        id
+    }
+
+    pub(crate) fn remove_local(&self, id: u64) {
+        let mut sources = self.sources.lock();
+        sources.local.remove(&id);
+        self.publish(&sources);
+    }
+
+    /// Reads a configuration that was written or deleted.
+    pub(crate) fn refresh(&self, api: &Api, name: &str) {
+        let plural = if self.mutating {
+            "mutatingwebhookconfigurations"
+        } else {
+            "validatingwebhookconfigurations"
+        };
+        // Held while the store is read, so that the newest state is published last.
+        let mut sources = self.sources.lock();
+        let collection = api
+            .registry
+            .builtin_collection("admissionregistration.k8s.io", plural);
+        let stored =
+            collection.and_then(|collection| api.store.get(collection, &key_of(None, name)));
+        match stored {
+            Some(stored) => {
+                let configuration = Value::Object(stored.decode());
+                let entries = configuration["webhooks"].as_array();
+                let hooks = entries.into_iter().flatten().enumerate();
+                let hooks = hooks.filter_map(|(i, entry)| {
+                    let compiled = Hook::configured(name, i, entry, self.mutating);
+                    compiled.map_or_else(
+                        |error| {
+                            tracing::warn!(
+                                configuration = name,
+                                %error,
+                                "webhook cannot be used; its calls fail"
+                            );
+                            Hook::broken(name, i, entry, error.to_string())
+                        },
+                        Some,
+                    )
+                });
+                let hooks = hooks.map(Arc::new).collect();
+                sources.configured.insert(name.to_owned(), hooks);
+            }
+            None => {
+                sources.configured.remove(name);
+            }
+        }
+        self.publish(&sources);
+    }
+
+    fn publish(&self, sources: &Sources) {
+        let configured = sources.configured.values().flatten();
+        let mut hooks: Vec<Arc<Hook>> = configured
+            .chain(sources.local.values())
+            .map(Arc::clone)
+            .collect();
+        // Stable, so the webhooks of one configuration keep their order.
+        hooks.sort_by(|a, b| a.configuration.cmp(&b.configuration));
+        let any = !hooks.is_empty();
+        *self.current.write() = Arc::new(hooks);
+        self.any.store(any, Ordering::Release);
+    }
+}
+
+/// Returns true for the kinds that configure admission. No webhook is called for them, so that a
+/// broken one can always be removed.
+fn is_exempt(request: &Request<'_>) -> bool {
+    const KINDS: [&str; 6] = [
+        "mutatingadmissionpolicies",
+        "mutatingadmissionpolicybindings",
+        "mutatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "validatingwebhookconfigurations",
+    ];
+    let mut kinds = KINDS.iter();
+    kinds.any(|plural| request.is_for("admissionregistration.k8s.io", plural))
+}

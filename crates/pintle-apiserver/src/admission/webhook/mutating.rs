@@ -1,0 +1,136 @@
+//! The plugin that calls mutating webhooks.
+
+use std::collections::BTreeSet;
+
+use super::{
+    call::{Failure, call},
+    hook::Hook,
+    is_exempt,
+    matching::{Invocation, invocation},
+    patched::patched,
+};
+use crate::{
+    admission::{Plugin, Request, Verdict},
+    api::{Api, ApiError},
+    meta::Tree,
+};
+
+const NAME: &str = "MutatingAdmissionWebhook";
+
+/// Calls mutating webhooks, one after the other.
+///
+/// If a webhook changes the object, the chain runs once more and calls the earlier webhooks again
+/// that asked for it with `reinvocationPolicy: IfNeeded`. A webhook is never called for the first
+/// time in the second round.
+#[derive(Debug)]
+pub(crate) struct MutatingWebhooks;
+
+/// What the plugin remembers between the two rounds.
+#[derive(Debug, Default)]
+struct Rounds {
+    /// The object after the last webhook.
+    output: Option<Tree>,
+    /// Webhooks to call again if the object changes.
+    invoked: BTreeSet<String>,
+    /// Webhooks to call in the second round.
+    again: BTreeSet<String>,
+}
+
+impl Rounds {
+    /// The object changed: the webhooks that have seen it and want to know are called again.
+    fn object_changed(&mut self) {
+        self.again.append(&mut self.invoked);
+    }
+}
+
+impl Plugin for MutatingWebhooks {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn admits(&self, api: &Api, request: &Request<'_>) -> bool {
+        !api.webhooks.hooks(true).is_empty() && !is_exempt(request)
+    }
+
+    fn admit<'a>(
+        &'a self,
+        api: &'a Api,
+        request: &'a Request<'a>,
+        object: Option<&'a mut Tree>,
+    ) -> Verdict<'a> {
+        Box::pin(run(api, request, object))
+    }
+}
+
+async fn run(
+    api: &Api,
+    request: &Request<'_>,
+    mut object: Option<&mut Tree>,
+) -> Result<(), ApiError> {
+    let with = |change: &mut dyn FnMut(&mut Rounds)| request.with_state(NAME, |r| change(r));
+    if request.is_reinvocation() {
+        with(&mut |rounds| {
+            if rounds.output.as_ref() != object.as_deref() {
+                rounds.object_changed();
+            }
+        });
+    }
+    for hook in api.webhooks.hooks(true).current().iter() {
+        let Some(invocation) = invocation(api, hook, request, object.as_deref()).await? else {
+            continue;
+        };
+        let mut skipped = false;
+        with(&mut |rounds| {
+            skipped = request.is_reinvocation() && !rounds.again.contains(&hook.id);
+        });
+        if skipped {
+            continue;
+        }
+        let result = call_one(api, hook, request, &invocation, object.as_deref_mut()).await;
+        if let Ok(true) = result {
+            with(&mut Rounds::object_changed);
+            request.reinvoke();
+        }
+        if hook.reinvocable {
+            with(&mut |rounds| {
+                rounds.invoked.insert(hook.id.clone());
+            });
+        }
+        if let Err(failure) = result
+            && let Some(error) = failure.verdict(hook)
+        {
+            return Err(error);
+        }
+    }
+    // Only a second round compares.
+    if !request.is_reinvocation() {
+        with(&mut |rounds| rounds.output = object.as_deref().cloned());
+    }
+    Ok(())
+}
+
+/// Calls one webhook and applies its patch. Returns true if that changed the object.
+async fn call_one(
+    api: &Api,
+    hook: &Hook,
+    request: &Request<'_>,
+    invocation: &Invocation,
+    object: Option<&mut Tree>,
+) -> Result<bool, Failure> {
+    let patch = call(api, hook, request, invocation, object.as_deref(), true).await?;
+    let Some(operations) = patch else {
+        return Ok(false);
+    };
+    let Some(object) = object else {
+        return Err(Failure::Refused(ApiError::internal(format!(
+            "admission webhook {:?} attempted to modify the object, which is not supported for \
+             this operation",
+            hook.name
+        ))));
+    };
+    let new = patched(api, request, invocation, object, &operations).await;
+    let new = new.map_err(Failure::Refused)?;
+    let changed = new != *object;
+    *object = new;
+    Ok(changed)
+}

@@ -1,0 +1,66 @@
+//! Applies the patch of a mutating webhook to an object on its way to the store.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{call::shown, matching::Invocation};
+use crate::{
+    admission::Request,
+    api::{Api, ApiError, FieldValidation, Source, WriteOptions, check_metadata_types, prune},
+    meta::Tree,
+    patch,
+    schema::{builtin, defaults, typed},
+};
+
+/// Applies a JSON patch to an object, in the version that the webhook has seen, and returns the
+/// object in the form of the write. Unknown fields are dropped and defaults applied.
+pub(super) async fn patched(
+    api: &Api,
+    request: &Request<'_>,
+    invocation: &Invocation,
+    object: &Tree,
+    operations: &Value,
+) -> Result<Tree, ApiError> {
+    let mut value = shown(api, request, invocation, Some(object)).await?;
+    patch::json::apply(&mut value, operations).map_err(ApiError::internal)?;
+    let Value::Object(mut tree) = value else {
+        let why = "json: cannot unmarshal the patched document into an object";
+        return Err(ApiError::internal(why));
+    };
+    tree.remove("apiVersion");
+    tree.remove("kind");
+    match tree.get("metadata") {
+        None | Some(Value::Object(_) | Value::Null) => {}
+        Some(_) => return Err(ApiError::internal("metadata: an object is expected")),
+    }
+    check_metadata_types(&tree).map_err(|error| ApiError::internal(error.message()))?;
+    if let Some(kind) = request.exchanged {
+        return decoded(kind.group, kind.version, kind.kind, tree);
+    }
+    let seen = &invocation.resource;
+    let options = WriteOptions {
+        field_validation: FieldValidation::Ignore,
+        ..WriteOptions::default()
+    };
+    prune(seen, &mut tree, Source::CLEAN, &options)
+        .map_err(|error| ApiError::internal(error.message()))?;
+    let tree = seen.to_stored(tree);
+    if Arc::ptr_eq(seen, request.resource) {
+        return Ok(tree);
+    }
+    api.convert_between(seen, request.resource, tree).await
+}
+
+/// Decodes an object of a kind that is not stored.
+fn decoded(group: &str, version: &str, kind: &str, tree: Tree) -> Result<Tree, ApiError> {
+    let mut value = Value::Object(tree);
+    if let Some(ty) = builtin::kind(group, version, kind) {
+        typed::canonicalize(&mut value, ty).map_err(ApiError::internal)?;
+        defaults::apply(&mut value, ty);
+    }
+    match value {
+        Value::Object(tree) => Ok(tree),
+        _ => Ok(Tree::new()),
+    }
+}

@@ -1,0 +1,82 @@
+//! CRDs and objects without a server.
+
+use serde_json::{Value, json};
+
+use super::{Crd, Error};
+
+fn definition(spec: &Value) -> Value {
+    let schema = json!({ "type": "object", "properties": { "spec": spec } });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "foos.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": { "plural": "foos", "kind": "Foo" },
+            "versions": [{ "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": schema } }],
+        },
+    })
+}
+
+fn foo(spec: &Value) -> Value {
+    json!({ "apiVersion": "example.com/v1", "kind": "Foo", "metadata": { "name": "a" }, "spec": spec })
+}
+
+/// Proves crd/library.
+#[test]
+fn rules_run_without_a_server() {
+    let crd = Crd::from_value(definition(&json!({
+        "type": "object", "required": ["min"],
+        "properties": { "min": { "type": "integer" }, "max": { "type": "integer", "default": 10 } },
+        "x-kubernetes-validations": [
+            { "rule": "self.min <= self.max", "message": "min must not exceed max" },
+            { "rule": "self.max >= oldSelf.max", "message": "max must not shrink" },
+        ],
+    })))
+    .unwrap();
+    assert_eq!((crd.name(), crd.kind()), ("foos.example.com", "Foo"));
+    assert_eq!(crd.api_versions().collect::<Vec<_>>(), ["example.com/v1"]);
+
+    let mut object = foo(&json!({ "min": 3, "other": 1 }));
+    assert_eq!(crd.prune(&mut object).unwrap(), ["spec.other"]);
+    crd.default(&mut object).unwrap();
+    assert_eq!(object["spec"], json!({ "min": 3, "max": 10 }));
+    crd.validate(&object).unwrap();
+    crd.validate_update(&object, &object).unwrap();
+
+    let Err(Error::Invalid {
+        message, problems, ..
+    }) = crd.validate_update(&foo(&json!({ "min": 9, "max": 8 })), &object)
+    else {
+        panic!("expected an invalid object");
+    };
+    assert_eq!(
+        message,
+        "[spec: Invalid value: min must not exceed max, spec: Invalid value: max must not shrink]"
+    );
+    assert_eq!(problems[0].field, "spec");
+    let error = crd.validate(&foo(&json!({}))).unwrap_err().to_string();
+    assert!(
+        error.starts_with("Foo \"a\" is invalid: [spec.min: Required value"),
+        "{error}"
+    );
+}
+
+#[test]
+fn refused_documents_say_why() {
+    let error = Crd::parse("kind: [").unwrap_err();
+    assert!(matches!(error, Error::Decode(_)), "{error}");
+    let error = Crd::parse("{apiVersion: v1, kind: Pod}")
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "expected a CustomResourceDefinition of apiextensions.k8s.io/v1, found \"Pod\" of \"v1\""
+    );
+    let rule = json!({ "type": "object", "x-kubernetes-validations": [{ "rule": "self.nope" }] });
+    let error = Crd::from_value(definition(&rule)).unwrap_err().to_string();
+    assert!(error.contains("undefined field 'nope'"), "{error}");
+    let crd = Crd::from_value(definition(&json!({ "type": "object" }))).unwrap();
+    let error = crd.validate(&json!({ "apiVersion": "example.com/v2", "kind": "Foo" }));
+    assert!(matches!(error, Err(Error::Undefined { .. })));
+}

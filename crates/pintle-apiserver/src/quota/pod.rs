@@ -1,0 +1,252 @@
+//! How Pods count: by their requests and limits, until they have finished.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::{Amounts, Scope, amounts};
+use crate::schema::typed::quantity::Amount;
+
+/// The limits that Pods count towards, besides huge pages and extended resources.
+const LIMITS: [&str; 11] = [
+    "count/pods",
+    "cpu",
+    "ephemeral-storage",
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "memory",
+    "pods",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+
+/// A quota for one of these requires that every container sets it.
+const REQUIRED: [&str; 6] = [
+    "cpu",
+    "limits.cpu",
+    "limits.memory",
+    "memory",
+    "requests.cpu",
+    "requests.memory",
+];
+
+/// The resources that can be set for a Pod as a whole.
+const POD_LEVEL: [&str; 2] = ["cpu", "memory"];
+
+pub(super) fn counts(name: &str) -> bool {
+    let extended = name.strip_prefix("requests.").is_some_and(is_extended);
+    LIMITS.contains(&name)
+        || name.starts_with("hugepages-")
+        || name.starts_with("requests.hugepages-")
+        || extended
+}
+
+/// Returns true for a resource that a device plugin provides.
+fn is_extended(resource: &str) -> bool {
+    resource.contains('/') && !resource.contains("kubernetes.io/")
+}
+
+/// Returns what a Pod uses. One that has finished, or should be gone by now, only counts as object.
+pub(super) fn usage(pod: &Value, now: Timestamp) -> Amounts {
+    let mut usage = Amounts::from([("count/pods".to_owned(), Amount::of(1))]);
+    let finished = matches!(
+        pod["status"]["phase"].as_str(),
+        Some("Failed" | "Succeeded")
+    );
+    if finished || is_overdue(&pod["metadata"], now) {
+        return usage;
+    }
+    let spec = &pod["spec"];
+    usage.extend(compute(&requests(spec), &limits(spec)));
+    usage
+}
+
+/// Returns true if the Pod was to be deleted and its grace period has passed.
+fn is_overdue(metadata: &Value, now: Timestamp) -> bool {
+    let at = metadata["deletionTimestamp"].as_str();
+    let at = at.and_then(|at| at.parse::<Timestamp>().ok());
+    let grace = metadata["deletionGracePeriodSeconds"].as_i64();
+    let end = at
+        .zip(grace)
+        .and_then(|(at, grace)| at.checked_add(SignedDuration::from_secs(grace)).ok());
+    end.is_some_and(|end| now > end)
+}
+
+/// Returns what requests and limits count as.
+fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
+    let mut usage = Amounts::from([("pods".to_owned(), Amount::of(1))]);
+    for (name, amount) in requests {
+        let native = matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage")
+            || name.starts_with("hugepages-");
+        if native {
+            usage.insert(name.clone(), *amount);
+        }
+        if native || is_extended(name) {
+            usage.insert(format!("requests.{name}"), *amount);
+        }
+    }
+    for (name, amount) in limits {
+        if matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") {
+            usage.insert(format!("limits.{name}"), *amount);
+        }
+    }
+    usage
+}
+
+/// Returns why a Pod does not set what a quota for `names` requires.
+pub(crate) fn unmet(pod: &Value, names: &BTreeSet<&str>) -> Option<String> {
+    let spec = &pod["spec"];
+    let level = |which: &str| amounts(&spec["resources"][which]);
+    if !level("requests").is_empty() || !level("limits").is_empty() {
+        return None;
+    }
+    let required = REQUIRED.iter().filter(|name| names.contains(**name));
+    let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let required: Vec<&&str> = required.collect();
+    for container in containers(spec, "containers").chain(containers(spec, "initContainers")) {
+        let resources = &container["resources"];
+        let set = compute(
+            &amounts(&resources["requests"]),
+            &amounts(&resources["limits"]),
+        );
+        for name in &required {
+            if !set.contains_key(**name) {
+                let container = container["name"].as_str().unwrap_or_default();
+                missing.entry(name).or_default().insert(container);
+            }
+        }
+    }
+    let parts = missing.iter().map(|(name, containers)| {
+        let containers: Vec<&str> = containers.iter().copied().collect();
+        format!("{name} for: {}", containers.join(","))
+    });
+    let parts: Vec<String> = parts.collect();
+    (!parts.is_empty()).then(|| format!("must specify {}", parts.join("; ")))
+}
+
+fn containers<'a>(spec: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
+    spec[list].as_array().into_iter().flatten()
+}
+
+/// Returns what a Pod requests as a whole, its overhead included.
+pub(crate) fn requests(spec: &Value) -> Amounts {
+    let mut total = aggregate(spec, "requests");
+    add(&mut total, &amounts(&spec["overhead"]));
+    total
+}
+
+/// Returns the limits of a Pod as a whole, its overhead included.
+pub(crate) fn limits(spec: &Value) -> Amounts {
+    let mut total = aggregate(spec, "limits");
+    for (name, amount) in amounts(&spec["overhead"]) {
+        if let Some(limit) = total.get_mut(&name).filter(|limit| !limit.is_zero()) {
+            *limit = limit.plus(amount);
+        }
+    }
+    total
+}
+
+/// Adds up containers: those that run all the time, or the largest of those that run before.
+fn aggregate(spec: &Value, which: &str) -> Amounts {
+    let of = |container: &Value| amounts(&container["resources"][which]);
+    let mut total = Amounts::new();
+    for container in containers(spec, "containers") {
+        add(&mut total, &of(container));
+    }
+    let (mut sidecars, mut most) = (Amounts::new(), Amounts::new());
+    for container in containers(spec, "initContainers") {
+        let mut own = of(container);
+        if container["restartPolicy"] == "Always" {
+            add(&mut total, &own);
+            add(&mut sidecars, &own);
+            own.clone_from(&sidecars);
+        } else {
+            add(&mut own, &sidecars);
+        }
+        raise(&mut most, &own);
+    }
+    raise(&mut total, &most);
+    for (name, amount) in amounts(&spec["resources"][which]) {
+        if POD_LEVEL.contains(&name.as_str()) || name.starts_with("hugepages-") {
+            total.insert(name, amount);
+        }
+    }
+    total
+}
+
+fn add(total: &mut Amounts, more: &Amounts) {
+    for (name, amount) in more {
+        let sum = total.get(name).map_or(*amount, |sum| sum.plus(*amount));
+        total.insert(name.clone(), sum);
+    }
+}
+
+fn raise(total: &mut Amounts, least: &Amounts) {
+    for (name, amount) in least {
+        if total.get(name).is_none_or(|found| amount > found) {
+            total.insert(name.clone(), *amount);
+        }
+    }
+}
+
+/// Returns true if a Pod meets a requirement of a quota.
+pub(super) fn is_in(scope: &Scope, pod: &Value) -> bool {
+    let spec = &pod["spec"];
+    let is_terminating = || {
+        spec["activeDeadlineSeconds"]
+            .as_i64()
+            .is_some_and(|s| s >= 0)
+    };
+    match scope.name.as_str() {
+        "Terminating" => is_terminating(),
+        "NotTerminating" => !is_terminating(),
+        "BestEffort" => is_best_effort(pod),
+        "NotBestEffort" => !is_best_effort(pod),
+        "PriorityClass" => scope.selects(spec["priorityClassName"].as_str().unwrap_or_default()),
+        "CrossNamespacePodAffinity" => crosses_namespaces(&spec["affinity"]),
+        _ => false,
+    }
+}
+
+fn is_best_effort(pod: &Value) -> bool {
+    if let Some(class) = pod["status"]["qosClass"].as_str().filter(|c| !c.is_empty()) {
+        return class == "BestEffort";
+    }
+    let spec = &pod["spec"];
+    let all = containers(spec, "containers").chain(containers(spec, "initContainers"));
+    let mut all = all.chain([spec]);
+    !all.any(|container| {
+        ["requests", "limits"].iter().any(|which| {
+            let set = amounts(&container["resources"][*which]);
+            POD_LEVEL
+                .iter()
+                .any(|name| set.get(*name).is_some_and(|amount| !amount.is_zero()))
+        })
+    })
+}
+
+fn crosses_namespaces(affinity: &Value) -> bool {
+    let crosses = |term: &Value| {
+        term["namespaces"]
+            .as_array()
+            .is_some_and(|names| !names.is_empty())
+            || term["namespaceSelector"].is_object()
+    };
+    ["podAffinity", "podAntiAffinity"].iter().any(|which| {
+        let terms = |list: &str| {
+            affinity[*which][list]
+                .as_array()
+                .cloned()
+                .unwrap_or_default()
+        };
+        terms("requiredDuringSchedulingIgnoredDuringExecution")
+            .iter()
+            .any(crosses)
+            || terms("preferredDuringSchedulingIgnoredDuringExecution")
+                .iter()
+                .any(|term| crosses(&term["podAffinityTerm"]))
+    })
+}

@@ -1,0 +1,174 @@
+//! How objects of each kind count.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{Amounts, Scope, amounts, pod};
+use crate::schema::typed::quantity::Amount;
+
+/// Separates the class from the resource in limits of one storage class.
+const STORAGE_CLASS: &str = ".storageclass.storage.k8s.io/";
+/// The limits of volume claims, of all classes or of one.
+const CLAIM: [&str; 2] = ["persistentvolumeclaims", "requests.storage"];
+const SERVICE: [&str; 3] = ["services", "services.loadbalancers", "services.nodeports"];
+/// Kinds of the core group that can be counted by their plural alone.
+const PLAIN: [&str; 4] = [
+    "configmaps",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+];
+
+/// Counts the objects of one kind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Evaluator<'a> {
+    Pods,
+    Services,
+    Claims,
+    /// Every other kind, of which only the number counts.
+    Objects {
+        group: &'a str,
+        plural: &'a str,
+    },
+}
+
+/// Returns the kind that a limit counts.
+pub(super) fn kind_of(name: &str) -> Option<(String, String)> {
+    let core = |plural: &str| Some((String::new(), plural.to_owned()));
+    if let Some(counted) = name.strip_prefix("count/") {
+        let (plural, group) = counted.split_once('.').unwrap_or((counted, ""));
+        return Some((group.to_owned(), plural.to_owned()));
+    }
+    if PLAIN.contains(&name) {
+        return core(name);
+    }
+    if Evaluator::Services.counts(name) {
+        return core("services");
+    }
+    if Evaluator::Claims.counts(name) {
+        return core("persistentvolumeclaims");
+    }
+    Evaluator::Pods.counts(name).then(|| core("pods"))?
+}
+
+impl<'a> Evaluator<'a> {
+    pub(crate) fn of(group: &'a str, plural: &'a str) -> Self {
+        match (group, plural) {
+            ("", "pods") => Self::Pods,
+            ("", "services") => Self::Services,
+            ("", "persistentvolumeclaims") => Self::Claims,
+            _ => Self::Objects { group, plural },
+        }
+    }
+
+    /// Returns true if objects of this kind count towards the limit.
+    pub(crate) fn counts(self, name: &str) -> bool {
+        match self {
+            Self::Pods => pod::counts(name),
+            Self::Services => name == "count/services" || SERVICE.contains(&name),
+            Self::Claims => {
+                let of_class = name.split_once(STORAGE_CLASS).map(|(_, resource)| resource);
+                name == "count/persistentvolumeclaims"
+                    || CLAIM.contains(&name)
+                    || of_class.is_some_and(|resource| CLAIM.contains(&resource))
+            }
+            Self::Objects { group, plural } => {
+                let counted = name.strip_prefix("count/");
+                let counted = counted.map(|name| name.split_once('.').unwrap_or((name, "")));
+                counted == Some((plural, group))
+                    || (group.is_empty() && name == plural && PLAIN.contains(&plural))
+            }
+        }
+    }
+
+    /// Returns true if an object meets a requirement of a quota.
+    pub(crate) fn is_in(self, scope: &Scope, object: &Value) -> bool {
+        match self {
+            Self::Pods => pod::is_in(scope, object),
+            Self::Claims if scope.name == "VolumeAttributesClass" => {
+                let class = |at: &Value| at.as_str().unwrap_or_default().to_owned();
+                let (spec, status) = (&object["spec"], &object["status"]);
+                [
+                    class(&spec["volumeAttributesClassName"]),
+                    class(&status["currentVolumeAttributesClassName"]),
+                    class(&status["modifyVolumeStatus"]["targetVolumeAttributesClassName"]),
+                ]
+                .iter()
+                .any(|class| scope.selects(class))
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns what an object uses.
+    pub(crate) fn usage(self, object: &Value, now: Timestamp) -> Amounts {
+        let one = |names: &[&str]| -> Amounts {
+            let names = names.iter();
+            names
+                .map(|name| ((*name).to_owned(), Amount::of(1)))
+                .collect()
+        };
+        match self {
+            Self::Pods => pod::usage(object, now),
+            Self::Services => {
+                let mut usage = one(&["count/services", "services"]);
+                let (balancers, ports) = service_ports(&object["spec"]);
+                usage.insert("services.loadbalancers".into(), Amount::of(balancers));
+                usage.insert("services.nodeports".into(), Amount::of(ports));
+                usage
+            }
+            Self::Claims => claim_usage(object),
+            Self::Objects { group, plural } => {
+                let counted = if group.is_empty() {
+                    format!("count/{plural}")
+                } else {
+                    format!("count/{plural}.{group}")
+                };
+                let mut usage = one(&[&counted]);
+                if group.is_empty() && PLAIN.contains(&plural) {
+                    usage.insert(plural.to_owned(), Amount::of(1));
+                }
+                usage
+            }
+        }
+    }
+}
+
+/// Returns how many load balancers and node ports a service uses. Node ports may not be allocated
+/// yet, so what it asks for counts.
+fn service_ports(spec: &Value) -> (usize, usize) {
+    let ports = spec["ports"].as_array().map_or(&[][..], Vec::as_slice);
+    match spec["type"].as_str() {
+        Some("NodePort") => (0, ports.len()),
+        Some("LoadBalancer") if spec["allocateLoadBalancerNodePorts"] == false => {
+            let explicit = |port: &&Value| port["nodePort"].as_i64().unwrap_or(0) != 0;
+            (1, ports.iter().filter(explicit).count())
+        }
+        Some("LoadBalancer") => (1, ports.len()),
+        _ => (0, 0),
+    }
+}
+
+fn claim_usage(claim: &Value) -> Amounts {
+    let mut usage = Amounts::new();
+    let legacy = &claim["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"];
+    let class = legacy
+        .as_str()
+        .or(claim["spec"]["storageClassName"].as_str());
+    let class = class.unwrap_or_default();
+    let mut charge = |resource: &str, amount: Amount| {
+        usage.insert(resource.to_owned(), amount);
+        if !class.is_empty() {
+            usage.insert(format!("{class}{STORAGE_CLASS}{resource}"), amount);
+        }
+    };
+    charge("persistentvolumeclaims", Amount::of(1));
+    let storage = |list: &Value| amounts(list).get("storage").copied();
+    if let Some(requested) = storage(&claim["spec"]["resources"]["requests"]) {
+        let allocated = storage(&claim["status"]["allocatedResources"]);
+        let most = allocated.map_or(requested, |allocated| allocated.max(requested));
+        charge("requests.storage", most.rounded_up());
+    }
+    usage.insert("count/persistentvolumeclaims".into(), Amount::of(1));
+    usage
+}

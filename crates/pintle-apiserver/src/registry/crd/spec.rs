@@ -1,0 +1,329 @@
+//! Validation of a definition's names, columns, selectable fields, scale subresource and conversion.
+//!
+//! Upstream moves what all versions have in common to the top of the spec before it validates, so
+//! errors in it have that path.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{Definition, at, string, strings};
+use crate::{
+    api::write::validate::rules::webhooks::client_config,
+    meta::NameRule,
+    schema::{
+        field::{FieldError, Path},
+        structural::Structural,
+    },
+};
+
+/// The maximum number of selectable fields of a version.
+const MAX_SELECTABLE: usize = 8;
+
+const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
+const COLUMN_FORMATS: [&str; 9] = [
+    "binary",
+    "byte",
+    "date",
+    "date-time",
+    "double",
+    "float",
+    "int32",
+    "int64",
+    "password",
+];
+
+/// Validates everything except the schemas.
+pub(super) fn check(definition: &Definition, errors: &mut Vec<FieldError>) {
+    check_group(&definition.group, errors);
+    if at(&definition.tree, &["spec", "preserveUnknownFields"]) == &Value::Bool(true) {
+        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
+                   spec.versions[*].schema instead";
+        errors.push(FieldError::invalid("spec.preserveUnknownFields", true, why));
+    }
+    check_names(at(&definition.tree, &["spec", "names"]), errors);
+    for (place, value) in common(definition, "subresources", "subresources") {
+        check_scale(&value["scale"], &format!("{place}.scale"), errors);
+    }
+    for (place, columns) in common(
+        definition,
+        "additionalPrinterColumns",
+        "additionalPrinterColumns",
+    ) {
+        for (i, column) in columns.as_array().into_iter().flatten().enumerate() {
+            check_column(column, &format!("{place}[{i}]"), errors);
+        }
+    }
+    for (place, index, fields) in selectable(definition) {
+        let schema = definition.versions().nth(index);
+        let schema = schema.map(|version| &version["schema"]["openAPIV3Schema"]);
+        check_selectable(fields, schema.unwrap_or(&Value::Null), &place, errors);
+    }
+    check_conversion(at(&definition.tree, &["spec", "conversion"]), errors);
+}
+
+/// Returns a field of each version with its path, or once if all versions have the same.
+pub(super) fn common<'a>(
+    definition: &'a Definition,
+    field: &str,
+    hoisted: &str,
+) -> Vec<(String, &'a Value)> {
+    let values: Vec<&Value> = definition
+        .versions()
+        .map(|version| &version[field])
+        .collect();
+    match values.split_first() {
+        Some((first, rest)) if !first.is_null() && rest.iter().all(|other| other == first) => {
+            vec![(format!("spec.{hoisted}"), *first)]
+        }
+        _ => {
+            let each = values
+                .into_iter()
+                .enumerate()
+                .filter(|(_, value)| !value.is_null());
+            each.map(|(i, value)| (format!("spec.versions[{i}].{field}"), value))
+                .collect()
+        }
+    }
+}
+
+/// Returns the selectable fields of each version with their path and the version's index.
+fn selectable(definition: &Definition) -> Vec<(String, usize, &Value)> {
+    let all = definition.versions().enumerate();
+    let single = definition.versions().count() == 1;
+    let found = all.map(|(i, version)| {
+        let place = if single {
+            "spec.selectableFields".to_owned()
+        } else {
+            format!("spec.versions[{i}].selectableFields")
+        };
+        (place, i, &version["selectableFields"])
+    });
+    found.filter(|(.., fields)| fields.is_array()).collect()
+}
+
+fn check_group(group: &str, errors: &mut Vec<FieldError>) {
+    if group.is_empty() {
+        return;
+    }
+    let problems = NameRule::Subdomain.problems(group, false);
+    if !problems.is_empty() {
+        errors.push(FieldError::invalid("spec.group", group, problems.join(",")));
+    } else if !group.contains('.') {
+        let why = "should be a domain with at least one dot";
+        errors.push(FieldError::invalid("spec.group", group, why));
+    }
+}
+
+fn check_names(names: &Value, errors: &mut Vec<FieldError>) {
+    let problems = |name: &str| NameRule::Label1035.problems(name, false).join(",");
+    for field in ["plural", "singular", "kind", "listKind"] {
+        let name = string(&names[field]);
+        let mixed = matches!(field, "kind" | "listKind");
+        let why = problems(&if mixed {
+            name.to_lowercase()
+        } else {
+            name.clone()
+        });
+        if name.is_empty() || why.is_empty() {
+            continue;
+        }
+        let why = if mixed {
+            format!("may have mixed case, but should otherwise match: {why}")
+        } else {
+            why
+        };
+        errors.push(FieldError::invalid(
+            format!("spec.names.{field}"),
+            name,
+            why,
+        ));
+    }
+    let list = |field: &str, errors: &mut Vec<FieldError>| {
+        for (i, name) in names[field].as_array().into_iter().flatten().enumerate() {
+            let why = problems(name.as_str().unwrap_or_default());
+            if !why.is_empty() {
+                let place = format!("spec.names.{field}[{i}]");
+                errors.push(FieldError::invalid(place, name.clone(), why));
+            }
+        }
+    };
+    list("shortNames", errors);
+    let (kind, list_kind) = (string(&names["kind"]), string(&names["listKind"]));
+    if !kind.is_empty() && kind == list_kind {
+        let why = "kind and listKind may not be the same";
+        errors.push(FieldError::invalid("spec.names.listKind", list_kind, why));
+    }
+    list("categories", errors);
+}
+
+/// Checks that a path starts with a dot.
+fn simple_path(path: &str, place: &str, errors: &mut Vec<FieldError>) -> bool {
+    let simple = path.starts_with('.');
+    if !simple {
+        let why = "must be a simple json path starting with .";
+        errors.push(FieldError::invalid(place, path, why));
+    }
+    simple
+}
+
+fn check_scale(scale: &Value, place: &str, errors: &mut Vec<FieldError>) {
+    if scale.is_null() {
+        return;
+    }
+    for (field, under) in [
+        ("specReplicasPath", ".spec"),
+        ("statusReplicasPath", ".status"),
+    ] {
+        let place = format!("{place}.{field}");
+        let path = string(&scale[field]);
+        if path.is_empty() {
+            errors.push(FieldError::required(place, ""));
+        } else if simple_path(&path, &place, errors) && !path.starts_with(&format!("{under}.")) {
+            let why = format!("should be a json path under {under}");
+            errors.push(FieldError::invalid(place, path, why));
+        }
+    }
+    let path = string(&scale["labelSelectorPath"]);
+    let place = format!("{place}.labelSelectorPath");
+    if !path.is_empty()
+        && simple_path(&path, &place, errors)
+        && !path.starts_with(".spec.")
+        && !path.starts_with(".status.")
+    {
+        let why = "should be a json path under either .spec or .status";
+        errors.push(FieldError::invalid(place, path, why));
+    }
+}
+
+fn check_column(column: &Value, place: &str, errors: &mut Vec<FieldError>) {
+    let field = |name: &str| (string(&column[name]), format!("{place}.{name}"));
+    let (name, at) = field("name");
+    if name.is_empty() {
+        errors.push(FieldError::required(at, ""));
+    }
+    let (kind, at) = field("type");
+    let why = format!("must be one of {}", COLUMN_TYPES.join(","));
+    if kind.is_empty() {
+        errors.push(FieldError::required(at, why));
+    } else if !COLUMN_TYPES.contains(&kind.as_str()) {
+        errors.push(FieldError::invalid(at, kind, why));
+    }
+    let (format, at) = field("format");
+    if !format.is_empty() && !COLUMN_FORMATS.contains(&format.as_str()) {
+        let why = format!("must be one of {}", COLUMN_FORMATS.join(","));
+        errors.push(FieldError::invalid(at, format, why));
+    }
+    let (path, _) = field("jsonPath");
+    // Upstream's internal type spells the field like this.
+    let at = format!("{place}.JSONPath");
+    if path.is_empty() {
+        errors.push(FieldError::required(at, ""));
+    } else {
+        simple_path(&path, &at, errors);
+    }
+}
+
+fn check_selectable(fields: &Value, schema: &Value, place: &str, errors: &mut Vec<FieldError>) {
+    let Ok(schema) = Structural::parse(schema) else {
+        return;
+    };
+    let mut known = BTreeSet::new();
+    for (i, field) in fields.as_array().into_iter().flatten().enumerate() {
+        let at = format!("{place}[{i}].jsonPath");
+        let path = string(&field["jsonPath"]);
+        if path.is_empty() {
+            errors.push(FieldError::required(at, ""));
+            continue;
+        }
+        let (name, scalar) = match schema.selectable_field(&path) {
+            Ok(found) => found,
+            Err(why) => {
+                let why = format!("is an invalid path: {why}");
+                errors.push(FieldError::invalid(at, path, why));
+                continue;
+            }
+        };
+        if name == "metadata" || name.starts_with("metadata.") {
+            let why = "must not point to fields in metadata";
+            errors.push(FieldError::invalid(at.clone(), path.clone(), why));
+        }
+        if !scalar {
+            let why = "must point to a field of type string, boolean or integer. Enum string \
+                       fields and strings with formats are allowed.";
+            errors.push(FieldError::invalid(at.clone(), path.clone(), why));
+        }
+        if !known.insert(name) {
+            errors.push(FieldError::duplicate(at, path));
+        }
+    }
+    if known.len() > MAX_SELECTABLE {
+        let count = i64::try_from(known.len()).unwrap_or(i64::MAX);
+        let max = i64::try_from(MAX_SELECTABLE).unwrap_or(i64::MAX);
+        errors.push(FieldError::too_many(place, count, max));
+    }
+}
+
+/// Validates how objects are converted. Paths are those of upstream's internal type.
+fn check_conversion(conversion: &Value, errors: &mut Vec<FieldError>) {
+    const CLIENT: &str = "spec.conversion.webhookClientConfig";
+    const VERSIONS: &str = "spec.conversion.conversionReviewVersions";
+    let known = ["None", "Webhook"];
+    if conversion.is_null() {
+        return;
+    }
+    let field = "spec.conversion.strategy";
+    let strategy = string(&conversion["strategy"]);
+    if strategy.is_empty() {
+        errors.push(FieldError::required(field, ""));
+    } else if !known.contains(&strategy.as_str()) {
+        errors.push(FieldError::not_supported(field, strategy.as_str(), &known));
+    }
+    let webhook = &conversion["webhook"];
+    let (client, versions) = (
+        &webhook["clientConfig"],
+        &webhook["conversionReviewVersions"],
+    );
+    let names = strings(versions);
+    if strategy != "Webhook" {
+        let why = "should not be set when strategy is not set to Webhook";
+        if client.is_object() {
+            errors.push(FieldError::forbidden(CLIENT, why));
+        }
+        if !names.is_empty() {
+            errors.push(FieldError::forbidden(VERSIONS, why));
+        }
+        return;
+    }
+    if client.is_object() {
+        client_config(client, &Path::At(CLIENT), errors);
+    } else {
+        let why = "required when strategy is set to Webhook";
+        errors.push(FieldError::required(CLIENT, why));
+    }
+    if names.is_empty() {
+        errors.push(FieldError::required(VERSIONS, ""));
+        return;
+    }
+    for (i, name) in names.iter().enumerate() {
+        let place = format!("{VERSIONS}[{i}]");
+        if names.iter().take(i).any(|earlier| earlier == name) {
+            errors.push(FieldError::invalid(
+                place,
+                name.as_str(),
+                "duplicate version",
+            ));
+            continue;
+        }
+        for problem in NameRule::Label1035.problems(name, false) {
+            errors.push(FieldError::invalid(place.as_str(), name.as_str(), problem));
+        }
+    }
+    if !names.iter().any(|name| name == "v1" || name == "v1beta1") {
+        let why = "must include at least one of v1, v1beta1";
+        errors.push(FieldError::invalid(VERSIONS, versions.clone(), why));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! What a definition is rejected for, besides its schemas.
+
+use serde_json::{Value, json};
+
+use super::super::check;
+
+type Change = fn(&mut Value);
+
+fn errors(change: impl FnOnce(&mut Value)) -> Vec<String> {
+    let status = json!({ "type": "object", "properties": { "replicas": { "type": "integer" } } });
+    let schema = json!({ "type": "object", "properties": {
+        "spec": { "type": "object", "properties": {
+            "name": { "type": "string" }, "list": { "type": "array", "items": { "type": "string" } },
+        } },
+        "status": status,
+    } });
+    let mut definition = json!({
+        "metadata": { "name": "foos.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": { "plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList" },
+            "conversion": { "strategy": "None" },
+            "versions": [{ "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": schema } }],
+        },
+    });
+    change(&mut definition["spec"]);
+    let found = check(definition.as_object().unwrap());
+    found.iter().map(ToString::to_string).collect()
+}
+
+/// Proves crd/validated.
+#[test]
+fn parts_of_the_spec_are_validated() {
+    assert_eq!(errors(|_| {}), Vec::<String>::new());
+    let long = "must be one of boolean,date,integer,number,string";
+    let client = "spec.conversion.webhookClientConfig";
+    let cases: [(Change, Vec<String>); 10] = [
+        (
+            |spec| spec["names"]["listKind"] = "Foo".into(),
+            vec!["spec.names.listKind: Invalid value: \"Foo\": kind and listKind may not be the same".into()],
+        ),
+        (
+            |spec| spec["preserveUnknownFields"] = true.into(),
+            vec!["spec.preserveUnknownFields: Invalid value: true: cannot set to true, set \
+                  x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead".into()],
+        ),
+        (
+            |spec| spec["versions"][0]["additionalPrinterColumns"] = json!([{ "type": "text" }]),
+            vec![
+                "spec.additionalPrinterColumns[0].name: Required value".into(),
+                format!("spec.additionalPrinterColumns[0].type: Invalid value: \"text\": {long}"),
+                "spec.additionalPrinterColumns[0].JSONPath: Required value".into(),
+            ],
+        ),
+        (
+            |spec| {
+                spec["versions"][0]["subresources"] = json!({ "scale": {
+                    "specReplicasPath": ".status.n", "labelSelectorPath": "x" } });
+            },
+            vec![
+                "spec.subresources.scale.specReplicasPath: Invalid value: \".status.n\": should be a \
+                 json path under .spec".into(),
+                "spec.subresources.scale.statusReplicasPath: Required value".into(),
+                "spec.subresources.scale.labelSelectorPath: Invalid value: \"x\": must be a simple \
+                 json path starting with .".into(),
+            ],
+        ),
+        (
+            |spec| {
+                spec["versions"][0]["selectableFields"] =
+                    json!([{ "jsonPath": ".spec.nope" }, { "jsonPath": ".spec.list" }]);
+            },
+            vec![
+                "spec.selectableFields[0].jsonPath: Invalid value: \".spec.nope\": is an invalid \
+                 path: does not refer to a valid field".into(),
+                "spec.selectableFields[1].jsonPath: Invalid value: \".spec.list\": must point to a \
+                 field of type string, boolean or integer. Enum string fields and strings with \
+                 formats are allowed.".into(),
+            ],
+        ),
+        (
+            |spec| {
+                spec["versions"][0]["selectableFields"] =
+                    json!([{ "jsonPath": ".spec.name" }, { "jsonPath": ".spec.name" }]);
+            },
+            vec!["spec.selectableFields[1].jsonPath: Duplicate value: \".spec.name\"".into()],
+        ),
+        (
+            |spec| spec["conversion"] = json!({ "strategy": "Webhook" }),
+            vec![
+                format!("{client}: Required value: required when strategy is set to Webhook"),
+                "spec.conversion.conversionReviewVersions: Required value".into(),
+            ],
+        ),
+        (
+            |spec| {
+                spec["conversion"] = json!({ "strategy": "Webhook", "webhook": {
+                    "clientConfig": {}, "conversionReviewVersions": ["v1", "v1"] } });
+            },
+            vec![
+                format!("{client}: Required value: exactly one of url or service is required"),
+                "spec.conversion.conversionReviewVersions[1]: Invalid value: \"v1\": duplicate \
+                 version".into(),
+            ],
+        ),
+        (
+            |spec| {
+                spec["conversion"] = json!({ "strategy": "None", "webhook": {
+                    "clientConfig": { "url": "https://x" } } });
+            },
+            vec![format!(
+                "{client}: Forbidden: should not be set when strategy is not set to Webhook"
+            )],
+        ),
+        (
+            |spec| spec["conversion"]["strategy"] = "Other".into(),
+            vec!["spec.conversion.strategy: Unsupported value: \"Other\": supported values: \
+                  \"None\", \"Webhook\"".into()],
+        ),
+    ];
+    for (change, wanted) in cases {
+        assert_eq!(errors(change), wanted);
+    }
+}
+
+/// Proves crd/validated.
+#[test]
+fn group_must_be_a_domain() {
+    let found = errors(|spec| spec["group"] = "example".into());
+    let why = "spec.group: Invalid value: \"example\": should be a domain with at least one dot";
+    assert!(found.iter().any(|error| error == why), "{found:?}");
+    let found = errors(|spec| spec["names"]["kind"] = "Foo Bar".into());
+    let start = "spec.names.kind: Invalid value: \"Foo Bar\": may have mixed case, but should \
+                 otherwise match: a DNS-1035 label must";
+    assert!(
+        found.iter().any(|error| error.starts_with(start)),
+        "{found:?}"
+    );
+}

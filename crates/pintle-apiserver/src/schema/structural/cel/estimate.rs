@@ -1,0 +1,232 @@
+//! Reports rules that do not compile, or that may cost too much.
+
+use serde_json::Value;
+
+use super::super::node::{Additional, Node};
+use super::Rule;
+use crate::schema::field::{FieldError, Path};
+
+/// The most that one rule may cost, for all the values that it applies to.
+const RULE_LIMIT: u64 = 10_000_000;
+
+/// The most that all rules of a schema may cost.
+const SCHEMA_LIMIT: u64 = 100_000_000;
+
+/// How many of the most expensive rules are named if the schema exceeds its limit.
+const NAMED: usize = 4;
+
+/// The estimated cost of all rules of a schema.
+#[derive(Debug, Default)]
+pub(crate) struct Costs {
+    total: u64,
+    /// The most expensive rules, most expensive first.
+    expensive: Vec<(String, u64)>,
+}
+
+impl Costs {
+    fn add(&mut self, field: String, cost: u64) {
+        self.total = self.total.saturating_add(cost);
+        if cost >= SCHEMA_LIMIT / 100 {
+            self.expensive.push((field, cost));
+            self.expensive
+                .sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+            self.expensive.truncate(NAMED);
+        }
+    }
+
+    /// Reports a schema whose rules cost too much together.
+    pub(crate) fn finish(self, schema: &Path<'_>, errors: &mut Vec<FieldError>) {
+        if self.total <= SCHEMA_LIMIT {
+            return;
+        }
+        for (field, _) in self.expensive {
+            let why = "contributed to estimated rule cost total exceeding cost limit for entire \
+                       OpenAPIv3 schema";
+            errors.push(FieldError::forbidden(field, why));
+        }
+        let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        errors.push(FieldError::forbidden(
+            schema,
+            exceeded(what, self.total, SCHEMA_LIMIT),
+        ));
+    }
+}
+
+/// Where a schema is: how many values it may have, and whether they have an identity.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// `None` if a list or map above it has no limit.
+    cardinality: Option<u64>,
+    /// The list above it whose items cannot be matched with old ones.
+    uncorrelatable: Option<&'a str>,
+}
+
+impl Place<'_> {
+    pub(crate) const ROOT: Self = Self {
+        cardinality: Some(1),
+        uncorrelatable: None,
+    };
+}
+
+/// Checks the rules of a schema and of those below it.
+pub(crate) fn check(
+    schema: &Node,
+    at: &Path<'_>,
+    place: Place<'_>,
+    costs: &mut Costs,
+    errors: &mut Vec<FieldError>,
+) {
+    let here = at.to_string();
+    let factor = match schema.type_name.as_str() {
+        "object" if schema.additional.is_some() => schema.max_properties,
+        "array" => schema.max_items,
+        _ => Some(1),
+    };
+    let factor = factor.map(|max| u64::try_from(max).unwrap_or_default());
+    let cardinality = place
+        .cardinality
+        .zip(factor)
+        .map(|(count, max)| count.saturating_mul(max));
+    let below = Place {
+        cardinality,
+        uncorrelatable: place.uncorrelatable,
+    };
+    if let Some(Additional::Schema(values)) = &schema.additional {
+        check(
+            values,
+            &at.child("additionalProperties"),
+            below,
+            costs,
+            errors,
+        );
+    }
+    let properties = at.child("properties");
+    for (name, property) in &schema.properties {
+        check(property, &properties.key(name), below, costs, errors);
+    }
+    if let Some(items) = &schema.items {
+        let mut below = below;
+        if schema.list_type.as_deref() != Some("map") {
+            below.uncorrelatable = below.uncorrelatable.or(Some(&here));
+        }
+        check(items, &at.child("items"), below, costs, errors);
+    }
+    let Some(compiled) = &schema.compiled else {
+        return;
+    };
+    let rules_at = at.child("x-kubernetes-validations");
+    let Some(decl) = &compiled.decl else {
+        let why = "internal error: failed to construct type information for \
+                   x-kubernetes-validations rules: unable to convert structural schema to CEL \
+                   declarations";
+        errors.push(FieldError::invalid(rules_at, Value::Null, why));
+        return;
+    };
+    for (i, rule) in compiled.rules.iter().enumerate() {
+        let at = rules_at.index(i);
+        let mut charge = |field: &str, what: &str, cost: u64, errors: &mut Vec<FieldError>| {
+            let field = at.child(field);
+            if cost > RULE_LIMIT {
+                errors.push(FieldError::forbidden(
+                    field,
+                    exceeded(what, cost, RULE_LIMIT),
+                ));
+            }
+            costs.add(field.to_string(), cost);
+        };
+        let path = rule.text("fieldPath");
+        if !path.is_empty() && rule.field_path.is_none() {
+            errors.push(FieldError::invalid(
+                at.child("fieldPath"),
+                path,
+                "must be a valid path",
+            ));
+        }
+        match &rule.program {
+            Some(Ok(program)) => {
+                let count = place.cardinality.unwrap_or_else(|| decl.max_cardinality());
+                let cost = program.cost(Some(decl)).max.saturating_mul(count);
+                charge("rule", "estimated rule cost", cost, errors);
+            }
+            Some(Err(why)) => errors.push(broken(rule, at.child("rule"), why)),
+            None => {}
+        }
+        match &rule.message {
+            Some(Ok(program)) => {
+                let cost = program.cost(Some(decl)).max;
+                charge(
+                    "messageExpression",
+                    "estimated messageExpression cost",
+                    cost,
+                    errors,
+                );
+            }
+            Some(Err(why)) => errors.push(broken(rule, at.child("messageExpression"), why)),
+            None => {}
+        }
+        if rule.uses_old {
+            if let Some(list) = place.uncorrelatable {
+                let why = format!(
+                    "oldSelf cannot be used on the uncorrelatable portion of the schema within \
+                     {list}"
+                );
+                errors.push(FieldError::invalid(
+                    at.child("rule"),
+                    rule.text("rule"),
+                    why,
+                ));
+            }
+        } else if let Some(set) = rule.source["optionalOldSelf"].as_bool() {
+            let why = "may not be set if oldSelf is not used in rule";
+            errors.push(FieldError::invalid(at.child("optionalOldSelf"), set, why));
+        }
+    }
+}
+
+/// The error of an expression that does not compile. It shows the rule as Kubernetes does.
+fn broken(rule: &Rule, field: Path<'_>, why: &str) -> FieldError {
+    let text = |name: &str| json(rule.text(name));
+    let optional = |name: &str| match &rule.source[name] {
+        Value::String(text) => json(text),
+        other => other.to_string(),
+    };
+    let shown = format!(
+        "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{},\"FieldPath\":{},\
+         \"OptionalOldSelf\":{}}}",
+        text("rule"),
+        text("message"),
+        text("messageExpression"),
+        optional("reason"),
+        text("fieldPath"),
+        optional("optionalOldSelf"),
+    );
+    let mut error = FieldError::invalid(field, Value::Null, format!("{shown}: {why}"));
+    error.value = None;
+    error
+}
+
+/// Encodes a string as Go's JSON encoder does, which escapes what HTML would interpret.
+fn json(text: &str) -> String {
+    let plain = Value::from(text).to_string();
+    let plain = plain
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026");
+    plain
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
+}
+
+fn exceeded(what: &str, cost: u64, limit: u64) -> String {
+    #[allow(clippy::cast_precision_loss)]
+    let factor = cost as f64 / limit as f64;
+    let factor = match factor {
+        factor if factor > 100.0 => "more than 100x".to_owned(),
+        factor if factor < 1.5 => format!("{factor:.6}x"),
+        factor => format!("{factor:.1}x"),
+    };
+    format!(
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, \
+         maxProperties, and maxLength where arrays, maps, and strings are declared)"
+    )
+}

@@ -1,0 +1,192 @@
+//! Posts reviews to webhooks.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Method, Request, header};
+use http_body_util::{BodyExt, Full, Limited};
+use parking_lot::RwLock;
+use serde_json::Value;
+
+use super::{
+    CallError, ClientConfig, Destination, MAX_RESPONSE, WebhookTarget,
+    errors::DEADLINE,
+    pool::{Address, Connection, Key, Pool},
+    services,
+};
+use crate::api::Api;
+
+/// What a webhook is asked: a review with a `request`.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    /// The review; `request` is filled in.
+    pub(crate) review: Value,
+}
+
+/// Calls webhooks.
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    pool: Pool,
+    /// What was registered for Services, by `namespace/name`.
+    routes: RwLock<Arc<BTreeMap<String, WebhookTarget>>>,
+}
+
+impl Client {
+    /// Registers what stands in for a Service.
+    pub(crate) fn route(&self, service: String, target: WebhookTarget) {
+        let mut routes = self.routes.write();
+        let mut next = BTreeMap::clone(&routes);
+        next.insert(service, target);
+        *routes = Arc::new(next);
+    }
+
+    /// Posts a review and returns the review in the response.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future closes the connection, or aborts the task of a webhook in
+    /// this process.
+    pub(crate) async fn call(
+        &self,
+        api: &Api,
+        config: &ClientConfig,
+        sent: Sent,
+        timeout: Duration,
+    ) -> Result<Value, CallError> {
+        if let Destination::Local(webhook) = &config.destination {
+            let called = tokio::time::timeout(timeout, webhook.call(sent.review)).await;
+            return called.unwrap_or_else(|_| Err(CallError::Local(DEADLINE.to_owned())));
+        }
+        let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+        let target = format!("{}?timeout={seconds}s", config.path);
+        let url = format!("https://{}{target}", config.authority);
+        let body = Bytes::from(sent.review.to_string());
+        let called = async {
+            let (code, body) = self.exchange(api, config, &target, &url, body).await?;
+            if !(200..300).contains(&code) {
+                return Err(CallError::status(code, &body));
+            }
+            decode(code, &body)
+        };
+        let called = tokio::time::timeout(timeout, called).await;
+        called.unwrap_or_else(|_| Err(CallError::transport(&url, DEADLINE)))
+    }
+
+    /// Returns the status code and the body of the response.
+    async fn exchange(
+        &self,
+        api: &Api,
+        config: &ClientConfig,
+        target: &str,
+        url: &str,
+        body: Bytes,
+    ) -> Result<(u16, Bytes), CallError> {
+        let request = || {
+            let request = Request::builder()
+                .method(Method::POST)
+                .uri(target)
+                .header(header::HOST, &config.authority)
+                .header(header::CONTENT_TYPE, "application/json")
+                .header(header::ACCEPT, "application/json, */*")
+                .header(header::USER_AGENT, "kube-apiserver-admission");
+            request
+                .body(Full::new(body.clone()))
+                .map_err(|error| CallError::transport(url, error.to_string()))
+        };
+        let addresses = match &config.destination {
+            Destination::Url { host, port } => vec![Address::Host(host.clone(), *port)],
+            Destination::Service {
+                namespace,
+                name,
+                port,
+            } => {
+                let routes = Arc::clone(&self.routes.read());
+                match routes.get(&format!("{namespace}/{name}")) {
+                    Some(WebhookTarget::Address(address)) => vec![Address::Socket(*address)],
+                    Some(WebhookTarget::Service(service)) => {
+                        let answer = service.call(request()?).await;
+                        return answer.map_err(|why| CallError::transport(url, why));
+                    }
+                    None => {
+                        let found = services::addresses(api, namespace, name, *port);
+                        let found = found.map_err(|why| CallError::transport(url, why))?;
+                        found.into_iter().map(Address::Socket).collect()
+                    }
+                }
+            }
+            Destination::Local(_) => Vec::new(),
+        };
+        let mut last = CallError::transport(url, "no addresses");
+        for address in addresses {
+            let key = Key {
+                address,
+                server_name: config.server_name(),
+                bundle: Arc::clone(config.roots.bundle()),
+            };
+            match self.post(config, key, url, &request).await {
+                Ok(answer) => return Ok(answer),
+                Err((error, true)) => last = error,
+                Err((error, false)) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    /// Sends a request to one address. The error says whether another address may be tried.
+    async fn post(
+        &self,
+        config: &ClientConfig,
+        key: Key,
+        url: &str,
+        request: &impl Fn() -> Result<Request<Full<Bytes>>, CallError>,
+    ) -> Result<(u16, Bytes), (CallError, bool)> {
+        let failed = |why: String, again| (CallError::transport(url, why), again);
+        loop {
+            let mut connection = match self.pool.take(&key) {
+                Some(connection) => connection,
+                None => Connection::open(key.clone(), &config.roots)
+                    .await
+                    .map_err(|why| failed(why, true))?,
+            };
+            let request = request().map_err(|error| (error, false))?;
+            let response = match connection.send(request).await {
+                Ok(response) => response,
+                // The webhook closed an idle connection while the request was on its way.
+                Err(error)
+                    if connection.reused
+                        && (error.is_canceled()
+                            || error.is_closed()
+                            || error.is_incomplete_message()) =>
+                {
+                    continue;
+                }
+                Err(error) if error.is_incomplete_message() => {
+                    return Err(failed("EOF".to_owned(), false));
+                }
+                Err(error) => return Err(failed(error.to_string(), false)),
+            };
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, MAX_RESPONSE).collect().await;
+            let body = body
+                .map_err(|error| failed(error.to_string(), false))?
+                .to_bytes();
+            self.pool.put(connection);
+            return Ok((head.status.as_u16(), body));
+        }
+    }
+}
+
+/// Decodes the review in a response.
+pub(super) fn decode(code: u16, body: &[u8]) -> Result<Value, CallError> {
+    if body.is_empty() {
+        return Err(CallError::Malformed(format!(
+            "0-length response with status code: {code} and content type: "
+        )));
+    }
+    serde_json::from_slice(body).map_err(|error| {
+        let why = crate::api::json_problem(&error, body);
+        CallError::Malformed(format!(
+            "couldn't get version/kind; json parse error: {why}"
+        ))
+    })
+}

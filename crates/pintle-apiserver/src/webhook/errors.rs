@@ -1,0 +1,117 @@
+//! Why a call of a webhook failed, in the words of kube-apiserver's client.
+
+use std::io;
+
+use rustls::CertificateError;
+
+/// Why a webhook could not be called.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// The request did not get a response.
+    #[error("Post \"{url}\": {why}")]
+    Transport { url: String, why: String },
+    /// The response has a status code that is not success.
+    #[error("{0}")]
+    Status(String),
+    /// The response is not a review.
+    #[error("{0}")]
+    Malformed(String),
+    /// Code in this process failed.
+    #[error("{0}")]
+    Local(String),
+}
+
+/// The words for a deadline that has passed.
+pub(super) const DEADLINE: &str = "context deadline exceeded";
+
+impl CallError {
+    /// All calls that the webhook may have at once were under way until the deadline.
+    pub(crate) fn busy() -> Self {
+        Self::Local(DEADLINE.to_owned())
+    }
+
+    pub(super) fn transport(url: &str, why: impl Into<String>) -> Self {
+        Self::Transport {
+            url: url.to_owned(),
+            why: why.into(),
+        }
+    }
+
+    /// Describes a status code as client-go does.
+    pub(super) fn status(code: u16, body: &[u8]) -> Self {
+        // A Status in the body speaks for itself.
+        let message = serde_json::from_slice::<serde_json::Value>(body)
+            .ok()
+            .filter(|body| body["kind"] == "Status")
+            .and_then(|body| Some(body["message"].as_str()?.to_owned()));
+        if let Some(message) = message.filter(|message| !message.is_empty()) {
+            return Self::Status(message);
+        }
+        let text = String::from_utf8_lossy(&body[..body.len().min(2048)]);
+        let text = text.trim();
+        Self::Status(match code {
+            400 => "the server rejected our request for an unknown reason".to_owned(),
+            401 => "the server has asked for the client to provide credentials".to_owned(),
+            403 => "forbidden".to_owned(),
+            404 => "the server could not find the requested resource".to_owned(),
+            405 => "the server does not allow this method on the requested resource".to_owned(),
+            429 => "the server has received too many requests and has asked us to try again later"
+                .to_owned(),
+            503 => "the server is currently unable to handle the request".to_owned(),
+            504 => "the server was unable to return a response in the time allotted, but may \
+                    still be processing the request"
+                .to_owned(),
+            500.. => format!(
+                "an error on the server ({text:?}) has prevented the request from succeeding"
+            ),
+            code => format!(
+                "the server responded with the status code {code} but did not return more information"
+            ),
+        })
+    }
+}
+
+/// Describes a failure to connect as Go does.
+pub(super) fn connect_error(address: &str, error: &io::Error) -> String {
+    let why = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
+        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
+        _ => error.to_string(),
+    };
+    format!("dial tcp {address}: {why}")
+}
+
+/// Describes a failed handshake as Go does.
+pub(super) fn tls_error(name: &str, error: &io::Error) -> String {
+    let inner = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::InvalidCertificate(problem)) => {
+            let why = match problem {
+                CertificateError::UnknownIssuer => {
+                    "certificate signed by unknown authority".to_owned()
+                }
+                CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. } => {
+                    "certificate has expired or is not yet valid".to_owned()
+                }
+                CertificateError::NotValidForName
+                | CertificateError::NotValidForNameContext { .. } => {
+                    format!("certificate is not valid for {name}")
+                }
+                other => other.to_string(),
+            };
+            format!("tls: failed to verify certificate: x509: {why}")
+        }
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "tls: first record does not look like a TLS handshake".to_owned()
+        }
+        Some(other) => format!("remote error: tls: {other}"),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => "EOF".to_owned(),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,47 @@
+//! Calls to webhooks: admission and conversion.
+//!
+//! ```text
+//! clientConfig ─► target ─┬─► local: a closure or a tower service in this process
+//!                         └─► remote: resolve ─► pool ─► TLS ─► POST
+//! ```
+//!
+//! A configuration names a webhook by URL or by Service. [`Client`] resolves a Service to an address
+//! or service that was registered for it, otherwise to its endpoints, and posts the review.
+//!
+//! # Bounds
+//!
+//! A webhook is foreign code. Each call has a deadline, each webhook a limit of concurrent calls, and
+//! each response a limit of bytes; idle connections are few. Waiting for a free call counts towards
+//! the deadline. Code in this process runs in a task of its own, so that a panic is an error and a
+//! webhook that calls itself cannot exhaust the stack. No lock is held during a call.
+
+mod client;
+mod config;
+mod errors;
+mod local;
+mod pool;
+mod registration;
+mod services;
+mod tls;
+
+use std::time::Duration;
+
+pub(crate) use self::{
+    client::{Client, Sent},
+    config::{ClientConfig, Destination},
+    errors::CallError,
+    local::LocalWebhook,
+};
+pub use self::{
+    local::{AdmissionRequest, AdmissionResponse, ConversionRequest},
+    registration::{HttpService, Webhook, WebhookError, WebhookRegistration, WebhookTarget},
+};
+
+/// The maximum size of a response, in bytes.
+const MAX_RESPONSE: usize = 16 * 1024 * 1024;
+
+/// The maximum number of concurrent calls of one webhook.
+pub(crate) const MAX_CALLS: usize = 64;
+
+/// The deadline of a conversion. Admission webhooks have their own.
+pub(crate) const CONVERSION_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,0 +1,312 @@
+//! What users register: webhooks in this process, and what stands in for a Service.
+
+use std::{fmt, future::Future, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, Limited};
+use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
+use tower::Service;
+
+use super::{AdmissionRequest, AdmissionResponse, ConversionRequest, LocalWebhook, MAX_RESPONSE};
+use crate::{
+    admission::{Hook, Webhooks},
+    server::{ApiServer, Builder},
+};
+
+/// An admission webhook in this process: no TLS, no socket, and it works under a paused clock.
+///
+/// It behaves like an entry of a `ValidatingWebhookConfiguration` or `MutatingWebhookConfiguration`:
+/// rules, selectors, match conditions, failure policy, timeout and reinvocation mean the same. Among
+/// configurations it is ordered by its name.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use pintle_apiserver::{AdmissionResponse, ApiServer, Webhook};
+///
+/// let server = ApiServer::builder().build();
+/// let webhook = Webhook::validating("replicas.example.com", |request| async move {
+///     match request.object()["spec"]["replicas"].as_i64() {
+///         Some(0) => AdmissionResponse::deny("a deployment needs a replica"),
+///         _ => AdmissionResponse::allow(),
+///     }
+/// })
+/// .rule(["CREATE", "UPDATE"], ["apps"], ["v1"], ["deployments"]);
+/// let registration = server.register_webhook(&webhook).unwrap();
+/// // … test …
+/// drop(registration);
+/// # }
+/// ```
+#[must_use]
+pub struct Webhook {
+    mutating: bool,
+    /// The entry of a configuration.
+    entry: Value,
+    handler: LocalWebhook,
+}
+
+/// A webhook that cannot be registered.
+#[derive(Debug, thiserror::Error)]
+#[error("invalid webhook: {0}")]
+pub struct WebhookError(pub(crate) String);
+
+impl fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Webhook")
+            .field("mutating", &self.mutating)
+            .field("entry", &self.entry)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Webhook {
+    /// Creates a webhook that allows or refuses writes.
+    ///
+    /// `name` needs three segments, such as `replicas.example.com`. Without a
+    /// [`rule`](Self::rule) the webhook is never called.
+    pub fn validating<F, R>(name: impl Into<String>, handler: F) -> Self
+    where
+        F: Fn(AdmissionRequest) -> R + Send + Sync + 'static,
+        R: Future<Output = AdmissionResponse> + Send + 'static,
+    {
+        let name: String = name.into();
+        Self::new(false, &name, LocalWebhook::admission(handler))
+    }
+
+    /// Creates a webhook that changes, allows or refuses writes.
+    pub fn mutating<F, R>(name: impl Into<String>, handler: F) -> Self
+    where
+        F: Fn(AdmissionRequest) -> R + Send + Sync + 'static,
+        R: Future<Output = AdmissionResponse> + Send + 'static,
+    {
+        let name: String = name.into();
+        Self::new(true, &name, LocalWebhook::admission(handler))
+    }
+
+    fn new(mutating: bool, name: &str, handler: LocalWebhook) -> Self {
+        let entry = json!({"name": name, "rules": [], "failurePolicy": "Fail",
+            "matchPolicy": "Equivalent", "sideEffects": "None", "timeoutSeconds": 10,
+            "admissionReviewVersions": ["v1"], "namespaceSelector": {}, "objectSelector": {}});
+        Self {
+            mutating,
+            entry,
+            handler,
+        }
+    }
+
+    /// Adds a rule: which operations on which resources the webhook is called for. `*` means all;
+    /// `pods/*` includes subresources.
+    pub fn rule<'a>(
+        mut self,
+        operations: impl IntoIterator<Item = &'a str>,
+        groups: impl IntoIterator<Item = &'a str>,
+        versions: impl IntoIterator<Item = &'a str>,
+        resources: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let list = |items: &mut dyn Iterator<Item = &'a str>| -> Vec<Value> {
+            items.map(Value::from).collect()
+        };
+        let rule = json!({"operations": list(&mut operations.into_iter()),
+            "apiGroups": list(&mut groups.into_iter()),
+            "apiVersions": list(&mut versions.into_iter()),
+            "resources": list(&mut resources.into_iter()), "scope": "*"});
+        if let Some(rules) = self.entry["rules"].as_array_mut() {
+            rules.push(rule);
+        }
+        self
+    }
+
+    /// Sets any other field of the entry of a configuration, such as `objectSelector`,
+    /// `matchConditions`, `sideEffects` or `reinvocationPolicy`.
+    pub fn field(mut self, name: &str, value: Value) -> Self {
+        self.entry[name] = value;
+        self
+    }
+
+    /// Allows writes if the webhook fails, instead of refusing them.
+    pub fn ignore_failures(self) -> Self {
+        self.field("failurePolicy", "Ignore".into())
+    }
+
+    /// Sets the timeout, in whole seconds between 1 and 30. Default: 10.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.field("timeoutSeconds", timeout.as_secs().into())
+    }
+
+    fn compile(&self) -> Result<Hook, WebhookError> {
+        Hook::local(&self.entry, self.mutating, self.handler.clone())
+    }
+}
+
+/// A webhook that is called until this guard is dropped; returned by
+/// [`ApiServer::register_webhook`] and [`ApiServer::register_converter`].
+#[derive(Debug)]
+#[must_use = "the webhook is removed when the registration is dropped"]
+pub struct WebhookRegistration {
+    webhooks: Arc<Webhooks>,
+    registered: Registered,
+}
+
+#[derive(Debug)]
+enum Registered {
+    Hook { mutating: bool, id: u64 },
+    Converter { definition: String, id: u64 },
+}
+
+impl Drop for WebhookRegistration {
+    fn drop(&mut self) {
+        match &self.registered {
+            Registered::Hook { mutating, id } => self.webhooks.hooks(*mutating).remove_local(*id),
+            Registered::Converter { definition, id } => {
+                self.webhooks.converters.remove(definition, *id);
+            }
+        }
+    }
+}
+
+/// What stands in for the Service of a webhook configuration; see
+/// [`ApiServer::route_webhooks`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum WebhookTarget {
+    /// A server that listens on this address and has a certificate for `NAME.NAMESPACE.svc`.
+    Address(SocketAddr),
+    /// A service in this process, without TLS and sockets; see [`WebhookTarget::service`].
+    Service(HttpService),
+}
+
+impl WebhookTarget {
+    /// Makes a tower service the target, for example an axum router or the handler of
+    /// `pintle::webhook`. It gets the path of the configuration.
+    pub fn service<S, B>(service: S) -> Self
+    where
+        S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + Sync + 'static,
+        S::Future: Send,
+        S::Error: fmt::Display + Send,
+        B: http_body::Body + Send,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        Self::Service(HttpService(Arc::new(move |request| {
+            let mut service = service.clone();
+            Box::pin(async move {
+                let ready = std::future::poll_fn(|context| service.poll_ready(context)).await;
+                ready.map_err(|error| error.to_string())?;
+                let response = service.call(request).await;
+                let response = response.map_err(|error| error.to_string())?;
+                let (head, body) = response.into_parts();
+                let body = Limited::new(body, MAX_RESPONSE).collect().await;
+                let body = body.map_err(|error| error.to_string())?;
+                Ok((head.status.as_u16(), body.to_bytes()))
+            })
+        })))
+    }
+}
+
+type Exchange =
+    dyn Fn(Request<Full<Bytes>>) -> BoxFuture<'static, Result<(u16, Bytes), String>> + Send + Sync;
+
+/// An HTTP service in this process; made by [`WebhookTarget::service`].
+#[derive(Clone)]
+pub struct HttpService(Arc<Exchange>);
+
+impl fmt::Debug for HttpService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HttpService")
+    }
+}
+
+impl HttpService {
+    /// Answers a request, in a task of its own.
+    pub(super) async fn call(&self, request: Request<Full<Bytes>>) -> Result<(u16, Bytes), String> {
+        let answered = AbortOnDropHandle::new(tokio::spawn((self.0)(request)));
+        answered
+            .await
+            .unwrap_or_else(|error| Err(format!("the service failed: {error}")))
+    }
+}
+
+impl Builder {
+    /// Adds an admission webhook in this process, for the lifetime of the server.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the webhook is invalid, like a write of a configuration would.
+    pub fn webhook(mut self, webhook: &Webhook) -> Result<Self, WebhookError> {
+        self.webhooks.push((webhook.mutating, webhook.compile()?));
+        Ok(self)
+    }
+
+    /// Sets what webhook configurations reach under a Service; see [`ApiServer::route_webhooks`].
+    pub fn route_webhooks(mut self, namespace: &str, name: &str, target: WebhookTarget) -> Self {
+        self.routes.push((format!("{namespace}/{name}"), target));
+        self
+    }
+}
+
+impl ApiServer {
+    /// Registers an admission webhook in this process until the returned guard is dropped.
+    ///
+    /// The webhook runs in a task of its own, so this server must then be used within a tokio
+    /// runtime. A webhook that holds a client of this server keeps the server alive until the guard
+    /// is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the webhook is invalid, like a write of a configuration would.
+    pub fn register_webhook(&self, webhook: &Webhook) -> Result<WebhookRegistration, WebhookError> {
+        let hook = webhook.compile()?;
+        let webhooks = Arc::clone(&self.api.webhooks);
+        let mutating = webhook.mutating;
+        let id = webhooks.hooks(mutating).add_local(hook);
+        Ok(WebhookRegistration {
+            webhooks,
+            registered: Registered::Hook { mutating, id },
+        })
+    }
+
+    /// Converts the custom resources of a CRD in this process until the returned guard is dropped,
+    /// instead of calling the webhook that its `spec.conversion` names.
+    ///
+    /// `definition` is the name of the CRD, for example `foos.example.com`; its conversion strategy
+    /// must be `Webhook`. The closure gets objects and the version to convert them to, and returns
+    /// as many objects in the same order, or a message.
+    pub fn register_converter<F, R>(&self, definition: &str, converter: F) -> WebhookRegistration
+    where
+        F: Fn(ConversionRequest) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Vec<Value>, String>> + Send + 'static,
+    {
+        let webhooks = Arc::clone(&self.api.webhooks);
+        let converter = LocalWebhook::conversion(converter);
+        let id = webhooks.converters.insert(definition, converter);
+        WebhookRegistration {
+            webhooks,
+            registered: Registered::Converter {
+                definition: definition.to_owned(),
+                id,
+            },
+        }
+    }
+
+    /// Sets what webhook configurations and CRDs reach under a Service of this name, instead of the
+    /// Service's endpoints.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pintle_apiserver::{ApiServer, WebhookTarget};
+    ///
+    /// let server = ApiServer::builder().build();
+    /// let address = "127.0.0.1:9443".parse().unwrap();
+    /// server.route_webhooks("system", "webhook-service", WebhookTarget::Address(address));
+    /// ```
+    pub fn route_webhooks(&self, namespace: &str, name: &str, target: WebhookTarget) {
+        let service = format!("{namespace}/{name}");
+        self.api.webhooks.client.route(service, target);
+    }
+}

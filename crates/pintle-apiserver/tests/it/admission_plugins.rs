@@ -1,0 +1,252 @@
+//! The admission plugins that Kubernetes enables by default.
+
+use crate::support::*;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+const STORAGE: &str = "/apis/storage.k8s.io/v1/storageclasses";
+const RUNTIMES: &str = "/apis/node.k8s.io/v1/runtimeclasses";
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+fn pod(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
+}
+
+async fn created(http: &Http, path: &str, object: &Value) -> Value {
+    let (code, created) = http.post(path, object).await;
+    assert_eq!(code, 201, "{created}");
+    created
+}
+
+async fn refused(http: &Http, path: &str, object: &Value) -> String {
+    let (code, status) = http.post(path, object).await;
+    assert_eq!(code, 403, "{status}");
+    status["message"].as_str().unwrap().to_owned()
+}
+
+/// Proves objects/admission.
+#[tokio::test]
+async fn pod_gets_the_token_of_its_account() {
+    let server = server();
+    let http = http(&server);
+    let bare = created(&http, PODS, &pod("bare")).await;
+    assert!(bare["spec"]["volumes"].is_null(), "no account, no token");
+    let account = json!({"metadata": {"name": "default"}, "imagePullSecrets": [{"name": "pull"}]});
+    created(&http, ACCOUNTS, &account).await;
+    let full = created(&http, PODS, &pod("full")).await;
+    let spec = &full["spec"];
+    assert_eq!(spec["serviceAccountName"], "default");
+    assert_eq!(spec["imagePullSecrets"], json!([{"name": "pull"}]));
+    let volume = &spec["volumes"][0];
+    let name = volume["name"].as_str().unwrap();
+    assert!(name.starts_with("kube-api-access-"), "{name}");
+    assert_eq!(
+        volume["projected"]["sources"][0]["serviceAccountToken"]["path"],
+        "token"
+    );
+    assert_eq!(
+        spec["containers"][0]["volumeMounts"],
+        json!([{"name": name, "readOnly": true,
+            "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}])
+    );
+    let mut none = pod("none");
+    none["spec"]["automountServiceAccountToken"] = false.into();
+    let none = created(&http, PODS, &none).await;
+    assert!(none["spec"]["volumes"].is_null());
+    let mut missing = pod("missing");
+    missing["spec"]["serviceAccountName"] = "robot".into();
+    assert_eq!(
+        refused(&http, PODS, &missing).await,
+        "pods \"missing\" is forbidden: error looking up service account default/robot: serviceaccount \"robot\" not found"
+    );
+}
+
+/// Proves objects/admission.
+#[tokio::test]
+async fn only_one_priority_class_is_the_default() {
+    let server = server();
+    let http = http(&server);
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let class = |name: &str| json!({"metadata": {"name": name}, "value": 5, "globalDefault": true});
+    created(&http, classes, &class("first")).await;
+    assert_eq!(
+        refused(&http, classes, &class("second")).await,
+        "priorityclasses.scheduling.k8s.io \"second\" is forbidden: PriorityClass first is already marked as default. Only one default can exist"
+    );
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    assert_eq!(http.merge(&format!("{classes}/first"), &label).await.0, 200);
+    let pod = created(&http, PODS, &pod("p")).await;
+    assert_eq!(pod["spec"]["priorityClassName"], "first");
+    assert_eq!(pod["spec"]["priority"], 5);
+}
+
+/// Proves objects/admission.
+#[tokio::test]
+async fn claims_and_ingresses_get_the_default_class() {
+    let server = server();
+    let http = http(&server);
+    let claim = |name: &str| {
+        json!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    let first = created(&http, CLAIMS, &claim("a")).await;
+    assert!(first["spec"]["storageClassName"].is_null());
+    let class = |name: &str, default: &str| {
+        json!({"metadata": {"name": name, "annotations":
+            {"storageclass.kubernetes.io/is-default-class": default}}, "provisioner": "x"})
+    };
+    created(&http, STORAGE, &class("slow", "false")).await;
+    created(&http, STORAGE, &class("fast", "true")).await;
+    let second = created(&http, CLAIMS, &claim("b")).await;
+    assert_eq!(second["spec"]["storageClassName"], "fast");
+    let mut none = claim("c");
+    none["spec"]["storageClassName"] = "".into();
+    let none = created(&http, CLAIMS, &none).await;
+    assert_eq!(
+        none["spec"]["storageClassName"], "",
+        "a claim may want none"
+    );
+
+    let classes = "/apis/networking.k8s.io/v1/ingressclasses";
+    let class = json!({"metadata": {"name": "web", "annotations":
+        {"ingressclass.kubernetes.io/is-default-class": "true"}},
+        "spec": {"controller": "example.com/c"}});
+    created(&http, classes, &class).await;
+    let ingress = json!({"metadata": {"name": "i"}, "spec": {"defaultBackend":
+        {"service": {"name": "s", "port": {"number": 80}}}}});
+    let ingresses = "/apis/networking.k8s.io/v1/namespaces/default/ingresses";
+    let ingress = created(&http, ingresses, &ingress).await;
+    assert_eq!(ingress["spec"]["ingressClassName"], "web");
+}
+
+/// Proves objects/admission.
+#[tokio::test]
+async fn claims_grow_only_if_their_class_allows_it() {
+    let server = server();
+    let http = http(&server);
+    let class = json!({"metadata": {"name": "fixed"}, "provisioner": "x"});
+    created(&http, STORAGE, &class).await;
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "storageClassName": "fixed", "resources": {"requests": {"storage": "1Gi"}}}});
+    created(&http, CLAIMS, &claim).await;
+    let path = format!("{CLAIMS}/c");
+    let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+    let bound = json!({"status": {"phase": "Bound"}});
+    http.merge(&format!("{path}/status"), &bound).await;
+    let (code, status) = http.merge(&path, &larger).await;
+    assert_eq!(
+        (code, status["message"].as_str().unwrap()),
+        (
+            403,
+            "persistentvolumeclaims \"c\" is forbidden: only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"
+        )
+    );
+    let grows = json!({"allowVolumeExpansion": true});
+    http.merge(&format!("{STORAGE}/fixed"), &grows).await;
+    let (code, status) = http.merge(&path, &larger).await;
+    assert_eq!(code, 200, "{status}");
+}
+
+/// Proves objects/admission.
+#[tokio::test]
+async fn pod_gets_the_overhead_and_node_selector_of_its_runtime() {
+    let server = server();
+    let http = http(&server);
+    let mut wants = pod("p");
+    wants["spec"]["runtimeClassName"] = "vm".into();
+    assert_eq!(
+        refused(&http, PODS, &wants).await,
+        "pods \"p\" is forbidden: pod rejected: RuntimeClass \"vm\" not found"
+    );
+    let class = json!({"metadata": {"name": "vm"}, "handler": "vm",
+        "overhead": {"podFixed": {"cpu": "250m"}},
+        "scheduling": {"nodeSelector": {"vm": "yes"},
+            "tolerations": [{"key": "vm", "operator": "Exists"}]}});
+    created(&http, RUNTIMES, &class).await;
+    let admitted = created(&http, PODS, &wants).await;
+    assert_eq!(admitted["spec"]["overhead"], json!({"cpu": "250m"}));
+    assert_eq!(admitted["spec"]["nodeSelector"], json!({"vm": "yes"}));
+    assert_eq!(admitted["spec"]["tolerations"][0]["key"], "vm");
+    let mut other = pod("q");
+    other["spec"]["overhead"] = json!({"cpu": "1"});
+    assert_eq!(
+        refused(&http, PODS, &other).await,
+        "pods \"q\" is forbidden: pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+    );
+    wants["metadata"]["name"] = "r".into();
+    wants["spec"]["nodeSelector"] = json!({"vm": "no"});
+    assert_eq!(
+        refused(&http, PODS, &wants).await,
+        "pods \"r\" is forbidden: conflict: runtimeClass.scheduling.nodeSelector[vm] = yes; pod.spec.nodeSelector[vm] = no"
+    );
+}
+
+/// A request in PEM whose subject is this organization.
+fn request(organization: &str) -> String {
+    let mut der = vec![0x06, 0x03, 0x55, 0x04, 0x0a, 0x0c];
+    der.push(u8::try_from(organization.len()).unwrap());
+    der.extend_from_slice(organization.as_bytes());
+    let body = STANDARD.encode(der);
+    STANDARD.encode(format!(
+        "-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n"
+    ))
+}
+
+/// Proves objects/admission.
+#[tokio::test]
+async fn approval_and_signing_need_rights_to_the_signer() {
+    let server = server();
+    let admin = http(&server);
+    let signing = |name: &str, organization: &str| {
+        json!({"metadata": {"name": name}, "spec": {"request": request(organization),
+            "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"]}})
+    };
+    assert_eq!(
+        refused(&admin, REQUESTS, &signing("c", "system:masters")).await,
+        "certificatesigningrequests.certificates.k8s.io \"c\" is forbidden: use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"
+    );
+    created(&admin, REQUESTS, &signing("c", "developers")).await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = |name: &str, more: &[Value]| {
+        let mut rules = vec![json!({"apiGroups": ["certificates.k8s.io"], "verbs": ["*"],
+            "resources": ["certificatesigningrequests", "certificatesigningrequests/approval",
+                "certificatesigningrequests/status"]})];
+        rules.extend_from_slice(more);
+        json!({"metadata": {"name": name}, "rules": rules})
+    };
+    let approves = json!({"apiGroups": ["certificates.k8s.io"], "resources": ["signers"],
+        "resourceNames": ["kubernetes.io/*"], "verbs": ["approve"]});
+    for (name, more) in [("jane", vec![]), ("boss", vec![approves])] {
+        created(&admin, &format!("{rbac}/clusterroles"), &role(name, &more)).await;
+        let binding = json!({"metadata": {"name": name}, "roleRef": {"kind": "ClusterRole",
+            "apiGroup": "rbac.authorization.k8s.io", "name": name}, "subjects": [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}]});
+        created(&admin, &format!("{rbac}/clusterrolebindings"), &binding).await;
+    }
+    let approval = json!({"status": {"conditions": [{"type": "Approved", "status": "True",
+        "reason": "r", "message": "m"}]}});
+    let path = format!("{REQUESTS}/c/approval");
+    let (code, status) = http_as(&server, "jane").merge(&path, &approval).await;
+    assert_eq!(
+        (code, status["message"].as_str().unwrap()),
+        (
+            403,
+            "certificatesigningrequests.certificates.k8s.io \"c\" is forbidden: user not permitted to approve requests with signerName \"kubernetes.io/kube-apiserver-client\""
+        )
+    );
+    let boss = http_as(&server, "boss");
+    assert_eq!(boss.merge(&path, &approval).await.0, 200);
+    let signed = json!({"status": {"certificate": STANDARD.encode("x")}});
+    let (code, status) = boss.merge(&format!("{REQUESTS}/c/status"), &signed).await;
+    assert_eq!(code, 403, "{status}");
+    assert!(
+        status["message"]
+            .as_str()
+            .unwrap()
+            .contains("not permitted to sign"),
+        "{status}"
+    );
+}

@@ -1,0 +1,395 @@
+//! Quotas and limits: what admission refuses, charges and sets.
+
+use std::sync::Arc;
+
+use crate::support::*;
+use pintle_apiserver::ApiServer;
+use serde_json::{Value, json};
+
+const V1: &str = "/api/v1/namespaces/default";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
+const RANGES: &str = "/api/v1/namespaces/default/limitranges";
+
+fn pod(name: &str, resources: &Value) -> Value {
+    json!({"metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "x", "resources": resources}]}})
+}
+
+async fn created(http: &Http, path: &str, object: &Value) -> Value {
+    let (code, created) = http.post(path, object).await;
+    assert_eq!(code, 201, "{created}");
+    created
+}
+
+/// Creates a quota as if a controller had counted that nothing is used.
+async fn quota(http: &Http, name: &str, spec: &Value) {
+    created(
+        http,
+        QUOTAS,
+        &json!({"metadata": {"name": name}, "spec": spec}),
+    )
+    .await;
+    let hard = spec["hard"].as_object().unwrap();
+    let none: serde_json::Map<String, Value> =
+        hard.keys().map(|name| (name.clone(), "0".into())).collect();
+    let status = json!({"status": {"hard": hard, "used": none}});
+    let (code, status) = http
+        .merge(&format!("{QUOTAS}/{name}/status"), &status)
+        .await;
+    assert_eq!(code, 200, "{status}");
+}
+
+async fn used(http: &Http, name: &str) -> Value {
+    let (_, quota) = http.get(&format!("{QUOTAS}/{name}")).await;
+    quota["status"]["used"].clone()
+}
+
+fn message(status: &Value) -> &str {
+    status["message"].as_str().unwrap_or_default()
+}
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn objects_are_charged_and_refused_at_the_limit() {
+    let server = server();
+    let http = http(&server);
+    quota(
+        &http,
+        "q",
+        &json!({"hard": {"configmaps": "2", "count/secrets": "1"}}),
+    )
+    .await;
+    created(&http, CONFIG_MAPS, &config_map("a")).await;
+    created(&http, CONFIG_MAPS, &config_map("b")).await;
+    assert_eq!(
+        used(&http, "q").await,
+        json!({"configmaps": "2", "count/secrets": "0"})
+    );
+    let (code, status) = http.post(CONFIG_MAPS, &config_map("c")).await;
+    assert_eq!(
+        (code, message(&status)),
+        (
+            403,
+            "configmaps \"c\" is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=2, limited: configmaps=2"
+        )
+    );
+    created(
+        &http,
+        &format!("{V1}/secrets"),
+        &json!({"metadata": {"name": "s"}}),
+    )
+    .await;
+    let other = "/api/v1/namespaces/kube-system/configmaps";
+    created(&http, other, &config_map("c")).await;
+    // Updates and deletes are not charged.
+    let (code, _) = http
+        .merge(&format!("{CONFIG_MAPS}/a"), &json!({"data": {"x": "y"}}))
+        .await;
+    assert_eq!(code, 200);
+    http.delete(&format!("{CONFIG_MAPS}/a")).await;
+    assert_eq!(
+        used(&http, "q").await["configmaps"],
+        "2",
+        "a controller counts again"
+    );
+}
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn dry_runs_are_checked_and_not_charged() {
+    let server = server();
+    let http = http(&server);
+    quota(&http, "q", &json!({"hard": {"configmaps": "1"}})).await;
+    let dry = format!("{CONFIG_MAPS}?dryRun=All");
+    created(&http, &dry, &config_map("a")).await;
+    assert_eq!(used(&http, "q").await, json!({"configmaps": "0"}));
+    created(&http, CONFIG_MAPS, &config_map("a")).await;
+    assert_eq!(http.post(&dry, &config_map("b")).await.0, 403);
+}
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn quota_without_usage_limits_nothing_or_refuses() {
+    let server = server();
+    let http = http(&server);
+    let hard = json!({"hard": {"configmaps": "0"}});
+    created(
+        &http,
+        QUOTAS,
+        &json!({"metadata": {"name": "q"}, "spec": hard}),
+    )
+    .await;
+    created(&http, CONFIG_MAPS, &config_map("a")).await;
+    let status = json!({"status": hard});
+    http.merge(&format!("{QUOTAS}/q/status"), &status).await;
+    let (code, status) = http.post(CONFIG_MAPS, &config_map("b")).await;
+    assert_eq!(
+        (code, message(&status)),
+        (
+            403,
+            "configmaps \"b\" is forbidden: status unknown for quota: q, resources: configmaps"
+        )
+    );
+}
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn several_quotas_are_charged_together_or_not_at_all() {
+    let server = server();
+    let http = http(&server);
+    quota(&http, "a", &json!({"hard": {"configmaps": "5"}})).await;
+    quota(&http, "b", &json!({"hard": {"count/configmaps": "0"}})).await;
+    let (code, status) = http.post(CONFIG_MAPS, &config_map("c")).await;
+    assert_eq!(code, 403);
+    assert!(message(&status).contains("exceeded quota: b"), "{status}");
+    assert_eq!(used(&http, "a").await, json!({"configmaps": "0"}));
+}
+
+/// Proves quota/enforced.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_creates_never_exceed_a_quota() {
+    let server = Arc::new(ApiServer::builder().build());
+    let admin = http(&server);
+    quota(&admin, "q", &json!({"hard": {"configmaps": "10"}})).await;
+    let tasks: Vec<_> = (0..40)
+        .map(|i| {
+            let server = Arc::clone(&server);
+            tokio::spawn(async move {
+                let name = format!("c{i}");
+                http(&server).post(CONFIG_MAPS, &config_map(&name)).await.0
+            })
+        })
+        .collect();
+    let mut codes = Vec::new();
+    for task in tasks {
+        codes.push(task.await.unwrap());
+    }
+    let count = |code: u16| codes.iter().filter(|found| **found == code).count();
+    assert_eq!((count(201), count(403)), (10, 30), "{codes:?}");
+    assert_eq!(used(&admin, "q").await, json!({"configmaps": "10"}));
+}
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn pods_are_charged_for_requests_and_limits() {
+    let server = server();
+    let http = http(&server);
+    let hard = json!({"hard": {"pods": "5", "requests.cpu": "1", "limits.memory": "1Gi",
+        "requests.example.com/gpu": "1"}});
+    quota(&http, "q", &hard).await;
+    let (code, status) = http.post(PODS, &pod("p", &json!({}))).await;
+    assert_eq!(
+        (code, message(&status)),
+        (
+            403,
+            "pods \"p\" is forbidden: failed quota: q: must specify limits.memory for: c; requests.cpu for: c"
+        )
+    );
+    let resources = json!({"requests": {"cpu": "600m", "memory": "1Mi"},
+        "limits": {"memory": "512Mi", "cpu": "2"}});
+    created(&http, PODS, &pod("a", &resources)).await;
+    assert_eq!(
+        used(&http, "q").await,
+        json!({"pods": "1", "requests.cpu": "600m", "limits.memory": "512Mi",
+            "requests.example.com/gpu": "0"})
+    );
+    let (code, status) = http.post(PODS, &pod("b", &resources)).await;
+    assert_eq!(
+        (code, message(&status)),
+        (
+            403,
+            "pods \"b\" is forbidden: exceeded quota: q, requested: requests.cpu=600m, used: requests.cpu=600m, limited: requests.cpu=1"
+        )
+    );
+}
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn scopes_select_the_pods_that_count() {
+    let server = server();
+    let http = http(&server);
+    let hard = json!({"pods": "1"});
+    quota(
+        &http,
+        "best",
+        &json!({"hard": hard, "scopes": ["BestEffort"]}),
+    )
+    .await;
+    quota(
+        &http,
+        "short",
+        &json!({"hard": hard, "scopes": ["Terminating"]}),
+    )
+    .await;
+    let critical = json!({"hard": hard, "scopeSelector": {"matchExpressions": [
+        {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}});
+    quota(&http, "high", &critical).await;
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    created(
+        &http,
+        classes,
+        &json!({"metadata": {"name": "high"}, "value": 10}),
+    )
+    .await;
+    let some = json!({"requests": {"cpu": "1"}});
+    created(&http, PODS, &pod("plain", &some)).await;
+    for name in ["best", "short", "high"] {
+        assert_eq!(used(&http, name).await, json!({"pods": "0"}), "{name}");
+    }
+    created(&http, PODS, &pod("best", &json!({}))).await;
+    assert_eq!(used(&http, "best").await, json!({"pods": "1"}));
+    assert_eq!(http.post(PODS, &pod("more", &json!({}))).await.0, 403);
+    let mut short = pod("short", &some);
+    short["spec"]["activeDeadlineSeconds"] = 60.into();
+    created(&http, PODS, &short).await;
+    assert_eq!(used(&http, "short").await, json!({"pods": "1"}));
+    let mut high = pod("high", &some);
+    high["spec"]["priorityClassName"] = "high".into();
+    created(&http, PODS, &high).await;
+    assert_eq!(used(&http, "high").await, json!({"pods": "1"}));
+    // A deadline moves a Pod into a scope that is full.
+    let deadline = json!({"spec": {"activeDeadlineSeconds": 60}});
+    let (code, status) = http.merge(&format!("{PODS}/plain"), &deadline).await;
+    assert_eq!(code, 403, "{status}");
+    assert!(
+        message(&status).contains("exceeded quota: short"),
+        "{status}"
+    );
+}
+
+/// Proves quota/enforced.
+#[tokio::test]
+async fn services_and_claims_are_charged_by_their_spec() {
+    let server = server();
+    let http = http(&server);
+    let hard = json!({"hard": {"services": "3", "services.nodeports": "2",
+        "services.loadbalancers": "0", "persistentvolumeclaims": "2", "requests.storage": "10Gi",
+        "gold.storageclass.storage.k8s.io/requests.storage": "5Gi"}});
+    quota(&http, "q", &hard).await;
+    let service = |name: &str, kind: &str, ports: usize| {
+        let ports: Vec<Value> = (0..ports)
+            .map(|i| json!({"name": format!("p{i}"), "port": 80 + i}))
+            .collect();
+        json!({"metadata": {"name": name}, "spec": {"type": kind, "ports": ports}})
+    };
+    let services = format!("{V1}/services");
+    created(&http, &services, &service("a", "NodePort", 2)).await;
+    assert_eq!(
+        http.post(&services, &service("b", "NodePort", 1)).await.0,
+        403
+    );
+    assert_eq!(
+        http.post(&services, &service("b", "LoadBalancer", 1))
+            .await
+            .0,
+        403
+    );
+    created(&http, &services, &service("b", "ClusterIP", 1)).await;
+    // A change of the type is charged like a new service.
+    let node_port = json!({"spec": {"type": "NodePort"}});
+    let (code, status) = http.merge(&format!("{services}/b"), &node_port).await;
+    assert_eq!(
+        (code, message(&status)),
+        (
+            403,
+            "services \"b\" is forbidden: exceeded quota: q, requested: services.nodeports=1, used: services.nodeports=2, limited: services.nodeports=2"
+        )
+    );
+    let claim = |name: &str, size: &str| {
+        json!({"metadata": {"name": name}, "spec": {"storageClassName": "gold",
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}})
+    };
+    let claims = format!("{V1}/persistentvolumeclaims");
+    created(&http, &claims, &claim("a", "4Gi")).await;
+    let (code, status) = http.post(&claims, &claim("b", "4Gi")).await;
+    assert_eq!(code, 403);
+    assert!(
+        message(&status).contains("requested: gold.storageclass.storage.k8s.io/requests.storage=4Gi, used: gold.storageclass.storage.k8s.io/requests.storage=4Gi"),
+        "{status}"
+    );
+    let usage = used(&http, "q").await;
+    assert_eq!(usage["persistentvolumeclaims"], "1");
+    assert_eq!(usage["requests.storage"], "4Gi");
+}
+
+/// Proves quota/limit-ranges.
+#[tokio::test]
+async fn limit_range_sets_defaults() {
+    let server = server();
+    let http = http(&server);
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [{"type": "Container",
+        "default": {"cpu": "500m", "memory": "256Mi"}, "defaultRequest": {"cpu": "100m"}}]}});
+    created(&http, RANGES, &range).await;
+    let pod = created(
+        &http,
+        PODS,
+        &pod("p", &json!({"limits": {"memory": "1Gi"}})),
+    )
+    .await;
+    assert_eq!(
+        pod["spec"]["containers"][0]["resources"],
+        json!({"limits": {"cpu": "500m", "memory": "1Gi"},
+            "requests": {"cpu": "100m", "memory": "1Gi"}})
+    );
+    assert_eq!(
+        pod["metadata"]["annotations"]["kubernetes.io/limit-ranger"],
+        "LimitRanger plugin set: cpu request for container c; cpu limit for container c"
+    );
+    assert_eq!(pod["status"]["qosClass"], "Burstable");
+}
+
+/// Proves quota/limit-ranges.
+#[tokio::test]
+async fn limit_range_refuses_what_is_outside() {
+    let server = server();
+    let http = http(&server);
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [
+        {"type": "Container", "min": {"cpu": "100m"}, "max": {"cpu": "1"},
+            "maxLimitRequestRatio": {"cpu": "2"}, "default": {"cpu": "1"},
+            "defaultRequest": {"cpu": "500m"}},
+        {"type": "Pod", "max": {"cpu": "1500m"}},
+        {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}},
+    ]}});
+    created(&http, RANGES, &range).await;
+    let cpu = |request: &str, limit: &str| json!({"requests": {"cpu": request}, "limits": {"cpu": limit}});
+    for (resources, why) in [
+        (
+            cpu("50m", "100m"),
+            "minimum cpu usage per Container is 100m, but request is 50m",
+        ),
+        (
+            cpu("1", "2"),
+            "[maximum cpu usage per Container is 1, but limit is 2, maximum cpu usage per Pod is 1500m, but limit is 2]",
+        ),
+        (
+            cpu("100m", "300m"),
+            "cpu max limit to request ratio per Container is 2, but provided ratio is 3.000000",
+        ),
+    ] {
+        let (code, status) = http.post(PODS, &pod("p", &resources)).await;
+        assert_eq!(code, 403, "{status}");
+        assert_eq!(message(&status), format!("pods \"p\" is forbidden: {why}"));
+    }
+    let mut two = pod("p", &cpu("500m", "1"));
+    let one = two["spec"]["containers"][0].clone();
+    two["spec"]["containers"].as_array_mut().unwrap().push(one);
+    two["spec"]["containers"][1]["name"] = "d".into();
+    let (_, status) = http.post(PODS, &two).await;
+    assert_eq!(
+        message(&status),
+        "pods \"p\" is forbidden: maximum cpu usage per Pod is 1500m, but limit is 2"
+    );
+    created(&http, PODS, &pod("p", &json!({}))).await;
+    let claims = format!("{V1}/persistentvolumeclaims");
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "3Gi"}}}});
+    let (code, status) = http.post(&claims, &claim).await;
+    assert_eq!(
+        (code, message(&status)),
+        (
+            403,
+            "persistentvolumeclaims \"c\" is forbidden: maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi"
+        )
+    );
+}

@@ -1,0 +1,123 @@
+//! A webhook server on TLS.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::{
+    ServerConfig,
+    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+/// Answers a request: the path and query, and the body.
+type Answer = dyn Fn(String, Value) -> Response<Full<Bytes>> + Send + Sync;
+
+/// A running server.
+pub struct WebhookServer {
+    pub address: SocketAddr,
+    /// The CA bundle, in base64.
+    pub bundle: String,
+    connections: Arc<AtomicUsize>,
+}
+
+impl WebhookServer {
+    /// Serves with a certificate for these names.
+    pub async fn start(
+        names: &[&str],
+        answer: impl Fn(String, Value) -> Response<Full<Bytes>> + Send + Sync + 'static,
+    ) -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let params = CertificateParams::new(names).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der())),
+            )
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answer: Arc<Answer> = Arc::new(answer);
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connections);
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                let (acceptor, answer) = (acceptor.clone(), Arc::clone(&answer));
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(socket).await else {
+                        return;
+                    };
+                    let service = service_fn(move |request: Request<Incoming>| {
+                        let answer = Arc::clone(&answer);
+                        async move {
+                            let path = request.uri().to_string();
+                            let body = request.into_body().collect().await?.to_bytes();
+                            let body = serde_json::from_slice(&body).unwrap_or_default();
+                            Ok::<_, hyper::Error>(answer(path, body))
+                        }
+                    });
+                    let _ = http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Self {
+            address,
+            bundle: STANDARD.encode(authority.pem()),
+            connections,
+        }
+    }
+
+    /// Returns a client configuration with a URL.
+    pub fn url(&self, path: &str) -> Value {
+        let port = self.address.port();
+        json!({"url": format!("https://127.0.0.1:{port}{path}"), "caBundle": self.bundle})
+    }
+
+    /// Returns how often a client connected.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+/// Returns a response with a JSON body.
+pub fn answer(body: &Value) -> Response<Full<Bytes>> {
+    Response::new(Full::from(body.to_string()))
+}
+
+/// Returns a review that answers `asked`.
+pub fn review(asked: &Value, mut response: Value) -> Value {
+    response["uid"] = asked["request"]["uid"].clone();
+    json!({"apiVersion": asked["apiVersion"], "kind": asked["kind"], "response": response})
+}
+
+/// Returns a JSON patch as a response carries it.
+pub fn patch(operations: &Value) -> Value {
+    json!({"allowed": true, "patchType": "JSONPatch",
+        "patch": STANDARD.encode(operations.to_string())})
+}
