@@ -8,12 +8,16 @@ mod describe;
 mod target;
 
 use http::{HeaderValue, header::USER_AGENT};
-use kube::{Client, Config, client::ClientBuilder};
+use kube::{
+    Client, Config,
+    client::{Body, ClientBuilder},
+};
 
 pub use self::{
     describe::describe,
     target::{Target, TargetError},
 };
+#[cfg(feature = "limits")]
 use crate::limits::RateLimit;
 
 /// An error from building a client.
@@ -28,7 +32,7 @@ pub enum ClientError {
     Config(#[source] Box<kube::Error>),
 }
 
-/// Builds a client that does not retry by itself.
+/// Builds a client that never retries on its own.
 ///
 /// kube's default client repeats a request answered with 429, 503 or 504 up to fifteen times before
 /// the caller learns of it. A reflector has its own retry rules and reports these responses, and a
@@ -57,7 +61,7 @@ pub fn build(config: Config, user_agent: &str) -> Result<Client, ClientError> {
     Ok(builder.map_err(unusable)?.build())
 }
 
-/// Builds a client as [`build`] does, whose requests observe `limit`.
+/// Builds a client like [`build`] whose requests are limited by `limit`.
 ///
 /// The limit is the outermost layer, so a waiting request holds no connection. Leases, events and
 /// watches do not wait behind other requests; see [`RateLimit`].
@@ -80,6 +84,7 @@ pub fn build(config: Config, user_agent: &str) -> Result<Client, ClientError> {
 /// # Ok(())
 /// # }
 /// ```
+#[cfg(feature = "limits")]
 pub fn build_limited(
     config: Config,
     user_agent: &str,
@@ -87,6 +92,30 @@ pub fn build_limited(
 ) -> Result<Client, ClientError> {
     let builder = ClientBuilder::try_from(prepare(config, user_agent)?);
     Ok(builder.map_err(unusable)?.with_layer(limit).build())
+}
+
+/// Returns a client that fails every request: for a program that builds its controllers only to
+/// print the [rights](crate::manager::Manager::rules) they need.
+///
+/// # Panics
+///
+/// Panics outside a tokio runtime. The client belongs to that runtime.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let client = pintle::client::offline();
+/// let error = client.apiserver_version().await.unwrap_err();
+/// assert!(error.to_string().contains("this client is offline"));
+/// # }
+/// ```
+pub fn offline() -> Client {
+    let refuse = |_: http::Request<Body>| async {
+        let why = "this client is offline: it was built without a cluster";
+        Err::<http::Response<Body>, _>(tower::BoxError::from(why))
+    };
+    Client::new(tower::service_fn(refuse), "default")
 }
 
 fn unusable(error: kube::Error) -> ClientError {

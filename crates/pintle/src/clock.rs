@@ -1,14 +1,14 @@
 //! Time and randomness, injected so that tests can replace both.
 //!
-//! [`Clock`] supplies the timestamps that leave the process, [`Rng`] jitter and generated names.
-//! Durations and timers come from tokio, which tests can pause.
+//! [`Clock`] supplies the timestamps that leave the process; [`Rng`] supplies jitter and generated
+//! names. Durations and timers come from tokio, which tests can pause.
 
 use std::time::Duration;
 
 pub use pintle_clock::{Clock, Rng};
 use tokio::time::Instant;
 
-/// Longer than any program runs, and short enough to be added to an [`Instant`] any number of times.
+/// Longer than any program runs, yet short enough to add to an [`Instant`] any number of times.
 const NEVER: Duration = Duration::from_hours(24 * 365 * 30);
 
 /// Returns the instant `delay` after `start`. Unlike `+` it does not overflow when a user sets a

@@ -15,8 +15,8 @@
 //! On a [`Controller`](crate::controller::Controller) that reconciles objects,
 //! [`finalizer`](crate::controller::Controller::finalizer) does all of this with one cleanup
 //! function. Everywhere else, call [`Finalizer::guard`] with the [`Context`] of the reconcile: the
-//! finalizer is then one of the reconcile's own writes. Written past the context, a rerun on a stale
-//! cache would try to store it again and get a conflict.
+//! finalizer is then one of the reconcile's own writes. If it were written without the context, a
+//! rerun on a stale cache would try to store it again and get a conflict.
 
 use std::{borrow::Cow, fmt};
 
@@ -69,7 +69,8 @@ pub struct Finalizer {
     name: String,
 }
 
-/// What a controller may do with an object; see the [module](self).
+/// The state of an object's finalizer, which decides what a controller may do; see the
+/// [module](self).
 #[derive(Debug)]
 #[must_use = "what to do depends on the variant"]
 pub enum Guard<'a, K: Clone> {
@@ -100,8 +101,8 @@ pub struct CleanUp<'a, K> {
     writer: &'a dyn Writer<K>,
 }
 
-/// A way to write a finalizer: the [`Context`] of a reconcile, its [`Writes`] for a kind known at run
-/// time, or, outside a controller, an [`Api`] for the object's namespace.
+/// A way to write a finalizer: the [`Context`] of a reconcile, its [`Writes`] for a kind known only
+/// at run time, or, outside a controller, an [`Api`] for the object's namespace.
 pub trait Writer<K>: sealed::Patches<K> {}
 
 impl<K, W: sealed::Patches<K>> Writer<K> for W {}
@@ -163,7 +164,7 @@ pub enum FinalizerError {
     /// The object changed since it was read. The next reconcile sees the newer one.
     #[error("cannot write the finalizer of {0}: the object has changed since it was read")]
     Changed(ObjectKey),
-    /// The server refused or did not answer. Try again.
+    /// The server refused the request or did not answer. Try again.
     #[error("failed to write the finalizer of {key}: {source}")]
     Write {
         /// The object.
@@ -200,15 +201,15 @@ impl Finalizer {
         }
     }
 
-    /// Stores the finalizer if the object is live and lacks it. Returns what may be done now.
+    /// Stores the finalizer if the object is live and lacks it. Returns the resulting state.
     ///
     /// `writer` is the reconcile's [`Context`]; see [`Writer`]. The write requires that `object` is
     /// the current version.
     ///
     /// # Errors
     ///
-    /// [`Changed`](FinalizerError::Changed) if `object` is not current, or the server's refusal.
-    /// Nothing was stored then.
+    /// [`Changed`](FinalizerError::Changed) if `object` is not current, or the server's error.
+    /// Nothing was stored in that case.
     ///
     /// # Cancel safety
     ///
@@ -245,7 +246,7 @@ impl Finalizer {
 }
 
 impl<S: Send + Sync> Context<S> {
-    /// Stores the finalizer `name` if `object` is live and lacks it. Returns what may be done now.
+    /// Stores the finalizer `name` if `object` is live and lacks it. Returns the resulting state.
     ///
     /// The same as [`Finalizer::guard`]; `object` is the object that is reconciled.
     ///
@@ -339,8 +340,9 @@ async fn write<K: Resource>(
     let (Some(_), Some(version)) = (&meta.name, &meta.resource_version) else {
         return Err(FinalizerError::NotStored(key));
     };
-    // With the version the server refuses the patch if the object changed: without it, a finalizer
-    // added meanwhile would be lost, or ours put on another object of the same name.
+    // The `resourceVersion` makes the server refuse the patch if the object changed. Without it, a
+    // finalizer added in the meantime would be lost, or ours added to another object of the same
+    // name.
     let patch = json!({ "metadata": { "resourceVersion": version, "finalizers": finalizers } });
     match writer.merge(&key, patch).await {
         Ok(stored) => Ok(stored),

@@ -18,11 +18,16 @@
 //!
 //! # Features
 //!
-//! Both are enabled by default.
+//! All but `webhook` are enabled by default.
 //!
+//! - `limits`: the module [`limits`], client-side rate limits, and
+//!   [`client::build_limited`].
+//! - `metrics`: Prometheus metrics of every stage. Without it, [`metrics::Metrics`] can still be
+//!   passed around but records nothing, and `prometheus-client` is not compiled.
 //! - `probes`: the module [`probes`], an HTTP server for liveness, readiness and metrics.
 //! - `rustls-tls`: TLS with rustls and ring. To use OpenSSL instead, disable the default features and
 //!   enable `openssl-tls` of the `kube` crate in your program.
+//! - `webhook`: the module `webhook`, a TLS server for admission and conversion webhooks.
 
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -53,18 +58,25 @@ pub mod finalizer;
 pub mod kstatus;
 pub mod owner;
 
-// What a program needs around its controllers.
+// The rest of a program around its controllers.
 
 pub mod client;
 pub mod leader_election;
+#[cfg(feature = "limits")]
 pub mod limits;
 pub mod manager;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "metrics/disabled.rs"]
 pub mod metrics;
 #[cfg(feature = "probes")]
 pub mod probes;
 pub mod rbac;
 pub mod repeats;
 pub mod signals;
+#[cfg(feature = "webhook")]
+pub mod webhook;
 
 // Foundations.
 

@@ -1,8 +1,8 @@
 //! Client-side rate limits, as every client-go program has them.
 //!
 //! A controller that retries too eagerly can overload an API server. Servers with API priority and
-//! fairness protect themselves better than clients can, so there is no limit unless asked for. Where
-//! one is wanted, [`RateLimit`] is a tower layer for the client;
+//! fairness protect themselves better than clients can, so there is no limit unless asked for.
+//! Where you want one, [`RateLimit`] is a tower layer for the client;
 //! [`build_limited`](crate::client::build_limited) installs it.
 
 use std::{
@@ -13,18 +13,11 @@ use std::{
 
 use futures::future::{BoxFuture, FutureExt};
 use http::Request;
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{
-        family::Family,
-        histogram::{Histogram, exponential_buckets},
-    },
-};
 use tokio::{sync::Mutex, time::Instant};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::{
-    metrics::{Families, MetricSet, Metrics},
+    metrics::{Families, Family, Histogram, MetricSet, Metrics, exponential_buckets, label_set},
     token_bucket::{Bucket, Quota},
 };
 
@@ -105,7 +98,7 @@ impl RateLimit {
         Self::default()
     }
 
-    /// Sets where the time that requests wait is registered.
+    /// Registers the metric for the time that requests wait.
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = metrics.set();
         self
@@ -223,9 +216,10 @@ struct LimitMetrics {
     waited: Family<LaneLabel, Histogram>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LaneLabel {
-    lane: &'static str,
+label_set! {
+    struct LaneLabel {
+        lane: &'static str,
+    }
 }
 
 impl Default for LimitMetrics {
@@ -258,7 +252,7 @@ impl<S> Layer<S> for RateLimit {
     }
 }
 
-/// A service that observes a [`RateLimit`].
+/// A service that enforces a [`RateLimit`].
 ///
 /// The inner service need not be `Clone`: calls start one at a time, but run concurrently.
 #[derive(Clone, Debug)]

@@ -13,7 +13,8 @@
 //! | `controller_runtime_reconcile_{errors,panics,timeouts}_total`, `controller_runtime_terminal_reconcile_errors_total` | `controller` | controllers |
 //! | `controller_runtime_reconcile_time_seconds`, `controller_runtime_active_workers`, `controller_runtime_max_concurrent_reconciles` | `controller` | controllers |
 //! | `workqueue_{depth,adds_total,retries_total,…}` | `name`, `controller` | queues |
-//! | `leader_election_master_status`, `leader_election_slowpath_total` | `name` | leader elections |
+//! | `leader_election_master_status`, `leader_election_slowpath_total`, `leader_election_lost_total` | `name` | leader elections |
+//! | `leader_election_lease_age_seconds`, on the leader | `name` | leader elections |
 //! | `manager_component_running`, `manager_component_failures_total` | `component` | managers |
 //! | `build_info` | `name`, `version`, `pintle_version` | managers |
 //! | `rest_client_rate_limiter_duration_seconds` | `lane` | rate limits |
@@ -43,6 +44,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
+pub(crate) use prometheus_client::metrics::{
+    counter::Counter,
+    family::Family,
+    gauge::Gauge,
+    histogram::{Histogram, exponential_buckets},
+};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, text},
@@ -109,7 +116,7 @@ impl Metrics {
         let mut own = Registry::default();
         own.register_collector(Box::new(self.clone()));
         let mut out = String::new();
-        // Writing to a String cannot fail; a metric that fails to encode leaves what came before.
+        // Writing to a String cannot fail; if a metric fails to encode, the output ends before it.
         let _ = text::encode_registry(&mut out, &self.registry);
         let _ = text::encode(&mut out, &own);
         out
@@ -151,7 +158,7 @@ pub(crate) trait Encode: Send + Sync + 'static {
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result;
 }
 
-/// What a scrape encodes, in order of registration.
+/// The metrics that a scrape encodes, in order of registration.
 ///
 /// A `Registry` would do, but it cannot be encoded as part of another one.
 #[derive(Default)]
@@ -179,7 +186,7 @@ impl Families {
     }
 
     fn push(&mut self, name: String, help: &str, unit: Option<Unit>, metric: impl Metric) {
-        self.0.push(Box::new(Family {
+        self.0.push(Box::new(Registered {
             name,
             help: format!("{help}."),
             unit,
@@ -188,14 +195,14 @@ impl Families {
     }
 }
 
-struct Family<M> {
+struct Registered<M> {
     name: String,
     help: String,
     unit: Option<Unit>,
     metric: M,
 }
 
-impl<M: Metric> Encode for Family<M> {
+impl<M: Metric> Encode for Registered<M> {
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         if self.metric.is_empty() {
             return Ok(());
@@ -206,3 +213,15 @@ impl<M: Metric> Encode for Family<M> {
         self.metric.encode(encoder)
     }
 }
+
+/// Declares a struct whose fields are labels.
+macro_rules! label_set {
+    ($(#[$meta:meta])* $visibility:vis struct $name:ident { $($field:ident: $type:ty,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, prometheus_client::encoding::EncodeLabelSet)]
+        $visibility struct $name {
+            $($field: $type,)*
+        }
+    };
+}
+pub(crate) use label_set;

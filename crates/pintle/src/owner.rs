@@ -29,8 +29,8 @@ pub enum OwnerError {
         /// The owner.
         owner: ObjectKey,
     },
-    /// The child is in another namespace than its owner. The garbage collector would not find the
-    /// owner there, and delete the child.
+    /// The child is in a different namespace than its owner. The garbage collector would not find
+    /// the owner there, and would delete the child.
     #[error("{kind} {owner} cannot own {child_kind} {child}: it is in another namespace")]
     OtherNamespace {
         /// The owner's kind.
@@ -42,8 +42,8 @@ pub enum OwnerError {
         /// The child.
         child: ObjectKey,
     },
-    /// The child is cluster-scoped and the owner is namespaced. The garbage collector would not find
-    /// the owner, and delete the child.
+    /// The child is cluster-scoped and the owner is namespaced. The garbage collector would not
+    /// find the owner, and would delete the child.
     #[error(
         "{kind} {owner} is namespaced and cannot own {child_kind} {child}, which is cluster-scoped"
     )]
@@ -73,7 +73,7 @@ pub enum OwnerError {
         /// The child.
         child: ObjectKey,
     },
-    /// The child has another controller already; an object has at most one.
+    /// The child already has another controller; an object has at most one.
     #[error("{child_kind} {child} is already controlled by {kind} {name}")]
     AlreadyControlled {
         /// The child's kind.
@@ -110,7 +110,7 @@ pub enum OwnerError {
 /// # Errors
 ///
 /// The owner is not stored, the child is out of its scope, or the child has another controller.
-/// `child` is unchanged then.
+/// `child` is unchanged in that case.
 ///
 /// # Examples
 ///
@@ -141,7 +141,7 @@ where
     set_controller_of(owner, child, &C::DynamicType::default())
 }
 
-/// As [`set_controller`], for a child of a kind that is known only at run time.
+/// Like [`set_controller`], for a child of a kind that is known only at run time.
 ///
 /// A [`DynamicObject`](kube::core::DynamicObject) does not say whether its kind is namespaced, so
 /// only its own namespace counts: a child without one cannot belong to a namespaced owner.
@@ -190,8 +190,8 @@ where
     )
 }
 
-/// Makes the object called `owner` the controller of a child, which lands in the owner's namespace
-/// if its kind is known to be namespaced and it names none.
+/// Makes the object called `owner` the controller of a child, and sets the child's namespace to the
+/// owner's if its kind is known to be namespaced and it names none.
 pub(crate) fn adopt(
     owner: &ObjectKey,
     reference: OwnerReference,
@@ -251,7 +251,7 @@ pub fn is_controlled_by(child: &impl Resource, owner: &impl Resource) -> bool {
 
 /// Returns the reference that names `owner` as a controller.
 ///
-/// For children built by hand, such as an apply patch. The caller makes sure that the child is in
+/// For children built by hand, such as an apply patch. The caller must ensure that the child is in
 /// the owner's scope; [`set_controller`] checks that.
 ///
 /// # Errors

@@ -1,7 +1,8 @@
 //! Health endpoints for the kubelet and a metrics endpoint for Prometheus.
 //!
-//! A controller whose watch has been broken for a minute works on stale data, and one whose informer
-//! has died never works again. Neither shows from outside unless the program says so.
+//! A controller whose watch has been broken for a minute works on stale data, and one whose
+//! informer has died never works again. Neither is visible from outside unless the program reports
+//! it.
 
 use std::{
     fmt,
@@ -35,7 +36,7 @@ use crate::{
 const CONNECTIONS: usize = 64;
 
 /// How long a connection may take to send its request. Much shorter than a kubelet's probe timeouts
-/// add up to, so that silent connections do not get the program killed.
+/// in total, so that silent connections cannot get the program killed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a connection may take in total, in case the peer does not read the response.
@@ -53,7 +54,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// |---|---|
 /// | `/healthz`, `/livez` | 200 while the task of every informer is alive, otherwise 500 |
 /// | `/readyz` | 200 while every cache is synced and follows the server, otherwise 503 |
-/// | `/metrics` | all metrics in Prometheus' text format |
+/// | `/metrics` | all metrics in Prometheus' text format, with the cargo feature `metrics` |
 ///
 /// The response explains a failed check in kube-apiserver's format; with `?verbose` it lists passed
 /// checks too:
@@ -70,10 +71,10 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// watch, and is ready again once a watch has lasted five. During shutdown the program is not ready.
 ///
 /// # Liveness
-/// An informer whose task panicked or ended by itself cannot recover. Only a restart of the program
-/// helps, and that is what the kubelet does when liveness fails. Replacing the informer does not
-/// help: handlers of the old one are never called again. A server that is down or refuses requests
-/// is no reason to restart.
+/// An informer whose task panicked or ended unexpectedly cannot recover. Only restarting the
+/// program helps, which is what the kubelet does when liveness fails. Replacing the informer does
+/// not help: handlers of the old one are never called again. A server that is down or refuses
+/// requests is not a reason to restart.
 ///
 /// # Examples
 /// ```no_run
@@ -104,7 +105,7 @@ pub struct Probes {
 struct Custom {
     name: String,
     endpoint: Endpoint,
-    /// Returns what to say if the check passes.
+    /// Returns the note to print if the check passes.
     check: Arc<dyn Fn() -> Result<Option<String>, String> + Send + Sync>,
 }
 
@@ -137,7 +138,7 @@ impl Probes {
         self
     }
 
-    /// Adds a check of your own to `/readyz`. `Err` says why the program is not ready.
+    /// Adds a custom check to `/readyz`. `Err` says why the program is not ready.
     ///
     /// It is called for every request, so it must not block. A panic counts as a failure.
     ///
@@ -160,7 +161,7 @@ impl Probes {
         self.custom(name, Endpoint::Ready, move || check().map(|()| None))
     }
 
-    /// Adds a check of your own to `/healthz` and `/livez`. If it keeps failing, the kubelet restarts
+    /// Adds a custom check to `/healthz` and `/livez`. If it keeps failing, the kubelet restarts
     /// the container. Otherwise as [`ready_check`](Self::ready_check).
     pub fn alive_check<F>(self, name: impl Into<String>, check: F) -> Self
     where
@@ -334,7 +335,9 @@ impl Probes {
                 &self.readiness(),
                 StatusCode::SERVICE_UNAVAILABLE,
             ),
-            "/metrics" => response(StatusCode::OK, OPEN_METRICS, self.metrics.encode()),
+            "/metrics" if cfg!(feature = "metrics") => {
+                response(StatusCode::OK, OPEN_METRICS, self.metrics.encode())
+            }
             _ => response(
                 StatusCode::NOT_FOUND,
                 PLAIN,
@@ -348,7 +351,7 @@ impl Probes {
 struct Check {
     name: String,
     failure: Option<String>,
-    /// What to say if the check passes.
+    /// The note to print if the check passes.
     note: Option<String>,
 }
 
@@ -467,7 +470,7 @@ impl Serving {
     /// Dropping the future stops serving without waiting.
     pub async fn shutdown(self) {
         drop(self.closing);
-        // The task ends by itself; a panic in it was already reported.
+        // The task ends on its own; a panic in it was already reported.
         let _ = self.task.await;
     }
 }

@@ -106,7 +106,7 @@ struct Logged {
 }
 
 impl Repeat {
-    /// Does what [`Repeats::admit`] does, at a given time.
+    /// Implements [`Repeats::admit`] at a given time.
     pub(crate) fn admit(&mut self, message: &str, now: Instant) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
         message.hash(&mut hasher);

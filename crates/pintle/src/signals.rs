@@ -16,8 +16,9 @@ use tokio::signal::windows::{CtrlC, ctrl_c};
 /// Returns a token that is cancelled by SIGTERM, Ctrl-C or SIGHUP. A second signal exits the process
 /// with status 1.
 ///
-/// SIGHUP, which a closing terminal sends, is left alone if the process was started with it ignored,
-/// as nohup does. Only Linux tells; elsewhere it always stops the process.
+/// SIGHUP, which a closing terminal sends, is left alone if the process was started with it
+/// ignored, as nohup does. This can be detected only on Linux; elsewhere it always stops the
+/// process.
 ///
 /// Signals are handled from the moment this returns. Call it once, early in `main`. On Windows only
 /// Ctrl-C is handled.

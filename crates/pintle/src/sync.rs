@@ -1,10 +1,10 @@
-//! The lock and the timers behind every hand-off between tasks.
+//! The lock and the timers used wherever tasks synchronize.
 //!
-//! A hand-off must be correct under every interleaving of the tasks involved, and ordinary tests see
-//! only a few of them. In the library this module is the mutex of `parking_lot` and the timers of
-//! tokio. In unit tests `check` puts shuttle in charge: every lock and every [`yield_point`] is
-//! then a place where another task may run, and timers fire whenever they are polled again. Tests
-//! that do not use `check` get the real lock and timers.
+//! Synchronization must be correct under every interleaving of the tasks involved, and ordinary
+//! tests exercise only a few of them. In the library this module is the mutex of `parking_lot` and
+//! the timers of tokio. In unit tests `check` puts shuttle in charge: every lock and every
+//! [`yield_point`] is then a place where another task may run, and timers fire whenever they are
+//! polled again. Tests that do not use `check` get the real lock and timers.
 
 #[cfg(not(test))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};

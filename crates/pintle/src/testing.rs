@@ -209,7 +209,7 @@ impl Server {
     }
 }
 
-/// As [`Server::contents`], for objects.
+/// Like [`Server::contents`], for objects.
 pub(crate) fn contents(objects: &[Object<Thing>]) -> Vec<(String, String, String, String)> {
     let mut rows: Vec<_> = objects
         .iter()

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, futures::OwnedNotified};
 
 use super::{
-    definition::{Definition, Extract, Values},
+    index::{Definition, Extract, Values},
     lister::Lister,
     store::Store,
 };
@@ -23,7 +23,7 @@ use crate::object::{Fields, InvalidPointer, Kind, Object, ObjectKey, Pointer};
 #[non_exhaustive]
 pub enum IndexError {
     /// An index with that name already exists; it is unchanged.
-    #[error("index {name:?} exists already")]
+    #[error("index {name:?} already exists")]
     Duplicate {
         /// The name of the index.
         name: String,
@@ -88,7 +88,7 @@ pub(super) struct State<K> {
 struct IndexState {
     /// It contains the objects that existed before it.
     ready: bool,
-    /// It comes from a predecessor, so its name can be defined again.
+    /// It was inherited from a predecessor, so it can be redefined.
     inherited: bool,
 }
 
@@ -191,7 +191,7 @@ impl<K: Kind> Indexer<K> {
         Lister::new(self.shared.clone(), None)
     }
 
-    /// As [`lister`](Self::lister), keeping `keep` alive for as long as the lister exists.
+    /// Like [`lister`](Self::lister), but also keeps `keep` alive for as long as the lister exists.
     pub(crate) fn lister_keeping(&self, keep: Arc<dyn Send + Sync>) -> Lister<K> {
         Lister::new(self.shared.clone(), Some(keep))
     }
@@ -327,7 +327,7 @@ impl<K: Kind> Indexer<K> {
         Ok(())
     }
 
-    /// Prepares to replace `before`, with the same indexes. They can be defined again.
+    /// Prepares to replace `before`, with the same indexes, which can be redefined.
     pub(crate) fn succeed(&self, before: &Self) {
         let mut all: Vec<_> = before.shared.predecessors.lock().clone();
         all.retain(|shared| shared.strong_count() > 0);
@@ -475,7 +475,7 @@ impl<K: Kind> Indexer<K> {
             twice |= store.put(object.clone(), &values).is_some();
         }
         if twice {
-            // If a list has an object twice, the later state counts.
+            // If a list contains an object twice, the later state wins.
             items.retain(|object| {
                 let key = object.key();
                 store

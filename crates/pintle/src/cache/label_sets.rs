@@ -125,7 +125,8 @@ impl LabelSets {
         }
     }
 
-    /// Returns the number of positions for sets, which is what [`matches`](Self::matches) allocates.
+    /// Returns the number of positions for sets: the size of the buffer that
+    /// [`matches`](Self::matches) allocates.
     pub(super) fn capacity(&self) -> usize {
         self.sets.len()
     }

@@ -5,7 +5,6 @@
 //! [`Object`]s, and a [`Lister`] reads them. Every read sees one consistent state: a relist replaces
 //! all objects at once.
 
-mod definition;
 mod index;
 mod indexer;
 mod label_sets;

@@ -102,7 +102,7 @@ impl Selector {
         })
     }
 
-    /// As [`matches`](Self::matches), for a cached object.
+    /// Like [`matches`](Self::matches), for a cached object.
     pub(crate) fn matches_labels(&self, labels: Labels<'_>) -> bool {
         self.all_met(|key| labels.get(key))
     }

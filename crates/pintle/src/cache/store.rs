@@ -4,7 +4,11 @@ use std::hash::{BuildHasher, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::{definition::Values, index::Index, label_sets::LabelSets, selector::Selector};
+use super::{
+    index::{Index, Values},
+    label_sets::LabelSets,
+    selector::Selector,
+};
 use crate::object::{Object, ObjectKey};
 
 /// One generation of the cache.
@@ -27,7 +31,7 @@ pub(super) struct Store<K> {
 pub(super) enum Selected<K> {
     /// The objects that match.
     Matched(Vec<Object<K>>),
-    /// All objects in question, still to be matched.
+    /// The candidates, which the caller still has to match.
     Candidates(Vec<Object<K>>),
 }
 
@@ -128,7 +132,7 @@ impl<K> Store<K> {
     /// Selects objects in one namespace or in all.
     ///
     /// They are matched here only if there are fewer distinct label sets than objects. Otherwise
-    /// matching is left to the caller, who can do it without holding the lock.
+    /// matching is left to the caller, which can do it without holding the lock.
     pub(super) fn selected(&self, namespace: Option<&str>, selector: &Selector) -> Selected<K> {
         let slots = namespace.map(|namespace| self.namespaces.get(namespace));
         if self.labels.capacity() >= slots.map_or(self.len(), <[u32]>::len) {

@@ -8,7 +8,10 @@ use kube::{
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
-use super::{ClientError, build, build_limited};
+#[cfg(feature = "limits")]
+use super::build_limited;
+use super::{ClientError, build};
+#[cfg(feature = "limits")]
 use crate::limits::RateLimit;
 
 /// An explicitly named cluster.
@@ -47,7 +50,7 @@ pub enum TargetError {
     Kubeconfig {
         /// The file, or the files that `KUBECONFIG` lists.
         path: String,
-        /// What is wrong with it.
+        /// Why the kubeconfig cannot be used.
         #[source]
         source: Box<KubeconfigError>,
     },
@@ -57,15 +60,18 @@ pub enum TargetError {
     /// The address of a cluster lacks its scheme or host.
     #[error("cannot use address {0}: write it as https://host:port")]
     Address(Uri),
+    /// Nothing names a cluster.
+    #[error("no cluster named: set KUBECONFIG, or run in a Pod")]
+    NotNamed,
     /// The environment of a Pod is incomplete.
     #[error("cannot use the in-cluster configuration: {0}")]
     InCluster(#[from] InClusterError),
 }
 
 impl Target {
-    /// Returns the cluster named by a kubeconfig file, else by `KUBECONFIG`, else the one this
-    /// process runs in; none if no cluster is named. `master` overrides the address, or names a
-    /// cluster by address alone.
+    /// Returns the cluster named by a kubeconfig file, by `KUBECONFIG`, or the one this process
+    /// runs in, in that order; `None` if no cluster is named. `master` overrides the address, or
+    /// names a cluster by address alone.
     ///
     /// # Errors
     ///
@@ -98,6 +104,23 @@ impl Target {
         Ok(target)
     }
 
+    /// Returns the cluster named by `KUBECONFIG`, else the one this process runs in.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = pintle::client::Target::from_env().await?.client("shop-controller/1.2")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if no cluster is named, or as [`named`](Self::named) does.
+    pub async fn from_env() -> Result<Self, TargetError> {
+        let target = Self::named(None, None).await?;
+        target.ok_or(TargetError::NotNamed)
+    }
+
     /// Replaces the address; an address alone comes without credentials.
     fn at(address: &Uri, named: Option<Self>) -> Self {
         let mut target = named.unwrap_or_else(|| Self {
@@ -108,7 +131,7 @@ impl Target {
         target
     }
 
-    /// Builds a client of the cluster as [`build`] does.
+    /// Builds a client for the cluster, like [`build`].
     ///
     /// # Errors
     ///
@@ -117,11 +140,12 @@ impl Target {
         build(self.config.clone(), user_agent)
     }
 
-    /// Builds a client of the cluster as [`build_limited`] does.
+    /// Builds a client for the cluster, like [`build_limited`].
     ///
     /// # Errors
     ///
     /// Fails if [`build_limited`] does.
+    #[cfg(feature = "limits")]
     pub fn limited_client(
         &self,
         user_agent: &str,

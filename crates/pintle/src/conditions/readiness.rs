@@ -1,22 +1,22 @@
-//! How far a reconcile got, as conditions that agree with each other.
+//! The progress of a reconcile, as conditions that agree with each other.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{NewCondition, remove_condition, set_condition};
 use crate::clock::Clock;
 
-/// The type of the condition that holds once an object is as its spec asks.
+/// The type of the condition that is `True` once an object matches its spec.
 pub const READY: &str = "Ready";
 
-/// The type of the condition that holds while a controller works on an object. It is absent
+/// The type of the condition that is `True` while a controller works on an object. It is absent
 /// otherwise.
 pub const RECONCILING: &str = "Reconciling";
 
-/// The type of the condition that holds when a controller cannot get an object to where its spec
-/// asks. It is absent otherwise.
+/// The type of the condition that is `True` when a controller cannot bring an object to its desired
+/// state. It is absent otherwise.
 pub const STALLED: &str = "Stalled";
 
-/// How far an object is: ready, in progress, or stalled.
+/// The progress of an object: ready, in progress, or stalled.
 ///
 /// [`set_readiness`] and [`Context::report`](crate::controller::Context::report) turn it into the
 /// three conditions that [kstatus](crate::kstatus) understands:
@@ -41,20 +41,21 @@ enum State {
 }
 
 impl Readiness {
-    /// The object is as its spec asks.
+    /// The object matches its spec.
     ///
     /// `reason` is one CamelCase word for programs, `message` a sentence for people.
     pub fn ready(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(State::Ready, reason, message)
     }
 
-    /// The object is not there yet, and the controller works on it: it waits for a rollout, or
-    /// retries an error.
+    /// The object does not match its spec yet, and the controller is working on it: waiting for a
+    /// rollout, or retrying an error.
     pub fn in_progress(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(State::InProgress, reason, message)
     }
 
-    /// The object does not get there by itself: its spec is invalid, or a deadline has passed.
+    /// The object will not become ready without intervention: its spec is invalid, or a deadline
+    /// has passed.
     pub fn stalled(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(State::Stalled, reason, message)
     }
@@ -67,7 +68,7 @@ impl Readiness {
         }
     }
 
-    /// Returns whether the object is as its spec asks.
+    /// Returns whether the object matches its spec.
     pub fn is_ready(&self) -> bool {
         self.state == State::Ready
     }
@@ -76,8 +77,8 @@ impl Readiness {
 /// Sets `Ready`, and sets or removes `Reconciling` and `Stalled`, so that the three agree. Returns
 /// whether that changed anything.
 ///
-/// `generation` is that of the object this was found out about; all three record it. Other
-/// conditions stay. If the status has an `observedGeneration` of its own, set that too:
+/// `generation` is the generation of the observed object; all three conditions record it. Other
+/// conditions are left alone. If the status has an `observedGeneration` of its own, set that too:
 /// [kstatus](crate::kstatus) considers the conditions outdated otherwise. In a reconcile,
 /// [`Context::report`](crate::controller::Context::report) does both and writes the result.
 ///

@@ -24,7 +24,7 @@ pub struct Action {
 }
 
 impl Action {
-    /// Forgets the key until one of the watched objects changes.
+    /// Does not run the key again until a watched object changes.
     pub fn await_change() -> Self {
         Self {
             after: None,

@@ -31,6 +31,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     ops::Deref,
     sync::Arc,
+    time::Duration,
 };
 
 use futures::{FutureExt, future::BoxFuture};
@@ -89,7 +90,7 @@ impl<'a, K: Kind + Serialize> IntoFuture for Apply<'a, K> {
     }
 }
 
-/// Leaves in a configuration what names the object, and one other field.
+/// Reduces a configuration to the identity of the object and one other field.
 fn only(config: &mut Value, field: &str) {
     let Some(fields) = config.as_object_mut() else {
         return;
@@ -102,7 +103,7 @@ fn only(config: &mut Value, field: &str) {
     }
 }
 
-/// Why [`apply_owned`](super::Context::apply_owned) did not leave the child as asked.
+/// Why [`apply_owned`](super::Context::apply_owned) failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApplyError {
@@ -121,7 +122,7 @@ pub enum ApplyError {
     /// The cached child cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// The server refused or did not answer.
+    /// The server refused the request or did not answer.
     #[error("failed to apply {kind} {key}")]
     Api {
         /// The child's kind.
@@ -164,10 +165,11 @@ impl ApplyError {
 /// - Refuses an object that exists and is not controlled by the reconciled object, with or without
 ///   another controller. If the cache does not show the child, the server is asked first: applying
 ///   would silently adopt an object that exists.
-/// - Leaves a child alone that is being deleted. The owner is woken when it is gone.
+/// - Leaves a child alone that is being deleted, and returns it with its deletion timestamp. The
+///   owner is woken when it is gone; if the cache does not show the child, after five seconds.
 /// - Otherwise applies the child, unless that would change nothing.
 ///
-/// Besides `list` and `watch`, it needs the rights `get`, `create` and `patch` on the child's kind.
+/// Besides `list` and `watch`, it needs the verbs `get`, `create` and `patch` on the child's kind.
 ///
 /// # What is compared
 ///
@@ -180,9 +182,9 @@ impl ApplyError {
 ///
 /// # Conflicts
 ///
-/// Fields of other managers are taken over, as Kubernetes recommends for controllers: the child is
-/// the controller's own. Leave a field out to leave it to others (`spec.replicas` to an autoscaler),
-/// or choose [`without_force`](Self::without_force).
+/// The apply is forced, as Kubernetes recommends for controllers: the child belongs to the
+/// controller, so fields of other managers are taken over. Leave a field out to leave it to others
+/// (`spec.replicas` to an autoscaler), or choose [`without_force`](Self::without_force).
 #[must_use = "an apply does nothing until it is awaited"]
 pub struct ApplyOwned<'a, K: Kind> {
     writes: Writes<'a, K>,
@@ -190,8 +192,8 @@ pub struct ApplyOwned<'a, K: Kind> {
     force: bool,
 }
 
-/// A child as the server has it, and whether [`apply_owned`](super::Context::apply_owned) changed
-/// it. Dereferences to the child.
+/// A child as stored by the server, and whether [`apply_owned`](super::Context::apply_owned)
+/// changed it. Dereferences to the child.
 #[derive(Clone, Debug)]
 pub struct Applied<K> {
     object: Arc<K>,
@@ -199,7 +201,7 @@ pub struct Applied<K> {
 }
 
 impl<K> Applied<K> {
-    /// Returns the child: as stored if it was applied, else as cached.
+    /// Returns the child as stored if it was applied, otherwise as cached.
     pub fn object(&self) -> &Arc<K> {
         &self.object
     }
@@ -271,6 +273,10 @@ impl<'a, K: Kind + Serialize> ApplyOwned<'a, K> {
                 let object = object.map_err(|source| api_error(&kind, &key, source))?;
                 (Arc::new(object), changed)
             }
+            (Outcome::Terminating(meta), _) => {
+                *child.meta_mut() = *meta;
+                (Arc::new(child), false)
+            }
             (Outcome::Unchanged, Some(cached)) => (cached.get()?, false),
             (Outcome::Unchanged, None) => (Arc::new(child), false),
         };
@@ -278,10 +284,15 @@ impl<'a, K: Kind + Serialize> ApplyOwned<'a, K> {
     }
 }
 
+/// When to look again at a child that is being deleted and not in the cache.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
 /// What applying a child did.
 pub(super) enum Outcome {
-    /// Nothing was sent: the cached child is as it should be, or is being deleted.
+    /// Nothing was sent: the cached child is up to date, or is being deleted.
     Unchanged,
+    /// Nothing was applied: the server is deleting the child, which the cache does not show.
+    Terminating(Box<ObjectMeta>),
     /// The child as the server stored it.
     Stored { object: Value, changed: bool },
 }
@@ -315,7 +326,7 @@ pub(super) async fn apply_child<K: Kind + Serialize>(
         if cached.is_being_deleted() || applied.is_current(&group_kind, cached, digest, &config) {
             return Ok(Outcome::Unchanged);
         }
-        // Never applied to another object that has taken the name since.
+        // The UID keeps the apply from reaching another object that has taken the name since.
         config["metadata"]["uid"] = Value::from(cached.uid());
     } else if let Some(meta) = existing(writes, &key).await.map_err(failed)? {
         let references = meta.owner_references.iter().flatten();
@@ -325,6 +336,14 @@ pub(super) async fn apply_child<K: Kind + Serialize>(
         let controller =
             controller.map(|owner| (owner.kind.as_str(), owner.name.as_str(), owner.uid.as_str()));
         check_controller(&kind_name, &key, controller, reference)?;
+        if meta.deletion_timestamp.is_some() {
+            // The cache may miss the deletion as it missed the child, so nothing else might wake the
+            // owner.
+            let shared = &writes.inner.shared;
+            shared.queue.add_after(writes.inner.key.clone(), LOOK_AGAIN);
+            return Ok(Outcome::Terminating(Box::new(meta)));
+        }
+        config["metadata"]["uid"] = Value::from(meta.uid.unwrap_or_default());
     }
     let stored = writes.apply_configuration(&key, &config, None, force);
     let stored = stored.await.map_err(failed)?;
@@ -336,7 +355,7 @@ pub(super) async fn apply_child<K: Kind + Serialize>(
         metadata.remove("uid");
     }
     let record = match &unchanged {
-        // A transform may have changed what the cache holds, so that is what is compared.
+        // Compare with the cached object from now on: a transform may have changed it.
         Some(cached) => Record::of_cached(digest, &config, *cached),
         None => Some(Record::new(digest, &config, &stored, version)),
     };
@@ -410,7 +429,7 @@ async fn existing<K: Kind + Serialize>(
     }
 }
 
-/// What the controller last applied to each child.
+/// The last configuration that the controller applied to each child.
 ///
 /// Holds at most twice as many records per kind as the cache holds objects, plus [`SLACK`].
 #[derive(Default)]
@@ -421,7 +440,7 @@ pub(super) struct AppliedConfigurations {
 /// Records of children that are gone, beyond which they are swept.
 const SLACK: usize = 64;
 
-/// What was sent, and what the server made of it.
+/// The configuration that was sent, and the result on the server.
 #[derive(Clone, Debug)]
 struct Record {
     /// Of the configuration.
@@ -453,7 +472,7 @@ impl AppliedConfigurations {
         self.kinds.lock().clear();
     }
 
-    /// Returns whether `cached` is what the last apply of the same configuration left.
+    /// Returns whether `cached` still matches the result of the last apply of this configuration.
     fn is_current(
         &self,
         kind: &GroupKind,
@@ -531,7 +550,7 @@ impl Stored {
     }
 }
 
-/// Hashes what `object` has where `config` has something. Returns whether it has all of it.
+/// Hashes the fields of `object` that `config` sets. Returns whether all of them are present.
 ///
 /// A map of scalars in the `spec` is hashed whole: it may be atomic, as selectors are, and then a key
 /// that another writer adds is a change to our field.

@@ -2,9 +2,9 @@
 //!
 //! # The problem
 //!
-//! A reconcile that applies a Deployment, a Service and, if the spec asks for it, an Ingress also has
-//! to delete the Ingress once the spec no longer does. What it has to delete is not in the spec any
-//! more, so it must be found in the cluster, and nothing else must be deleted with it.
+//! A reconcile that applies a Deployment, a Service and, if the spec asks for it, an Ingress also
+//! has to delete the Ingress once the spec no longer does. The spec no longer names that object, so
+//! the controller has to find it in the cluster, without deleting anything else.
 //!
 //! # What belongs to a set
 //!
@@ -15,8 +15,8 @@
 //! 3. It is not among the children of this call, by group, kind, namespace and name.
 //!
 //! The controller reference makes a member wake its owner, and has the garbage collector delete it
-//! with the owner. The label tells members from children that the controller made in other ways, such
-//! as Jobs that it creates one by one.
+//! with the owner. The label distinguishes members from children that the controller creates in
+//! other ways, such as individual Jobs.
 //!
 //! `kubectl apply --prune --applyset` solves the same problem for tools, specified in [KEP-3659].
 //! Its labels and annotations are not used here. They identify a parent by name, so that one which
@@ -60,7 +60,8 @@ use super::{
 };
 use crate::{
     cache::{Kind, ObjectKey, OwnerRef},
-    kstatus::{self, ObjectStatus},
+    conditions::Readiness,
+    kstatus::{self, ObjectStatus, Status},
     owner,
     source::KindScope,
 };
@@ -69,9 +70,9 @@ use crate::{
 pub const APPLY_SET_LABEL: &str = "pintle-rs.github.io/apply-set";
 
 impl<S> Context<S> {
-    /// Starts a set of children of the reconciled object. Awaited, it applies each like
-    /// [`apply_owned`](Self::apply_owned), and then deletes those of an earlier set that are no longer
-    /// in it.
+    /// Starts a set of children of the reconciled object. When awaited, it applies each child like
+    /// [`apply_owned`](Self::apply_owned), then deletes the members of an earlier set that are no
+    /// longer in it.
     ///
     /// ```no_run
     /// # use std::sync::Arc;
@@ -111,22 +112,22 @@ impl<S> Context<S> {
 ///   a kind the controller watches, and is in the set once.
 /// - Applies the children one after the other in the order in which they were added, each like
 ///   [`apply_owned`](super::Context::apply_owned): with the controller reference, refusing objects
-///   that are not the owner's, and only if something differs. A failure does not keep the others from
-///   being applied.
+///   that are not the owner's, and only if something differs. If one fails, the others are still
+///   applied.
 /// - If every child was applied, deletes the other objects of the set, ordered by group, kind,
 ///   namespace and name. Each deletion is for the UID and `resourceVersion` in the cache, so an object
 ///   that has changed since is left alone, and the next reconcile looks again.
 ///
-/// The next reconcile of the key sees all of that. Deletion is in the background: what a pruned object
-/// owns is deleted after it.
+/// The next reconcile of the key sees the result. Objects are deleted in the background: the
+/// dependents of a pruned object are deleted after it.
 ///
 /// # Kinds
 ///
 /// Members are found in the caches of the controller, in those of all kinds that it
-/// [owns](super::Controller::owns) or watches. A kind that no longer is in the set has to be watched
-/// for as long as clusters may have objects of it; name it with [`formerly`](Self::formerly), and
-/// forgetting that is an error. An informer with a selector or for one namespace hides what it does
-/// not select.
+/// [owns](super::Controller::owns) or watches. A kind that is no longer in the set must still be
+/// watched for as long as clusters may have objects of it. Name it with
+/// [`formerly`](Self::formerly), which makes it an error to forget that. An informer with a
+/// selector or for one namespace hides what it does not select.
 ///
 /// # Rights
 ///
@@ -163,7 +164,7 @@ impl ApplySet<'_> {
     /// Names the set, for a controller with several sets per object. Each set prunes its own members
     /// only.
     ///
-    /// The field manager and the name, joined by a dot, have to be a label value: at most 63
+    /// The field manager and the name, joined by a dot, must form a valid label value: at most 63
     /// letters, digits, `-`, `_` and `.`.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -180,10 +181,21 @@ impl ApplySet<'_> {
         children.into_iter().fold(self, Self::child)
     }
 
-    /// Adds a child of a kind that is known only at run time.
+    /// Adds a child of a kind that is known only at run time. It has to name its namespace, unless the
+    /// controller watches the kind by a type that says whether it is namespaced.
     ///
     /// The controller has to watch the kind, by whatever type: `owns::<PartialObjectMeta<Widget>>()`
     /// or a struct with some of its fields will do.
+    ///
+    /// ```no_run
+    /// # use kube::core::{ApiResource, DynamicObject};
+    /// # use pintle::controller::{ApplySetError, Context};
+    /// # async fn example(cx: Context, widgets: &ApiResource) -> Result<(), ApplySetError> {
+    /// let widget = DynamicObject::new("one", widgets).within("default");
+    /// cx.apply_set().child_of(widget, widgets).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn child_of<K: Kind + Serialize>(mut self, child: K, kind: &K::DynamicType) -> Self {
         let key = ObjectKey::of(&child);
         let object = serde_json::to_value(child).and_then(serde_json::from_value);
@@ -202,7 +214,7 @@ impl ApplySet<'_> {
         self.formerly_of::<K>(&K::DynamicType::default())
     }
 
-    /// As [`formerly`](Self::formerly), for a kind that is known only at run time.
+    /// Like [`formerly`](Self::formerly), for a kind that is known only at run time.
     pub fn formerly_of<K: Kind>(mut self, kind: &K::DynamicType) -> Self {
         self.formerly.push(ApiResource::erase::<K>(kind));
         self
@@ -242,7 +254,7 @@ impl ApplySet<'_> {
         Ok(AppliedSet { members, pruned })
     }
 
-    /// Returns the children ready to be applied, or what is wrong with each that cannot be.
+    /// Returns the children ready to be applied, or an error for each child that cannot be.
     fn checked(
         self,
         name: &str,
@@ -281,7 +293,7 @@ fn identity(kind: &ApiResource, key: &ObjectKey) -> Identity {
     (kind.group.clone(), kind.kind.clone(), key.clone())
 }
 
-/// Sets owner, namespace and label of a child, and finds out whether it may be applied.
+/// Sets the owner, namespace and label of a child, and checks whether it may be applied.
 fn check(
     inner: &Inner,
     name: &str,
@@ -295,7 +307,7 @@ fn check(
     } = wanted;
     let mut object = object?;
     let watched = inner.shared.listers.kind(&resource);
-    // The type of the cache may state what that of the child does not.
+    // A dynamic child has no static scope, but the type of its cache may.
     let scope = match (wanted.scope, &watched) {
         (KindScope::Dynamic, Ok(watched)) => watched.scope,
         (scope, _) => scope,
@@ -362,18 +374,28 @@ async fn apply_one(
     reference: &OwnerReference,
     force: bool,
 ) -> Result<(Body, bool), ApplyError> {
-    let cache = inner.shared.listers.kind(resource)?.contents();
+    let watched = inner.shared.listers.kind(resource)?;
+    let cache = watched.contents();
     let cached = cache.get(&ObjectKey::of(&child));
     let writes = Writes::<DynamicObject>::of(inner, resource);
-    let applied = apply_child(&writes, &child, reference, cached.as_deref(), cache, force);
-    Ok(match (applied.await?, cached) {
+    let applied = apply_child(&writes, &child, reference, cached.as_deref(), cache, force).await?;
+    Ok(match (applied, cached) {
         (Outcome::Stored { object, changed }, _) => (Body::Stored(object), changed),
+        (Outcome::Terminating(meta), _) => {
+            let mut terminating = child;
+            terminating.metadata = *meta;
+            let terminating = serde_json::to_value(terminating).unwrap_or_default();
+            (Body::Stored(terminating), false)
+        }
+        (Outcome::Unchanged, Some(cached)) if watched.is_metadata => {
+            (Body::Metadata(cached), false)
+        }
         (Outcome::Unchanged, Some(cached)) => (Body::Cached(cached), false),
         (Outcome::Unchanged, None) => (Body::Stored(Value::Null), false),
     })
 }
 
-/// Deletes what belongs to the set and is not wanted, and returns it.
+/// Deletes the members that are no longer wanted, and returns them.
 async fn prune(
     inner: &Inner,
     name: &str,
@@ -402,8 +424,8 @@ async fn prune(
     }
 }
 
-/// Returns the objects of the set that are not wanted, without those that are being deleted, by group,
-/// kind and key.
+/// Returns the members that are no longer wanted, except those already being deleted, ordered by
+/// group, kind and key.
 fn unwanted(
     inner: &Inner,
     name: &str,
@@ -427,7 +449,7 @@ fn unwanted(
     found
 }
 
-/// What awaiting an [`ApplySet`] did.
+/// The result of awaiting an [`ApplySet`].
 #[derive(Debug)]
 pub struct AppliedSet {
     members: Vec<Member>,
@@ -450,12 +472,47 @@ impl AppliedSet {
         !self.pruned.is_empty() || self.members.iter().any(Member::is_changed)
     }
 
-    /// Returns the children that are not as their specs ask, with the reason. See
-    /// [`kstatus`](crate::kstatus).
+    /// Returns the children that are not as their specs ask, or of which that is not known, with the
+    /// reason. See [`kstatus`](crate::kstatus).
     pub fn unready(&self, now: Timestamp) -> impl Iterator<Item = (&Member, ObjectStatus)> {
         let members = self.members.iter();
         let states = members.map(move |member| (member, member.status(now)));
         states.filter(|(_, status)| !status.is_current())
+    }
+
+    /// Returns how far the whole set is, for [`Context::report`](super::Context::report): ready if all
+    /// children are as their specs ask, stalled if one has failed, and else in progress.
+    ///
+    /// The message is about the first child that is not ready, a failed one before others.
+    ///
+    /// ```no_run
+    /// # use std::sync::Arc;
+    /// # use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+    /// # use pintle::controller::{Action, Context, ReconcileError};
+    /// # fn stateful_set_for(_: &Deployment) -> StatefulSet { unimplemented!() }
+    /// async fn reconcile(object: Arc<Deployment>, cx: Context) -> Result<Action, ReconcileError> {
+    ///     let set = cx.apply_set().child(stateful_set_for(&object)).await?;
+    ///     cx.report(&*object, set.readiness(cx.clock().now())).await?;
+    ///     Ok(Action::await_change())
+    /// }
+    /// ```
+    pub fn readiness(&self, now: Timestamp) -> Readiness {
+        let mut unready: Vec<_> = self.unready(now).collect();
+        unready.sort_by_key(|(_, status)| status.status != Status::Failed);
+        let Some((member, status)) = unready.first() else {
+            return Readiness::ready("Current", "");
+        };
+        let reason = match status.reason.as_str() {
+            "" => status.status.as_str(),
+            reason => reason,
+        };
+        let ApiResource { kind, .. } = &member.resource;
+        let message = format!("{kind} {}: {}", member.key.name(), status.message);
+        if status.status == Status::Failed {
+            Readiness::stalled(reason, message)
+        } else {
+            Readiness::in_progress(reason, message)
+        }
     }
 }
 
@@ -479,6 +536,8 @@ pub struct Member {
 
 enum Body {
     Cached(Arc<dyn Header>),
+    /// The cache holds nothing else of it.
+    Metadata(Arc<dyn Header>),
     Stored(Value),
 }
 
@@ -498,25 +557,35 @@ impl Member {
         self.is_changed
     }
 
-    /// Decodes the child: as stored if it was applied, else as cached.
+    /// Decodes the child: as stored if it was applied, else as cached. If the controller watches only
+    /// the metadata of the kind, that is all there is of a cached one.
     ///
     /// # Errors
     ///
     /// The object does not fit `K`.
     pub fn object<K: DeserializeOwned>(&self) -> Result<K, serde_json::Error> {
         match &self.object {
-            Body::Cached(cached) => serde_json::from_slice(cached.bytes()),
+            Body::Cached(cached) | Body::Metadata(cached) => serde_json::from_slice(cached.bytes()),
             Body::Stored(object) => K::deserialize(object),
         }
     }
 
-    /// Computes whether the child is as its spec asks.
+    /// Computes whether the child matches its spec.
     ///
-    /// A cache of metadata has no status, so watch the whole kind to use this.
+    /// A cache of metadata does not tell. A child that is only there, and was not applied this time,
+    /// is [`Unknown`](kstatus::Status::Unknown) unless it is being deleted: watch the whole kind to
+    /// use this.
     pub fn status(&self, now: Timestamp) -> ObjectStatus {
         let ApiResource { group, kind, .. } = &self.resource;
         match &self.object {
             Body::Cached(cached) => kstatus::of_bytes(group, kind, cached.bytes(), now),
+            Body::Metadata(cached) if cached.is_being_deleted() => {
+                kstatus::of_bytes(group, kind, cached.bytes(), now)
+            }
+            Body::Metadata(_) => ObjectStatus::unknown(
+                "MetadataOnly",
+                format!("only the metadata of {kind} {} is watched", self.key),
+            ),
             Body::Stored(object) => kstatus::compute_as(group, kind, object, now),
         }
     }

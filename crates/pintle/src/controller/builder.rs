@@ -1,4 +1,4 @@
-//! What a controller watches and how it runs.
+//! The builder: which kinds a controller watches, and how it runs.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -55,6 +55,8 @@ pub(super) struct Settings<K: Kind> {
     pub(super) own_rules: Rules,
     /// The rights that the user declares.
     pub(super) declared_rules: Rules,
+    /// Paths of fields in which the controller's own kind refers to other objects.
+    pub(super) references: Vec<String>,
     /// The first kind that is owned across clusters, which is an error.
     pub(super) owned_elsewhere: Option<(String, String)>,
     pub(super) reconcile_deleting: bool,
@@ -65,7 +67,8 @@ pub(super) struct Settings<K: Kind> {
     pub(super) stop_within: Duration,
 }
 
-/// Opens the cache of one kind, and returns what registers its handler once all caches are open.
+/// Opens the cache of one kind, and returns a function that registers its handler once all caches
+/// are open.
 pub(super) type Trigger = Box<dyn FnOnce(&mut Listers, &mut Vec<Watched>) -> Register + Send>;
 
 pub(super) type Register =
@@ -100,13 +103,13 @@ impl<K: Kind> Controller<K> {
     ///
     /// # Clusters
     ///
-    /// A controller works on the cluster of its own kind: its writes and events go there, and inputs
-    /// that name no [cluster](WatchInput::cluster) mean this one. Objects of other clusters can be
-    /// [watched](Self::watches_from) but not owned, because owner references do not reach across
+    /// A controller works in the cluster of its own kind: its writes and events go there, and
+    /// inputs without a [cluster](WatchInput::cluster) refer to it. Objects of other clusters can
+    /// be [watched](Self::watches_from) but not owned, because owner references do not reach across
     /// clusters. Keys in the queue are always keys of the controller's own kind.
     ///
-    /// A [`Manager`](crate::manager::Manager) that elects a leader gates the controller's writes,
-    /// whichever cluster they go to.
+    /// A [`Manager`](crate::manager::Manager) that elects a leader gates all of the controller's
+    /// writes, in every cluster.
     pub fn of(name: impl Into<String>, input: WatchInput<K>, informers: &InformerFactory) -> Self {
         let controller = Self {
             settings: Settings {
@@ -124,6 +127,7 @@ impl<K: Kind> Controller<K> {
                 rules: Rules::new(),
                 own_rules: Rules::new(),
                 declared_rules: Rules::new(),
+                references: Vec::new(),
                 owned_elsewhere: None,
                 reconcile_deleting: false,
                 workers: 1,
@@ -274,8 +278,8 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
         self
     }
 
-    /// Leaves out changes to the controller's own kind that are not worth a reconcile. Deletions are
-    /// never left out. Several filters must all admit a change.
+    /// Ignores changes to the controller's own kind that are not worth a reconcile. Deletions are
+    /// never ignored. With several filters, all must admit a change.
     pub fn filter(mut self, predicate: Predicate<K>) -> Self {
         let settings = &mut self.settings;
         settings.predicate = Some(match settings.predicate.take() {
@@ -291,19 +295,20 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
         self.on_owned::<C>(WatchInput::new(), None)
     }
 
-    /// As [`owns`](Self::owns), for the changes that `predicate` admits, and for deletions.
+    /// Like [`owns`](Self::owns), but only for deletions and the changes that `predicate` admits.
     pub fn owns_if<C: Watchable>(self, predicate: Predicate<C>) -> Self {
         self.on_owned(WatchInput::new(), Some(predicate))
     }
 
-    /// As [`owns`](Self::owns), for the objects that `input` names.
+    /// Like [`owns`](Self::owns), for the objects that `input` names.
     ///
     /// An input of another cluster is an error of [`run`](Self::run).
     pub fn owns_from<C: Kind>(self, input: WatchInput<C>) -> Self {
         self.on_owned(input, None)
     }
 
-    /// As [`owns_from`](Self::owns_from), for the changes that `predicate` admits, and for deletions.
+    /// Like [`owns_from`](Self::owns_from), but only for deletions and the changes that `predicate`
+    /// admits.
     pub fn owns_from_if<C: Kind>(self, input: WatchInput<C>, predicate: Predicate<C>) -> Self {
         self.on_owned(input, Some(predicate))
     }
@@ -311,22 +316,20 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
     /// Enqueues the keys that `keys_of` returns for the old and the new state of every `C` that
     /// changes.
     ///
-    /// `keys_of` gets the caches of the controller, to find out which objects refer to the changed
-    /// one:
+    /// `keys_of` gets the caches of the controller, to find the objects that depend on the changed
+    /// one. If they name it in a field, [`watches_referenced`](Self::watches_referenced) does all
+    /// of this.
     ///
     /// ```
-    /// # use k8s_openapi::api::{core::v1::{Pod, Secret}};
+    /// # use k8s_openapi::api::{core::v1::{Node, Pod}};
     /// # use pintle::{controller::Controller, informer::InformerFactory};
-    /// # fn build(informers: &InformerFactory) -> Result<(), Box<dyn std::error::Error>> {
-    /// let pods = informers.informer::<Pod>();
-    /// pods.index_field("secret", "/metadata/annotations/secret")?;
-    /// let controller = Controller::<Pod>::new("restarter", informers)
-    ///     .watches::<Secret>(|secret, listers| {
-    ///         let pods = listers.get::<Pod>().ok();
-    ///         let users = pods.and_then(|pods| pods.by_index("secret", secret.key().name()).ok());
-    ///         users.into_iter().flatten().map(|pod| pod.key().clone()).collect()
+    /// # fn build(informers: &InformerFactory) {
+    /// // When a node gets a label, look at all Pods again.
+    /// let controller = Controller::<Pod>::new("placement", informers)
+    ///     .watches::<Node>(|_, listers| {
+    ///         let pods = listers.get::<Pod>().map(|pods| pods.list()).unwrap_or_default();
+    ///         pods.iter().map(|pod| pod.key().clone()).collect()
     ///     });
-    /// # Ok(())
     /// # }
     /// ```
     ///
@@ -338,7 +341,8 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
         self.on_mapped(WatchInput::new(), None, keys_of)
     }
 
-    /// As [`watches`](Self::watches), for the changes that `predicate` admits, and for deletions.
+    /// Like [`watches`](Self::watches), but only for deletions and the changes that `predicate`
+    /// admits.
     pub fn watches_if<C: Watchable>(
         self,
         predicate: Predicate<C>,
@@ -347,7 +351,8 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
         self.on_mapped(WatchInput::new(), Some(predicate), keys_of)
     }
 
-    /// As [`watches`](Self::watches), for the objects that `input` names, in this cluster or another.
+    /// Like [`watches`](Self::watches), for the objects that `input` names, in this cluster or
+    /// another.
     ///
     /// The keys that `keys_of` returns are keys of the controller's own kind, in its own cluster,
     /// wherever the changed object is. Two clusters with objects of the same name are two inputs, so
@@ -375,8 +380,8 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
         self.on_mapped(input, None, keys_of)
     }
 
-    /// As [`watches_from`](Self::watches_from), for the changes that `predicate` admits, and for
-    /// deletions.
+    /// Like [`watches_from`](Self::watches_from), but only for deletions and the changes that
+    /// `predicate` admits.
     pub fn watches_from_if<C: Kind>(
         self,
         input: WatchInput<C>,
@@ -386,15 +391,15 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
         self.on_mapped(input, Some(predicate), keys_of)
     }
 
-    /// Enqueues the keys of a stream: for changes that no watch shows, such as those of an external
-    /// system.
+    /// Enqueues the keys of a stream, for changes that no watch reports, such as those of an
+    /// external system.
     ///
     /// A tokio channel is one ([`ReceiverStream`] of tokio-stream, or as below). The stream is read
     /// from when the controller opens its caches until it stops, whether or not it leads; then it is
-    /// dropped. While more than 16,384 keys are ready it is hardly read, so use a bounded channel. On
-    /// a standby with that many objects this lasts until it leads: a sender that must not wait there
-    /// uses `try_send`. A stream that ends or panics wakes no more keys, and the controller continues
-    /// without it.
+    /// dropped. Keys of objects that exist are always read, because the queue holds each key once,
+    /// also on a standby. While the queue has over 16,384 keys more than there are objects, the
+    /// stream is hardly read, so use a bounded channel. A stream that ends or panics wakes no more
+    /// keys, and the controller continues without it.
     ///
     /// [`ReceiverStream`]: https://docs.rs/tokio-stream/latest/tokio_stream/wrappers/struct.ReceiverStream.html
     ///
@@ -414,13 +419,46 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
         self
     }
 
-    /// Enqueues every object of the controller's own kind once per `period`, at low priority: to look
-    /// at things outside the cluster from time to time. At least a second.
+    /// Enqueues every object of the controller's own kind once per `period`, at low priority, to
+    /// check on things outside the cluster. Periods below a second are raised to one.
     ///
     /// For a single object, [`Action::requeue_after`](super::Action::requeue_after) is better.
     pub fn wakes_every(mut self, period: Duration) -> Self {
         self.settings.wakes.push(Wake::Every(period));
         self
+    }
+
+    /// Enqueues the objects of the controller's own kind that refer to a changed `C` by name.
+    ///
+    /// `path` is a JSON pointer to the name in the controller's own kind, such as
+    /// `/spec/secretName`, or to an array of names. If `C` is namespaced, only objects in the same
+    /// namespace are enqueued. An index on the controller's own cache finds them, so the cost does
+    /// not depend on the number of objects. The cache must contain the field, so this does not work
+    /// with a metadata-only cache unless the field is part of the metadata.
+    ///
+    /// An invalid path is reported by [`run`](Self::run).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use k8s_openapi::api::{networking::v1::{Ingress, IngressClass}};
+    /// # use pintle::{controller::Controller, informer::InformerFactory};
+    /// # fn build(informers: &InformerFactory) {
+    /// let controller = Controller::<Ingress>::new("ingress", informers)
+    ///     .watches_referenced::<IngressClass>("/spec/ingressClassName");
+    /// # }
+    /// ```
+    pub fn watches_referenced<C: Watchable>(mut self, path: &str) -> Self {
+        self.settings.references.push(path.to_owned());
+        let own = self.settings.input.clone();
+        let index = trigger::reference_index(path);
+        self.on_mapped(
+            WatchInput::new(),
+            None,
+            move |object: &Object<C>, listers| {
+                trigger::referrers(object.key(), &index, listers.from_input(&own).ok())
+            },
+        )
     }
 
     fn on_owned<C: Kind>(mut self, input: WatchInput<C>, predicate: Option<Predicate<C>>) -> Self {
@@ -503,12 +541,12 @@ impl<K: Kind, S: Send + Sync + 'static, E> Controller<K, S, E> {
         self
     }
 
-    /// Uses `queue` instead of a queue of its own, to choose the rate limiter or to add keys from
+    /// Uses `queue` instead of creating one, to choose the rate limiter or to add keys from
     /// elsewhere.
     ///
-    /// The controller does not shut `queue` down: keys that had no turn when it stops wait there for
-    /// the next [`run`](Self::run). If you shut it down, the controller finishes the ready keys and
-    /// stops with [`StopReason::QueueShutDown`](super::StopReason::QueueShutDown).
+    /// The controller does not shut `queue` down: keys still in it when the controller stops wait
+    /// for the next [`run`](Self::run). If you shut it down, the controller finishes the ready keys
+    /// and stops with [`StopReason::QueueShutDown`](super::StopReason::QueueShutDown).
     pub fn queue(mut self, queue: WorkQueue<ObjectKey>) -> Self {
         self.settings.queue = Some(queue);
         self

@@ -44,9 +44,10 @@ use crate::{
     clock::{self, Clock},
     events::EventBroadcaster,
     finalizer::Finalizer,
-    informer::{InformerFactory, Registration},
+    informer::{self, InformerFactory, Registration},
     leader_election::Leadership,
     metrics::Metrics,
+    object::Pointer,
     queue::{Priority, WorkQueue},
     rbac::Rules,
     repeats::Repeats,
@@ -127,6 +128,13 @@ impl<K: Kind, S: Send + Sync + 'static, E: 'static> Controller<K, S, E> {
                     cluster,
                 });
             }
+            for path in &settings.references {
+                path.parse::<Pointer>()
+                    .map_err(|source| ControllerError::InvalidReference {
+                        controller: settings.name.clone(),
+                        source,
+                    })?;
+            }
             let reconciler = Arc::new(Reconciler {
                 reconcile,
                 lister: settings.informers.informer_from(&settings.input).lister(),
@@ -150,20 +158,20 @@ impl<K: Kind, S: Send + Sync + 'static, E: 'static> Controller<K, S, E> {
 /// A controller with its reconcile function, made by [`Controller::build`].
 ///
 /// A [`Manager`](crate::manager::Manager) runs it together with others, term after term;
-/// [`Controller::run`] builds a controller and runs it by itself.
+/// [`Controller::run`] builds a controller and runs it on its own.
 #[must_use = "a controller does nothing until it is run"]
 pub struct BuiltController {
     name: String,
     pub(super) rules: Rules,
-    /// Whether it works on another cluster than that of its informers.
+    /// Whether it works in a cluster other than that of its informers.
     is_elsewhere: bool,
     open: Box<dyn FnOnce(Defaults) -> Result<Opened, ControllerError> + Send>,
 }
 
-/// What a controller uses unless it was configured otherwise.
+/// The defaults for settings that a controller does not override.
 #[derive(Clone, Default)]
 pub(crate) struct Defaults {
-    /// The client for writes. By default the one of the informers.
+    /// The client for writes; the informers' client by default.
     pub(crate) client: Option<Client>,
     /// Gates the writes to other clusters.
     pub(crate) leadership: Option<Leadership>,
@@ -178,7 +186,7 @@ impl BuiltController {
         &self.name
     }
 
-    /// Returns whether the controller works on another cluster than that of its informers.
+    /// Returns whether the controller works in a cluster other than that of its informers.
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.is_elsewhere
     }
@@ -189,7 +197,7 @@ impl BuiltController {
         (self.open)(defaults)
     }
 
-    /// Runs the controller by itself.
+    /// Runs the controller on its own, without a manager.
     pub(super) async fn run(
         self,
         shutdown: &CancellationToken,
@@ -219,13 +227,13 @@ impl fmt::Debug for BuiltController {
     }
 }
 
-/// How many ready keys a standby tolerates before it looks for those of objects that are gone.
+/// How many ready keys a standby tolerates before it drops the keys of deleted objects.
 const MAX_GONE: usize = 1024;
 
 /// Whether a controller may work again after a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Term {
-    /// The queue goes on collecting keys for another term.
+    /// The queue keeps collecting keys for another term.
     OneOfMany,
     /// The controller's own queue is shut down at the end.
     Last,
@@ -246,7 +254,7 @@ pub(crate) struct Opened {
     /// Returns whether an object of the controller's own kind exists.
     is_cached: Box<dyn Fn(&ObjectKey) -> bool + Send + Sync>,
     reconcile: Arc<Reconcile>,
-    /// What the contexts of every term share.
+    /// The state shared by the contexts of all terms.
     shared: Shared,
     metrics: ControllerMetrics,
     next_id: Arc<AtomicU64>,
@@ -261,15 +269,17 @@ impl<K: Kind> Settings<K> {
     fn open(self, reconcile: Arc<Reconcile>, defaults: Defaults) -> Opened {
         let metrics = self.metrics.or(defaults.metrics).unwrap_or_default();
         let clock = self.clock.or(defaults.clock).unwrap_or_default();
-        // The controller works on the cluster of its own kind.
-        let client = match self.input.in_cluster() {
-            Some(cluster) => match &defaults.leadership {
-                Some(leadership) => leadership.gate(&cluster.client),
-                None => cluster.client.clone(),
-            },
-            None => defaults
-                .client
-                .unwrap_or_else(|| self.informers.client().clone()),
+        // The controller works on the cluster of its own kind. Its events are not gated: the last ones
+        // are written when the term is over.
+        let (client, events_client) = if let Some(cluster) = self.input.in_cluster() {
+            let gated = defaults.leadership.as_ref();
+            let gated = gated.map(|leadership| leadership.gate(&cluster.client));
+            let client = gated.unwrap_or_else(|| cluster.client.clone());
+            (client, cluster.client.clone())
+        } else {
+            let client = defaults.client;
+            let client = client.unwrap_or_else(|| self.informers.client().clone());
+            (client.clone(), client)
         };
         let recorder = self.recorder.or_else(|| {
             // Events are written to the cluster of the object they are about.
@@ -283,6 +293,11 @@ impl<K: Kind> Settings<K> {
             .unwrap_or_else(|| WorkQueue::builder(&self.name).metrics(&metrics).build());
         let mut listers = Listers::new(&self.name, &self.informers, &self.input);
         let (primary, own) = listers.add(&self.input);
+        for path in &self.references {
+            // An error means that another controller has added the index, or that the informer has
+            // stopped, which `run` reports.
+            let _ = primary.index_field(&trigger::reference_index(path), path);
+        }
         let mut watched = Vec::from_iter(own);
         let open = |trigger: Trigger| trigger(&mut listers, &mut watched);
         let registers: Vec<Register> = self.triggers.into_iter().map(open).collect();
@@ -314,7 +329,7 @@ impl<K: Kind> Settings<K> {
         };
         let wakes = Wakes::start(self.wakes, &queue, &own_keys);
         let cached = primary.lister();
-        let events = Events::new(&self.name, &client, &clock, &metrics, recorder);
+        let events = Events::new(&self.name, &events_client, &clock, &metrics, recorder);
         Opened {
             informers: self.informers,
             handlers,
@@ -383,6 +398,12 @@ impl Opened {
         Ok(true)
     }
 
+    /// Waits until every cache of the controller has an open watch, but no longer than `limit`. Returns
+    /// those that have none.
+    pub(crate) async fn wait_for_watches(&self, limit: Duration) -> Vec<String> {
+        informer::wait_for_watches(limit, || self.shared.listers.without_watch()).await
+    }
+
     /// Prepares another term: enqueues every object of the controller's own kind, behind real
     /// changes, because delays and retries of the leader in between are not known here. For the same
     /// reason nothing counts as applied.
@@ -394,7 +415,8 @@ impl Opened {
     }
 
     /// Drops keys of objects that are gone, if many have gathered. Without workers nothing else would,
-    /// and the leader has seen these deletions too.
+    /// and the leader has seen these deletions too. It may not know the external sources of this
+    /// replica, so their keys stay.
     ///
     /// Cancel safe: no key is held across an await.
     pub(crate) async fn drop_gone_keys(&self) {
@@ -410,7 +432,7 @@ impl Opened {
                 return;
             };
             item.park(); // Neither of these is work.
-            if (self.is_cached)(item.key()) {
+            if cause::is_external(item.cause()) || (self.is_cached)(item.key()) {
                 item.put_back();
             } else {
                 item.forget();
@@ -480,8 +502,7 @@ impl Opened {
         select_all(each).await.0
     }
 
-    /// Stops the external sources, and writes the last events, if the recorder is the controller's
-    /// own.
+    /// Stops the external sources and, if the controller owns its recorder, flushes its events.
     pub(crate) async fn close(&self) {
         self.wakes.stop().await;
         self.shared.events.flush().await;

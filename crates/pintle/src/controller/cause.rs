@@ -1,22 +1,28 @@
-//! Why a key runs, in words.
+//! Why a key runs, as text for logs and spans.
 //!
-//! The queue carries one byte per key from the first request of a run to its worker. Here the byte
-//! gets a meaning: which watched kind, and what happened to an object of it.
+//! The queue carries one byte per key from the first request of a run to its worker. This module
+//! gives the byte its meaning: a watched kind, and what happened to one of its objects.
 
 use std::fmt;
 
 use crate::queue::Cause;
 
-/// The leader has begun another term and looks at every object.
+/// A new term has started, which reconciles every object.
 pub(super) const NEW_TERM: Cause = Cause::new(Cause::FIRST_FREE);
 /// An external source named the key.
 pub(super) const WOKEN: Cause = Cause::new(Cause::FIRST_FREE + 1);
-/// The period of a timer is over.
+/// A timer has fired.
 pub(super) const TIMER: Cause = Cause::new(Cause::FIRST_FREE + 2);
+
+/// Returns whether a key runs for a reason that no watch shows, so that other replicas may not know it.
+pub(super) fn is_external(cause: Cause) -> bool {
+    // What the program itself adds to the queue comes from elsewhere, too.
+    cause == WOKEN || cause == Cause::ADDED
+}
 
 const FIRST_CHANGE: u8 = Cause::FIRST_FREE + 3;
 const CHANGES: u8 = 4;
-/// The number of kinds that have causes of their own; all further ones share the last.
+/// The number of kinds with separate causes; any further kinds share the last one.
 const MAX_SOURCES: u8 = (u8::MAX - FIRST_CHANGE) / CHANGES;
 
 /// What happened to an object.

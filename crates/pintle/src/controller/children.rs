@@ -1,4 +1,4 @@
-//! The caches of a controller with their types erased: what a set of children of any kinds needs.
+//! The caches of a controller with their types erased, for sets of children of different kinds.
 
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ pub(super) struct WatchedKind {
     pub(super) scope: KindScope,
     /// Whether the cache holds all objects of the kind.
     pub(super) is_plain: bool,
+    /// Whether the cache holds only metadata.
+    pub(super) is_metadata: bool,
     cache: Box<dyn Children>,
 }
 
@@ -33,6 +35,7 @@ impl WatchedKind {
             resource: ApiResource::erase::<K>(kind),
             scope: KindScope::of::<K>(),
             is_plain,
+            is_metadata: K::metadata_api(),
             cache: Box::new(Cached {
                 informer: informer.clone(),
                 lister: informer.lister(),

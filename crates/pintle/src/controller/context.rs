@@ -1,4 +1,4 @@
-//! The context of one reconcile: its key, the caches, and everything it writes with.
+//! The context of one reconcile: its key, the caches, and the methods that write.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
     queue::WorkQueue,
 };
 
-/// Gives a reconcile the caches to read from and everything it writes with.
+/// Gives a reconcile access to caches, writes, events and the user's state.
 ///
 /// # State
 ///
@@ -37,7 +37,7 @@ use crate::{
 ///
 /// | to | use |
 /// |---|---|
-/// | keep a child as it should be | [`apply_owned`](Self::apply_owned) |
+/// | keep a child in its desired state | [`apply_owned`](Self::apply_owned) |
 /// | keep a set of children, and delete those no longer wanted | [`apply_set`](Self::apply_set) |
 /// | apply fields of any other object | [`apply`](Self::apply) |
 /// | create, replace, patch, delete | [`create`](Self::create), [`replace`](Self::replace), [`patch`](Self::patch), [`delete`](Self::delete) |
@@ -49,10 +49,10 @@ use crate::{
 ///
 /// **Read your own writes.** The next reconcile of the same key starts only when the controller's
 /// caches show what this one wrote. A kind is matched by group and kind, so writing a `Pod` also
-/// waits for a cache of `PartialObjectMeta<Pod>` or of a struct with a few of its fields. Not
-/// covered are writes made through [`client`](Self::client), kinds the controller does not watch,
-/// and objects its caches may never show: those outside the informers' namespace and, under a label
-/// or field selector, any write except a deletion.
+/// waits for a cache of `PartialObjectMeta<Pod>` or of a struct with a few of its fields. This does
+/// not cover writes made through [`client`](Self::client), kinds the controller does not watch, and
+/// objects its caches may never show: those outside the informers' namespace and, under a label or
+/// field selector, any write except a deletion.
 pub struct Context<S = ()> {
     pub(super) inner: Inner,
     pub(super) state: Arc<S>,
@@ -68,7 +68,7 @@ pub(super) struct Inner {
     pub(super) primary: Option<Arc<dyn Header>>,
 }
 
-/// What all reconciles of one controller share during a term.
+/// The state shared by all reconciles of a controller during a term.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) name: String,
@@ -113,7 +113,7 @@ impl<S> Context<S> {
 
     /// Returns the token that is cancelled when the controller stops.
     ///
-    /// A reconcile that takes long should return early then: it is dropped after
+    /// A long reconcile should then return early: it is dropped after
     /// [`stop_within`](super::Controller::stop_within).
     pub fn shutdown(&self) -> &CancellationToken {
         &self.inner.shared.shutdown
@@ -162,8 +162,8 @@ impl<S> Context<S> {
         self.inner.shared.listers.of(kind)
     }
 
-    /// Returns the lister of an input that the controller watches: to tell apart several caches of
-    /// one kind, with different selectors or in different clusters.
+    /// Returns the lister of an input that the controller watches, to distinguish several caches of
+    /// one kind with different selectors or in different clusters.
     ///
     /// # Errors
     ///
@@ -184,7 +184,7 @@ impl<S> Context<S> {
         self.owned_of(&K::DynamicType::default())
     }
 
-    /// As [`owned`](Self::owned), for a kind that is known only at run time.
+    /// Like [`owned`](Self::owned), for a kind that is known only at run time.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl<S> Context<S> {
         Writes::of(&self.inner, kind)
     }
 
-    fn writes<K: Kind<DynamicType: Default>>(&self) -> Writes<'_, K> {
+    pub(super) fn writes<K: Kind<DynamicType: Default>>(&self) -> Writes<'_, K> {
         Writes::typed(&self.inner)
     }
 
@@ -210,7 +210,7 @@ impl<S> Context<S> {
     ///
     /// # Errors
     ///
-    /// The server refused or did not answer.
+    /// The server refused the request or did not answer.
     ///
     /// # Cancel safety
     ///
@@ -299,7 +299,7 @@ impl<S> Context<S> {
     }
 
     /// Applies `object` with server-side apply: the fields it sets become the controller's, fields
-    /// it set before and no longer does are removed.
+    /// that it set before and no longer sets are removed.
     ///
     /// Await the result. A field that another manager owns with a different value is a conflict;
     /// [`force`](Apply::force) takes it over.
@@ -322,7 +322,7 @@ impl<S> Context<S> {
         self.writes().into_apply(object, Some("status"))
     }
 
-    /// Makes a child of the reconciled object what `child` says, and writes only if something
+    /// Brings a child of the reconciled object to the state in `child`, writing only if something
     /// differs.
     ///
     /// Sets the controller reference and, if it is missing, the namespace; then applies `child` with

@@ -1,4 +1,4 @@
-//! Errors a reconcile returns, and what each means for the key.
+//! Errors that a reconcile returns, and whether each is retried.
 
 use std::{error::Error, fmt, time::Duration};
 

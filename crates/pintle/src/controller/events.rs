@@ -1,10 +1,10 @@
-//! Events of a reconcile, without a broadcaster to wire up.
+//! Recording events from a reconcile without setting up a broadcaster.
 
 use std::{sync::OnceLock, time::Duration};
 
 use kube::Client;
 
-use super::{Context, status::Reported};
+use super::{Context, context::Inner, status::Reported};
 use crate::{
     clock::Clock,
     events::{EventBroadcaster, EventRecorder, EventType, Reference},
@@ -21,7 +21,7 @@ pub(super) struct Events {
     clock: Clock,
     metrics: Metrics,
     recorder: OnceLock<EventRecorder>,
-    /// Set if the recorder is our own.
+    /// Set if the controller owns the recorder.
     broadcaster: OnceLock<EventBroadcaster>,
     /// The errors reported in conditions and events.
     pub(super) reported: Reported,
@@ -96,15 +96,31 @@ impl<S> Context<S> {
         reason: impl Into<String>,
         message: impl Into<String>,
     ) {
-        let primary = self.inner.primary();
-        let kind = &self.inner.shared.primary;
-        let regarding = kind.object_reference(self.key(), primary.as_deref());
-        self.recorder()
-            .event(&Reference::from(regarding), event_type, reason, message);
+        self.inner.event(event_type, reason, message);
     }
 
     /// Returns the recorder, for events about other objects or with more details.
     pub fn recorder(&self) -> &EventRecorder {
         self.inner.shared.events.recorder()
+    }
+}
+
+impl Inner {
+    /// Records an event about the reconciled object.
+    pub(super) fn event(
+        &self,
+        event_type: EventType,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+    ) {
+        let primary = self.primary();
+        let kind = &self.shared.primary;
+        let regarding = kind.object_reference(&self.key, primary.as_deref());
+        self.shared.events.recorder().event(
+            &Reference::from(regarding),
+            event_type,
+            reason,
+            message,
+        );
     }
 }

@@ -25,9 +25,9 @@ use crate::{
 ///
 /// A cache is found by its type ([`get`](Self::get)), by a kind known only at run time
 /// ([`of`](Self::of)), or by the input it was made from ([`from_input`](Self::from_input)). A
-/// controller may have several caches of one type, with different selectors or transforms. By type
-/// or kind, the one of the plain input is found, or else the first; by input, each of them. Caches of
-/// other clusters are found by their input only.
+/// controller may have several caches of one type, with different selectors or transforms. A lookup
+/// by type or kind returns the cache of the plain input, or else the first one; a lookup by input
+/// is exact. Caches of other clusters can only be found by input.
 pub struct Listers {
     controller: String,
     informers: InformerFactory,
@@ -44,7 +44,7 @@ struct Cache {
     kind: GroupKind,
     api_version: String,
     name: String,
-    /// Whether it is of the controller's own cluster.
+    /// Whether it is in the controller's own cluster.
     is_local: bool,
     /// Whether its input sets nothing but the kind.
     is_plain: bool,
@@ -52,6 +52,8 @@ struct Cache {
     informer: Box<dyn Any + Send + Sync>,
     /// The `Lister<K>`.
     lister: Box<dyn Any + Send + Sync>,
+    /// Returns a description of the informer if it has synced and has no open watch.
+    without_watch: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
 /// The controller has no cache of a kind, because it does not watch it.
@@ -83,8 +85,8 @@ impl Listers {
         }
     }
 
-    /// Opens the cache of an input, unless it is open. Returns its informer and, if the cache is new
-    /// and of the controller's cluster, what read-your-own-writes needs of it.
+    /// Opens the cache of an input, unless it is already open. Returns its informer and, if the
+    /// cache is new and in the controller's cluster, its view for read-your-own-writes.
     pub(super) fn add<K: Kind>(
         &mut self,
         input: &WatchInput<K>,
@@ -119,6 +121,10 @@ impl Listers {
             is_plain: input.is_plain(),
             informer: Box::new(informer.clone()),
             lister: Box::new(lister),
+            without_watch: {
+                let informer = informer.clone();
+                Box::new(move || informer.is_stale().then(|| informer.describe()))
+            },
         });
         (informer, is_local.then_some(watched))
     }
@@ -165,6 +171,12 @@ impl Listers {
         lister.ok_or_else(|| self.not_watched(type_name::<K>().to_owned()))
     }
 
+    /// Returns the informers that have synced and have no open watch: their caches may show the past.
+    pub(super) fn without_watch(&self) -> Vec<String> {
+        let caches = self.caches.iter();
+        caches.filter_map(|cache| (cache.without_watch)()).collect()
+    }
+
     fn not_watched(&self, kind: String) -> NotWatched {
         NotWatched {
             controller: self.controller.clone(),
@@ -183,7 +195,7 @@ impl Listers {
             let same_version = cache.api_version == K::api_version(kind);
             (!same_version, !cache.is_plain)
         };
-        // The common case needs no ranking.
+        // With a single candidate, no ranking is needed.
         match found.next() {
             None => Some(first),
             Some(second) => [first, second].into_iter().chain(found).min_by_key(rank),
@@ -213,7 +225,7 @@ impl Listers {
         &self.children
     }
 
-    /// Returns a cache of a kind, preferably one that holds all objects.
+    /// Returns a cache of a kind, preferably one that holds all objects, and those as a whole.
     ///
     /// # Errors
     ///
@@ -221,7 +233,7 @@ impl Listers {
     pub(super) fn kind(&self, kind: &ApiResource) -> Result<&WatchedKind, NotWatched> {
         let kinds = self.children.iter().filter(|known| known.is(kind));
         kinds
-            .min_by_key(|known| !known.is_plain)
+            .min_by_key(|known| (!known.is_plain, known.is_metadata))
             .ok_or_else(|| self.not_watched(kind.kind.clone()))
     }
 }

@@ -1,21 +1,18 @@
 //! The metrics of a controller, under controller-runtime's names.
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-};
+use crate::metrics::{Counter, Families, Family, Gauge, Histogram, MetricSet, Metrics, label_set};
 
-use crate::metrics::{Families, MetricSet, Metrics};
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByController {
-    controller: String,
+label_set! {
+    struct ByController {
+        controller: String,
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByResult {
-    controller: String,
-    result: &'static str,
+label_set! {
+    struct ByResult {
+        controller: String,
+        result: &'static str,
+    }
 }
 
 fn seconds() -> Histogram {

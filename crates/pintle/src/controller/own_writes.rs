@@ -1,8 +1,8 @@
-//! Read your own writes: what each key wrote, until every cache shows it.
+//! Read your own writes: tracks each key's writes until every cache shows them.
 //!
 //! A reconcile that creates a child, and runs again before the child is in the cache, creates it
-//! twice. What a reconcile writes through its [`Context`](super::Context) is therefore recorded here,
-//! and the next run of the key waits until the caches of the written kinds have caught up.
+//! twice. Writes made through the [`Context`](super::Context) are therefore recorded here, and the
+//! next run of the key waits until the caches of the written kinds have caught up.
 //!
 //! Writes and caches are matched by group and kind, whatever the Rust type: a created `Pod` is
 //! awaited in caches of `Pod`, of its metadata, and of any struct with a few of its fields.
@@ -21,10 +21,12 @@ use std::{
 use futures::future::{BoxFuture, pending, select_all};
 use kube::Resource;
 use parking_lot::Mutex;
-use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 
-use crate::cache::{self, ObjectKey};
+use crate::{
+    cache::{self, ObjectKey},
+    metrics::Gauge,
+};
 
 /// A kind, regardless of version and Rust type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +53,7 @@ impl GroupKind {
     }
 }
 
-/// What has to be known of a cache.
+/// A cache, as this module sees it.
 pub(super) trait View: Send + Sync {
     /// Returns whether the cache is certain to show every object in `namespace`.
     fn covers(&self, namespace: Option<&str>) -> bool;
@@ -72,7 +74,7 @@ pub(super) struct Watched {
     pub(super) view: Box<dyn View>,
 }
 
-/// What reaches versions in one order: a cache, or one of its namespaces.
+/// Something with a single order of versions: a cache, or one of its namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Lane {
     /// The index of the cache.
@@ -116,7 +118,7 @@ struct State {
     by_lane: BTreeMap<Lane, BTreeSet<(Awaited, ObjectKey)>>,
 }
 
-/// What a cache has to show.
+/// A write that a cache has to show.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Awaited {
     Version(Version),
@@ -241,7 +243,7 @@ impl OwnWrites {
         loop {
             let recorded = self.recorded.notified();
             let awaited = self.awaited();
-            // Subscribe before checking, here too.
+            // Subscribe before checking, as in `seen`.
             let caches: BTreeSet<usize> = awaited.iter().map(|lane| lane.cache).collect();
             let changes: Vec<_> = caches.iter().map(|cache| self.changed(*cache)).collect();
             for lane in awaited {
@@ -362,7 +364,8 @@ impl OwnWrites {
 }
 
 impl State {
-    /// Keeps the newest version that a lane has to show for a key. Returns what was added.
+    /// Keeps the newest version that a lane has to show for a key. Returns the record that was
+    /// added.
     fn wrote(&mut self, key: &ObjectKey, lane: &Lane, version: &Version) -> Option<Awaited> {
         let records = self.by_key.get(key).into_iter().flatten();
         let known = records

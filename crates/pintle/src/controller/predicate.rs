@@ -56,7 +56,7 @@ impl<K: 'static> Predicate<K> {
     pub fn annotations_changed() -> Self {
         Self::on_update(|old, new| match (old.metadata(), new.metadata()) {
             (Ok(old), Ok(new)) => old.annotations != new.annotations,
-            // The reconcile reports what cannot be decoded.
+            // Admit the change, so that the reconcile reports the decoding error.
             _ => true,
         })
     }
@@ -66,12 +66,12 @@ impl<K: 'static> Predicate<K> {
         Self::new(move |_, new| selector.matches_labels(new.labels()))
     }
 
-    /// Admits what both predicates admit.
+    /// Admits a change if both predicates do.
     pub fn and(self, other: Self) -> Self {
         Self::new(move |old, new| self.admits(old, new) && other.admits(old, new))
     }
 
-    /// Admits what either predicate admits.
+    /// Admits a change if either predicate does.
     pub fn or(self, other: Self) -> Self {
         Self::new(move |old, new| self.admits(old, new) || other.admits(old, new))
     }

@@ -1,4 +1,4 @@
-//! The object a reconcile is about.
+//! The object that is being reconciled.
 
 use std::{any::Any, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
     owner::OwnerError,
 };
 
-/// The object a reconcile by key is about, as the cache has it.
+/// The cached object of a reconcile by key.
 ///
 /// An object with a deletion timestamp still exists: it waits for its finalizers or, under
 /// foreground deletion, until everything it owns is deleted. Creating a child for it works against
@@ -135,8 +135,8 @@ impl PrimaryKind {
         (self.cached)(key)
     }
 
-    /// Returns the reference for an event about the object called `key`. An event about one that is
-    /// gone names it without a UID.
+    /// Returns the reference for an event about the object called `key`. If the object is gone, the
+    /// reference has no UID.
     pub(super) fn object_reference(
         &self,
         key: &ObjectKey,

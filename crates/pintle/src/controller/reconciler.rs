@@ -1,4 +1,4 @@
-//! From a key to a call of the user's functions.
+//! Turns a key into a call of the user's functions.
 //!
 //! ```text
 //! key ──► object in the cache? ──no──► done                    (by key: reconcile)
@@ -32,11 +32,11 @@ pub(super) type Finalize<K, S> = dyn Fn(Arc<K>, Context<S>, Finalizer) -> BoxFut
     + Send
     + Sync;
 
-/// What is left to do for an object after its finalizer was handled.
+/// The next step for an object after its finalizer was handled.
 pub(super) enum Step<K> {
     /// Reconcile it. The object has the finalizer, unless it is being deleted.
     Reconcile(Arc<K>),
-    /// Nothing: it was cleaned up and released.
+    /// Nothing: it was cleaned up and its finalizer removed.
     Released,
 }
 
@@ -72,7 +72,7 @@ where
     })
 }
 
-/// The functions of a controller and what they need.
+/// The user's functions and their settings.
 pub(super) struct Reconciler<K: Kind, S, E, F> {
     pub(super) reconcile: F,
     pub(super) lister: Lister<K>,

@@ -1,10 +1,14 @@
 //! Reporting how far an object is, as conditions that tools understand.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Context, Writable, status::status_of};
-use crate::conditions::{Readiness, set_readiness};
+use super::{Context, Writable, Writes};
+use crate::{
+    cache::Kind,
+    conditions::{Readiness, set_readiness},
+};
 
 impl<S> Context<S> {
     /// Reports how far `object` is: sets `Ready`, `Reconciling` and `Stalled` in its
@@ -49,18 +53,44 @@ impl<S> Context<S> {
         object: &K,
         readiness: Readiness,
     ) -> Result<bool, kube::Error> {
+        self.writes().report(object, readiness).await
+    }
+}
+
+impl<K: Kind + Serialize> Writes<'_, K> {
+    /// Reports how far `object` is. See [`Context::report`].
+    ///
+    /// ```no_run
+    /// # use kube::core::{ApiResource, DynamicObject};
+    /// # use pintle::conditions::Readiness;
+    /// # async fn example(
+    /// #     cx: &pintle::controller::Context,
+    /// #     widgets: &ApiResource,
+    /// #     widget: &DynamicObject,
+    /// # ) -> Result<(), kube::Error> {
+    /// let ready = Readiness::ready("UpToDate", "");
+    /// cx.of::<DynamicObject>(widgets).report(widget, ready).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::set_condition`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: the request may have been executed.
+    pub async fn report(&self, object: &K, readiness: Readiness) -> Result<bool, kube::Error> {
         let generation = object.meta().generation;
-        let before = match self.cached_status(object) {
-            Some(status) => status,
-            None => status_of(object)?,
-        };
+        let before = self.stored_status(object)?;
         // Conditions of others stay as they are, with fields that `Condition` does not have.
         let all = before.get("conditions").and_then(Value::as_array);
         let all = all.cloned().unwrap_or_default();
         let (ours, mut conditions): (Vec<_>, Vec<_>) = all.into_iter().partition(is_readiness);
         let ours = serde_json::from_value(Value::Array(ours));
         let mut ours: Vec<Condition> = ours.map_err(kube::Error::SerdeError)?;
-        let changed = set_readiness(&mut ours, &readiness, generation, self.clock());
+        let changed = set_readiness(&mut ours, &readiness, generation, &self.inner.shared.clock);
         // Absent, it is no reason to write: a CRD that drops the field would be written for ever.
         let observed = before.get("observedGeneration").and_then(Value::as_i64);
         if !changed && (observed.is_none() || observed == generation) {

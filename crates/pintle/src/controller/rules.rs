@@ -1,4 +1,4 @@
-//! The rights a controller needs: from what it watches, and from what it declares to write.
+//! The rights a controller needs, derived from the kinds it watches and the writes it declares.
 
 use super::{BuiltController, Controller};
 use crate::{
@@ -12,8 +12,8 @@ impl<K: Kind, S, E> Controller<K, S, E> {
     /// Declares rights that the reconcile function needs, for [`rules`](Self::rules). It changes
     /// nothing else.
     ///
-    /// What is watched, the finalizer, controller references and events need not be declared. Like
-    /// those of events, declared rights hold where the controller's own objects are; see
+    /// Watches, the finalizer, controller references and events need not be declared. Declared
+    /// rights apply, like those for events, in the namespaces of the controller's own objects; use
     /// [`within`](Rules::within) for others.
     ///
     /// ```
@@ -37,11 +37,11 @@ impl<K: Kind, S, E> Controller<K, S, E> {
     /// watches, to store its finalizer, to set controller references, to record events, and those it
     /// [declares](Self::declares).
     ///
-    /// Informers of one namespace make the rights those of that namespace, and inputs those of the
-    /// namespaces they name; [`Namespaces`](crate::informer::Namespaces) that change can be any.
-    /// Rights in other clusters than that of the controller's own kind are not included. Nothing is
-    /// sent, so a program that only prints its manifests can build its controllers with a client of
-    /// any address.
+    /// With informers of one namespace the rights are limited to that namespace, and with inputs to
+    /// the namespaces they name; [`Namespaces`](crate::informer::Namespaces) that can change need
+    /// rights in all of them. Rights in clusters other than that of the controller's own kind are
+    /// not included. Nothing is sent, so a program that only prints its manifests can build its
+    /// controllers with a client of any address.
     pub fn rules(&self) -> Rules {
         let settings = &self.settings;
         let (events, declared) = (
@@ -80,7 +80,7 @@ impl<K: Kind, S, E> Controller<K, S, E> {
         }
     }
 
-    /// Adds what an informer of `input` needs.
+    /// Adds the rights that an informer of `input` needs.
     pub(super) fn reads<C: Kind>(self, input: &WatchInput<C>) -> Self {
         self.needs(input, None, [Verb::List, Verb::Watch])
     }

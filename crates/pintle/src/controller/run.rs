@@ -1,4 +1,4 @@
-//! Running a controller by itself: how it starts, and how it ends.
+//! Running a controller without a manager: how it starts, and how it ends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,12 +6,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Action, Context, Controller, ReconcileError};
 use crate::{
-    cache::{BoxError, Kind, ObjectKey},
+    cache::{BoxError, InvalidPointer, Kind, ObjectKey},
     finalizer::FinalizerError,
     informer::NotSynced,
 };
 
-/// Why a controller ended other than by shutdown.
+/// Why a controller ended before shutdown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControllerError {
@@ -27,7 +27,7 @@ pub enum ControllerError {
         kind: String,
         /// How long it waited.
         waited: Duration,
-        /// What the informers report.
+        /// The state of the informers that have not synced.
         cause: Option<NotSynced>,
     },
     /// An informer stopped while the controller ran. Its cache is frozen, so it cannot be used.
@@ -51,12 +51,20 @@ pub enum ControllerError {
         /// The cluster.
         cluster: String,
     },
+    /// The path given to [`Controller::watches_referenced`] is invalid.
+    #[error("controller {controller}: {source}")]
+    InvalidReference {
+        /// The controller.
+        controller: String,
+        /// Why the path is invalid.
+        source: InvalidPointer,
+    },
     /// The name given to [`Controller::finalizer`] is invalid.
     #[error("controller {controller}: {source}")]
     Finalizer {
         /// The controller.
         controller: String,
-        /// What is wrong with the name.
+        /// Why the name is invalid.
         source: FinalizerError,
     },
 }
@@ -88,7 +96,7 @@ pub struct Stopped {
     pub delayed: usize,
 }
 
-/// What made a controller stop.
+/// The event that made a controller stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StopReason {

@@ -9,9 +9,9 @@ use serde::{Deserialize as _, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{Context, Writable};
+use super::{Context, Writable, Writes};
 use crate::{
-    cache::ObjectKey,
+    cache::{Kind, ObjectKey},
     client::describe,
     clock::Clock,
     conditions::{NewCondition, set_condition},
@@ -47,9 +47,7 @@ impl<S> Context<S> {
         object: &K,
         status: &impl Serialize,
     ) -> Result<bool, kube::Error> {
-        let before = status_of(object)?;
-        let after = serde_json::to_value(status).map_err(kube::Error::SerdeError)?;
-        self.patch_changes(object, &before, &after).await
+        self.writes().update_status(object, status).await
     }
 
     /// Sets one condition in `.status.conditions` of `object` if that changes anything. Returns
@@ -72,21 +70,7 @@ impl<S> Context<S> {
         object: &K,
         condition: NewCondition,
     ) -> Result<bool, kube::Error> {
-        let before = match self.cached_status(object) {
-            Some(status) => status,
-            None => status_of(object)?,
-        };
-        let condition = condition.or_observed_generation(object.meta().generation);
-        let conditions = before.get("conditions").and_then(Value::as_array);
-        let mut conditions = conditions.cloned().unwrap_or_default();
-        let changed = set_raw_condition(&mut conditions, condition, self.clock());
-        if !changed.map_err(kube::Error::SerdeError)? {
-            return Ok(false);
-        }
-        let mut after = before.as_object().cloned().unwrap_or_default();
-        after.insert("conditions".to_owned(), conditions.into());
-        self.patch_changes(object, &before, &Value::Object(after))
-            .await
+        self.writes().set_condition(object, condition).await
     }
 
     /// Reports an error where users look: sets the condition `type_` to `False` with `reason` and
@@ -128,6 +112,92 @@ impl<S> Context<S> {
         reason: &str,
         error: &(dyn Error + Send + Sync + 'static),
     ) -> Result<bool, kube::Error> {
+        let writes = self.writes();
+        writes.report_error(object, type_, reason, error).await
+    }
+}
+
+impl<K: Kind + Serialize> Writes<'_, K> {
+    /// Writes `status` as the status of `object` if it differs from the status `object` has. See
+    /// [`Context::update_status`].
+    ///
+    /// ```no_run
+    /// # use kube::core::{ApiResource, DynamicObject};
+    /// # use serde_json::json;
+    /// # async fn example(
+    /// #     cx: &pintle::controller::Context,
+    /// #     widgets: &ApiResource,
+    /// #     widget: &DynamicObject,
+    /// # ) -> Result<(), kube::Error> {
+    /// let writes = cx.of::<DynamicObject>(widgets);
+    /// writes.update_status(widget, &json!({"phase": "Running"})).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::update_status`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: the request may have been executed.
+    pub async fn update_status(
+        &self,
+        object: &K,
+        status: &impl Serialize,
+    ) -> Result<bool, kube::Error> {
+        let before = status_of(object)?;
+        let after = serde_json::to_value(status).map_err(kube::Error::SerdeError)?;
+        self.patch_changes(object, &before, &after).await
+    }
+
+    /// Sets one condition in `.status.conditions` of `object` if that changes anything. See
+    /// [`Context::set_condition`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::set_condition`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: the request may have been executed.
+    pub async fn set_condition(
+        &self,
+        object: &K,
+        condition: NewCondition,
+    ) -> Result<bool, kube::Error> {
+        let before = self.stored_status(object)?;
+        let condition = condition.or_observed_generation(object.meta().generation);
+        let conditions = before.get("conditions").and_then(Value::as_array);
+        let mut conditions = conditions.cloned().unwrap_or_default();
+        let clock = &self.inner.shared.clock;
+        let changed = set_raw_condition(&mut conditions, condition, clock);
+        if !changed.map_err(kube::Error::SerdeError)? {
+            return Ok(false);
+        }
+        let mut after = before.as_object().cloned().unwrap_or_default();
+        after.insert("conditions".to_owned(), conditions.into());
+        self.patch_changes(object, &before, &Value::Object(after))
+            .await
+    }
+
+    /// Reports an error as a condition and a `Warning` event. See [`Context::report_error`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::set_condition`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: the request may have been executed.
+    pub async fn report_error(
+        &self,
+        object: &K,
+        type_: &str,
+        reason: &str,
+        error: &(dyn Error + Send + Sync + 'static),
+    ) -> Result<bool, kube::Error> {
         let message = describe(error);
         let reported = &self.inner.shared.events.reported;
         let cause = format!("{:?} {reason}", object.meta().generation);
@@ -138,17 +208,23 @@ impl<S> Context<S> {
         let condition = NewCondition::new(type_, false, reason, &message);
         let changed = self.set_condition(object, condition).await?;
         if changed {
-            self.event(EventType::Warning, reason, message);
+            self.inner.event(EventType::Warning, reason, message);
         }
         Ok(changed)
     }
 
-    pub(super) async fn patch_changes<K: Writable>(
+    pub(super) async fn patch_changes(
         &self,
         object: &K,
         before: &Value,
         after: &Value,
     ) -> Result<bool, kube::Error> {
+        if K::metadata_api() {
+            // Lists would be replaced by what little of them is known: nothing.
+            return Err(invalid(
+                "the status of an object cannot be written from its metadata",
+            ));
+        }
         let Some(changes) = changes(before, after) else {
             return Ok(false);
         };
@@ -158,21 +234,27 @@ impl<S> Context<S> {
             let Some(version) = &meta.resource_version else {
                 // Null would be a write without a precondition.
                 let why = "changing a list in the status needs the object's resourceVersion";
-                let error = kube::core::request::Error::Validation(why.to_owned());
-                return Err(kube::Error::BuildRequest(error));
+                return Err(invalid(why));
             };
             metadata["resourceVersion"] = json!(version);
         }
         let patch = Patch::Merge(json!({ "metadata": metadata, "status": changes }));
-        self.patch_status::<K, _>(&ObjectKey::of(object), &patch)
-            .await?;
+        self.patch_status(&ObjectKey::of(object), &patch).await?;
         Ok(true)
     }
 
-    /// Returns the status of `object` as it is stored, if the cache has this version of it. The
-    /// decoded object lacks the fields that `K` does not know.
-    pub(super) fn cached_status<K: Writable>(&self, object: &K) -> Option<Value> {
-        let cached = self.lister::<K>().ok()?.get(&ObjectKey::of(object))?;
+    /// Returns the status of `object` as it is stored: from the cache, if that has this version, or
+    /// else from the object itself, which lacks the fields that `K` does not know.
+    pub(super) fn stored_status(&self, object: &K) -> Result<Value, kube::Error> {
+        match self.cached_status(object) {
+            Some(status) => Ok(status),
+            None => status_of(object),
+        }
+    }
+
+    fn cached_status(&self, object: &K) -> Option<Value> {
+        let lister = self.inner.shared.listers.of::<K>(self.kind()).ok()?;
+        let cached = lister.get(&ObjectKey::of(object))?;
         let version = object.meta().resource_version.as_deref();
         if version != Some(cached.resource_version()) {
             return None;
@@ -180,6 +262,10 @@ impl<S> Context<S> {
         let mut stored: Value = serde_json::from_slice(cached.bytes()).ok()?;
         Some(stored.get_mut("status")?.take())
     }
+}
+
+fn invalid(why: &str) -> kube::Error {
+    kube::Error::BuildRequest(kube::core::request::Error::Validation(why.to_owned()))
 }
 
 /// How often the errors of each object and condition were reported.

@@ -16,7 +16,7 @@ use super::{
     own_writes::GroupKind,
 };
 use crate::{
-    cache::{Kind, Object, ObjectKey, OwnerRef},
+    cache::{Kind, Lister, Object, ObjectKey, OwnerRef},
     informer::{Event, Registration, SharedInformer},
     queue::{Priority, WorkQueue},
     source::KindScope,
@@ -55,8 +55,8 @@ pub(super) fn enqueue<K: Kind>(
                 change = Change::Added;
             }
             Event::Updated { old, new } => {
-                // The start of a deletion is an update if there are finalizers, and their owners
-                // must not miss it.
+                // With finalizers, a deletion starts as an update, and their owners must not miss
+                // it.
                 let starts_deletion = new.is_being_deleted() && !old.is_being_deleted();
                 if starts_deletion || admits(Some(old), new) {
                     map(old);
@@ -96,6 +96,26 @@ pub(super) fn admits<K: Kind>(
         tracing::error!(key = %new.key(), "predicate panicked; letting the change through");
         true
     })
+}
+
+/// Returns the name of the index by the field at `path`. Controllers that share an informer share it.
+pub(super) fn reference_index(path: &str) -> String {
+    format!("pintle.field:{path}")
+}
+
+/// Returns the keys of the objects that name `object` in the field of `index`. Those of another
+/// namespace mean another object, unless the named one is cluster-scoped.
+pub(super) fn referrers<K: Kind>(
+    object: &ObjectKey,
+    index: &str,
+    own: Option<Lister<K>>,
+) -> Vec<ObjectKey> {
+    let keys = own.and_then(|own| own.index_keys(index, object.name()).ok());
+    let mut keys = keys.unwrap_or_default();
+    if object.namespace().is_some() {
+        keys.retain(|key| key.namespace() == object.namespace());
+    }
+    keys
 }
 
 /// Recognizes owners of the controller's kind in owner references, by group and kind in any version.

@@ -1,13 +1,15 @@
-//! External sources: keys that need work for a reason that no watch shows.
+//! External sources: keys that need work for a reason that no watch reports.
 //!
 //! A webhook of another system, a message queue, a timer: each is a stream of keys. A task per stream
 //! adds its keys to the controller's queue from the moment the controller opens its caches until it
 //! stops. A standby therefore collects keys as it collects changes, and nothing is lost between two
 //! terms.
 //!
-//! The queue holds each key once, but a stream may name any number of keys. After each thousand, its
-//! task stops reading while the queue is full, so that a bounded channel behind the stream fills up
-//! and slows its senders down.
+//! The queue holds each key once, so a stream that names objects of the controller's own cache can
+//! always be read, also on a standby, whose queue holds all of them. A stream may name any other key,
+//! though. After each thousand keys, its task stops reading while the queue holds many more keys than
+//! the cache holds objects, so that a bounded channel behind the stream fills up and slows its senders
+//! down.
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
@@ -59,11 +61,11 @@ impl<K: Kind> Clone for OwnKeys<K> {
     }
 }
 
-/// How many keys a stream may add before its task looks at the queue.
+/// How many keys a stream may add before its task checks the queue.
 const BURST: usize = 1024;
-/// The number of ready keys beyond which the queue counts as full.
+/// By how many ready keys the queue may exceed the cache before it counts as full.
 const FULL: usize = 16 * 1024;
-/// How often a task looks at a full queue.
+/// How often a task checks a full queue.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The shortest period of a timer.
 const MIN_PERIOD: Duration = Duration::from_secs(1);
@@ -87,7 +89,7 @@ impl Wakes {
             tasks.spawn(async move {
                 let wake = async {
                     match source {
-                        Wake::Keys(keys) => add_keys(keys, &queue).await,
+                        Wake::Keys(keys) => add_keys(keys, &queue, || own.lister.len()).await,
                         Wake::Every(period) => add_all_every(period, &own, &queue).await,
                     }
                 };
@@ -115,26 +117,31 @@ impl Drop for Wakes {
     }
 }
 
-async fn add_keys(mut keys: BoxStream<'static, ObjectKey>, queue: &WorkQueue<ObjectKey>) {
+/// Adds the keys of a stream until it ends. `objects` returns how many the cache holds.
+async fn add_keys(
+    mut keys: BoxStream<'static, ObjectKey>,
+    queue: &WorkQueue<ObjectKey>,
+    objects: impl Fn() -> usize,
+) {
     let controller = queue.name();
     for count in 1_usize.. {
         match AssertUnwindSafe(keys.next()).catch_unwind().await {
             Ok(Some(key)) => queue.add_because(key, Priority::default(), cause::WOKEN),
             Ok(None) => {
-                tracing::debug!(controller, "external source ended; it wakes no more keys");
+                tracing::debug!(controller, "external source ended; continuing without it");
                 return;
             }
             Err(panic) => {
                 let panicked = panic_message(&*panic);
                 tracing::error!(
                     controller,
-                    "external source {panicked}; it wakes no more keys"
+                    "external source {panicked}; continuing without it"
                 );
                 return;
             }
         }
         if count.is_multiple_of(BURST) {
-            while queue.len() >= FULL {
+            while queue.len() >= FULL + objects() {
                 sleep(PAUSE).await;
             }
         }
@@ -155,3 +162,6 @@ async fn add_all_every<K: Kind>(period: Duration, own: &OwnKeys<K>, queue: &Work
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! The workers: dequeue a key, reconcile it, decide what happens to it.
 //!
 //! Workers never hold a key that waits for the caches to show its own writes: such a key is parked
-//! on a task of its own, so that a slow watch cannot occupy all workers. User code that panics (a
+//! on a separate task, so that a slow watch cannot occupy all workers. User code that panics (a
 //! reconcile, a rate limiter, the `Display` of an error) costs a retry of its key, never a worker.
 
 use std::{
@@ -44,7 +44,7 @@ use crate::{
 pub(super) type Reconcile =
     dyn Fn(Inner) -> BoxFuture<'static, Result<Action, ReconcileError>> + Send + Sync;
 
-/// What all workers of a controller share.
+/// The state shared by all workers of a controller.
 pub(super) struct Workers {
     pub(super) queue: WorkQueue<ObjectKey>,
     /// Whether the queue ends with the workers.
@@ -92,7 +92,7 @@ impl Workers {
             "controller started"
         );
         let reason = tokio::select! {
-            biased; // If both happened, report what the caller asked for.
+            biased; // If both happened, report the shutdown, which the caller asked for.
             () = shutdown.cancelled() => StopReason::Shutdown,
             () = all_ended(&mut tasks) => StopReason::QueueShutDown,
             never = self.forget_seen_writes() => match never {},
@@ -183,8 +183,8 @@ impl Workers {
         }
     }
 
-    /// Holds `item` until the caches show what its last reconcile wrote. The key stays in process, so
-    /// no worker gets it meanwhile.
+    /// Holds `item` until the caches show the writes of its last reconcile. The key stays in
+    /// process, so no worker gets it in the meantime.
     fn park(self: &Arc<Self>, mut item: Item<ObjectKey>, shutdown: &CancellationToken) {
         self.metrics.parked.inc();
         item.park();

@@ -108,7 +108,8 @@ impl<'a, K: Kind> Writes<'a, K> {
             .await
         {
             Ok(response) => {
-                // Only marked: the object stays until its finalizers are gone, which may be never.
+                // Only marked for deletion: the object stays until its finalizers are removed,
+                // which may never happen.
                 let marked = response.left().filter(DeleteResponse::is_terminating);
                 if let Some(DeleteResponse { metadata }) = marked
                     && let Some(own_writes) = own_writes
@@ -152,7 +153,7 @@ impl<'a, K: Kind + Serialize> Writes<'a, K> {
     ///
     /// # Errors
     ///
-    /// The server refused or did not answer.
+    /// The server refused the request or did not answer.
     ///
     /// # Cancel safety
     ///
@@ -240,7 +241,7 @@ impl<'a, K: Kind + Serialize> Writes<'a, K> {
         self.into_apply(object, None)
     }
 
-    /// Makes a child of the reconciled object what `child` says. See
+    /// Brings a child of the reconciled object to the state in `child`. See
     /// [`Context::apply_owned`](super::Context::apply_owned). A child of a kind known only at run
     /// time has to name its namespace.
     pub fn apply_owned(self, child: K) -> ApplyOwned<'a, K> {

@@ -7,17 +7,14 @@
 //! the reflector is one entry, entries come out in the order in which they went in, and nothing is
 //! merged.
 //!
-//! The name, the kinds of deltas and the hand-over remain: [`DeltaFifo::pop`] yields [`Deltas`],
-//! oldest first, which the informer applies to its cache and delivers to its handlers. A list is one
-//! entry, so a cache is never half replaced.
+//! The name, the kinds of deltas and the interface remain: [`DeltaFifo::pop`] yields [`Deltas`],
+//! oldest first, which the informer applies to its cache and delivers to its handlers. A list is
+//! one entry, so a cache is never half replaced.
 
-mod state;
-
-use std::{fmt, future::Future, pin::pin};
+use std::{collections::VecDeque, fmt, future::Future, pin::pin};
 
 use tokio::sync::{Notify, watch};
 
-use self::state::State;
 use crate::{
     object::Object,
     reflector::{Sink, Unread},
@@ -70,6 +67,9 @@ pub struct Deltas<K> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the delta FIFO is closed and empty")]
 pub struct Closed;
+
+/// The largest batch.
+const BATCH: usize = 1000;
 
 /// How many entries may be pending before the reflector has to pause.
 const BOUND: usize = 2000;
@@ -300,6 +300,90 @@ impl<K> fmt::Debug for DeltaFifo<K> {
             .field("len", &self.len())
             .field("synced", &self.has_synced())
             .finish_non_exhaustive()
+    }
+}
+
+/// The state of the log, without locks or tasks.
+struct State<K> {
+    entries: VecDeque<Delta<K>>,
+    bound: usize,
+    closed: bool,
+    /// Whether any object or list was ever appended.
+    populated: bool,
+    /// How many entries, up to and including the first list, are not processed yet.
+    initial_left: usize,
+}
+
+impl<K> State<K> {
+    fn new(bound: usize) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            bound,
+            closed: false,
+            populated: false,
+            initial_left: 0,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn has_room(&self) -> bool {
+        self.closed || self.entries.len() < self.bound
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Appends an entry, even when closed, because closing cannot interrupt a reflector in the middle
+    /// of a call.
+    fn push(&mut self, delta: Delta<K>) {
+        let counts = !matches!(delta, Delta::Sync | Delta::Bookmark(_));
+        let first_list = matches!(delta, Delta::Replaced { .. }) && !self.populated;
+        self.entries.push_back(delta);
+        self.populated |= counts;
+        if first_list {
+            self.initial_left = self.entries.len();
+        }
+    }
+
+    fn synced(&self) -> bool {
+        self.populated && self.initial_left == 0
+    }
+
+    /// Removes the next batch. Returns `None` if no entry is pending, and an error if the log is
+    /// closed as well.
+    fn take(&mut self) -> Result<Option<Deltas<K>>, Closed> {
+        if self.entries.is_empty() {
+            return if self.closed { Err(Closed) } else { Ok(None) };
+        }
+        let initial = !self.synced();
+        // A list is never batched, so no batch spans the end of the first list.
+        let batch = self
+            .entries
+            .iter()
+            .take(BATCH)
+            .take_while(|delta| delta.is_batchable())
+            .count();
+        let entries = self.entries.drain(..batch.max(1)).collect();
+        if self.entries.is_empty() && self.entries.capacity() > 4 * BATCH {
+            self.entries.shrink_to(BATCH);
+        }
+        Ok(Some(Deltas { entries, initial }))
+    }
+
+    /// Records that `count` entries were processed. Returns whether the log has synced.
+    fn processed(&mut self, count: usize) -> bool {
+        self.initial_left = self.initial_left.saturating_sub(count);
+        self.synced()
+    }
+
+    /// Returns the allocated capacity.
+    #[cfg(test)]
+    fn capacity(&self) -> usize {
+        self.entries.capacity()
     }
 }
 

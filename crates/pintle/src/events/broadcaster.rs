@@ -37,7 +37,7 @@ const QUEUE_CAPACITY: usize = 1000;
 /// Distributes recorded events to any number of sinks.
 ///
 /// Each sink has its own task and its own queue of 1,000 events: a slow or failing sink drops (and
-/// counts) only its own events. A sink receives what is recorded after it was started.
+/// counts) only its own events. A sink receives the events recorded after it was started.
 ///
 /// A broadcaster is *open* until [`shutdown`](Self::shutdown), then *flushing* until the queues are
 /// empty or the deadline has passed, then *closed*. Once it is no longer open, recording only counts
@@ -63,8 +63,8 @@ const QUEUE_CAPACITY: usize = 1000;
 ///
 /// # Comparison to client-go
 ///
-/// Recording puts an event straight into the queues of the sinks: there is no second queue in
-/// between that could overflow. Shutting down writes what is queued, where client-go drops it.
+/// Recording puts an event straight into the queues of the sinks: there is no intermediate queue
+/// that could overflow. Shutting down writes the queued events, which client-go drops.
 #[derive(Clone)]
 pub struct EventBroadcaster {
     shared: Arc<Shared>,
@@ -94,7 +94,8 @@ pub(super) struct Shared {
 
 struct State {
     open: bool,
-    /// The time in the last name. Names differ only by time, and a clock may stand still.
+    /// The time in the last name. Names differ only by time, and the clock may not advance between
+    /// two.
     last_nanos: i128,
     started: u64,
     outlets: Vec<Outlet>,
@@ -177,7 +178,7 @@ impl EventBroadcasterBuilder {
 // === impl EventBroadcaster ===
 
 impl EventBroadcaster {
-    /// Returns a broadcaster on the system clock, with metrics of its own.
+    /// Returns a broadcaster on the system clock, with its own metrics.
     pub fn new() -> Self {
         Self::builder().build()
     }
@@ -281,12 +282,12 @@ impl EventBroadcaster {
         self.start("function", |inbox| watcher::watch(inbox, watcher))
     }
 
-    /// Stops recording and gives the sinks until `deadline` from now to write what is queued: one
-    /// try for each event, without retry delays.
+    /// Stops recording and gives the sinks `deadline` to write the queued events: one try for each
+    /// event, without retry delays.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future lets the sinks go on flushing; it can be called again.
+    /// If the future is dropped, the sinks continue to flush; the method can be called again.
     pub async fn shutdown(&self, deadline: Duration) -> Flushed {
         let Shared {
             state,

@@ -1,4 +1,4 @@
-//! What the task of every sink shares: its queue, the two stages of shutdown, and retries.
+//! The parts shared by every sink's task: its queue, the two stages of shutdown, and retries.
 
 use std::{
     future::Future,
@@ -70,8 +70,8 @@ pub(super) struct Retry {
 }
 
 impl Inbox {
-    /// Returns the next occurrence; none once the queue is closed and empty, or shutdown aborts.
-    /// Cancel safe.
+    /// Returns the next occurrence, or `None` once the queue is closed and empty, or shutdown
+    /// aborts. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Arc<Occurrence>> {
         tokio::select! {
             // Shutdown first: a full queue must not delay it.
@@ -81,7 +81,8 @@ impl Inbox {
         }
     }
 
-    /// Counts what is abandoned: `held` occurrences in hand and everything still queued.
+    /// Counts abandoned occurrences: `held` that were already dequeued, and all that are still
+    /// queued.
     pub(super) fn abandon(&mut self, held: usize) {
         self.queue.close();
         let left = held + self.queue.len();
@@ -91,8 +92,8 @@ impl Inbox {
 }
 
 impl Retry {
-    /// Runs `attempt` until it succeeds, fails permanently, or the tries are used up. Returns none if
-    /// shutdown aborted it first.
+    /// Runs `attempt` until it succeeds, fails permanently, or the tries are used up. Returns
+    /// `None` if shutdown aborted it first.
     pub(super) async fn run<T, F>(
         &self,
         jitter: Jitter,
@@ -140,7 +141,7 @@ async fn contained<T>(attempt: impl Future<Output = Result<T, SinkError>>) -> Re
 /// Logs an event that was abandoned, at debug level if the failure is part of normal operation.
 pub(super) fn report(error: &SinkError, object: Option<&str>, reason: Option<&str>) {
     if error.is_expected() {
-        tracing::debug!(%error, object, reason, "event not written");
+        tracing::debug!(%error, object, reason, "event was not written");
     } else {
         tracing::error!(%error, object, reason, "failed to write event; dropping it");
     }

@@ -1,15 +1,11 @@
 //! Metrics of events, by sink.
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
-};
+use crate::metrics::{Counter, Families, Family, MetricSet, label_set};
 
-use crate::metrics::{Families, MetricSet};
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct SinkLabel {
-    sink: String,
+label_set! {
+    pub(super) struct SinkLabel {
+        sink: String,
+    }
 }
 
 type PerSink = Family<SinkLabel, Counter>;

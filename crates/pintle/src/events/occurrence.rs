@@ -62,7 +62,7 @@ pub struct Occurrence {
     pub regarding: ObjectReference,
     /// A second object that is involved.
     pub related: Option<ObjectReference>,
-    /// What the controller did or tried to do; the reason stands in if unset.
+    /// What the controller did or tried to do; defaults to the reason.
     pub action: Option<String>,
     /// Annotations of the event itself.
     pub annotations: BTreeMap<String, String>,
@@ -97,7 +97,7 @@ impl Occurrence {
     }
 
     /// Returns the `events.k8s.io/v1` event for the first occurrence. Text longer than that API
-    /// allows is truncated. `machine` stands in if no host is set.
+    /// allows is truncated. `machine` is used if no host is set.
     pub(super) fn to_events_v1(&self, machine: &str) -> events::v1::Event {
         let host = self.host.as_deref().unwrap_or(machine);
         let instance = format!("{}-{host}", self.component);

@@ -54,7 +54,7 @@ impl NewEvent {
         }
     }
 
-    /// Sets the machine-readable action that was taken or tried; the reason by default.
+    /// Sets the machine-readable action that was taken or attempted. Default: the reason.
     pub fn action(mut self, action: impl Into<String>) -> Self {
         self.action = Some(action.into());
         self
@@ -161,7 +161,7 @@ impl fmt::Debug for EventRecorder {
 /// Implemented by everything an event can be about: typed objects, cached objects, and a
 /// [`Reference`].
 pub trait Regarding {
-    /// Returns the reference that goes into the event.
+    /// Returns the reference to record in the event.
     fn reference(&self) -> ObjectReference;
 }
 

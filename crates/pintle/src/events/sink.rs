@@ -27,10 +27,10 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A broadcaster never calls a sink concurrently, and cancels a call only when it times out or the
 /// deadline of a shutdown has passed.
 pub trait EventSink<E>: Send + Sync + 'static {
-    /// Creates an event and returns what was stored.
+    /// Creates an event and returns it as stored.
     fn create(&self, event: &E) -> impl Future<Output = Result<E, SinkError>> + Send;
 
-    /// Merges `patch` into an existing event and returns what is now stored.
+    /// Merges `patch` into an existing event and returns it as stored.
     fn patch(
         &self,
         namespace: &str,

@@ -14,10 +14,11 @@ use crate::object::ObjectKey;
 /// and joins a new event to those. Positions that merging empties are holes, skipped by `pop` and
 /// swept when there are too many. Drained to half its bound, the buffer is plain again.
 ///
-/// Merged, the events of one object become one with the first old and the latest new state; an
-/// object that came and went is not reported at all; a deletion and what follows under the same name
-/// stay two events. What waits is then bounded by the objects that the handler knows and those in
-/// the cache, and a handler that applies every event ends with the right picture.
+/// Merging turns the events of one object into one with the first old and the latest new state. An
+/// object that was created and deleted in the meantime is not reported at all, and a deletion stays
+/// separate from later events of the same name. The buffer is then bounded by the objects that the
+/// handler knows plus those in the cache, and a handler that applies every event ends with the
+/// right picture.
 pub(super) struct Buffer<K> {
     /// The number of events beyond which events are merged; none if never.
     coalesce_beyond: Option<usize>,
@@ -150,7 +151,7 @@ impl<K> Buffer<K> {
         }
     }
 
-    /// Joins an event to the pending ones of its key and returns what is pending then.
+    /// Merges an event into the pending ones of its key and returns the result.
     fn join(&mut self, event: Event<K>, pending: Pending) -> Pending {
         match event {
             Event::Deleted(deleted) => self.merge_deletion(deleted, pending),
@@ -189,7 +190,7 @@ impl<K> Buffer<K> {
                 live: None,
             };
         };
-        // It came and went unseen: the handler's sync must not wait for it.
+        // Created and deleted unseen: the handler's sync must not wait for it.
         self.initial -= usize::from(initial);
         self.holes += 1;
         self.coalesced += 1;
@@ -200,7 +201,7 @@ impl<K> Buffer<K> {
     }
 }
 
-/// Joins two events of one object, neither of them a deletion.
+/// Merges two events of one object, neither of them a deletion.
 fn joined<K>(before: Event<K>, after: Event<K>) -> Event<K> {
     let object = match after {
         Event::Added { object, .. } | Event::Updated { new: object, .. } => object,

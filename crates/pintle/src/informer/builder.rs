@@ -7,9 +7,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     metrics::InformerMetrics,
+    multi_namespace::{MakeReflector, MultiNamespace},
     namespaces::Namespaces,
     processor::{Feed, Processor},
-    several::{MakeReflector, Several},
     shared_informer::SharedInformer,
 };
 use crate::{
@@ -78,8 +78,8 @@ impl<K: Kind, L: ListWatch> InformerBuilder<K, L> {
         self
     }
 
-    /// Sets how often every object is delivered again to handlers that set no period of their own.
-    /// At least a second. Unset or zero means never, and then no handler can ask for a resync.
+    /// Sets how often every object is delivered again to handlers without their own resync period;
+    /// at least a second. Unset or zero means never, and then no handler can request a resync.
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = Some(period);
         self
@@ -158,8 +158,8 @@ type SourceOf<K> = Box<dyn Fn(&str) -> KubeSource<K> + Send + Sync>;
 
 impl<K: Kind> InformerBuilder<K, KubeSource<K>> {
     /// Builds an informer of several namespaces. `member` returns the source of each; the builder's
-    /// own source is asked about the kind only.
-    pub(super) fn build_several(
+    /// own source only describes the kind.
+    pub(super) fn build_for_namespaces(
         self,
         namespaces: Namespaces,
         member: SourceOf<K>,
@@ -192,9 +192,9 @@ impl<K: Kind> InformerBuilder<K, KubeSource<K>> {
         });
         let selects = extent == Extent::Selected;
         let describe = Box::new(move |names: &BTreeSet<String>| any.describe_namespaces(names));
-        let several = Arc::new(Several::new(namespaces, make, describe, selects));
-        let status = several.status();
-        let processor = Processor::new(indexer, Feed::Several(several), resync, stage, undecoded);
+        let feed = Arc::new(MultiNamespace::new(namespaces, make, describe, selects));
+        let status = feed.status();
+        let processor = Processor::new(indexer, Feed::ByNamespace(feed), resync, stage, undecoded);
         SharedInformer::of_parts(processor, None, status, extent)
     }
 }

@@ -47,7 +47,7 @@ pub struct Deleted<K> {
     pub last: Object<K>,
     /// Whether `last` is the state in which the object was deleted. If not, the deletion was
     /// missed, for example while the watch was broken, or the object's namespace is no longer
-    /// [watched](super::Namespaces), and `last` is what the cache held: client-go calls this
+    /// [watched](super::Namespaces), and `last` is the last cached state. client-go calls this
     /// `DeletedFinalStateUnknown`.
     pub exact: bool,
 }
@@ -100,7 +100,7 @@ impl<K> Deleted<K> {
         }
     }
 
-    /// A deletion that was missed; `last` is what the cache held.
+    /// A deletion that was missed; `last` is the last cached state.
     pub(super) fn missed(last: Object<K>) -> Self {
         Self {
             key: last.key().clone(),

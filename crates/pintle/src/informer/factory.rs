@@ -131,8 +131,8 @@ impl InformerFactory {
         self.shared.state.lock().settings.namespace.clone()
     }
 
-    /// Changes every object of every kind on its way into the cache. It takes the place of an
-    /// [input's own transform](WatchInput::transform). See
+    /// Changes every object of every kind on its way into the cache, except those of inputs with a
+    /// [transform of their own](WatchInput::transform). See
     /// [`Reader::transform`](crate::cache::Reader::transform).
     pub fn transform<F>(self, change: F) -> Self
     where
@@ -186,7 +186,7 @@ impl InformerFactory {
         self.informer_from(&WatchInput::of(kind.clone()))
     }
 
-    /// Returns what identifies the informer of `input`.
+    /// Returns the identity of the informer of `input`.
     pub(crate) fn identity<K: Kind>(&self, input: &WatchInput<K>) -> Identity {
         let namespace = self.shared.state.lock().settings.namespace.clone();
         input.identity(namespace.as_deref())
@@ -203,7 +203,7 @@ impl InformerFactory {
         self.start_if_running(&mut state, &identity);
     }
 
-    /// Starts the informers requested so far; those requested later start by themselves.
+    /// Starts the informers requested so far; those requested later start automatically.
     ///
     /// Returns at once. Calling it again starts nothing twice; an informer stops with the token of
     /// the call that started it. Informers that have stopped since and are still in use are replaced
@@ -281,13 +281,13 @@ impl InformerFactory {
 
     /// Waits until every started informer has synced.
     ///
-    /// There is no time limit, because a server that refuses may change its mind;
-    /// [`not_synced`](Self::not_synced) reports at any time what is missing and why.
+    /// There is no time limit, because a server may accept later what it refuses now;
+    /// [`not_synced`](Self::not_synced) reports which informers are missing and why.
     ///
     /// # Errors
     ///
-    /// Fails if an informer stops first. The error names every informer that has not synced and what
-    /// it is doing.
+    /// Fails if an informer stops first. The error names every informer that has not synced, and
+    /// its status.
     ///
     /// # Cancel safety
     ///
@@ -316,7 +316,7 @@ impl InformerFactory {
     ///
     /// # Errors
     ///
-    /// Fails if an informer stops first or the time is up.
+    /// Fails if an informer stops first or the limit is reached.
     ///
     /// # Cancel safety
     ///

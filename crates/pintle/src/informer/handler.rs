@@ -23,7 +23,8 @@ use crate::{
     sync::{self, Mutex},
 };
 
-/// An event on its way to all handlers, with what each of them would otherwise have to compute.
+/// An event on its way to all handlers, with properties that each of them would otherwise have to
+/// compute.
 pub(super) struct Notification<K> {
     pub(super) event: Event<K>,
     /// Whether the event carries no change, so that only handlers that asked for a resync get it.
@@ -37,7 +38,7 @@ impl<K> From<Event<K>> for Notification<K> {
     }
 }
 
-/// How far a handler has come.
+/// The progress of a handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) synced: bool,
@@ -46,8 +47,8 @@ pub(super) struct Progress {
 
 /// A handler as the informer sees it.
 ///
-/// A handler is open until it is removed or the informer stops. Closed, it accepts and hands out
-/// nothing, and it has ended once its last call has returned. It has synced once the informer has
+/// A handler is open until it is removed or the informer stops. Once closed, it accepts and returns
+/// no events, and it has ended when its last call has returned. It has synced once the informer has
 /// delivered every initial object and the handler has returned from all of them.
 pub(super) struct Handler<K> {
     pub(super) name: String,
@@ -68,7 +69,7 @@ struct State<K> {
     panics: u64,
 }
 
-/// When a handler wants everything delivered again.
+/// When a handler is due for a resync.
 pub(super) struct Resync {
     pub(super) period: Option<Duration>,
     pub(super) next: Instant,
@@ -149,7 +150,7 @@ impl<K> Handler<K> {
         resync.period = adjust(resync.period);
     }
 
-    /// Drops the waiting events; from now on the handler accepts and hands out nothing.
+    /// Drops the waiting events; from now on the handler accepts and returns none.
     pub(super) fn close(&self) {
         let dropped = {
             let mut state = self.state.lock();
@@ -168,8 +169,8 @@ impl<K> Handler<K> {
         self.progress.send_modify(|progress| progress.ended = true);
     }
 
-    /// Polls for the next event; ready with none once the handler is closed. Polling means that the
-    /// previous event has been handled.
+    /// Polls for the next event; ready with `None` once the handler is closed. Polling marks the
+    /// previous event as handled.
     pub(super) fn poll_next(&self, context: &mut Context<'_>) -> Poll<Option<Event<K>>> {
         self.waker.register(context.waker());
         let mut state = self.state.lock();
@@ -274,7 +275,7 @@ impl<K> Consumer<K> {
     /// Calls `handle` with each event until the handler is closed.
     ///
     /// A panic is contained and the next event is delivered as if nothing had happened:
-    /// level-triggered code recovers by itself.
+    /// level-triggered code recovers on its own.
     pub(super) async fn run(mut self, mut handle: impl FnMut(Event<K>)) {
         let mut calls = 0_usize;
         while let Some(event) = std::future::poll_fn(|context| self.poll_next(context)).await {
@@ -291,7 +292,7 @@ impl<K> Consumer<K> {
                 tokio::task::yield_now().await;
             }
         }
-        // Drop what the handler captured before `ended` resolves.
+        // Drop the handler's captured values before `ended` resolves.
         drop(handle);
     }
 }
@@ -306,7 +307,7 @@ type Predicate<K> = dyn FnMut(&Object<K>) -> bool + Send;
 
 /// Turns the events of all objects into those of the objects that match a predicate.
 ///
-/// An object that begins to match is added, one that stops matching is deleted. The filter
+/// An object that starts to match is added, one that stops matching is deleted. The filter
 /// remembers which objects it delivered, so a deletion needs no predicate: it is delivered if and
 /// only if the object was, whatever its last state looks like.
 pub(super) struct Filter<K> {

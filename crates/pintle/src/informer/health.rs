@@ -20,14 +20,14 @@ use crate::{clock, reflector::Status};
 /// API servers restart; a cache that is this far out of date is a different matter.
 const TOLERANCE: Duration = Duration::from_secs(30);
 
-/// How often a wait for watches looks at them.
+/// How often a wait for watches checks them.
 const WATCH_POLL: Duration = Duration::from_millis(50);
 
 /// The error of [`InformerFactory::wait_for_sync`]: informers that have not synced.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NotSynced {
-    /// Each of them.
+    /// The informers, each with its status.
     pub informers: Vec<Unsynced>,
 }
 
@@ -35,9 +35,9 @@ pub struct NotSynced {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Unsynced {
-    /// What it follows: `pods at cluster scope`.
+    /// The watched objects: `pods at cluster scope`.
     pub informer: String,
-    /// What it is doing, and what went wrong.
+    /// Its current phase and last failure.
     pub status: Status,
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum State {
     Behind(String),
     /// The informer was asked to stop.
     Stopped,
-    /// The informer ended by itself and will not come back.
+    /// The informer ended on its own and cannot recover.
     Dead(String),
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum Idle {
 }
 
 impl InformerFactory {
-    /// Returns the started informers that have not synced, and what they are doing about it.
+    /// Returns the started informers that have not synced, with their status.
     pub fn not_synced(&self) -> Option<NotSynced> {
         let state = self.shared.state.lock();
         let running = state.entries.values().filter(|entry| entry.stop.is_some());
@@ -97,17 +97,10 @@ impl InformerFactory {
         (!informers.is_empty()).then_some(NotSynced { informers })
     }
 
-    /// Waits until every synced informer in use has an open watch, but no longer than `limit`. Returns
-    /// those that have none: their caches may show a distant past.
+    /// Waits until every synced informer in use has an open watch, but no longer than `limit`.
+    /// Returns those without one: their caches may be far out of date.
     pub(crate) async fn wait_for_watches(&self, limit: Duration) -> Vec<String> {
-        let deadline = clock::after(Instant::now(), limit);
-        loop {
-            let stale = self.without_watch();
-            if stale.is_empty() || Instant::now() >= deadline {
-                return stale;
-            }
-            sleep(WATCH_POLL).await;
-        }
+        wait_for_watches(limit, || self.without_watch()).await
     }
 
     fn without_watch(&self) -> Vec<String> {
@@ -142,6 +135,21 @@ impl InformerFactory {
     }
 }
 
+/// Waits until `without_watch` returns no informer, but no longer than `limit`. Returns the last.
+pub(crate) async fn wait_for_watches(
+    limit: Duration,
+    without_watch: impl Fn() -> Vec<String>,
+) -> Vec<String> {
+    let deadline = clock::after(Instant::now(), limit);
+    loop {
+        let stale = without_watch();
+        if stale.is_empty() || Instant::now() >= deadline {
+            return stale;
+        }
+        sleep(WATCH_POLL).await;
+    }
+}
+
 impl Entry {
     fn state(&self, now: Instant) -> State {
         if self.is_stopping() {
@@ -164,7 +172,7 @@ impl Entry {
     }
 }
 
-/// An informer that ended by itself, after another has replaced it.
+/// An informer that ended on its own and has been replaced.
 pub(super) struct Dead {
     runner: Arc<Runner>,
     usage: Weak<Usage>,
@@ -172,7 +180,7 @@ pub(super) struct Dead {
 }
 
 impl Dead {
-    /// Returns none if the informer is alive, was asked to stop or is not in use.
+    /// Returns `None` if the informer is alive, was asked to stop or is not in use.
     pub(super) fn of(entry: &Entry) -> Option<Self> {
         let dead = Self {
             runner: entry.informer.runner().clone(),

@@ -1,4 +1,4 @@
-//! What to watch, as a value.
+//! Watch inputs: which objects to watch, as a value.
 //!
 //! A [`WatchInput`] names a set of objects and the form in which they are cached: the kind, by type
 //! or known only at run time, its namespaces, label and field selectors, a transform, and the
@@ -60,7 +60,7 @@ pub struct WatchInput<K: Kind> {
 /// The namespaces of an input.
 #[derive(Clone)]
 enum Where {
-    /// As the factory is set.
+    /// The factory's setting.
     Factory,
     All,
     One(String),
@@ -112,8 +112,8 @@ impl<K: Kind> WatchInput<K> {
         }
     }
 
-    /// Watches one namespace, whatever the [factory](super::InformerFactory::namespace) says; the
-    /// empty string stands for all. Cluster-scoped kinds ignore namespaces.
+    /// Watches one namespace, overriding the [factory](super::InformerFactory::namespace); the
+    /// empty string means all. Cluster-scoped kinds ignore namespaces.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         let namespace = namespace.into();
         self.namespaces = if namespace.is_empty() {
@@ -124,14 +124,14 @@ impl<K: Kind> WatchInput<K> {
         self
     }
 
-    /// Watches all namespaces, whatever the factory says.
+    /// Watches all namespaces, overriding the factory.
     pub fn all_namespaces(mut self) -> Self {
         self.namespaces = Where::All;
         self
     }
 
-    /// Watches these namespaces, each with a watch of its own, in one cache. No namespace means
-    /// nothing is watched; empty names are left out.
+    /// Watches these namespaces in one cache, with one watch each. An empty list watches nothing;
+    /// empty names are ignored.
     ///
     /// A kind known only at run time must be namespaced: the server answers 404 otherwise.
     pub fn namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
@@ -166,8 +166,10 @@ impl<K: Kind> WatchInput<K> {
         self
     }
 
-    /// Changes every object on its way into the cache. Inputs with the same `name` share an informer
-    /// and the function of the first. See [`Reader::transform`](crate::cache::Reader::transform).
+    /// Changes every object on its way into the cache, instead of the
+    /// [factory's](super::InformerFactory::transform) transform. Inputs with the same `name` share an
+    /// informer and the function of the first. See
+    /// [`Reader::transform`](crate::cache::Reader::transform).
     pub fn transform<F>(mut self, name: impl Into<String>, change: F) -> Self
     where
         F: Fn(&mut Value) -> Result<(), BoxError> + Send + Sync + 'static,
@@ -190,12 +192,12 @@ impl<K: Kind> WatchInput<K> {
         self
     }
 
-    /// Watches another cluster than the factory's, through `client`. The name identifies it: inputs
-    /// with the same name share informers and the client of the first.
+    /// Watches a cluster other than the factory's, through `client`. The name identifies the
+    /// cluster: inputs with the same name share informers and the client of the first.
     ///
-    /// A key does not say which cluster its object is in. The caches of two clusters are two caches,
-    /// so nothing is mixed up there; a controller, whose queue holds keys of its own kind, turns
-    /// objects of another cluster into such keys by a function
+    /// A key does not say which cluster its object is in. Each cluster has separate caches, so
+    /// objects are never mixed up. A controller's queue holds keys of its own kind; a function maps
+    /// objects of another cluster to such keys
     /// ([`watches_from`](crate::controller::Controller::watches_from)).
     pub fn cluster(mut self, name: impl Into<String>, client: Client) -> Self {
         self.cluster = Some(Cluster {
@@ -257,7 +259,7 @@ impl<K: Kind> WatchInput<K> {
         }
     }
 
-    /// Returns what identifies the informer of this input in a factory with this namespace.
+    /// Returns the identity of this input's informer in a factory with this namespace.
     pub(super) fn identity(&self, factory_namespace: Option<&str>) -> Identity {
         let namespace = match &self.namespaces {
             _ if KindScope::of::<K>() == KindScope::Cluster => None,

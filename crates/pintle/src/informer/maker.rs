@@ -1,4 +1,4 @@
-//! From an input to its informer.
+//! Builds the informer of an input.
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ impl InformerFactory {
             }
             source
         };
-        let transform = settings.transform.clone().or(input.transform_function());
+        let transform = input.transform_function().or(settings.transform.clone());
         let of = (identity.api_version.clone(), identity.kind.clone());
         let resync = settings.resync_of.get(&of).copied().or(settings.resync);
         let name = match &identity.cluster {
@@ -121,9 +121,9 @@ impl InformerFactory {
         Arc::new(move || {
             let (of_scope, of_one) = (scope.clone(), source.clone());
             let member = move |namespace: &str| of_one(of_scope.clone().in_one(namespace), false);
-            // Stands for all of them where a source is asked about its kind.
+            // The source that describes the kind for all namespaces.
             let any = source(scope.clone(), false);
-            configure(any).build_several(namespaces.clone(), Box::new(member))
+            configure(any).build_for_namespaces(namespaces.clone(), Box::new(member))
         })
     }
 }

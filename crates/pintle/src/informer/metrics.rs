@@ -5,12 +5,7 @@ use std::{
     time::Duration,
 };
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-};
-
-use crate::metrics::{Families, MetricSet};
+use crate::metrics::{Counter, Families, Family, Gauge, Histogram, MetricSet, label_set};
 
 /// The metrics of informers, by resource.
 #[derive(Clone)]
@@ -18,6 +13,7 @@ pub(super) struct InformerMetrics {
     queued: Family<OfResource, Gauge>,
     latency: Family<OfResource, Histogram>,
     version: Family<OfResource, Gauge<f64, AtomicU64>>,
+    objects: Family<OfResource, Gauge>,
     unindexed: Family<OfResource, Counter>,
     undecoded: Family<OfResource, Counter>,
     waiting: Family<OfHandler, Gauge>,
@@ -25,17 +21,19 @@ pub(super) struct InformerMetrics {
     panics: Family<OfHandler, Counter>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfResource {
-    name: String,
-    resource: String,
+label_set! {
+    struct OfResource {
+        name: String,
+        resource: String,
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfHandler {
-    name: String,
-    resource: String,
-    handler: String,
+label_set! {
+    struct OfHandler {
+        name: String,
+        resource: String,
+        handler: String,
+    }
 }
 
 const SECONDS: [f64; 12] = [
@@ -48,6 +46,7 @@ impl Default for InformerMetrics {
             queued: Family::default(),
             latency: Family::new_with_constructor(|| Histogram::new(SECONDS)),
             version: Family::default(),
+            objects: Family::default(),
             unindexed: Family::default(),
             undecoded: Family::default(),
             waiting: Family::default(),
@@ -73,6 +72,11 @@ impl MetricSet for InformerMetrics {
             "informer_store_resource_version",
             "Last fifteen digits of the resourceVersion that the cache shows",
             self.version.clone(),
+        );
+        families.register(
+            "informer_store_objects",
+            "Objects in the cache",
+            self.objects.clone(),
         );
         families.register(
             "informer_unindexed_objects",
@@ -113,6 +117,7 @@ impl InformerMetrics {
             queued: self.queued.get_or_create_owned(&labels),
             latency: self.latency.get_or_create_owned(&labels),
             version: self.version.get_or_create_owned(&labels),
+            objects: Share::new(self.objects.get_or_create_owned(&labels)),
             unindexed: Tally::new(self.unindexed.get_or_create_owned(&labels)),
             undecoded: Tally::new(self.undecoded.get_or_create_owned(&labels)),
             all: self.clone(),
@@ -126,6 +131,7 @@ pub(super) struct StageMetrics {
     queued: Gauge,
     latency: Histogram,
     version: Gauge<f64, AtomicU64>,
+    objects: Share,
     unindexed: Tally,
     undecoded: Tally,
     all: InformerMetrics,
@@ -149,6 +155,11 @@ impl StageMetrics {
         }
     }
 
+    /// Publishes the size of the cache.
+    pub(super) fn objects(&self, count: usize) {
+        self.objects.set(count);
+    }
+
     pub(super) fn unindexed(&self, total: u64) {
         self.unindexed.reach(total);
     }
@@ -166,15 +177,14 @@ impl StageMetrics {
             handler: handler.to_owned(),
         };
         HandlerMetrics {
-            waiting: self.all.waiting.get_or_create_owned(&labels),
+            waiting: Share::new(self.all.waiting.get_or_create_owned(&labels)),
             coalesced: self.all.coalesced.get_or_create_owned(&labels),
             panics: self.all.panics.get_or_create_owned(&labels),
-            shown: AtomicI64::new(0),
         }
     }
 }
 
-/// This informer's share of a counter that informers with the same labels have in common.
+/// This informer's share of a counter that it shares with informers of the same labels.
 struct Tally {
     counter: Counter,
     shown: AtomicU64,
@@ -197,22 +207,49 @@ impl Tally {
     }
 }
 
+/// A share of a gauge that all with the same labels have in common. Dropping it takes it back.
+struct Share {
+    gauge: Gauge,
+    shown: AtomicI64,
+}
+
+impl Share {
+    fn new(gauge: Gauge) -> Self {
+        Self {
+            gauge,
+            shown: AtomicI64::new(0),
+        }
+    }
+
+    fn set(&self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let before = self.shown.swap(count, Ordering::Relaxed);
+        if before != count {
+            self.gauge.inc_by(count - before);
+        }
+    }
+
+    fn get(&self) -> i64 {
+        self.shown.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 /// The metrics of one handler.
 pub(super) struct HandlerMetrics {
-    waiting: Gauge,
+    waiting: Share,
     coalesced: Counter,
     panics: Counter,
-    /// This handler's share of `waiting`.
-    shown: AtomicI64,
 }
 
 impl HandlerMetrics {
     pub(super) fn waiting(&self, events: usize, merged: u64) {
-        let events = i64::try_from(events).unwrap_or(i64::MAX);
-        let before = self.shown.swap(events, Ordering::Relaxed);
-        if before != events {
-            self.waiting.inc_by(events - before);
-        }
+        self.waiting.set(events);
         if merged > 0 {
             self.coalesced.inc_by(merged);
         }
@@ -220,7 +257,7 @@ impl HandlerMetrics {
 
     /// Returns the number of waiting events.
     pub(super) fn shown(&self) -> i64 {
-        self.shown.load(Ordering::Relaxed)
+        self.waiting.get()
     }
 
     pub(super) fn panicked(&self) {

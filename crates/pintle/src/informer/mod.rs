@@ -65,11 +65,11 @@ mod health;
 mod input;
 mod maker;
 mod metrics;
+mod multi_namespace;
 mod namespaces;
 mod processor;
 mod registration;
 mod registry;
-mod several;
 mod shared_informer;
 
 #[cfg(feature = "probes")]
@@ -85,6 +85,7 @@ pub use self::{
     shared_informer::SharedInformer,
 };
 pub(crate) use self::{
+    health::wait_for_watches,
     input::{Cluster, Reach},
     registry::Identity,
 };

@@ -48,7 +48,7 @@ pub struct Namespaces {
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 impl Namespaces {
-    /// Returns a set of these namespaces. Empty names are left out.
+    /// Returns a set of these namespaces. Empty names are ignored.
     pub fn new<N: Into<String>>(namespaces: impl IntoIterator<Item = N>) -> Self {
         let mut names: BTreeSet<String> = namespaces.into_iter().map(Into::into).collect();
         names.remove("");
@@ -58,13 +58,13 @@ impl Namespaces {
         }
     }
 
-    /// Adds a namespace. Returns false if it is there already, or the name is empty.
+    /// Adds a namespace. Returns false if the set already contains it, or the name is empty.
     pub fn add(&self, namespace: impl Into<String>) -> bool {
         let namespace = namespace.into();
         !namespace.is_empty() && self.names.send_if_modified(|names| names.insert(namespace))
     }
 
-    /// Removes a namespace. Returns false if it is not there.
+    /// Removes a namespace. Returns false if the set does not contain it.
     pub fn remove(&self, namespace: &str) -> bool {
         self.names.send_if_modified(|names| names.remove(namespace))
     }

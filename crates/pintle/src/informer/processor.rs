@@ -22,7 +22,7 @@ use super::{
     event::{Deleted, Event},
     handler::{Handler, Notification},
     metrics::StageMetrics,
-    several::Several,
+    multi_namespace::MultiNamespace,
 };
 use crate::{
     cache::{IndexError, Indexer, Replaced, Write},
@@ -51,7 +51,7 @@ pub(super) enum Feed<K> {
     /// The log of one reflector.
     One(Arc<DeltaFifo<K>>),
     /// A log per namespace.
-    Several(Arc<Several<K>>),
+    ByNamespace(Arc<MultiNamespace<K>>),
 }
 
 impl<K: Kind> Feed<K> {
@@ -59,14 +59,14 @@ impl<K: Kind> Feed<K> {
     pub(super) fn has_synced(&self) -> bool {
         match self {
             Self::One(fifo) => fifo.has_synced(),
-            Self::Several(several) => several.has_synced(),
+            Self::ByNamespace(namespaces) => namespaces.has_synced(),
         }
     }
 
     fn synced(&self) -> watch::Receiver<bool> {
         match self {
             Self::One(fifo) => fifo.synced(),
-            Self::Several(several) => several.synced(),
+            Self::ByNamespace(namespaces) => namespaces.synced(),
         }
     }
 }
@@ -124,7 +124,7 @@ impl<K: Kind> Processor<K> {
     pub(super) fn fifo(&self) -> &Arc<DeltaFifo<K>> {
         match &self.feed {
             Feed::One(fifo) => fifo,
-            Feed::Several(_) => panic!("there is a log per namespace"),
+            Feed::ByNamespace(_) => panic!("there is a log per namespace"),
         }
     }
 
@@ -155,12 +155,11 @@ impl<K: Kind> Processor<K> {
         }
     }
 
-    /// Returns whether the cache has been filled; with several namespaces, with those that were added
-    /// since, too.
+    /// Returns whether the cache has been filled, including namespaces that were added since.
     pub(super) fn is_filled(&self) -> bool {
         match &self.feed {
             Feed::One(fifo) => fifo.has_synced(),
-            Feed::Several(several) => several.has_synced() && several.is_filled(),
+            Feed::ByNamespace(namespaces) => namespaces.has_synced() && namespaces.is_filled(),
         }
     }
 
@@ -168,7 +167,7 @@ impl<K: Kind> Processor<K> {
     pub(super) async fn filled(&self) -> bool {
         match &self.feed {
             Feed::One(_) => self.synced().await,
-            Feed::Several(several) => several.filled(&self.stopped).await,
+            Feed::ByNamespace(namespaces) => namespaces.filled(&self.stopped).await,
         }
     }
 
@@ -233,7 +232,7 @@ impl<K: Kind> Processor<K> {
         handlers.push(handler.clone());
     }
 
-    /// Closes a handler and forgets it. A call in progress completes; no call follows it.
+    /// Closes a handler and removes it. A call in progress completes; no further call is made.
     pub(super) fn remove(&self, handler: &Arc<Handler<K>>) {
         handler.close();
         let (handlers, task) = {
@@ -346,9 +345,9 @@ impl<K: Kind> Processor<K> {
         }
     }
 
-    /// Returns what the cache holds of the objects that a list could not read. Called once
-    /// everything before the list is in the cache, because an object that the list names may have
-    /// arrived just before it.
+    /// Returns the cached states of the objects that a list could not read. Called once everything
+    /// before the list is in the cache, because an object that the list names may have arrived just
+    /// before it.
     fn last_read(&self, unread: &[Unread]) -> impl Iterator<Item = Object<K>> {
         unread.iter().filter_map(|unread| {
             let key = &unread.key;
@@ -374,7 +373,7 @@ impl<K: Kind> Processor<K> {
         }
     }
 
-    /// Replaces the objects of one namespace in one step, and leaves the others alone.
+    /// Replaces the objects of one namespace in one step, without touching the others.
     pub(super) fn replace_within(&self, namespace: &str, items: Vec<Object<K>>, initial: bool) {
         let mut gone = self.indexer.lister().namespace(namespace).list();
         let listed: HashSet<&ObjectKey> = items.iter().map(Object::key).collect();
@@ -412,7 +411,7 @@ impl<K: Kind> Processor<K> {
     fn resync(&self) {
         let distribution = self.distribution.lock();
         let now = Instant::now();
-        // A tick may come slightly early or late relative to the tick that set the time.
+        // A tick may be slightly early or late relative to the tick that set the time.
         let tolerance = distribution.check_period.unwrap_or_default() / 10;
         let mut due = distribution.handlers.clone();
         due.retain(|handler| handler.check_resync(now, tolerance));

@@ -56,9 +56,9 @@ impl<'a, K: Kind> HandlerBuilder<'a, K> {
         self
     }
 
-    /// Delivers only events of objects for which `matches` returns true: an object that begins to
-    /// match is added, one that stops matching is deleted. The deletion of every object that was
-    /// delivered is delivered too.
+    /// Delivers only events of objects for which `matches` returns true: an object that starts to
+    /// match is added, one that stops matching is deleted. The deletion of every delivered object
+    /// is delivered too.
     pub fn filter<F>(mut self, matches: F) -> Self
     where
         F: FnMut(&Object<K>) -> bool + Send + 'static,
@@ -70,9 +70,10 @@ impl<'a, K: Kind> HandlerBuilder<'a, K> {
     /// Merges the waiting events of each object once more than `events` wait for the handler.
     ///
     /// By default every event is delivered and the buffer of a slow handler grows. With coalescing,
-    /// what waits is bounded by the number of objects. The events of one object become one, with the
-    /// first old and the latest new state; a deletion and an addition under the same name stay two;
-    /// an object that was created and deleted while the handler lagged is **not reported at all**.
+    /// the buffer is bounded by the number of objects. The events of one object become one, with
+    /// the first old and the latest new state; a deletion and an addition under the same name stay
+    /// two; an object that was created and deleted while the handler lagged is **not reported at
+    /// all**.
     ///
     /// Use it for a handler that maintains its own picture of the objects: after applying every
     /// event, the picture is right. Do not use it to feed a queue. Workers read the cache, which is
@@ -280,7 +281,7 @@ pub struct EventStream<K: Kind> {
 }
 
 impl<K: Kind> EventStream<K> {
-    /// Returns the registration, which reports how far the consumer of the stream has come.
+    /// Returns the registration, which reports the progress of the stream's consumer.
     pub fn registration(&self) -> &Registration {
         &self.registration
     }

@@ -1,4 +1,4 @@
-//! The informers that a factory has built, by what identifies them.
+//! The informers that a factory has built, by identity.
 
 use std::{
     any::{Any, TypeId},
@@ -31,8 +31,8 @@ pub(super) type Tweak = Arc<dyn Fn(&mut ListOptions) + Send + Sync>;
 pub(super) struct Registry {
     pub(super) settings: Settings,
     pub(super) entries: BTreeMap<Identity, Entry>,
-    /// Informers that ended by themselves and were replaced, whose handlers are never called again.
-    /// The latest one of each identity.
+    /// The latest informer of each identity that ended on its own and was replaced. Its handlers
+    /// are never called again.
     pub(super) dead: BTreeMap<Identity, Dead>,
     /// The token that stops informers started from now on, and the runtime they run on.
     pub(super) started: Option<(CancellationToken, Handle)>,
@@ -40,7 +40,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// Inserts an informer. If it replaces one that ended by itself, that is remembered.
+    /// Inserts an informer. If it replaces one that ended on its own, that is recorded.
     pub(super) fn put(&mut self, identity: Identity, entry: Entry) {
         self.dead.retain(|_, dead| dead.is_missed());
         let before = self.entries.insert(identity.clone(), entry);
@@ -84,7 +84,7 @@ pub(super) struct Settings {
     pub(super) name: String,
 }
 
-/// What two inputs must have in common to share an informer.
+/// The identity of an informer: inputs with equal identities share one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
     /// The name of the cluster, unless it is the factory's.
@@ -114,7 +114,7 @@ pub(super) enum NamespaceSet {
 pub(super) struct Entry {
     pub(super) informer: Box<dyn AnyInformer>,
     pub(super) usage: Weak<Usage>,
-    /// Cancelled to stop the informer; none before it runs.
+    /// Cancelled to stop the informer; `None` before it runs.
     pub(super) stop: Option<CancellationToken>,
 }
 
@@ -155,7 +155,7 @@ pub(super) trait AnyInformer: Send {
     fn is_filled(&self) -> bool;
     fn filled(&self) -> BoxFuture<'static, bool>;
     fn is_stopped(&self) -> bool;
-    /// Builds a replacement; none if the factory did not build this informer.
+    /// Builds a replacement; `None` if the factory did not build this informer.
     fn renew(&self, usage: Arc<Usage>) -> Option<Entry>;
 }
 

@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     builder::{InformerBuilder, Start},
     event::Event,
+    multi_namespace::{MultiNamespace, last_version},
     processor::{Feed, Processor},
     registration::{HandlerBuilder, Registration},
-    several::{Several, last_version},
 };
 use crate::{
     cache::{IndexError, Lister},
@@ -66,13 +66,13 @@ pub struct SharedInformer<K: Kind> {
     pub(super) usage: Arc<Usage>,
 }
 
-/// The one run of an informer, and what it is doing.
+/// The single run of an informer, and its status.
 pub(super) struct Runner {
-    /// Starts the reflector. None for several namespaces, which start theirs as they come.
+    /// Starts the reflector. `None` with several namespaces, which start theirs as they are added.
     pub(super) start: parking_lot::Mutex<Option<Start>>,
     pub(super) status: watch::Receiver<Status>,
     pub(super) extent: Extent,
-    /// What the task that ran the informer panicked with.
+    /// The panic message of the informer's task.
     pub(super) panic: OnceLock<String>,
 }
 
@@ -103,7 +103,7 @@ impl Drop for Usage {
 }
 
 impl<K: Kind> SharedInformer<K> {
-    /// Returns an informer of what `source` lists and watches.
+    /// Returns an informer of the objects that `source` lists and watches.
     pub fn new(source: impl ListWatch) -> Self {
         Self::builder(source).build()
     }
@@ -208,6 +208,11 @@ impl<K: Kind> SharedInformer<K> {
         self.processor.feed.has_synced()
     }
 
+    /// Returns whether the cache was filled and is not kept up to date at this moment.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.has_synced() && !self.runner.status.borrow().is_following()
+    }
+
     /// Waits for the first full list; returns false if the informer stopped first.
     ///
     /// # Cancel safety
@@ -222,12 +227,12 @@ impl<K: Kind> SharedInformer<K> {
         self.processor.is_stopped()
     }
 
-    /// Returns what the reflector is doing and why: listing, watching, waiting to retry.
+    /// Returns the status of the reflector: listing, watching or waiting to retry, and why.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.runner.status.clone()
     }
 
-    /// Describes what the informer follows, for people: `pods at cluster scope`.
+    /// Describes the watched objects for people: `pods at cluster scope`.
     ///
     /// In a factory with a namespace, the scope of a kind known only at run time is looked up when
     /// the informer first lists. Until then the kind counts as namespaced.
@@ -235,8 +240,8 @@ impl<K: Kind> SharedInformer<K> {
         self.runner.describe()
     }
 
-    /// Replaces an informer that has stopped: its listers follow this one, and what kept that one
-    /// running keeps this one running.
+    /// Replaces an informer that has stopped: its listers follow this one, and its handles keep
+    /// this one running.
     pub(super) fn succeed(self, before: &Processor<K>, usage: Arc<Usage>) -> Self {
         self.processor.indexer.succeed(&before.indexer);
         Self { usage, ..self }
@@ -247,14 +252,14 @@ impl<K: Kind> SharedInformer<K> {
     pub(crate) fn covers(&self, namespace: Option<&str>) -> bool {
         match &self.processor.feed {
             Feed::One(_) => self.runner.extent.includes(namespace),
-            Feed::Several(several) => several.covers(namespace),
+            Feed::ByNamespace(namespaces) => namespaces.covers(namespace),
         }
     }
 
-    /// Returns whether each namespace reaches `resourceVersion`s on its own, because there is a watch
-    /// for each.
+    /// Returns whether each namespace has its own watch, and so advances through `resourceVersion`s
+    /// independently.
     pub(crate) fn advances_by_namespace(&self) -> bool {
-        matches!(self.processor.feed, Feed::Several(_))
+        matches!(self.processor.feed, Feed::ByNamespace(_))
     }
 
     /// Returns the `resourceVersion` up to which the cache shows the changes in `namespace`, or none
@@ -262,15 +267,15 @@ impl<K: Kind> SharedInformer<K> {
     pub(crate) fn reached(&self, namespace: Option<&str>) -> Option<String> {
         match &self.processor.feed {
             Feed::One(_) => Some(self.processor.indexer.lister().resource_version()),
-            Feed::Several(several) => several.reached(namespace?),
+            Feed::ByNamespace(namespaces) => namespaces.reached(namespace?),
         }
     }
 
-    /// Resolves when [`reached`](Self::reached) may return something else than at the call.
+    /// Resolves when the result of [`reached`](Self::reached) may have changed since the call.
     pub(crate) fn advanced(&self) -> BoxFuture<'static, ()> {
         match &self.processor.feed {
             Feed::One(_) => Box::pin(self.processor.indexer.lister().changed()),
-            Feed::Several(several) => Box::pin(several.advanced()),
+            Feed::ByNamespace(namespaces) => Box::pin(namespaces.advanced()),
         }
     }
 
@@ -318,7 +323,7 @@ pub(super) async fn run<K: Kind>(
                 pump(processor, runner, fifo, None),
             );
         }
-        Feed::Several(several) => several.run(processor, runner, resync, shutdown).await,
+        Feed::ByNamespace(namespaces) => namespaces.run(processor, runner, resync, shutdown).await,
     }
     drop(stop);
     processor.ended().await;
@@ -330,7 +335,7 @@ pub(super) async fn pump<K: Kind>(
     processor: &Processor<K>,
     runner: &Runner,
     fifo: &DeltaFifo<K>,
-    within: Option<(&Several<K>, &str)>,
+    within: Option<(&MultiNamespace<K>, &str)>,
 ) {
     loop {
         let popped = fifo.pop(|deltas| {
@@ -342,16 +347,16 @@ pub(super) async fn pump<K: Kind>(
         let Ok((count, took, version)) = popped.await else {
             return;
         };
-        if let Some((several, namespace)) = within {
-            several.advance(namespace, version, fifo.has_synced());
+        if let Some((namespaces, namespace)) = within {
+            namespaces.advance(namespace, version, fifo.has_synced());
         }
         processor.check_synced();
         let depth = fifo.len();
         processor.metrics.queued(depth);
         processor.metrics.processed(took);
-        processor
-            .metrics
-            .reached(&processor.indexer.lister().resource_version());
+        let lister = processor.indexer.lister();
+        processor.metrics.reached(&lister.resource_version());
+        processor.metrics.objects(lister.len());
         processor.count_faults();
         let tolerated = Duration::from_millis(100) * u32::try_from(count.min(10)).unwrap_or(10);
         if depth > 10 && took > tolerated {

@@ -1,4 +1,4 @@
-//! Finds its way through JSON text without decoding it.
+//! Navigates JSON text without decoding it.
 //!
 //! A watch event or a list item is 6 KB of JSON, of which the cache needs a name, a few labels and
 //! the bytes as they are. Decoding it all to throw most of it away would dominate the cost of a
@@ -9,7 +9,7 @@
 //! - [`ValueEnd`] finds the end of a value that arrives in chunks.
 //!
 //! Both pair quotes and brackets and validate nothing else. Bytes that are not JSON give an error
-//! or a wrong end, never a panic; decoding the same bytes later reports what is wrong.
+//! or a wrong end, never a panic; decoding the same bytes later reports the error.
 
 mod nesting;
 mod scanner;

@@ -5,8 +5,6 @@
 //! quotes and the brackets. Which bytes lie inside strings follows from the quotes alone, and only
 //! the brackets outside strings are counted one by one.
 
-use wide::u8x64;
-
 /// The bracket depth and string state of a scan, carried from one piece of a text to the next.
 #[derive(Debug, Default)]
 pub(super) struct Nesting {
@@ -17,6 +15,57 @@ pub(super) struct Nesting {
 }
 
 const BLOCK: usize = 64;
+
+/// The bit in which `[` differs from `{`, and `]` from `}`.
+const CURLY: u8 = 0x20;
+
+/// The positions of bytes in a block, one bit each.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Masks {
+    quotes: u64,
+    brackets: u64,
+    backslashes: u64,
+}
+
+impl Masks {
+    /// Compares a block with SSE2, which every x86-64 processor has. `wide` does the same, but takes
+    /// as long to compile as tokio.
+    #[cfg(target_arch = "x86_64")]
+    fn of(block: &[u8; BLOCK]) -> Self {
+        use safe_arch::{
+            cmp_eq_mask_i8_m128i as equal, m128i, move_mask_i8_m128i, set_splat_i8_m128i,
+        };
+
+        const LANE: usize = 16;
+        let splat = |byte: u8| set_splat_i8_m128i(byte.cast_signed());
+        let mut masks = Self::default();
+        for (number, lane) in block.as_chunks::<LANE>().0.iter().enumerate() {
+            let place = |mask: m128i| {
+                u64::from(move_mask_i8_m128i(mask).cast_unsigned()) << (number * LANE)
+            };
+            let bytes = m128i::from(*lane);
+            let curly = bytes | splat(CURLY);
+            masks.quotes |= place(equal(bytes, splat(b'"')));
+            masks.brackets |= place(equal(curly, splat(b'{')) | equal(curly, splat(b'}')));
+            masks.backslashes |= place(equal(bytes, splat(b'\\')));
+        }
+        masks
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn of(block: &[u8; BLOCK]) -> Self {
+        use wide::u8x64;
+
+        let bytes = u8x64::new(*block);
+        let curly = bytes | u8x64::splat(CURLY);
+        let brackets = curly.simd_eq(u8x64::splat(b'{')) | curly.simd_eq(u8x64::splat(b'}'));
+        Self {
+            quotes: bytes.simd_eq(u8x64::splat(b'"')).to_bitmask(),
+            brackets: brackets.to_bitmask(),
+            backslashes: bytes.simd_eq(u8x64::splat(b'\\')).to_bitmask(),
+        }
+    }
+}
 
 impl Nesting {
     /// Returns the length of the object or array that `bytes` begins with, if its end is among them.
@@ -36,15 +85,13 @@ impl Nesting {
         self.scan_bytes(rest).map(|end| blocks.len() * BLOCK + end)
     }
 
-    /// As [`advance`](Self::advance), for one block.
+    /// Like [`advance`](Self::advance), for one block.
     fn scan_block(&mut self, block: &[u8; BLOCK]) -> Option<usize> {
-        let bytes = u8x64::new(*block);
-        let mut quotes = bytes.simd_eq(u8x64::splat(b'"')).to_bitmask();
-        // `[` and `{` differ in this one bit, and so do `]` and `}`.
-        let curly = bytes | u8x64::splat(0x20);
-        let brackets = curly.simd_eq(u8x64::splat(b'{')) | curly.simd_eq(u8x64::splat(b'}'));
-        let mut brackets = brackets.to_bitmask();
-        let backslashes = bytes.simd_eq(u8x64::splat(b'\\')).to_bitmask();
+        let Masks {
+            mut quotes,
+            mut brackets,
+            backslashes,
+        } = Masks::of(block);
         // Escapes are rare.
         if self.escaped || backslashes != 0 {
             let escaped = self.escaped_bytes(backslashes);
@@ -87,7 +134,7 @@ impl Nesting {
         escaped
     }
 
-    /// As [`advance`](Self::advance), byte by byte.
+    /// Like [`advance`](Self::advance), byte by byte.
     pub(super) fn scan_bytes(&mut self, bytes: &[u8]) -> Option<usize> {
         for (at, &byte) in bytes.iter().enumerate() {
             match byte {

@@ -28,7 +28,7 @@ impl Span {
             .unwrap_or_default()
     }
 
-    /// As [`of`](Self::of), for bytes that may not be UTF-8.
+    /// Like [`of`](Self::of), for bytes that may not be UTF-8.
     pub(crate) fn of_bytes(self, bytes: &[u8]) -> &[u8] {
         bytes
             .get(self.start as usize..self.end as usize)
@@ -60,7 +60,7 @@ impl Literal {
     }
 }
 
-/// Where a text stopped being JSON, and what was expected there.
+/// Where a text stopped being JSON, and the expected syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed {
     pub(crate) at: usize,

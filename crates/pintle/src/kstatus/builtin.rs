@@ -39,12 +39,12 @@ pub(super) fn status(
     })
 }
 
-/// Reports a count that has not reached what is wanted: `Ready: 1/3`.
+/// Reports a count below its target: `Ready: 1/3`.
 fn fewer(reason: &str, what: &str, have: i64, want: i64) -> Option<ObjectStatus> {
     (have < want).then(|| ObjectStatus::in_progress(reason, format!("{what}: {have}/{want}")))
 }
 
-/// Reports Pods beyond those that are wanted.
+/// Reports Pods in excess of the target.
 fn extra(have: i64, want: i64) -> Option<ObjectStatus> {
     (have > want).then(|| {
         let message = format!("Pending termination: {}", have - want);
@@ -184,7 +184,7 @@ fn scheduled(replicas: i64) -> ObjectStatus {
     ObjectStatus::current(message)
 }
 
-/// A Job that runs is current: it does what its spec asks.
+/// A running Job is current: it is doing what its spec asks for.
 fn job(object: Fields<'_>, conditions: &[Condition]) -> ObjectStatus {
     let parallelism = object.integer("/spec/parallelism").unwrap_or(1);
     let completions = object.integer("/spec/completions").unwrap_or(parallelism);

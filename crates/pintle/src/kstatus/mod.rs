@@ -1,4 +1,4 @@
-//! The status of any object, in the words of [kstatus]: is it what its spec asks for?
+//! The status of any object, in the terms of [kstatus]: does it match its spec?
 //!
 //! Every kind reports its progress in its own way. kstatus, which kpt and Flux use, reduces them to
 //! one of six words, and so does [`compute`]: a pure function of an object and the time. It asks, in
@@ -11,7 +11,7 @@
 //!    all is well. `Reconciling` means [`InProgress`](Status::InProgress), `Stalled`
 //!    [`Failed`](Status::Failed).
 //! 4. Is it a built-in kind? `Deployment`, `ReplicaSet`, `StatefulSet`, `DaemonSet`, `Job`, `Pod`,
-//!    `PersistentVolumeClaim`, `Service` and `CustomResourceDefinition` have rules of their own;
+//!    `PersistentVolumeClaim`, `Service` and `CustomResourceDefinition` have their own rules;
 //!    objects of `ConfigMap`, `Secret`, `CronJob` and `PodDisruptionBudget` are always current.
 //! 5. Does it have the condition `Ready`? `True` means [`Current`](Status::Current), any other status
 //!    [`InProgress`](Status::InProgress).
@@ -44,17 +44,17 @@ use crate::cache::{Kind, Object};
 /// How far the actual state of an object is from its spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
-    /// The object is as its spec asks.
+    /// The object matches its spec.
     Current,
-    /// The object is not there yet.
+    /// The object does not match its spec yet.
     InProgress,
-    /// The object does not get there, or not in time.
+    /// The object failed to reach its desired state, or did not reach it in time.
     Failed,
     /// The object is being deleted.
     Terminating,
     /// The object does not exist.
     NotFound,
-    /// The object does not look as its kind should.
+    /// The object does not look as its kind should, or too little of it is known.
     Unknown,
 }
 
@@ -107,6 +107,10 @@ impl ObjectStatus {
         Self::new(Status::InProgress, reason, message)
     }
 
+    pub(crate) fn unknown(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Status::Unknown, reason, message)
+    }
+
     fn failed(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(Status::Failed, reason, message)
     }
@@ -116,7 +120,7 @@ impl ObjectStatus {
         Self::new(Status::NotFound, "NotFound", "Resource not found")
     }
 
-    /// Returns whether the object is as its spec asks.
+    /// Returns whether the object matches its spec.
     pub fn is_current(&self) -> bool {
         self.status == Status::Current
     }
@@ -178,8 +182,8 @@ where
     }
 }
 
-/// Computes the status of an object as a cache returned it: none is
-/// [`NotFound`](Status::NotFound). See [`compute`].
+/// Computes the status of an object returned by a cache; `None` is [`NotFound`](Status::NotFound).
+/// See [`compute`].
 pub fn of_cached<K>(object: Option<&Object<K>>, now: Timestamp) -> ObjectStatus
 where
     K: Kind<DynamicType: Default>,
@@ -199,7 +203,8 @@ pub(crate) fn of_bytes(group: &str, kind: &str, object: &[u8], now: Timestamp) -
     }
 }
 
-/// Computes the status of an object of a known kind: the items of a list name none.
+/// Computes the status of an object of a known kind, because the items of a list do not state
+/// theirs.
 pub(crate) fn compute_as(group: &str, kind: &str, object: &Value, now: Timestamp) -> ObjectStatus {
     let object = Fields(object);
     let conditions = match object.conditions() {
@@ -216,7 +221,7 @@ fn unknown(error: impl fmt::Display) -> ObjectStatus {
     ObjectStatus::new(Status::Unknown, "Malformed", error.to_string())
 }
 
-/// What holds for all kinds, and takes precedence over the rules of single kinds.
+/// The rules that apply to all kinds, and take precedence over those of single kinds.
 fn generic(kind: &str, object: Fields<'_>, conditions: &[Condition]) -> Option<ObjectStatus> {
     if object.text("/metadata/deletionTimestamp").is_some() {
         let message = "Resource scheduled for deletion";
@@ -246,7 +251,7 @@ fn generic(kind: &str, object: Fields<'_>, conditions: &[Condition]) -> Option<O
         })
 }
 
-/// The condition `Ready` of kinds without rules of their own.
+/// The condition `Ready`, for kinds without their own rules.
 fn ready(conditions: &[Condition]) -> Option<ObjectStatus> {
     let ready = conditions.iter().find(|one| one.type_ == "Ready")?;
     match ready.status.as_str() {

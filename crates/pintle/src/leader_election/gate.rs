@@ -16,7 +16,7 @@ pub enum NotLeading {
     /// The write was not sent.
     #[error("this replica does not lead; the write was not sent")]
     NotSent,
-    /// The term ended while the write was under way. The API server may have executed it.
+    /// The term ended while the write was in flight. The API server may have executed it.
     #[error("this replica's term ended during the write; it may have been executed")]
     Cancelled,
 }
@@ -42,9 +42,10 @@ impl NotLeading {
 impl Leadership {
     /// Returns a client that sends reads as `client` does, and writes only while this replica leads.
     ///
-    /// A write outside a term fails with [`NotLeading::NotSent`]; one that is under way when its
-    /// term ends is cancelled and fails with [`NotLeading::Cancelled`], even if another term of this
-    /// replica has begun. Both are reported as [`kube::Error::Service`]; see [`NotLeading::find`].
+    /// A write outside a term fails with [`NotLeading::NotSent`]; one that is in flight when its
+    /// term ends is cancelled and fails with [`NotLeading::Cancelled`], even if another term of
+    /// this replica has begun. Both are reported as [`kube::Error::Service`]; see
+    /// [`NotLeading::find`].
     ///
     /// These count as reads, because they change nothing:
     ///
@@ -74,7 +75,7 @@ impl Leadership {
         Client::new(service, client.default_namespace())
     }
 
-    /// Runs `write` for as long as the term lasts in which it starts.
+    /// Runs `write`, but only until the term in which it started ends.
     async fn during_term<T>(&self, write: impl Future<Output = T>) -> Result<T, NotLeading> {
         let mut states = self.subscribe();
         let standing = states.borrow_and_update().standing(Instant::now());
@@ -87,7 +88,7 @@ impl Leadership {
     }
 }
 
-/// Completes when the term `number` is over, by the clock or because the elector ended it.
+/// Resolves when the term `number` is over, by the clock or because the elector ended it.
 async fn end_of(number: u64, states: &mut watch::Receiver<State>) {
     loop {
         let standing = states.borrow_and_update().standing(Instant::now());
@@ -102,11 +103,11 @@ async fn end_of(number: u64, states: &mut watch::Receiver<State>) {
     }
 }
 
-/// Subresources that open a connection through the API server. What the caller does with it is
-/// unknown, so even a GET counts as a write.
+/// Subresources that open a connection through the API server. The gate cannot see how the caller
+/// uses it, so even a GET counts as a write.
 const CONNECT: [&str; 4] = ["exec", "attach", "portforward", "proxy"];
 
-/// Resources whose creation asks a question and stores nothing.
+/// Resources whose creation is a query and stores nothing.
 const REVIEWS: [(&str, &str); 6] = [
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authentication.k8s.io", "tokenreviews"),
@@ -138,7 +139,7 @@ fn is_write(request: &Request<Body>) -> bool {
     }
 }
 
-/// What the path of an API request names.
+/// The resource that the path of an API request names.
 struct Target<'a> {
     /// Empty for the core group.
     group: &'a str,

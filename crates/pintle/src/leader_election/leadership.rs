@@ -20,7 +20,7 @@ pub(super) struct State {
     holder: Option<String>,
 }
 
-/// How a term of this replica stands.
+/// The state of this replica's current term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Standing {
     number: u64,
@@ -33,8 +33,8 @@ struct Standing {
 impl State {
     /// Returns until when this replica may write, `None` if it does not lead at `now`.
     ///
-    /// The clock decides and not the elector, which may not have run for a while: a process that
-    /// was paused finds its term over before it does anything else.
+    /// The clock decides, not the elector, which may not have run for a while: a process that was
+    /// paused finds its term over before it does anything else.
     pub(super) fn standing(&self, now: Instant) -> Option<(u64, Instant)> {
         let term = self.term.filter(|term| now < term.until)?;
         Some((term.number, term.until))
@@ -87,7 +87,7 @@ impl Leadership {
         self.state.subscribe()
     }
 
-    /// Begins a term of which no write starts from `until` on; returns its number.
+    /// Begins a term in which no write starts after `until`; returns its number.
     pub(super) fn begin(&self, renewed: Instant, until: Instant) -> u64 {
         let mut number = 0;
         self.state.send_modify(|state| {

@@ -20,7 +20,7 @@ impl Observed {
         Self { spec, changed: now }
     }
 
-    /// Records what was read at `now`. Only a change restarts the wait of a candidate.
+    /// Records the Lease as read at `now`. Only a change restarts a candidate's wait.
     pub(super) fn update(&mut self, spec: LeaseSpec, now: Instant) {
         if self.spec != spec {
             *self = Self::new(spec, now);
@@ -36,10 +36,10 @@ impl Observed {
         now.saturating_duration_since(self.changed)
     }
 
-    /// Returns until when another replica than `identity` holds the Lease, `None` if none does.
+    /// Returns until when a replica other than `identity` holds the Lease, or `None` if none does.
     ///
-    /// The time at which this replica saw the last change counts, and never a timestamp in the
-    /// Lease: that is another machine's clock.
+    /// This is based on when this replica saw the last change, never on a timestamp in the Lease,
+    /// which is another machine's clock.
     pub(super) fn held_until(&self, identity: &str, now: Instant) -> Option<Instant> {
         let holder = self.holder()?;
         let until = clock::after(self.changed, duration(&self.spec));
@@ -97,12 +97,12 @@ impl Claim<'_> {
         }
     }
 
-    /// Returns the time of a renewal that candidates can tell from the previous one.
+    /// Returns the time of a renewal, distinct from that of the previous one.
     ///
-    /// That is the wall clock's time unless it stood still or was set back to the second of the
-    /// previous renewal. Without a difference the API server would not store a new version, and
-    /// candidates would take the Lease from a holder that renews it. Those of client-go compare
-    /// whole seconds.
+    /// That is the wall clock's time, unless the clock has not advanced or was set back to the
+    /// second of the previous renewal. Without a difference the API server would not store a new
+    /// version, and candidates would take the Lease from a holder that renews it. Those of
+    /// client-go compare whole seconds.
     fn renewed_after(self, before: Timestamp) -> Timestamp {
         let repeats = self.now.as_microsecond() <= before.as_microsecond();
         let same_second = self.now.as_second() == before.as_second();

@@ -1,15 +1,19 @@
-//! What an election counts, under client-go's names.
+//! The metrics of an election, under client-go's names where it has one.
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
-};
+#[cfg(feature = "metrics")]
+mod encode;
 
-use crate::metrics::{Families, MetricSet};
+use std::{collections::BTreeMap, sync::Arc};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NameLabel {
-    name: String,
+use parking_lot::Mutex;
+
+use super::Leadership;
+use crate::metrics::{Counter, Families, Family, Gauge, MetricSet, label_set};
+
+label_set! {
+    struct NameLabel {
+        name: String,
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -17,6 +21,7 @@ pub(super) struct ElectionMetrics {
     status: Family<NameLabel, Gauge>,
     slow_path: Family<NameLabel, Counter>,
     lost: Family<NameLabel, Counter>,
+    ages: LeaseAges,
 }
 
 impl MetricSet for ElectionMetrics {
@@ -36,14 +41,17 @@ impl MetricSet for ElectionMetrics {
             "Terms that ended because the Lease could not be renewed",
             self.lost.clone(),
         );
+        families.register_collector(self.ages.clone());
     }
 }
 
 impl ElectionMetrics {
-    pub(super) fn of(&self, name: &str) -> Counters {
+    pub(super) fn of(&self, name: &str, leadership: &Leadership) -> Counters {
         let label = NameLabel {
             name: name.to_owned(),
         };
+        let mut leaderships = self.ages.0.lock();
+        leaderships.insert(name.to_owned(), leadership.clone());
         Counters {
             leads: self.status.get_or_create_owned(&label),
             slow_path: self.slow_path.get_or_create_owned(&label),
@@ -59,3 +67,8 @@ pub(super) struct Counters {
     pub(super) slow_path: Counter,
     pub(super) lost: Counter,
 }
+
+/// The time since the last renewal of each Lease, computed when it is scraped. A standby, which
+/// renews nothing, has none.
+#[derive(Clone, Debug, Default)]
+struct LeaseAges(Arc<Mutex<BTreeMap<String, Leadership>>>);

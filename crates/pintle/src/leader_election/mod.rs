@@ -21,31 +21,31 @@
 //!
 //! - **One term at a time.** A term ends one renew deadline after the last successful renewal *was
 //!   sent*. A candidate takes over one lease duration after it *saw* that renewal, which is later.
-//!   In between lies at least the difference of the two, five seconds by default, in which no
-//!   replica starts a write. A term that is resigned ends before its Lease is released.
+//!   In between, no replica starts a write for at least the difference of the two, five seconds by
+//!   default. A term that is resigned ends before its Lease is released.
 //! - **Wall clocks do not matter.** No replica compares timestamps of different machines. Each
-//!   measures on its own monotonic clock how long the Lease has not changed. The holder's wall clock
-//!   may be wrong, jump or stand still: every renewal changes the Lease.
+//!   measures on its own monotonic clock how long the Lease has not changed. The holder's wall
+//!   clock may be wrong, jump or stop: every renewal changes the Lease.
 //! - **The holder's lease duration counts.** A candidate waits as long as `leaseDurationSeconds` in
 //!   the Lease says, whatever its own settings are.
-//! - **Writes stop with the term.** A gated client checks the monotonic clock before every write, so
-//!   a process that was paused past its term finds the gate closed, and it cancels the writes that
-//!   are under way when the term ends.
+//! - **Writes stop with the term.** A gated client checks the monotonic clock before every write,
+//!   so a process that was paused past its term finds the gate closed, and it cancels the writes
+//!   that are in flight when the term ends.
 //!
 //! # What is not
 //!
 //! A Lease is not a lock: the API server does not check it when it executes a write. Two replicas
 //! can have writes executed at the same time if
 //!
-//! - a write is on its way when its term is lost, and the network or the API server delays it by
-//!   more than the difference between lease duration and renew deadline. Cancelling it does not call
-//!   it back;
-//! - a term is resigned while a write is on its way: the Lease is free at once, so there is no time
+//! - a write is in flight when its term is lost, and the network or the API server delays it by
+//!   more than the difference between lease duration and renew deadline. Cancelling it does not
+//!   recall it;
+//! - a term is resigned while a write is in flight: the Lease is free at once, so there is no time
 //!   left for the write to arrive. Finish the work first, then [resign](Term::resign);
 //! - the process is paused after the check and before the request leaves it, for longer than that
 //!   difference. That concerns the requests that have just passed the gate, and no later ones;
 //! - the monotonic clocks of two machines run at rates that differ by more than the ratio of lease
-//!   duration to renew deadline, or a machine's monotonic clock stands still while it is suspended;
+//!   duration to renew deadline, or a machine's monotonic clock stops while it is suspended;
 //! - something other than its holder writes or deletes the Lease. A candidate that has seen a Lease
 //!   waits for it to expire even if it is deleted, but one that starts later finds nothing to wait
 //!   for;
@@ -71,6 +71,7 @@ mod elector;
 mod gate;
 mod leadership;
 mod lease;
+mod lock;
 mod metrics;
 #[cfg(test)]
 mod tests;
@@ -215,7 +216,7 @@ impl LeaderElection {
     /// Sets how long the leader keeps leading after its last successful renewal.
     ///
     /// The difference to the lease duration is the time in which no replica writes. It has to cover
-    /// requests that are under way when a term ends.
+    /// requests that are in flight when a term ends.
     pub fn renew_deadline(mut self, deadline: Duration) -> Self {
         self.renew_deadline = deadline;
         self
@@ -233,8 +234,8 @@ impl LeaderElection {
         self
     }
 
-    /// Sets the clock whose time is written into the Lease, for people to read. Nothing is decided
-    /// by it.
+    /// Sets the clock whose time is written into the Lease. It is informational: no decision
+    /// depends on it.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self

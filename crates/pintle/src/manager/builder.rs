@@ -40,7 +40,7 @@ pub(super) type Configure = Arc<dyn Fn(LeaderElection) -> LeaderElection + Send 
 #[cfg(feature = "probes")]
 type RunCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// A check of the user's.
+/// A user's check.
 #[cfg(feature = "probes")]
 pub(super) struct Check {
     pub(super) name: String,
@@ -48,7 +48,7 @@ pub(super) struct Check {
     pub(super) run: RunCheck,
 }
 
-/// What all components of a manager share.
+/// The state shared by all components of a manager.
 pub(super) struct Common {
     pub(super) name: String,
     /// Not gated.
@@ -59,7 +59,7 @@ pub(super) struct Common {
     pub(super) clock: Clock,
     pub(super) rng: Rng,
     pub(super) events: EventBroadcaster,
-    /// Whether the broadcaster is the manager's own and writes to no sink yet.
+    /// Whether the manager created the broadcaster, which has no sink yet.
     pub(super) starts_recording: bool,
     #[cfg(feature = "probes")]
     pub(super) probes: Option<String>,
@@ -96,8 +96,9 @@ impl Builder {
         self.leader_election_with(|election| election)
     }
 
-    /// Elects a leader with settings of your own: another namespace, identity or timing. They also
-    /// apply to the elections of components that are [elected under another name](super::Component::elected_as).
+    /// Elects a leader with custom settings: another namespace, identity or timing. They also apply
+    /// to the elections of components that are [elected under another
+    /// name](super::Component::elected_as).
     ///
     /// ```
     /// # use pintle::manager::Manager;
@@ -172,8 +173,8 @@ impl Builder {
         self
     }
 
-    /// Records events with `events`, which already writes to a sink, instead of a broadcaster of the
-    /// manager's own. It is shut down with the manager.
+    /// Records events with `events`, which must already have a sink, instead of creating a
+    /// broadcaster. It is shut down with the manager.
     pub fn events(mut self, events: EventBroadcaster) -> Self {
         self.events = Some(events);
         self
@@ -192,13 +193,14 @@ impl Builder {
     }
 
     /// Sets how long caches may take to fill and servers to be ready before [`Manager::run`] fails.
-    /// Default: 2 minutes. Controllers have a [limit of their own](crate::controller::Controller::sync_timeout).
+    /// Default: 2 minutes. Controllers have [their own
+    /// limit](crate::controller::Controller::sync_timeout).
     pub fn sync_timeout(mut self, limit: Duration) -> Self {
         self.sync_timeout = limit;
         self
     }
 
-    /// Sets how long a stop may take in all. Default: 30 s, the grace period of a Pod.
+    /// Sets how long stopping may take in total. Default: 30 s, the grace period of a Pod.
     pub fn stop_within(mut self, limit: Duration) -> Self {
         self.stop_within = limit;
         self

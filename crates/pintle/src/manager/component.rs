@@ -1,4 +1,4 @@
-//! What a manager runs: controllers, servers, and tasks.
+//! The components of a manager: controllers, servers, and tasks.
 
 use std::{fmt, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
 
 /// A part of a program that a [`Manager`](super::Manager) runs.
 ///
-/// A controller becomes one by itself; servers and tasks are async functions.
+/// A controller converts into one; servers and tasks are async functions.
 ///
 /// ```
 /// # use pintle::{cache::BoxError, manager::{Component, Environment, Manager}};
@@ -65,7 +65,7 @@ pub(super) enum Election {
 pub(super) enum OnFailure {
     /// The manager stops.
     Stop,
-    /// The component ends, the others go on.
+    /// The component ends; the others continue.
     Isolate,
     /// The component is started again after a delay.
     Restart,
@@ -95,8 +95,32 @@ impl Component {
         Self::new(name.into(), Work::Task(erase(run)), Election::Default)
     }
 
-    /// Returns a server, such as one for webhooks. It runs on every replica, and controllers start
-    /// only when it has called [`Environment::ready`], because their writes may depend on it.
+    /// Returns a server, such as one for webhooks. It runs on every replica. Caches and controllers
+    /// start only when it has called [`Environment::ready`], because lists may depend on it as well as
+    /// writes: the API server calls a conversion webhook to answer either.
+    ///
+    /// A request that needs the caches therefore has to wait for them, after the server is ready:
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use pintle::{cache::BoxError, manager::{Component, Environment, Manager}};
+    /// # async fn next_request() {}
+    /// # fn example(manager: &mut Manager) {
+    /// let pods = manager.informers().informer::<Pod>().lister();
+    /// manager.add(Component::server("webhooks", move |cx: Environment| {
+    ///     let pods = pods.clone();
+    ///     async move {
+    ///         cx.ready(); // the socket is bound
+    ///         while cx.until_shutdown(next_request()).await.is_some() {
+    ///             if cx.wait_for_caches().await {
+    ///                 println!("there are {} pods", pods.len());
+    ///             }
+    ///         }
+    ///         Ok::<_, BoxError>(())
+    ///     }
+    /// }));
+    /// # }
+    /// ```
     ///
     /// A server that ends before it is asked to has failed.
     pub fn server<F, R, E>(name: impl Into<String>, run: F) -> Self
@@ -137,7 +161,7 @@ impl Component {
 
     /// Ends only this component when it fails, instead of the whole program. The failure is logged,
     /// and `manager_component_running` shows 0. The manager does not wait for the component's caches
-    /// when it starts.
+    /// when it starts, and continues without a server that is not ready in time.
     pub fn isolated(mut self) -> Self {
         self.on_failure = OnFailure::Isolate;
         self
@@ -146,8 +170,8 @@ impl Component {
     /// Starts a task or server again when it fails, after a delay of one second that doubles with
     /// each failure, up to a minute.
     ///
-    /// A controller cannot be restarted: it retries what can be retried by itself, and fails only
-    /// when an informer has died. For a controller this is the same as [`isolated`](Self::isolated).
+    /// A controller cannot be restarted: it already retries failed reconciles, and fails only when
+    /// an informer has died. For a controller this is the same as [`isolated`](Self::isolated).
     pub fn restarts(mut self) -> Self {
         self.on_failure = match self.work {
             Work::Controller(_) => OnFailure::Isolate,
@@ -156,8 +180,8 @@ impl Component {
         self
     }
 
-    /// Declares rights that the component needs, for [`Manager::rules`](super::Manager::rules). Those
-    /// of a controller are known.
+    /// Declares rights that the component needs, for [`Manager::rules`](super::Manager::rules). A
+    /// controller's rights are added automatically.
     pub fn declares(mut self, rules: Rules) -> Self {
         self.rules = self.rules.and(rules);
         self
@@ -183,7 +207,7 @@ where
 impl From<BuiltController> for Component {
     fn from(controller: BuiltController) -> Self {
         let name = controller.name().to_owned();
-        // Rights in another cluster do not belong into this one's manifests.
+        // Rights in another cluster do not belong in this one's manifests.
         let rules = if controller.is_elsewhere() {
             Rules::new()
         } else {
@@ -203,7 +227,7 @@ impl fmt::Debug for Component {
     }
 }
 
-/// What a task or a server gets from its manager.
+/// The resources that a manager provides to a task or server.
 #[derive(Clone)]
 pub struct Environment {
     pub(super) client: Client,
@@ -212,6 +236,8 @@ pub struct Environment {
     pub(super) metrics: Metrics,
     pub(super) shutdown: CancellationToken,
     pub(super) ready: CancellationToken,
+    /// Cancelled once the manager's caches are filled.
+    pub(super) filled: CancellationToken,
 }
 
 impl Environment {
@@ -254,7 +280,19 @@ impl Environment {
         }
     }
 
-    /// Reports that a server accepts requests, so that controllers may start.
+    /// Waits until the manager's caches are filled; returns false if the component has to stop first.
+    ///
+    /// Only servers need this: they start before the caches, and must not wait before they are
+    /// [`ready`](Self::ready). See [`Component::server`].
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe.
+    pub async fn wait_for_caches(&self) -> bool {
+        self.until_shutdown(self.filled.cancelled()).await.is_some()
+    }
+
+    /// Reports that a server accepts requests, so that caches and controllers may start.
     pub fn ready(&self) {
         self.ready.cancel();
     }

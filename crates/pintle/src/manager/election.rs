@@ -4,21 +4,19 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use super::{
     Component, Left, ManagerError,
     builder::{Common, Configure},
-    run::{Control, Member, run_all},
+    member::{Member, run_all},
+    run::Control,
 };
-use crate::leader_election::{Elector, LeaderElection, Term};
+use crate::leader_election::{Elector, LeaderElection};
 
-/// How long a new leader waits for watches that an outage has broken.
-const WATCHES_WITHIN: Duration = Duration::from_secs(30);
 /// How often a standby looks for keys of objects that are gone.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
-/// How the manager's elections are held.
+/// The settings of the manager's elections.
 pub(super) struct ElectionPlan {
     base: Option<Configure>,
 }
@@ -63,8 +61,8 @@ pub(super) struct Group {
     pub(super) members: Vec<Component>,
 }
 
-/// Competes for a Lease and runs the members during every term, until `stop`. Returns what was left
-/// at the end.
+/// Competes for a Lease and runs the members during every term, until `stop`. Returns what had not
+/// ended by then.
 pub(super) async fn lead(
     mut elector: Elector,
     members: Vec<Arc<Member>>,
@@ -86,16 +84,15 @@ pub(super) async fn lead(
             }
         }
         first = false;
-        wait_for_watches(&control, &term).await;
         let dropped = run_all(&members, &control, term.ended()).await;
-        // Members may end by themselves, but the Lease is held to the end of the term: another
-        // replica must not start them again.
+        // Members may end early, but the Lease is held until the end of the term: another replica
+        // must not start them again.
         term.ended().cancelled().await;
         if dropped.is_empty() {
             // Members have stopped, so another replica may start. A lost Lease is not released.
             term.resign().await;
         } else {
-            // What was dropped may still be on its way.
+            // Requests of dropped reconciles may still be in flight.
             term.abandon().await;
         }
         if stop.is_cancelled() {
@@ -106,24 +103,6 @@ pub(super) async fn lead(
         member.close().await;
     }
     left
-}
-
-/// Waits until the caches follow the API server: after an outage the Lease may be free before the
-/// watches are open again, and the caches show a past that another leader has changed since.
-async fn wait_for_watches(control: &Control, term: &Term) {
-    let watching = control.informers().wait_for_watches(WATCHES_WITHIN);
-    let stale = tokio::select! {
-        biased;
-        () = term.ended().cancelled() => return,
-        stale = watching => stale,
-    };
-    if !stale.is_empty() {
-        let informers = stale.join(", ");
-        warn!(
-            informers,
-            "caches have no watch at the start of a term; working from what they show"
-        );
-    }
 }
 
 /// Bounds the queues of a standby.

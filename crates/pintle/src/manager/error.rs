@@ -12,11 +12,12 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stopped {
-    /// What had not ended within the [time limit](super::Builder::stop_within) and was dropped.
+    /// The work that had not ended within the [time limit](super::Builder::stop_within) and was
+    /// dropped.
     pub left: Vec<Left>,
 }
 
-/// Something that a stopping manager did not wait for any longer.
+/// Unfinished work that a stopping manager dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Left {
@@ -53,7 +54,7 @@ impl fmt::Display for Left {
     }
 }
 
-/// Why a manager ended other than by shutdown.
+/// Why a manager ended before shutdown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
@@ -70,7 +71,7 @@ pub enum ManagerError {
     /// The informers requested outside of controllers were not filled in time.
     #[error("{0}")]
     NotSynced(NotSynced),
-    /// Names are used in logs, metrics and events, and must tell components apart.
+    /// Names are used in logs, metrics and events, so they must be unique.
     #[error("two components are called {0}")]
     Duplicate(String),
     /// The manager starts only its own informers.
@@ -83,7 +84,7 @@ pub enum ManagerError {
     Election {
         /// The name of the Lease.
         name: String,
-        /// What is wrong.
+        /// Why the election is misconfigured.
         source: InvalidElection,
     },
     /// The probes' address cannot be bound.
@@ -91,7 +92,7 @@ pub enum ManagerError {
     Probes {
         /// The address.
         address: String,
-        /// Why.
+        /// Why it cannot be bound.
         source: io::Error,
     },
     /// The signal handlers cannot be installed.

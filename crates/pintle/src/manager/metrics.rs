@@ -1,22 +1,19 @@
-//! What a manager reports about itself.
+//! The metrics of a manager.
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
-};
+use crate::metrics::{Counter, Families, Family, Gauge, MetricSet, label_set};
 
-use crate::metrics::{Families, MetricSet};
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByComponent {
-    component: String,
+label_set! {
+    struct ByComponent {
+        component: String,
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Build {
-    name: String,
-    version: String,
-    pintle_version: &'static str,
+label_set! {
+    struct Build {
+        name: String,
+        version: String,
+        pintle_version: &'static str,
+    }
 }
 
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,8 @@
 //! The manager: everything an operator runs, in one process and in any number of replicas.
 //!
-//! A program has a client, shared informers, several controllers, perhaps a webhook server and a few
-//! tasks of its own, probes, metrics, events, and one way to stop. A [`Manager`] owns all of it, as
-//! `kube-controller-manager` does for Kubernetes' own loops:
+//! A program has a client, shared informers, several controllers, perhaps a webhook server and a
+//! few background tasks, probes, metrics, events, and one way to stop. A [`Manager`] owns all of
+//! it, as `kube-controller-manager` does for Kubernetes' own loops:
 //!
 //! ```no_run
 //! # use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Secret}};
@@ -29,16 +29,18 @@
 //! # Start and stop
 //!
 //! ```text
-//! start:  probes ─► caches ─► servers ─► controllers and tasks (the elected ones: when elected)
-//! stop:   controllers and tasks ─► Lease released ─► servers ─► caches ─► events ─► probes
+//! start:  probes ─► servers ─► caches ─► controllers and tasks (the elected ones: when elected)
+//! stop:   controllers and tasks ─► Lease released ─► caches ─► servers ─► events ─► probes
 //! ```
 //!
-//! A stop has a [time limit](Builder::stop_within). What had not ended by then is dropped and
-//! reported in [`Stopped::left`].
+//! Stopping has a [time limit](Builder::stop_within). Work that has not ended by then is dropped
+//! and reported in [`Stopped::left`].
 //!
-//! Servers start after the caches are filled, so that a webhook can read them. A CRD whose conversion
-//! webhook is served by the same process cannot be listed before that: serve such a webhook from a
-//! program of its own.
+//! Servers come first because the API server may need them to answer a list: it calls the conversion
+//! webhook of a CRD for every object that is stored in another version. Requests that need the caches
+//! [wait for them](Environment::wait_for_caches). Readiness waits for both, so a Service sends no
+//! requests to a Pod whose caches are empty, unless it publishes unready addresses, as one for
+//! conversion webhooks has to.
 //!
 //! A component that fails stops the manager, and [`run`](Manager::run) returns its error, unless the
 //! component was [isolated](Component::isolated) or [restarts](Component::restarts).
@@ -53,11 +55,14 @@
 //!
 //! A standby is *warm*. Its informers and handlers run from the start, so that its caches, indices
 //! and queues are filled when it is elected: a hand-over lists nothing. A replica that loses its
-//! Lease stops its workers and competes again in the same process. The next term waits until watches
-//! are open again, up to half a minute, because an outage may have kept the caches in the past. It
-//! continues with the
-//! same caches and queues, and reconciles every object once, because this replica cannot know what
-//! the leader in between left unfinished.
+//! Lease stops its workers and competes again in the same process. In the next term each controller
+//! waits until its watches are open again, up to half a minute, because an outage may have kept the
+//! caches in the past; a task waits for all watches. The term continues with the same caches and queues, and reconciles every object once, because this replica
+//! cannot know what the leader in between left unfinished.
+//!
+//! The caches of a new leader may lag behind the last writes of the previous one, as every cache may
+//! lag behind. Children with deterministic names make that harmless: a write that is based on a past
+//! state is then refused or changes nothing.
 //!
 //! Components can also be [elected under other names](Component::elected_as), so that replicas share
 //! the work by controller.
@@ -65,19 +70,21 @@
 //! # Health
 //!
 //! `/readyz` is 200 once everything has started, for as long as caches follow the API server, on
-//! standbys as well: a rolling update must not wait for a standby to lead. `/livez` fails when an informer has died or the leader
-//! has not renewed its Lease for so long that its elector must be stuck. Both take
-//! [checks of your own](Builder::ready_check).
+//! standbys as well: a rolling update must not wait for a standby to lead. `/livez` fails when an
+//! informer has died or the leader has not renewed its Lease for so long that its elector must be
+//! stuck. Both take [checks of your own](Builder::ready_check).
 
 mod builder;
 mod component;
 mod election;
 mod error;
+mod member;
 mod metrics;
 #[cfg(feature = "probes")]
 mod probes;
 mod rules;
 mod run;
+mod stage;
 
 pub use self::{
     builder::Builder,
@@ -129,7 +136,7 @@ impl Manager {
 
     /// Returns the client that writes only while this replica leads, if the manager elects a leader.
     ///
-    /// A component that is elected under another name has a client of its own: use
+    /// A component that is elected under another name has its own client: use
     /// [`Context::client`](crate::controller::Context::client) in a reconcile and
     /// [`Environment::client`] in a task. The client passed to [`builder`](Self::builder) is not
     /// gated, nor is that of the [informers](Self::informers).
@@ -145,7 +152,7 @@ impl Manager {
         &self.common.events
     }
 
-    /// Returns the metrics that the manager serves. To serve metrics of your own beside them, pass
+    /// Returns the metrics that the manager serves. To serve your own metrics beside them, pass
     /// [`Metrics::with_registry`] to [`Builder::metrics`].
     pub fn metrics(&self) -> &Metrics {
         &self.common.metrics

@@ -1,4 +1,4 @@
-//! What the probes of a manager report.
+//! The probes of a manager.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -11,8 +11,8 @@ use crate::{
     probes::{Probes, Serving},
 };
 
-/// How long after its last renewal a term that is over may still stand before its elector is
-/// considered stuck.
+/// How long after its last renewal an expired term may remain before its elector is considered
+/// stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// Serves the probes, if the manager has an address for them.
@@ -66,7 +66,7 @@ fn probes(common: &Common, control: &Arc<Control>, leaderships: &[Leadership]) -
     probes
 }
 
-/// Describes who leads.
+/// Describes which replica leads.
 fn describe(leadership: &Leadership) -> String {
     match leadership.lease_age().filter(|_| leadership.is_leader()) {
         Some(age) => format!("leading, renewed {:.1} s ago", age.as_secs_f64()),

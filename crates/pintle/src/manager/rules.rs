@@ -1,11 +1,11 @@
-//! The rights of a whole program.
+//! The rights that a whole program needs.
 
 use super::{Manager, component::Election};
 use crate::rbac::Rules;
 
 impl Manager {
-    /// Returns the rights that the program needs in its own cluster: those of its controllers, those that components
-    /// declare, and those for its elections.
+    /// Returns the rights that the program needs in its own cluster: those of its controllers, those
+    /// that components declare, and those for its elections.
     ///
     /// The rights to a Lease are for the namespace that the election is configured with. Unless
     /// [`leader_election_with`](super::Builder::leader_election_with) sets one, that is the client's

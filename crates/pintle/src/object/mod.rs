@@ -14,7 +14,6 @@ mod field;
 mod key;
 mod owner;
 mod reader;
-mod skim;
 
 use std::{
     borrow::Cow,
@@ -133,8 +132,8 @@ impl<K> Object<K> {
             .find(|owner| owner.is_controller())
     }
 
-    /// Returns whether the object has a deletion timestamp, so that it goes away once its
-    /// finalizers are removed.
+    /// Returns whether the object has a deletion timestamp: it will be gone once its finalizers are
+    /// removed.
     pub fn is_being_deleted(&self) -> bool {
         self.inner.body.is_being_deleted()
     }

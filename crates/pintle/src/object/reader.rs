@@ -12,9 +12,8 @@ use serde_json::Value;
 
 use super::{
     Kind, Object, ObjectKey,
-    body::{Body, Identity},
+    body::{Body, Identity, Skim},
     field::Fields,
-    skim::Skim,
 };
 use crate::json::{Literal, Malformed};
 
@@ -262,7 +261,7 @@ pub enum ReadError {
         key: Option<ObjectKey>,
         /// The position of the error.
         at: usize,
-        /// What was expected there.
+        /// The expected syntax.
         expected: &'static str,
     },
     /// The object is larger than 4 GB.

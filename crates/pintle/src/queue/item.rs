@@ -7,7 +7,7 @@ use super::{
     state::{Cause, NIL, Taken},
 };
 
-/// What a queue can hold: hashable, cheap to clone, movable between tasks.
+/// A key that a queue can hold: hashable, cheap to clone, movable between tasks.
 ///
 /// `Eq` and `Clone` run while the queue is locked, so they should not block.
 pub trait Key: Clone + Eq + Hash + Send + Sync + 'static {}
@@ -26,7 +26,7 @@ impl<T: Clone + Eq + Hash + Send + Sync + 'static> Key for T {}
 pub struct Priority(i32);
 
 impl Priority {
-    /// For keys enqueued without a change: the initial list and resyncs. Real changes overtake them.
+    /// For keys enqueued without a change: the initial list and resyncs. Actual changes run first.
     pub const LOW: Self = Self(-100);
 
     /// For changes; the default.

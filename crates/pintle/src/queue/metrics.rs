@@ -9,16 +9,14 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use prometheus_client::{
-    encoding::{DescriptorEncoder, NoLabelSet},
-    metrics::MetricType,
-};
-
 use super::state::Tick;
 use crate::{
-    metrics::{Encode, Families, MetricSet},
+    metrics::{Families, MetricSet},
     sync::Mutex,
 };
+
+#[cfg(feature = "metrics")]
+mod encode;
 
 /// The number of histogram bounds: 10 ns, 100 ns, … 10 s.
 const BUCKETS: usize = 10;
@@ -109,9 +107,9 @@ pub(super) struct Reading {
     pub(super) stats: Stats,
     pub(super) depth: usize,
     pub(super) delayed: usize,
-    /// For how long the keys in process have been so, in total.
+    /// The total time in process of the keys in process.
     pub(super) unfinished: Tick,
-    /// For how long the first of them has been so.
+    /// The longest of these times.
     pub(super) longest: Tick,
 }
 
@@ -214,96 +212,10 @@ impl MetricSet for QueueMetrics {
     }
 }
 
-impl Encode for QueueMetrics {
-    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let readings = self.readings();
-        if readings.is_empty() {
-            return Ok(());
-        }
-        let mut gauge = |name: &str, help: &str, value: fn(&Reading) -> f64| {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (name, reading) in &readings {
-                family
-                    .encode_family(&labels(name))?
-                    .encode_gauge(&value(reading))?;
-            }
-            fmt::Result::Ok(())
-        };
-        gauge("workqueue_depth", "Keys to run now", |reading| {
-            count(reading.depth)
-        })?;
-        gauge("workqueue_delayed", "Delayed keys", |reading| {
-            count(reading.delayed)
-        })?;
-        gauge(
-            "workqueue_unfinished_work_seconds",
-            "Total time in process of the keys in process",
-            |reading| seconds(reading.unfinished),
-        )?;
-        gauge(
-            "workqueue_longest_running_processor_seconds",
-            "Time in process of the longest running key",
-            |reading| seconds(reading.longest),
-        )?;
-        let mut counter = |name: &str, help: &str, value: fn(&Stats) -> u64| {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (name, reading) in &readings {
-                family
-                    .encode_family(&labels(name))?
-                    .encode_counter::<NoLabelSet, _, f64>(&value(&reading.stats), None)?;
-            }
-            fmt::Result::Ok(())
-        };
-        counter("workqueue_adds", "Adds that did not collapse", |stats| {
-            stats.adds
-        })?;
-        counter(
-            "workqueue_retries",
-            "Delayed and rate-limited adds",
-            |stats| stats.retries,
-        )?;
-        counter(
-            "workqueue_undecided",
-            "Items dropped without a verdict",
-            |stats| stats.undecided,
-        )?;
-        let mut histogram = |name: &str, help: &str, value: fn(&Stats) -> &Durations| {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-            for (name, reading) in &readings {
-                let durations = value(&reading.stats);
-                family
-                    .encode_family(&labels(name))?
-                    .encode_histogram::<NoLabelSet>(
-                        durations.sum,
-                        durations.counts.iter().sum(),
-                        &durations.buckets(),
-                        None,
-                    )?;
-            }
-            fmt::Result::Ok(())
-        };
-        histogram(
-            "workqueue_queue_duration_seconds",
-            "Time from ready to dequeued",
-            |stats| &stats.queued,
-        )?;
-        histogram(
-            "workqueue_work_duration_seconds",
-            "Time from dequeued to done",
-            |stats| &stats.worked,
-        )
-    }
-}
-
 impl fmt::Debug for QueueMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("QueueMetrics")
     }
-}
-
-/// controller-runtime labels every queue with both.
-fn labels(name: &str) -> [(&str, &str); 2] {
-    [("name", name), ("controller", name)]
 }
 
 #[allow(
@@ -312,12 +224,4 @@ fn labels(name: &str) -> [(&str, &str); 2] {
 )]
 fn seconds(nanos: Tick) -> f64 {
     nanos as f64 / 1e9
-}
-
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "metrics are floating point numbers"
-)]
-fn count(keys: usize) -> f64 {
-    keys as f64
 }

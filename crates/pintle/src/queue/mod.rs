@@ -13,6 +13,10 @@
 //! ```
 
 mod item;
+#[cfg_attr(
+    not(feature = "metrics"),
+    allow(dead_code, reason = "only a scrape reads the counters")
+)]
 mod metrics;
 pub mod rate_limit;
 mod shared;

@@ -1,4 +1,4 @@
-//! The state behind its lock, and the hand-off between tasks that add and tasks that wait.
+//! The queue's state behind its lock, and the hand-off between tasks that add and tasks that wait.
 //!
 //! Every transition that may concern a waiting task runs inside a [`Transition`], which wakes the
 //! right tasks when it ends, after the lock is released.
@@ -32,7 +32,7 @@ const LONGEST_SLEEP: Duration = Duration::from_hours(24);
 /// The delay of a key whose rate limiter panicked.
 const PANICKED_LIMITER_DELAY: Duration = Duration::from_secs(1);
 
-/// What all handles and items of one queue share.
+/// The state shared by all handles and items of one queue.
 pub(super) struct Shared<T: Key> {
     pub(super) name: Arc<str>,
     core: Mutex<Core<T>>,
@@ -206,7 +206,7 @@ impl<T: Key> Shared<T> {
         drop(self.done_and(slot, verdict, |_, _| ()));
     }
 
-    /// As [`done`](Self::done), and dequeues the next key under the same lock. Also returns the freed
+    /// Like [`done`](Self::done), and dequeues the next key under the same lock. Also returns the freed
     /// key: its destructor may panic, so the caller drops it once the next key is safe.
     pub(super) fn done_and_take(&self, slot: u32, verdict: Done) -> (Option<Taken<T>>, Option<T>) {
         self.done_and(slot, verdict, |state, now| {

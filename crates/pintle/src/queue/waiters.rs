@@ -1,8 +1,8 @@
 //! The tasks that wait on a queue: workers in `get`, and callers of `drain`.
 //!
 //! One waiting worker is the *timekeeper*: it alone sleeps until the next due time, so that delays
-//! need neither a task of their own nor a timer per worker. When it leaves, the first of the others
-//! takes over. If no worker waits, no timer is needed: the next `get` promotes what has become due.
+//! need neither a separate task nor a timer per worker. When it leaves, the first of the others
+//! takes over. If no worker waits, no timer is needed: the next `get` makes due keys ready.
 
 use std::{
     collections::VecDeque,
@@ -39,7 +39,7 @@ impl Wakes {
     }
 }
 
-/// What decides whom to wake.
+/// The conditions that decide which tasks to wake.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Snapshot {
     /// The number of ready keys.

@@ -1,4 +1,4 @@
-//! The queue as its users hold it.
+//! The public handle of a queue, and its builder.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ pub struct WorkQueue<T: Key> {
 }
 
 impl<T: Key> WorkQueue<T> {
-    /// Creates a queue without metrics. Failed keys back off one by one, from 5 ms to 1000 s; see
+    /// Creates a queue without metrics. Failed keys back off individually, from 5 ms to 1000 s; see
     /// [`rate_limit`](super::rate_limit).
     pub fn new(name: &str) -> Self {
         Self::builder(name).build()
@@ -63,22 +63,22 @@ impl<T: Key> WorkQueue<T> {
 
     /// Requests a run of `key` with this priority.
     ///
-    /// Of two priorities of a pending key the higher counts: a raised key moves to the tail of its
-    /// new priority, a lower priority changes nothing.
+    /// If the key is already pending, the higher priority wins: a raised key moves to the tail of
+    /// its new priority, and a lower priority changes nothing.
     pub fn add_with_priority(&self, key: T, priority: Priority) {
         self.add_because(key, priority, Cause::ADDED);
     }
 
-    /// As [`add_with_priority`](Self::add_with_priority), and tells the worker why, if no other
-    /// request for the same run came first.
+    /// Like [`add_with_priority`](Self::add_with_priority), and passes the cause to the worker,
+    /// unless an earlier request for the same run already did.
     pub(crate) fn add_because(&self, key: T, priority: Priority, cause: Cause) {
         self.shared.add(key, priority.get(), cause);
     }
 
     /// Requests a run of `key` after `delay`, with [`Priority::NORMAL`].
     ///
-    /// Of two due times of a key the earlier counts, and a ready key stays ready. To postpone a key,
-    /// [`cancel`](Self::cancel) its delay first.
+    /// If the key is already delayed, the earlier due time wins; a ready key stays ready. To
+    /// postpone a key, [`cancel`](Self::cancel) its delay first.
     pub fn add_after(&self, key: T, delay: Duration) {
         self.shared.add_after(key, Priority::NORMAL.get(), delay);
     }
@@ -139,8 +139,9 @@ impl<T: Key> WorkQueue<T> {
 
     /// Shuts the queue down: it accepts no further adds.
     ///
-    /// Ready keys are still returned, and so are keys in process that were added once more; then
-    /// [`get`](Self::get) returns `None`. Delayed keys stay behind. A second call does nothing.
+    /// Ready keys are still returned, as are keys in process that were added again; then
+    /// [`get`](Self::get) returns `None`. Delayed keys are not returned. A second call does
+    /// nothing.
     pub fn shut_down(&self) {
         self.shared.shut_down();
     }
@@ -148,7 +149,7 @@ impl<T: Key> WorkQueue<T> {
     /// Shuts the queue down and waits until no key is ready, in process or dirty, for at most
     /// `deadline`. Returns the keys that are left.
     ///
-    /// Workers have to keep calling [`get`](Self::get) until it returns `None`.
+    /// Workers must keep calling [`get`](Self::get) until it returns `None`.
     ///
     /// # Cancel safety
     ///

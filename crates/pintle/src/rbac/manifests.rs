@@ -25,6 +25,9 @@ pub struct Account {
 
 impl Account {
     /// Names the account, and the roles after it.
+    ///
+    /// Roles and bindings outside of the account's namespace are called `name:namespace`, so that two
+    /// installations of one program do not overwrite each other's, even if their rights differ.
     pub fn new(name: impl Into<String>, namespace: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -48,12 +51,25 @@ impl Account {
         }
     }
 
-    fn role_ref(&self, kind: &str) -> RoleRef {
+    /// Returns the name of the role and of its binding in `namespace`, or in the cluster.
+    fn role_name(&self, namespace: Option<&str>) -> String {
+        if namespace == Some(&self.namespace) {
+            self.name.clone()
+        } else {
+            format!("{}:{}", self.name, self.namespace)
+        }
+    }
+
+    fn role_ref(&self, kind: &str, namespace: Option<&str>) -> RoleRef {
         RoleRef {
             api_group: Some(Role::group(&()).into_owned()),
             kind: kind.to_owned(),
-            name: self.name.clone(),
+            name: self.role_name(namespace),
         }
+    }
+
+    fn role_meta(&self, namespace: Option<&str>) -> ObjectMeta {
+        self.meta(namespace, &self.role_name(namespace))
     }
 
     fn subjects(&self) -> Vec<Subject> {
@@ -74,8 +90,7 @@ pub struct Manifests {
     pub service_account: ServiceAccount,
     /// The rights in all namespaces and to cluster-scoped kinds, if there are any.
     pub cluster_role: Option<ClusterRole>,
-    /// Grants the cluster role. Named after account and namespace, so that two installations do not
-    /// share a binding.
+    /// Grants the cluster role.
     pub cluster_role_binding: Option<ClusterRoleBinding>,
     /// The rights in single namespaces.
     pub roles: Vec<Role>,
@@ -91,24 +106,24 @@ impl Rules {
         } = account;
         let cluster_rules = self.policy_rules(None);
         let cluster_role = (!cluster_rules.is_empty()).then(|| ClusterRole {
-            metadata: account.meta(None, name),
+            metadata: account.role_meta(None),
             rules: Some(cluster_rules),
             ..ClusterRole::default()
         });
         let cluster_role_binding = cluster_role.as_ref().map(|_| ClusterRoleBinding {
-            metadata: account.meta(None, &format!("{name}:{namespace}")),
-            role_ref: account.role_ref("ClusterRole"),
+            metadata: account.role_meta(None),
+            role_ref: account.role_ref("ClusterRole", None),
             subjects: Some(account.subjects()),
         });
         let namespaces = self.rights().filter_map(|right| right.namespace.as_deref());
         let namespaces: BTreeSet<&str> = namespaces.collect();
         let roles = namespaces.iter().map(|of| Role {
-            metadata: account.meta(Some(of), name),
+            metadata: account.role_meta(Some(of)),
             rules: Some(self.policy_rules(Some(of))),
         });
         let role_bindings = namespaces.iter().map(|of| RoleBinding {
-            metadata: account.meta(Some(of), name),
-            role_ref: account.role_ref("Role"),
+            metadata: account.role_meta(Some(of)),
+            role_ref: account.role_ref("Role", Some(of)),
             subjects: Some(account.subjects()),
         });
         Manifests {

@@ -1,4 +1,4 @@
-//! The rights a program needs, derived from what it does.
+//! The rights a program needs, derived from the program itself.
 //!
 //! A role written by hand drifts from the program: a missing right surfaces as a 403 in production, an
 //! unneeded one never does. [`Rules`] holds rights as data. Everything that sends requests adds its
@@ -76,7 +76,7 @@ pub struct Right {
     pub resource: String,
     /// The name of the only object it is limited to.
     pub name: Option<String>,
-    /// What it allows.
+    /// The verb it allows.
     pub verb: Verb,
     /// Whether the resource is cluster-scoped, as far as that is known.
     pub is_cluster_scoped: bool,
@@ -117,7 +117,7 @@ impl Rules {
         Self::default()
     }
 
-    /// Adds what an informer of `K` needs: `list` and `watch`.
+    /// Adds the rights of an informer of `K`: `list` and `watch`.
     pub fn reads<K: Named>(self) -> Self {
         self.writes::<K>([Verb::List, Verb::Watch])
     }
@@ -140,13 +140,13 @@ impl Rules {
         self.applies::<K>().writes::<K>([Verb::Delete])
     }
 
-    /// Adds what reporting in the status of `K`s needs: `patch` on the subresource.
+    /// Adds the right to report in the status of `K`s: `patch` on the subresource.
     pub fn reports<K: Named>(self) -> Self {
         let kind = K::DynamicType::default();
         self.allows::<K>(&kind, Some("status"), [Verb::Patch])
     }
 
-    /// Adds what making `K`s the controllers of other objects needs: `update` on the subresource
+    /// Adds the right to make `K`s the controllers of other objects: `update` on the subresource
     /// `finalizers`.
     ///
     /// No request uses it. Clusters with the admission plugin `OwnerReferencesPermissionEnforcement`
@@ -156,13 +156,13 @@ impl Rules {
         self.allows::<K>(&kind, Some("finalizers"), [Verb::Update])
     }
 
-    /// Adds what recording events needs: `create` and `patch` in the API `events.k8s.io`.
+    /// Adds the rights to record events: `create` and `patch` in the API `events.k8s.io`.
     pub fn records_events(self) -> Self {
         self.writes::<Event>([Verb::Create, Verb::Patch])
     }
 
-    /// Adds what electing a leader over a Lease needs: `get`, `update` and `watch` on this one, and
-    /// `create`, which cannot be limited to a name.
+    /// Adds the rights to elect a leader with a Lease: `get`, `update` and `watch` on this Lease,
+    /// and `create`, which cannot be limited to a name.
     pub fn elects(mut self, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         let (namespace, name) = (namespace.into(), name.into());
         for verb in [Verb::Get, Verb::Update, Verb::Watch, Verb::Create] {
@@ -251,8 +251,8 @@ impl Rules {
         self.rights.insert(right);
     }
 
-    /// Returns the rights for `namespace`, or for all, as few policy rules as possible: resources of a
-    /// group with the same verbs share one.
+    /// Returns the rights for `namespace`, or for all, as few policy rules as possible: resources
+    /// of a group with the same verbs share a rule.
     fn policy_rules(&self, namespace: Option<&str>) -> Vec<PolicyRule> {
         let mut by_resource: Vec<(&str, Option<&str>, &str, BTreeSet<Verb>)> = Vec::new();
         let rights = self.rights.iter();

@@ -116,7 +116,13 @@ fn cluster_scoped_kinds_stay_in_the_cluster_role() {
     for object in &objects {
         assert_eq!(object["metadata"]["labels"]["app"], "operator");
     }
-    assert_eq!(objects[2]["metadata"]["name"], "operator:system");
+    let names: Vec<_> = objects
+        .iter()
+        .filter_map(|one| one["metadata"]["name"].as_str())
+        .collect();
+    let elsewhere = ["operator:system"; 6];
+    assert_eq!(names, [&["operator"], &elsewhere[..]].concat());
+    assert_eq!(objects[5]["roleRef"]["name"], "operator:system");
     assert_eq!(objects[5]["subjects"][0]["namespace"], "system");
     assert_eq!(objects[5]["roleRef"]["kind"], "Role");
 }
@@ -139,4 +145,33 @@ fn lease_is_limited_to_its_name() {
             .is_none()
     );
     assert!(Rules::new().is_empty());
+}
+
+/// Proves rbac/installations.
+#[test]
+fn two_installations_share_no_role() {
+    let rules = Rules::new()
+        .reads::<Node>()
+        .and(Rules::new().reads::<ConfigMap>().within(["shop", "blue"]))
+        .elects("blue", "operator");
+    let names = |namespace: &str| -> Vec<String> {
+        let manifests = rules.manifests(&Account::new("operator", namespace));
+        let objects = manifests.objects().expect("JSON");
+        let name = |one: &serde_json::Value| {
+            let (kind, meta) = (one["kind"].as_str(), &one["metadata"]);
+            let place = meta["namespace"].as_str().unwrap_or_default();
+            let name = meta["name"].as_str().unwrap_or_default();
+            format!("{} {place}/{name}", kind.unwrap_or_default())
+        };
+        objects.iter().map(name).collect()
+    };
+    let (blue, green) = (names("blue"), names("green"));
+    let shared: Vec<_> = blue.iter().filter(|name| green.contains(name)).collect();
+    assert!(shared.is_empty(), "{shared:?}");
+    // At home it is called like its account.
+    assert!(blue.contains(&"Role blue/operator".to_owned()), "{blue:?}");
+    assert!(
+        blue.contains(&"Role shop/operator:blue".to_owned()),
+        "{blue:?}"
+    );
 }

@@ -1,4 +1,4 @@
-//! What a right allows.
+//! The verbs of rights.
 
 use std::fmt;
 

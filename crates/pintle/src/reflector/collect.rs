@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
-use super::sink::Unread;
+use super::Unread;
 use crate::object::{Object, ObjectKey};
 
 /// Collects the objects of a list. A later state of an object replaces an earlier one, unless the

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
+    Unread,
     collect::Collection,
     metrics::Counters,
-    sink::Unread,
     status::{Status, Unreadable, UnreadableError},
 };
 use crate::{

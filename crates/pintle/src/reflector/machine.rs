@@ -1,4 +1,4 @@
-//! The state machine of a reflector: what to do next, as a function of what has happened.
+//! The state machine of a reflector: the next step, as a function of past outcomes.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub(super) struct Settings {
     pub(super) watch_timeout: Duration,
 }
 
-/// Decides what a reflector does next.
+/// Decides the next step of a reflector.
 ///
 /// ```text
 ///            ┌────────── one pass ─────────────────────────┐
@@ -90,7 +90,7 @@ struct ErrorRun {
     resumed: Instant,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Request a streaming list.
@@ -108,7 +108,7 @@ pub(super) enum Step {
 pub(super) struct Verdict {
     /// How long to wait first, if at all.
     pub(super) wait: Option<Duration>,
-    /// What failed; `None` for the normal end of a watch.
+    /// The failure; `None` for the normal end of a watch.
     pub(super) cause: Option<(During, Reason)>,
     /// Whether the wait is part of the watch phase, in which the resync timer keeps running.
     pub(super) watching: bool,
@@ -235,7 +235,7 @@ impl Machine {
 
     /// Records that a list in pages failed.
     pub(super) fn list_failed(&mut self, reason: Reason, now: Instant) -> Verdict {
-        if self.version_is_to_blame(&reason) {
+        if self.may_succeed_without_version(&reason) {
             self.version_unavailable = true;
             return Verdict::immediate(During::List, reason);
         }
@@ -251,7 +251,7 @@ impl Machine {
         if source.is_some_and(is_watch_only) {
             return self.wait(During::WatchList, reason, now, false);
         }
-        if self.version_is_to_blame(&reason) {
+        if self.may_succeed_without_version(&reason) {
             self.version_unavailable = true;
             return Verdict::immediate(During::WatchList, reason);
         }
@@ -275,7 +275,7 @@ impl Machine {
 
     /// Returns whether the list may succeed without a `resourceVersion`. This can be true only once in
     /// a row, because the next list has none.
-    fn version_is_to_blame(&self, reason: &Reason) -> bool {
+    fn may_succeed_without_version(&self, reason: &Reason) -> bool {
         let Reason::Source(error) = reason else {
             return false;
         };

@@ -1,20 +1,13 @@
 //! Reflector metrics, by resource.
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{
-        counter::Counter,
-        family::Family,
-        gauge::Gauge,
-        histogram::{Histogram, exponential_buckets},
-    },
+use crate::metrics::{
+    Counter, Families, Family, Gauge, Histogram, MetricSet, exponential_buckets, label_set,
 };
 
-use crate::metrics::{Families, MetricSet};
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Labels {
-    resource: String,
+label_set! {
+    pub(super) struct Labels {
+        resource: String,
+    }
 }
 
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;

@@ -17,7 +17,7 @@ pub(super) struct Pager {
     whole: bool,
 }
 
-/// What to do after a response.
+/// The next step after a response.
 #[derive(Debug)]
 pub(super) enum Paging {
     /// Request the next page.

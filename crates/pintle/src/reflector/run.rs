@@ -422,8 +422,8 @@ impl<K: Kind, L: ListWatch, S: Sink<K>> Runner<K, L, S> {
         None
     }
 
-    /// As [`handle`](Self::handle), for a deletion. If it cannot be read, only a list can show what
-    /// was deleted.
+    /// Like [`handle`](Self::handle), for a deletion. If it cannot be read, only a list can show
+    /// which object is gone.
     fn handle_deleted(&mut self, open: &mut Open<L::Watch>, json: &[u8]) -> Option<End> {
         open.unordered = false;
         match self.intake.read(json) {

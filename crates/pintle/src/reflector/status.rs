@@ -1,4 +1,4 @@
-//! What a reflector is doing and why.
+//! The status of a reflector: its phase and its last failure.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     source::{BodyError, SourceError},
 };
 
-/// What a reflector is doing, and its last failure.
+/// The phase of a reflector, and its last failure.
 ///
 /// Displays as one line: `retrying in 3.2 s because 403 Forbidden on pods at cluster scope …`.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +34,7 @@ pub struct Status {
     lost_at: Option<Instant>,
 }
 
-/// How long a watch must last for the outage before it to be over.
+/// How long a watch must last for the preceding outage to be over.
 const STEADY: Duration = Duration::from_secs(5);
 
 impl Status {
@@ -151,7 +151,7 @@ impl fmt::Display for Phase {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub struct Failure {
-    /// What the reflector was doing.
+    /// The operation that failed.
     pub during: During,
     /// The watched objects: `pods at cluster scope`.
     pub target: Arc<str>,
@@ -160,7 +160,7 @@ pub struct Failure {
     pub reason: Reason,
 }
 
-/// What a reflector was doing when it failed.
+/// The operation during which a reflector failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum During {
     /// Listing in pages.
@@ -193,7 +193,7 @@ pub enum Reason {
     /// The server closed a streaming list before its end.
     #[error("the server closed the streaming list before its end")]
     ClosedBeforeEnd,
-    /// A deletion could not be read, so that only a list can show what was deleted.
+    /// A deletion could not be read, so only a list can show which object is gone.
     #[error("a deletion could not be read")]
     UnreadableDeletion,
     /// A streaming list and a list at the same `resourceVersion` differ.
@@ -238,7 +238,7 @@ pub struct Unreadable {
     pub key: Option<ObjectKey>,
     /// The watched objects: `pods at cluster scope`.
     pub target: Arc<str>,
-    /// What is wrong with the object.
+    /// Why it could not be read.
     #[source]
     pub error: UnreadableError,
 }

@@ -40,7 +40,7 @@ pub enum BodyError {
     /// The body is not JSON of the expected form.
     #[error("malformed response body: expected {expected} at byte {at}")]
     Malformed {
-        /// What was expected there.
+        /// The expected syntax.
         expected: &'static str,
         /// The position of the error.
         at: u64,
@@ -50,7 +50,7 @@ pub enum BodyError {
     CutOff {
         /// How many bytes were received.
         at: u64,
-        /// What was being read.
+        /// The part of the body being read.
         inside: &'static str,
     },
     /// The server sent a form meant for display.

@@ -298,8 +298,8 @@ impl<K: 'static> ListWatch for KubeSource<K> {
     }
 
     fn expected_type(&self) -> Option<(&str, &str)> {
-        // A server that does not support metadata-only requests sends whole objects, which do as
-        // well.
+        // A server that does not support metadata-only requests sends whole objects, which work
+        // too.
         (!self.metadata_only).then_some((&self.api_version, &self.kind))
     }
 
@@ -330,7 +330,7 @@ impl<K: 'static> ListWatch for KubeSource<K> {
     }
 
     async fn watch(&self, options: ListOptions) -> Result<KubeWatch, SourceError> {
-        // Newer servers compress each event into a gzip member of its own, and common decoders stop
+        // Newer servers compress each event into a separate gzip member, and common decoders stop
         // after the first.
         let encoding = Some(HeaderValue::from_static("identity"));
         let request = self.watch_request(self.requests().await?, self.options(options));

@@ -17,9 +17,9 @@ const REUSE_LIMIT: usize = 1024 * 1024;
 /// An item within one chunk is passed on in place; only an item that spans chunks is assembled in a
 /// buffer. The memory needed is therefore one chunk and one item, however long the list.
 ///
-/// A list is an object whose members, `items` among them, come in any order. The state goes
-/// `Open → Key → Colon → Value → Comma → Key → … → Closed`, and inside `items` alternates between
-/// `Item` and `ItemComma`.
+/// A list is an object whose members, `items` among them, appear in any order. The states are `Open
+/// → Key → Colon → Value → Comma → Key → … → Closed`, and inside `items` alternates between `Item`
+/// and `ItemComma`.
 #[derive(Debug)]
 pub(super) struct ListBody {
     state: State,

@@ -9,20 +9,21 @@ use crate::clock;
 /// How fast a bucket refills and how many tokens it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quota {
-    /// The time in which one token comes back.
+    /// The time in which one token refills.
     period: Duration,
     /// The time in which an empty bucket fills up.
     fill_time: Duration,
 }
 
 impl Quota {
-    /// Returns a quota of `burst` tokens, one of which comes back every `period`.
+    /// Returns a quota of `burst` tokens that refills by one every `period`.
     pub(crate) fn new(period: Duration, burst: u32) -> Self {
         let fill_time = period.saturating_mul(burst);
         Self { period, fill_time }
     }
 
     /// Returns whether an empty bucket fills up within the life of a program.
+    #[cfg(any(feature = "limits", test))]
     pub(crate) fn refills(&self) -> bool {
         self.fill_time <= Duration::from_hours(24 * 365 * 30)
     }

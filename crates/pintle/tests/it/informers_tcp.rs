@@ -136,7 +136,7 @@ async fn informer_follows_a_restarted_server() {
         assert_eq!(cached(&informer.lister()), stored(&maps).await);
         delete(&maps, "c2").await;
         create(&maps, &config_map("c", "1")).await;
-        eventually("the watch to go on", || events.len() == 2).await;
+        eventually("the watch to continue", || events.len() == 2).await;
         assert_eq!(events.take(), ["-c2", "+c"]);
     }
     informers.shutdown().await;

@@ -1,4 +1,4 @@
-//! What is watched, as a value: one informer per input, and namespaces that come and go.
+//! Watch inputs: one informer per input, and namespaces that are added and removed.
 
 use std::{
     sync::{
@@ -138,14 +138,14 @@ async fn same_input_lists_and_watches_once() {
     informers.wait_for_sync().await.unwrap();
     sleep(SECOND).await;
     assert_eq!(names(&again.lister()), ["blue/blue-1", "green/green-1"]);
-    assert_eq!(traffic.take(), [""; 0], "nothing was asked twice");
+    assert_eq!(traffic.take(), [""; 0], "nothing was requested twice");
     // Another input is another watch, of the same kind in the same form.
     let _other = informers.informer_from(&input().labels("value=y"));
     sleep(SECOND).await;
     assert_eq!(traffic.take(), once);
     drop((first, again));
     sleep(SECOND).await;
-    assert_eq!(traffic.open(), 2, "only the other is left");
+    assert_eq!(traffic.open(), 2, "only the other watch is left");
 }
 
 /// Proves factory/inputs, factory/dynamic-kinds.
@@ -224,11 +224,7 @@ async fn namespaces_come_and_go_while_the_informer_runs() {
 
     assert!(tenants.remove("blue"));
     sleep(SECOND).await;
-    assert_eq!(
-        events.take(),
-        ["?blue-1"],
-        "its last state is all that is known"
-    );
+    assert_eq!(events.take(), ["?blue-1"], "only its last state is known");
     assert_eq!(names(&lister), ["green/green-1", "red/red-1", "red/red-2"]);
     assert_eq!(traffic.open(), 2, "its watch has ended");
     delete(&maps(&server, "blue"), "blue-1").await;
@@ -236,7 +232,7 @@ async fn namespaces_come_and_go_while_the_informer_runs() {
     sleep(SECOND).await;
     assert_eq!(events.take(), [""; 0]);
 
-    // Removed and added in one go, and gone in between.
+    // Removed and added again at once, and deleted in the meantime.
     tenants.remove("green");
     tenants.add("blue");
     tenants.add("green");
@@ -267,7 +263,7 @@ async fn relist_of_one_namespace_leaves_the_others_alone() {
     informers.wait_for_sync().await.unwrap();
     sleep(SECOND).await;
     events.take();
-    // While the watch of a namespace is refused, an object goes and its history expires.
+    // While the watch of a namespace is refused, an object is deleted and its history expires.
     *traffic.refused.lock().unwrap() = Some("blue".to_owned());
     traffic.breaks.send_replace(());
     sleep(SECOND).await;
@@ -380,4 +376,26 @@ async fn two_clusters_are_two_caches() {
         map.uid().to_owned()
     };
     assert_ne!(uid(&here.lister()), uid(&there.lister()));
+}
+
+/// Proves factory/inputs.
+#[tokio::test(start_paused = true)]
+async fn transform_of_an_input_replaces_that_of_the_factory() {
+    let server = server_with(&["blue"]).await;
+    let mark = |value: &'static str| {
+        move |map: &mut serde_json::Value| {
+            map["data"]["value"] = json!(value);
+            Ok(())
+        }
+    };
+    let informers = InformerFactory::new(server.client()).transform(mark("factory"));
+    let input = WatchInput::<ConfigMap>::new().namespace("blue");
+    let plain = informers.informer_from(&input);
+    let own = informers.informer_from(&input.transform("mark", mark("input")));
+    informers.start(&CancellationToken::new());
+    informers.wait_for_sync().await.unwrap();
+    for (informer, value) in [(plain, "factory"), (own, "input")] {
+        let map = informer.lister().namespace("blue").get("blue-1").unwrap();
+        assert_eq!(map.get().unwrap().data.as_ref().unwrap()["value"], value);
+    }
 }

@@ -22,3 +22,4 @@ mod readiness;
 #[cfg(unix)]
 mod signals;
 mod support;
+mod webhook;

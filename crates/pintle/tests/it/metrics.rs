@@ -1,10 +1,10 @@
-//! What Prometheus scrapes, under the names that existing dashboards use.
+//! Scraped metrics have the names that existing dashboards use.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use pintle::{
     controller::{Action, Controller},
-    informer::InformerFactory,
+    informer::{InformerFactory, Namespaces, WatchInput},
     metrics::Metrics,
 };
 use pintle_apiserver::ApiServer;
@@ -12,7 +12,7 @@ use prometheus_client::{encoding::text, metrics::counter::Counter, registry::Reg
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{SECOND, config_map, create};
+use crate::support::{SECOND, config_map, create, delete};
 
 /// Runs a controller over one ConfigMap with `metrics`, until it is idle.
 async fn reconcile_once(metrics: &Metrics) {
@@ -89,4 +89,41 @@ async fn metrics_join_a_registry_of_the_program() {
     assert!(text.contains("shop_orders_total 1"), "{text}");
     assert!(text.contains(reconciled), "without the prefix: {text}");
     assert_eq!(text.matches("# EOF").count(), 1, "{text}");
+}
+
+/// Proves informer/metrics.
+#[tokio::test(start_paused = true)]
+async fn cache_size_is_a_metric() {
+    let (server, metrics) = (ApiServer::builder().build(), Metrics::new());
+    let maps = Api::<ConfigMap>::namespaced(server.client(), "default");
+    for name in ["a", "b"] {
+        create(&maps, &config_map(name, "1")).await;
+    }
+    let informers = InformerFactory::new(server.client()).metrics(metrics.clone());
+    informers.start(&CancellationToken::new());
+    let size = || -> i64 {
+        let (text, name) = (
+            metrics.encode(),
+            "informer_store_objects{name=\"\",resource=\"configmaps\"} ",
+        );
+        let size = text.lines().find_map(|line| line.strip_prefix(name));
+        size.unwrap().parse().unwrap()
+    };
+    let tenants = Namespaces::new(["default"]);
+    let input = WatchInput::<ConfigMap>::new().labels("value=1");
+    let followed = informers.informer_from(&input.clone().follow_namespaces(&tenants));
+    let other = informers.informer_from(&input.all_namespaces());
+    sleep(SECOND).await;
+    assert_eq!(size(), 4, "two caches of one resource");
+    create(&maps, &config_map("c", "1")).await;
+    delete(&maps, "a").await;
+    delete(&maps, "b").await;
+    sleep(SECOND).await;
+    assert_eq!(size(), 2);
+    tenants.remove("default");
+    sleep(SECOND).await;
+    assert_eq!(size(), 1);
+    drop((followed, other));
+    sleep(SECOND).await;
+    assert_eq!(size(), 0);
 }

@@ -130,7 +130,11 @@ async fn readyz_fails_while_the_api_server_is_down() {
         "{}",
         world.reasons()
     );
-    assert_eq!(world.probes.not_alive(), [""; 0], "no restart helps");
+    assert_eq!(
+        world.probes.not_alive(),
+        [""; 0],
+        "a restart would not help"
+    );
 
     world.link.set(UP);
     sleep(Duration::from_mins(2)).await;

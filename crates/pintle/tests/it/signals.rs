@@ -1,4 +1,4 @@
-//! `shutdown_on_signal` in a process of its own.
+//! `shutdown_on_signal`, tested in a child process.
 
 use std::{
     io::{BufRead, BufReader},
@@ -28,7 +28,7 @@ fn send(signal: &str, child: &Child) {
     assert!(status.unwrap().success());
 }
 
-/// What a `main` does with the token.
+/// How a `main` uses the token.
 #[expect(clippy::print_stdout, reason = "the parent process reads it")]
 async fn serve() {
     let shutdown = pintle::signals::shutdown_on_signal().unwrap();

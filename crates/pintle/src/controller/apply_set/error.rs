@@ -1,4 +1,4 @@
-//! Why a set of children is not as asked, object by object.
+//! The errors of a set of children, per object.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::{
     owner::OwnerError,
 };
 
-/// Why an [`ApplySet`](super::ApplySet) did not leave its children as asked.
+/// Why an [`ApplySet`](super::ApplySet) failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApplySetError {
@@ -65,7 +65,7 @@ impl ApplySetError {
     }
 }
 
-/// An object of a set, and what went wrong with it.
+/// An object of a set, with its error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FailedObject {
@@ -73,7 +73,7 @@ pub struct FailedObject {
     pub kind: String,
     /// The object.
     pub key: ObjectKey,
-    /// What went wrong.
+    /// The error.
     pub error: ObjectError,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for FailedObject {
     }
 }
 
-/// What went wrong with one object of a set.
+/// The error of one object of a set.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
@@ -94,8 +94,8 @@ pub enum ObjectError {
     /// The object could not be deleted. A conflict means that it has changed since the cache saw it.
     #[error("failed to delete")]
     Delete(#[source] Box<kube::Error>),
-    /// The set has the object twice.
-    #[error("the set has it twice")]
+    /// The object is in the set twice.
+    #[error("it is in the set twice")]
     Duplicate,
     /// The object carries the label of another set.
     #[error("it is labelled as part of the set {name:?}")]
@@ -103,7 +103,7 @@ pub enum ObjectError {
         /// The other set.
         name: String,
     },
-    /// The object cannot be turned into JSON.
+    /// The object cannot be serialized to JSON.
     #[error("it cannot be serialized")]
     Serialize(#[from] serde_json::Error),
 }

@@ -37,7 +37,8 @@ const COMBINED: &str = "(combined from similar events): ";
 /// 2. **Events** (same group, field and message, or the combined event of a group). The first
 ///    occurrence is a creation, each further one a patch that raises the count.
 /// 3. **Objects** (same source, object and type): 25 writes at once, then one every five minutes.
-///    What is withheld here was already counted in step 2, so the next write has the true count.
+///    Occurrences withheld here were already counted in step 2, so the next write has the true
+///    count.
 #[derive(Debug)]
 pub(super) struct Correlator {
     groups: LruCache<String, Group>,
@@ -51,7 +52,7 @@ struct Group {
     last: Instant,
 }
 
-/// What is known about an event on the server.
+/// An event as last stored by the server.
 #[derive(Clone, Debug)]
 struct Stored {
     name: String,
@@ -63,7 +64,7 @@ struct Stored {
 /// One write to the API.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Write {
-    /// The full event, for the case that there is nothing to patch.
+    /// The full event, in case there is nothing to patch.
     pub(super) event: Event,
     /// Whether the occurrence was merged into a combined event.
     pub(super) combined: bool,
@@ -72,7 +73,7 @@ pub(super) struct Write {
 }
 
 impl Write {
-    /// Returns the patch for an existing event; none if the event has to be created.
+    /// Returns the patch for an existing event, or `None` if the event has to be created.
     pub(super) fn patch(&self) -> Option<Value> {
         (self.event.count > Some(1)).then(|| {
             json!({
@@ -93,14 +94,14 @@ impl Correlator {
         }
     }
 
-    /// Returns what to write about `occurrence`; none if its object is throttled.
+    /// Returns the write for `occurrence`, or `None` if its object is throttled.
     pub(super) fn correlate(&mut self, occurrence: &Occurrence, now: Instant) -> Option<Write> {
         let mut write = self.aggregate(occurrence, now);
         self.count(&mut write);
         self.may_write(occurrence, now).then_some(write)
     }
 
-    /// Remembers what the server stored.
+    /// Remembers the event as the server stored it.
     pub(super) fn stored(&mut self, write: &Write, answer: &Event) {
         let count = answer
             .count
@@ -211,7 +212,7 @@ fn event_key(occurrence: &Occurrence) -> String {
     key([group_key(occurrence).as_str(), field, &occurrence.message])
 }
 
-/// Returns what identifies an object, whatever its `resourceVersion`.
+/// Returns the identity of an object, regardless of its `resourceVersion`.
 pub(in crate::events) fn object_parts(reference: &ObjectReference) -> [&str; 5] {
     [
         &reference.api_version,

@@ -29,7 +29,7 @@ pub(super) struct SeriesWriter<S> {
     machine: String,
 }
 
-/// A write in progress; resolves to none if shutdown aborted it.
+/// A write in progress; resolves to `None` if shutdown aborted it.
 type Write = BoxFuture<'static, (Job, Option<Result<Event, SinkError>>)>;
 
 impl<S: EventSink<Event>> SeriesWriter<S> {

@@ -1,4 +1,4 @@
-//! Groups repeated events into series and tracks what the server knows of each.
+//! Groups repeated events into series and tracks the last written state of each.
 
 use std::{collections::VecDeque, num::NonZeroUsize, time::Duration};
 
@@ -26,7 +26,7 @@ pub(super) const FINISH: Duration = Duration::from_mins(6);
 /// How often ongoing series are written again, so that the server does not let them expire.
 pub(super) const REFRESH: Duration = Duration::from_mins(30);
 
-/// The events that may still repeat, each with what the server knows of it.
+/// The events that may still repeat, each with its last written state.
 ///
 /// Occurrences that differ only in message, time and `resourceVersion` of the object are one event.
 /// The first occurrence makes the event *due* for creation, the second for becoming a series; later
@@ -65,7 +65,7 @@ enum Stage {
     InFlight,
 }
 
-/// What happened to an occurrence.
+/// The outcome of recording an occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Observed {
     /// It will be part of a write.
@@ -86,7 +86,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Returns the patch for an existing event; none if the event occurred only once.
+    /// Returns the patch for an existing event, or `None` if the event occurred only once.
     pub(super) fn patch(&self) -> Option<Value> {
         self.event
             .series

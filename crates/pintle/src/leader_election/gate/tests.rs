@@ -112,3 +112,18 @@ fn only_creating_a_review_is_a_read() {
         assert!(writes(method, uri), "{method} {uri}");
     }
 }
+
+/// Proves election/gate.
+#[tokio::test(start_paused = true)]
+async fn write_does_not_outlive_its_term_into_the_next() {
+    let leadership = Leadership::new("default", "operator");
+    let (now, minute) = (Instant::now(), std::time::Duration::from_secs(60));
+    let first = leadership.begin(now, now + minute);
+    let mut write = std::pin::pin!(leadership.during_term(std::future::pending::<()>()));
+    assert!(futures::poll!(&mut write).is_pending());
+    // Another term begins before the write runs again.
+    leadership.end(first);
+    leadership.begin(now, now + minute);
+    let cancelled = tokio::time::timeout(minute / 2, write).await;
+    assert_eq!(cancelled, Ok(Err(NotLeading::Cancelled)));
+}

@@ -1,4 +1,4 @@
-//! The delayed keys: a heap of due times in which only the newest entry of a key counts.
+//! The delayed keys: a heap of due times in which only the newest entry of a key is valid.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 

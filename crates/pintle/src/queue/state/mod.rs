@@ -1,9 +1,9 @@
 //! The queue as a pure state machine: no lock, no clock, no task.
 //!
-//! A key's slot records two independent things: whether the key is in process, and what is pending
-//! for it (nothing, a run now, a run at a time). Together they give the five states of a known key:
-//! ready, delayed, in process, in process and dirty, in process and delayed. The documentation of
-//! [`WorkQueue`](super::WorkQueue) draws the transitions.
+//! A key's slot records two independent facts: whether the key is in process, and which run is
+//! pending (none, one now, or one at a given time). Together they give the five states of a known
+//! key: ready, delayed, in process, in process and dirty, in process and delayed. The documentation
+//! of [`WorkQueue`](super::WorkQueue) draws the transitions.
 
 mod delayed;
 mod ready;
@@ -24,22 +24,22 @@ use super::metrics::Stats;
 /// Nanoseconds since the queue was created.
 pub(super) type Tick = u64;
 
-/// Why a key runs: a number that its first request passes to the worker. Controllers count up from
-/// [`FIRST_FREE`](Self::FIRST_FREE).
+/// Why a key runs: a number that its first request passes to the worker. Controllers use numbers
+/// from [`FIRST_FREE`](Self::FIRST_FREE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cause(u8);
 
 impl Cause {
     /// Added by the program.
     pub(crate) const ADDED: Self = Self(0);
-    /// A delay asked for by the last run is over.
+    /// A delay requested by the last run is over.
     pub(crate) const REQUEUED: Self = Self(1);
     /// The last run failed.
     pub(crate) const RETRIED: Self = Self(2);
-    /// The first number without a meaning to the queue.
+    /// The first number that has no meaning to the queue.
     pub(crate) const FIRST_FREE: u8 = 3;
 
-    /// Returns a cause that has a meaning only to its user.
+    /// Returns a cause that only its user interprets.
     pub(crate) const fn new(number: u8) -> Self {
         Self(number)
     }
@@ -104,7 +104,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         }
     }
 
-    /// Requests a run of `key` now. Returns `key` if the queue has it already.
+    /// Requests a run of `key` now. Returns `key` if the queue already has it.
     pub(super) fn add(
         &mut self,
         hash: u64,
@@ -121,7 +121,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         duplicate
     }
 
-    /// Requests a run of `key` at `at`. Returns `key` if the queue has it already.
+    /// Requests a run of `key` at `at`. Returns `key` if the queue already has it.
     pub(super) fn add_at(
         &mut self,
         hash: u64,
@@ -238,7 +238,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         self.slots[slot].parked = true;
     }
 
-    /// Closes the queue: it accepts no adds, and still returns what is ready.
+    /// Closes the queue: it accepts no adds, but still returns ready keys.
     pub(super) fn close(&mut self, now: Tick) {
         self.promote(now);
         self.closed = true;
@@ -337,7 +337,7 @@ impl<T: Eq + Hash + Clone> State<T> {
     }
 
     fn run_at(&mut self, slot: u32, priority: i32, cause: Cause, at: Tick, now: Tick) {
-        // In a closed queue nothing becomes ready: a due key stays behind as delayed.
+        // In a closed queue nothing becomes ready: a due key stays delayed.
         if at <= now && !self.closed {
             return self.run_now(slot, priority, cause, now);
         }
@@ -393,7 +393,7 @@ impl<T: Eq + Hash + Clone> State<T> {
         found.ticket = ticket;
     }
 
-    /// Invalidates the due time of a slot. The caller sets what is pending instead.
+    /// Invalidates the due time of a slot. The caller sets the new pending state.
     fn cancel_delay(&mut self, slot: u32) {
         self.slots[slot].ticket = 0;
         let slots = &self.slots;
@@ -421,7 +421,7 @@ impl<T: Eq + Hash + Clone> State<T> {
     }
 }
 
-/// Every due time has a ticket of its own, so a reused slot revives no stale entry.
+/// Every due time has a unique ticket, so a reused slot cannot revive a stale entry.
 fn valid<T>(slots: &Slots<T>, due: &Due) -> bool {
     slots[due.slot].ticket == due.ticket
 }

@@ -16,7 +16,7 @@ use super::{Cause, Tick};
 /// No slot: the end of a list.
 pub(in crate::queue) const NIL: u32 = u32::MAX;
 
-/// What a key waits for, apart from being in process.
+/// The pending run of a key, independent of whether it is in process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
     /// Nothing. If the key is not in process either, its slot is freed.
@@ -36,7 +36,7 @@ pub(super) struct Slot<T> {
     hash: u64,
     /// The one heap entry that is valid for this slot.
     pub(super) ticket: u64,
-    /// Since when it is ready, or until when it is delayed.
+    /// When it became ready, or until when it is delayed.
     pub(super) at: Tick,
     /// When a worker dequeued it.
     pub(super) taken_at: Tick,
@@ -50,8 +50,8 @@ pub(super) struct Slot<T> {
     pub(super) in_process: bool,
     /// Whether its worker holds it without working on it.
     pub(super) parked: bool,
-    /// Why the pending run was requested first or, without one, why the key is in process. Fits into
-    /// what would be padding.
+    /// Why the pending run was requested first or, without one, why the key is in process. Occupies
+    /// what would otherwise be padding.
     pub(super) cause: Cause,
 }
 
@@ -97,8 +97,8 @@ impl<T: Eq + Hash> Slots<T> {
             .copied()
     }
 
-    /// Returns the slot of `key`, adding one if needed. A key that has a slot already is returned, so
-    /// that the caller can drop it outside the lock.
+    /// Returns the slot of `key`, adding one if needed. If the key already has a slot, it is
+    /// returned, so that the caller can drop it outside the lock.
     pub(super) fn enter(&mut self, hash: u64, key: T) -> (u32, Option<T>) {
         let Self {
             table,

@@ -69,7 +69,7 @@ async fn work(queue: WorkQueue<u8>, seen: Arc<[Seen]>) {
     }
 }
 
-/// As [`work`], with `forget_and_next`.
+/// Like [`work`], with `forget_and_next`.
 async fn work_with_next(queue: WorkQueue<u8>, seen: Arc<[Seen]>) {
     while let Some(first) = queue.get().await {
         let mut next = Some(first);

@@ -23,7 +23,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tower::ServiceExt;
 
-use super::{World, controlled_by, delete, named, patch};
+use super::{World, controlled_by, create, delete, named, patch, slow_watches};
+use crate::support::config_map;
 
 /// The requests of a controller, as `METHOD resource`, without lists and watches.
 #[derive(Clone, Default)]
@@ -51,7 +52,7 @@ impl Requests {
 }
 
 /// Runs a controller whose reconcile applies the ConfigMap that an annotation of the account
-/// describes, and reports how that ended.
+/// describes, and reports the outcome.
 struct Fixture {
     world: World,
     requests: Requests,
@@ -82,7 +83,7 @@ impl Fixture {
         tokio::spawn(async move { controller.run(reconcile, &shutdown).await });
     }
 
-    /// Asks for a child with this data, and returns how the reconciles ended.
+    /// Requests a child with this data, and returns the outcome of the reconciles.
     async fn ask(&self, child: Value) -> Vec<Result<bool, ApplyError>> {
         let annotations = json!({"metadata": {"annotations": {"child": child.to_string()}}});
         patch(&self.world.accounts(), "a", annotations).await;
@@ -132,7 +133,7 @@ fn child(data: &Value) -> Value {
 async fn child_is_written_only_when_something_differs() {
     let fixture = Fixture::new();
     let account = fixture.world.account("a").await;
-    // Created, and seen by the reconcile that its own event causes.
+    // Created, and seen by the reconcile that the child's event triggers.
     let results = fixture.ask(child(&json!({"k": "1"}))).await;
     assert_eq!(changed(&results), [true, false]);
     assert_eq!(fixture.requests.take(), ["GET child", "PATCH child"]);
@@ -146,7 +147,7 @@ async fn child_is_written_only_when_something_differs() {
     let managers = stored.metadata.managed_fields.unwrap();
     assert_eq!(managers[0].manager.as_deref(), Some("mapper"));
 
-    // Another reconcile, and a change to a field of another manager: no request.
+    // Neither another reconcile nor a change to another manager's field causes a request.
     fixture.world.relabel("a", 1).await;
     let others = json!({"metadata": {"labels": {"team": "shop"}}, "data": {"other": "x"}});
     patch(&fixture.world.maps(), "child", others).await;
@@ -162,7 +163,7 @@ async fn child_is_written_only_when_something_differs() {
     assert_eq!(stored.data.as_ref().unwrap()["k"], "1");
     assert_eq!(stored.labels()["team"], "shop");
 
-    // A field that is left out is removed.
+    // A field that is no longer set is removed.
     let results = fixture.ask(child(&json!({"l": "2"}))).await;
     assert_eq!(changed(&results), [true, false]);
     let data = fixture.child().await.data.unwrap();
@@ -234,11 +235,7 @@ async fn foreign_object_is_not_adopted() {
 #[tokio::test(start_paused = true)]
 async fn foreign_object_missing_from_the_cache_is_not_adopted() {
     let server = ApiServer::builder().build();
-    let world = World::on(super::slow_watches(
-        &server,
-        "configmaps",
-        Duration::from_secs(9),
-    ));
+    let world = World::on(slow_watches(&server, "configmaps", Duration::from_secs(9)));
     world.account("a").await;
     let controller = world.controller().owns::<ConfigMap>();
     let results = Results::default();
@@ -405,4 +402,58 @@ async fn owned_objects_are_listed_by_their_controller() {
             ("b".into(), list(&["b-1"]))
         ]
     );
+}
+
+/// Proves controller/apply-owned.
+#[tokio::test(start_paused = true)]
+async fn terminating_child_that_the_cache_lacks_is_left_alone() {
+    type Deleting = Arc<Mutex<Vec<bool>>>;
+    async fn reconcile(
+        account: Arc<ServiceAccount>,
+        cx: Context<Deleting>,
+    ) -> Result<Action, ApplyError> {
+        if account.labels().contains_key("round") {
+            let child = cx.apply_owned(config_map("child", "new")).await?;
+            let is_deleting = child.metadata.deletion_timestamp.is_some();
+            cx.lock().unwrap().push(is_deleting);
+        }
+        Ok(Action::await_change())
+    }
+    let server = ApiServer::builder().build();
+    let world = World::on(server.client());
+    let account = world.account("a").await;
+    // The cache hears of the child an hour late, and so of its deletion.
+    let slow = slow_watches(&server, "configmaps", Duration::from_secs(3600));
+    let deleting = Deleting::default();
+    let controller = Controller::<ServiceAccount>::new("accounts", &InformerFactory::new(slow))
+        .owns::<ConfigMap>()
+        .sync_timeout(Duration::from_secs(36_000))
+        .read_own_writes_within(Duration::from_millis(10))
+        .state(Arc::clone(&deleting));
+    let stop = world.shutdown.clone();
+    tokio::spawn(async move { controller.run(reconcile, &stop).await });
+    sleep(Duration::from_secs(7200)).await;
+
+    let mut child = config_map("child", "old");
+    child.metadata.owner_references = Some(vec![controlled_by("v1", &account)]);
+    child.metadata.finalizers = Some(vec!["example.org/wait".to_owned()]);
+    create(&world.maps(), &child).await;
+    delete(&world.maps(), "child").await;
+    let before = world.maps().get("child").await.unwrap();
+    world.relabel("a", 1).await;
+    sleep(Duration::from_secs(30)).await;
+    let seen = std::mem::take(&mut *deleting.lock().unwrap());
+    assert!(
+        !seen.is_empty() && seen.iter().all(|deleting| *deleting),
+        "{seen:?}"
+    );
+    let after = world.maps().get("child").await.unwrap();
+    assert_eq!(after.resource_version(), before.resource_version());
+
+    let free = json!({"metadata": {"finalizers": null}});
+    patch(&world.maps(), "child", free).await;
+    sleep(Duration::from_secs(10)).await;
+    let child = world.maps().get("child").await.unwrap();
+    assert_eq!(child.data.unwrap()["value"], "new", "it is made anew");
+    assert_ne!(child.metadata.uid, before.metadata.uid);
 }

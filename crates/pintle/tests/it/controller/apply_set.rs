@@ -7,7 +7,9 @@ use std::{
 };
 
 use http::{Method, Request, StatusCode};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace, PersistentVolumeClaim, Secret, Service, ServiceAccount,
+};
 use kube::{
     Api, Client, ResourceExt,
     api::ListParams,
@@ -15,6 +17,7 @@ use kube::{
     core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta},
 };
 use pintle::{
+    conditions::Readiness,
     controller::{
         APPLY_SET_LABEL, Action, ApplyError, ApplySetError, Context, Controller, ControllerError,
         ObjectError, Stopped,
@@ -32,7 +35,8 @@ use tower::ServiceExt;
 use super::{World, controlled_by, create, delete, named, patch};
 use crate::support::{config_map, forbidden};
 
-/// What happens to the writes of a controller: `METHOD name` to a status, none for no answer at all.
+/// The injected response to each write, as `METHOD name` to a status; `None` means no answer at
+/// all.
 #[derive(Clone, Default)]
 struct Faults {
     planned: Arc<Mutex<BTreeMap<String, Option<StatusCode>>>>,
@@ -87,7 +91,7 @@ impl Faults {
     }
 }
 
-/// The names of changed children and the pruned objects, or what went wrong.
+/// The names of changed children and the pruned objects, or the error.
 type Outcome = Result<(Vec<String>, Vec<String>), ApplySetError>;
 
 type Results = Arc<Mutex<Vec<Outcome>>>;
@@ -137,7 +141,7 @@ impl Fixture {
         )
     }
 
-    /// Asks for children by name.
+    /// Requests children by name.
     async fn ask(&self, maps: &[&str], secrets: &[&str]) {
         let annotations = json!({"maps": maps.join(","), "secrets": secrets.join(",")});
         let metadata = json!({"metadata": {"annotations": annotations}});
@@ -252,13 +256,13 @@ async fn set_is_created_updated_and_pruned() {
     assert_eq!(map.labels()[APPLY_SET_LABEL], "accounts");
     assert_eq!(map.owner_references()[0].uid, account.uid().unwrap());
 
-    // Changed by another writer, and put back.
+    // Changed by another writer, and reverted.
     patch(&fixture.world.maps(), "m1", json!({"data": {"value": "2"}})).await;
     sleep(Duration::from_millis(50)).await;
     assert_eq!(fixture.faults.take_writes(), ["PATCH m1"]);
     fixture.take();
 
-    // The only Secret goes: a kind that the set no longer has.
+    // The only Secret is removed, so the set no longer has that kind.
     fixture.ask(&["m1", "m3"], &[]).await;
     let results = fixture.take();
     let first = results[0].as_ref().unwrap();
@@ -272,7 +276,7 @@ async fn set_is_created_updated_and_pruned() {
     let kept = fixture.world.maps().get("other").await.unwrap();
     assert_eq!(kept.resource_version(), other.resource_version());
 
-    // Orphaned, a member is no longer the owner's to delete.
+    // An orphaned member no longer belongs to the owner, so it is not deleted.
     let orphan = json!({"metadata": {"ownerReferences": null}});
     patch(&fixture.world.maps(), "m3", orphan).await;
     sleep(Duration::from_millis(50)).await;
@@ -383,7 +387,7 @@ async fn changed_object_is_not_pruned_unseen() {
     fixture.ask(&["m1"], &[]).await;
     sleep(Duration::from_secs(60)).await;
     fixture.take();
-    // Handed over to another owner, which the cache does not show yet.
+    // Transferred to another owner, which the cache does not show yet.
     let orphan = json!({"metadata": {"ownerReferences": null}});
     patch(&fixture.world.maps(), "m1", orphan).await;
     fixture.ask(&[], &[]).await;
@@ -485,7 +489,7 @@ async fn invalid_set_sends_nothing() {
 
 /// Proves controller/apply-set.
 #[tokio::test(start_paused = true)]
-async fn dynamic_children_and_named_sets_are_kept_apart() {
+async fn named_sets_do_not_prune_each_other() {
     async fn reconcile(
         account: Arc<ServiceAccount>,
         cx: Context<Mutex<Vec<Status>>>,
@@ -528,4 +532,74 @@ async fn dynamic_children_and_named_sets_are_kept_apart() {
     let writes = fixture.faults.take_writes();
     assert_eq!(writes, ["PATCH web", "PATCH api", "PATCH m1", "DELETE api"]);
     assert_eq!(ask("", "m1,m2").await, ["m1", "m2"]);
+}
+
+/// Proves controller/apply-set-status.
+#[tokio::test(start_paused = true)]
+async fn status_of_children_is_known_or_unknown_but_never_wrong() {
+    type Seen = Arc<Mutex<Vec<(Vec<Status>, Readiness)>>>;
+    async fn reconcile(_: Arc<ServiceAccount>, cx: Context<Seen>) -> Result<Action, ApplySetError> {
+        let claim = json!({
+            "metadata": {"name": "claim"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        });
+        let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+        let set = cx
+            .apply_set()
+            .child(config_map("map", "1"))
+            .child(claim)
+            .await?;
+        let now = cx.clock().now();
+        let states = set.members().iter().map(|member| member.status(now).status);
+        let seen = (states.collect(), set.readiness(now));
+        cx.lock().unwrap().push(seen);
+        Ok(Action::await_change())
+    }
+    let pending = || {
+        Readiness::in_progress(
+            "NotBound",
+            "PersistentVolumeClaim claim: PVC is not Bound. phase: Pending",
+        )
+    };
+    let unknown = "PersistentVolumeClaim claim: \
+        only the metadata of PersistentVolumeClaim default/claim is watched";
+    for (whole, later) in [
+        (true, (Status::InProgress, pending())),
+        (
+            false,
+            (
+                Status::Unknown,
+                Readiness::in_progress("MetadataOnly", unknown),
+            ),
+        ),
+    ] {
+        let fixture = Fixture::new().await;
+        let informers = InformerFactory::new(fixture.server.client());
+        let controller =
+            Controller::<ServiceAccount>::new("accounts", &informers).owns::<ConfigMap>();
+        let controller = if whole {
+            controller.owns::<PersistentVolumeClaim>()
+        } else {
+            controller.owns::<PartialObjectMeta<PersistentVolumeClaim>>()
+        };
+        let seen = Seen::default();
+        let controller = controller.state(Arc::clone(&seen));
+        let shutdown = CancellationToken::new();
+        tokio::spawn(async move { controller.run(reconcile, &shutdown).await });
+        sleep(Duration::from_secs(1)).await;
+        fixture.world.relabel("a", 1).await;
+        sleep(Duration::from_secs(1)).await;
+        let seen = std::mem::take(&mut *seen.lock().unwrap());
+        // The server has just told.
+        assert_eq!(
+            seen[0],
+            (vec![Status::Current, Status::InProgress], pending())
+        );
+        let last = seen.last().unwrap();
+        assert_eq!(
+            *last,
+            (vec![Status::Current, later.0], later.1),
+            "whole: {whole}"
+        );
+    }
 }

@@ -21,7 +21,7 @@ fn map(name: &str) -> ConfigMap {
     serde_json::from_value(map).unwrap()
 }
 
-/// Fails with an error of the server, the most frequent kind: the object exists already.
+/// Fails with a typical server error: the object already exists.
 async fn reconcile(key: ObjectKey, cx: Context) -> Result<Action, ReconcileError> {
     match key.name() {
         "a" | "b" => {

@@ -1,11 +1,14 @@
-//! Controllers of what an input names: dynamic kinds, namespaces, selectors, clusters.
+//! Controllers of watch inputs: dynamic kinds, namespaces, selectors, clusters.
 
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Namespace, Secret, ServiceAccount},
+    policy::v1::PodDisruptionBudget,
+};
 use kube::{
     Api, ResourceExt,
     api::ListParams,
@@ -13,6 +16,7 @@ use kube::{
 };
 use pintle::{
     cache::ObjectKey,
+    conditions::Readiness,
     controller::{
         Action, Context, Controller, ControllerError, Predicate, Primary, ReconcileError,
     },
@@ -164,6 +168,118 @@ async fn dynamic_controller_holds_a_finalizer() {
     assert!(world.maps().get_opt("a").await.unwrap().is_none());
 }
 
+/// Proves controller/inputs, conditions/readiness, controller/status-conflict.
+#[tokio::test(start_paused = true)]
+async fn dynamic_controller_reports_status_and_applies_sets() {
+    let server = ApiServer::builder().build();
+    let world = World::on(server.client());
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(server.client(), "default");
+    let budget = json!({"metadata": {"name": "a"}, "spec": {"minAvailable": 1}});
+    create(&budgets, &serde_json::from_value(budget).unwrap()).await;
+    // A condition with a field that no type knows must survive.
+    let foreign = json!({"type": "Foreign", "status": "True", "reason": "R", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let status = json!({"status": {"conditions": [foreign], "currentHealthy": 1}});
+    let params = kube::api::PatchParams::default();
+    let patch = kube::api::Patch::Merge(status);
+    budgets.patch_status("a", &params, &patch).await.unwrap();
+
+    let kind = kind_of::<PodDisruptionBudget>();
+    let input = WatchInput::<DynamicObject>::of(kind.clone());
+    let secrets = WatchInput::<DynamicObject>::of(kind_of::<Secret>());
+    let controller = Controller::of("budgets", input, &world.informers).owns_from(secrets);
+    let wrote = Arc::new(Mutex::new(Vec::new()));
+    let (log, stop) = (wrote.clone(), world.shutdown.clone());
+    let reconcile = move |budget: Arc<DynamicObject>, cx: Context| {
+        let (log, kind) = (log.clone(), kind.clone());
+        async move {
+            let (writes, secrets) = (cx.of::<DynamicObject>(&kind), kind_of::<Secret>());
+            let set = cx
+                .apply_set()
+                .child_of(secret_for(&budget), &secrets)
+                .await?;
+            let mut step = log.lock().unwrap().len();
+            let written = match step {
+                0 => {
+                    let mut status = budget.data["status"].clone();
+                    status["desiredHealthy"] = json!(7);
+                    writes.update_status(&budget, &status).await?
+                }
+                1 => {
+                    let error = std::io::Error::other("no quorum");
+                    writes
+                        .report_error(&budget, "Ready", "NoQuorum", &error)
+                        .await?
+                }
+                _ => {
+                    writes
+                        .report(&budget, Readiness::ready("UpToDate", ""))
+                        .await?
+                }
+            };
+            step += usize::from(set.is_changed()) * 100;
+            log.lock().unwrap().push((step, written));
+            Ok::<_, ReconcileError>(Action::await_change())
+        }
+    };
+    let running = tokio::spawn(async move { controller.run(reconcile, &stop).await });
+    sleep(SECOND * 30).await;
+    let wrote = std::mem::take(&mut *wrote.lock().unwrap());
+    assert_eq!(wrote[..4], [(100, true), (1, true), (2, true), (3, false)]);
+    let status = budgets.get("a").await.unwrap().status.unwrap();
+    assert_eq!(
+        (status.current_healthy, status.desired_healthy),
+        (Some(1), Some(7))
+    );
+    assert_eq!(status.observed_generation, Some(1));
+    let conditions = status.conditions.unwrap();
+    let conditions: Vec<_> = conditions
+        .iter()
+        .map(|one| (&*one.type_, &*one.status, &*one.reason))
+        .collect();
+    let expected = [("Foreign", "True", "R"), ("Ready", "True", "UpToDate")];
+    assert_eq!(conditions, expected);
+    let secrets: Api<Secret> = Api::namespaced(server.client(), "default");
+    assert!(secrets.get_opt("a").await.unwrap().is_some());
+    world.shutdown.cancel();
+    running.await.unwrap().unwrap();
+}
+
+/// What is not known of a status would be lost.
+///
+/// Proves controller/status-conflict.
+#[tokio::test(start_paused = true)]
+async fn status_is_not_written_from_metadata() {
+    let world = World::new();
+    create(&world.maps(), &config_map("a", "1")).await;
+    let kind = kind_of::<ConfigMap>();
+    let input = WatchInput::<PartialObjectMeta>::of(kind.clone()).labels("value");
+    let controller = Controller::of("maps", input, &world.informers);
+    let errors = Arc::new(Mutex::new(Vec::new()));
+    let (log, stop) = (errors.clone(), world.shutdown.clone());
+    let reconcile = move |map: Arc<PartialObjectMeta>, cx: Context| {
+        let (log, kind) = (log.clone(), kind.clone());
+        async move {
+            let writes = cx.of::<PartialObjectMeta>(&kind);
+            let reported = writes.report(&map, Readiness::ready("UpToDate", "")).await;
+            let updated = writes.update_status(&map, &json!({"phase": "x"})).await;
+            let errors = [reported, updated].map(|written| written.unwrap_err().to_string());
+            log.lock().unwrap().extend(errors);
+            Ok::<_, ReconcileError>(Action::await_change())
+        }
+    };
+    let _running = tokio::spawn(async move { controller.run(reconcile, &stop).await });
+    world.settle().await;
+    let errors = std::mem::take(&mut *errors.lock().unwrap());
+    assert_eq!(errors.len(), 2);
+    for error in errors {
+        assert!(
+            error.contains("cannot be written from its metadata"),
+            "{error}"
+        );
+    }
+}
+
 /// Proves controller/inputs.
 #[tokio::test(start_paused = true)]
 async fn lister_is_found_by_type_kind_and_input() {
@@ -261,7 +377,11 @@ async fn controller_follows_namespaces_while_it_runs() {
     assert_eq!(world.seen.take(), ["g"]);
     tenants.remove("blue");
     world.settle().await;
-    assert_eq!(world.seen.take(), ["b"], "its keys learn that it is gone");
+    assert_eq!(
+        world.seen.take(),
+        ["b"],
+        "keys of a removed namespace are reconciled once more"
+    );
     account("blue", "b2").await;
     account("green", "g2").await;
     world.settle().await;
@@ -278,12 +398,12 @@ async fn objects_of_another_cluster_wake_keys_by_a_function() {
     world.account("east").await;
     let there = Api::<ConfigMap>::namespaced(east.client(), "default");
     create(&there, &config_map("east", "x")).await;
-    let remote = WatchInput::<ConfigMap>::new()
-        .labels("value")
-        .cluster("east", east.client());
+    let remote = WatchInput::<ConfigMap>::new().cluster("east", east.client());
+    let secrets = WatchInput::<Secret>::new().cluster("east", east.client());
     let controller = world
         .controller()
         .watches::<ConfigMap>(|_, _| Vec::new())
+        .watches_from(secrets, |_, _| Vec::new())
         .watches_from(remote.clone(), |_, _| {
             vec![ObjectKey::namespaced("default", "east")]
         });
@@ -294,9 +414,16 @@ async fn objects_of_another_cluster_wake_keys_by_a_function() {
         async move {
             if key.name() == "east" {
                 let here = cx.lister::<ConfigMap>()?.namespace("default").get("east");
-                let there = cx.lister_from(&remote)?.list().len();
+                let there = cx.lister_from(&remote)?.list();
+                let there = there
+                    .iter()
+                    .filter(|map| map.key().name().starts_with("east"))
+                    .count();
+                // What is only watched elsewhere is not found by its type.
+                assert!(cx.lister::<Secret>().is_err());
                 log.lock().unwrap().push((here.is_some(), there));
-                // A write goes home; the other cluster's cache is not asked to show it.
+                // Writes go to the controller's own cluster; the other cluster's cache does not
+                // have to show them.
                 if here.is_none() {
                     cx.create(&config_map_in("default", "east")).await?;
                 }
@@ -353,7 +480,7 @@ async fn controller_works_on_the_cluster_of_its_own_kind() {
     stop.cancel();
     running.await.unwrap().unwrap();
 
-    // What another cluster holds cannot be owned.
+    // Objects of another cluster cannot be owned.
     let owned = WatchInput::<Secret>::new().cluster("west", home.client());
     let controller = Controller::<ConfigMap>::new("maps", &informers).owns_from(owned);
     let stopped = controller.run_by_key(done, &CancellationToken::new()).await;

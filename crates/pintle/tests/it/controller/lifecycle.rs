@@ -1,4 +1,4 @@
-//! When a controller starts, how it stops, and what it reports.
+//! How a controller starts and stops, and the report it returns.
 
 use std::{
     future::ready,
@@ -120,7 +120,7 @@ async fn busy_controller_yields_and_stops_on_shutdown() {
     let runs = Arc::new(AtomicUsize::new(ENOUGH));
     let (count, again) = (Arc::clone(&runs), queue.clone());
     let running = world.run(world.controller().queue(queue.clone()), move |key, _| {
-        // A key added while it is in process is its own next.
+        // A key added while it is in process runs again next.
         if count.fetch_add(1, Ordering::SeqCst) < ENOUGH {
             again.add(key);
         }

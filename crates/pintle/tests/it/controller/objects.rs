@@ -1,4 +1,4 @@
-//! Reconciling objects: which ones, with what state, and what an error means.
+//! Reconciling objects: which objects are passed, with which state, and how errors are handled.
 
 use std::{
     sync::{Arc, Mutex},
@@ -311,7 +311,7 @@ async fn mapping_function_reads_the_caches() {
 
 /// Proves controller/predicates.
 #[tokio::test(start_paused = true)]
-async fn predicate_of_an_owned_kind_leaves_out_its_updates() {
+async fn predicate_of_an_owned_kind_filters_updates() {
     let world = World::new();
     let state = State::default();
     let account = world.account("a").await;
@@ -337,7 +337,7 @@ async fn predicate_of_an_owned_kind_leaves_out_its_updates() {
     }
     delete(&world.maps(), "ours").await;
     world.settle().await;
-    assert_eq!(state.take(), ["a"], "deletions are never left out");
+    assert_eq!(state.take(), ["a"], "deletions are never filtered out");
 }
 
 /// Proves controller/stop.

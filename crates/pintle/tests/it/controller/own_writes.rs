@@ -133,8 +133,8 @@ async fn key_runs_anyway_when_its_writes_do_not_appear() {
     }
 }
 
-/// Deletes a child while the cache of children in `scope` is two seconds behind. Returns what each
-/// reconcile sees of the child (none if it is gone, otherwise whether it is being deleted), and
+/// Deletes a child while the cache of children in `scope` is two seconds behind. Returns how each
+/// reconcile sees the child (`None` if it is gone, otherwise whether it is being deleted), and
 /// whether one of them ran on a stale cache.
 async fn observe_deletion(
     scope: Scope,

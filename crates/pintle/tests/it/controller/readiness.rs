@@ -1,4 +1,4 @@
-//! How far an object is: one call, conditions that agree, and a status that tools understand.
+//! Reporting readiness: one call sets consistent conditions that tools understand.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::support::patch;
 
 type Budgets = Api<PodDisruptionBudget>;
 
-/// Reports what the annotation `state` says.
+/// Reports the readiness named by the annotation `state`.
 async fn reconcile(budget: Arc<PodDisruptionBudget>, cx: Context) -> Result<Action, kube::Error> {
     let readiness = match budget.annotations()["state"].as_str() {
         "ready" => Readiness::ready("Up", "all is well"),
@@ -31,7 +31,7 @@ async fn reconcile(budget: Arc<PodDisruptionBudget>, cx: Context) -> Result<Acti
     Ok(Action::await_change())
 }
 
-/// Returns the types of the conditions that hold, and the object's kstatus.
+/// Returns the types of the conditions that are true, and the object's kstatus.
 async fn found(budgets: &Budgets) -> (Vec<String>, Status) {
     sleep(Duration::from_secs(1)).await;
     let budget = budgets.get("web").await.unwrap();
@@ -78,7 +78,7 @@ async fn reported_readiness_is_what_kstatus_computes() {
         ("False", "1 of 2")
     );
 
-    // A reconcile that finds the same writes nothing.
+    // A reconcile with the same result writes nothing.
     let label = json!({"metadata": {"labels": {"a": "b"}}});
     patch(&budgets, "web", label).await;
     sleep(Duration::from_secs(1)).await;

@@ -1,4 +1,4 @@
-//! Status, conditions and events: each said once.
+//! Status, conditions and events: each is written once.
 
 use std::{
     borrow::Cow,

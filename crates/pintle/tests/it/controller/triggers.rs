@@ -3,18 +3,18 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, Node},
+    api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{Api, ResourceExt, api::PostParams};
 use pintle::{
     cache::ObjectKey,
-    controller::{Action, Controller, Predicate},
+    controller::{Action, Controller, ControllerError, Predicate},
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{World, controlled_by, delete, done, named, patch};
+use super::{World, controlled_by, create, delete, done, named, patch};
 
 /// Proves controller/owner-wakes.
 #[tokio::test(start_paused = true)]
@@ -294,4 +294,73 @@ async fn predicate_of_a_watched_kind_drops_updates_but_no_deletion() {
     delete(&world.maps(), "pointer").await;
     world.settle().await;
     assert_eq!(world.seen.take(), ["a"]);
+}
+
+/// Proves controller/references.
+#[tokio::test(start_paused = true)]
+async fn change_enqueues_the_objects_that_name_it() {
+    let world = World::new();
+    let client = world.client.clone();
+    let other = Namespace {
+        metadata: named("other"),
+        ..Namespace::default()
+    };
+    create(&Api::all(client.clone()), &other).await;
+    let account = async |namespace: &str, name: &str, uses: &str| {
+        let mut account = ServiceAccount {
+            metadata: named(name),
+            ..ServiceAccount::default()
+        };
+        account.annotations_mut().insert("uses".into(), uses.into());
+        create(&Api::namespaced(client.clone(), namespace), &account).await
+    };
+    account("default", "a", "shared").await;
+    account("default", "b", "own").await;
+    account("other", "c", "shared").await;
+    let node = Node {
+        metadata: named("shared"),
+        ..Node::default()
+    };
+    create(&Api::all(client.clone()), &node).await;
+    world.map("shared", None).await;
+    let controller = world
+        .controller()
+        .watches_referenced::<ConfigMap>("/metadata/annotations/uses")
+        .watches_referenced::<Node>("/metadata/annotations/uses");
+    let running = world.run(controller, done);
+    world.settle().await;
+    world.seen.take();
+
+    // A namespaced object is named only within its namespace, a cluster-scoped one everywhere.
+    patch(&world.maps(), "shared", json!({"data": {"k": "v"}})).await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a"]);
+    let label = json!({"metadata": {"labels": {"k": "v"}}});
+    patch(&Api::<Node>::all(client.clone()), "shared", label).await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["a", "c"]);
+
+    // The index follows the references.
+    let uses = json!({"metadata": {"annotations": {"uses": "shared"}}});
+    patch(&world.accounts(), "b", uses).await;
+    let uses = json!({"metadata": {"annotations": {"uses": null}}});
+    patch(&world.accounts(), "a", uses).await;
+    world.settle().await;
+    world.seen.take();
+    delete(&world.maps(), "shared").await;
+    world.settle().await;
+    assert_eq!(world.seen.take(), ["b"]);
+    assert!(!running.is_finished());
+}
+
+/// Proves controller/references.
+#[tokio::test(start_paused = true)]
+async fn invalid_reference_path_is_reported_at_start() {
+    let world = World::new();
+    let controller = world
+        .controller()
+        .watches_referenced::<ConfigMap>("spec.configMapName");
+    let error = world.run(controller, done).await.unwrap().unwrap_err();
+    assert!(matches!(error, ControllerError::InvalidReference { .. }));
+    assert!(error.to_string().contains("\"spec.configMapName\""));
 }

@@ -1,4 +1,4 @@
-//! Keys from outside: a channel, a timer, any stream.
+//! Keys from external sources: a channel, a timer, any stream.
 
 use std::{
     sync::{
@@ -37,7 +37,7 @@ async fn channel_wakes_keys_until_the_controller_stops() {
     running.await.unwrap().unwrap();
     assert!(
         sender.is_closed(),
-        "the stream is gone when the controller is"
+        "the stream is dropped with the controller"
     );
 }
 
@@ -81,10 +81,10 @@ async fn source_that_panics_or_ends_is_contained() {
     let mut seen = world.seen.take();
     seen.sort_unstable();
     assert_eq!(seen, ["a", "from-ending", "from-panicking"]);
-    assert_eq!(log.lines("a broken source; it wakes no more keys").len(), 1);
+    assert_eq!(log.lines("a broken source; continuing without it").len(), 1);
     world.relabel("a", 1).await;
     world.settle().await;
-    assert_eq!(world.seen.take(), ["a"], "the controller goes on");
+    assert_eq!(world.seen.take(), ["a"], "the controller continues");
     world.shutdown.cancel();
     running.await.unwrap().unwrap();
 }

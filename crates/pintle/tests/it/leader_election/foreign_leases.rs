@@ -40,7 +40,11 @@ async fn unknown_holder_is_given_a_whole_lease_duration() {
     store(&server, abandoned).await;
     let start = Instant::now();
     let term = Replica::new(&server, "a").lead().await;
-    assert_eq!(start.elapsed(), 40 * SECOND, "as long as its holder chose");
+    assert_eq!(
+        start.elapsed(),
+        40 * SECOND,
+        "for the duration its holder chose"
+    );
     assert_eq!(term.transitions(), 5);
     assert_eq!(spec(&server).await["leaseDurationSeconds"], 15);
 }
@@ -87,4 +91,44 @@ async fn fields_of_coordinated_leader_election_are_retained() {
     assert_eq!(retained().await, "a");
     term.resign().await;
     assert_eq!(retained().await, "");
+}
+
+/// Proves election/release.
+#[tokio::test(start_paused = true)]
+async fn release_is_repeated_if_the_lease_changes_meanwhile() {
+    let server = ApiServer::builder().build();
+    let (inner, other) = (server.client(), leases(&server));
+    let releases = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&releases);
+    // Another writer labels the Lease between the read and the write of the first release.
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (inner, other, count) = (inner.clone(), other.clone(), Arc::clone(&count));
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await?;
+            let text = String::from_utf8_lossy(&body);
+            let releases = text.contains("\"holderIdentity\":\"\"");
+            if releases {
+                *count.lock() += 1;
+                if *count.lock() == 1 {
+                    let label = json!({"metadata": {"labels": {"seen": "true"}}});
+                    let label = kube::api::Patch::Merge(label);
+                    let params = kube::api::PatchParams::default();
+                    other.patch("operator", &params, &label).await?;
+                }
+            }
+            inner
+                .send(Request::from_parts(parts, Body::from(body)))
+                .await
+        }
+    });
+    let client = Client::new(service, "default");
+    let election = LeaderElection::new(client, "operator").identity("a");
+    let mut elector = election.build().unwrap();
+    let term = elector.acquire(&CancellationToken::new()).await.unwrap();
+    term.resign().await;
+    assert_eq!(*releases.lock(), 2);
+    let lease = leases(&server).get("operator").await.unwrap();
+    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some(""));
+    assert_eq!(lease.metadata.labels.unwrap()["seen"], "true");
 }

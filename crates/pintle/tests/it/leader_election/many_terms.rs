@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use super::*;
 
-/// Returns a client that holds a clone of `open` for every request and response under way.
+/// Returns a client that holds a clone of `open` for every request and response in flight.
 fn counted(open: &Arc<()>, client: &Client) -> Client {
     let (open, inner) = (Arc::clone(open), client.clone());
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -70,7 +70,7 @@ async fn thousand_terms_leave_no_tasks_or_requests() {
         }
     }
     assert_eq!(levels[0].0, levels[1].0, "tasks");
-    assert_eq!(levels[0].1, levels[1].1, "requests under way");
+    assert_eq!(levels[0].1, levels[1].1, "requests in flight");
     // The counters have two more digits.
     assert!(levels[1].2 < levels[0].2 + 10, "metrics: {levels:?}");
 }

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// What the network does to the requests of one replica.
+/// The faults of one replica's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Network {
     Up,
@@ -41,7 +41,7 @@ enum Network {
     Deaf,
     /// The same, for writes only.
     DeafToWrites,
-    /// Requests arrive when the network is up again, even if their sender has given up.
+    /// Requests arrive when the network is up again, even if the sender has timed out.
     Stuck,
     /// Watches are forbidden.
     NoWatch,
@@ -212,7 +212,7 @@ async fn standby_takes_over_as_soon_as_the_leader_resigns() {
     sleep(SECOND).await;
     term.resign().await;
     let next = standby.await.unwrap().unwrap();
-    assert_eq!(start.elapsed(), SECOND, "hand-over takes no time");
+    assert_eq!(start.elapsed(), SECOND, "hand-over is immediate");
     assert_eq!(next.transitions(), 1);
     assert!(next.is_current());
 }
@@ -257,18 +257,23 @@ async fn candidate_that_lost_a_race_is_ready_for_the_next() {
 /// Proves election/takeover-after-expiry.
 #[tokio::test(start_paused = true)]
 async fn deleted_lease_is_not_taken_before_it_would_expire() {
-    let server = ApiServer::builder().build();
-    let (mut a, mut b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));
-    let term = a.lead().await;
-    let (shutdown, start) = (b.shutdown.clone(), Instant::now());
-    let standby = tokio::spawn(async move { b.elector.acquire(&shutdown).await });
-    sleep(3 * SECOND).await; // The last renewal was after two.
-    a.network.send_replace(Network::Down);
-    let params = DeleteParams::default();
-    leases(&server).delete("operator", &params).await.unwrap();
-    let next = standby.await.unwrap().unwrap();
-    assert_eq!(start.elapsed(), 17 * SECOND);
-    assert!(next.is_current() && !term.is_current());
+    // A candidate that polls sees that there is none, one that watches sees it go.
+    for network in [Network::Up, Network::NoWatch] {
+        let server = ApiServer::builder().build();
+        let (mut a, mut b) = (Replica::new(&server, "a"), Replica::new(&server, "b"));
+        b.network.send_replace(network);
+        let term = a.lead().await;
+        let (shutdown, start) = (b.shutdown.clone(), Instant::now());
+        let standby = tokio::spawn(async move { b.elector.acquire(&shutdown).await });
+        sleep(9 * SECOND).await; // The last renewal was after eight.
+        a.network.send_replace(Network::Down);
+        sleep(5 * SECOND).await; // Seen by a poll, too.
+        let params = DeleteParams::default();
+        leases(&server).delete("operator", &params).await.unwrap();
+        let next = standby.await.unwrap().unwrap();
+        assert!(start.elapsed() >= 23 * SECOND, "{network:?}");
+        assert!(next.is_current() && !term.is_current());
+    }
 }
 
 /// Proves election/gate, election/term-ends-first.
@@ -356,7 +361,11 @@ async fn lost_leader_competes_again() {
     let mut a = Replica::with(&server, "a", |election| election.metrics(&metrics));
     for _ in 0..3 {
         let term = a.lead().await;
-        assert_eq!(term.transitions(), 0, "it never changed hands");
+        assert_eq!(
+            term.transitions(),
+            0,
+            "it was never held by another replica"
+        );
         assert!(
             metrics
                 .encode()
@@ -376,6 +385,35 @@ async fn lost_leader_competes_again() {
             .encode()
             .contains("leader_election_lost_total{name=\"operator\"} 3")
     );
+}
+
+/// Proves election/metrics.
+#[tokio::test(start_paused = true)]
+async fn lease_age_is_scraped_from_the_leader() {
+    let (server, metrics) = (
+        ApiServer::builder().build(),
+        [Metrics::new(), Metrics::new()],
+    );
+    let replica = |identity: &str, metrics: &Metrics| {
+        Replica::with(&server, identity, |election| election.metrics(metrics))
+    };
+    let age = |metrics: &Metrics| -> Option<f64> {
+        let text = metrics.encode();
+        let name = "leader_election_lease_age_seconds{name=\"operator\"} ";
+        let age = text.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(age.parse().unwrap())
+    };
+    let (mut a, mut b) = (replica("a", &metrics[0]), replica("b", &metrics[1]));
+    assert_eq!(age(&metrics[0]), None);
+    let term = a.lead().await;
+    assert!(b.leads_within(SECOND * 3).await.is_none());
+    assert_eq!(age(&metrics[0]), Some(1.0), "renewed after two");
+    assert_eq!(age(&metrics[1]), None, "a standby renews nothing");
+    a.network.send_replace(Network::Down);
+    sleep(SECOND * 5).await;
+    assert_eq!(age(&metrics[0]), Some(6.0));
+    term.ended().cancelled().await;
+    assert_eq!(age(&metrics[0]), None);
 }
 
 /// Proves election/takeover-after-expiry.
@@ -421,7 +459,7 @@ async fn renewal_in_flight_does_not_undo_a_release() {
         let mut a = Replica::new(&server, "a");
         let term = a.lead().await;
         a.network.send_replace(network);
-        sleep(3 * SECOND).await; // The renewal after two is on its way.
+        sleep(3 * SECOND).await; // The second renewal is in flight.
         a.network.send_replace(Network::Up);
         let start = Instant::now();
         term.resign().await;
@@ -499,7 +537,7 @@ async fn settings_that_cannot_work_are_refused() {
     );
 }
 
-/// One thing that happens to a replica, and how long it stays so.
+/// A fault of one replica, and its duration.
 #[derive(Clone, Debug)]
 struct Fault {
     replica: usize,
@@ -534,7 +572,7 @@ async fn keep_leading(number: usize, mut replica: Replica, terms: Terms) {
         let mut end = start;
         while term.is_current() && !term.ended().is_cancelled() {
             end = Instant::now() + term.remaining();
-            // A term now and then is given up, so that hand-overs are tried too.
+            // Resign from some terms, so that hand-overs are exercised too.
             if start.elapsed() > 45 * SECOND {
                 end = Instant::now();
                 break;

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -60,18 +60,21 @@ fn server(record: &Record, delay: Duration) -> Component {
 
 /// Proves manager/order.
 #[tokio::test(start_paused = true)]
-async fn starts_caches_then_servers_then_controllers() {
+async fn starts_servers_then_caches_then_controllers() {
     let api = ApiServer::builder().build();
     account(&api.client(), "a").await;
     let record = Record::default();
-    let mut manager = manager(api.client()).build();
+    let mut manager = manager(super::counting_lists(&api, &record)).build();
     manager.add(recorder(&manager, "accounts", &record));
     let accounts = manager.informers().informer::<ServiceAccount>().lister();
     let log = record.clone();
-    manager.add(Component::server("first", move |cx: Environment| {
-        log.push(format!("first sees {} accounts", accounts.list().len()));
+    manager.add(Component::server("reader", move |cx: Environment| {
+        let (log, accounts) = (log.clone(), accounts.clone());
         async move {
             cx.ready();
+            if cx.wait_for_caches().await {
+                log.push(format!("reader sees {} account", accounts.list().len()));
+            }
             cx.shutdown().cancelled().await;
             Ok::<_, BoxError>(())
         }
@@ -89,11 +92,66 @@ async fn starts_caches_then_servers_then_controllers() {
     }));
     let running = Running::start(manager);
     sleep(4 * SECOND).await;
-    assert_eq!(record.take(), ["first sees 1 accounts"]);
+    assert_eq!(record.take(), [""; 0], "nothing is listed yet");
     sleep(4 * SECOND).await;
-    assert_eq!(record.take(), ["webhooks ready", "accounts a"]);
+    let mut started = record.take();
+    assert_eq!(started.remove(0), "webhooks ready");
+    let mut lists: Vec<String> = started.drain(..2).collect();
+    lists.sort_unstable();
+    assert_eq!(lists, ["/api/v1/configmaps", "/api/v1/serviceaccounts"]);
+    started.sort_unstable();
+    assert_eq!(started, ["accounts a", "reader sees 1 account"]);
     assert_eq!(running.stop().await.left, []);
     assert_eq!(record.take(), ["task stopped", "webhooks stopped"]);
+}
+
+/// The API server cannot list a kind before its conversion webhook answers.
+///
+/// Proves manager/order.
+#[tokio::test(start_paused = true)]
+async fn list_may_depend_on_a_server_of_the_same_program() {
+    let api = ApiServer::builder().build();
+    account(&api.client(), "a").await;
+    let (record, converts) = (Record::default(), Arc::new(AtomicBool::new(false)));
+    let client = super::refusing(&api, "serviceaccounts", &converts);
+    let mut manager = manager(client).sync_timeout(10 * SECOND).build();
+    manager.add(recorder(&manager, "accounts", &record));
+    manager.add(Component::server("converter", move |cx: Environment| {
+        let converts = Arc::clone(&converts);
+        async move {
+            sleep(SECOND).await;
+            converts.store(true, Ordering::Relaxed);
+            cx.ready();
+            cx.shutdown().cancelled().await;
+            converts.store(false, Ordering::Relaxed);
+            Ok::<_, BoxError>(())
+        }
+    }));
+    let begun = Instant::now();
+    let running = Running::start(manager);
+    while record.take() != ["accounts a"] {
+        sleep(Duration::from_millis(10)).await;
+        assert!(begun.elapsed() < 2 * SECOND, "no list failed before");
+    }
+    assert_eq!(running.stop().await.left, []);
+}
+
+/// Proves manager/failure.
+#[tokio::test(start_paused = true)]
+async fn isolated_server_that_is_never_ready_is_given_up() {
+    let api = ApiServer::builder().build();
+    account(&api.client(), "a").await;
+    let record = Record::default();
+    let mut manager = manager(api.client()).sync_timeout(10 * SECOND).build();
+    manager.add(server(&record, Duration::from_hours(1)).isolated());
+    manager.add(recorder(&manager, "accounts", &record));
+    let running = Running::start(manager);
+    sleep(9 * SECOND).await;
+    assert_eq!(record.take(), [""; 0], "it may still get ready");
+    sleep(2 * SECOND).await;
+    assert_eq!(record.take(), ["accounts a"]);
+    let left = running.stop().await.left;
+    assert_eq!(left, [Left::Task("webhooks".to_owned())]);
 }
 
 /// Proves manager/order.
@@ -196,7 +254,7 @@ async fn component_restarts_with_growing_delays() {
 async fn isolated_controller_without_rights_fails_alone() {
     let api = ApiServer::builder().build();
     let (record, metrics) = (Record::default(), Metrics::new());
-    let client = super::refusing(&api, "secrets");
+    let client = super::refusing(&api, "secrets", &Arc::default());
     let mut manager = manager(client).metrics(&metrics).build();
     manager.add(recorder(&manager, "accounts", &record));
     let informers = manager.informers().clone();
@@ -245,7 +303,7 @@ async fn controller_on_other_informers_is_an_error() {
 
 /// Proves manager/failure.
 #[tokio::test(start_paused = true)]
-async fn isolated_server_that_fails_holds_nothing_up() {
+async fn failed_isolated_server_does_not_block_the_start() {
     let api = ApiServer::builder().build();
     account(&api.client(), "a").await;
     let record = Record::default();
@@ -261,7 +319,7 @@ async fn isolated_server_that_fails_holds_nothing_up() {
 
 /// Proves manager/failure.
 #[tokio::test(start_paused = true)]
-async fn two_components_of_one_name_are_an_error() {
+async fn duplicate_component_names_are_an_error() {
     let api = ApiServer::builder().build();
     let record = Record::default();
     let mut manager = manager(api.client()).build();
@@ -324,7 +382,8 @@ async fn metrics_cover_controllers_queues_informers_and_build() {
         "controller_runtime_reconcile_total{controller=\"accounts\",result=\"success\"} 1",
         "workqueue_depth{name=\"accounts\"",
         "leader_election_master_status{name=\"operator\"} 1",
-        "informer_",
+        "leader_election_lease_age_seconds{name=\"operator\"} 1.0",
+        "informer_store_objects{name=\"\",resource=\"serviceaccounts\"} ",
     ] {
         assert!(text.contains(line), "{line} is missing from\n{text}");
     }

@@ -1,12 +1,16 @@
 //! The contract of the `Manager`, on the embedded API server under virtual time.
 
+mod clusters;
 mod components;
 mod replicas;
 mod rules;
 mod terms;
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -26,6 +30,7 @@ use pintle::{
 use pintle_apiserver::ApiServer;
 use serde_json::{Value, json};
 use tokio::{
+    sync::watch,
     task::JoinHandle,
     time::{sleep, timeout},
 };
@@ -34,7 +39,7 @@ use tower::ServiceExt;
 
 use crate::support::{SECOND, create, forbidden, patch};
 
-/// What happened, in order.
+/// A record of events, in order.
 #[derive(Clone, Default)]
 struct Record(Arc<Mutex<Vec<String>>>);
 
@@ -43,12 +48,12 @@ impl Record {
         self.0.lock().unwrap().push(line.into());
     }
 
-    /// Returns what happened since the last call.
+    /// Returns the events since the last call.
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    /// As [`take`](Self::take), in alphabetical order.
+    /// Like [`take`](Self::take), in alphabetical order.
     fn take_sorted(&self) -> Vec<String> {
         let mut lines = self.take();
         lines.sort_unstable();
@@ -56,7 +61,7 @@ impl Record {
     }
 }
 
-/// A manager that runs on a task of its own.
+/// A manager that runs on its own task.
 struct Running {
     shutdown: CancellationToken,
     task: JoinHandle<Result<Stopped, ManagerError>>,
@@ -135,11 +140,11 @@ fn counting_lists(server: &ApiServer, record: &Record) -> Client {
     Client::new(service, "default")
 }
 
-/// Returns a client that may not read `resource`.
-fn refusing(server: &ApiServer, resource: &'static str) -> Client {
-    let inner = server.service();
+/// Returns a client that may not read `resource` until it is `granted`.
+fn refusing(server: &ApiServer, resource: &'static str, granted: &Arc<AtomicBool>) -> Client {
+    let (inner, granted) = (server.service(), Arc::clone(granted));
     let service = tower::service_fn(move |request: http::Request<Body>| {
-        let refused = request.uri().path().ends_with(resource);
+        let refused = request.uri().path().ends_with(resource) && !granted.load(Ordering::Relaxed);
         let answer = inner.clone().oneshot(request);
         async move {
             if refused {
@@ -155,6 +160,26 @@ fn refusing(server: &ApiServer, resource: &'static str) -> Client {
     Client::new(service, "default")
 }
 
+/// Returns a client that works while it is `online`: in an outage requests fail and open watches break.
+fn breakable(server: &ApiServer, online: &watch::Sender<bool>) -> Client {
+    let (service, state) = (server.service(), online.subscribe());
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (answer, mut state) = (service.clone().oneshot(request), state.clone());
+        async move {
+            if !*state.borrow() {
+                return Err(tower::BoxError::from("connection refused"));
+            }
+            let answer = answer.await?;
+            Ok(answer.map(|body| {
+                let broken = Box::pin(async move { drop(state.wait_for(|online| !online).await) });
+                let frames = http_body_util::BodyStream::new(body).take_until(broken);
+                http_body_util::StreamBody::new(StreamExt::boxed(frames)).boxed_unsync()
+            }))
+        }
+    });
+    Client::new(service, "default")
+}
+
 /// Makes `thief` the holder of the manager's Lease.
 async fn steal(client: &Client, thief: &str) {
     let now = "2026-01-01T00:00:00.000000Z";
@@ -162,7 +187,7 @@ async fn steal(client: &Client, thief: &str) {
     lease(client, "operator", spec).await;
 }
 
-/// Releases a Lease in the name of its holder.
+/// Releases a Lease on behalf of its holder.
 async fn expire(client: &Client, name: &str) {
     lease(client, name, json!({"holderIdentity": ""})).await;
 }

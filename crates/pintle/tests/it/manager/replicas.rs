@@ -1,4 +1,4 @@
-//! Several replicas: one works, the others stand by.
+//! Several replicas: one is active, the others stand by.
 
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use pintle::{
     controller::{Action, Context, Controller, ReconcileError},
     leader_election::NotLeading,
     manager::{Component, Environment, Left, Manager},
+    queue::WorkQueue,
 };
 use pintle_apiserver::ApiServer;
 use tokio::time::{Instant, sleep};
@@ -91,7 +92,7 @@ async fn controllers_write_only_while_leading() {
     let maps: Api<ConfigMap> = Api::default_namespaced(api.client());
     assert!(maps.get_opt("a").await.unwrap().is_none());
 
-    // The thief dies. The next term reconciles the object again, and its write goes through.
+    // The other holder dies. The next term reconciles the object again, and its write succeeds.
     sleep(Duration::from_secs(30)).await;
     assert_eq!(record.take(), ["None"]);
     assert!(maps.get_opt("a").await.unwrap().is_some());
@@ -176,10 +177,12 @@ async fn lease_that_cannot_be_released_is_reported() {
             inner.send(request).await
         }
     });
-    let manager = manager(Client::new(service, "default"))
+    let mut manager = manager(Client::new(service, "default"))
         .leader_election()
         .stop_within(3 * SECOND)
         .build();
+    // The caches still have the time to stop.
+    manager.add(recorder(&manager, "accounts", &Record::default()));
     let running = Running::start(manager);
     settle().await;
     online.send_replace(false);
@@ -221,8 +224,8 @@ async fn lease_is_released_after_the_last_reconcile() {
     second.stop().await;
 }
 
-/// A reconcile that was dropped may have a write on its way, which needs the rest of the lease
-/// duration to arrive.
+/// A dropped reconcile may have a write in flight, which has the rest of the lease duration to
+/// arrive.
 ///
 /// Proves manager/release.
 #[tokio::test(start_paused = true)]
@@ -280,5 +283,43 @@ async fn standby_forgets_keys_of_objects_that_are_gone() {
     leader.stop().await;
     settle().await;
     assert!(record.take().contains(&"second kept".to_owned()));
+    standby.stop().await;
+}
+
+/// The leader has not seen the keys of this replica's own sources.
+///
+/// Proves manager/warm-standby, controller/external-sources.
+#[tokio::test(start_paused = true)]
+async fn standby_keeps_keys_of_external_sources() {
+    let api = ApiServer::builder().build();
+    let leader = Running::start(replica(api.client(), "first"));
+    settle().await;
+    let mut standby = replica(api.client(), "second");
+    let keys = (0..1500).map(|number| ObjectKey::namespaced("default", &format!("k-{number}")));
+    let record = Record::default();
+    let log = record.clone();
+    let queue = WorkQueue::new("accounts");
+    queue.add(ObjectKey::namespaced("default", "k-by-hand"));
+    let controller = Controller::<ServiceAccount>::new("accounts", standby.informers())
+        .queue(queue)
+        .wakes(futures::stream::iter(keys.collect::<Vec<_>>()))
+        .build_by_key(move |key: ObjectKey, _: Context| {
+            log.push(key.name());
+            async { Ok::<_, ReconcileError>(Action::await_change()) }
+        });
+    standby.add(controller);
+    let standby = Running::start(standby);
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(record.take(), [""; 0]);
+    leader.stop().await;
+    settle().await;
+    let reconciled = record.take();
+    assert_eq!(
+        reconciled
+            .iter()
+            .filter(|name| name.starts_with("k-"))
+            .count(),
+        1501
+    );
     standby.stop().await;
 }

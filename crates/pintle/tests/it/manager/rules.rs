@@ -104,7 +104,7 @@ fn right(request: &http::Request<Body>, query: &str) -> Option<String> {
     Some(format!("{verb} {resource}{name}{place}"))
 }
 
-/// Keeps the children that an annotation names.
+/// Applies the children that an annotation names.
 async fn reconcile(
     budget: Arc<PodDisruptionBudget>,
     cx: Context,
@@ -140,7 +140,7 @@ fn program(client: Client, identity: &'static str) -> Manager {
 
 /// Proves rbac/derived.
 #[tokio::test(start_paused = true)]
-async fn rules_are_exactly_what_a_program_requests() {
+async fn rules_match_the_requests_of_a_program() {
     let (server, needed) = (ApiServer::builder().build(), Needed::default());
     let leader = program(needed.client(&server, true), "a");
     let rules = leader.rules();

@@ -1,7 +1,7 @@
 //! Several namespaces behind one cache.
 //!
-//! A server watches one namespace or all of them. An informer of several therefore runs one
-//! reflector with a log of its own per namespace, and applies all logs to one cache:
+//! A server watches one namespace or all of them. An informer of several namespaces therefore runs
+//! one reflector and log per namespace, and applies all logs to one cache:
 //!
 //! ```text
 //! reflector of "blue"  ─► log ─┐
@@ -13,8 +13,8 @@
 //! the objects of its namespace in one step. When a namespace leaves the set, its reflector is
 //! dropped before its objects are removed: nothing of it can arrive later.
 //!
-//! Each namespace reaches `resourceVersion`s on its own. A quiet one lags behind until its next
-//! bookmark, so whether the cache shows a write is asked per namespace.
+//! Each namespace advances through `resourceVersion`s independently. A quiet one lags behind until
+//! its next bookmark, so whether the cache shows a write is asked per namespace.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -56,8 +56,8 @@ pub(super) type Reflecting = (watch::Receiver<Status>, BoxFuture<'static, ()>);
 /// Describes an informer of these namespaces.
 pub(super) type Describe = dyn Fn(&BTreeSet<String>) -> String + Send + Sync;
 
-/// What an informer of several namespaces follows, and how far it has come.
-pub(super) struct Several<K> {
+/// The namespaces that an informer follows, and their progress.
+pub(super) struct MultiNamespace<K> {
     namespaces: Namespaces,
     make: Box<MakeReflector<K>>,
     describe: Box<Describe>,
@@ -86,14 +86,14 @@ struct Member {
     abort: AbortHandle,
 }
 
-impl<K: Kind> Several<K> {
+impl<K: Kind> MultiNamespace<K> {
     pub(super) fn new(
         namespaces: Namespaces,
         make: Box<MakeReflector<K>>,
         describe: Box<Describe>,
         selects: bool,
     ) -> Self {
-        let several = Self {
+        let informer = Self {
             namespaces,
             make,
             describe,
@@ -103,8 +103,8 @@ impl<K: Kind> Several<K> {
             status: watch::Sender::default(),
             advanced: Arc::default(),
         };
-        several.publish();
-        several
+        informer.publish();
+        informer
     }
 
     /// Returns whether every object in `namespace` is in the cache or about to be.
@@ -197,7 +197,7 @@ impl<K: Kind> Several<K> {
                     () = shutdown.cancelled() => return,
                     // The sender is in `self`, so this is never an error.
                     _ = wanted.changed() => break,
-                    // A namespace that has left; its watch closes here.
+                    // A namespace that was removed; its watch closes here.
                     Some(_) = running.next() => {}
                 }
             }
@@ -225,6 +225,7 @@ impl<K: Kind> Several<K> {
         });
         for namespace in gone {
             processor.replace_within(&namespace, Vec::new(), false);
+            processor.metrics.objects(processor.indexer.lister().len());
         }
     }
 
@@ -292,8 +293,7 @@ impl<K: Kind> Several<K> {
         self.advanced.notify_waiters();
     }
 
-    /// Publishes the status of the namespace that is furthest from following its server, in the name
-    /// of all.
+    /// Publishes the status of the namespace that is furthest behind as the status of the informer.
     fn publish(&self) {
         let now = Instant::now();
         let state = self.state.lock();
@@ -325,10 +325,10 @@ impl<K: Kind> Several<K> {
     }
 }
 
-/// A `resourceVersion` older than any.
+/// A `resourceVersion` older than any other.
 const NOTHING: &str = "0";
 
-struct EndOnDrop<'a, K: Kind>(&'a Several<K>);
+struct EndOnDrop<'a, K: Kind>(&'a MultiNamespace<K>);
 
 impl<K: Kind> Drop for EndOnDrop<'_, K> {
     fn drop(&mut self) {

@@ -1,0 +1,207 @@
+//! The certificate of a webhook server.
+
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::RwLock;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
+};
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+
+use super::Injection;
+
+/// How often files are checked for changes.
+const RELOAD_EVERY: Duration = Duration::from_secs(10);
+
+/// Why a certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CertificateError {
+    /// A file cannot be read.
+    #[error("cannot read {path}: {error}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The certificate or key is not valid.
+    #[error("invalid certificate or key: {0}")]
+    Invalid(String),
+}
+
+fn invalid(error: impl fmt::Display) -> CertificateError {
+    CertificateError::Invalid(error.to_string())
+}
+
+/// The certificate and key of a webhook server.
+#[must_use]
+#[derive(Debug)]
+pub struct Certificates {
+    current: Arc<Current>,
+    files: Option<(PathBuf, PathBuf)>,
+    /// The CA bundle of a certificate that the program made itself, in PEM.
+    authority: Option<String>,
+    pub(super) injections: Vec<Injection>,
+}
+
+/// The certificate in use.
+#[derive(Debug)]
+struct Current(RwLock<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.read()))
+    }
+}
+
+impl Certificates {
+    /// Uses a certificate chain and a key in PEM files, as a Secret of type `kubernetes.io/tls` is
+    /// mounted. A running server reads them again when they change.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the files cannot be read or do not fit together.
+    pub fn files(
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Result<Self, CertificateError> {
+        let (certificate, key) = (certificate.into(), key.into());
+        let current = parse(&read(&certificate)?, &read(&key)?)?;
+        Ok(Self {
+            current: Arc::new(Current(RwLock::new(Arc::new(current)))),
+            files: Some((certificate, key)),
+            authority: None,
+            injections: Vec::new(),
+        })
+    }
+
+    /// Makes a certificate authority and a certificate for these DNS names or addresses. Both last as
+    /// long as the process; [`inject`](Self::inject) announces the authority.
+    ///
+    /// The API server calls a Service under the name `NAME.NAMESPACE.svc`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a name is not valid.
+    pub fn self_signed<'a>(
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, CertificateError> {
+        let mut params = CertificateParams::default();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "pintle-webhook-ca");
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().map_err(invalid)?;
+        let authority = CertifiedIssuer::self_signed(params, key).map_err(invalid)?;
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        let mut params = CertificateParams::new(names).map_err(invalid)?;
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "pintle-webhook");
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().map_err(invalid)?;
+        let certificate = params.signed_by(&key, &authority).map_err(invalid)?;
+        let current = parse(certificate.pem().as_bytes(), key.serialize_pem().as_bytes())?;
+        Ok(Self {
+            current: Arc::new(Current(RwLock::new(Arc::new(current)))),
+            files: None,
+            authority: Some(authority.pem()),
+            injections: Vec::new(),
+        })
+    }
+
+    /// Writes the CA bundle of a self-signed certificate into a configuration when the server starts.
+    ///
+    /// Several replicas with certificates of their own cannot share a configuration: use
+    /// [`files`](Self::files) there.
+    pub fn inject(mut self, injection: Injection) -> Self {
+        self.injections.push(injection);
+        self
+    }
+
+    /// Returns the CA bundle of a self-signed certificate, in PEM.
+    pub fn authority_pem(&self) -> Option<&str> {
+        self.authority.as_deref()
+    }
+
+    /// Returns the TLS configuration of the server. It always uses the newest certificate.
+    pub(super) fn server_config(&self) -> Result<Arc<ServerConfig>, CertificateError> {
+        let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&self.current) as _;
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(invalid)?
+            .with_no_client_auth()
+            .with_cert_resolver(resolver);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// Reads the files again whenever they change. Never ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the certificate is replaced as a whole.
+    pub(super) async fn reload(&self) {
+        let Some((certificate, key)) = &self.files else {
+            return std::future::pending().await;
+        };
+        let both = || Ok::<_, CertificateError>((read(certificate)?, read(key)?));
+        let mut seen = both().ok();
+        loop {
+            tokio::time::sleep(RELOAD_EVERY).await;
+            let found = match both() {
+                Ok(found) if Some(&found) == seen.as_ref() => continue,
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read the webhook certificate; keeping the old one");
+                    continue;
+                }
+            };
+            match parse(&found.0, &found.1) {
+                Ok(new) => {
+                    *self.current.0.write() = Arc::new(new);
+                    tracing::info!("reloaded the webhook certificate");
+                }
+                // The files are written one after the other, so the next look may be luckier.
+                Err(error) => {
+                    tracing::warn!(%error, "webhook certificate changed; keeping the old one");
+                    continue;
+                }
+            }
+            seen = Some(found);
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    fs::read(path).map_err(|error| CertificateError::Read {
+        path: path.to_owned(),
+        error,
+    })
+}
+
+fn parse(certificates: &[u8], key: &[u8]) -> Result<CertifiedKey, CertificateError> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificates).collect();
+    let chain = chain.map_err(invalid)?;
+    if chain.is_empty() {
+        return Err(invalid("the file has no certificate"));
+    }
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(invalid)?;
+    CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(invalid)
+}

@@ -1,0 +1,66 @@
+//! JSON patches for changes of typed objects.
+
+use serde_json::{Map, Value, json};
+
+/// Returns the JSON patch that makes the same change to `document` that was made from `before` to
+/// `after`.
+///
+/// The two are typed views of the document: they may lack fields that the type does not know, and
+/// have defaults that the document does not. Neither must show up in the patch.
+pub(super) fn patch(document: &Value, before: &Value, after: &Value) -> Vec<Value> {
+    let mut changed = document.clone();
+    transfer(&mut changed, before, after);
+    let mut operations = Vec::new();
+    diff("", document, &changed, &mut operations);
+    operations
+}
+
+/// Applies the difference between two views to a document.
+fn transfer(document: &mut Value, before: &Value, after: &Value) {
+    let (Value::Object(old), Value::Object(new)) = (before, after) else {
+        if before != after {
+            *document = after.clone();
+        }
+        return;
+    };
+    if !document.is_object() {
+        *document = Value::Object(Map::new());
+    }
+    let Value::Object(document) = document else {
+        return;
+    };
+    for name in old.keys().filter(|name| !new.contains_key(*name)) {
+        document.remove(name);
+    }
+    for (name, value) in new {
+        let before = old.get(name);
+        if before == Some(value) {
+            continue;
+        }
+        let place = document.entry(name.clone()).or_insert(Value::Null);
+        transfer(place, before.unwrap_or(&Value::Null), value);
+    }
+}
+
+/// Appends the operations that turn one document into another. Lists are replaced as a whole.
+fn diff(path: &str, from: &Value, to: &Value, operations: &mut Vec<Value>) {
+    let (Value::Object(old), Value::Object(new)) = (from, to) else {
+        if from != to {
+            operations.push(json!({"op": "replace", "path": path, "value": to}));
+        }
+        return;
+    };
+    let at = |name: &str| format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"));
+    for name in old.keys().filter(|name| !new.contains_key(*name)) {
+        operations.push(json!({"op": "remove", "path": at(name)}));
+    }
+    for (name, value) in new {
+        match old.get(name) {
+            Some(before) => diff(&at(name), before, value, operations),
+            None => operations.push(json!({"op": "add", "path": at(name), "value": value})),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

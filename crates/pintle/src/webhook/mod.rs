@@ -1,0 +1,64 @@
+//! Webhooks that an operator serves to the API server: validators, mutators and converters.
+//!
+//! A webhook is an async function of a typed object. [`WebhookServer`] decodes reviews, calls it, and
+//! encodes its answer:
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use pintle::webhook::{Admission, Denied, WebhookServer};
+//!
+//! async fn check(admission: Admission<ConfigMap>) -> Result<(), Denied> {
+//!     let data = admission.object.and_then(|map| map.data).unwrap_or_default();
+//!     if data.contains_key("password") {
+//!         return Err(Denied::new("passwords belong in a Secret"));
+//!     }
+//!     Ok(())
+//! }
+//!
+//! async fn label(mut map: ConfigMap, _: Admission<ConfigMap>) -> Result<ConfigMap, Denied> {
+//!     let labels = map.metadata.labels.get_or_insert_default();
+//!     labels.insert("team".to_owned(), "shop".to_owned());
+//!     Ok(map)
+//! }
+//!
+//! let webhooks = WebhookServer::new().validate("/validate", check).mutate("/mutate", label);
+//! # drop(webhooks);
+//! ```
+//!
+//! A [`Manager`](crate::manager::Manager) serves it on every replica, over TLS:
+//!
+//! ```no_run
+//! # use pintle::{manager::Manager, webhook::{Certificates, Injection, WebhookServer}};
+//! # fn example(manager: &mut Manager, webhooks: WebhookServer) -> Result<(), Box<dyn std::error::Error>> {
+//! // Certificates that cert-manager or a Secret provides, read again when they change.
+//! let certificates = Certificates::files("/certs/tls.crt", "/certs/tls.key")?;
+//! // Or one that the program makes for itself and announces.
+//! let certificates = Certificates::self_signed(["webhooks.shop.svc"])?
+//!     .inject(Injection::validating("shop-operator"));
+//! manager.add(webhooks.component("webhooks", "0.0.0.0:9443", certificates));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! In tests no socket is needed: [`WebhookServer::handler`] is a tower service, which
+//! `pintle_apiserver::WebhookTarget::service` accepts.
+//!
+//! # Failures
+//!
+//! A request that cannot be decoded gets 400 and an unknown path 404. A function that panics gets
+//! 500, is logged and counted; the API server then follows the failure policy of the configuration.
+//! Bodies, connections and the time of a connection are limited.
+
+mod certificates;
+mod diff;
+mod injection;
+mod metrics;
+mod review;
+mod serve;
+
+pub use self::{
+    certificates::{CertificateError, Certificates},
+    injection::Injection,
+    review::{Admission, Denied},
+    serve::{WebhookHandler, WebhookServer},
+};

@@ -1,0 +1,103 @@
+//! Reviews: what the API server asks, and what webhooks answer.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// A write that the API server asks about.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Admission<K> {
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    pub operation: String,
+    /// The name of the object; empty if the API server will generate it.
+    pub name: String,
+    /// The namespace of the object; empty for a cluster-scoped one.
+    pub namespace: String,
+    /// The subresource; empty for the object itself.
+    pub subresource: String,
+    /// The name of the user.
+    pub user: String,
+    /// Whether nothing will be stored.
+    pub dry_run: bool,
+    /// The new object; `None` for a delete.
+    pub object: Option<K>,
+    /// The stored object; `None` for a create.
+    pub old_object: Option<K>,
+    /// The whole `request` of the `AdmissionReview`.
+    pub request: Value,
+    warnings: Arc<Mutex<Vec<String>>>,
+}
+
+impl<K: DeserializeOwned> Admission<K> {
+    /// Decodes the `request` of a review.
+    pub(super) fn read(request: Value) -> Result<Self, serde_json::Error> {
+        let text = |field: &str| request[field].as_str().unwrap_or_default().to_owned();
+        let object = |field: &str| match &request[field] {
+            Value::Null => Ok(None),
+            value => K::deserialize(value).map(Some),
+        };
+        Ok(Self {
+            operation: text("operation"),
+            name: text("name"),
+            namespace: text("namespace"),
+            subresource: text("subResource"),
+            user: request["userInfo"]["username"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+            dry_run: request["dryRun"] == true,
+            object: object("object")?,
+            old_object: object("oldObject")?,
+            warnings: Arc::default(),
+            request,
+        })
+    }
+}
+
+impl<K> Admission<K> {
+    /// Adds a warning to the response that the client of the API server sees.
+    pub fn warn(&self, warning: impl Into<String>) {
+        self.warnings.lock().push(warning.into());
+    }
+
+    pub(super) fn warnings(&self) -> Arc<Mutex<Vec<String>>> {
+        Arc::clone(&self.warnings)
+    }
+}
+
+/// A refusal. The API server puts `admission webhook "…" denied the request: ` before its message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Denied {
+    message: String,
+    code: u16,
+    reason: String,
+}
+
+impl Denied {
+    /// Refuses with 403 `Forbidden`.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            code: 403,
+            reason: "Forbidden".to_owned(),
+        }
+    }
+
+    /// Refuses with 422 `Invalid`, as for an object that violates its schema.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self {
+            code: 422,
+            reason: "Invalid".to_owned(),
+            ..Self::new(message)
+        }
+    }
+
+    pub(super) fn response(&self) -> Value {
+        json!({"allowed": false, "status": {"status": "Failure", "message": self.message,
+            "code": self.code, "reason": self.reason}})
+    }
+}

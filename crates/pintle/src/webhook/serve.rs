@@ -1,0 +1,408 @@
+//! The server: routes reviews to functions, over TLS or in process.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    fmt,
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
+use http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tokio::{
+    net::{TcpListener, TcpStream, ToSocketAddrs},
+    sync::Semaphore,
+    task::JoinSet,
+    time::Instant,
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+use super::{Admission, Certificates, Denied, diff, metrics::WebhookMetrics};
+use crate::{
+    cache::BoxError,
+    manager::{Component, Environment},
+    metrics::Metrics,
+    object::panic_message,
+};
+
+/// The maximum size of a review, in bytes: two objects of the largest size and what is around them.
+const MAX_BODY: usize = 8 * 1024 * 1024;
+/// The number of concurrent connections; further ones wait.
+const CONNECTIONS: usize = 256;
+/// How long a TLS handshake or the head of a request may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait after `accept` fails.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+
+/// Answers the `request` of a review with its `response`, or says why it cannot be decoded.
+type Answer = dyn Fn(Value) -> BoxFuture<'static, Result<Value, String>> + Send + Sync;
+
+/// Webhooks by path. See the [module](super).
+#[derive(Clone, Default)]
+#[must_use = "webhooks do nothing until they are served"]
+pub struct WebhookServer {
+    routes: BTreeMap<String, Arc<Answer>>,
+    metrics: Metrics,
+}
+
+impl fmt::Debug for WebhookServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.routes.keys()).finish()
+    }
+}
+
+impl WebhookServer {
+    /// Returns a server without webhooks.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a validator under a path.
+    pub fn validate<K, F, R>(self, path: &str, validator: F) -> Self
+    where
+        K: DeserializeOwned + Send + 'static,
+        F: Fn(Admission<K>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), Denied>> + Send + 'static,
+    {
+        let validator = Arc::new(validator);
+        self.route(path, move |request| {
+            let validator = Arc::clone(&validator);
+            async move {
+                let admission = Admission::<K>::read(request).map_err(|e| e.to_string())?;
+                let warnings = admission.warnings();
+                let mut response = match validator(admission).await {
+                    Ok(()) => json!({"allowed": true}),
+                    Err(denied) => denied.response(),
+                };
+                response["warnings"] = json!(*warnings.lock());
+                Ok(response)
+            }
+            .boxed()
+        })
+    }
+
+    /// Adds a mutator under a path. It gets the new object and returns what it should become; what
+    /// the type does not know stays as it is. It is not called for deletes, which change nothing.
+    pub fn mutate<K, F, R>(self, path: &str, mutator: F) -> Self
+    where
+        K: Serialize + DeserializeOwned + Clone + Send + 'static,
+        F: Fn(K, Admission<K>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<K, Denied>> + Send + 'static,
+    {
+        let mutator = Arc::new(mutator);
+        self.route(path, move |request| {
+            let mutator = Arc::clone(&mutator);
+            async move {
+                let document = request["object"].clone();
+                let admission = Admission::<K>::read(request).map_err(|e| e.to_string())?;
+                let warnings = admission.warnings();
+                let Some(object) = admission.object.clone() else {
+                    return Ok(json!({"allowed": true}));
+                };
+                let before = serde_json::to_value(&object).map_err(|e| e.to_string())?;
+                let mut response = match mutator(object, admission).await {
+                    Ok(after) => {
+                        let after = serde_json::to_value(&after).map_err(|e| e.to_string())?;
+                        allowed(&diff::patch(&document, &before, &after))
+                    }
+                    Err(denied) => denied.response(),
+                };
+                response["warnings"] = json!(*warnings.lock());
+                Ok(response)
+            }
+            .boxed()
+        })
+    }
+
+    /// Adds a converter under a path. It gets an object and the `apiVersion` to convert it to, and
+    /// returns the object in that version, or a message.
+    pub fn convert<F, R>(self, path: &str, converter: F) -> Self
+    where
+        F: Fn(Value, String) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Value, String>> + Send + 'static,
+    {
+        let converter = Arc::new(converter);
+        self.route(path, move |mut request| {
+            let converter = Arc::clone(&converter);
+            async move {
+                let to = request["desiredAPIVersion"].as_str().unwrap_or_default();
+                let to = to.to_owned();
+                let Value::Array(objects) = request["objects"].take() else {
+                    return Err("objects: a list is expected".to_owned());
+                };
+                let mut converted = Vec::with_capacity(objects.len());
+                for object in objects {
+                    match converter(object, to.clone()).await {
+                        Ok(object) => converted.push(object),
+                        Err(message) => {
+                            return Ok(json!({"result":
+                                {"status": "Failure", "message": message}}));
+                        }
+                    }
+                }
+                Ok(json!({"convertedObjects": converted, "result": {"status": "Success"}}))
+            }
+            .boxed()
+        })
+    }
+
+    fn route(
+        mut self,
+        path: &str,
+        answer: impl Fn(Value) -> BoxFuture<'static, Result<Value, String>> + Send + Sync + 'static,
+    ) -> Self {
+        self.routes.insert(path.to_owned(), Arc::new(answer));
+        self
+    }
+
+    /// Sets where requests are counted. A manager sets its own.
+    pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = metrics.clone();
+        self
+    }
+
+    /// Returns the webhooks as a tower service, without TLS and sockets.
+    pub fn handler(&self) -> WebhookHandler {
+        WebhookHandler {
+            routes: Arc::new(self.routes.clone()),
+            metrics: self.metrics.set(),
+        }
+    }
+
+    /// Returns a component that serves the webhooks on every replica, over TLS.
+    ///
+    /// Self-signed authorities are injected before controllers start.
+    pub fn component(
+        self,
+        name: impl Into<String>,
+        address: impl Into<String>,
+        certificates: Certificates,
+    ) -> Component {
+        let (address, certificates) = (address.into(), Arc::new(certificates));
+        Component::server(name, move |environment: Environment| {
+            let server = self.clone().metrics(environment.metrics());
+            let (address, certificates) = (address.clone(), Arc::clone(&certificates));
+            async move { server.run(&address, &certificates, &environment).await }
+        })
+    }
+
+    /// Serves the webhooks over TLS until `shutdown` is cancelled, without a manager. Authorities are
+    /// not injected.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the address cannot be bound or the certificate cannot be used.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future closes all connections.
+    pub async fn serve(
+        self,
+        address: impl ToSocketAddrs,
+        certificates: &Certificates,
+        shutdown: &CancellationToken,
+    ) -> Result<(), BoxError> {
+        let acceptor = TlsAcceptor::from(certificates.server_config()?);
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        tracing::info!(%address, "serving webhooks");
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            () = certificates.reload() => {}
+            () = accept_all(listener, acceptor, self.handler()) => {}
+        }
+        Ok(())
+    }
+
+    async fn run(
+        self,
+        address: &str,
+        certificates: &Certificates,
+        environment: &Environment,
+    ) -> Result<(), BoxError> {
+        let acceptor = TlsAcceptor::from(certificates.server_config()?);
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        if let Some(authority) = certificates.authority_pem() {
+            let bundle = STANDARD.encode(authority);
+            for injection in &certificates.injections {
+                let injected = injection.apply(environment.client(), &bundle).await;
+                injected.map_err(|error| format!("cannot write the CA to {injection}: {error}"))?;
+            }
+        }
+        tracing::info!(%address, "serving webhooks");
+        environment.ready();
+        let serving = accept_all(listener, acceptor, self.handler());
+        tokio::select! {
+            biased;
+            () = environment.shutdown().cancelled() => {}
+            () = certificates.reload() => {}
+            () = serving => {}
+        }
+        Ok(())
+    }
+}
+
+fn allowed(patch: &[Value]) -> Value {
+    if patch.is_empty() {
+        return json!({"allowed": true});
+    }
+    let patch = Value::from(patch).to_string();
+    json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch)})
+}
+
+/// Accepts connections. Never ends; dropping it closes all of them.
+async fn accept_all(listener: TcpListener, acceptor: TlsAcceptor, handler: WebhookHandler) {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        let permit = Arc::clone(&permits).acquire_owned().await;
+        let accepted = listener.accept().await;
+        while connections.try_join_next().is_some() {}
+        match accepted {
+            Ok((stream, _)) => {
+                let (acceptor, handler) = (acceptor.clone(), handler.clone());
+                connections.spawn(async move {
+                    serve_connection(stream, acceptor, handler).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "failed to accept a webhook connection; retrying");
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+            }
+        }
+    }
+}
+
+async fn serve_connection(stream: TcpStream, acceptor: TlsAcceptor, handler: WebhookHandler) {
+    let stream = match tokio::time::timeout(REQUEST_TIMEOUT, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "TLS handshake of a webhook connection failed");
+            return;
+        }
+        Err(_) => return,
+    };
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        // Also ends idle connections.
+        .header_read_timeout(Duration::from_secs(90))
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(handler))
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "webhook connection failed");
+    }
+}
+
+/// Answers reviews; made by [`WebhookServer::handler`].
+#[derive(Clone)]
+pub struct WebhookHandler {
+    routes: Arc<BTreeMap<String, Arc<Answer>>>,
+    metrics: WebhookMetrics,
+}
+
+impl fmt::Debug for WebhookHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.routes.keys()).finish()
+    }
+}
+
+impl<B> Service<Request<B>> for WebhookHandler
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Full<Bytes>>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let this = self.clone();
+        async move {
+            let start = Instant::now();
+            let path = request.uri().path().to_owned();
+            let (code, body) = this.respond(&path, request).await;
+            if this.routes.contains_key(&path) {
+                let seconds = start.elapsed().as_secs_f64();
+                this.metrics.answered(&path, code.as_u16(), seconds);
+            }
+            let mut response = Response::new(Full::from(body));
+            *response.status_mut() = code;
+            let json = http::HeaderValue::from_static("application/json");
+            response.headers_mut().insert(CONTENT_TYPE, json);
+            Ok(response)
+        }
+        .boxed()
+    }
+}
+
+impl WebhookHandler {
+    async fn respond<B>(&self, path: &str, request: Request<B>) -> (StatusCode, String)
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        let Some(answer) = self.routes.get(path) else {
+            return (StatusCode::NOT_FOUND, format!("no webhook at {path}\n"));
+        };
+        if request.method() != Method::POST {
+            return (StatusCode::METHOD_NOT_ALLOWED, "only POST\n".to_owned());
+        }
+        let bad = |why: String| (StatusCode::BAD_REQUEST, format!("{why}\n"));
+        let body = Limited::new(request.into_body(), MAX_BODY).collect().await;
+        let body = match body {
+            Ok(body) => body.to_bytes(),
+            Err(error) => return bad(format!("cannot read the review: {error}")),
+        };
+        let mut review: Value = match serde_json::from_slice(&body) {
+            Ok(review) => review,
+            Err(error) => return bad(format!("cannot decode the review: {error}")),
+        };
+        let uid = review["request"]["uid"].clone();
+        let asked = review["request"].take();
+        if !asked.is_object() {
+            return bad("the review has no request".to_owned());
+        }
+        let answered = AssertUnwindSafe(async { answer(asked).await }).catch_unwind();
+        match answered.await {
+            Ok(Ok(mut response)) => {
+                response["uid"] = uid;
+                let review = json!({"apiVersion": review["apiVersion"], "kind": review["kind"],
+                    "response": response});
+                (StatusCode::OK, review.to_string())
+            }
+            Ok(Err(why)) => bad(format!("cannot decode the object: {why}")),
+            Err(panic) => {
+                let why = panic_message(&*panic);
+                tracing::error!(webhook = path, why, "webhook panicked; responding with 500");
+                self.metrics.panicked();
+                let why = "the webhook panicked\n".to_owned();
+                (StatusCode::INTERNAL_SERVER_ERROR, why)
+            }
+        }
+    }
+}
