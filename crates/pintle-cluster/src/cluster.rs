@@ -19,7 +19,7 @@ use crate::{
     loops::{Environment, Loop, RunningLoops},
     namespace, nodes,
     pods::{self, plan::Pace},
-    replica_set, service_account, volume_protection,
+    quota, replica_set, role_aggregation, service_account, volume_protection,
 };
 
 /// A set of control loops.
@@ -58,8 +58,12 @@ impl Loops {
     pub const VOLUME_PROTECTION: Self = Self(1 << 7);
     /// Updates the status of `PodDisruptionBudget`s, which evictions depend on.
     pub const DISRUPTION: Self = Self(1 << 8);
+    /// Counts the usage of `ResourceQuota`s, which admission depends on.
+    pub const QUOTA: Self = Self(1 << 9);
+    /// Collects the rules of aggregated `ClusterRole`s, such as `view`.
+    pub const ROLE_AGGREGATION: Self = Self(1 << 10);
     /// All loops.
-    pub const ALL: Self = Self((1 << 9) - 1);
+    pub const ALL: Self = Self((1 << 11) - 1);
 
     /// Returns whether all loops of `other` are in this set.
     pub fn contains(self, other: Self) -> bool {
@@ -255,6 +259,15 @@ fn select(loops: Loops) -> Vec<Loop> {
         (
             Loops::DISRUPTION,
             Loop::new("disruption", disruption::run).acts_on(&[("policy", "poddisruptionbudgets")]),
+        ),
+        (
+            Loops::QUOTA,
+            Loop::new("resource-quotas", quota::run).acts_on(&[("", "resourcequotas")]),
+        ),
+        (
+            Loops::ROLE_AGGREGATION,
+            Loop::new("role-aggregation", role_aggregation::run)
+                .acts_on(&[("rbac.authorization.k8s.io", "clusterroles")]),
         ),
         (
             Loops::REPLICA_SET,

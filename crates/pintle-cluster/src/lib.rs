@@ -33,6 +33,8 @@
 //! | [`Loops::NODES`] | registers simulated nodes and renews their leases |
 //! | [`Loops::VOLUME_PROTECTION`] | protects claims and volumes in use from deletion |
 //! | [`Loops::DISRUPTION`] | updates the status of `PodDisruptionBudget`s |
+//! | [`Loops::QUOTA`] | counts the usage of `ResourceQuota`s |
+//! | [`Loops::ROLE_AGGREGATION`] | collects the rules of aggregated `ClusterRole`s |
 //!
 //! # Testing your own controller
 //!
@@ -89,7 +91,9 @@ mod meta;
 mod namespace;
 mod nodes;
 mod pods;
+mod quota;
 mod replica_set;
+mod role_aggregation;
 mod service_account;
 mod volume_protection;
 

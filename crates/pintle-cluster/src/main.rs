@@ -1,4 +1,6 @@
-//! Runs a Kubernetes cluster in one process until Ctrl-C.
+//! Runs a Kubernetes cluster in one process until Ctrl-C, or checks CRDs and objects without one.
+
+mod validate;
 
 use std::{
     io::{IsTerminal, Write, stderr, stdout},
@@ -9,7 +11,7 @@ use std::{
 
 use anyhow::Context;
 use clap::Parser;
-use pintle_apiserver::{ApiServer, Bound, MergedContext, PodDeletion, ServeOptions};
+use pintle_apiserver::{ApiServer, Authorization, Bound, MergedContext, PodDeletion, ServeOptions};
 use pintle_cluster::Cluster;
 use tokio::signal;
 use tracing_subscriber::EnvFilter;
@@ -17,8 +19,10 @@ use tracing_subscriber::EnvFilter;
 /// Runs a Kubernetes cluster in one process: an API server and the controllers that turn Deployments
 /// into Pods. No containers run; Pods live on simulated nodes.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, args_conflicts_with_subcommands = true)]
 struct Options {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Number of simulated nodes
     #[arg(long, default_value_t = 3)]
     nodes: u16,
@@ -29,6 +33,9 @@ struct Options {
     /// the token is an administrator
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
+    /// How requests are authorized
+    #[arg(long, value_name = "RBAC|AlwaysAllow", default_value = "RBAC")]
+    authorization_mode: Authorization,
     /// Additional DNS name or IP address for the server certificate; may be repeated
     #[arg(long, value_name = "NAME")]
     tls_san: Vec<String>,
@@ -49,6 +56,19 @@ struct Options {
     context: String,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Checks CRDs, and objects of the kinds they define, without starting a cluster
+    ///
+    /// Every problem is printed with its file and field, in the words of kube-apiserver. The exit
+    /// code is 1 if there is any.
+    Validate {
+        /// YAML or JSON files, and directories of them
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
+    },
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
@@ -59,6 +79,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
+    if let Some(Command::Validate { paths }) = options.command {
+        let report = validate::run(&paths)?;
+        stdout()
+            .write_all(report.text.as_bytes())
+            .context("writing to stdout failed")?;
+        std::process::exit(i32::from(report.problems > 0));
+    }
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let colors_allowed = std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
     tracing_subscriber::fmt()
@@ -70,7 +97,9 @@ async fn main() -> anyhow::Result<()> {
     // Install the handler first, so that no signal can skip the cleanup below.
     let interrupted = interrupted()?;
     raise_file_limit();
-    let mut builder = ApiServer::builder().pod_deletion(PodDeletion::Leave);
+    let mut builder = ApiServer::builder()
+        .pod_deletion(PodDeletion::Leave)
+        .authorization(options.authorization_mode);
     if !options.listen.ip().is_loopback() {
         // Loopback is the default, so another address is deliberate.
         builder = builder.listen_beyond_loopback();

@@ -18,9 +18,10 @@ use k8s_openapi::{
         apps::v1::{Deployment, ReplicaSet},
         core::v1::{
             ConfigMap, Namespace, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim,
-            Pod, ServiceAccount,
+            Pod, ResourceQuota, ServiceAccount,
         },
         policy::v1::PodDisruptionBudget,
+        rbac::v1::ClusterRole,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     apimachinery::pkg::apis::meta::v1::OwnerReference,
@@ -232,7 +233,9 @@ impl Collector {
             ConfigMap,
             PersistentVolume,
             PersistentVolumeClaim,
-            PodDisruptionBudget
+            PodDisruptionBudget,
+            ResourceQuota,
+            ClusterRole
         );
         self.add_handler(&self.environment.informers.metadata(kind), kind)
     }

@@ -15,6 +15,7 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 fn map(name: &str, owners: &[Value]) -> Value {
     json!({ "metadata": { "name": name, "ownerReferences": owners } })
@@ -138,10 +139,10 @@ async fn owner_in_another_version_orphans_its_dependent() {
         "apiVersion": "example.com/v1beta1", "kind": "Foo", "name": "foo", "uid": foo.uid(),
     });
     kubectl.create::<ConfigMap>(map("child", &[owner])).await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(5)).await;
     foos.delete("foo", &DeleteParams::orphan()).await.unwrap();
     until_gone(&foos, "foo").await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    sleep(Duration::from_secs(60)).await;
     let child = kubectl.get::<ConfigMap>("child").await;
     assert!(child.owner_references().is_empty());
     cluster.stop().await;
@@ -158,7 +159,7 @@ async fn deleting_a_crd_collects_dependents_of_its_objects() {
         "apiVersion": "example.com/v1", "kind": "Foo", "name": "foo", "uid": foo.uid(),
     });
     kubectl.create::<ConfigMap>(map("child", &[owner])).await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(5)).await;
     Api::<CustomResourceDefinition>::all(cluster.client())
         .delete("foos.example.com", &DeleteParams::default())
         .await
@@ -169,12 +170,12 @@ async fn deleting_a_crd_collects_dependents_of_its_objects() {
 
 /// Proves gc/collects, namespaces/missing-or-terminating.
 #[tokio::test(start_paused = true)]
-async fn unservable_preferred_version_does_not_block_deletion() {
+async fn deletion_waits_for_a_broken_conversion_webhook() {
     let cluster = virtual_cluster().start().await;
     let namespaces = Api::<Namespace>::all(cluster.client());
     create_namespace(&namespaces, "team").await;
     let kubectl = Kubectl::new(cluster.client()).in_namespace("team");
-    // The group prefers v2, which requires a conversion webhook.
+    // The group prefers v2, which requires a conversion webhook, so the namespace is emptied in v2.
     define(&kubectl, "foos", "Foo", &["v1", "v2"]).await;
     let webhook = json!({ "spec": { "conversion": { "strategy": "Webhook", "webhook": {
         "conversionReviewVersions": ["v1"], "clientConfig": { "url": "https://example.com/" },
@@ -187,6 +188,10 @@ async fn unservable_preferred_version_does_not_block_deletion() {
         )
         .await
         .unwrap();
+    let server = cluster.server();
+    let broken = server.register_converter("foos.example.com", |_| async {
+        Err("cannot convert".to_owned())
+    });
     let foos = custom(&kubectl, "foos", "Foo", "v1");
     let foo = create(&foos, "v1", "Foo", map("foo", &[])).await;
     let owner = json!({
@@ -200,6 +205,18 @@ async fn unservable_preferred_version_does_not_block_deletion() {
         .delete("team", &DeleteParams::default())
         .await
         .unwrap();
+    sleep(Duration::from_mins(10)).await;
+    assert!(namespaces.get_opt("team").await.unwrap().is_some());
+
+    drop(broken);
+    let _repaired = server.register_converter("foos.example.com", |request| async move {
+        let version = Value::from(request.desired_api_version());
+        let mut objects = request.into_objects();
+        for object in &mut objects {
+            object["apiVersion"] = version.clone();
+        }
+        Ok(objects)
+    });
     until_gone(&namespaces, "team").await;
     cluster.stop().await;
 }
@@ -380,7 +397,7 @@ async fn namespace_can_be_deleted_during_a_rollout() {
     let attempts = creates(&gateway.traffic().writes);
     assert!(attempts < 40, "{attempts} attempts to create Pods");
     gateway.reset();
-    tokio::time::sleep(Duration::from_mins(10)).await;
+    sleep(Duration::from_mins(10)).await;
     assert_eq!(gateway.traffic().writes, Vec::<String>::new());
     cluster.stop().await;
 }
@@ -397,7 +414,7 @@ async fn collector_that_fails_to_start_is_restarted() {
     kubectl
         .delete::<Deployment>("web", &DeleteParams::background())
         .await;
-    tokio::time::sleep(Duration::from_mins(1)).await;
+    sleep(Duration::from_mins(1)).await;
     assert_eq!(kubectl.pods().await.len(), 2, "no collector is running");
     gateway.fail_reads(None);
     wait_for("the collector to restart", async || {

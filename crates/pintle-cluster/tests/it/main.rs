@@ -13,6 +13,8 @@ mod disruption;
 mod garbage;
 #[cfg(all(unix, feature = "cli"))]
 mod program;
+mod quota;
+mod rbac;
 mod rollout;
 mod scheduling;
 mod storage;

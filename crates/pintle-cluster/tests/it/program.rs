@@ -72,6 +72,22 @@ async fn options_set_node_count_and_pod_delay() {
     assert!(program.stop("INT").await.success());
 }
 
+/// Proves cluster/program, rbac/modes.
+#[test]
+fn authorization_modes_that_do_not_exist_are_refused() {
+    let output = Command::new(env!("CARGO_BIN_EXE_pintle-cluster"))
+        .args(["--authorization-mode", "Webhook"])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        error
+            .contains("authorization mode \"Webhook\" is not implemented; use RBAC or AlwaysAllow"),
+        "{error}"
+    );
+}
+
 /// Returns whether the tests run under nohup, which the program inherits.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -230,4 +246,59 @@ async fn second_cluster_does_not_take_over_the_context() {
     nodes.list(&ListParams::default()).await.unwrap();
     assert!(program.stop("TERM").await.success());
     assert!(!path.exists());
+}
+
+/// Proves cluster/validate.
+#[test]
+fn validate_reports_problems_of_crds_and_samples() {
+    let directory = tempfile::tempdir().unwrap();
+    let crd = |rule: &str| {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": { "name": "foos.example.com" },
+            "spec": {
+                "group": "example.com", "scope": "Namespaced",
+                "names": { "plural": "foos", "kind": "Foo" },
+                "versions": [{ "name": "v1", "served": true, "storage": true, "schema": {
+                    "openAPIV3Schema": { "type": "object", "properties": { "spec": {
+                        "type": "object", "properties": { "replicas": { "type": "integer" } },
+                        "x-kubernetes-validations": [{ "rule": rule, "message": "too many" }],
+                    } } } } }],
+            },
+        })
+    };
+    let run = |rule: &str, replicas: i64| {
+        let crds = directory.path().join("crds");
+        std::fs::create_dir_all(&crds).unwrap();
+        std::fs::write(crds.join("foo.json"), crd(rule).to_string()).unwrap();
+        let sample = format!(
+            "apiVersion: v1\nkind: ConfigMap\n---\napiVersion: example.com/v1\nkind: Foo\n\
+             metadata: {{name: a}}\nspec: {{replicas: {replicas}}}\n"
+        );
+        let path = directory.path().join("sample.yaml");
+        std::fs::write(&path, sample).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_pintle-cluster"))
+            .args(["validate".as_ref(), crds.as_os_str(), path.as_os_str()])
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+        )
+    };
+    let (code, text) = run("self.replicas <= 5", 3);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(
+        text,
+        "1 CRDs and 1 objects checked, 1 objects of other kinds skipped: 0 problems\n"
+    );
+    let (code, text) = run("self.replicas <= 5", 6);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("sample.yaml: Foo \"a\" is invalid: spec: Invalid value: too many"),
+        "{text}"
+    );
+    let (code, text) = run("self.replcias <= 5", 6);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("undefined field 'replcias'"), "{text}");
 }

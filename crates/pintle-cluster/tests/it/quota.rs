@@ -1,0 +1,114 @@
+//! Quotas: the loop counts, admission refuses, and what is deleted is free again.
+
+use std::time::Duration;
+
+use crate::support::{Kubectl, start, virtual_cluster, wait_for};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, Secret};
+use kube::api::{DeleteParams, PostParams};
+use serde_json::{Value, json};
+
+async fn quota(kubectl: &Kubectl, hard: &Value) {
+    let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": hard } });
+    kubectl.create::<ResourceQuota>(quota).await;
+}
+
+/// Waits until the quota shows this usage.
+async fn used(kubectl: &Kubectl, expected: &Value) {
+    wait_for(&format!("usage {expected}"), async || {
+        let quota = kubectl.get::<ResourceQuota>("q").await;
+        let used = quota.status.and_then(|status| status.used);
+        (json!(used) == *expected).then_some(())
+    })
+    .await;
+}
+
+fn config_map(name: &str) -> ConfigMap {
+    serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap()
+}
+
+/// Proves quota/counted.
+#[tokio::test(start_paused = true)]
+async fn deleted_objects_free_their_quota() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
+    let kubectl = kubectl.in_namespace("kube-node-lease");
+    // kube-root-ca.crt counts, too.
+    quota(&kubectl, &json!({ "configmaps": "2" })).await;
+    used(&kubectl, &json!({ "configmaps": "1" })).await;
+    let maps = kubectl.api::<ConfigMap>();
+    maps.create(&PostParams::default(), &config_map("a"))
+        .await
+        .unwrap();
+    let error = maps
+        .create(&PostParams::default(), &config_map("b"))
+        .await
+        .unwrap_err();
+    let kube::Error::Api(status) = error else {
+        panic!("expected a status, got {error}")
+    };
+    assert_eq!(
+        (status.code, status.message.as_str()),
+        (
+            403,
+            "configmaps \"b\" is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=2, limited: configmaps=2"
+        )
+    );
+    kubectl
+        .delete::<ConfigMap>("a", &DeleteParams::default())
+        .await;
+    used(&kubectl, &json!({ "configmaps": "1" })).await;
+    maps.create(&PostParams::default(), &config_map("b"))
+        .await
+        .unwrap();
+    cluster.stop().await;
+}
+
+/// Proves quota/counted.
+#[tokio::test(start_paused = true)]
+async fn charge_of_a_failed_create_is_corrected() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
+    quota(&kubectl, &json!({ "secrets": "5" })).await;
+    used(&kubectl, &json!({ "secrets": "0" })).await;
+    let secret = json!({ "metadata": { "name": "s" } });
+    kubectl.create::<Secret>(secret.clone()).await;
+    used(&kubectl, &json!({ "secrets": "1" })).await;
+    let again = serde_json::from_value(secret).unwrap();
+    let secrets = kubectl.api::<Secret>();
+    secrets
+        .create(&PostParams::default(), &again)
+        .await
+        .unwrap_err();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    used(&kubectl, &json!({ "secrets": "1" })).await;
+    cluster.stop().await;
+}
+
+/// Proves quota/counted.
+#[tokio::test(start_paused = true)]
+async fn rollout_stops_at_the_quota_and_continues_when_it_is_raised() {
+    let (cluster, kubectl) = start(virtual_cluster()).await;
+    let hard = json!({ "pods": "2", "count/deployments.apps": "1" });
+    quota(&kubectl, &hard).await;
+    used(
+        &kubectl,
+        &json!({ "pods": "0", "count/deployments.apps": "0" }),
+    )
+    .await;
+    kubectl.create_deployment("web", "nginx", 3).await;
+    used(
+        &kubectl,
+        &json!({ "pods": "2", "count/deployments.apps": "1" }),
+    )
+    .await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(kubectl.list::<Pod>().await.len(), 2);
+    kubectl
+        .patch::<ResourceQuota>("q", json!({ "spec": { "hard": { "pods": "3" } } }))
+        .await;
+    used(
+        &kubectl,
+        &json!({ "pods": "3", "count/deployments.apps": "1" }),
+    )
+    .await;
+    assert_eq!(kubectl.list::<Pod>().await.len(), 3);
+    cluster.stop().await;
+}
